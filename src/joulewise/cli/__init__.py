@@ -1,0 +1,71 @@
+"""The command line: one thin file a verb, and the one place where an error is printed."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import click
+
+from joulewise.errors import JoulewiseError
+
+VERBS = {
+    "doctor": "every device, sensor and knob: available, or why not and the exact fix",
+    "sim": "runs any NVML client on simulated GPUs",
+}
+
+
+class _Verbs(click.Group):
+    """Loads a verb's file only when that verb is used."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in VERBS:
+            return None
+        command = import_module(f"joulewise.cli.{cmd_name}").command
+        assert isinstance(command, click.Command)  # noqa: S101
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        with formatter.section("Verbs"):
+            formatter.write_dl(list(VERBS.items()))
+
+
+@click.command(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="joulewise")
+def joulewise() -> None:
+    """What deep-learning training costs in joules, and the settings that cost fewer."""
+
+
+def main() -> None:
+    """Run the command line; every error ends here, as two lines and an exit status."""
+    try:
+        status = joulewise.main(standalone_mode=False)
+    except JoulewiseError as error:
+        _fail(error.message, error.hint, error.exit_status)
+    except click.UsageError as error:
+        where = f"{error.ctx.command_path} --help" if error.ctx else "joulewise --help"
+        _fail(error.format_message(), f"see: {where}", 2)
+    except click.exceptions.Exit as end:
+        sys.exit(end.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        sys.exit(130)
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(141)
+    except Exception as error:  # noqa: BLE001  # no traceback reaches a user
+        if "JOULEWISE_DEBUG" in __import__("os").environ:
+            raise
+        _fail(
+            f"unexpected {type(error).__name__}: {error}",
+            "this is a bug in joulewise; JOULEWISE_DEBUG=1 shows where, please report it",
+            125,
+        )
+    sys.exit(status if isinstance(status, int) else 0)
+
+
+def _fail(message: str, hint: str, status: int) -> None:
+    sys.stderr.write(f"joulewise: {message}\n  {hint}\n")
+    sys.exit(status)

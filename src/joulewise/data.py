@@ -1,0 +1,143 @@
+"""The plain classes that every layer may use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Source(str, Enum):
+    """Where a figure comes from."""
+
+    MEASURED = "measured"
+    MODELLED = "modelled"
+    ASSUMED = "assumed"
+
+
+class Quantity(str, Enum):
+    """What a sensor tells, with its unit in the name."""
+
+    POWER = "power_w"
+    POWER_AVERAGE = "power_average_w"
+    POWER_INSTANT = "power_instant_w"
+    ENERGY = "energy_j"
+    ENFORCED_LIMIT = "enforced_limit_w"
+    GPU_UTILISATION = "gpu_utilisation_pct"
+    MEMORY_UTILISATION = "memory_utilisation_pct"
+    ENCODER_UTILISATION = "encoder_utilisation_pct"
+    DECODER_UTILISATION = "decoder_utilisation_pct"
+    SM_CLOCK = "sm_clock_mhz"
+    MEMORY_CLOCK = "memory_clock_mhz"
+    PERFORMANCE_STATE = "performance_state"
+    TEMPERATURE = "temperature_c"
+    FAN = "fan_pct"
+    MEMORY_USED = "memory_used_b"
+    PCIE_TX = "pcie_tx_mb_s"
+    PCIE_RX = "pcie_rx_mb_s"
+    THROTTLE = "throttle_reasons"
+    LOAD = "load_pct"
+
+
+class Knob(str, Enum):
+    """What can be turned, with its unit in the name (the words of a sweep's settings)."""
+
+    POWER_LIMIT = "power_limit_w"
+    POWER_LIMIT_SHORT = "power_limit_short_w"
+    SM_CLOCK = "sm_clock_mhz"
+    MEMORY_CLOCK = "mem_clock_mhz"
+
+
+class Kind(str, Enum):
+    """What a device is."""
+
+    GPU = "gpu"
+    CPU = "cpu"
+    DRAM = "dram"
+    NODE = "node"
+
+
+@dataclass(frozen=True)
+class Unavailable:
+    """What could not be had, why, and the exact command that would change it (or nothing)."""
+
+    reason: str
+    fix: str = ""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One value, and the moment (CLOCK_MONOTONIC) at which it was asked for."""
+
+    value: float
+    t_ns: int
+
+
+@dataclass(frozen=True)
+class SensorInfo:
+    """What is known of a sensor without reading it.
+
+    ``update_period_s`` and ``window_s`` are what the vendor or the literature states for this
+    generation; None where nobody has said. ``slow`` marks a call that takes milliseconds, which
+    belongs in a lane of its own.
+    """
+
+    quantity: Quantity
+    source: Source
+    update_period_s: float | None = None
+    window_s: float | None = None
+    slow: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class KnobInfo:
+    """A knob's range and what it was delivered with.
+
+    ``choices`` lists the only values it takes, ascending; None where any value in the range
+    does. ``readable`` is False where the device keeps a setting to itself (locked clocks).
+    ``writable`` is True, or why this process may not turn it.
+    """
+
+    knob: Knob
+    minimum: float
+    maximum: float
+    default: float | None
+    choices: tuple[float, ...] | None = None
+    readable: bool = True
+    writable: bool | Unavailable = True
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """Which device this is. ``key`` is its name in every result: ``gpu0``, ``cpu1``, ``dram0``.
+
+    ``contains`` lists keys whose energy is already inside this device's (a platform contains
+    its packages), so that a total counts each joule once. ``note`` says what a person must know
+    to read its figures, such as a MIG slice that is measured as its whole GPU.
+    """
+
+    key: str
+    kind: Kind
+    name: str
+    uid: str
+    vendor: str
+    driver: str = ""
+    contains: tuple[str, ...] = ()
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One entry of a driver's own buffer, at the driver's own time (microseconds)."""
+
+    t_us: int
+    value: float
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process that uses a device; ``memory_b`` is None where the driver does not tell."""
+
+    pid: int
+    memory_b: int | None
+    kind: str

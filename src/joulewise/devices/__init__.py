@@ -1,0 +1,1 @@
+"""What can be read and turned on this machine, one vendor library a file."""

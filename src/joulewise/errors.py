@@ -1,0 +1,71 @@
+"""Everything that can go wrong, said in one line, with one line of what to do.
+
+::
+
+    JoulewiseError                   exit status 125: our own failure
+    ├── UsageError                   2: the request cannot be meant
+    │   └── OutOfRangeError          2: a value outside what the device takes
+    ├── CommandNotExecutableError    126
+    ├── CommandNotFoundError         127
+    ├── DeviceError                  125: a device did not do as it was asked
+    │   ├── DeviceLostError          it is gone, and comes back with a reset at best
+    │   ├── NotSupportedError        this model or driver has no such thing
+    │   ├── PermissionDeniedError    the right is missing; the hint names what gives it
+    │   └── DriverMissingError       the vendor's library or driver is not there
+    └── SimulationError              125: the simulated GPUs cannot be had
+
+They are raised anywhere and printed in one place, :func:`joulewise.cli.main`.
+"""
+
+from __future__ import annotations
+
+
+class JoulewiseError(Exception):
+    """What is wrong (``message``), what to do (``hint``), and the process's exit status."""
+
+    exit_status = 125
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(JoulewiseError):
+    exit_status = 2
+
+
+class OutOfRangeError(UsageError):
+    pass
+
+
+class CommandNotExecutableError(JoulewiseError):
+    exit_status = 126
+
+
+class CommandNotFoundError(JoulewiseError):
+    exit_status = 127
+
+
+class DeviceError(JoulewiseError):
+    pass
+
+
+class DeviceLostError(DeviceError):
+    pass
+
+
+class NotSupportedError(DeviceError):
+    pass
+
+
+class PermissionDeniedError(DeviceError):
+    pass
+
+
+class DriverMissingError(DeviceError):
+    pass
+
+
+class SimulationError(JoulewiseError):
+    pass

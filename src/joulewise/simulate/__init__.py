@@ -1,0 +1,1 @@
+"""GPUs that are not there: physics, sensor, workloads, and an NVML that shows them."""

@@ -1,0 +1,184 @@
+"""The words of the simulation: a board, what one unit of it does differently, and its load.
+
+A board's figures come from ``boards/NAME.toml`` and a workload's from ``workloads/``; this file
+only says what they mean. Clocks are in MHz, power in W, times in s unless the name says ns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """The clocks that a board can take, and the ridge where voltage starts to rise.
+
+    Below ``ridge_mhz`` the voltage rests at ``floor_v`` (relative to 1 at ``sm_max_mhz``), so
+    that energy per cycle is constant; above it, voltage rises linearly to 1.
+    """
+
+    sm_min_mhz: float
+    sm_max_mhz: float
+    sm_step_mhz: float
+    ridge_mhz: float
+    floor_v: float
+    memory_mhz: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Three different idles, and how long clocks stay up after the last work."""
+
+    asleep_w: float
+    context_w: float
+    clocks_up_w: float
+    hold_s: float
+
+
+@dataclass(frozen=True)
+class Limits:
+    minimum_w: float
+    maximum_w: float
+    default_w: float
+
+
+@dataclass(frozen=True)
+class Governor:
+    """The control loop that holds the cap by moving the clock, one decision a period.
+
+    It goes down fast (``attack``: the share of the excess that is taken back in one period) and
+    up slowly (``release``), so that what it holds at the cap is the burst, not the mean of a
+    step. Once settled it dithers between the two clock steps around its aim.
+    """
+
+    period_s: float
+    attack: float
+    release: float
+
+
+@dataclass(frozen=True)
+class Thermal:
+    """One resistance and one time constant; ``leak_w_per_c`` counts from ``reference_c``."""
+
+    ambient_c: float
+    reference_c: float
+    resistance_c_per_w: float
+    time_constant_s: float
+    leak_w_per_c: float
+    slowdown_c: float
+    shutdown_c: float
+
+
+@dataclass(frozen=True)
+class SensorSpec:
+    """How NVML would see the board: see methods in the documentation for each figure's source.
+
+    A reading at tick k is the mean of true power over the ``window_s`` before it, shifted by
+    ``lag_s``, times the unit's gain, plus noise, rounded to ``quantum_w``. ``average_window_s``
+    is that of field 185 (and of the plain call where ``plain_is_average``); 0 where the board
+    has no such field. The counter moves every ``counter_period_s`` by whole ``counter_step_j``;
+    0 where the board has none.
+    """
+
+    period_s: float
+    window_s: float
+    lag_s: float
+    gain_sigma: float
+    noise_w: float
+    quantum_w: float
+    average_window_s: float
+    plain_is_average: bool
+    counter_period_s: float
+    counter_step_j: float
+    buffer_samples: int
+    utilisation_period_s: float
+
+
+@dataclass(frozen=True)
+class Board:
+    """A model of GPU: everything that two units of it have in common."""
+
+    key: str
+    name: str
+    architecture: int
+    compute_capability: tuple[int, int]
+    memory_b: int
+    pci_device_id: int
+    pci_subsystem_id: int
+    cores: int
+    fans: int
+    persistence: bool
+    limits: Limits
+    clocks: Clocks
+    idle: Idle
+    governor: Governor
+    thermal: Thermal
+    sensor: SensorSpec
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of a step at one level of activity, at the board's highest clock.
+
+    It lasts ``time_s`` there; the share ``compute`` of that stretches as the clock falls, the
+    rest (memory, host) does not. Its power is the board's clocks-up idle, plus ``fixed_w``
+    (memory, links), plus ``core_w`` which goes with clock and voltage squared. ``busy`` is
+    whether a kernel runs, ``memory`` how busy the memory is (both as utilisation shows them).
+    """
+
+    name: str
+    time_s: float
+    compute: float
+    core_w: float
+    fixed_w: float
+    busy: bool = True
+    memory: float = 0.0
+
+
+@dataclass(frozen=True)
+class Load:
+    """One step of a workload on a board, as a cycle of phases."""
+
+    phases: tuple[Phase, ...]
+    memory_b: int = 0
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A training: what it repeats, how often, and what stands between.
+
+    ``step`` is one training step at ``batch_size``; ``validation`` one step of validation.
+    ``warmup_steps`` first steps take ``warmup_factor`` times as long, waiting for the host.
+    """
+
+    name: str
+    board: str
+    batch_size: int
+    samples: int
+    epochs: int
+    step: Load
+    validation: Load
+    validation_steps: int
+    warmup_steps: int
+    warmup_factor: float
+    epoch_end_s: float
+    run_noise: float
+
+
+@dataclass(frozen=True)
+class Knobs:
+    """What is set on a unit now. Locks are (lowest, highest) clock, or None where unlocked."""
+
+    limit_w: float
+    sm_lock_mhz: tuple[float, float] | None = None
+    memory_lock_mhz: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True)
+class Unit:
+    """One physical board: the gain of its sensor, and the phase of its clocks, from a seed."""
+
+    board: Board
+    seed: int
+    gain: float
+    sensor_phase_ns: int

@@ -1,0 +1,1 @@
+"""Conformance suites: whoever writes a device subclasses one test case."""

@@ -1,0 +1,14 @@
+"""Factors between units, named after what they do: ``NS_PER_S`` nanoseconds in a second."""
+
+from __future__ import annotations
+
+from typing import Final
+
+NS_PER_S: Final = 1_000_000_000
+NS_PER_MS: Final = 1_000_000
+MW_PER_W: Final = 1_000
+MJ_PER_J: Final = 1_000
+UJ_PER_J: Final = 1_000_000
+UW_PER_W: Final = 1_000_000
+J_PER_KWH: Final = 3_600_000
+B_PER_MIB: Final = 1 << 20
