@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
+from typing import NoReturn
 
 import click
 
@@ -33,10 +35,17 @@ class _Verbs(click.Group):
             formatter.write_dl(list(VERBS.items()))
 
 
-@click.command(cls=_Verbs, context_settings={"help_option_names": ["-h", "--help"]})
+@click.command(
+    cls=_Verbs,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    invoke_without_command=True,
+)
 @click.version_option(package_name="joulewise")
-def joulewise() -> None:
+@click.pass_context
+def joulewise(ctx: click.Context) -> None:
     """What deep-learning training costs in joules, and the settings that cost fewer."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
 
 
 def main() -> None:
@@ -56,7 +65,7 @@ def main() -> None:
         sys.stderr.close()
         sys.exit(141)
     except Exception as error:  # noqa: BLE001  # no traceback reaches a user
-        if "JOULEWISE_DEBUG" in __import__("os").environ:
+        if "JOULEWISE_DEBUG" in os.environ:
             raise
         _fail(
             f"unexpected {type(error).__name__}: {error}",
@@ -66,6 +75,7 @@ def main() -> None:
     sys.exit(status if isinstance(status, int) else 0)
 
 
-def _fail(message: str, hint: str, status: int) -> None:
-    sys.stderr.write(f"joulewise: {message}\n  {hint}\n")
+def _fail(message: str, hint: str, status: int) -> NoReturn:
+    line, advice = " ".join(message.split()), " ".join(hint.split())
+    sys.stderr.write(f"joulewise: {line}\n  {advice}\n")
     sys.exit(status)
