@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,11 +34,83 @@ PIECE = np.dtype(
 
 @dataclass(frozen=True)
 class Timeline:
-    """Pieces in order of time, and where the last of them ends."""
+    """Pieces in order of time, and where the last of them ends.
+
+    Every question about a moment takes an array of moments too. Energy at ``t`` is
+    ``energy_j + power_w * ((t - t_ns) * 1e-9)`` of the piece that holds ``t``, in doubles and in
+    this order, so that whoever evaluates it elsewhere gets the same bits. Outside the timeline
+    the first and the last piece go on.
+    """
 
     pieces: NDArray[np.void]
     end_ns: int
 
+    @property
+    def start_ns(self) -> int:
+        return int(self.pieces["t_ns"][0]) if len(self.pieces) else self.end_ns
+
     def energy_at(self, t_ns: ArrayLike) -> NDArray[np.float64]:
-        """Exact cumulative energy; outside the timeline the first and last power go on."""
-        raise NotImplementedError
+        """Exact cumulative energy."""
+        return self._integral(self._energy_j, self._power_w, t_ns)
+
+    def power_at(self, t_ns: ArrayLike) -> NDArray[np.float64]:
+        return self._power_w[self.index_at(t_ns)]
+
+    def mean_busy(
+        self, start_ns: ArrayLike, end_ns: ArrayLike, column: str = "busy"
+    ) -> NDArray[np.float64]:
+        """The mean of ``busy`` (or ``memory_busy``) from ``start_ns`` to ``end_ns``."""
+        total, share = self._busy_s[column]
+        span_s = (np.asarray(end_ns, np.int64) - np.asarray(start_ns, np.int64)) * 1e-9
+        done = self._integral(total, share, end_ns) - self._integral(total, share, start_ns)
+        return done / span_s
+
+    def index_at(self, t_ns: ArrayLike) -> NDArray[np.intp]:
+        """Which piece holds the moment (one that begins there, rather than one that ends)."""
+        found = np.searchsorted(self._t_ns, np.asarray(t_ns, np.int64), side="right") - 1
+        return np.maximum(found, 0)
+
+    def between(self, start_ns: int, end_ns: int) -> Timeline:
+        """The part from ``start_ns`` to ``end_ns``, its first piece cut to begin there."""
+        start_ns, end_ns = max(start_ns, self.start_ns), min(end_ns, self.end_ns)
+        if start_ns >= end_ns:
+            return Timeline(self.pieces[:0], end_ns)
+        first, last = self.index_at([start_ns, end_ns - 1])
+        pieces = self.pieces[first : last + 1].copy()
+        pieces["energy_j"][0] = self.energy_at(start_ns)
+        pieces["t_ns"][0] = start_ns
+        return Timeline(pieces, end_ns)
+
+    def _integral(
+        self, total: NDArray[np.float64], rate: NDArray[np.float64], t_ns: ArrayLike
+    ) -> NDArray[np.float64]:
+        t_ns = np.asarray(t_ns, np.int64)
+        at = self.index_at(t_ns)
+        return total[at] + rate[at] * ((t_ns - self._t_ns[at]) * 1e-9)
+
+    @cached_property
+    def _t_ns(self) -> NDArray[np.int64]:
+        return np.ascontiguousarray(self.pieces["t_ns"])
+
+    @cached_property
+    def _energy_j(self) -> NDArray[np.float64]:
+        return np.ascontiguousarray(self.pieces["energy_j"])
+
+    @cached_property
+    def _power_w(self) -> NDArray[np.float64]:
+        return self.pieces["power_w"].astype(np.float64)
+
+    @cached_property
+    def _busy_s(self) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        lasting_s = np.diff(self._t_ns) * 1e-9
+        shares = {name: self.pieces[name].astype(np.float64) for name in ("busy", "memory_busy")}
+        return {
+            name: (np.concatenate([[0.0], np.cumsum(share[:-1] * lasting_s)]), share)
+            for name, share in shares.items()
+        }
+
+
+def concat(timelines: Iterable[Timeline]) -> Timeline:
+    """Timelines of one unit that follow each other, as one."""
+    parts = list(timelines)
+    return Timeline(np.concatenate([part.pieces for part in parts]), parts[-1].end_ns)
