@@ -123,7 +123,9 @@ def reads(quantity, change):
 
 
 def buffers(*samples):
-    return instead("samples", lambda *_: list(samples))
+    return instead(
+        "samples", lambda _, __, since=0: [sample for sample in samples if sample.t_us > since]
+    )
 
 
 def refuses_with(error):
@@ -204,6 +206,47 @@ def changes_when_read(device):
     device.read = read
 
 
+def renamed(attribute, word):
+    """What is Unavailable under a plain string, which equals the word but is not it."""
+
+    def breakage(device):
+        rest = {key: value for key, value in getattr(device, attribute).items() if key is not word}
+        setattr(device, attribute, {**rest, word.value: Unavailable("no")})
+
+    return breakage
+
+
+def as_knob(value):
+    def breakage(device):
+        device.knobs = {**device.knobs, Knob.MEMORY_CLOCK: value}
+
+    return breakage
+
+
+def tells(which, value):
+    return instead("get", lambda original, asked: value if asked is which else original(asked))
+
+
+def only_energy_in_uj(device):
+    device.sensors = {Quantity.ENERGY: device.sensors[Quantity.ENERGY]}
+    reads(Quantity.ENERGY, lambda reading: replace(reading, value=reading.value * 1e6))(device)
+
+
+def after_close(then):
+    def breakage(device):
+        device.close = lambda: (ToyDevice.close(device), then(device))
+
+    return breakage
+
+
+def nameless(device):
+    device.info = replace(device.info, key="")
+
+
+def mute(device):
+    device.read = lambda *_: Unavailable("")
+
+
 def forbidden_without_error(device):
     forbid(device)
     device.set = device.reset = lambda *_: None
@@ -238,6 +281,8 @@ BROKEN = {
     "no name": (NAMED, info(name=" ")),
     "no vendor": (NAMED, info(vendor="")),
     "note of two lines": (NAMED, info(note="one\ntwo")),
+    "info is a dict": (NAMED, lambda device: setattr(device, "info", vars(device.info))),
+    "kind is a str": (NAMED, info(kind="gpu")),
     "contains itself": (CONTAINS, info(contains=("gpu0",))),
     "contains what is no key": (CONTAINS, info(contains=("package-0",))),
     "info changes": ("what_it_has_does_not_change", changes_when_read),
@@ -249,6 +294,7 @@ BROKEN = {
     "source is no source": (SENSORS, power(source="guessed")),
     "period of 0": (SENSORS, power(update_period_s=0)),
     "infinite window": (SENSORS, power(window_s=math.inf)),
+    "sensor is named by a str": (SENSORS, renamed("sensors", Quantity.FAN)),
     "two sources": ("power_and_energy_have_one_source", power(source=Source.MODELLED)),
     "listed, yet unavailable": (LISTED, reads(Quantity.POWER, lambda _: Unavailable("no"))),
     "reads nan": (LISTED, reads(Quantity.POWER, lambda r: replace(r, value=math.nan))),
@@ -268,8 +314,13 @@ BROKEN = {
     "counter in mJ": (ENERGY, reads(Quantity.ENERGY, lambda r: replace(r, value=r.value * 1e3))),
     "counter in kJ": (ENERGY, reads(Quantity.ENERGY, lambda r: replace(r, value=r.value / 1e3))),
     "counter in uJ": (ENERGY, reads(Quantity.ENERGY, lambda r: replace(r, value=r.value * 1e6))),
+    "counter in uJ, no power": (ENERGY, only_energy_in_uj),
+    "power is lost": (ENERGY, reads(Quantity.POWER, lambda _: Unavailable("no"))),
     "newest first": (SAMPLES, buffers(Sample(2, 1.0), Sample(1, 1.0))),
-    "samples from before": (SAMPLES, buffers(Sample(1, 1.0), Sample(2, 1.0))),
+    "samples from before": (
+        SAMPLES,
+        instead("samples", lambda *_: [Sample(1, 1.0), Sample(2, 1.0)]),
+    ),
     "sample is nan": (SAMPLES, buffers(Sample(1, math.nan))),
     "newer samples are lost": (
         SAMPLES,
@@ -279,10 +330,15 @@ BROKEN = {
     "samples without reason": (SAMPLES, instead("samples", lambda *_: Unavailable(""))),
     "processes raise": (PROCESSES, instead("processes", boom)),
     "processes without reason": (PROCESSES, instead("processes", lambda *_: Unavailable(""))),
+    "process is a pid": (PROCESSES, instead("processes", lambda *_: [1])),
     "pid 0": (PROCESSES, instead("processes", lambda *_: [Process(0, None, "compute")])),
     "negative memory": (PROCESSES, instead("processes", lambda *_: [Process(1, -1, "compute")])),
     "process of no kind": (PROCESSES, instead("processes", lambda *_: [Process(1, 1, "")])),
-    "range upside down": (KNOBS, knob(minimum=100, maximum=50)),
+    "knob is named by a str": (KNOBS, renamed("knobs", Knob.MEMORY_CLOCK)),
+    "knob is None": (KNOBS, as_knob(None)),
+    "knob without reason": (KNOBS, as_knob(Unavailable(""))),
+    "range upside down": (KNOBS, knob(minimum=100, maximum=50, default=None)),
+    "range without end": (KNOBS, knob(maximum=math.inf)),
     "default outside": (KNOBS, knob(default=200)),
     "no choice": (KNOBS, knob(Knob.SM_CLOCK, choices=())),
     "choices descend": (KNOBS, knob(Knob.SM_CLOCK, choices=(1500, 500))),
@@ -292,9 +348,10 @@ BROKEN = {
     "not writable, no reason": (KNOBS, knob(writable=False)),
     "not writable, empty reason": (KNOBS, knob(writable=Unavailable(""))),
     "knob under another name": (KNOBS, knob(knob=Knob.MEMORY_CLOCK)),
-    "setting outside": (SETTING, instead("get", lambda original, k: original(k) and 500)),
+    "setting outside": (SETTING, tells(Knob.POWER_LIMIT, 500)),
+    "unreadable without reason": (SETTING, tells(Knob.SM_CLOCK, Unavailable(""))),
     "readable, yet unavailable": (SETTING, instead("get", lambda *_: Unavailable("no"))),
-    "unreadable, yet told": (SETTING, instead("get", lambda *_: 80)),
+    "unreadable, yet told": (SETTING, tells(Knob.SM_CLOCK, 1000)),
     "get raises": (SETTING, instead("get", boom)),
     "does not turn": (TURN, instead("set", lambda *_: None)),
     "set raises": (TURN, instead("set", boom)),
@@ -314,6 +371,13 @@ BROKEN = {
         instead("set", refusing(NotSupportedError("no such knob", ""))),
     ),
     "unknown knob, other error": (FORBIDDEN, instead("set", refusing(JoulewiseError("no", "see")))),
+    "unknown knob resets without hint": (
+        FORBIDDEN,
+        instead("reset", refusing(NotSupportedError("no such knob", ""))),
+    ),
+    "closed set without hint": (CLOSED, instead("set", refusing(NotSupportedError("no", "")))),
+    "closed reset without hint": (CLOSED, instead("reset", refusing(NotSupportedError("no", "")))),
+    "closed, and without a name": (CLOSED, after_close(nameless)),
     "closed, yet reads": (CLOSED, half_closed("read")),
     "closed, yet buffers": (CLOSED, half_closed("samples")),
     "closed, yet has processes": (CLOSED, half_closed("processes")),
@@ -321,16 +385,8 @@ BROKEN = {
     "closed, yet turns": (CLOSED, half_closed("set")),
     "closed, yet resets": (CLOSED, half_closed("reset")),
     "closes once": (CLOSED, closes_once),
-    "closed without reason": (
-        CLOSED,
-        lambda device: setattr(device, "close", lambda: mute(device)),
-    ),
+    "closed without reason": (CLOSED, after_close(mute)),
 }
-
-
-def mute(device):
-    ToyDevice.close(device)
-    device.read = lambda *_: Unavailable("")
 
 
 # An error that is not a device's goes through the checks as it is; anything else, a skip above
