@@ -14,7 +14,8 @@ class Clocks:
     """The clocks that a board can take, and the ridge where voltage starts to rise.
 
     Below ``ridge_mhz`` the voltage rests at ``floor_v`` (relative to 1 at ``sm_max_mhz``), so
-    that energy per cycle is constant; above it, voltage rises linearly to 1.
+    that energy per cycle is constant; above it, voltage rises with the square of the way from
+    the ridge to ``sm_max_mhz``: ``floor_v + (1 - floor_v) * ((f - ridge) / (max - ridge)) ** 2``.
     """
 
     sm_min_mhz: float
@@ -148,7 +149,10 @@ class Workload:
     """A training: what it repeats, how often, and what stands between.
 
     ``step`` is one training step at ``batch_size``; ``validation`` one step of validation.
-    ``warmup_steps`` first steps take ``warmup_factor`` times as long, waiting for the host.
+    An epoch has ``ceil(samples / batch_size)`` steps, then the validation, then ``epoch_end_s``
+    of waiting for the host with clocks up. Each of the ``warmup_steps`` first steps of the run
+    waits for the host, clocks up, ``warmup_factor - 1`` times the step's time at the highest
+    clock on top.
     """
 
     name: str
