@@ -1,0 +1,17 @@
+"""NVIDIA GPUs over NVML. nvidia-ml-py is loaded when they are looked for, not before."""
+
+from __future__ import annotations
+
+from joulewise.data import Unavailable
+from joulewise.devices.nvidia.throttle import throttle_names
+from joulewise.devices.options import Options
+from joulewise.devices.protocol import Device
+
+__all__ = ["find", "throttle_names"]
+
+
+def find(options: Options) -> list[Device] | Unavailable:
+    """Every NVIDIA GPU that CUDA would see here, or why there is none. Never raises."""
+    from joulewise.devices.nvidia.discovery import discover_gpus
+
+    return discover_gpus(options)

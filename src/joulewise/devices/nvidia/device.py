@@ -1,0 +1,196 @@
+"""One NVIDIA GPU, through NVML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from time import monotonic_ns
+from typing import Any, Final
+
+import pynvml
+
+from joulewise.data import (
+    DeviceInfo,
+    Knob,
+    KnobInfo,
+    Process,
+    Quantity,
+    Reading,
+    Sample,
+    Unavailable,
+)
+from joulewise.devices.nvidia.faults import Fault, fault
+from joulewise.devices.nvidia.knobs import Turn, open_knobs
+from joulewise.devices.nvidia.sensors import open_sensors, union_member
+from joulewise.errors import (
+    DeviceError,
+    DeviceLostError,
+    NotSupportedError,
+    OutOfRangeError,
+    PermissionDeniedError,
+)
+from joulewise.units import MW_PER_W
+
+_CLOSED: Final = Fault(DeviceLostError, "the device was closed", "open it again")
+_NO_SENSOR: Final = Unavailable("an NVIDIA GPU has no such sensor")
+_NO_KNOB: Final = Unavailable("an NVIDIA GPU has no such knob")
+_SAMPLES: Final[Mapping[Quantity, tuple[int, int]]] = {
+    Quantity.POWER: (pynvml.NVML_TOTAL_POWER_SAMPLES, MW_PER_W),
+    Quantity.GPU_UTILISATION: (pynvml.NVML_GPU_UTILIZATION_SAMPLES, 1),
+    Quantity.MEMORY_UTILISATION: (pynvml.NVML_MEMORY_UTILIZATION_SAMPLES, 1),
+    Quantity.ENCODER_UTILISATION: (pynvml.NVML_ENC_UTILIZATION_SAMPLES, 1),
+    Quantity.DECODER_UTILISATION: (pynvml.NVML_DEC_UTILIZATION_SAMPLES, 1),
+    Quantity.SM_CLOCK: (pynvml.NVML_PROCESSOR_CLK_SAMPLES, 1),
+    Quantity.MEMORY_CLOCK: (pynvml.NVML_MEMORY_CLK_SAMPLES, 1),
+}
+_TAKEN_W: Final = 0.5
+
+
+class NvidiaGpu:
+    """A GPU that answers. It holds one of NVML's counted initialisations until it is closed."""
+
+    def __init__(
+        self,
+        info: DeviceInfo,
+        handle: Any,
+        gpu: int,
+        architecture: int,
+        capability: tuple[int, int],
+    ) -> None:
+        pynvml.nvmlInit()
+        self.info = info
+        self.sensors, self._reads = open_sensors(handle, gpu, architecture, capability)
+        self._turns = open_knobs(handle, gpu, architecture)
+        self.knobs: Mapping[Knob, KnobInfo | Unavailable] = {
+            knob: turn.info if isinstance(turn, Turn) else turn
+            for knob, turn in self._turns.items()
+        }
+        self._handle = handle
+        self._gpu = gpu
+        self._closed = False
+
+    def read(self, quantity: Quantity) -> Reading | Unavailable:
+        read = self._reads.get(quantity)
+        if read is None:
+            return self._unread(quantity)
+        t_ns = monotonic_ns()
+        try:
+            return Reading(read(), t_ns)
+        except pynvml.NVMLError as error:
+            return self._fault(error).unavailable()
+
+    def samples(self, quantity: Quantity, since_us: int = 0) -> Sequence[Sample] | Unavailable:
+        if self._closed:
+            return _CLOSED.unavailable()
+        if quantity not in _SAMPLES:
+            return Unavailable("the driver does not buffer it")
+        kind, factor = _SAMPLES[quantity]
+        try:
+            value_type, buffered = pynvml.nvmlDeviceGetSamples(self._handle, kind, since_us)
+            member = union_member(value_type)
+        except pynvml.NVMLError as error:
+            if error.value == pynvml.NVML_ERROR_NOT_FOUND:  # nothing newer
+                return []
+            return self._fault(error).unavailable()
+        return [
+            Sample(sample.timeStamp, getattr(sample.sampleValue, member) / factor)
+            for sample in buffered
+            if sample.timeStamp > since_us
+        ]
+
+    def processes(self) -> Sequence[Process] | Unavailable:
+        if self._closed:
+            return _CLOSED.unavailable()
+        try:
+            compute = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(self._handle)
+            graphics = pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3(self._handle)
+        except pynvml.NVMLError as error:
+            return self._fault(error).unavailable()
+        by_pid: dict[int, Process] = {}
+        for kind, processes in (("compute", compute), ("graphics", graphics)):
+            for each in processes:
+                both = f"{by_pid[each.pid].kind}+{kind}" if each.pid in by_pid else kind
+                by_pid[each.pid] = Process(each.pid, each.usedGpuMemory, both)
+        return list(by_pid.values())
+
+    def get(self, knob: Knob) -> float | Unavailable:
+        if self._closed:
+            return _CLOSED.unavailable()
+        turn = self._turns.get(knob, _NO_KNOB)
+        if isinstance(turn, Unavailable):
+            return turn
+        if turn.get is None:
+            return Unavailable("NVML does not tell whether a clock is locked")
+        try:
+            return turn.get()
+        except pynvml.NVMLError as error:
+            return self._fault(error).unavailable()
+
+    def set(self, knob: Knob, value: float) -> None:
+        turn = self._turn(knob)
+        _check(turn.info, value)
+        doing = f"{self.info.key} was not set to {knob.value}={value:g}"
+        try:
+            turn.set(value)
+            taken = turn.get() if turn.get else value
+        except pynvml.NVMLError as error:
+            raise self._refusal(error, doing, turn.option.format(value)) from None
+        if abs(taken - value) > _TAKEN_W:
+            raise DeviceError(
+                f"{doing}: it stands at {taken:g}",
+                "something else holds it: see `nvidia-smi -q -d POWER,PERFORMANCE`",
+            )
+
+    def reset(self, knob: Knob) -> None:
+        turn = self._turn(knob)
+        try:
+            turn.reset()
+        except pynvml.NVMLError as error:
+            doing = f"{self.info.key}'s {knob.value} was not reset"
+            raise self._refusal(error, doing, turn.reset_option) from None
+
+    def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._reads = {}
+        try:
+            pynvml.nvmlShutdown()
+        except pynvml.NVMLError:
+            return  # the driver went first
+
+    def _unread(self, quantity: Quantity) -> Unavailable:
+        if self._closed:
+            return _CLOSED.unavailable()
+        sensor = self.sensors.get(quantity)
+        return sensor if isinstance(sensor, Unavailable) else _NO_SENSOR
+
+    def _turn(self, knob: Knob) -> Turn:
+        if self._closed:
+            raise _CLOSED.exception(f"{self.info.key}'s {knob.value} cannot be turned")
+        turn = self._turns.get(knob, _NO_KNOB)
+        if isinstance(turn, Unavailable):
+            raise NotSupportedError(
+                f"{self.info.key}'s {knob.value} cannot be turned: {turn.reason}",
+                turn.fix or "turn another knob",
+            )
+        return turn
+
+    def _fault(self, error: Any) -> Fault:
+        return fault(error.value, self._gpu)
+
+    def _refusal(self, error: Any, doing: str, option: str) -> Exception:
+        found = self._fault(error)
+        if found.error is not PermissionDeniedError:
+            return found.exception(doing)
+        by_hand = f"sudo nvidia-smi -i {self._gpu} {option}"
+        return found.exception(doing, f"{found.fix}; or by hand: `{by_hand}`")
+
+
+def _check(info: KnobInfo, value: float) -> None:
+    if info.minimum <= value <= info.maximum and (not info.choices or value in info.choices):
+        return
+    takes = f"it takes {info.minimum:g} to {info.maximum:g}"
+    if info.choices and info.minimum <= value <= info.maximum:
+        near = sorted(info.choices, key=lambda choice: abs(choice - value))[:2]
+        takes += f" in steps: try {' or '.join(f'{choice:g}' for choice in sorted(near))}"
+    raise OutOfRangeError(f"{info.knob.value}={value:g} is not possible", takes)

@@ -1,0 +1,141 @@
+"""Finding NVIDIA GPUs: what NVML shows, less what CUDA is told not to use."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pynvml
+
+from joulewise.data import DeviceInfo, Kind, Unavailable
+from joulewise.devices.nvidia.device import NvidiaGpu
+from joulewise.devices.nvidia.faults import Fault, fault
+from joulewise.devices.nvidia.silent import SilentGpu
+from joulewise.devices.nvidia.sleep import FIX, Sleeper, sleepers
+from joulewise.devices.options import Options
+from joulewise.devices.protocol import Device
+from joulewise.devices.visible import GpuIdentity, Slice, visible
+from joulewise.errors import DeviceError
+
+
+def discover_gpus(options: Options, root: Path = Path("/")) -> list[Device] | Unavailable:
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return fault(error.value).unavailable()
+    try:
+        return _discover(options, root)
+    except pynvml.NVMLError as error:
+        return fault(error.value).unavailable()
+    finally:
+        pynvml.nvmlShutdown()  # each device has its own count on NVML
+
+
+@dataclass(frozen=True)
+class _Candidate:
+    identity: GpuIdentity
+    handle: Any = None
+    fault: Fault | None = None
+
+
+def _discover(options: Options, root: Path) -> list[Device] | Unavailable:
+    count = pynvml.nvmlDeviceGetCount()
+    if count == 0:
+        return Unavailable(
+            "the NVIDIA driver is loaded, but shows no GPU",
+            "check `lspci | grep -i nvidia` and `dmesg | grep -i nvrm`; in a container use --gpus",
+        )
+    # What `joulewise sim` shows is on no bus: this machine's own GPUs must not speak for it.
+    asleep = {} if "JOULEWISE_SIM" in options.environ else sleepers(root, count)
+    candidates = {
+        index: _sleeping(index, asleep[index]) if index in asleep else _candidate(index)
+        for index in range(count)
+    }
+    seen = visible(options.environ, [candidate.identity for candidate in candidates.values()])
+    if not seen.indices:
+        return Unavailable(seen.reason, "unset CUDA_VISIBLE_DEVICES")
+    driver = _driver()
+    return [
+        _open(candidates[index], driver, seen.notes.get(index, ""))
+        for index in sorted(seen.indices)
+    ]
+
+
+def _sleeping(index: int, sleeper: Sleeper) -> _Candidate:
+    identity = GpuIdentity(index, sleeper.uuid, sleeper.name, sleeper.bus_id)
+    reason = "the GPU is asleep (runtime suspended), and reading it would wake it"
+    return _Candidate(identity, fault=Fault(DeviceError, reason, FIX))
+
+
+def _candidate(index: int) -> _Candidate:
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        identity = GpuIdentity(
+            index,
+            pynvml.nvmlDeviceGetUUID(handle),
+            pynvml.nvmlDeviceGetName(handle),
+            pynvml.nvmlDeviceGetPciInfo(handle).busId,
+        )
+    except pynvml.NVMLError as error:
+        return _Candidate(GpuIdentity(index, ""), fault=fault(error.value, index))
+    return _Candidate(replace(identity, speed=_speed(handle), slices=_slices(handle)), handle)
+
+
+def _open(candidate: _Candidate, driver: str, note: str) -> Device:
+    identity = candidate.identity
+    info = DeviceInfo(
+        f"gpu{identity.index}",
+        Kind.GPU,
+        identity.model or "NVIDIA GPU",
+        identity.uuid or identity.bus_id or f"NVML index {identity.index}",
+        "nvidia",
+        driver,
+        note=note,
+    )
+    if candidate.fault is not None:
+        return SilentGpu(info, candidate.fault)
+    try:
+        architecture = pynvml.nvmlDeviceGetArchitecture(candidate.handle)
+        major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(candidate.handle)
+        return NvidiaGpu(info, candidate.handle, identity.index, architecture, (major, minor))
+    except pynvml.NVMLError as error:
+        return SilentGpu(info, fault(error.value, identity.index))
+
+
+def _driver() -> str:
+    cuda = pynvml.nvmlSystemGetCudaDriverVersion()
+    return (
+        f"{pynvml.nvmlSystemGetDriverVersion()} (NVML {pynvml.nvmlSystemGetNVMLVersion()}, "
+        f"CUDA {cuda // 1000}.{cuda % 1000 // 10})"
+    )
+
+
+def _speed(handle: Any) -> float:
+    try:
+        cores = pynvml.nvmlDeviceGetNumGpuCores(handle)
+        return float(cores * pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM))
+    except pynvml.NVMLError:
+        return 0.0
+
+
+def _slices(handle: Any) -> tuple[Slice, ...]:
+    try:
+        current, _pending = pynvml.nvmlDeviceGetMigMode(handle)
+        places = pynvml.nvmlDeviceGetMaxMigDeviceCount(handle) if current else 0
+    except pynvml.NVMLError:
+        return ()
+    found = (_slice(handle, place) for place in range(places))
+    return tuple(part for part in found if part is not None)
+
+
+def _slice(handle: Any, place: int) -> Slice | None:
+    try:
+        part = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place)
+        return Slice(
+            pynvml.nvmlDeviceGetUUID(part),
+            pynvml.nvmlDeviceGetGpuInstanceId(part),
+            pynvml.nvmlDeviceGetComputeInstanceId(part),
+        )
+    except pynvml.NVMLError:
+        return None

@@ -1,0 +1,167 @@
+"""NVML's readings, one row each: which call, with what, and how its answer becomes our unit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from operator import attrgetter, itemgetter
+from typing import Any, Final
+
+import pynvml
+
+from joulewise.data import Quantity, SensorInfo, Source, Unavailable
+from joulewise.devices.nvidia.faults import fault
+from joulewise.devices.nvidia.generations import Timing, timing
+from joulewise.units import MJ_PER_J, MW_PER_W
+
+Read = Callable[[], float]
+
+
+def open_sensors(
+    handle: Any, gpu: int, architecture: int, capability: tuple[int, int]
+) -> tuple[Mapping[Quantity, SensorInfo | Unavailable], Mapping[Quantity, Read]]:
+    """Try every reading once: what there is or why not, and how to read what there is."""
+    infos: dict[Quantity, SensorInfo | Unavailable] = {}
+    reads: dict[Quantity, Read] = {}
+    for row in _ROWS:
+        if row.quantity in reads:
+            continue
+        read = _bind(row, handle)
+        try:
+            read()
+        except pynvml.NVMLError as error:
+            infos[row.quantity] = fault(error.value, gpu).unavailable()
+            continue
+        reads[row.quantity] = read
+        when = row.timing or timing(architecture, capability, row.quantity)
+        infos[row.quantity] = SensorInfo(
+            row.quantity,
+            Source.MEASURED,
+            when.update_period_s,
+            when.window_s,
+            slow=row.slow,
+            note=row.note,
+        )
+    return infos, reads
+
+
+@dataclass(frozen=True)
+class _Row:
+    quantity: Quantity
+    function: str
+    arguments: tuple[Any, ...] = ()
+    convert: Callable[[Any], float] = float
+    timing: Timing | None = None
+    slow: bool = False
+    note: str = ""
+
+
+def _bind(row: _Row, handle: Any) -> Read:
+    function = getattr(pynvml, row.function, _not_in_this_nvidia_ml_py)
+    convert, arguments = row.convert, (handle, *row.arguments)
+    return lambda: convert(function(*arguments))
+
+
+def _not_in_this_nvidia_ml_py(*_arguments: Any) -> int:
+    raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+
+
+def union_member(value_type: int) -> str:
+    """The member of NVML's union that holds a value of this type."""
+    members = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+    if value_type >= len(members):
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH)
+    return members[value_type]
+
+
+def _watts(milliwatts: int) -> float:
+    if not milliwatts:  # a GPU that is on draws some power: this is a gap in disguise
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NO_DATA)
+    return milliwatts / MW_PER_W
+
+
+def _field_watts(fields: Any) -> float:
+    field = fields[0]
+    if field.nvmlReturn != pynvml.NVML_SUCCESS:
+        raise pynvml.NVMLError(field.nvmlReturn)
+    return _watts(getattr(field.value, union_member(field.valueType)))
+
+
+def _joules(millijoules: int) -> float:
+    return millijoules / MJ_PER_J
+
+
+def _megabytes(kilobytes: int) -> float:
+    return kilobytes / 1000
+
+
+def _state(state: int) -> float:
+    if state == pynvml.NVML_PSTATE_UNKNOWN:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NO_DATA)
+    return float(state)
+
+
+# NVML_FI_DEV_POWER_AVERAGE and _INSTANT, which nvidia-ml-py has not always named.
+_POWER_AVERAGE: Final = 185
+_POWER_INSTANT: Final = 186
+_KERNELS: Final = "share of the last 1/6 to 1 s in which a kernel ran, not of the GPU in use"
+_PCIE: Final = "the call itself counts for 20 ms"
+_ROWS: Final = (
+    # Where a quantity comes twice, the second serves drivers and nvidia-ml-py without the first.
+    _Row(Quantity.POWER, "nvmlDeviceGetPowerUsage", convert=_watts),
+    _Row(
+        Quantity.POWER_AVERAGE,
+        "nvmlDeviceGetFieldValues",
+        ([_POWER_AVERAGE],),
+        _field_watts,
+    ),
+    _Row(
+        Quantity.POWER_INSTANT,
+        "nvmlDeviceGetFieldValues",
+        ([_POWER_INSTANT],),
+        _field_watts,
+    ),
+    _Row(Quantity.ENERGY, "nvmlDeviceGetTotalEnergyConsumption", convert=_joules),
+    _Row(Quantity.ENFORCED_LIMIT, "nvmlDeviceGetEnforcedPowerLimit", convert=_watts),
+    _Row(
+        Quantity.GPU_UTILISATION,
+        "nvmlDeviceGetUtilizationRates",
+        convert=attrgetter("gpu"),
+        note=_KERNELS,
+    ),
+    _Row(
+        Quantity.MEMORY_UTILISATION, "nvmlDeviceGetUtilizationRates", convert=attrgetter("memory")
+    ),
+    _Row(Quantity.ENCODER_UTILISATION, "nvmlDeviceGetEncoderUtilization", convert=itemgetter(0)),
+    _Row(Quantity.DECODER_UTILISATION, "nvmlDeviceGetDecoderUtilization", convert=itemgetter(0)),
+    _Row(Quantity.SM_CLOCK, "nvmlDeviceGetClockInfo", (pynvml.NVML_CLOCK_SM,)),
+    _Row(Quantity.MEMORY_CLOCK, "nvmlDeviceGetClockInfo", (pynvml.NVML_CLOCK_MEM,)),
+    _Row(Quantity.PERFORMANCE_STATE, "nvmlDeviceGetPerformanceState", convert=_state),
+    _Row(Quantity.TEMPERATURE, "nvmlDeviceGetTemperatureV", (pynvml.NVML_TEMPERATURE_GPU,)),
+    _Row(Quantity.TEMPERATURE, "nvmlDeviceGetTemperature", (pynvml.NVML_TEMPERATURE_GPU,)),
+    _Row(Quantity.FAN, "nvmlDeviceGetFanSpeed"),
+    _Row(
+        Quantity.MEMORY_USED,
+        "nvmlDeviceGetMemoryInfo",
+        (pynvml.nvmlMemory_v2,),
+        attrgetter("used"),
+    ),
+    _Row(Quantity.MEMORY_USED, "nvmlDeviceGetMemoryInfo", convert=attrgetter("used")),
+    _Row(Quantity.THROTTLE, "nvmlDeviceGetCurrentClocksEventReasons"),
+    _Row(Quantity.THROTTLE, "nvmlDeviceGetCurrentClocksThrottleReasons"),
+    *(
+        _Row(
+            quantity,
+            "nvmlDeviceGetPcieThroughput",
+            (direction,),
+            _megabytes,
+            timing=Timing(window_s=0.020),
+            slow=True,
+            note=_PCIE,
+        )
+        for quantity, direction in (
+            (Quantity.PCIE_TX, pynvml.NVML_PCIE_UTIL_TX_BYTES),
+            (Quantity.PCIE_RX, pynvml.NVML_PCIE_UTIL_RX_BYTES),
+        )
+    ),
+)
