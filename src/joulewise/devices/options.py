@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,12 +14,26 @@ class Options:
     """Where to look, and what to take for what cannot be read.
 
     ``powercap`` is Linux's folder of energy counters; ``$JOULEWISE_POWERCAP`` names another, such
-    as a simulated one. ``cpu_tdp_w`` overrides the table behind the modelled CPU power.
+    as a simulated one. Likewise ``proc`` and ``$JOULEWISE_PROC``, ``dmi`` (the table of memory
+    modules) and ``$JOULEWISE_DMI``. ``cpu_tdp_w`` (or ``$JOULEWISE_CPU_TDP``) overrides the table
+    behind the modelled CPU power. ``now_ns`` and ``sleep`` are the clock of the CPU and RAM. GPUs
+    that are not numbered by NVML are numbered from ``first_gpu``, which discovery sets.
     """
 
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     cpu_tdp_w: float | None = None
+    first_gpu: int = 0
+    now_ns: Callable[[], int] = time.monotonic_ns
+    sleep: Callable[[float], None] = time.sleep
 
     @property
     def powercap(self) -> Path:
         return Path(self.environ.get("JOULEWISE_POWERCAP", "/sys/class/powercap"))
+
+    @property
+    def proc(self) -> Path:
+        return Path(self.environ.get("JOULEWISE_PROC", "/proc"))
+
+    @property
+    def dmi(self) -> Path:
+        return Path(self.environ.get("JOULEWISE_DMI", "/sys/firmware/dmi/tables/DMI"))

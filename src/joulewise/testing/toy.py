@@ -20,7 +20,8 @@ from joulewise.data import (
     Source,
     Unavailable,
 )
-from joulewise.errors import DeviceLostError, NotSupportedError, OutOfRangeError
+from joulewise.devices.ranges import check_in_range
+from joulewise.errors import DeviceLostError, NotSupportedError
 from joulewise.units import NS_PER_S
 
 _CLOSED: Final = Unavailable("the device was closed")
@@ -95,11 +96,7 @@ class ToyDevice:
         return Unavailable(f"a toy does not tell its {knob.value}")
 
     def set(self, knob: Knob, value: float) -> None:
-        info = self._turnable(knob)
-        inside = info.minimum <= value <= info.maximum
-        if not inside or (info.choices and value not in info.choices):
-            allowed = f"{info.minimum:g} to {info.maximum:g}"
-            raise OutOfRangeError(f"{knob.value}={value:g} is not possible", f"it takes {allowed}")
+        check_in_range(self.info.key, self._turnable(knob), value)
         self._count()
         if knob is Knob.POWER_LIMIT:
             self._limit_w = value

@@ -1,0 +1,34 @@
+"""AMD GPUs over amdsmi, an extra. It is loaded when they are looked for, not before."""
+
+from __future__ import annotations
+
+from joulewise.data import Unavailable
+from joulewise.devices.options import Options
+from joulewise.devices.protocol import Device
+
+__all__ = ["find"]
+
+
+def find(options: Options) -> list[Device] | Unavailable:
+    """Every AMD GPU that a HIP program would see here, or why there is none. Never raises.
+
+    Keys count on from ``options.first_gpu`` by amdsmi's index, so that on a machine with GPUs of
+    two makers no two share one.
+    """
+    from joulewise.devices.amd.gpu import open_gpu
+    from joulewise.devices.amd.library import load
+    from joulewise.devices.amd.visible import identify, visible
+
+    smi = load()
+    if isinstance(smi, Unavailable):
+        return smi
+    try:
+        gpus = identify(smi)
+        if isinstance(gpus, Unavailable):
+            return gpus
+        shown = visible(options.environ, gpus)
+        if not shown.gpus:
+            return Unavailable(shown.reason, shown.fix)
+        return [open_gpu(smi, gpu, options, shown.note) for gpu in shown.gpus]
+    finally:
+        smi.release()

@@ -1,0 +1,201 @@
+"""One AMD GPU, through amdsmi."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from joulewise.data import (
+    DeviceInfo,
+    Kind,
+    Knob,
+    KnobInfo,
+    Process,
+    Quantity,
+    Reading,
+    Sample,
+    SensorInfo,
+    Source,
+    Unavailable,
+)
+from joulewise.devices.amd.library import Library
+from joulewise.devices.amd.readings import SENSORS, clock_mhz, power_cap_w
+from joulewise.devices.amd.visible import Gpu
+from joulewise.devices.options import Options
+from joulewise.devices.ranges import check_in_range
+from joulewise.errors import DeviceError, DeviceLostError, NotSupportedError
+from joulewise.units import UW_PER_W
+
+Clock = Callable[[], int]
+_CLOSED: Final = Unavailable("the device was closed", "open it again")
+_NO_SENSOR: Final = Unavailable("amdsmi has no such sensor")
+_NO_KNOB: Final = Unavailable("amdsmi has no such knob")
+_UNTOLD: Final = Unavailable("amdsmi does not tell what clocks are limited to")
+
+
+def open_gpu(smi: Library, gpu: Gpu, options: Options, note: str) -> AmdGpu:
+    def told(function: str, figure: str, otherwise: str) -> str:
+        try:
+            answer = smi.call(function, gpu.handle)
+        except DeviceError:
+            return otherwise
+        text = str(answer[figure] if isinstance(answer, dict) else answer).strip()
+        return otherwise if text in {"", "N/A"} else text
+
+    bus = told("amdsmi_get_gpu_device_bdf", "", f"amdsmi-{gpu.index}")
+    info = DeviceInfo(
+        key=f"gpu{options.first_gpu + gpu.index}",
+        kind=Kind.GPU,
+        name=told("amdsmi_get_gpu_asic_info", "market_name", "AMD GPU"),
+        uid=told("amdsmi_get_gpu_device_uuid", "", bus),
+        vendor="AMD",
+        driver=told("amdsmi_get_gpu_driver_info", "driver_version", ""),
+        note=note,
+    )
+    return AmdGpu(smi, gpu, info, options.now_ns)
+
+
+class AmdGpu:
+    """A GPU that answers. It keeps amdsmi open until it is closed."""
+
+    def __init__(self, smi: Library, gpu: Gpu, info: DeviceInfo, now_ns: Clock) -> None:
+        self.info = info
+        self._smi = smi
+        smi.retain()
+        self._handle = gpu.handle
+        self._index = gpu.index
+        self._now_ns = now_ns
+        self._closed = False
+        self.sensors: Mapping[Quantity, SensorInfo | Unavailable] = {
+            quantity: self._probe(quantity) for quantity in SENSORS
+        }
+        self.knobs: Mapping[Knob, KnobInfo | Unavailable] = {
+            Knob.POWER_LIMIT: self._power_limit(),
+            Knob.SM_CLOCK: self._clock_limit(),
+        }
+
+    def read(self, quantity: Quantity) -> Reading | Unavailable:
+        if self._closed:
+            return _CLOSED
+        listed = self.sensors.get(quantity, _NO_SENSOR)
+        return listed if isinstance(listed, Unavailable) else self._read(quantity)
+
+    def samples(self, quantity: Quantity, since_us: int = 0) -> Sequence[Sample] | Unavailable:  # noqa: ARG002
+        return _CLOSED if self._closed else Unavailable("AMD's driver buffers no samples")
+
+    def processes(self) -> Sequence[Process] | Unavailable:
+        if self._closed:
+            return _CLOSED
+        try:
+            told = self._smi.call("amdsmi_get_gpu_process_list", self._handle)
+        except DeviceError as error:
+            return Unavailable(error.message, error.hint)
+        return [
+            Process(each["pid"], each.get("memory_usage", {}).get("vram_mem"), "compute")
+            for each in told
+            if each["pid"] > 0
+        ]
+
+    def get(self, knob: Knob) -> float | Unavailable:
+        if self._closed:
+            return _CLOSED
+        listed = self.knobs.get(knob, _NO_KNOB)
+        if isinstance(listed, Unavailable):
+            return listed
+        if knob is not Knob.POWER_LIMIT:
+            return _UNTOLD
+        try:
+            return power_cap_w(self._smi, self._handle)["power_cap"]
+        except DeviceError as error:
+            return Unavailable(error.message, error.hint)
+
+    def set(self, knob: Knob, value: float) -> None:
+        info = self._turnable(knob)
+        check_in_range(self.info.key, info, value)
+        if knob is Knob.POWER_LIMIT:
+            self._turn("amdsmi_set_power_cap", 0, round(value * UW_PER_W))
+        else:
+            self._turn("amdsmi_set_gpu_clk_limit", "sclk", "max", round(value))
+
+    def reset(self, knob: Knob) -> None:
+        info = self._turnable(knob)
+        if knob is Knob.POWER_LIMIT:
+            self.set(knob, info.maximum if info.default is None else info.default)
+        else:
+            self.set(knob, info.maximum)
+            # A limit on the clock switched the GPU to manual; this hands it back to its governor.
+            self._turn(
+                "amdsmi_set_gpu_perf_level", self._smi.constant("AmdSmiDevPerfLevel", "AUTO")
+            )
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._smi.release()
+
+    def _read(self, quantity: Quantity) -> Reading | Unavailable:
+        t_ns = self._now_ns()
+        try:
+            return Reading(SENSORS[quantity].read(self._smi, self._handle), t_ns)
+        except DeviceError as error:
+            return Unavailable(error.message, error.hint)
+
+    def _probe(self, quantity: Quantity) -> SensorInfo | Unavailable:
+        reading = self._read(quantity)
+        if isinstance(reading, Unavailable):
+            return reading
+        sensor = SENSORS[quantity]
+        return SensorInfo(quantity, Source.MEASURED, window_s=sensor.window_s, note=sensor.note)
+
+    def _power_limit(self) -> KnobInfo | Unavailable:
+        try:
+            cap = power_cap_w(self._smi, self._handle)
+        except DeviceError as error:
+            return Unavailable(error.message, error.hint)
+        low, high, default = cap["min_power_cap"], cap["max_power_cap"], cap["default_power_cap"]
+        if high <= 0:
+            return Unavailable("this GPU takes no power cap")
+        known = default if low <= default <= high else None
+        return KnobInfo(
+            Knob.POWER_LIMIT, low, high, known, writable=self._writable("--power-cap W")
+        )
+
+    def _clock_limit(self) -> KnobInfo | Unavailable:
+        if not self._smi.has("amdsmi_set_gpu_clk_limit"):
+            return Unavailable("this version of amdsmi cannot limit clocks")
+        try:
+            low, high = (
+                clock_mhz(self._smi, self._handle, "GFX", end) for end in ("min_clk", "max_clk")
+            )
+        except DeviceError as error:
+            return Unavailable(error.message, error.hint)
+        if high <= 0:
+            return Unavailable("this GPU does not tell the range of its clock")
+        writable = self._writable("--clk-limit sclk max MHZ")
+        return KnobInfo(Knob.SM_CLOCK, low, high, None, readable=False, writable=writable)
+
+    def _writable(self, option: str) -> bool | Unavailable:
+        # The driver has no way to ask whether it would obey, and to try is to write.
+        if os.geteuid() == 0:
+            return True
+        by_hand = f"sudo amd-smi set --gpu {self._index} {option}"
+        return Unavailable(
+            "the driver lets only root turn it",
+            f"run `sudo -E joulewise …`, or turn it by hand: `{by_hand}`",
+        )
+
+    def _turnable(self, knob: Knob) -> KnobInfo:
+        doing = f"{self.info.key}'s {knob.value} cannot be turned"
+        if self._closed:
+            raise DeviceLostError(f"{doing}: {_CLOSED.reason}", _CLOSED.fix)
+        info = self.knobs.get(knob, _NO_KNOB)
+        if isinstance(info, Unavailable):
+            raise NotSupportedError(f"{doing}: {info.reason}", info.fix or "turn another knob")
+        return info
+
+    def _turn(self, function: str, *arguments: Any) -> None:
+        try:
+            self._smi.call(function, self._handle, *arguments)
+        except DeviceError as error:
+            raise type(error)(f"{self.info.key} was not set: {error.message}", error.hint) from None

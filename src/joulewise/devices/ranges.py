@@ -1,0 +1,18 @@
+"""The one sentence that refuses a value which a knob does not take."""
+
+from __future__ import annotations
+
+from joulewise.data import KnobInfo
+from joulewise.errors import OutOfRangeError
+
+
+def check_in_range(device_key: str, info: KnobInfo, value: float) -> None:
+    """Raise unless the knob takes ``value``; NaN is in no range."""
+    inside = info.minimum <= value <= info.maximum
+    if inside and (info.choices is None or value in info.choices):
+        return
+    hint = f"it takes {info.minimum:g} to {info.maximum:g}"
+    if info.choices is not None and inside:
+        near = min(info.choices, key=lambda choice: abs(choice - value))
+        hint += f", in {len(info.choices)} steps; the nearest is {near:g}"
+    raise OutOfRangeError(f"{device_key} does not take {info.knob.value}={value:g}", hint)
