@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -39,11 +39,12 @@ class Timeline:
     Every question about a moment takes an array of moments too. Energy at ``t`` is
     ``energy_j + power_w * ((t - t_ns) * 1e-9)`` of the piece that holds ``t``, in doubles and in
     this order, so that whoever evaluates it elsewhere gets the same bits. Outside the timeline
-    the first and the last piece go on.
+    the first and the last piece go on. ``step_ends_ns`` is when each step of a load was done.
     """
 
     pieces: NDArray[np.void]
     end_ns: int
+    step_ends_ns: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, np.int64))
 
     @property
     def start_ns(self) -> int:
@@ -75,11 +76,12 @@ class Timeline:
         start_ns, end_ns = max(start_ns, self.start_ns), min(end_ns, self.end_ns)
         if start_ns >= end_ns:
             return Timeline(self.pieces[:0], end_ns)
+        ends = self.step_ends_ns
         first, last = self.index_at([start_ns, end_ns - 1])
         pieces = self.pieces[first : last + 1].copy()
         pieces["energy_j"][0] = self.energy_at(start_ns)
         pieces["t_ns"][0] = start_ns
-        return Timeline(pieces, end_ns)
+        return Timeline(pieces, end_ns, ends[(ends > start_ns) & (ends <= end_ns)])
 
     def _integral(
         self, total: NDArray[np.float64], rate: NDArray[np.float64], t_ns: ArrayLike
@@ -113,4 +115,8 @@ class Timeline:
 def concat(timelines: Iterable[Timeline]) -> Timeline:
     """Timelines of one unit that follow each other, as one."""
     parts = list(timelines)
-    return Timeline(np.concatenate([part.pieces for part in parts]), parts[-1].end_ns)
+    return Timeline(
+        np.concatenate([part.pieces for part in parts]),
+        parts[-1].end_ns,
+        np.concatenate([part.step_ends_ns for part in parts]),
+    )

@@ -1,0 +1,96 @@
+"""A board in time: a pure function from a state, a load and knobs to what the board did.
+
+Nothing is hidden: playing up to a moment and going on from the state that came out gives, to the
+nanosecond, what playing on would have given. So whoever plays ahead and is interrupted plays
+again from the same state, up to the interruption.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+
+from joulewise.simulate.governor import Aim
+from joulewise.simulate.heat import Heat, settled_c
+from joulewise.simulate.model import Knobs, Load, Unit
+from joulewise.simulate.player import BETWEEN_STEPS, NEVER_NS, Player, State
+from joulewise.simulate.timeline import Timeline
+
+__all__ = ["BETWEEN_STEPS", "State", "equilibrium_c", "play", "rest", "run_factors"]
+
+
+def rest(
+    unit: Unit, t_ns: int, *, energy_j: float = 0.0, temperature_c: float | None = None
+) -> State:
+    """A board asleep, with no context, at the temperature that it has then (or at another)."""
+    board = unit.board
+    if temperature_c is None:
+        temperature_c = settled_c(board.thermal, board.idle.asleep_w)
+    return State(
+        t_ns=t_ns,
+        energy_j=energy_j,
+        clock_mhz=board.clocks.sm_min_mhz,
+        piece_ns=t_ns,
+        piece_j=energy_j,
+        phase=BETWEEN_STEPS,
+        done=0.0,
+        aim_mhz=math.inf,
+        seen_mhz=math.inf,
+        dither=0,
+        up_until_ns=t_ns,
+        contexts=0,
+        heat=Heat(t_ns, energy_j, temperature_c, temperature_c),
+        heat_due_ns=t_ns,
+        aim=None,
+    )
+
+
+def play(
+    unit: Unit,
+    state: State,
+    load: Load | None,
+    knobs: Knobs,
+    *,
+    until_ns: int | None = None,
+    steps: int | None = None,
+    contexts: int = 1,
+    time_factor: float = 1.0,
+    power_factor: float = 1.0,
+) -> tuple[Timeline, State]:
+    """What the board does from ``state`` until ``until_ns``, or until ``steps`` steps are done.
+
+    With a load it goes on with the step in hand, which counts as one; without, it idles, and the
+    step in hand is given up (an idle of no length does just that). ``contexts`` processes are
+    attached to an idle board. The factors are those of a run, on the load's time and power.
+    """
+    player = Player(unit.board, state)
+    until_ns = NEVER_NS if until_ns is None else until_ns
+    if load is None:
+        player.put_down(contexts)
+        player.idle(knobs, until_ns)
+    else:
+        aim = player.take_up(load, knobs, time_factor, power_factor)
+        player.work(aim, until_ns, NEVER_NS if steps is None else steps)
+    return player.timeline(), player.state()
+
+
+def equilibrium_c(
+    unit: Unit, load: Load, knobs: Knobs, *, time_factor: float = 1.0, power_factor: float = 1.0
+) -> float:
+    """The temperature that the load comes to in the end."""
+    thermal = unit.board.thermal
+    low_c, high_c = thermal.ambient_c, max(thermal.ambient_c, thermal.shutdown_c)
+    while high_c - low_c > 1e-3:
+        middle_c = (low_c + high_c) / 2
+        aim = Aim(unit.board, load, knobs, time_factor, power_factor, middle_c)
+        if settled_c(thermal, aim.mean_power_w) > middle_c:
+            low_c = middle_c
+        else:
+            high_c = middle_c
+    return (low_c + high_c) / 2
+
+
+def run_factors(seed: int, run_noise: float) -> tuple[float, float]:
+    """How much this run differs from the mean of all runs, in time and in power."""
+    draw = random.Random(seed)  # noqa: S311  # noise, not a secret
+    return math.exp(draw.gauss(0.0, run_noise)), math.exp(draw.gauss(0.0, run_noise))

@@ -1,0 +1,280 @@
+"""A state on its way through time, and the pieces that it leaves behind."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from joulewise.simulate.governor import DITHER_ONE, IDLE, Aim, memory_clock
+from joulewise.simulate.heat import Heat
+from joulewise.simulate.model import Board, Knobs, Load
+from joulewise.simulate.scalar import standing_w
+from joulewise.simulate.tile import tile
+from joulewise.simulate.timeline import PIECE, Timeline
+from joulewise.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+NEVER_NS = 1 << 62
+BETWEEN_STEPS = -1
+_TILED_STEPS = 8
+_P0, _P8 = 0, 8
+
+
+@dataclass(frozen=True)
+class State:
+    """All that is needed to go on from ``t_ns``.
+
+    The piece in hand began at ``piece_ns`` with ``piece_j`` drawn, the share ``done`` of its
+    phase behind it; it is kept whole, so that cutting it moves no later moment. ``aim_mhz`` is
+    where the governor is on its way to what ``aim`` says, infinite once clocks have come down:
+    the next load starts high. ``seen_mhz`` is the lowest cap since its last decision.
+    ``contexts`` is None while a load runs.
+    """
+
+    t_ns: int
+    energy_j: float
+    clock_mhz: float
+    piece_ns: int
+    piece_j: float
+    phase: int
+    done: float
+    aim_mhz: float
+    seen_mhz: float
+    dither: int
+    up_until_ns: int
+    contexts: int | None
+    heat: Heat
+    heat_due_ns: int
+    aim: Aim | None
+
+    @property
+    def temperature_c(self) -> float:
+        return self.heat.felt_c
+
+
+class Player:
+    """A :class:`State` that moves: it takes up a load or puts it down, then plays."""
+
+    def __init__(self, board: Board, state: State) -> None:
+        self._board = board
+        self._period_ns = round(board.governor.period_s * NS_PER_S)
+        self._t_ns = state.t_ns
+        self._energy_j = state.energy_j
+        self._clock_mhz = state.clock_mhz
+        self._piece_ns = state.piece_ns
+        self._piece_j = state.piece_j
+        self._phase = state.phase
+        self._done = state.done
+        self._aim_mhz = state.aim_mhz
+        self._seen_mhz = state.seen_mhz
+        self._dither = state.dither
+        self._up_until_ns = state.up_until_ns
+        self._contexts = state.contexts
+        self._heat = state.heat
+        self._heat_due_ns = state.heat_due_ns
+        self._aim = state.aim
+        self._shown = False
+        self._rows: list[tuple[float, ...]] = []
+        self._parts: list[NDArray[np.void]] = []
+        self._ends: list[int] = []
+        self._end_parts: list[NDArray[np.int64]] = []
+
+    def state(self) -> State:
+        return State(
+            self._t_ns,
+            self._energy_j,
+            self._clock_mhz,
+            self._piece_ns,
+            self._piece_j,
+            self._phase,
+            self._done,
+            self._aim_mhz,
+            self._seen_mhz,
+            self._dither,
+            self._up_until_ns,
+            self._contexts,
+            self._heat,
+            self._heat_due_ns,
+            self._aim,
+        )
+
+    def timeline(self) -> Timeline:
+        self._flush()
+        return Timeline(np.concatenate(self._parts), self._t_ns, np.concatenate(self._end_parts))
+
+    def put_down(self, contexts: int) -> None:
+        if self._contexts is None:
+            self._up_until_ns = self._t_ns + round(self._board.idle.hold_s * NS_PER_S)
+        if self._contexts != contexts:
+            self._cut()
+            self._heat_due_ns = self._t_ns
+        self._phase = BETWEEN_STEPS
+        self._contexts = contexts
+
+    def idle(self, knobs: Knobs, until_ns: int) -> None:
+        thermal = self._board.thermal
+        while self._t_ns < until_ns:
+            up = self._t_ns < self._up_until_ns
+            if not up:
+                low_mhz = knobs.sm_lock_mhz[0] if knobs.sm_lock_mhz else 0.0
+                self._clock_mhz = max(low_mhz, self._board.clocks.sm_min_mhz)
+                self._aim_mhz = math.inf
+            if self._t_ns >= self._heat_due_ns:
+                self._heat = self._heat.after(thermal, self._t_ns, self._energy_j)
+                self._heat_due_ns = self._heat.due_ns(thermal, self._idle_w(up=up))
+                self._cut()
+            power_w = self._idle_w(up=up)
+            memory_mhz = memory_clock(self._board, knobs, up=up)
+            if up:
+                self._show(power_w, memory_mhz, 0.0, 0.0, 0, _P0)
+            else:
+                self._show(power_w, memory_mhz, 0.0, 0.0, IDLE, _P8)
+            stop_ns = min(until_ns, self._heat_due_ns, self._up_until_ns if up else NEVER_NS)
+            self._go(stop_ns, power_w)
+            if stop_ns == self._up_until_ns:
+                self._cut()
+
+    def take_up(self, load: Load, knobs: Knobs, time_factor: float, power_factor: float) -> Aim:
+        before, idle = self._aim, self._contexts is not None
+        same = before is not None and before.holds(load, knobs, time_factor, power_factor)
+        if before is not None and same and not idle:
+            return before
+        if idle or before is None or before.load != load:
+            self._phase = BETWEEN_STEPS
+        elif self._phase != BETWEEN_STEPS:
+            time_ns = before.rates(self._clock_mhz).time_ns[self._phase]
+            self._done += (self._t_ns - self._piece_ns) / time_ns
+        self._cut()
+        if before is None or not same:
+            self._seen_mhz = math.inf
+            before = Aim(
+                self._board, load, knobs, time_factor, power_factor, self._heat.temperature_c
+            )
+        aim = self._feel(before)
+        if idle:
+            self._aim_mhz = min(self._aim_mhz, aim.top_mhz)
+        self._contexts = None
+        return aim
+
+    def work(self, aim: Aim, until_ns: int, steps: int) -> None:
+        while self._t_ns < until_ns and steps > 0:
+            if self._phase == BETWEEN_STEPS:
+                if self._t_ns >= self._heat_due_ns:
+                    aim = self._feel(aim)
+                whole = self._whole_steps(aim, until_ns, steps)
+                if whole >= _TILED_STEPS:
+                    self._tile(aim, whole)
+                    steps -= whole
+                    continue
+                self._begin_step(aim)
+            steps -= self._advance(aim, until_ns)
+
+    def _feel(self, aim: Aim) -> Aim:
+        """Bring heat up to date; a settled governor follows its slow drift without deciding."""
+        thermal = self._board.thermal
+        self._heat = self._heat.after(thermal, self._t_ns, self._energy_j)
+        if aim.temperature_c != self._heat.felt_c:
+            before = aim
+            aim = replace(aim, temperature_c=self._heat.felt_c)
+            near = abs(aim.target_mhz - self._aim_mhz) < self._board.clocks.sm_step_mhz
+            if self._aim_mhz == before.target_mhz and near:
+                self._aim_mhz = aim.target_mhz
+        self._heat_due_ns = self._heat.due_ns(thermal, aim.mean_power_w)
+        self._aim = aim
+        return aim
+
+    def _whole_steps(self, aim: Aim, until_ns: int, steps: int) -> int:
+        """How many steps will surely begin before heat is due and end in time."""
+        if self._aim_mhz != aim.target_mhz:
+            return 0
+        step_ns = max(aim.low.step_ns, aim.high.step_ns)
+        in_time = (until_ns - self._t_ns) // step_ns
+        return min(steps, in_time, -((self._t_ns - self._heat_due_ns) // step_ns))
+
+    def _tile(self, aim: Aim, steps: int) -> None:
+        self._flush()
+        pieces, ends, energy_j = tile(aim, self._t_ns, self._energy_j, self._dither, steps)
+        self._parts.append(pieces)
+        self._end_parts.append(ends)
+        self._t_ns, self._energy_j = int(ends[-1]), energy_j
+        self._dither = (self._dither + steps * aim.dither) % DITHER_ONE
+        self._clock_mhz = float(pieces["sm_mhz"][-1])
+        self._cut()
+
+    def _begin_step(self, aim: Aim) -> None:
+        self._clock_mhz = aim.whole_step(self._aim_mhz)
+        if self._aim_mhz == aim.target_mhz:
+            fast, self._dither = divmod(self._dither + aim.dither, DITHER_ONE)
+            self._clock_mhz = aim.high_mhz if fast else aim.low_mhz
+        self._phase, self._done = 0, 0.0
+        self._cut()
+
+    def _advance(self, aim: Aim, until_ns: int) -> int:
+        """To the end of the phase, the governor's decision or the end; 1 where a step is done."""
+        phase, rates = self._phase, aim.at(self._clock_mhz)
+        time_ns, power_w = rates.time_ns[phase], rates.power_w[phase]
+        end_ns = self._piece_ns + round((1.0 - self._done) * time_ns)
+        stop_ns = min(end_ns, until_ns)
+        settled = self._aim_mhz == aim.target_mhz
+        if not settled:
+            decision_ns = (self._t_ns // self._period_ns + 1) * self._period_ns
+            stop_ns = min(stop_ns, decision_ns)
+            self._seen_mhz = min(self._seen_mhz, aim.caps_mhz[phase])
+        kind = aim.load.phases[phase]
+        throttle = aim.throttle(self._clock_mhz)
+        self._show(power_w, aim.memory_mhz, kind.busy, kind.memory, throttle, _P0)
+        self._go(stop_ns, power_w)
+        if not settled and stop_ns == decision_ns:
+            self._decide(aim, time_ns)
+        if stop_ns < end_ns:
+            return 0
+        self._phase, self._done = phase + 1, 0.0
+        self._cut()
+        if self._phase < len(aim.load.phases):
+            return 0
+        self._phase = BETWEEN_STEPS
+        self._ends.append(stop_ns)
+        return 1
+
+    def _decide(self, aim: Aim, time_ns: float) -> None:
+        self._aim_mhz = aim.decide(self._aim_mhz, self._seen_mhz)
+        self._seen_mhz = math.inf
+        clock_mhz = aim.whole_step(self._aim_mhz)
+        if clock_mhz != self._clock_mhz:
+            self._done += (self._t_ns - self._piece_ns) / time_ns
+            self._clock_mhz = clock_mhz
+            self._cut()
+
+    def _idle_w(self, *, up: bool) -> float:
+        idle = self._board.idle
+        if up:
+            power_w = standing_w(self._board, self._heat.felt_c)
+        else:
+            power_w = idle.context_w if self._contexts else idle.asleep_w
+        return float(np.float32(power_w))
+
+    def _cut(self) -> None:
+        """Another piece begins here."""
+        self._piece_ns, self._piece_j = self._t_ns, self._energy_j
+        self._shown = False
+
+    def _go(self, stop_ns: int, power_w: float) -> None:
+        self._t_ns = stop_ns
+        self._energy_j = self._piece_j + power_w * ((stop_ns - self._piece_ns) * 1e-9)
+
+    def _show(self, power_w: float, memory_mhz: float, *rest: float) -> None:
+        if not self._shown:
+            self._shown = True
+            now = (self._t_ns, self._energy_j, power_w, self._clock_mhz, memory_mhz)
+            busy, memory_busy, throttle, pstate = rest
+            self._rows.append((*now, busy, memory_busy, self._heat.felt_c, throttle, pstate))
+
+    def _flush(self) -> None:
+        self._parts.append(np.array(self._rows, PIECE))
+        self._end_parts.append(np.array(self._ends, np.int64))
+        self._rows, self._ends = [], []

@@ -1,0 +1,47 @@
+"""Many steps of a settled load at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from joulewise.simulate.governor import DITHER_ONE, Aim
+from joulewise.simulate.timeline import PIECE
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+def tile(
+    aim: Aim, t_ns: int, energy_j: float, dither: int, steps: int
+) -> tuple[NDArray[np.void], NDArray[np.int64], float]:
+    """The pieces of ``steps`` steps, the end of each step, and the energy after the last.
+
+    The sums run in the order in which one step after the other would be played, so that the
+    result is the same to the last bit.
+    """
+    phases = aim.load.phases
+    carry = (dither + aim.dither * np.arange(steps + 1, dtype=np.int64)) // DITHER_ONE
+    fast = np.diff(carry)
+    time_ns = np.rint([aim.low.time_ns, aim.high.time_ns]).astype(np.int64)
+    power_w = np.array([aim.low.power_w, aim.high.power_w])
+    sums_ns = np.cumsum(time_ns[fast])
+    sums_j = np.cumsum(np.append(energy_j, (power_w * (time_ns * 1e-9))[fast]))
+
+    pieces = np.empty((steps, len(phases)), PIECE)
+    flat = pieces.reshape(-1)
+    flat["t_ns"][0] = t_ns
+    flat["t_ns"][1:] = sums_ns[:-1] + t_ns
+    flat["energy_j"] = sums_j[:-1]
+    pieces["power_w"] = power_w[fast]
+    pieces["sm_mhz"] = np.array([aim.low_mhz, aim.high_mhz])[fast, None]
+    pieces["throttle"] = np.array([aim.throttle(aim.low_mhz), aim.throttle(aim.high_mhz)])[
+        fast, None
+    ]
+    pieces["memory_mhz"] = aim.memory_mhz
+    pieces["busy"] = [phase.busy for phase in phases]
+    pieces["memory_busy"] = [phase.memory for phase in phases]
+    pieces["temperature_c"] = aim.temperature_c
+    pieces["pstate"] = 0
+    return flat, sums_ns[len(phases) - 1 :: len(phases)] + t_ns, float(sums_j[-1])
