@@ -1,0 +1,152 @@
+"""What goes wrong on demand: ``gpu0:lost@5s``, ``gpu*:call=GetPowerUsage,code=15@2s-4s``."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from joulewise.errors import UsageError
+from joulewise.units import MJ_PER_J, NS_PER_S
+
+LIBRARY_ABSENT: Final = "library-absent"
+KINDS: Final = (
+    "lost",
+    "call",
+    "counter-reset",
+    "counter-backwards",
+    "counter-unsupported",
+    "stuck",
+    "stale",
+    "limit-refused",
+    "denied",
+    "slow",
+    LIBRARY_ABSENT,
+)
+GRAMMAR: Final = "gpuN|gpu*:KIND[=VALUE][,call=NAME][,code=N][@START[-END]]"
+
+_WHO: Final = re.compile(r"gpu(\d+|\*)")
+_TIME: Final = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s)?")
+_ENERGY: Final = re.compile(r"(\d+(?:\.\d+)?)J")
+_CALL: Final = re.compile(r"[A-Za-z]\w{0,62}")
+_NS: Final = {"us": 1_000, "ms": 1_000_000, "s": NS_PER_S, None: NS_PER_S}
+_NOT_SUPPORTED: Final = 3
+_BACKWARDS_J: Final = 100
+_STALE_MAX_NS: Final = 10 * NS_PER_S
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that goes wrong, from ``start_ns`` after the start of the simulation on.
+
+    ``gpu`` is None for every GPU (and for calls that concern none); ``end_ns`` is None for ever.
+    ``amount`` is ns for ``stale`` and ``slow``, mJ for ``counter-backwards``.
+    """
+
+    kind: str
+    gpu: int | None = None
+    start_ns: int = 0
+    end_ns: int | None = None
+    amount: int = 0
+    code: int = 0
+    call: str = ""
+
+
+def parse(text: str) -> tuple[Fault, ...]:
+    """The faults in ``text``, which semicolons part; raises UsageError quoting what is wrong."""
+    return tuple(_parse_one(part.strip()) for part in text.split(";") if part.strip())
+
+
+def _parse_one(text: str) -> Fault:
+    if text == LIBRARY_ABSENT:
+        return Fault(LIBRARY_ABSENT)
+    who, colon, rest = text.partition(":")
+    gpu = _WHO.fullmatch(who.strip())
+    if not gpu or not colon:
+        raise _error(who, text, "a GPU such as gpu0 or gpu*")
+    what, at, when = rest.partition("@")
+    start_ns, end_ns = _parse_when(when, text) if at else (0, None)
+    words = dict(_split(word) for word in what.split(","))
+    kind = what.split(",")[0].partition("=")[0].strip()
+    if kind not in KINDS or kind == LIBRARY_ABSENT:
+        raise _error(kind, text, "a kind of fault: " + ", ".join(KINDS))
+    taken = {kind, *_TAKES.get(kind, ())}
+    for word in words:
+        if word not in taken:
+            raise _error(word, text, f"what goes with {kind}: {', '.join(sorted(taken))}")
+    return Fault(
+        kind,
+        None if gpu[1] == "*" else int(gpu[1]),
+        start_ns,
+        end_ns,
+        _amount(kind, words[kind], text),
+        _code(kind, words.get("code"), text),
+        _call(kind, words.get("call"), text),
+    )
+
+
+_TAKES: Final = {"call": ("code",), "slow": ("call",), "limit-refused": ("code",)}
+
+
+def _split(word: str) -> tuple[str, str]:
+    name, _, value = word.partition("=")
+    return name.strip(), value.strip()
+
+
+def _parse_when(text: str, whole: str) -> tuple[int, int | None]:
+    start, dash, end = text.partition("-")
+    start_ns = _time_ns(start, whole)
+    if not dash:
+        return start_ns, None
+    end_ns = _time_ns(end, whole)
+    if end_ns <= start_ns:
+        raise _error(text, whole, "an end after its start")
+    return start_ns, end_ns
+
+
+def _time_ns(text: str, whole: str) -> int:
+    match = _TIME.fullmatch(text.strip())
+    if not match:
+        raise _error(text, whole, "a time such as 5s or 500ms")
+    return round(float(match[1]) * _NS[match[2]])
+
+
+def _amount(kind: str, value: str, whole: str) -> int:
+    if kind in {"stale", "slow"}:
+        amount = _time_ns(value, whole)
+        if kind == "stale" and amount > _STALE_MAX_NS:
+            raise _error(value, whole, "at most 10s, which is as far back as is remembered")
+        return amount
+    if kind == "counter-backwards":
+        match = _ENERGY.fullmatch(value or f"{_BACKWARDS_J}J")
+        if not match:
+            raise _error(value, whole, "an energy such as 100J")
+        return round(float(match[1]) * MJ_PER_J)
+    if value and kind != "call":
+        raise _error(value, whole, f"{kind} without a value")
+    return 0
+
+
+def _code(kind: str, value: str | None, whole: str) -> int:
+    if value is None:
+        if kind == "call":
+            raise _error(kind, whole, "the NVML code to answer with, such as code=15")
+        return _NOT_SUPPORTED
+    if not value.isdigit() or not 0 < int(value) < 1000:
+        raise _error(value, whole, "an NVML code from 1 to 999")
+    return int(value)
+
+
+def _call(kind: str, value: str | None, whole: str) -> str:
+    if value is None and kind != "call":
+        return ""
+    if not value or not _CALL.fullmatch(value):
+        raise _error(value or kind, whole, "a call such as call=GetPowerUsage")
+    return value
+
+
+def _error(part: str, whole: str, expected: str) -> UsageError:
+    return UsageError(
+        f"fault '{whole}': '{part.strip()}' is not {expected}",
+        f"the form is {GRAMMAR}; several are parted by ';'",
+    )

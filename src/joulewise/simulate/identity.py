@@ -1,0 +1,107 @@
+"""One unit of a board in the words of ``layout.h``: who it is and what never changes."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, Final
+
+from joulewise.simulate.model import Board, Unit
+from joulewise.units import MW_PER_W, NS_PER_S
+
+_NAMESPACE: Final = uuid.UUID("6f0e1d6c-6a0b-4b55-9e0e-6a6f756c6573")
+_AMPERE: Final = 7
+_HBM_MAX_MHZ: Final = 2_000
+_BRANDS: Final = {"Tesla": 2, "Quadro RTX": 12, "GeForce": 5, "NVIDIA GeForce": 5}
+_NVIDIA: Final = 14
+
+
+def fields(unit: Unit, index: int) -> dict[str, Any]:
+    """Every constant of ``struct jw_gpu`` for the unit at NVML index ``index``."""
+    board = unit.board
+    return {**_who(unit, index), **_what(board), **_clocks(board), **_sensor(unit)}
+
+
+def _who(unit: Unit, index: int) -> dict[str, Any]:
+    board = unit.board
+    unique = uuid.uuid5(_NAMESPACE, f"{board.key} {unit.seed} {index}")
+    bus = 4 + 3 * index
+    return {
+        "name": board.name.encode(),
+        "uuid": f"GPU-{unique}".encode(),
+        "serial": str(unique.int % 10**13).zfill(13).encode() if _datacentre(board) else b"",
+        "bus": bus,
+        "bus_id": f"00000000:{bus:02X}:00.0".encode(),
+        "bus_id_legacy": f"0000:{bus:02X}:00.0".encode(),
+        "persistence": board.persistence,
+    }
+
+
+def _what(board: Board) -> dict[str, Any]:
+    major, minor = board.compute_capability
+    return {
+        "memory_b": board.memory_b,
+        "reserved_b": board.memory_b // 80,
+        "pci_device_id": board.pci_device_id,
+        "pci_subsystem_id": board.pci_subsystem_id,
+        "pcie_generation": 4 if board.architecture >= _AMPERE else 3,
+        "architecture": board.architecture,
+        "brand": next((b for name, b in _BRANDS.items() if board.name.startswith(name)), _NVIDIA),
+        "compute_major": major,
+        "compute_minor": minor,
+        "cores": board.cores,
+        "fans": board.fans,
+        "memory_bus_bits": _memory_bus_bits(board),
+        "ecc": _datacentre(board),
+        "slowdown_c": round(board.thermal.slowdown_c),
+        "shutdown_c": round(board.thermal.shutdown_c),
+        "limit_minimum_mw": round(board.limits.minimum_w * MW_PER_W),
+        "limit_maximum_mw": round(board.limits.maximum_w * MW_PER_W),
+        "limit_default_mw": round(board.limits.default_w * MW_PER_W),
+    }
+
+
+def _clocks(board: Board) -> dict[str, Any]:
+    clocks = board.clocks
+    memory = sorted((round(mhz) for mhz in clocks.memory_mhz), reverse=True)
+    return {
+        "memory_clocks": len(memory),
+        "memory_clock_mhz": memory + [memory[-1]] * (8 - len(memory)),
+        "sm_min_mhz": clocks.sm_min_mhz,
+        "sm_max_mhz": clocks.sm_max_mhz,
+        "sm_step_mhz": clocks.sm_step_mhz,
+    }
+
+
+def _sensor(unit: Unit) -> dict[str, Any]:
+    sensor = unit.board.sensor
+    return {
+        "phase_ns": unit.sensor_phase_ns,
+        "period_ns": _ns(sensor.period_s),
+        "window_ns": _ns(sensor.window_s),
+        "average_window_ns": _ns(sensor.average_window_s),
+        "lag_ns": _ns(sensor.lag_s),
+        "counter_period_ns": _ns(sensor.counter_period_s),
+        "utilisation_period_ns": _ns(sensor.utilisation_period_s),
+        "gain": unit.gain,
+        "noise_w": sensor.noise_w,
+        "quantum_w": sensor.quantum_w,
+        "counter_step_j": sensor.counter_step_j,
+        "seed": unit.seed % 2**64,
+        "plain_is_average": sensor.plain_is_average,
+        "buffer_samples": sensor.buffer_samples,
+    }
+
+
+def _ns(seconds: float) -> int:
+    return round(seconds * NS_PER_S)
+
+
+def _datacentre(board: Board) -> bool:
+    """Stacked memory, which runs at a low clock, marks the boards with ECC and a serial number."""
+    return max(board.clocks.memory_mhz) < _HBM_MAX_MHZ
+
+
+def _memory_bus_bits(board: Board) -> int:
+    if _datacentre(board):
+        return 5120 if board.architecture >= _AMPERE else 4096
+    return 384 if board.memory_b > 16 << 30 else 128

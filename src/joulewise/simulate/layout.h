@@ -1,0 +1,161 @@
+/* The memory that the engine (Python) and every NVML client (the shim, in C) share.
+ *
+ * layout.py reads this file: one declaration a line, types of stdint.h, float, double, char or
+ * a struct declared above, and whole numbers as the only constants. Natural alignment throughout.
+ */
+#ifndef JOULEWISE_LAYOUT_H
+#define JOULEWISE_LAYOUT_H
+
+#include <stdint.h>
+
+#define JW_MAGIC 0x31304d53574a
+#define JW_MAX_GPUS 64
+#define JW_RING 16384
+#define JW_PROCESSES 64
+#define JW_FAULTS 32
+#define JW_MEMORY_CLOCKS 8
+#define JW_CHANNELS 2
+#define JW_SILENCE_NS 10000000000
+
+/* Classes of latency. */
+#define JW_COST_IDENTITY 0
+#define JW_COST_READ 1
+#define JW_COST_SCAN 2
+#define JW_COST_SET 3
+#define JW_COST_PCIE 4
+#define JW_COSTS 5
+
+/* Kinds of fault; faults.py has the words for them. */
+#define JW_FAULT_LOST 1
+#define JW_FAULT_CALL 2
+#define JW_FAULT_COUNTER_RESET 3
+#define JW_FAULT_COUNTER_BACKWARDS 4
+#define JW_FAULT_COUNTER_UNSUPPORTED 5
+#define JW_FAULT_STUCK 6
+#define JW_FAULT_STALE 7
+#define JW_FAULT_LIMIT_REFUSED 8
+#define JW_FAULT_DENIED 9
+#define JW_FAULT_SLOW 10
+
+/* From t_ns to the next piece's everything is constant; energy_j was drawn up to t_ns. */
+struct jw_piece {
+    int64_t t_ns;
+    double energy_j;
+    float power_w;
+    float sm_mhz;
+    float memory_mhz;
+    float busy;
+    float memory_busy;
+    float temperature_c;
+    uint32_t throttle;
+    uint32_t pstate;
+};
+
+struct jw_process {
+    uint32_t pid;
+    uint64_t memory_b;
+};
+
+/* amount: ns for stale and slow, mJ for a counter that goes backwards.
+ * energy_j: what had been drawn when a counter-reset came; publishing keeps it up to date.
+ * held_mw: what a stuck sensor repeats, by channel, plus 1; 0 until somebody looks. */
+struct jw_fault {
+    int64_t start_ns;
+    int64_t end_ns;
+    int64_t amount;
+    double energy_j;
+    uint32_t kind;
+    uint32_t code;
+    _Atomic uint32_t held_mw[JW_CHANNELS];
+    char call[64];
+};
+
+struct jw_faults {
+    uint32_t count;
+    struct jw_fault entries[JW_FAULTS];
+};
+
+struct jw_gpu {
+    char name[96];
+    char uuid[96];
+    char serial[32];
+    char bus_id[32];
+    char bus_id_legacy[16];
+    uint64_t memory_b;
+    uint64_t reserved_b;
+    uint32_t bus;
+    uint32_t pci_device_id;
+    uint32_t pci_subsystem_id;
+    uint32_t pcie_generation;
+    uint32_t architecture;
+    uint32_t brand;
+    uint32_t compute_major;
+    uint32_t compute_minor;
+    uint32_t cores;
+    uint32_t fans;
+    uint32_t memory_bus_bits;
+    uint32_t ecc;
+
+    uint32_t limit_minimum_mw;
+    uint32_t limit_maximum_mw;
+    uint32_t limit_default_mw;
+    uint32_t slowdown_c;
+    uint32_t shutdown_c;
+    uint32_t memory_clocks;
+    uint32_t memory_clock_mhz[JW_MEMORY_CLOCKS];
+    double sm_min_mhz;
+    double sm_max_mhz;
+    double sm_step_mhz;
+
+    int64_t phase_ns;
+    int64_t period_ns;
+    int64_t window_ns;
+    int64_t average_window_ns;
+    int64_t lag_ns;
+    int64_t counter_period_ns;
+    int64_t utilisation_period_ns;
+    double gain;
+    double noise_w;
+    double quantum_w;
+    double counter_step_j;
+    uint64_t seed;
+    uint32_t plain_is_average;
+    uint32_t buffer_samples;
+
+    /* What clients set. A pair of clocks is (first << 32) | second; 0 is none. */
+    _Atomic uint64_t sm_lock;
+    _Atomic uint64_t memory_lock;
+    _Atomic uint64_t application_clocks;
+    _Atomic uint32_t limit_mw;
+    _Atomic uint32_t persistence;
+    _Atomic uint32_t compute_mode;
+
+    /* What the engine writes, between two increments of sequence (odd: it is writing). Pieces
+     * are numbered from the beginning; number n lies at n modulo JW_RING. */
+    _Atomic uint32_t sequence;
+    uint64_t first;
+    uint64_t end;
+    double counter_base_j;
+    uint32_t processes;
+    struct jw_process process[JW_PROCESSES];
+    struct jw_faults faults;
+    struct jw_piece ring[JW_RING];
+};
+
+/* beat_ns: when the engine was last alive; 0 where there is none, -1 once it has gone.
+ * frozen_ns: the time, if not 0 (tests). socket: an abstract name, empty where there is none.
+ * faults: of calls that concern no one GPU. */
+struct jw_header {
+    uint64_t magic;
+    uint64_t header_size;
+    uint64_t gpu_size;
+    uint32_t gpus;
+    int64_t wall_offset_ns;
+    _Atomic int64_t beat_ns;
+    _Atomic int64_t frozen_ns;
+    int64_t latency_ns[JW_COSTS];
+    char socket[96];
+    struct jw_faults faults;
+};
+
+#endif

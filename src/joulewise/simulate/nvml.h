@@ -1,0 +1,72 @@
+/* What the files of the shim share: NVML's types as far as they are answered, and ours. */
+#ifndef JOULEWISE_NVML_H
+#define JOULEWISE_NVML_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "layout.h"
+
+#define API __attribute__((visibility("default")))
+
+typedef int nvmlReturn_t;
+typedef struct nvmlDevice_st *nvmlDevice_t;
+typedef unsigned long long ull;
+
+enum {
+    NVML_SUCCESS = 0,
+    NVML_ERROR_UNINITIALIZED = 1,
+    NVML_ERROR_INVALID_ARGUMENT = 2,
+    NVML_ERROR_NOT_SUPPORTED = 3,
+    NVML_ERROR_NO_PERMISSION = 4,
+    NVML_ERROR_NOT_FOUND = 6,
+    NVML_ERROR_INSUFFICIENT_SIZE = 7,
+    NVML_ERROR_DRIVER_NOT_LOADED = 9,
+    NVML_ERROR_TIMEOUT = 10,
+    NVML_ERROR_GPU_IS_LOST = 15,
+    NVML_ERROR_LIB_RM_VERSION_MISMATCH = 18,
+    NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25,
+    NVML_ERROR_UNKNOWN = 999,
+};
+
+enum { VOLTA = 5, AMPERE = 7, BRAND_GEFORCE = 5 };
+enum { INSTANT = 0, AVERAGE = 1 };
+
+#define VERSION(type, number) ((unsigned)(sizeof(type) | (number) << 24))
+
+/* nvml_session.c: the connection to the simulation, and what every call begins with. */
+extern struct jw_header *jw;
+struct jw_gpu *gpu_at(unsigned index);
+unsigned index_of(const struct jw_gpu *gpu);
+nvmlDevice_t handle_of(unsigned index);
+nvmlReturn_t enter(nvmlDevice_t device, const char *call, int cost, struct jw_gpu **gpu);
+nvmlReturn_t enter_system(const char *call, int cost);
+nvmlReturn_t enter_setter(nvmlDevice_t device, const char *call, struct jw_gpu **gpu);
+void changed(const struct jw_gpu *gpu);
+int64_t now_ns(void);
+int64_t wall_us(int64_t t_ns);
+struct jw_fault *fault_at(struct jw_gpu *gpu, uint32_t kind, int64_t t_ns);
+
+#define ENTER(cost)                                                   \
+    struct jw_gpu *gpu;                                               \
+    const nvmlReturn_t entered = enter(device, __func__, cost, &gpu); \
+    if (entered != NVML_SUCCESS) return entered
+#define ENTER_SETTER                                                   \
+    struct jw_gpu *gpu;                                                \
+    const nvmlReturn_t entered = enter_setter(device, __func__, &gpu); \
+    if (entered != NVML_SUCCESS) return entered
+#define REQUIRE(condition) \
+    if (!(condition)) return NVML_ERROR_INVALID_ARGUMENT
+
+/* nvml_sensor.c: what the sensors show. All are of one moment, sensed_ns. */
+int64_t sensed_ns(struct jw_gpu *gpu);
+int64_t tick_before(const struct jw_gpu *gpu, int64_t t_ns, int64_t period_ns);
+bool power_mw(struct jw_gpu *gpu, int channel, int64_t tick, unsigned *mw);
+bool counter_mj(struct jw_gpu *gpu, ull *mj);
+bool shares(const struct jw_gpu *gpu, int64_t from_ns, int64_t to_ns, double *busy, double *memory);
+bool piece_at(const struct jw_gpu *gpu, int64_t t_ns, struct jw_piece *piece);
+bool process_table(const struct jw_gpu *gpu, struct jw_process *table, unsigned *count);
+unsigned percent(double share);
+
+#endif

@@ -1,0 +1,178 @@
+/* What the sensors show, from the pieces that the engine publishes: sensor.py has the same
+ * formulas, for virtual time. Every operation stands in the same order, so that both get the
+ * same bits. */
+#include "nvml.h"
+
+#include <math.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#define S_PER_NS 1e-9
+#define PATIENCE 100000 /* turns at waiting for an engine that stopped in the middle of writing */
+
+/* ---- reading while the engine may write ---- */
+
+static bool settled(const struct jw_gpu *gpu, uint32_t *sequence) {
+    for (int turn = 0; turn < PATIENCE; turn++) {
+        *sequence = atomic_load_explicit(&gpu->sequence, memory_order_acquire);
+        if (*sequence % 2 == 0) return true;
+        sched_yield();
+    }
+    return false;
+}
+
+static bool torn(const struct jw_gpu *gpu, uint32_t sequence) {
+    atomic_thread_fence(memory_order_acquire);
+    return atomic_load_explicit(&gpu->sequence, memory_order_relaxed) != sequence;
+}
+
+static const struct jw_piece *numbered(const struct jw_gpu *gpu, uint64_t number) {
+    return &gpu->ring[number % JW_RING];
+}
+
+/* The number of the piece that holds t_ns; the first and the last go on outside the ring. */
+static uint64_t locate(const struct jw_gpu *gpu, int64_t t_ns) {
+    uint64_t low = gpu->first, high = gpu->end;
+    while (low + 1 < high) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (numbered(gpu, middle)->t_ns <= t_ns)
+            low = middle;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+static double energy_at(const struct jw_gpu *gpu, int64_t t_ns) {
+    const struct jw_piece *piece = numbered(gpu, locate(gpu, t_ns));
+    return piece->energy_j + (double)piece->power_w * ((double)(t_ns - piece->t_ns) * S_PER_NS);
+}
+
+bool piece_at(const struct jw_gpu *gpu, int64_t t_ns, struct jw_piece *piece) {
+    uint32_t sequence;
+    do {
+        if (!settled(gpu, &sequence)) return false;
+        *piece = *numbered(gpu, locate(gpu, t_ns));
+    } while (torn(gpu, sequence));
+    return true;
+}
+
+static bool energy_between(const struct jw_gpu *gpu, int64_t from_ns, int64_t to_ns, double *j) {
+    uint32_t sequence;
+    do {
+        if (!settled(gpu, &sequence)) return false;
+        *j = energy_at(gpu, to_ns) - energy_at(gpu, from_ns);
+    } while (torn(gpu, sequence));
+    return true;
+}
+
+bool process_table(const struct jw_gpu *gpu, struct jw_process *table, unsigned *count) {
+    uint32_t sequence;
+    do {
+        if (!settled(gpu, &sequence)) return false;
+        *count = gpu->processes < JW_PROCESSES ? gpu->processes : JW_PROCESSES;
+        memcpy(table, gpu->process, *count * sizeof *table);
+    } while (torn(gpu, sequence));
+    return true;
+}
+
+/* The mean shares of time in which a kernel ran, and in which memory was busy. */
+bool shares(const struct jw_gpu *gpu, int64_t from_ns, int64_t to_ns, double *busy, double *memory) {
+    uint32_t sequence;
+    do {
+        if (!settled(gpu, &sequence)) return false;
+        *busy = *memory = 0;
+        int64_t t = from_ns;
+        for (uint64_t n = locate(gpu, from_ns); t < to_ns; n++) {
+            const struct jw_piece *piece = numbered(gpu, n);
+            const bool last = n + 1 >= gpu->end || numbered(gpu, n + 1)->t_ns >= to_ns;
+            const int64_t until = last ? to_ns : numbered(gpu, n + 1)->t_ns;
+            *busy += piece->busy * (double)(until - t);
+            *memory += piece->memory_busy * (double)(until - t);
+            t = until;
+        }
+    } while (torn(gpu, sequence));
+    *busy /= (double)(to_ns - from_ns);
+    *memory /= (double)(to_ns - from_ns);
+    return true;
+}
+
+/* ---- the sensors ---- */
+
+int64_t sensed_ns(struct jw_gpu *gpu) {
+    const struct jw_fault *stale = fault_at(gpu, JW_FAULT_STALE, now_ns());
+    return now_ns() - (stale ? stale->amount : 0);
+}
+
+int64_t tick_before(const struct jw_gpu *gpu, int64_t t_ns, int64_t period_ns) {
+    const int64_t since = t_ns - gpu->phase_ns;
+    return since / period_ns - (since % period_ns < 0);
+}
+
+unsigned percent(double share) { return (unsigned)rint(share * 100); }
+
+/* Noise that is a function of seed, tick and channel, so that every client reads the same. */
+static double noise(uint64_t seed, int64_t tick, int channel) {
+    uint64_t x = seed * 0x9E3779B97F4A7C15u + (uint64_t)tick * 0xBF58476D1CE4E5B9u +
+                 (uint64_t)channel * 0x94D049BB133111EBu;
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+    x ^= x >> 31;
+    const uint64_t sum = (x & 0xFFFF) + (x >> 16 & 0xFFFF) + (x >> 32 & 0xFFFF) + (x >> 48);
+    return ((double)sum / 65536 - 2 + 2.0 / 65536) * sqrt(3);
+}
+
+static bool true_power_mw(const struct jw_gpu *gpu, int channel, int64_t tick, unsigned *mw) {
+    const int64_t window = channel == AVERAGE ? gpu->average_window_ns : gpu->window_ns;
+    const int64_t end = gpu->phase_ns + tick * gpu->period_ns - gpu->lag_ns;
+    double energy_j;
+    if (!energy_between(gpu, end - window, end, &energy_j)) return false;
+    double power_w = energy_j / ((double)window * S_PER_NS) * gpu->gain +
+                     gpu->noise_w * noise(gpu->seed, tick, channel);
+    if (power_w < 0) power_w = 0;
+    if (gpu->quantum_w > 0) power_w = rint(power_w / gpu->quantum_w) * gpu->quantum_w;
+    *mw = (unsigned)rint(power_w * 1000);
+    return true;
+}
+
+bool power_mw(struct jw_gpu *gpu, int channel, int64_t tick, unsigned *mw) {
+    struct jw_fault *stuck =
+        fault_at(gpu, JW_FAULT_STUCK, gpu->phase_ns + tick * gpu->period_ns);
+    if (!stuck) return true_power_mw(gpu, channel, tick, mw);
+    uint32_t held = stuck->held_mw[channel];
+    if (!held) {
+        const int64_t last = tick_before(gpu, stuck->start_ns, gpu->period_ns);
+        if (!true_power_mw(gpu, channel, last, mw)) return false;
+        if (atomic_compare_exchange_strong(&stuck->held_mw[channel], &held, *mw + 1)) return true;
+    }
+    *mw = held - 1;
+    return true;
+}
+
+/* What the counter has not counted: before the driver was loaded, and before any reset. */
+static double uncounted_j(const struct jw_gpu *gpu, int64_t tick_ns) {
+    double base_j = gpu->counter_base_j;
+    for (uint32_t i = 0; i < gpu->faults.count; i++) {
+        const struct jw_fault *fault = &gpu->faults.entries[i];
+        if (fault->kind == JW_FAULT_COUNTER_RESET && fault->start_ns <= tick_ns)
+            base_j = fmax(base_j, fault->energy_j);
+    }
+    return base_j;
+}
+
+bool counter_mj(struct jw_gpu *gpu, ull *mj) {
+    const int64_t tick = tick_before(gpu, sensed_ns(gpu), gpu->counter_period_ns);
+    const int64_t tick_ns = gpu->phase_ns + tick * gpu->counter_period_ns;
+    double energy_j;
+    uint32_t sequence;
+    do {
+        if (!settled(gpu, &sequence)) return false;
+        energy_j = energy_at(gpu, tick_ns) - uncounted_j(gpu, tick_ns);
+    } while (torn(gpu, sequence));
+    const struct jw_fault *backwards = fault_at(gpu, JW_FAULT_COUNTER_BACKWARDS, tick_ns);
+    double counted_j = floor(gpu->gain * energy_j / gpu->counter_step_j) * gpu->counter_step_j;
+    if (backwards) counted_j -= (double)backwards->amount / 1000;
+    *mj = counted_j > 0 ? (ull)llround(counted_j * 1000) : 0;
+    return true;
+}

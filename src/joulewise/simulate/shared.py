@@ -1,0 +1,235 @@
+"""Python's side of the memory that the simulated GPUs share with every NVML client."""
+
+from __future__ import annotations
+
+import bisect
+import mmap
+import os
+import secrets
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import astuple, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from joulewise.errors import SimulationError
+from joulewise.simulate import identity
+from joulewise.simulate.faults import KINDS, LIBRARY_ABSENT, Fault
+from joulewise.simulate.layout import CONSTANTS, GPU, HEADER
+from joulewise.simulate.model import Knobs, Unit
+from joulewise.simulate.timeline import Timeline
+from joulewise.units import MW_PER_W, NS_PER_S
+
+_HERE: Final = Path(__file__).parent
+_MEMORY: Final = Path("/dev/shm")  # noqa: S108  # the file below it has a random name
+_FOREVER_NS: Final = np.iinfo(np.int64).max
+_RING: Final = CONSTANTS["RING"]
+_GONE: Final = -1
+
+
+@dataclass(frozen=True)
+class Latency:
+    """How long a call takes, by class; the defaults are of a driver's order."""
+
+    identity_ns: int = 2_000
+    read_ns: int = 20_000
+    scan_ns: int = 200_000
+    set_ns: int = 1_000_000
+    pcie_ns: int = 20_000_000
+
+
+NO_LATENCY: Final = Latency(0, 0, 0, 0, 0)
+
+
+def library() -> Path:
+    """The shim that clients load, or what is missing to have it."""
+    path = _HERE / "lib" / "libnvidia-ml.so.1"
+    if path.exists():
+        return path
+    root = _HERE.parents[2]
+    what = f"-e {root}" if (root / "setup.py").exists() else "joulewise"
+    raise SimulationError(
+        "the simulated NVML library was not built: no C compiler when joulewise was installed",
+        "install one (apt install gcc), then: "
+        f"{sys.executable} -m pip install --force-reinstall --no-deps --no-cache-dir {what}",
+    )
+
+
+class Shared:
+    """The simulated GPUs as clients see them. One process writes the pieces; any may look on."""
+
+    def __init__(self, path: str, memory: mmap.mmap, *, owner: bool) -> None:
+        self.path = path
+        self._memory = memory
+        self._owner = owner
+        self._header: Any = np.frombuffer(memory, HEADER, 1)
+        count = int(self._header["gpus"][0]) or (len(memory) - HEADER.itemsize) // GPU.itemsize
+        self._gpus: Any = np.frombuffer(memory, GPU, count, HEADER.itemsize)
+        self._times = [self._gpus["ring"]["t_ns"][gpu] for gpu in range(count)]
+
+    @classmethod
+    def create(
+        cls,
+        units: Sequence[Unit],
+        *,
+        latency: Latency,
+        faults: Sequence[Fault],
+        start_ns: int,
+        socket_name: str = "",
+        folder: Path = _MEMORY,
+    ) -> Shared:
+        """Make the memory for ``units``; :meth:`close` removes it again."""
+        if not 0 < len(units) <= CONSTANTS["MAX_GPUS"]:
+            raise SimulationError(
+                f"{len(units)} GPUs cannot be simulated at once",
+                f"ask for 1 to {CONSTANTS['MAX_GPUS']}",
+            )
+        path = folder / f"joulewise-sim-{os.getpid()}-{secrets.token_hex(4)}"
+        shared = cls(str(path), _allocate(path, len(units)), owner=True)
+        header = shared._header[0]
+        header["header_size"], header["gpu_size"] = HEADER.itemsize, GPU.itemsize
+        header["gpus"] = len(units)
+        header["wall_offset_ns"] = time.time_ns() - time.monotonic_ns()
+        header["latency_ns"] = astuple(latency)
+        header["socket"] = socket_name.encode()
+        _write_faults(header["faults"], [f for f in faults if f.gpu is None], start_ns)
+        for index, unit in enumerate(units):
+            gpu = shared._gpus[index]
+            for name, value in identity.fields(unit, index).items():
+                gpu[name] = value
+            _write_faults(gpu["faults"], [f for f in faults if f.gpu in {None, index}], start_ns)
+            shared.reset(index, 0.0)
+        header["magic"] = CONSTANTS["MAGIC"]
+        return shared
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Shared:
+        """The memory that another process made."""
+        with Path(path).open("r+b") as file:
+            return cls(os.fspath(path), mmap.mmap(file.fileno(), 0), owner=False)
+
+    def publish(self, gpu: int, timeline: Timeline) -> None:
+        """Replace everything from the timeline's first piece on."""
+        pieces = timeline.pieces[-_RING:]
+        if not len(pieces):
+            return
+        block, times = self._gpus[gpu], self._times[gpu]
+        first, end = int(block["first"]), int(block["end"])
+        start = bisect.bisect_left(
+            range(first, end), pieces["t_ns"][0], key=lambda number: times[number % _RING]
+        )
+        start += first
+        at, until = start % _RING, start % _RING + len(pieces)
+        block["sequence"] += 1
+        block["ring"][at:until] = pieces[: _RING - at]
+        block["ring"][: max(0, until - _RING)] = pieces[_RING - at :]
+        block["end"] = end = start + len(pieces)
+        block["first"] = max(first, end - _RING)
+        self._note_resets(block["faults"], timeline)
+        block["sequence"] += 1
+
+    def knobs(self, gpu: int) -> Knobs:
+        """What clients have set. Application clocks are a ceiling, which a lock overrides."""
+        block = self._gpus[gpu]
+        memory_mhz, sm_mhz = _pair(block["application_clocks"]) or (0.0, 0.0)
+        ceiling = (float(block["sm_min_mhz"]), sm_mhz) if sm_mhz else None
+        memory_ceiling = (float(block["memory_clock_mhz"].min()), memory_mhz)
+        return Knobs(
+            limit_w=int(block["limit_mw"]) / MW_PER_W,
+            sm_lock_mhz=_pair(block["sm_lock"]) or ceiling,
+            memory_lock_mhz=_pair(block["memory_lock"]) or (memory_ceiling if memory_mhz else None),
+        )
+
+    def persistence(self, gpu: int) -> bool:
+        return bool(self._gpus["persistence"][gpu])
+
+    def reset(self, gpu: int, energy_j: float) -> None:
+        """The driver was unloaded: default limit, no locks, and the counter begins again."""
+        block = self._gpus[gpu]
+        block["sequence"] += 1
+        block["limit_mw"] = block["limit_default_mw"]
+        for name in ("sm_lock", "memory_lock", "application_clocks", "compute_mode"):
+            block[name] = 0
+        block["counter_base_j"] = energy_j
+        block["sequence"] += 1
+
+    def set_processes(self, gpu: int, processes: Sequence[tuple[int, int]]) -> None:
+        """Who uses the GPU: (pid, bytes of its memory)."""
+        block = self._gpus[gpu]
+        shown = processes[: CONSTANTS["PROCESSES"]]
+        block["sequence"] += 1
+        for index, (pid, memory_b) in enumerate(shown):
+            block["process"][index] = (pid, memory_b)
+        block["processes"] = len(shown)
+        block["sequence"] += 1
+
+    def beat(self, now_ns: int) -> None:
+        """Say that the engine is alive."""
+        self._header["beat_ns"] = now_ns
+
+    def freeze(self, now_ns: int) -> None:
+        """Stop the clients' clock at ``now_ns``; 0 lets it go again."""
+        self._header["frozen_ns"] = now_ns
+
+    def close(self) -> None:
+        """Let go; the one who made the memory also removes it, and clients lose their GPUs."""
+        if self._owner:
+            self._header["beat_ns"] = _GONE
+            Path(self.path).unlink(missing_ok=True)
+        del self._header, self._gpus, self._times
+        self._memory.close()
+
+    @staticmethod
+    def _note_resets(faults: Any, timeline: Timeline) -> None:
+        """A reset subtracts what was drawn before it, which the ring will have forgotten."""
+        for fault in faults["entries"][: faults["count"]]:
+            is_reset = fault["kind"] == CONSTANTS["FAULT_COUNTER_RESET"]
+            if is_reset and fault["start_ns"] >= timeline.pieces["t_ns"][0]:
+                fault["energy_j"] = timeline.energy_at(fault["start_ns"])
+
+
+def _allocate(path: Path, gpus: int) -> mmap.mmap:
+    size = HEADER.itemsize + gpus * GPU.itemsize
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    except OSError as error:
+        raise _no_memory(path, error) from error
+    try:
+        os.fchmod(descriptor, 0o666)  # as a driver's device node: any user's program may open it
+        os.posix_fallocate(descriptor, 0, size)  # fails now, not with SIGBUS at some later write
+        return mmap.mmap(descriptor, size)
+    except OSError as error:
+        path.unlink()
+        raise _no_memory(path, error) from error
+    finally:
+        os.close(descriptor)
+
+
+def _no_memory(path: Path, error: OSError) -> SimulationError:
+    return SimulationError(
+        f"no shared memory in {path.parent}: {error.strerror}",
+        f"make room: df -h {path.parent} (in a container: --shm-size=64m)",
+    )
+
+
+def _write_faults(table: Any, faults: Sequence[Fault], start_ns: int) -> None:
+    active = [fault for fault in faults if fault.kind != LIBRARY_ABSENT]
+    if len(active) > CONSTANTS["FAULTS"]:
+        raise SimulationError(
+            f"{len(active)} faults on one GPU", f"give it at most {CONSTANTS['FAULTS']}"
+        )
+    table["count"] = len(active)
+    for entry, fault in zip(table["entries"], active, strict=False):
+        entry["kind"] = KINDS.index(fault.kind) + 1
+        entry["start_ns"] = start_ns + fault.start_ns
+        entry["end_ns"] = _FOREVER_NS if fault.end_ns is None else start_ns + fault.end_ns
+        entry["amount"], entry["code"] = fault.amount, fault.code
+        entry["call"] = fault.call.encode()
+
+
+def _pair(packed: Any) -> tuple[float, float] | None:
+    value = int(packed)
+    return (float(value >> 32), float(value & 0xFFFFFFFF)) if value else None
