@@ -1,0 +1,93 @@
+"""``joulewise sim``: any NVML client, on simulated GPUs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import click
+
+EXAMPLE = """\b
+Examples:
+  joulewise sim --gpu v100x8 --workload resnet50 -- nvidia-smi
+  joulewise sim --gpu v100,rtx6000 --truth truth.csv -- python train.py
+  joulewise sim --gpu v100 --fault gpu0:lost@5s -- gpustat --watch
+"""
+
+
+@click.command(
+    epilog=EXAMPLE,
+    context_settings={"allow_interspersed_args": False},
+    options_metavar="--gpu GPUS [OPTIONS]",
+)
+@click.option(
+    "--gpu",
+    "gpus",
+    metavar="GPUS",
+    required=True,
+    help="Which GPUs: v100, v100x8, or a mix such as v100x2,rtx6000.",
+)
+@click.option("--workload", metavar="NAME", help="Keep every GPU busy with this from the start.")
+@click.option("--batch-size", type=click.IntRange(min=1), help="The workload's batch size.")
+@click.option(
+    "--truth",
+    type=click.Path(path_type=Path, dir_okay=False),
+    metavar="FILE",
+    help="Write the exact energy of each GPU here, as CSV.",
+)
+@click.option(
+    "--fault",
+    "faults",
+    multiple=True,
+    metavar="SPEC",
+    help="What goes wrong and when, such as gpu0:lost@5s; may be repeated.",
+)
+@click.option(
+    "--latency",
+    type=click.Choice(["driver", "none"]),
+    default="driver",
+    show_default=True,
+    help="Whether a call takes as long as a driver's.",
+)
+@click.option("--seed", default=0, show_default=True, help="Another seed is another set of boards.")
+@click.option(
+    "--persistence",
+    type=click.Choice(["on", "off"]),
+    help="Whether limits and counters outlive the last client. [default: the board's]",
+)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- CMD...")
+def command(
+    *,
+    gpus: str,
+    workload: str | None,
+    batch_size: int | None,
+    truth: Path | None,
+    faults: tuple[str, ...],
+    latency: str,
+    seed: int,
+    persistence: str | None,
+    command: tuple[str, ...],
+) -> int:
+    """Run CMD on GPUs that are not there.
+
+    CMD and everything it starts see simulated GPUs through NVML and nvidia-smi. It keeps its
+    input, output, signals and exit status.
+    """
+    environ = dict(os.environ)
+    # Read when numpy is first imported: the arithmetic here is too small for threads.
+    os.environ["OPENBLAS_NUM_THREADS"] = "1"
+    from joulewise.simulate.realtime import prepare, run
+
+    plan = prepare(
+        gpus=gpus,
+        workload=workload,
+        batch_size=batch_size,
+        truth=truth,
+        faults=faults,
+        latency=latency == "driver",
+        seed=seed,
+        persistence=None if persistence is None else persistence == "on",
+        command=command,
+        environ=environ,
+    )
+    return run(plan)

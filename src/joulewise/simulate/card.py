@@ -1,0 +1,192 @@
+"""One simulated GPU in real time: what it does is foretold, and told anew when something changes.
+
+A stretch of time has one owner (a job, or nobody) and one set of knobs. The card holds the
+stretch that is going on and, when that nears its end, the one that will follow if nothing
+happens, so that whoever looks never looks past what is known.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from joulewise.simulate.model import Knobs, Load, Unit
+from joulewise.simulate.play import State, play, rest
+from joulewise.simulate.player import BETWEEN_STEPS
+from joulewise.simulate.timeline import Timeline, concat
+from joulewise.units import NS_PER_S
+
+FOR_EVER = 1 << 62
+_AHEAD_NS = NS_PER_S
+_MARGIN_NS = NS_PER_S // 4
+
+
+@dataclass(eq=False)
+class Job:
+    """Steps that ``owner`` wants done; the factors are those of its run (see ``play``)."""
+
+    owner: Any
+    load: Load
+    remaining: int
+    time_factor: float = 1.0
+    power_factor: float = 1.0
+    start_ns: int = 0
+    end_ns: int = 0
+
+
+@dataclass(frozen=True)
+class _Stretch:
+    begin: State
+    job: Job | None
+    timeline: Timeline
+    end: State
+
+    @property
+    def steps(self) -> int:
+        return len(self.timeline.step_ends_ns)
+
+    @property
+    def end_ns(self) -> int:
+        return self.timeline.end_ns
+
+
+class Card:
+    """Jobs take turns at the end of every step; with none the card idles.
+
+    Call :meth:`on_time` whenever ``due_ns`` has come, before telling it what else happened then.
+    """
+
+    def __init__(
+        self, unit: Unit, knobs: Knobs, start_ns: int, publish: Callable[[Timeline], None]
+    ) -> None:
+        self.unit = unit
+        self.contexts = 0
+        self._knobs = knobs
+        self._publish = publish
+        self._waiting: deque[Job] = deque()
+        self._past: list[Timeline] = []
+        self._now: _Stretch
+        self._next: _Stretch | None = None
+        self._go_on(rest(unit, start_ns), None)
+
+    @property
+    def due_ns(self) -> int:
+        return self._now.end_ns - (0 if self._next else _MARGIN_NS)
+
+    def on_time(self) -> Job | None:
+        """Foretell what comes next, or go over to it; the job that this finished, if any."""
+        if self._next is None:
+            self._next = self._foretell(self._now)
+            self._publish(self._next.timeline)
+            return None
+        ended = self._now
+        self._now, self._next = self._next, None
+        self._past.append(ended.timeline)
+        job = ended.job
+        if job is not None:
+            job.remaining -= ended.steps
+            if job is not self._now.job and job.remaining:
+                self._waiting.append(job)
+        self._take_turn()
+        if job is None or job.remaining:
+            return None
+        job.end_ns = ended.end_ns
+        return job
+
+    def submit(self, job: Job, now_ns: int) -> None:
+        """Start the job, after the steps in hand and in turn with others."""
+        self._waiting.append(job)
+        running = self._now.job
+        state = self._cut(now_ns)
+        self._go_on(state, running or self._waiting[0])
+
+    def withdraw(self, owner: object, now_ns: int) -> None:
+        """Its owner is gone: give up the job, in the middle of a step if need be."""
+        self._waiting = deque(job for job in self._waiting if job.owner is not owner)
+        running = self._now.job
+        state = self._cut(now_ns)
+        if running is not None and running.owner is owner:
+            _, state = self._play(state, None, now_ns, 0)
+            running = self._waiting[0] if self._waiting else None
+        self._go_on(state, running)
+
+    def turn(self, knobs: Knobs, now_ns: int) -> None:
+        """The knobs are now these."""
+        if knobs != self._knobs:
+            state = self._cut(now_ns)
+            self._knobs = knobs
+            self._go_on(state, self._now.job)
+
+    def attach(self, contexts: int, now_ns: int) -> None:
+        """So many more processes (fewer, if negative) have the card open."""
+        state = self._cut(now_ns)
+        self.contexts += contexts
+        self._go_on(state, self._now.job)
+
+    def energy_j(self, now_ns: int) -> float:
+        return float(self._now.timeline.energy_at(now_ns))
+
+    def take(self) -> Timeline:
+        """What the card did since the last call, and what it is doing."""
+        parts, self._past = [*self._past, self._now.timeline], []
+        return concat(parts)
+
+    def _cut(self, now_ns: int) -> State:
+        """The state now; what was foretold beyond is void."""
+        now = self._now
+        timeline, state = self._play(now.begin, now.job, now_ns, FOR_EVER)
+        self._past.append(timeline)
+        if now.job is not None:
+            now.job.remaining -= len(timeline.step_ends_ns)
+        return state
+
+    def _go_on(self, state: State, job: Job | None) -> None:
+        others = any(other is not job for other in self._waiting)
+        self._now = self._stretch(state, job, job.remaining if job else 0, others=others)
+        self._next = None
+        self._take_turn()
+        if self._now.end_ns < state.t_ns + _AHEAD_NS:
+            self._next = self._foretell(self._now)
+            self._publish(concat([self._now.timeline, self._next.timeline]))
+        else:
+            self._publish(self._now.timeline)
+
+    def _take_turn(self) -> None:
+        job = self._now.job
+        if job is not None and job in self._waiting:
+            self._waiting.remove(job)
+        if job is not None and not job.start_ns:
+            job.start_ns = self._now.begin.t_ns
+
+    def _foretell(self, now: _Stretch) -> _Stretch:
+        """The stretch after ``now``: its own job's if a step is not over, else the next in turn."""
+        remaining = now.job.remaining - now.steps if now.job else 0
+        order = [*self._waiting, now.job] if now.job and remaining else [*self._waiting]
+        if now.job is not None and now.end.phase != BETWEEN_STEPS:
+            job: Job | None = now.job
+        else:
+            job = order[0] if order else None
+        if job is not None and job is not now.job:
+            remaining = job.remaining
+        return self._stretch(now.end, job, remaining, others=len(order) > 1)
+
+    def _stretch(self, state: State, job: Job | None, remaining: int, *, others: bool) -> _Stretch:
+        steps = 1 if others else remaining
+        return _Stretch(state, job, *self._play(state, job, state.t_ns + _AHEAD_NS, steps))
+
+    def _play(
+        self, state: State, job: Job | None, until_ns: int, steps: int
+    ) -> tuple[Timeline, State]:
+        return play(
+            self.unit,
+            state,
+            job.load if job else None,
+            self._knobs,
+            until_ns=until_ns,
+            steps=steps,
+            contexts=self.contexts,
+            time_factor=job.time_factor if job else 1.0,
+            power_factor=job.power_factor if job else 1.0,
+        )

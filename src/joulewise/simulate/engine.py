@@ -1,0 +1,222 @@
+"""The simulated GPUs in real time: one loop over a socket, the clock and the command.
+
+Nothing happens between events: power is constant from piece to piece, and clients read the
+pieces for themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import selectors
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+from joulewise.errors import JoulewiseError, UsageError
+from joulewise.simulate import identity
+from joulewise.simulate.card import FOR_EVER, Card, Job
+from joulewise.simulate.launch import Child
+from joulewise.simulate.model import Board, Unit, Workload
+from joulewise.simulate.play import run_factors
+from joulewise.simulate.server import Peer, ProtocolError, Server, natural
+from joulewise.simulate.shared import Shared
+from joulewise.simulate.truth import Truth
+from joulewise.simulate.workloads import load_workload
+from joulewise.units import NS_PER_S
+
+_KEEP_NS = NS_PER_S // 2
+_RUNS_PER_UNIT = 1 << 20
+
+
+@dataclass(eq=False)
+class _User:
+    """A process on a GPU: a training program, or the load that was asked for from the start."""
+
+    pid: int
+    gpu: int
+    run: int
+    memory_b: int = 0
+    busy: bool = False
+
+
+class Engine:
+    """Runs the cards, answers clients, and writes the truth."""
+
+    def __init__(
+        self,
+        units: Sequence[Unit],
+        busy: Sequence[Workload | None],
+        shared: Shared,
+        truth: Truth | None,
+        *,
+        start_ns: int,
+        name: str,
+    ) -> None:
+        self._shared = shared
+        self._truth = truth
+        self._cards = [
+            Card(unit, shared.knobs(gpu), start_ns, partial(shared.publish, gpu))
+            for gpu, unit in enumerate(units)
+        ]
+        self._nvml: set[Peer] = set()
+        self._users: dict[Peer | int, _User] = {}
+        self._runs = 0
+        self._keep_ns = start_ns
+        self._now_ns = start_ns
+        shared.beat(start_ns)
+        self._verbs: dict[tuple[str, int] | None, Callable[..., None]] = {
+            ("client", 1): self._on_client,
+            ("changed", 2): self._on_changed,
+            ("gpus", 1): self._on_gpus,
+            ("attach", 2): self._on_attach,
+            ("step", 4): self._on_step,
+        }
+        if truth:
+            truth.start([unit.gain for unit in units], start_ns)
+        for gpu, workload in enumerate(busy):
+            if workload:
+                self._attach(gpu, gpu, os.getpid())
+                self._submit(gpu, workload, FOR_EVER)
+        self._selector = selectors.EpollSelector()
+        self._server = Server(f"\0{name}", self._selector, self._on_line, self._on_leave)
+
+    def run(self, child: Child) -> None:
+        """Keep the GPUs going until the command has ended."""
+        self._selector.register(child.signals, selectors.EVENT_READ, lambda: None)
+        while not child.ended():
+            self._advance()
+            due_ns = min(self._keep_ns, *(card.due_ns for card in self._cards))
+            wait_s = max(0, due_ns - time.monotonic_ns()) / NS_PER_S
+            # epoll's own timeout is in whole milliseconds: too coarse for the end of a step.
+            select.select([self._selector], [], [], wait_s)
+            for key, _ in self._selector.select(0):
+                key.data()
+        self._advance()
+        if self._truth:
+            self._truth.write([card.take() for card in self._cards], self._now_ns, last=True)
+
+    def close(self) -> None:
+        self._server.close()
+        self._selector.close()
+
+    def _advance(self) -> None:
+        """Do, in its order, everything that was due by now."""
+        self._now_ns = time.monotonic_ns()
+        while True:
+            card = min(self._cards, key=lambda card: card.due_ns)
+            if card.due_ns <= min(self._keep_ns, self._now_ns):
+                done = card.on_time()
+                if done:
+                    self._users[done.owner].busy = False
+                    done.owner.answer(f"done {done.start_ns} {done.end_ns}")
+            elif self._keep_ns <= self._now_ns:
+                self._keep()
+            else:
+                return
+
+    def _keep(self) -> None:
+        self._shared.beat(self._now_ns)
+        timelines = [card.take() for card in self._cards]
+        if self._truth:
+            self._truth.write(timelines, self._keep_ns)
+        for gpu, card in enumerate(self._cards):  # a client may die between setting and saying so
+            card.turn(self._shared.knobs(gpu), self._keep_ns)
+        self._keep_ns += _KEEP_NS
+
+    def _on_line(self, peer: Peer, words: list[str]) -> None:
+        self._advance()
+        verb = (words[0], len(words)) if words else None
+        if verb not in self._verbs:
+            raise ProtocolError("not a line of the protocol")
+        try:
+            self._verbs[verb](peer, *words[1:])
+        except JoulewiseError as error:
+            peer.answer(f"error {error.message}\t{error.hint}")
+
+    def _on_client(self, peer: Peer) -> None:
+        self._nvml.add(peer)
+        peer.answer("ok")
+
+    def _on_changed(self, peer: Peer, gpu: str) -> None:
+        index = self._index(gpu)
+        self._cards[index].turn(self._shared.knobs(index), self._now_ns)
+        peer.answer("ok")
+
+    def _on_gpus(self, peer: Peer) -> None:
+        units = [card.unit for card in self._cards]
+        peer.answer(f"gpus {json.dumps([_identity(unit, i) for i, unit in enumerate(units)])}")
+
+    def _on_attach(self, peer: Peer, gpu: str) -> None:
+        if peer in self._users:
+            raise ProtocolError("attached already")
+        self._attach(peer, self._index(gpu), peer.pid)
+        peer.answer("ok")
+
+    def _on_step(self, peer: Peer, name: str, batch_size: str, steps: str) -> None:
+        user, count = self._users.get(peer), natural(steps)
+        if user is None or user.busy:
+            raise ProtocolError("not attached, or a step is not over")
+        if count < 1:
+            raise UsageError(f"{count} steps cannot be done", "ask for one or more")
+        board = self._cards[user.gpu].unit.board
+        self._submit(peer, _workload(name, board, natural(batch_size)), min(count, FOR_EVER))
+        user.busy = True
+
+    def _on_leave(self, peer: Peer) -> None:
+        self._advance()
+        user = self._users.pop(peer, None)
+        if user:
+            self._cards[user.gpu].withdraw(peer, self._now_ns)
+            self._cards[user.gpu].attach(-1, self._now_ns)
+            self._list(user.gpu)
+        elif peer not in self._nvml:
+            return
+        self._nvml.discard(peer)
+        for gpu, card in enumerate(self._cards):
+            if not (self._nvml or card.contexts or self._shared.persistence(gpu)):
+                self._shared.reset(gpu, card.energy_j(self._now_ns))
+                card.turn(self._shared.knobs(gpu), self._now_ns)
+
+    def _attach(self, key: Peer | int, gpu: int, pid: int) -> None:
+        self._runs += 1
+        self._users[key] = _User(pid, gpu, self._runs)
+        self._cards[gpu].attach(+1, self._now_ns)
+        self._list(gpu)
+
+    def _submit(self, key: Peer | int, workload: Workload, steps: int) -> None:
+        user = self._users[key]
+        card = self._cards[user.gpu]
+        if workload.step.memory_b > user.memory_b:
+            user.memory_b = workload.step.memory_b
+            self._list(user.gpu)
+        factors = run_factors(card.unit.seed * _RUNS_PER_UNIT + user.run, workload.run_noise)
+        card.submit(Job(key, workload.step, steps, *factors), self._now_ns)
+
+    def _index(self, text: str) -> int:
+        index = natural(text)
+        if index >= len(self._cards):
+            raise ProtocolError("no such GPU")
+        return index
+
+    def _list(self, gpu: int) -> None:
+        users = [user for user in self._users.values() if user.gpu == gpu]
+        self._shared.set_processes(gpu, [(user.pid, user.memory_b) for user in users])
+
+
+@lru_cache(maxsize=256)
+def _workload(name: str, board: Board, batch_size: int) -> Workload:
+    return load_workload(name, board, batch_size or None)
+
+
+def _identity(unit: Unit, index: int) -> dict[str, object]:
+    fields = identity.fields(unit, index)
+    return {
+        "index": index,
+        "uuid": fields["uuid"].decode(),
+        "model": unit.board.name,
+        "bus_id": fields["bus_id"].decode(),
+        "speed": unit.board.cores * unit.board.clocks.sm_max_mhz,
+    }

@@ -1,0 +1,132 @@
+"""A command among simulated GPUs, from what was asked for to its exit status."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from joulewise.errors import UsageError
+from joulewise.simulate import fleet
+from joulewise.simulate.boards import BOARDS, load_board, make_unit
+from joulewise.simulate.engine import Engine
+from joulewise.simulate.faults import LIBRARY_ABSENT, Fault, parse
+from joulewise.simulate.janitor import Janitor
+from joulewise.simulate.launch import (
+    ABSENT,
+    Child,
+    Signals,
+    environment,
+    find_program,
+    search_path,
+)
+from joulewise.simulate.model import Unit, Workload
+from joulewise.simulate.shared import NO_LATENCY, Latency, Shared, library
+from joulewise.simulate.truth import Truth
+from joulewise.simulate.workloads import load_workload
+
+SEEDS_PER_FLEET = 64
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to simulate, checked; ``busy`` is each GPU's own load, if it has one."""
+
+    units: tuple[Unit, ...]
+    busy: tuple[Workload | None, ...]
+    faults: tuple[Fault, ...]
+    latency: Latency
+    truth: Path | None
+    library: Path
+    command: Sequence[str]
+    environ: Mapping[str, str]
+
+
+def prepare(
+    *,
+    gpus: str,
+    workload: str | None,
+    batch_size: int | None,
+    truth: Path | None,
+    faults: Sequence[str],
+    latency: bool,
+    seed: int,
+    persistence: bool | None,
+    command: Sequence[str],
+    environ: Mapping[str, str],
+) -> Plan:
+    """Everything that can be wrong with the request is found here, before anything starts."""
+    if batch_size is not None and workload is None:
+        raise UsageError("--batch-size is that of a workload", "add --workload resnet50")
+    boards = [load_board(key) for key in fleet.parse(gpus, BOARDS)]
+    if persistence is not None:
+        boards = [replace(board, persistence=persistence) for board in boards]
+    parsed = tuple(fault for text in faults for fault in parse(text))
+    for fault in parsed:
+        if fault.gpu is not None and fault.gpu >= len(boards):
+            raise UsageError(
+                f"a fault on gpu{fault.gpu}, and {len(boards)} GPUs to simulate",
+                "they are counted from gpu0; gpu* is all of them",
+            )
+    if not command:
+        raise UsageError("no command to run", "put it after --, as in: -- nvidia-smi")
+    find_program(command[0], search_path(environ))
+    absent = any(fault.kind == LIBRARY_ABSENT for fault in parsed)
+    return Plan(
+        units=tuple(
+            make_unit(board, seed * SEEDS_PER_FLEET + index) for index, board in enumerate(boards)
+        ),
+        busy=tuple(
+            None if workload is None else load_workload(workload, board, batch_size)
+            for board in boards
+        ),
+        faults=parsed,
+        latency=Latency() if latency else NO_LATENCY,
+        truth=truth,
+        library=ABSENT if absent else library().parent,
+        command=command,
+        environ=environ,
+    )
+
+
+def run(plan: Plan) -> int:
+    """Run the command to its end; its exit status."""
+    with ExitStack() as stack:
+        signals = stack.enter_context(closing(Signals()))
+        truth = stack.enter_context(closing(Truth(plan.truth))) if plan.truth else None
+        janitor = stack.enter_context(closing(Janitor()))
+        state = janitor.folder / "state"
+        state.mkdir()
+        start_ns = time.monotonic_ns()
+        shared = stack.enter_context(
+            closing(
+                Shared.create(
+                    plan.units,
+                    latency=plan.latency,
+                    faults=plan.faults,
+                    start_ns=start_ns,
+                    socket_name=janitor.folder.name,
+                    folder=janitor.folder,
+                )
+            )
+        )
+        engine = stack.enter_context(
+            closing(
+                Engine(
+                    plan.units,
+                    plan.busy,
+                    shared,
+                    truth,
+                    start_ns=start_ns,
+                    name=janitor.folder.name,
+                )
+            )
+        )
+        environ = environment(
+            plan.environ, library=plan.library, shared=Path(shared.path), state=state
+        )
+        child = stack.enter_context(closing(Child(plan.command, environ, signals)))
+        engine.run(child)
+        return child.exit_status

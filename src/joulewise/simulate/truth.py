@@ -1,0 +1,92 @@
+"""The exact energy of every simulated GPU, as a file that any meter can be judged by."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from joulewise.errors import UsageError
+from joulewise.simulate.timeline import Timeline
+from joulewise.units import NS_PER_MS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+HEADER = "monotonic_ns,gpu,energy_j,sensed_j\n"
+STEP_NS = 10 * NS_PER_MS
+
+
+class Truth:
+    """Writes CSV rows in order of time, at every change of power and at least every 10 ms.
+
+    Between two rows of a GPU power is constant, so that energy is linear. Where the disk is
+    full the file ends with a whole row, and whoever is being measured goes on undisturbed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._file = path.open("wb", buffering=0)
+        except OSError as error:
+            raise UsageError(
+                f"cannot write {path}: {error.strerror}", "name a file in a folder of yours"
+            ) from error
+        self._whole_b = 0
+        self._since_ns = 0
+        self._gains: Sequence[float] = ()
+        self._append(HEADER)
+
+    def start(self, gains: Sequence[float], start_ns: int) -> None:
+        """Begin at ``start_ns`` with no energy drawn; one GPU for each gain of a sensor."""
+        self._gains = gains
+        self._since_ns = start_ns
+        self._append("".join(f"{start_ns},{gpu},0.000000,0.000000\n" for gpu in range(len(gains))))
+
+    def write(self, timelines: Sequence[Timeline], until_ns: int, *, last: bool = False) -> None:
+        """Add what each GPU drew since the call before; ``last`` closes with a row at the end."""
+        parts = [rows(timeline, self._since_ns, until_ns, last=last) for timeline in timelines]
+        gpu = np.repeat(np.arange(len(parts)), [len(t_ns) for t_ns, _ in parts])
+        t_ns = np.concatenate([t_ns for t_ns, _ in parts])
+        energy_j = np.concatenate([energy_j for _, energy_j in parts])
+        sensed_j = energy_j * np.asarray(self._gains)[gpu]
+        order = np.argsort(t_ns, kind="stable")
+        columns = (column[order].tolist() for column in (t_ns, gpu, energy_j, sensed_j))
+        self._append(
+            "".join([f"{t},{g},{e:.6f},{s:.6f}\n" for t, g, e, s in zip(*columns, strict=True)])
+        )
+        self._since_ns = until_ns
+
+    def close(self) -> None:
+        self._file.close()
+
+    def _append(self, text: str) -> None:
+        if self._file.closed:
+            return
+        rest = text.encode()
+        size_b = self._whole_b + len(rest)
+        try:
+            while rest:
+                rest = rest[self._file.write(rest) :]
+        except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(self._file.fileno(), self._whole_b)
+            self._file.close()
+            sys.stderr.write(f"joulewise: {self._file.name} ends early: {error.strerror}\n")
+        self._whole_b = size_b
+
+
+def rows(
+    timeline: Timeline, since_ns: int, until_ns: int, *, last: bool = False
+) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """When to tell the energy in ``(since_ns, until_ns]``, and what it is."""
+    changes = timeline.pieces["t_ns"]
+    changes = changes[(changes > since_ns) & (changes <= until_ns)]
+    steps = np.arange(since_ns // STEP_NS + 1, until_ns // STEP_NS + 1) * STEP_NS
+    end = [until_ns] if last else []
+    t_ns = np.unique(np.concatenate([changes, steps, np.array(end, np.int64)]))
+    return t_ns, timeline.energy_at(t_ns)
