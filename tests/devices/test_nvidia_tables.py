@@ -25,6 +25,7 @@ A100, A40, L4, H100, B200 = (7, (8, 0)), (7, (8, 6)), (8, (8, 9)), (9, (9, 0)), 
     [
         (P100, Quantity.POWER, Timing(0.02, 0.01)),
         (V100, Quantity.POWER, Timing(0.02, 0.01)),
+        (V100, Quantity.POWER_INSTANT, Timing(0.02, 0.01)),
         (T4, Quantity.POWER, Timing(0.1, 0.1)),
         (A100, Quantity.POWER, Timing(0.1, 0.025)),
         (A100, Quantity.POWER_INSTANT, Timing(0.1, 0.025)),

@@ -191,6 +191,7 @@ def _check(info: KnobInfo, value: float) -> None:
         return
     takes = f"it takes {info.minimum:g} to {info.maximum:g}"
     if info.choices and info.minimum <= value <= info.maximum:
-        near = sorted(info.choices, key=lambda choice: abs(choice - value))[:2]
-        takes += f" in steps: try {' or '.join(f'{choice:g}' for choice in sorted(near))}"
+        below = max(choice for choice in info.choices if choice < value)
+        above = min(choice for choice in info.choices if choice > value)
+        takes += f" in steps: try {below:g} or {above:g}"
     raise OutOfRangeError(f"{info.knob.value}={value:g} is not possible", takes)

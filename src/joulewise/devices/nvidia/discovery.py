@@ -63,7 +63,8 @@ def _discover(options: Options, root: Path) -> list[Device] | Unavailable:
 
 
 def _sleeping(index: int, sleeper: Sleeper) -> _Candidate:
-    identity = GpuIdentity(index, sleeper.uuid, sleeper.name, sleeper.bus_id)
+    bus_id = f"0000{sleeper.bus_id}"  # NVML writes the domain with eight digits
+    identity = GpuIdentity(index, sleeper.uuid, sleeper.name, bus_id)
     reason = "the GPU is asleep (runtime suspended), and reading it would wake it"
     return _Candidate(identity, fault=Fault(DeviceError, reason, FIX))
 

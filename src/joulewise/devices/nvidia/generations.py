@@ -30,9 +30,9 @@ _GA100: Final = Timing(0.100, 0.025)  # [1], Hopper's instant field too
 _SECOND: Final = Timing(0.100, 1.0)  # window [2], period [1]
 
 _TIMINGS: Final[dict[str, dict[Quantity, Timing]]] = {
-    "Pascal": {Quantity.POWER: _PASCAL},
-    "Volta": {Quantity.POWER: _PASCAL},
-    "Turing": {Quantity.POWER: _TURING},
+    "Pascal": {Quantity.POWER: _PASCAL, Quantity.POWER_INSTANT: _PASCAL},
+    "Volta": {Quantity.POWER: _PASCAL, Quantity.POWER_INSTANT: _PASCAL},
+    "Turing": {Quantity.POWER: _TURING, Quantity.POWER_INSTANT: _TURING},
     "GA100": {
         Quantity.POWER: _GA100,
         Quantity.POWER_INSTANT: _GA100,

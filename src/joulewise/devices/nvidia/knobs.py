@@ -45,8 +45,10 @@ def _try(
         return fault(error.value, gpu).unavailable()
 
 
-def _power_limit(handle: Any, gpu: int, _architecture: int) -> Turn:
+def _power_limit(handle: Any, gpu: int, _architecture: int) -> Turn | Unavailable:
     low, high = pynvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
+    if low == high:
+        return Unavailable(f"the maker fixed its power limit at {low / MW_PER_W:g} W")
     default = pynvml.nvmlDeviceGetPowerManagementDefaultLimit(handle)
 
     def turn(limit_w: float) -> None:

@@ -1,0 +1,336 @@
+"""Reading NVIDIA GPUs: nvidia-ml-py over the simulated NVML."""
+
+from __future__ import annotations
+
+import os
+from itertools import pairwise
+
+import pynvml
+import pytest
+from simulated_nvml import (
+    MEMORY_MHZ,
+    POWER_W,
+    SM_MHZ,
+    THROTTLE,
+    simulated,
+    steady,
+)
+
+from joulewise.data import Knob, Process, Quantity, Reading, SensorInfo, Unavailable
+from joulewise.devices.nvidia import throttle_names
+from joulewise.errors import DeviceLostError, NotSupportedError
+from joulewise.testing import DeviceConformance
+
+CODES = sorted(
+    value
+    for name, value in vars(pynvml).items()
+    if name.startswith("NVML_ERROR_") and isinstance(value, int)
+)
+
+
+def on(board: str, faults: str = ""):
+    """Run the test on this board, with these faults."""
+    return pytest.mark.parametrize("machine", [(board, faults)], indirect=True)
+
+
+@pytest.fixture
+def machine(request, monkeypatch, tmp_path):
+    board, faults = getattr(request, "param", ("v100", ""))
+    with simulated(monkeypatch, board, faults=faults, folder=tmp_path) as machine:
+        yield machine
+
+
+@pytest.fixture
+def device(machine):
+    (device,) = machine.gpus()
+    yield device
+    device.close()
+
+
+def value(device, quantity: Quantity) -> float:
+    reading = device.read(quantity)
+    assert isinstance(reading, Reading), reading
+    return reading.value
+
+
+class NvidiaConformance(DeviceConformance):
+    board = "v100"
+
+    @pytest.fixture
+    def device(self, monkeypatch, tmp_path):
+        with simulated(monkeypatch, self.board, folder=tmp_path) as machine:
+            self.machine = machine
+            (device,) = machine.gpus()
+            yield device
+            device.close()
+
+    def elapse(self, seconds):
+        self.machine.elapse(seconds)
+
+    def now_ns(self):
+        return self.machine.now_ns
+
+
+class TestV100(NvidiaConformance):
+    pass
+
+
+class TestRtx6000(NvidiaConformance):
+    board = "rtx6000"
+
+
+class TestA100(NvidiaConformance):
+    board = "a100"
+
+
+class TestLaptop(NvidiaConformance):
+    board = "laptop"
+
+
+@pytest.mark.parametrize(
+    ("quantity", "expected"),
+    [
+        (Quantity.POWER, POWER_W),
+        (Quantity.POWER_INSTANT, POWER_W),
+        (Quantity.ENFORCED_LIMIT, 300),
+        (Quantity.GPU_UTILISATION, 75),
+        (Quantity.MEMORY_UTILISATION, 25),
+        (Quantity.ENCODER_UTILISATION, 0),
+        (Quantity.DECODER_UTILISATION, 0),
+        (Quantity.SM_CLOCK, SM_MHZ),
+        (Quantity.MEMORY_CLOCK, MEMORY_MHZ),
+        (Quantity.PERFORMANCE_STATE, 2),
+        (Quantity.TEMPERATURE, 45),
+        (Quantity.THROTTLE, THROTTLE),
+    ],
+)
+def test_a_reading_is_in_the_unit_of_its_name(device, quantity, expected):
+    assert value(device, quantity) == pytest.approx(expected, abs=1e-3)
+
+
+def test_the_counter_counts_joules(device, machine):
+    before = value(device, Quantity.ENERGY)
+    machine.elapse(10)
+    assert value(device, Quantity.ENERGY) - before == pytest.approx(10 * POWER_W, rel=1e-3)
+
+
+def test_a_reading_has_the_time_of_its_call(device, machine):
+    machine.elapse(1)
+    assert device.read(Quantity.POWER).t_ns == machine.now_ns
+
+
+def test_memory_is_in_bytes(device, machine):
+    before = value(device, Quantity.MEMORY_USED)
+    machine.shared.set_processes(0, [(os.getpid(), 3 << 30)])
+    assert value(device, Quantity.MEMORY_USED) - before == 3 << 30
+
+
+def test_throttle_reasons_have_names(device):
+    assert throttle_names(int(value(device, Quantity.THROTTLE))) == (
+        "power cap",
+        "software thermal slowdown",
+    )
+
+
+def test_no_power_is_a_gap_and_not_0_w(device, machine):
+    machine.shared.publish(0, steady(machine.now_ns, 1e4, 0.0))
+    machine.elapse(1)
+    assert isinstance(device.read(Quantity.POWER), Unavailable)
+
+
+@pytest.mark.parametrize(
+    ("board", "quantity", "timing"),
+    [
+        ("v100", Quantity.POWER, (0.02, 0.01)),
+        ("rtx6000", Quantity.POWER, (0.1, 0.1)),
+        ("a100", Quantity.POWER, (0.1, 0.025)),
+        ("a100", Quantity.POWER_AVERAGE, (0.1, 1.0)),
+        ("laptop", Quantity.POWER, (0.1, 1.0)),
+        ("laptop", Quantity.PCIE_TX, (None, 0.02)),
+    ],
+)
+def test_a_sensor_says_how_it_measures(monkeypatch, tmp_path, board, quantity, timing):
+    with simulated(monkeypatch, board, folder=tmp_path) as machine:
+        (device,) = machine.gpus()
+        info = device.sensors[quantity]
+        device.close()
+    assert isinstance(info, SensorInfo)
+    assert (info.update_period_s, info.window_s) == timing
+
+
+def test_only_the_calls_that_take_milliseconds_are_slow(device):
+    slow = {q for q, info in device.sensors.items() if isinstance(info, SensorInfo) and info.slow}
+    assert slow == {Quantity.PCIE_TX, Quantity.PCIE_RX}
+
+
+def test_every_sensor_of_a_gpu_is_there_or_has_a_reason(device):
+    assert set(device.sensors) == set(Quantity) - {Quantity.LOAD}
+    assert isinstance(device.sensors[Quantity.FAN], Unavailable)  # a V100 has none
+    assert isinstance(device.read(Quantity.FAN), Unavailable)
+    assert isinstance(device.read(Quantity.LOAD), Unavailable)
+
+
+@on("v100", "gpu0:counter-unsupported")
+def test_a_missing_counter_is_unavailable(device):
+    assert isinstance(device.sensors[Quantity.ENERGY], Unavailable)
+    assert isinstance(device.read(Quantity.ENERGY), Unavailable)
+
+
+@pytest.mark.parametrize(
+    ("newer", "quantity"),
+    [
+        ("nvmlDeviceGetTemperatureV", Quantity.TEMPERATURE),
+        ("nvmlDeviceGetCurrentClocksEventReasons", Quantity.THROTTLE),
+    ],
+)
+def test_an_older_nvidia_ml_py_reads_as_well(machine, monkeypatch, newer, quantity):
+    monkeypatch.delattr(pynvml, newer)
+    (device,) = machine.gpus()
+    assert value(device, quantity) > 0
+    device.close()
+
+
+@on("v100", "gpu0:call=GetMemoryInfo_v2,code=13")
+def test_an_older_driver_reads_as_well(device):
+    assert value(device, Quantity.MEMORY_USED) >= 0
+
+
+# The driver's own buffer
+
+
+@pytest.mark.parametrize(
+    ("quantity", "expected"),
+    [
+        (Quantity.POWER, POWER_W),
+        (Quantity.GPU_UTILISATION, 75),
+        (Quantity.MEMORY_UTILISATION, 25),
+        (Quantity.ENCODER_UTILISATION, 0),
+        (Quantity.DECODER_UTILISATION, 0),
+        (Quantity.SM_CLOCK, SM_MHZ),
+        (Quantity.MEMORY_CLOCK, MEMORY_MHZ),
+    ],
+)
+def test_the_buffer_holds_all_seven_kinds_in_our_units(device, quantity, expected):
+    samples = device.samples(quantity)
+    assert len(samples) == 120
+    assert {round(sample.value, 1) for sample in samples} == {expected}
+
+
+def test_the_buffer_is_drained_without_gap_or_repeat(device, machine):
+    seen = list(device.samples(Quantity.POWER))
+    for _ in range(3):
+        machine.elapse(2)
+        seen += device.samples(Quantity.POWER, seen[-1].t_us)
+    steps = {later.t_us - earlier.t_us for earlier, later in pairwise(seen)}
+    assert steps <= {19_999, 20_000, 20_001}
+    assert len(seen) == 120 + 300
+
+
+def test_nothing_newer_is_an_empty_list(device):
+    newest = device.samples(Quantity.POWER)[-1]
+    assert device.samples(Quantity.POWER, newest.t_us) == []
+
+
+def test_what_is_not_buffered_is_unavailable(device):
+    assert isinstance(device.samples(Quantity.TEMPERATURE), Unavailable)
+
+
+@pytest.mark.parametrize(
+    ("value_type", "member", "stored"),
+    [
+        (pynvml.NVML_VALUE_TYPE_DOUBLE, "dVal", 1500.5),
+        (pynvml.NVML_VALUE_TYPE_UNSIGNED_INT, "uiVal", 1500),
+        (pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG, "ulVal", 1500),
+        (pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, "ullVal", 1 << 40),
+        (pynvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG, "sllVal", -1500),
+        (pynvml.NVML_VALUE_TYPE_SIGNED_INT, "siVal", -1500),
+        (pynvml.NVML_VALUE_TYPE_UNSIGNED_SHORT, "usVal", 1500),
+    ],
+)
+def test_every_type_of_value_is_understood(device, monkeypatch, value_type, member, stored):
+    # The simulated driver, as those known, stores unsigned ints only: the other types are made.
+    sample = pynvml.c_nvmlSample_t(timeStamp=7)
+    setattr(sample.sampleValue, member, stored)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetSamples", lambda *_: (value_type, [sample]))
+    (read,) = device.samples(Quantity.POWER)
+    assert (read.t_us, read.value) == (7, stored / 1000)
+
+
+def test_an_unknown_type_of_value_is_unavailable(device, monkeypatch):
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetSamples", lambda *_: (7, []))
+    assert isinstance(device.samples(Quantity.POWER), Unavailable)
+
+
+# Processes
+
+
+def test_processes_have_their_memory_where_the_driver_tells(device, machine):
+    assert device.processes() == []
+    machine.shared.set_processes(0, [(11, 1 << 30), (12, 2**64 - 1)])
+    assert device.processes() == [Process(11, 1 << 30, "compute"), Process(12, None, "compute")]
+
+
+def test_a_process_that_computes_and_draws_is_one(device, machine, monkeypatch):
+    # Nothing that is simulated draws: the same process is listed for both.
+    machine.shared.set_processes(0, [(11, 1 << 30)])
+    compute = pynvml.nvmlDeviceGetComputeRunningProcesses_v3
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetGraphicsRunningProcesses_v3", compute)
+    assert device.processes() == [Process(11, 1 << 30, "compute+graphics")]
+
+
+# Faults
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_every_nvml_error_is_a_gap_with_a_reason(monkeypatch, tmp_path, code):
+    fault = f"gpu0:call=GetPowerUsage,code={code}@2s-4s"
+    with simulated(monkeypatch, "v100", faults=fault, folder=tmp_path) as machine:
+        (device,) = machine.gpus()
+        seen = []
+        for _ in range(3):
+            seen.append(device.read(Quantity.POWER))
+            machine.elapse(2)
+        device.close()
+    assert [type(reading) for reading in seen] == [Reading, Unavailable, Reading]
+    assert seen[1].reason
+
+
+@on("v100", "gpu0:lost@5s")
+def test_a_gpu_that_is_lost_on_the_way_gives_reasons_and_refuses_knobs(device, machine):
+    machine.elapse(5)
+    answers = [
+        device.read(Quantity.POWER),
+        device.samples(Quantity.POWER),
+        device.processes(),
+        device.get(Knob.POWER_LIMIT),
+    ]
+    assert all("lost" in answer.reason for answer in answers)
+    assert all("--gpu-reset -i 0" in answer.fix for answer in answers)
+    with pytest.raises(DeviceLostError):
+        device.set(Knob.POWER_LIMIT, 200)
+    with pytest.raises(DeviceLostError):
+        device.reset(Knob.SM_CLOCK)
+    assert isinstance(device.sensors[Quantity.POWER], SensorInfo)  # what it has is settled
+
+
+@on("v100", "gpu0:call=GetFieldValues,code=3")
+def test_a_field_that_fails_leaves_the_plain_call(device):
+    assert isinstance(device.read(Quantity.POWER_INSTANT), Unavailable)
+    assert value(device, Quantity.POWER) == pytest.approx(POWER_W)
+
+
+@on("rtx6000")
+def test_a_field_that_a_board_lacks_is_unavailable(device):
+    assert isinstance(device.read(Quantity.POWER_AVERAGE), Unavailable)
+    assert isinstance(device.read(Quantity.FAN), Reading)
+
+
+def test_a_closed_device_raises_for_a_knob_that_it_never_had(device):
+    device.close()
+    with pytest.raises(DeviceLostError):
+        device.set(Knob.POWER_LIMIT_SHORT, 1)
+
+
+def test_a_knob_of_other_devices_is_not_supported(device):
+    with pytest.raises(NotSupportedError):
+        device.set(Knob.POWER_LIMIT_SHORT, 1)

@@ -1,0 +1,265 @@
+"""Finding NVIDIA GPUs: nvidia-ml-py over the simulated NVML."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from subprocess import run
+
+import pynvml
+import pytest
+from simulated_nvml import simulated
+
+from joulewise.data import Knob, Quantity, Reading, SensorInfo, Unavailable
+from joulewise.devices import Device, Options
+from joulewise.devices.nvidia import find
+from joulewise.devices.nvidia.discovery import discover_gpus
+from joulewise.errors import DeviceError, DeviceLostError
+from joulewise.simulate.launch import ABSENT
+
+
+@pytest.fixture
+def machine(request, monkeypatch, tmp_path):
+    boards, faults = getattr(request, "param", ("v100,v100,v100", ""))
+    with simulated(monkeypatch, *boards.split(","), faults=faults, folder=tmp_path) as machine:
+        yield machine
+
+
+def on(boards: str, faults: str = ""):
+    """Run the test on these boards, with these faults."""
+    return pytest.mark.parametrize("machine", [(boards, faults)], indirect=True)
+
+
+def keys(devices: list[Device]) -> list[str]:
+    for device in devices:
+        device.close()
+    return [device.info.key for device in devices]
+
+
+def test_each_gpu_says_who_it_is(machine):
+    first, *rest = devices = machine.gpus()
+    assert keys(devices) == ["gpu0", "gpu1", "gpu2"]
+    assert first.info.name == "Tesla V100-SXM2-16GB"
+    assert first.info.vendor == "nvidia"
+    assert first.info.note == ""
+    assert len({device.info.uid for device in devices}) == 3
+    assert all(device.info.uid.startswith("GPU-") for device in [first, *rest])
+    driver = pynvml.nvmlSystemGetDriverVersion
+    pynvml.nvmlInit()
+    assert first.info.driver.startswith(f"{driver()} (NVML ")
+    pynvml.nvmlShutdown()
+    assert "CUDA 1" in first.info.driver
+
+
+# What CUDA is told
+
+
+def test_only_what_cuda_sees_is_found(machine):
+    assert keys(machine.gpus(CUDA_VISIBLE_DEVICES="2,0")) == ["gpu0", "gpu2"]
+
+
+def test_a_gpu_is_named_by_the_beginning_of_its_uuid(machine):
+    devices = machine.gpus()
+    uid = devices[1].info.uid
+    keys(devices)
+    assert keys(machine.gpus(CUDA_VISIBLE_DEVICES=uid[:12])) == ["gpu1"]
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize("listed", ["", "-1", "7", "0,0", "GPU-no"])
+def test_hidden_gpus_are_missing_with_the_reason(listed):
+    missing = find(Options(environ={"CUDA_VISIBLE_DEVICES": listed}))
+    assert isinstance(missing, Unavailable)
+    assert "CUDA_VISIBLE_DEVICES" in missing.reason
+    assert missing.fix == "unset CUDA_VISIBLE_DEVICES"
+
+
+@on("laptop,a100")
+def test_the_fastest_is_cudas_first_and_the_guess_is_told(machine):
+    (device,) = devices = machine.gpus(CUDA_VISIBLE_DEVICES="0")
+    assert keys(devices) == ["gpu1"]
+    assert "guess" in device.info.note
+    (device,) = devices = machine.gpus(CUDA_VISIBLE_DEVICES="0", CUDA_DEVICE_ORDER="PCI_BUS_ID")
+    assert keys(devices) == ["gpu0"]
+    assert device.info.note == ""
+
+
+@pytest.fixture
+def mig(monkeypatch):
+    """The simulated driver has no MIG: GPU 1 gets two slices, by what NVML documents."""
+    real_uuid, index = pynvml.nvmlDeviceGetUUID, pynvml.nvmlDeviceGetIndex
+    slices = {0: ("MIG-aaaa", 1, 0), 2: ("MIG-bbbb", 2, 0)}
+
+    def slice_at(_handle, place):
+        if place not in slices:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+        return slices[place]
+
+    def mode(handle):
+        on = index(handle) == 1
+        return [int(on), int(on)]
+
+    def uuid(handle):
+        return handle[0] if isinstance(handle, tuple) else real_uuid(handle)
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMigMode", mode)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMaxMigDeviceCount", lambda _: 7)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMigDeviceHandleByIndex", slice_at)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetUUID", uuid)
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetGpuInstanceId", lambda part: part[1])
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetComputeInstanceId", lambda part: part[2])
+
+
+@pytest.mark.usefixtures("mig")
+@pytest.mark.parametrize("listed", ["MIG-bbbb", "MIG-{uid}/2/0"])
+def test_a_mig_slice_is_measured_as_its_whole_gpu_and_says_so(machine, listed):
+    devices = machine.gpus()
+    uid = devices[1].info.uid
+    keys(devices)
+    (device,) = machine.gpus(CUDA_VISIBLE_DEVICES=listed.format(uid=uid))
+    assert device.info.key == "gpu1"
+    assert "MIG-bbbb" in device.info.note
+    assert "whole GPU" in device.info.note
+    assert isinstance(device.read(Quantity.POWER), Reading)
+    device.close()
+
+
+# What is broken
+
+
+@on("v100,v100", "gpu1:lost")
+def test_a_lost_gpu_is_seen_with_its_reason(machine):
+    well, lost = machine.gpus()
+    assert isinstance(well.read(Quantity.POWER), Reading)
+    assert lost.info.key == "gpu1"
+    assert set(lost.sensors) == set(well.sensors)
+    assert set(lost.knobs) == set(well.knobs)
+    assert all("lost" in sensor.reason for sensor in lost.sensors.values())
+    answers = [lost.read(Quantity.POWER), lost.samples(Quantity.POWER), lost.processes()]
+    assert all("lost" in answer.reason for answer in answers)
+    assert isinstance(lost.get(Knob.POWER_LIMIT), Unavailable)
+    with pytest.raises(DeviceLostError):
+        lost.set(Knob.POWER_LIMIT, 200)
+    with pytest.raises(DeviceLostError):
+        lost.reset(Knob.POWER_LIMIT)
+    assert isinstance(lost, Device)
+    assert keys([well, lost]) == ["gpu0", "gpu1"]
+
+
+@on("v100,v100", "gpu1:call=GetArchitecture,code=16")
+def test_a_gpu_that_fails_to_open_is_seen_by_its_name(machine):
+    well, broken = machine.gpus()
+    assert broken.info.name == well.info.name
+    assert "--gpu-reset -i 1" in broken.read(Quantity.POWER).fix
+    keys([well, broken])
+
+
+@pytest.mark.parametrize("call", ["Init", "GetCount"])
+@pytest.mark.parametrize(
+    ("code", "fix"),
+    [
+        (pynvml.NVML_ERROR_DRIVER_NOT_LOADED, "modprobe nvidia"),
+        (pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH, "reboot"),
+        (pynvml.NVML_ERROR_NO_PERMISSION, "root"),
+        (pynvml.NVML_ERROR_UNKNOWN, "dmesg"),
+    ],
+)
+def test_an_nvml_that_does_not_start_is_a_reason_and_a_fix(monkeypatch, tmp_path, call, code, fix):
+    faults = f"gpu*:call={call},code={code}"
+    with simulated(monkeypatch, "v100", faults=faults, folder=tmp_path):
+        missing = find(Options(environ={}))
+    assert isinstance(missing, Unavailable)
+    assert fix in missing.fix
+
+
+def test_without_the_library_the_driver_is_to_be_installed():
+    code = "from joulewise.devices import *; print(discover(Options({})).missing['nvidia'])"
+    environ = {**os.environ, "LD_LIBRARY_PATH": str(ABSENT)}
+    answer = run(
+        [sys.executable, "-c", code], env=environ, capture_output=True, text=True, check=True
+    )
+    assert "libnvidia-ml.so.1" in answer.stdout
+    assert "--gpus all" in answer.stdout
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_driver_without_gpus_says_so(monkeypatch):
+    # The simulation has one GPU at least.
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: 0)
+    missing = find(Options(environ={}))
+    assert isinstance(missing, Unavailable)
+    assert "no GPU" in missing.reason
+
+
+# What sleeps
+
+
+@pytest.fixture
+def bus(tmp_path: Path):
+    for bus_id, status in (("04", "active"), ("07", "suspended"), ("0a", "active")):
+        power = tmp_path / f"sys/bus/pci/drivers/nvidia/0000:{bus_id}:00.0/power"
+        power.mkdir(parents=True)
+        (power / "runtime_status").write_text(f"{status}\n")
+    return tmp_path
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_sleeping_gpu_is_seen_and_not_woken(bus, monkeypatch):
+    touched = []
+    by_index = pynvml.nvmlDeviceGetHandleByIndex
+
+    def take(index):
+        touched.append(index)
+        return by_index(index)
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", take)
+    devices = discover_gpus(Options(environ={}), bus)
+    assert touched == [0, 2]
+    asleep = devices[1]
+    assert asleep.info.key == "gpu1"
+    assert "asleep" in asleep.read(Quantity.POWER).reason
+    assert "nvidia-smi" in asleep.read(Quantity.POWER).fix
+    with pytest.raises(DeviceError, match="asleep"):
+        asleep.set(Knob.POWER_LIMIT, 200)
+    assert keys(devices) == ["gpu0", "gpu1", "gpu2"]
+
+
+@pytest.mark.usefixtures("machine")
+def test_a_sleeping_gpu_keeps_its_place_on_the_bus(bus):
+    in_bus_order = Options({"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+    assert keys(discover_gpus(in_bus_order, bus)) == ["gpu1"]
+
+
+@pytest.mark.usefixtures("machine")
+def test_this_machines_bus_does_not_speak_for_simulated_gpus(bus):
+    devices = discover_gpus(Options(environ={"JOULEWISE_SIM": "anything"}), bus)
+    assert all(isinstance(device.sensors[Quantity.POWER], SensorInfo) for device in devices)
+    keys(devices)
+
+
+# NVML's count of its users
+
+
+def test_nvml_is_let_go_with_the_last_device(machine):
+    first, *rest = machine.gpus()
+    keys(rest)
+    assert isinstance(first.read(Quantity.POWER), Reading)
+    first.close()
+    first.close()
+    with pytest.raises(pynvml.NVMLError_Uninitialized):
+        pynvml.nvmlDeviceGetCount()
+
+
+def test_nvml_stays_for_another_user(machine):
+    pynvml.nvmlInit()
+    keys(machine.gpus())
+    assert pynvml.nvmlDeviceGetCount() == 3
+    pynvml.nvmlShutdown()
+
+
+@pytest.mark.usefixtures("machine")
+def test_nothing_is_kept_where_nothing_was_found():
+    find(Options(environ={"CUDA_VISIBLE_DEVICES": ""}))
+    with pytest.raises(pynvml.NVMLError_Uninitialized):
+        pynvml.nvmlDeviceGetCount()

@@ -1,0 +1,155 @@
+"""Turning NVIDIA GPUs: nvidia-ml-py over the simulated NVML."""
+
+from __future__ import annotations
+
+import os
+
+import pynvml
+import pytest
+from simulated_nvml import simulated
+
+from joulewise.data import Knob, KnobInfo, Unavailable
+from joulewise.devices.nvidia.faults import fault
+from joulewise.errors import DeviceError, OutOfRangeError, PermissionDeniedError
+
+
+def on(board: str, faults: str = ""):
+    """Run the test on this board, with these faults."""
+    return pytest.mark.parametrize("machine", [(board, faults)], indirect=True)
+
+
+@pytest.fixture
+def machine(request, monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "geteuid", lambda: 0)  # what is asked is what the device makes of it
+    board, faults = getattr(request, "param", ("v100", ""))
+    with simulated(monkeypatch, board, faults=faults, folder=tmp_path) as machine:
+        yield machine
+
+
+@pytest.fixture
+def device(machine):
+    (device,) = machine.gpus()
+    yield device
+    device.close()
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="the simulated driver obeys root only")
+
+
+def test_the_power_limit_has_the_range_and_default_of_the_board(device):
+    assert device.knobs[Knob.POWER_LIMIT] == KnobInfo(Knob.POWER_LIMIT, 150, 300, 300)
+
+
+@needs_root
+def test_the_power_limit_is_set_in_watts_and_reset_to_its_default(device, machine):
+    device.set(Knob.POWER_LIMIT, 187.5)
+    assert machine.shared.knobs(0).limit_w == 187.5
+    assert device.get(Knob.POWER_LIMIT) == 187.5
+    device.reset(Knob.POWER_LIMIT)
+    assert machine.shared.knobs(0).limit_w == 300
+
+
+def test_discovery_turns_nothing(machine):
+    machine.shared._gpus["limit_mw"] = 200_000
+    machine.shared._gpus["sm_lock"] = 1005 << 32 | 1005
+    (device,) = machine.gpus()
+    device.close()
+    knobs = machine.shared.knobs(0)
+    assert (knobs.limit_w, knobs.sm_lock_mhz) == (200, (1005, 1005))
+
+
+def test_the_sm_clock_takes_the_supported_clocks(device):
+    info = device.knobs[Knob.SM_CLOCK]
+    assert info.choices == tuple(sorted(info.choices))
+    assert (info.minimum, info.maximum) == (135, 1530)
+    assert 1005 in info.choices
+    assert not info.readable
+    assert isinstance(device.get(Knob.SM_CLOCK), Unavailable)
+
+
+@needs_root
+@on("a100")
+@pytest.mark.parametrize(
+    ("knob", "clock", "lock"),
+    [(Knob.SM_CLOCK, 1005, "sm_lock_mhz"), (Knob.MEMORY_CLOCK, 1215, "memory_lock_mhz")],
+)
+def test_a_clock_is_locked_to_one_value_and_unlocked(device, machine, knob, clock, lock):
+    device.set(knob, clock)
+    assert getattr(machine.shared.knobs(0), lock) == (clock, clock)
+    device.reset(knob)
+    assert getattr(machine.shared.knobs(0), lock) is None
+
+
+@pytest.mark.parametrize("board", ["v100", "rtx6000"])
+def test_before_ampere_the_memory_clock_cannot_be_locked(monkeypatch, tmp_path, board):
+    with simulated(monkeypatch, board, folder=tmp_path) as machine:
+        (device,) = machine.gpus()
+        info = device.knobs[Knob.MEMORY_CLOCK]
+        device.close()
+    assert isinstance(info, Unavailable)
+
+
+def test_a_clock_between_two_steps_is_refused_with_both(device):
+    choices = device.knobs[Knob.SM_CLOCK].choices
+    with pytest.raises(OutOfRangeError) as refusal:
+        device.set(Knob.SM_CLOCK, choices[3] + 0.5)
+    assert f"{choices[3]:g} or {choices[4]:g}" in refusal.value.hint
+
+
+def test_a_fixed_limit_is_no_knob(machine):
+    machine.shared._gpus["limit_minimum_mw"] = machine.shared._gpus["limit_maximum_mw"]
+    (device,) = machine.gpus()
+    assert device.knobs[Knob.POWER_LIMIT] == Unavailable("the maker fixed its power limit at 300 W")
+    device.close()
+
+
+@on("v100", "gpu0:call=GetSupportedMemoryClocks,code=3")
+def test_without_supported_clocks_there_is_no_lock(device):
+    assert isinstance(device.knobs[Knob.SM_CLOCK], Unavailable)
+
+
+def test_without_root_every_knob_names_the_command(machine, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    (device,) = machine.gpus()
+    limit, clock = device.knobs[Knob.POWER_LIMIT], device.knobs[Knob.SM_CLOCK]
+    device.close()
+    assert "sudo nvidia-smi -i 0 -pl WATTS" in limit.writable.fix
+    assert "sudo nvidia-smi -i 0 -lgc MHZ,MHZ" in clock.writable.fix
+    assert limit.maximum == 300
+
+
+@on("a100", "gpu0:denied")
+@pytest.mark.parametrize(
+    ("knob", "value", "command", "reset"),
+    [
+        (Knob.POWER_LIMIT, 150.0, "-pl 150", "-pl 400"),
+        (Knob.SM_CLOCK, 1005.0, "-lgc 1005,1005", "-rgc"),
+        (Knob.MEMORY_CLOCK, 1215.0, "-lmc 1215,1215", "-rmc"),
+    ],
+)
+def test_a_denied_knob_raises_with_the_exact_command(device, knob, value, command, reset):
+    with pytest.raises(PermissionDeniedError) as refusal:
+        device.set(knob, value)
+    assert f"sudo nvidia-smi -i 0 {command}`" in refusal.value.hint
+    with pytest.raises(PermissionDeniedError) as refusal:
+        device.reset(knob)
+    assert f"sudo nvidia-smi -i 0 {reset}`" in refusal.value.hint
+
+
+@pytest.mark.parametrize("code", [3, 4, 10, 15, 17, 24, 500, 999])
+def test_a_refused_limit_raises_the_error_of_its_code(monkeypatch, tmp_path, code):
+    faults = f"gpu0:call=SetPowerManagementLimit,code={code}"
+    with simulated(monkeypatch, "v100", faults=faults, folder=tmp_path) as machine:
+        (device,) = machine.gpus()
+        with pytest.raises(fault(code).error) as refusal:
+            device.set(Knob.POWER_LIMIT, 200)
+        device.close()
+    assert "gpu0 was not set to power_limit_w=200" in refusal.value.message
+    assert refusal.value.__cause__ is None
+
+
+def test_a_limit_that_was_not_taken_does_not_pass_unnoticed(device, monkeypatch):
+    # No driver, simulated or not, can be made to say yes and do nothing.
+    monkeypatch.setattr(pynvml, "nvmlDeviceSetPowerManagementLimit", lambda *_: None)
+    with pytest.raises(DeviceError, match="stands at 300"):
+        device.set(Knob.POWER_LIMIT, 200)
