@@ -11,8 +11,9 @@ from joulewise.units import MW_PER_W, NS_PER_S
 _NAMESPACE: Final = uuid.UUID("6f0e1d6c-6a0b-4b55-9e0e-6a6f756c6573")
 _AMPERE: Final = 7
 _HBM_MAX_MHZ: Final = 2_000
-_BRANDS: Final = {"Tesla": 2, "Quadro RTX": 12, "GeForce": 5, "NVIDIA GeForce": 5}
+_GEFORCE: Final = 5
 _NVIDIA: Final = 14
+_BRANDS: Final = {"Tesla": 2, "Quadro RTX": 12, "GeForce": _GEFORCE, "NVIDIA GeForce": _GEFORCE}
 
 
 def fields(unit: Unit, index: int) -> dict[str, Any]:
@@ -28,7 +29,7 @@ def _who(unit: Unit, index: int) -> dict[str, Any]:
     return {
         "name": board.name.encode(),
         "uuid": f"GPU-{unique}".encode(),
-        "serial": str(unique.int % 10**13).zfill(13).encode() if _datacentre(board) else b"",
+        "serial": b"" if _brand(board) == _GEFORCE else f"{unique.int % 10**13:013}".encode(),
         "bus": bus,
         "bus_id": f"00000000:{bus:02X}:00.0".encode(),
         "bus_id_legacy": f"0000:{bus:02X}:00.0".encode(),
@@ -45,7 +46,7 @@ def _what(board: Board) -> dict[str, Any]:
         "pci_subsystem_id": board.pci_subsystem_id,
         "pcie_generation": 4 if board.architecture >= _AMPERE else 3,
         "architecture": board.architecture,
-        "brand": next((b for name, b in _BRANDS.items() if board.name.startswith(name)), _NVIDIA),
+        "brand": _brand(board),
         "compute_major": major,
         "compute_minor": minor,
         "cores": board.cores,
@@ -96,8 +97,12 @@ def _ns(seconds: float) -> int:
     return round(seconds * NS_PER_S)
 
 
+def _brand(board: Board) -> int:
+    return next((b for name, b in _BRANDS.items() if board.name.startswith(name)), _NVIDIA)
+
+
 def _datacentre(board: Board) -> bool:
-    """Stacked memory, which runs at a low clock, marks the boards with ECC and a serial number."""
+    """Stacked memory, which runs at a low clock, marks the boards that come with ECC on."""
     return max(board.clocks.memory_mhz) < _HBM_MAX_MHZ
 
 

@@ -173,6 +173,6 @@ bool counter_mj(struct jw_gpu *gpu, ull *mj) {
     const struct jw_fault *backwards = fault_at(gpu, JW_FAULT_COUNTER_BACKWARDS, tick_ns);
     double counted_j = floor(gpu->gain * energy_j / gpu->counter_step_j) * gpu->counter_step_j;
     if (backwards) counted_j -= (double)backwards->amount / 1000;
-    *mj = counted_j > 0 ? (ull)llround(counted_j * 1000) : 0;
+    *mj = counted_j > 0 ? (ull)rint(counted_j * 1000) : 0;
     return true;
 }

@@ -21,7 +21,7 @@ from joulewise.simulate.faults import KINDS, LIBRARY_ABSENT, Fault
 from joulewise.simulate.layout import CONSTANTS, GPU, HEADER
 from joulewise.simulate.model import Knobs, Unit
 from joulewise.simulate.timeline import Timeline
-from joulewise.units import MW_PER_W, NS_PER_S
+from joulewise.units import MW_PER_W
 
 _HERE: Final = Path(__file__).parent
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108  # the file below it has a random name

@@ -1,0 +1,237 @@
+"""A stand-in for ``nvidia-smi``, over the same NVML as everybody else."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Final
+
+import pynvml as nvml
+
+from joulewise.simulate.smi_fields import APP_FIELDS, GPU_FIELDS, NOT_AVAILABLE, ask
+from joulewise.simulate.smi_table import table
+from joulewise.units import MW_PER_W
+
+_OTHER_ERROR: Final = 255
+_MODES: Final = {"DEFAULT": 0, "0": 0, "PROHIBITED": 2, "2": 2, "EXCLUSIVE_PROCESS": 3, "3": 3}
+
+
+class _RefusedError(Exception):
+    """A line for the person, and the exit status: an NVML code, as nvidia-smi has it."""
+
+    def __init__(self, message: str, status: int = nvml.NVML_ERROR_INVALID_ARGUMENT) -> None:
+        super().__init__(message)
+        self.status = min(status, _OTHER_ERROR)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Do as asked; the exit status."""
+    options = _parser().parse_args(arguments)
+    if options.help_query_gpu:
+        _show(GPU_FIELDS)
+        return 0
+    try:
+        _attempt("reach the driver", nvml.nvmlInit)
+        try:
+            _run(options)
+        finally:
+            nvml.nvmlShutdown()
+    except _RefusedError as refusal:
+        _show([str(refusal)])
+        return refusal.status
+    except KeyboardInterrupt:
+        pass
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="nvidia-smi",
+        description="Shows and sets the simulated GPUs.",
+        allow_abbrev=False,
+    )
+    show = parser.add_argument_group("show")
+    show.add_argument("-L", "--list-gpus", action="store_true", help="one line a GPU")
+    show.add_argument("--query-gpu", metavar="A,B,...", help="these fields of every GPU")
+    show.add_argument("--query-compute-apps", metavar="A,B,...", help="of every process")
+    show.add_argument("--format", default="csv", metavar="csv[,noheader][,nounits]")
+    show.add_argument("--help-query-gpu", action="store_true", help="the fields there are")
+    show.add_argument("-i", "--id", metavar="ID,...", help="by index, UUID or PCI bus id")
+    show.add_argument("-l", "--loop", type=float, metavar="SEC", help="again, until Ctrl-C")
+    show.add_argument("-lms", "--loop-ms", type=float, metavar="MS")
+    turn = parser.add_argument_group("set (as root)")
+    turn.add_argument("-pm", "--persistence-mode", choices=("0", "1", "DISABLED", "ENABLED"))
+    turn.add_argument("-c", "--compute-mode", choices=tuple(_MODES))
+    turn.add_argument("-pl", "--power-limit", type=float, metavar="W")
+    turn.add_argument("-lgc", "--lock-gpu-clocks", type=_clocks, metavar="MIN[,MAX]")
+    turn.add_argument("-rgc", "--reset-gpu-clocks", action="store_true")
+    turn.add_argument("-lmc", "--lock-memory-clocks", type=_clocks, metavar="MIN[,MAX]")
+    turn.add_argument("-rmc", "--reset-memory-clocks", action="store_true")
+    turn.add_argument("-ac", "--applications-clocks", type=_clocks, metavar="MEM,SM")
+    turn.add_argument("-rac", "--reset-applications-clocks", action="store_true")
+    return parser
+
+
+def _clocks(text: str) -> tuple[int, int]:
+    first, _, second = text.partition(",")
+    return int(first), int(second or first)
+
+
+def _run(options: argparse.Namespace) -> None:
+    actions = list(_actions(options))
+    if actions:
+        for handle in _handles(options.id):
+            for action in actions:
+                _show([action(handle)])
+        _show(["All done."])
+        return
+    period_s = options.loop_ms / 1000 if options.loop_ms else options.loop
+    headed = True
+    while True:
+        _show(_view(options, headed=headed))
+        if not period_s:
+            return
+        headed = not (options.query_gpu or options.query_compute_apps)
+        time.sleep(period_s)
+
+
+def _view(options: argparse.Namespace, *, headed: bool) -> Iterable[str]:
+    handles = _handles(options.id)
+    try:
+        if options.query_gpu:
+            fields = _fields(options.query_gpu, GPU_FIELDS)
+            rows = [[ask(fields[name][1], handle) for name in fields] for handle in handles]
+            return list(_csv(fields, rows, options.format, headed=headed))
+        if options.query_compute_apps:
+            fields = _fields(options.query_compute_apps, APP_FIELDS)
+            rows = [
+                [str(fields[name][1](handle, process)) for name in fields]
+                for handle in handles
+                for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)
+            ]
+            return list(_csv(fields, rows, options.format, headed=headed))
+        if options.list_gpus:
+            return [
+                f"GPU {nvml.nvmlDeviceGetIndex(handle)}: {nvml.nvmlDeviceGetName(handle)} "
+                f"(UUID: {nvml.nvmlDeviceGetUUID(handle)})"
+                for handle in handles
+            ]
+        return list(table(handles))
+    except nvml.NVMLError as error:
+        raise _RefusedError(f"Unable to read the GPUs: {error}", error.value) from error
+
+
+def _fields(wanted: str, known: dict[str, tuple[str, Any]]) -> dict[str, tuple[str, Any]]:
+    names = [name.strip() for name in wanted.split(",")]
+    for name in names:
+        if name not in known:
+            raise _RefusedError(f'Field "{name}" is not a valid field to query.')
+    return {name: known[name] for name in names}
+
+
+def _csv(
+    fields: dict[str, tuple[str, Any]], rows: list[list[str]], text: str, *, headed: bool
+) -> Iterator[str]:
+    kinds = [kind.strip() for kind in text.split(",")]
+    if "csv" not in kinds or set(kinds) - {"csv", "noheader", "nounits"}:
+        raise _RefusedError(f'"{text}" is not a valid format: take csv[,noheader][,nounits].')
+    units = [unit for unit, _ in fields.values()]
+    if headed and "noheader" not in kinds:
+        yield ", ".join(
+            f"{name} [{unit}]" if unit else name for name, unit in zip(fields, units, strict=True)
+        )
+    for row in rows:
+        yield ", ".join(
+            f"{value} {unit}" if unit and "nounits" not in kinds and value != NOT_AVAILABLE
+            else value
+            for value, unit in zip(row, units, strict=True)
+        )  # fmt: skip
+
+
+def _handles(wanted: str | None) -> list[Any]:
+    if wanted is None:
+        count = _attempt("count the GPUs", nvml.nvmlDeviceGetCount)
+        wanted = ",".join(map(str, range(count)))
+    return [_handle(name.strip()) for name in wanted.split(",")]
+
+
+def _handle(name: str) -> Any:
+    what = f"determine the device handle for GPU {name}"
+    if name.isdigit():
+        return _attempt(what, nvml.nvmlDeviceGetHandleByIndex, int(name))
+    by_name = nvml.nvmlDeviceGetHandleByUUID
+    if not name.startswith("GPU-"):
+        by_name = nvml.nvmlDeviceGetHandleByPciBusId
+    return _attempt(what, by_name, name.encode())
+
+
+def _actions(options: argparse.Namespace) -> Iterator[Callable[[Any], str]]:
+    """What is to be set on each GPU, in the order in which one makes sense after another."""
+    if options.persistence_mode:
+        on = options.persistence_mode in {"1", "ENABLED"}
+        word = "Enabled" if on else "Disabled"
+        yield _setter(f"{word} persistence mode", nvml.nvmlDeviceSetPersistenceMode, int(on))
+    if options.compute_mode:
+        mode = _MODES[options.compute_mode]
+        yield _setter(f"Set compute mode to {mode}", nvml.nvmlDeviceSetComputeMode, mode)
+    if options.power_limit:
+        yield lambda handle: _set_limit(handle, options.power_limit)
+    for name, call in (
+        ("GPU", nvml.nvmlDeviceSetGpuLockedClocks),
+        ("Memory", nvml.nvmlDeviceSetMemoryLockedClocks),
+    ):
+        if low_high := getattr(options, f"lock_{name.lower()}_clocks"):
+            yield _setter("{} clocks set to {}, {} MHz".format(name, *low_high), call, *low_high)
+    if options.reset_gpu_clocks:
+        yield _setter("GPU clocks unlocked", nvml.nvmlDeviceResetGpuLockedClocks)
+    if options.reset_memory_clocks:
+        yield _setter("Memory clocks unlocked", nvml.nvmlDeviceResetMemoryLockedClocks)
+    if options.applications_clocks:
+        memory_mhz, sm_mhz = options.applications_clocks
+        what = f'Applications clocks set to "(MEM {memory_mhz}, SM {sm_mhz})"'
+        yield _setter(what, nvml.nvmlDeviceSetApplicationsClocks, memory_mhz, sm_mhz)
+    if options.reset_applications_clocks:
+        yield _setter("Applications clocks reset", nvml.nvmlDeviceResetApplicationsClocks)
+
+
+def _setter(what: str, call: Callable[..., Any], *values: int) -> Callable[[Any], str]:
+    def act(handle: Any) -> str:
+        bus_id = nvml.nvmlDeviceGetPciInfo(handle).busId
+        _attempt(f"do this for GPU {bus_id}: {what}", call, handle, *values)
+        return f"{what} for GPU {bus_id}."
+
+    return act
+
+
+def _set_limit(handle: Any, limit_w: float) -> str:
+    before_w = nvml.nvmlDeviceGetPowerManagementLimit(handle) / MW_PER_W
+    low_mw, high_mw = nvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
+    limit_mw = round(limit_w * MW_PER_W)
+    bus_id = nvml.nvmlDeviceGetPciInfo(handle).busId
+    if not low_mw <= limit_mw <= high_mw:
+        raise _RefusedError(
+            f"Provided power limit {limit_w:.2f} W is not between {low_mw / MW_PER_W:.2f} W and "
+            f"{high_mw / MW_PER_W:.2f} W, as GPU {bus_id} needs it."
+        )
+    set_limit = nvml.nvmlDeviceSetPowerManagementLimit
+    _attempt(f"set the power limit of GPU {bus_id}", set_limit, handle, limit_mw)
+    return f"Power limit for GPU {bus_id} was set to {limit_w:.2f} W from {before_w:.2f} W."
+
+
+def _attempt(what: str, call: Callable[..., Any], *values: Any) -> Any:
+    try:
+        return call(*values)
+    except nvml.NVMLError as error:
+        raise _RefusedError(f"Unable to {what}: {error}", error.value) from error
+
+
+def _show(lines: Iterable[str]) -> None:
+    for line in lines:
+        sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
