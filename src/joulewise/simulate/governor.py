@@ -66,7 +66,7 @@ class Aim:
     @cached_property
     def top_mhz(self) -> float:
         """The highest clock that lock and heat allow, whatever the power."""
-        return min(self._lock_mhz[1], self._cool_mhz)
+        return min(self._lock_mhz, self._cool_mhz)
 
     @cached_property
     def caps_mhz(self) -> tuple[float, ...]:
@@ -78,7 +78,7 @@ class Aim:
             core_w = phase.core_w * self.power_factor
             share = spare_w / core_w if core_w > 0.0 else 1.0
             cap_mhz = clock_for(self.board.clocks, share)
-            caps.append(max(min(cap_mhz, self.top_mhz), min(self._lock_mhz[0], self.top_mhz)))
+            caps.append(min(max(cap_mhz, self.board.clocks.sm_min_mhz), self.top_mhz))
         return tuple(caps)
 
     @cached_property
@@ -164,7 +164,7 @@ class Aim:
         bits = 0
         if clock_mhz < self.whole_step(self.top_mhz):
             bits |= POWER_CAP
-        elif clock_mhz < clocks.sm_max_mhz and self._lock_mhz[1] <= self._cool_mhz:
+        elif clock_mhz < clocks.sm_max_mhz and self._lock_mhz <= self._cool_mhz:
             bits |= CLOCK_SETTING
         if self.temperature_c > thermal.slowdown_c:
             bits |= SW_THERMAL
@@ -173,11 +173,16 @@ class Aim:
         return bits
 
     @cached_property
-    def _lock_mhz(self) -> tuple[float, float]:
+    def _lock_mhz(self) -> float:
+        """The highest clock of the lock; its lowest gives way to a cap, as on a real board.
+
+        NVML names clocks in whole MHz, rounded down: 1522 is the step at 1522.5.
+        """
         clocks = self.board.clocks
-        low, high = self.knobs.sm_lock_mhz or (clocks.sm_min_mhz, clocks.sm_max_mhz)
-        high = self.whole_step(min(max(high, clocks.sm_min_mhz), clocks.sm_max_mhz))
-        return min(max(low, clocks.sm_min_mhz), high), high
+        if self.knobs.sm_lock_mhz is None:
+            return clocks.sm_max_mhz
+        named_mhz = math.floor(self.knobs.sm_lock_mhz[1]) + 0.999
+        return self.whole_step(min(max(named_mhz, clocks.sm_min_mhz), clocks.sm_max_mhz))
 
     @cached_property
     def _cool_mhz(self) -> float:

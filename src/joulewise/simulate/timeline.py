@@ -68,8 +68,14 @@ class Timeline:
 
     def index_at(self, t_ns: ArrayLike) -> NDArray[np.intp]:
         """Which piece holds the moment (one that begins there, rather than one that ends)."""
-        found = np.searchsorted(self._t_ns, np.asarray(t_ns, np.int64), side="right") - 1
-        return np.maximum(found, 0)
+        t_ns = np.asarray(t_ns, np.int64)
+        pieces = self._t_ns
+        if t_ns.ndim == 1 and t_ns.size > 2 * pieces.size and (t_ns[1:] >= t_ns[:-1]).all():
+            # Many moments in order: to look the pieces up among them is several times faster.
+            first = np.searchsorted(t_ns, pieces, side="left")
+            first[0] = 0
+            return np.repeat(np.arange(pieces.size), np.diff(first, append=t_ns.size))
+        return np.maximum(np.searchsorted(pieces, t_ns, side="right") - 1, 0)
 
     def between(self, start_ns: int, end_ns: int) -> Timeline:
         """The part from ``start_ns`` to ``end_ns``, its first piece cut to begin there."""

@@ -1,0 +1,213 @@
+"""A whole training in virtual time: hours of it in milliseconds, with its exact truth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from joulewise.data import Quantity
+from joulewise.simulate.heat import settled_c
+from joulewise.simulate.model import Knobs, Load, Phase, Unit, Workload
+from joulewise.simulate.play import equilibrium_c, play, rest, run_factors
+from joulewise.simulate.poll import FAST, poll
+from joulewise.simulate.sensor import samples
+from joulewise.simulate.timeline import Timeline, concat
+from joulewise.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Start = Literal["warm", "cold"]
+
+
+@dataclass(frozen=True)
+class Spans:
+    """All spans of one name, in order; the index of each is its place."""
+
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class VirtualRun:
+    """What a unit did in a training, from a little before it to a little after.
+
+    ``spans`` has ``run``, ``training``, ``epoch``, ``validation`` and ``step``.
+    """
+
+    unit: Unit
+    workload: Workload
+    knobs: Knobs
+    timeline: Timeline
+    spans: Mapping[str, Spans]
+
+    @cached_property
+    def time_s(self) -> float:
+        run = self.spans["run"]
+        return int(run.end_ns[0] - run.start_ns[0]) / NS_PER_S
+
+    @cached_property
+    def energy_j(self) -> float:
+        """What the run truly drew."""
+        return float(self.span_energy_j("run")[0])
+
+    @property
+    def sensed_j(self) -> float:
+        """What a perfect integrator behind this unit's sensor would get."""
+        return self.unit.gain * self.energy_j
+
+    def span_energy_j(self, name: str) -> NDArray[np.float64]:
+        """What every span of that name truly drew."""
+        spans = self.spans[name]
+        return self.timeline.energy_at(spans.end_ns) - self.timeline.energy_at(spans.start_ns)
+
+    def trace(
+        self, rate_hz: float, quantities: Collection[Quantity] = FAST
+    ) -> dict[str, NDArray[Any]]:
+        """What polling NVML at that rate gets to see, column by column (see ``poll``)."""
+        start_ns, end_ns = self.timeline.start_ns, self.timeline.end_ns
+        rows = math.floor((end_ns - start_ns) * rate_hz / NS_PER_S) + 1
+        t_ns = np.rint(np.arange(rows) * (NS_PER_S / rate_hz)).astype(np.int64) + start_ns
+        return poll(self.unit, self.timeline, t_ns, quantities)
+
+    def drain(self, every_s: float = 2.0) -> dict[str, NDArray[Any]]:
+        """What emptying the driver's sample buffer so often gets; too seldom, and some are lost."""
+        start_ns, end_ns = self.timeline.start_ns, self.timeline.end_ns
+        step_ns = round(every_s * NS_PER_S)
+        times, powers = [np.empty(0, np.int64)], [np.empty(0)]
+        since_ns = start_ns - 1
+        for now_ns in (*range(start_ns + step_ns, end_ns, step_ns), end_ns):
+            t_ns, power_w = samples(self.unit, self.timeline, now_ns)
+            fresh = t_ns > since_ns
+            times.append(t_ns[fresh])
+            powers.append(power_w[fresh])
+            since_ns = int(t_ns[-1])
+        return {"t_ns": np.concatenate(times), Quantity.POWER.value: np.concatenate(powers)}
+
+
+def simulate(
+    workload: Workload,
+    unit: Unit,
+    knobs: Knobs,
+    *,
+    seed: int = 0,
+    run_noise: float | None = None,
+    start: Start = "warm",
+    margin_s: float = 2.0,
+) -> VirtualRun:
+    """Train once.
+
+    ``seed`` decides by how much this run differs from others (``run_noise``, else the
+    workload's). It starts ``warm``, as after many such runs, or ``cold``, as after a long idle.
+    The board idles, with a process attached, for ``margin_s`` before and after.
+    """
+    noise = workload.run_noise if run_noise is None else run_noise
+    factors = run_factors(seed, noise)
+    stage = _Stage(unit, knobs, factors)
+    stage.begin(workload.step, start, margin_s)
+    stage.idle(margin_s)
+    spans = _train(stage, workload)
+    stage.idle(margin_s)
+    return VirtualRun(unit, workload, knobs, concat(stage.parts), spans)
+
+
+def simulate_all(
+    workload: Workload, units: Sequence[Unit], knobs: Knobs, **options: Any
+) -> list[VirtualRun]:
+    """The same training on several units, each on its own (see :func:`simulate`)."""
+    return [simulate(workload, unit, knobs, **options) for unit in units]
+
+
+def warmup(workload: Workload) -> Load:
+    """A step of the warm-up: it waits for the host on top."""
+    step = workload.step
+    wait_s = (workload.warmup_factor - 1.0) * sum(phase.time_s for phase in step.phases)
+    wait = Phase("wait", wait_s, compute=0.0, core_w=0.0, fixed_w=0.0, busy=False)
+    return replace(step, phases=(*step.phases, wait))
+
+
+class _Stage:
+    """Where a board is, and what it has played so far."""
+
+    def __init__(self, unit: Unit, knobs: Knobs, factors: tuple[float, float]) -> None:
+        self.parts: list[Timeline] = []
+        self._unit = unit
+        self._knobs = knobs
+        self._time_factor, self._power_factor = factors
+        self._state = rest(unit, 0)
+
+    def begin(self, load: Load, start: Start, margin_s: float) -> None:
+        """As warm as to be at the load's temperature after an idle of ``margin_s``."""
+        thermal = self._unit.board.thermal
+        begin_c = idle_c = settled_c(thermal, self._unit.board.idle.context_w)
+        if start == "warm":
+            begin_c = equilibrium_c(
+                self._unit,
+                load,
+                self._knobs,
+                time_factor=self._time_factor,
+                power_factor=self._power_factor,
+            )
+        warmer_c = (begin_c - idle_c) * math.exp(margin_s / thermal.time_constant_s)
+        self._state = rest(self._unit, 0, temperature_c=idle_c + warmer_c)
+
+    @property
+    def t_ns(self) -> int:
+        return self._state.t_ns
+
+    def idle(self, time_s: float) -> None:
+        until_ns = self.t_ns + round(time_s * NS_PER_S)
+        timeline, self._state = play(
+            self._unit, self._state, None, self._knobs, until_ns=until_ns, contexts=1
+        )
+        self.parts.append(timeline)
+
+    def work(self, load: Load, steps: int) -> NDArray[np.int64]:
+        """When each of the steps ended."""
+        timeline, self._state = play(
+            self._unit,
+            self._state,
+            load,
+            self._knobs,
+            steps=steps,
+            time_factor=self._time_factor,
+            power_factor=self._power_factor,
+        )
+        self.parts.append(timeline)
+        return timeline.step_ends_ns
+
+
+def _train(stage: _Stage, workload: Workload) -> dict[str, Spans]:
+    steps_per_epoch = math.ceil(workload.samples / workload.batch_size)
+    warming = min(workload.warmup_steps, steps_per_epoch)
+    edges: list[NDArray[np.int64]] = []
+    epochs, validations = [stage.t_ns], []
+    for epoch in range(workload.epochs):
+        first = warming if epoch == 0 else 0
+        begin_ns = np.array([stage.t_ns])
+        warm_ns = stage.work(warmup(workload), first)
+        step_ns = stage.work(workload.step, steps_per_epoch - first)
+        edges.append(np.concatenate([begin_ns, warm_ns, step_ns]))
+        if workload.validation_steps:
+            begin = stage.t_ns
+            stage.work(workload.validation, workload.validation_steps)
+            validations.append((begin, stage.t_ns))
+        stage.idle(workload.epoch_end_s)
+        epochs.append(stage.t_ns)
+    whole = Spans(np.array(epochs[:1]), np.array(epochs[-1:]))
+    validated = np.array(validations, np.int64).reshape(-1, 2)
+    return {
+        "run": whole,
+        "training": whole,
+        "epoch": Spans(np.array(epochs[:-1]), np.array(epochs[1:])),
+        "validation": Spans(validated[:, 0], validated[:, 1]),
+        "step": Spans(
+            np.concatenate([edge[:-1] for edge in edges]),
+            np.concatenate([edge[1:] for edge in edges]),
+        ),
+    }
