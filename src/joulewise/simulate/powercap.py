@@ -224,8 +224,9 @@ class _Socket:
         done_s = 0.0
         for power_w, step_s in self._steps(seconds, demand_w, long_w, short_w):
             self.energy_j += power_w * step_s
-            dynamic = (power_w - package.idle_w) / (demand_w - package.idle_w) if load else 1.0
-            done_s += step_s * dynamic ** (1 / 3)  # clock and voltage fall together
+            held_back = power_w < demand_w
+            share = (power_w - package.idle_w) / (demand_w - package.idle_w) if held_back else 1.0
+            done_s += step_s * share ** (1 / 3)  # clock and voltage fall together
         if package.dram_w:
             idle_w, full_w = package.dram_w
             share = load * done_s / seconds if seconds else 0.0
