@@ -1,0 +1,1 @@
+"""View models, and what draws them."""

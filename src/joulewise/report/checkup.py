@@ -1,0 +1,143 @@
+"""What ``doctor`` has to show: every device with the state of its sensors and knobs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from joulewise.data import (
+    DeviceInfo,
+    Knob,
+    KnobInfo,
+    Quantity,
+    SensorInfo,
+    Source,
+    Unavailable,
+)
+from joulewise.devices import Device, Discovery
+
+
+@dataclass(frozen=True)
+class SensorState:
+    """A sensor that answered: what is known of it, and its value now."""
+
+    info: SensorInfo
+    value: float
+
+
+@dataclass(frozen=True)
+class KnobState:
+    """A knob that the device has; ``value`` says why where it does not tell its setting."""
+
+    info: KnobInfo
+    value: float | Unavailable
+
+
+@dataclass(frozen=True)
+class DeviceState:
+    info: DeviceInfo
+    sensors: Mapping[Quantity, SensorState | Unavailable]
+    knobs: Mapping[Knob, KnobState | Unavailable]
+
+    def energy_source(self) -> tuple[Source, str] | Unavailable:
+        """What its joules would rest on, and by which sensor."""
+        for quantity, means in ((Quantity.ENERGY, "counter"), (Quantity.POWER, "power samples")):
+            sensor = self.sensors.get(quantity)
+            if isinstance(sensor, SensorState):
+                return sensor.info.source, means
+        told = [self.sensors.get(quantity) for quantity in (Quantity.ENERGY, Quantity.POWER)]
+        return next((why for why in told if isinstance(why, Unavailable)), Unavailable("no sensor"))
+
+
+@dataclass(frozen=True)
+class Checkup:
+    devices: tuple[DeviceState, ...]
+    missing: Mapping[str, Unavailable]
+
+
+def examine(discovery: Discovery) -> Checkup:
+    """Read every sensor and knob once."""
+    return Checkup(tuple(_state(device) for device in discovery.devices), dict(discovery.missing))
+
+
+def as_json(checkup: Checkup) -> dict[str, Any]:
+    """The documented form of ``doctor --json``."""
+    return {
+        "devices": [_device_json(device) for device in checkup.devices],
+        "missing": {family: _why(reason) for family, reason in checkup.missing.items()},
+    }
+
+
+def _state(device: Device) -> DeviceState:
+    return DeviceState(
+        device.info,
+        {quantity: _sensor(device, quantity) for quantity in device.sensors},
+        {knob: _knob(device, knob) for knob in device.knobs},
+    )
+
+
+def _sensor(device: Device, quantity: Quantity) -> SensorState | Unavailable:
+    info = device.sensors[quantity]
+    if isinstance(info, Unavailable):
+        return info
+    reading = device.read(quantity)
+    return reading if isinstance(reading, Unavailable) else SensorState(info, reading.value)
+
+
+def _knob(device: Device, knob: Knob) -> KnobState | Unavailable:
+    info = device.knobs[knob]
+    return info if isinstance(info, Unavailable) else KnobState(info, device.get(knob))
+
+
+def _device_json(device: DeviceState) -> dict[str, Any]:
+    info = device.info
+    return {
+        "key": info.key,
+        "kind": info.kind.value,
+        "name": info.name,
+        "uid": info.uid,
+        "vendor": info.vendor,
+        "driver": info.driver,
+        "note": info.note,
+        "contains": list(info.contains),
+        "sensors": {quantity.value: _sensor_json(s) for quantity, s in device.sensors.items()},
+        "knobs": {knob.value: _knob_json(state) for knob, state in device.knobs.items()},
+    }
+
+
+def _sensor_json(sensor: SensorState | Unavailable) -> dict[str, Any]:
+    if isinstance(sensor, Unavailable):
+        return {"value": None, **_why(sensor)}
+    return {
+        "value": sensor.value,
+        "source": sensor.info.source.value,
+        "update_period_s": sensor.info.update_period_s,
+        "window_s": sensor.info.window_s,
+        "slow": sensor.info.slow,
+        "note": sensor.info.note,
+    }
+
+
+def _knob_json(knob: KnobState | Unavailable) -> dict[str, Any]:
+    if isinstance(knob, Unavailable):
+        return {"value": None, **_why(knob)}
+    info, value = knob.info, knob.value
+    told: dict[str, Any] = {
+        "value": None if isinstance(value, Unavailable) else value,
+        "minimum": info.minimum,
+        "maximum": info.maximum,
+        "default": info.default,
+        "choices": None if info.choices is None else list(info.choices),
+        "readable": info.readable,
+        "writable": info.writable is True,
+    }
+    if isinstance(value, Unavailable) and info.readable:
+        told |= _why(value)
+    if isinstance(info.writable, Unavailable):
+        told |= _why(info.writable)
+    return told
+
+
+def _why(unavailable: Unavailable) -> dict[str, str]:
+    return {"reason": unavailable.reason, "fix": unavailable.fix}
