@@ -131,10 +131,10 @@ def test_devices_that_differ_do_not(attribute):
     assert len(alike(checkup(*devices).devices)) == 2
 
 
-def test_a_fix_that_names_its_board_does_not_part_boards():
+def test_what_names_a_board_in_a_reason_or_a_fix_does_not_part_boards():
     devices = toys(2)
     for number, device in enumerate(devices):
-        broken = Unavailable("stuck", f"reset -i {number}")
+        broken = Unavailable(f"stuck for 0.05{number} s", f"reset -i {number}")
         device.sensors = {**device.sensors, Quantity.FAN: broken}
     found = checkup(*devices)
     assert len(alike(found.devices)) == 1

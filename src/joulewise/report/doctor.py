@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -81,9 +82,10 @@ def _rests_on(device: DeviceState) -> str:
 
 
 def _likeness(state: SensorState | KnobState | Unavailable) -> object:
-    # Values differ between boards and a fix may name the board: neither makes a board another.
+    # Values differ between boards, a fix may name the board, a reason may have a figure in it:
+    # none of them makes a board another.
     if isinstance(state, Unavailable):
-        return state.reason
+        return re.sub(r"[\d.]+", "0", state.reason)
     if isinstance(state, SensorState):
         return state.info
     info = state.info
