@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from joulewise.errors import SimulationError
+from joulewise.errors import SimulationError, UsageError
 from joulewise.simulate import identity
 from joulewise.simulate.faults import KINDS, LIBRARY_ABSENT, Fault
 from joulewise.simulate.layout import CONSTANTS, GPU, HEADER
@@ -82,11 +82,8 @@ class Shared:
         folder: Path = _MEMORY,
     ) -> Shared:
         """Make the memory for ``units``; :meth:`close` removes it again."""
-        if not 0 < len(units) <= CONSTANTS["MAX_GPUS"]:
-            raise SimulationError(
-                f"{len(units)} GPUs cannot be simulated at once",
-                f"ask for 1 to {CONSTANTS['MAX_GPUS']}",
-            )
+        _check_room("GPUs to simulate", len(units), CONSTANTS["MAX_GPUS"])
+        _check_room("faults", len(faults), CONSTANTS["FAULTS"])
         path = folder / f"joulewise-sim-{os.getpid()}-{secrets.token_hex(4)}"
         shared = cls(str(path), _allocate(path, len(units)), owner=True)
         header = shared._header[0]
@@ -191,6 +188,11 @@ class Shared:
                 fault["energy_j"] = timeline.energy_at(fault["start_ns"])
 
 
+def _check_room(what: str, count: int, most: int) -> None:
+    if count > most:
+        raise UsageError(f"{count} {what} are too many", f"ask for {most} at most")
+
+
 def _allocate(path: Path, gpus: int) -> mmap.mmap:
     size = HEADER.itemsize + gpus * GPU.itemsize
     try:
@@ -217,10 +219,6 @@ def _no_memory(path: Path, error: OSError) -> SimulationError:
 
 def _write_faults(table: Any, faults: Sequence[Fault], start_ns: int) -> None:
     active = [fault for fault in faults if fault.kind != LIBRARY_ABSENT]
-    if len(active) > CONSTANTS["FAULTS"]:
-        raise SimulationError(
-            f"{len(active)} faults on one GPU", f"give it at most {CONSTANTS['FAULTS']}"
-        )
     table["count"] = len(active)
     for entry, fault in zip(table["entries"], active, strict=False):
         entry["kind"] = KINDS.index(fault.kind) + 1

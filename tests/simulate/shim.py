@@ -1,0 +1,87 @@
+"""The simulated NVML in this process, with a clock that stands until told to go."""
+
+import ctypes
+from contextlib import closing, contextmanager
+from dataclasses import replace
+
+import numpy as np
+import pynvml
+
+from joulewise.simulate import faults as faults_module
+from joulewise.simulate.boards import load_board, make_unit
+from joulewise.simulate.shared import NO_LATENCY, Shared, library
+from joulewise.simulate.timeline import PIECE, Timeline
+from joulewise.units import NS_PER_S
+
+START_NS = 1_000 * NS_PER_S
+
+
+class Machine:
+    """What the GPUs share with NVML, and the units behind them."""
+
+    def __init__(self, shared, units):
+        self.shared = shared
+        self.units = units
+        self.at(0)
+
+    def at(self, seconds):
+        """Set the clock to so many seconds after the start."""
+        self.now_ns = START_NS + round(seconds * NS_PER_S)
+        self.shared.freeze(self.now_ns)
+
+    def draw(self, *levels, gpu=0):
+        """Publish a power level (W) for each (seconds after the start, level)."""
+        self.shared.publish(gpu, timeline(levels))
+
+
+def timeline(levels, **columns):
+    pieces = np.zeros(len(levels), PIECE)
+    pieces["t_ns"] = [START_NS + round(at_s * NS_PER_S) for at_s, _ in levels]
+    pieces["power_w"] = [power_w for _, power_w in levels]
+    lasting_s = np.diff(pieces["t_ns"]) * 1e-9
+    pieces["energy_j"][1:] = np.cumsum(pieces["power_w"][:-1] * lasting_s)
+    for name, values in columns.items():
+        pieces[name] = values
+    return Timeline(pieces, int(pieces["t_ns"][-1]))
+
+
+@contextmanager
+def simulated(monkeypatch, tmp_path, *boards, faults="", exact=True, latency=NO_LATENCY, socket=""):
+    """A machine with NVML set up; ``exact`` takes noise and gain from its sensors."""
+    units = [make_unit(load_board(key), seed) for seed, key in enumerate(boards)]
+    if exact:
+        units = [_exact(unit) for unit in units]
+    shared = Shared.create(
+        units,
+        latency=latency,
+        faults=faults_module.parse(faults),
+        start_ns=START_NS,
+        folder=tmp_path,
+        socket_name=socket,
+    )
+    for gpu in range(len(units)):
+        shared.publish(gpu, timeline([(-100, 100.0)]))
+    monkeypatch.setenv("JOULEWISE_SIM", shared.path)
+    monkeypatch.setattr(pynvml, "nvmlLib", ctypes.CDLL(str(library())))
+    monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    with closing(shared):
+        pynvml.nvmlInit()
+        try:
+            yield Machine(shared, units)
+        finally:
+            pynvml.nvmlShutdown()
+
+
+def code_of(call, *arguments):
+    """The NVML code that a call answers with."""
+    try:
+        call(*arguments)
+    except pynvml.NVMLError as error:
+        return error.value
+    return pynvml.NVML_SUCCESS
+
+
+def _exact(unit):
+    sensor = replace(unit.board.sensor, noise_w=0.0, quantum_w=0.001, counter_step_j=0.001)
+    board = replace(unit.board, sensor=sensor)
+    return replace(unit, board=board, gain=1.0, sensor_phase_ns=0)
