@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -41,7 +41,7 @@ class Machine:
 
     def gpus(self, **environ: str) -> list[Device]:
         """What is found with this environment; every one of them must be closed."""
-        found = find(Options(environ=environ))
+        found = find(Options(environ={"JOULEWISE_SIM": self.shared.path, **environ}))
         assert isinstance(found, list), found
         return found
 
@@ -75,6 +75,9 @@ def simulated(
     try:
         yield machine
     finally:
+        with suppress(pynvml.NVMLError):  # a test that failed must not keep NVML for the next
+            while True:
+                pynvml.nvmlShutdown()
         shared.close()
 
 

@@ -75,6 +75,12 @@ def test_hidden_gpus_are_missing_with_the_reason(listed):
     assert missing.fix == "unset CUDA_VISIBLE_DEVICES"
 
 
+def test_a_list_that_ends_early_is_told_with_what_it_left(machine):
+    (device,) = devices = machine.gpus(CUDA_VISIBLE_DEVICES="1,7,0")
+    assert keys(devices) == ["gpu1"]
+    assert "'7' names no GPU" in device.info.note
+
+
 @on("laptop,a100")
 def test_the_fastest_is_cudas_first_and_the_guess_is_told(machine):
     (device,) = devices = machine.gpus(CUDA_VISIBLE_DEVICES="0")

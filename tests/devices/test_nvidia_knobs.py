@@ -103,6 +103,11 @@ def test_a_fixed_limit_is_no_knob(machine):
     device.close()
 
 
+@on("v100", "gpu0:call=GetPowerManagementLimit,code=3")
+def test_a_limit_that_cannot_be_asked_for_is_no_knob(device):
+    assert isinstance(device.knobs[Knob.POWER_LIMIT], Unavailable)
+
+
 @on("v100", "gpu0:call=GetSupportedMemoryClocks,code=3")
 def test_without_supported_clocks_there_is_no_lock(device):
     assert isinstance(device.knobs[Knob.SM_CLOCK], Unavailable)

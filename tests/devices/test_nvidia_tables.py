@@ -100,7 +100,7 @@ def test_no_gpu_sleeps_where_there_is_no_such_driver(tmp_path):
 def test_a_masked_uuid_is_none(bus):
     told = bus / "proc/driver/nvidia/gpus/0000:07:00.0/information"
     told.write_text("GPU UUID: \t GPU-????????-????-????-????-????????????\n")
-    assert sleepers(bus, 2)[1] == Sleeper("0000:07:00.0", "NVIDIA GPU", "")
+    assert sleepers(bus, 2)[1] == Sleeper("0000:07:00.0", "", "")
 
 
 def test_nvidia_ml_py_is_not_loaded_by_the_import():

@@ -76,8 +76,8 @@ def visible(environ: Mapping[str, str], gpus: Sequence[GpuIdentity]) -> Visible:
     for entry in entries:
         pick = _match(entry, kind, ordered)
         if pick is None:
-            ignored = "it and what follows" if picks else "so every GPU"
-            reason = f"{_LIST}={listed}: {entry!r} names no GPU here, {ignored} is hidden"
+            rest = "what follows is ignored" if picks else "every GPU is hidden"
+            reason = f"{_LIST}={listed}: {entry!r} names no GPU here, and {rest}"
             return _result(picks, guessed and kind not in _PREFIXES, reason)
         if pick in picks:
             return Visible((), reason=f"{_LIST}={listed} names a GPU twice, which hides every GPU")
@@ -89,9 +89,10 @@ _PREFIXES = ("GPU-", "MIG-")
 
 
 def _cuda_order(order: str, gpus: Sequence[GpuIdentity]) -> tuple[list[GpuIdentity], bool]:
-    located = all(gpu.bus_id for gpu in gpus)  # a GPU that is lost does not tell where it was
+    # A GPU that is lost tells neither where it was nor what.
+    located = all(gpu.bus_id for gpu in gpus)
     by_bus = sorted(gpus, key=lambda gpu: (gpu.bus_id.upper() if located else "", gpu.index))
-    if order == "PCI_BUS_ID" or len({gpu.model for gpu in gpus}) < 2:
+    if order == "PCI_BUS_ID" or len({gpu.model for gpu in gpus if gpu.model}) < 2:
         return by_bus, False
     return sorted(by_bus, key=lambda gpu: -gpu.speed), True
 

@@ -56,10 +56,11 @@ def _discover(options: Options, root: Path) -> list[Device] | Unavailable:
     if not seen.indices:
         return Unavailable(seen.reason, "unset CUDA_VISIBLE_DEVICES")
     driver = _driver()
-    return [
-        _open(candidates[index], driver, seen.notes.get(index, ""))
+    notes = {
+        index: "; ".join(filter(None, (seen.notes.get(index), seen.reason)))
         for index in sorted(seen.indices)
-    ]
+    }
+    return [_open(candidates[index], driver, note) for index, note in notes.items()]
 
 
 def _sleeping(index: int, sleeper: Sleeper) -> _Candidate:

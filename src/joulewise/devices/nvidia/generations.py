@@ -38,8 +38,16 @@ _TIMINGS: Final[dict[str, dict[Quantity, Timing]]] = {
         Quantity.POWER_INSTANT: _GA100,
         Quantity.POWER_AVERAGE: _SECOND,
     },
-    "Ampere": {Quantity.POWER: _SECOND, Quantity.POWER_AVERAGE: _SECOND},
-    "Ada": {Quantity.POWER: _SECOND, Quantity.POWER_AVERAGE: _SECOND},
+    "Ampere": {
+        Quantity.POWER: _SECOND,
+        Quantity.POWER_INSTANT: Timing(0.100),
+        Quantity.POWER_AVERAGE: _SECOND,
+    },
+    "Ada": {
+        Quantity.POWER: _SECOND,
+        Quantity.POWER_INSTANT: Timing(0.100),
+        Quantity.POWER_AVERAGE: _SECOND,
+    },
     "Hopper": {
         Quantity.POWER: _SECOND,
         Quantity.POWER_INSTANT: _GA100,

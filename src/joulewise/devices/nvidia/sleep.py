@@ -15,6 +15,8 @@ FIX = "wake it by using it, e.g. `nvidia-smi`, then try again"
 
 @dataclass(frozen=True)
 class Sleeper:
+    """Which GPU sleeps; name and UUID are empty where the driver does not tell."""
+
     bus_id: str
     name: str
     uuid: str
@@ -46,9 +48,9 @@ def _sleeper(root: Path, bus_id: str) -> Sleeper:
         for line in _text(root / f"proc/driver/nvidia/gpus/{bus_id}/information").splitlines()
         if ":" in line
     )
-    name, uuid = told.get("Model", "").strip(), told.get("GPU UUID", "").strip()
+    uuid = told.get("GPU UUID", "").strip()
     # The driver masks the UUID of a GPU that it has not initialised since it was loaded.
-    return Sleeper(bus_id, name or "NVIDIA GPU", "" if "?" in uuid else uuid)
+    return Sleeper(bus_id, told.get("Model", "").strip(), "" if "?" in uuid else uuid)
 
 
 def _text(path: Path) -> str:
