@@ -7,7 +7,8 @@ from pathlib import Path
 from joulewise.data import Unavailable
 from joulewise.devices import Options, cpu, ram
 from joulewise.devices.protocol import Device
-from joulewise.simulate.powercap import Machine, PowercapTree
+from joulewise.simulate.cpu import Machine
+from joulewise.simulate.powercap import PowercapTree
 
 
 class Bench:

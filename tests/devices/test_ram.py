@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from joulewise.data import Quantity, Source, Unavailable
 from joulewise.devices import Options, ram
 from joulewise.devices.ram import GIB_PER_MODULE, W_PER_MODULE
-from joulewise.simulate.powercap import XEON, PowercapTree
+from joulewise.simulate.cpu import XEON
+from joulewise.simulate.powercap import PowercapTree
 from joulewise.testing import DeviceConformance
 
 

@@ -19,7 +19,7 @@ from joulewise.data import Knob, Quantity, Reading, Unavailable
 from joulewise.devices import powercap
 from joulewise.devices.powercap import find_zones
 from joulewise.errors import DeviceError, OutOfRangeError
-from joulewise.simulate.powercap import LAPTOP, MACHINES, THREADRIPPER, XEON
+from joulewise.simulate.cpu import LAPTOP, MACHINES, THREADRIPPER, XEON
 from joulewise.testing import DeviceConformance
 
 

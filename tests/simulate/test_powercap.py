@@ -7,14 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulewise.simulate.powercap import (
-    LAPTOP,
-    MACHINES,
-    THREADRIPPER,
-    XEON,
-    Package,
-    PowercapTree,
-)
+from joulewise.simulate.cpu import LAPTOP, MACHINES, THREADRIPPER, XEON, Package
+from joulewise.simulate.powercap import PowercapTree
 
 
 def count(tree, zone):

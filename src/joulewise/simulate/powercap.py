@@ -1,4 +1,4 @@
-"""CPUs that are not there: a powercap folder as the kernel's, and the truth behind it.
+"""A powercap folder as the kernel's, of CPUs that are not there, and the truth behind it.
 
 Point ``$JOULEWISE_POWERCAP`` at it, or take :attr:`PowercapTree.environ`, and it is read and
 turned like a real one. Time passes only by :meth:`PowercapTree.advance`.
@@ -8,75 +8,16 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from joulewise.simulate.cpu import WINDOW_S, Machine, Socket
 from joulewise.units import UJ_PER_J, UW_PER_W
 
-_WINDOWS_S: Final = {"long_term": 28.0, "short_term": 0.00244}
-_ROOM_UJ: Final = 1_000_000_007  # between the starts of two packages: they differ since boot
-
-
-@dataclass(frozen=True)
-class Package:
-    """What a package draws, idle and at full load, and the limits that its firmware sets.
-
-    Without ``limits_w`` (long term, short term) it shows no constraint, as AMD's do not. With
-    ``dies`` above 1 it shows its one counter once for each of them.
-    """
-
-    idle_w: float
-    full_w: float
-    limits_w: tuple[float, float] | None = None
-    rated_w: float = 0.0
-    dram_w: tuple[float, float] | None = None
-    dies: int = 1
-
-
-@dataclass(frozen=True)
-class Machine:
-    """Packages and how their counters are shown.
-
-    ``inside`` are zones within each package and their share of its power. ``platform_w`` is what
-    the platform draws besides; None where there is no psys. ``mmio`` adds the second door.
-    """
-
-    name: str
-    vendor_id: str
-    packages: tuple[Package, ...]
-    inside: Mapping[str, float]
-    range_uj: int
-    dram_range_uj: int = 65_712_999_613
-    platform_w: float | None = None
-    mmio: bool = False
-
-
-XEON: Final = Machine(
-    name="Intel(R) Xeon(R) Gold 6148 CPU @ 2.40GHz",
-    vendor_id="GenuineIntel",
-    packages=(Package(42.0, 190.0, (150.0, 180.0), rated_w=150.0, dram_w=(9.0, 31.0)),) * 2,
-    inside={},
-    range_uj=262_143_328_850,
-)
-LAPTOP: Final = Machine(
-    name="12th Gen Intel(R) Core(TM) i7-12700H",
-    vendor_id="GenuineIntel",
-    packages=(Package(4.0, 110.0, (45.0, 115.0), rated_w=45.0, dram_w=(0.5, 3.0)),),
-    inside={"core": 0.8, "uncore": 0.05},
-    range_uj=262_143_328_850,
-    platform_w=7.0,
-    mmio=True,
-)
-THREADRIPPER: Final = Machine(
-    name="AMD Ryzen Threadripper 1950X 16-Core Processor",
-    vendor_id="AuthenticAMD",
-    packages=(Package(22.0, 180.0, dies=2),),
-    inside={"core": 0.6},
-    range_uj=65_532_610_987,
-)
-MACHINES: Final = {"xeon": XEON, "laptop": LAPTOP, "threadripper": THREADRIPPER}
+_WINDOWS_S: Final = {"long_term": WINDOW_S, "short_term": 0.00244}
+_APART_UJ: Final = 1_000_000_007
+"""Between two counters' starts: since boot, no two have counted the same."""
 
 
 class PowercapTree:
@@ -95,9 +36,10 @@ class PowercapTree:
         self._devices = root / "devices/virtual/powercap"
         self._mode = 0o444 if readable else 0o400
         self._start_uj = start_uj
-        self._sockets = [_Socket(package) for package in machine.packages]
+        self._sockets = [Socket(package) for package in machine.packages]
         self._platform_j = 0.0
         self._doors: list[list[Path]] = [[] for _ in machine.packages]
+        self._registers: dict[str, int] = {}
         self._counters: list[tuple[Path, Callable[[], float], int, int]] = []
         self._lay_out()
         self._write_proc(root / "proc")
@@ -150,7 +92,8 @@ class PowercapTree:
                 self._package(f"intel-rapl:{number}", f"package-{i}{suffix}", i)
                 number += 1
         if self.machine.platform_w is not None:
-            self._zone(f"intel-rapl:{number}", "psys", self._all_j, self.machine.range_uj)
+            zone = f"intel-rapl:{number}"
+            self._zone(zone, "psys", "psys", self._all_j, self.machine.range_uj)
         if self.machine.mmio:
             self._package("intel-rapl-mmio:0", "package-0", 0)
         for folder in sorted(self._devices.rglob("*rapl*")):
@@ -160,11 +103,12 @@ class PowercapTree:
 
     def _package(self, folder: str, name: str, i: int) -> None:
         socket, machine = self._sockets[i], self.machine
-        zone = self._zone(folder, name, lambda: socket.energy_j, machine.range_uj, start=i)
+        control = folder.partition(":")[0]
+        zone = self._zone(folder, name, f"{control} {i}", lambda: socket.energy_j, machine.range_uj)
         self._doors[i].append(zone)
         for index, limit_w in enumerate(socket.package.limits_w or ()):
             _write_constraint(zone, index, limit_w, socket.package.rated_w)
-        if "mmio" in folder:
+        if control != "intel-rapl":
             return
         inside: list[tuple[str, Callable[[], float], int]] = [
             (part, _share(socket, share), machine.range_uj)
@@ -173,20 +117,19 @@ class PowercapTree:
         if socket.package.dram_w:
             inside.append(("dram", lambda: socket.dram_j, machine.dram_range_uj))
         for index, (part, joules, range_uj) in enumerate(inside):
-            self._zone(f"{folder}/{folder}:{index}", part, joules, range_uj, start=i + index + 2)
+            self._zone(f"{folder}/{folder}:{index}", part, f"{part} {i}", joules, range_uj)
 
     def _zone(
-        self, folder: str, name: str, joules: Callable[[], float], range_uj: int, start: int = 1
+        self, folder: str, name: str, register: str, joules: Callable[[], float], range_uj: int
     ) -> Path:
         zone = self._devices / folder.partition(":")[0] / folder
         zone.mkdir(parents=True)
         start_uj = self._start_uj
         if start_uj is None:
-            start_uj = (start + 1) * _ROOM_UJ
+            start_uj = self._registers.setdefault(register, _APART_UJ * (1 + len(self._registers)))
         self._counters.append((zone, joules, range_uj, start_uj % (range_uj + 1)))
-        for file, value in (("name", name), ("enabled", "1")):
+        for file, value in (("name", name), ("enabled", 1), ("max_energy_range_uj", range_uj)):
             (zone / file).write_text(f"{value}\n")
-        (zone / "max_energy_range_uj").write_text(f"{range_uj}\n")
         return zone
 
     def _write_counters(self) -> None:
@@ -209,51 +152,7 @@ class PowercapTree:
         (proc / "meminfo").write_text(f"MemTotal:       {64 << 20} kB\n")
 
 
-class _Socket:
-    """The energy of a package and its DRAM, and the running mean that its limit looks at."""
-
-    def __init__(self, package: Package) -> None:
-        self.package = package
-        self.energy_j = 0.0
-        self.dram_j = 0.0
-        self._mean_w = package.idle_w
-
-    def run(self, seconds: float, load: float, long_w: float, short_w: float) -> float:
-        package = self.package
-        demand_w = package.idle_w + load * (package.full_w - package.idle_w)
-        done_s = 0.0
-        for power_w, step_s in self._steps(seconds, demand_w, long_w, short_w):
-            self.energy_j += power_w * step_s
-            held_back = power_w < demand_w
-            share = (power_w - package.idle_w) / (demand_w - package.idle_w) if held_back else 1.0
-            done_s += step_s * share ** (1 / 3)  # clock and voltage fall together
-        if package.dram_w:
-            idle_w, full_w = package.dram_w
-            share = load * done_s / seconds if seconds else 0.0
-            self.dram_j += (idle_w + share * (full_w - idle_w)) * seconds
-        return done_s
-
-    def _steps(
-        self, left_s: float, demand_w: float, long_w: float, short_w: float
-    ) -> Iterator[tuple[float, float]]:
-        """Stretches of constant power: up to the short limit until the mean is at the long one."""
-        window_s = _WINDOWS_S["long_term"]
-        burst_w = max(self.package.idle_w, min(demand_w, short_w))
-        if burst_w > long_w > self._mean_w:
-            until_s = window_s * math.log((burst_w - self._mean_w) / (burst_w - long_w))
-            step_s = min(left_s, until_s)
-            yield burst_w, step_s
-            self._mean_w = burst_w + (self._mean_w - burst_w) * math.exp(-step_s / window_s)
-            left_s -= step_s
-            if left_s <= 0:
-                return
-            self._mean_w = long_w
-        held_w = max(self.package.idle_w, min(burst_w, long_w))
-        yield held_w, left_s
-        self._mean_w = held_w + (self._mean_w - held_w) * math.exp(-left_s / window_s)
-
-
-def _share(socket: _Socket, share: float) -> Callable[[], float]:
+def _share(socket: Socket, share: float) -> Callable[[], float]:
     return lambda: socket.energy_j * share
 
 
