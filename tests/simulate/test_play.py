@@ -52,7 +52,7 @@ def test_one_clock_at_a_time_agrees_with_arrays(clock_mhz):
 
 @given(st.floats(135, 1530), st.floats(20, 90))
 def test_phases_agree_with_arrays(clock_mhz, temperature_c):
-    rates = Aim(BOARD, LOAD, FREE, 1.0, 1.0, temperature_c).rates(clock_mhz)
+    rates = Aim(BOARD, LOAD, FREE, 1.0, 1.0, temperature_c).at(clock_mhz)
     for phase, time_ns, power_w in zip(LOAD.phases, rates.time_ns, rates.power_w, strict=True):
         expected_w = float(physics.phase_power(BOARD, phase, clock_mhz, temperature_c))
         assert time_ns / NS_PER_S == pytest.approx(

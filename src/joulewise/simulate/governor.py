@@ -30,10 +30,13 @@ DITHER_ONE = 1 << 32
 
 @dataclass(frozen=True)
 class Rates:
-    """How long each phase takes at a clock, and what it draws (a float32's value, as stored)."""
+    """How long each phase takes at a clock, what it draws (a float32's value, as stored), and
+    why the clock is not the highest, in NVML's bits.
+    """  # noqa: D205
 
     time_ns: tuple[float, ...]
     power_w: tuple[float, ...]
+    throttle: int
 
     @cached_property
     def step_ns(self) -> int:
@@ -105,13 +108,13 @@ class Aim:
             return 0
         return round(DITHER_ONE * (1 - low / self.target_mhz) / (1 - low / high))
 
-    @cached_property
+    @property
     def low(self) -> Rates:
-        return self.rates(self.low_mhz)
+        return self.at(self.low_mhz)
 
-    @cached_property
+    @property
     def high(self) -> Rates:
-        return self.rates(self.high_mhz)
+        return self.at(self.high_mhz)
 
     @cached_property
     def mean_power_w(self) -> float:
@@ -124,21 +127,10 @@ class Aim:
         return memory_clock(self.board, self.knobs, up=True)
 
     def at(self, clock_mhz: float) -> Rates:
-        """:meth:`rates`, ready-made for the two clocks of the dither."""
-        if clock_mhz == self.low_mhz:
-            return self.low
-        return self.high if clock_mhz == self.high_mhz else self.rates(clock_mhz)
-
-    def rates(self, clock_mhz: float) -> Rates:
-        board, phases = self.board, self.load.phases
-        core = core_share(board.clocks, clock_mhz)
-        standing = standing_w(board, self.temperature_c)
-        scale_ns = self.time_factor * NS_PER_S
-        power_w = [standing + self.power_factor * (p.fixed_w + p.core_w * core) for p in phases]
-        return Rates(
-            tuple([max(1.0, scale_ns * p.time_s * stretch(board, p, clock_mhz)) for p in phases]),
-            tuple(np.array(power_w, np.float32).tolist()),
-        )
+        rates = self._rates.get(clock_mhz)
+        if rates is None:
+            rates = self._rates[clock_mhz] = self._work_out(clock_mhz)
+        return rates
 
     def decide(self, aim_mhz: float, seen_mhz: float) -> float:
         """The aim after a decision; ``seen_mhz``: the lowest of ``caps_mhz`` since the last."""
@@ -158,8 +150,23 @@ class Aim:
         steps = math.ceil((clocks.sm_max_mhz - clock_mhz) / clocks.sm_step_mhz - 1e-9)
         return max(clocks.sm_max_mhz - steps * clocks.sm_step_mhz, clocks.sm_min_mhz)
 
-    def throttle(self, clock_mhz: float) -> int:
-        """Why the clock is not the highest, in NVML's bits."""
+    @cached_property
+    def _rates(self) -> dict[float, Rates]:
+        return {}
+
+    def _work_out(self, clock_mhz: float) -> Rates:
+        board, phases = self.board, self.load.phases
+        core = core_share(board.clocks, clock_mhz)
+        standing = standing_w(board, self.temperature_c)
+        scale_ns = self.time_factor * NS_PER_S
+        power_w = [standing + self.power_factor * (p.fixed_w + p.core_w * core) for p in phases]
+        return Rates(
+            tuple([max(1.0, scale_ns * p.time_s * stretch(board, p, clock_mhz)) for p in phases]),
+            tuple(np.array(power_w, np.float32).tolist()),
+            self._throttle(clock_mhz),
+        )
+
+    def _throttle(self, clock_mhz: float) -> int:
         clocks, thermal = self.board.clocks, self.board.thermal
         bits = 0
         if clock_mhz < self.whole_step(self.top_mhz):

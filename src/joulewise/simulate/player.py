@@ -147,7 +147,7 @@ class Player:
         if idle or before is None or before.load != load:
             self._phase = BETWEEN_STEPS
         elif self._phase != BETWEEN_STEPS:
-            time_ns = before.rates(self._clock_mhz).time_ns[self._phase]
+            time_ns = before.at(self._clock_mhz).time_ns[self._phase]
             self._done += (self._t_ns - self._piece_ns) / time_ns
         self._cut()
         if before is None or not same:
@@ -226,8 +226,7 @@ class Player:
             stop_ns = min(stop_ns, decision_ns)
             self._seen_mhz = min(self._seen_mhz, aim.caps_mhz[phase])
         kind = aim.load.phases[phase]
-        throttle = aim.throttle(self._clock_mhz)
-        self._show(power_w, aim.memory_mhz, kind.busy, kind.memory, throttle, _P0)
+        self._show(power_w, aim.memory_mhz, kind.busy, kind.memory, rates.throttle, _P0)
         self._go(stop_ns, power_w)
         if not settled and stop_ns == decision_ns:
             self._decide(aim, time_ns)

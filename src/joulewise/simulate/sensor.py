@@ -54,8 +54,6 @@ AVERAGE: Final = 1
 _SEED_STEP = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
-_WORD = np.uint64(0xFFFF)
-_SHIFTS = (np.uint64(16), np.uint64(32), np.uint64(48))
 
 
 def plain_channel(unit: Unit) -> int:
@@ -76,14 +74,18 @@ def power_at_ticks(
     spec = unit.board.sensor
     window_ns = _ns(spec.average_window_s if channel == AVERAGE else spec.window_s)
     end_ns = ticks * _ns(spec.period_s) + (unit.sensor_phase_ns - _ns(spec.lag_s))
-    drawn_j = timeline.energy_at(end_ns) - timeline.energy_at(end_ns - window_ns)
-    reading = drawn_j / (window_ns * 1e-9) * unit.gain
+    reading = timeline.energy_at(end_ns)
+    reading -= timeline.energy_at(end_ns - window_ns)
+    reading /= window_ns * 1e-9
+    reading *= unit.gain
     if spec.noise_w:
         reading += spec.noise_w * noise(unit.seed, ticks, channel)
     np.maximum(reading, 0.0, out=reading)
     if spec.quantum_w:
-        reading = np.rint(reading / spec.quantum_w) * spec.quantum_w
-    return np.rint(reading * MW_PER_W) / MW_PER_W
+        reading /= spec.quantum_w
+        np.rint(reading, out=reading)
+        reading *= spec.quantum_w
+    return _shown(reading, MW_PER_W)
 
 
 def counter_j(
@@ -94,9 +96,13 @@ def counter_j(
     period_ns = _ns(spec.counter_period_s)
 
     def counted(ticks: NDArray[np.int64]) -> NDArray[np.float64]:
-        drawn_j = timeline.energy_at(ticks * period_ns + unit.sensor_phase_ns) - base_j
-        steps = np.floor(unit.gain * drawn_j / spec.counter_step_j)
-        return np.rint(steps * spec.counter_step_j * MJ_PER_J) / MJ_PER_J
+        count = timeline.energy_at(ticks * period_ns + unit.sensor_phase_ns)
+        count -= base_j
+        count *= unit.gain
+        count /= spec.counter_step_j
+        np.floor(count, out=count)
+        count *= spec.counter_step_j
+        return _shown(count, MJ_PER_J)
 
     return _held(_ticks(unit, spec.counter_period_s, t_ns), counted)
 
@@ -129,12 +135,30 @@ def samples(
 def noise(seed: int, ticks: ArrayLike, channel: int) -> NDArray[np.float64]:
     """Mean 0, variance 1, the same for whoever looks: a function of seed, tick and channel."""
     start = np.uint64((seed * int(_SEED_STEP) + channel * int(_MIX_2)) % (1 << 64))
-    x = np.atleast_1d(ticks).astype(np.uint64) * _MIX_1 + start
-    x = (x ^ x >> np.uint64(30)) * _MIX_1
-    x = (x ^ x >> np.uint64(27)) * _MIX_2
+    x = np.atleast_1d(ticks).astype(np.uint64)
+    x *= _MIX_1
+    x += start
+    x ^= x >> np.uint64(30)
+    x *= _MIX_1
+    x ^= x >> np.uint64(27)
+    x *= _MIX_2
     x ^= x >> np.uint64(31)
-    words = sum((x >> shift & _WORD for shift in _SHIFTS), start=x & _WORD)
-    return np.asarray((words / 65536.0 - 2.0 + 2.0 / 65536.0) * math.sqrt(3.0))
+    words = x.view(np.uint16)
+    z = words[::4].astype(np.float64)
+    for word in (1, 2, 3):
+        z += words[word::4]
+    z /= 65536.0
+    z += -2.0 + 2.0 / 65536.0  # both exact, so that their order does not matter
+    z *= math.sqrt(3.0)
+    return z
+
+
+def _shown(value: NDArray[np.float64], scale: int) -> NDArray[np.float64]:
+    """As NVML tells it, in whole thousandths."""
+    value *= scale
+    np.rint(value, out=value)
+    value /= scale
+    return value
 
 
 def _held(

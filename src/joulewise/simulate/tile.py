@@ -36,9 +36,7 @@ def tile(
     flat["energy_j"] = sums_j[:-1]
     pieces["power_w"] = power_w[fast]
     pieces["sm_mhz"] = np.array([aim.low_mhz, aim.high_mhz])[fast, None]
-    pieces["throttle"] = np.array([aim.throttle(aim.low_mhz), aim.throttle(aim.high_mhz)])[
-        fast, None
-    ]
+    pieces["throttle"] = np.array([aim.low.throttle, aim.high.throttle])[fast, None]
     pieces["memory_mhz"] = aim.memory_mhz
     pieces["busy"] = [phase.busy for phase in phases]
     pieces["memory_busy"] = [phase.memory for phase in phases]

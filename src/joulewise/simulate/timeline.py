@@ -92,9 +92,11 @@ class Timeline:
     def _integral(
         self, total: NDArray[np.float64], rate: NDArray[np.float64], t_ns: ArrayLike
     ) -> NDArray[np.float64]:
-        t_ns = np.asarray(t_ns, np.int64)
         at = self.index_at(t_ns)
-        return total[at] + rate[at] * ((t_ns - self._t_ns[at]) * 1e-9)
+        value = np.asarray((np.asarray(t_ns, np.int64) - self._t_ns[at]) * 1e-9)
+        value *= rate[at]
+        value += total[at]
+        return value
 
     @cached_property
     def _t_ns(self) -> NDArray[np.int64]:
