@@ -25,10 +25,11 @@ KINDS: Final = (
 )
 GRAMMAR: Final = "gpuN|gpu*:KIND[=VALUE][,call=NAME][,code=N][@START[-END]]"
 
-_WHO: Final = re.compile(r"gpu(\d+|\*)")
-_TIME: Final = re.compile(r"(\d+(?:\.\d+)?)(us|ms|s)?")
-_ENERGY: Final = re.compile(r"(\d+(?:\.\d+)?)J")
-_CALL: Final = re.compile(r"[A-Za-z]\w{0,62}")
+_WHO: Final = re.compile(r"gpu([0-9]{1,3}|\*)")
+_TIME: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]+)?)(us|ms|s)?")
+_ENERGY: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]+)?)J")
+_CALL: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
+_CODE: Final = re.compile(r"[1-9][0-9]{0,2}")
 _NS: Final = {"us": 1_000, "ms": 1_000_000, "s": NS_PER_S, None: NS_PER_S}
 _NOT_SUPPORTED: Final = 3
 _BACKWARDS_J: Final = 100
@@ -131,8 +132,8 @@ def _code(kind: str, value: str | None, whole: str) -> int:
     if value is None:
         if kind == "call":
             raise _error(kind, whole, "the NVML code to answer with, such as code=15")
-        return _NOT_SUPPORTED
-    if not value.isdigit() or not 0 < int(value) < 1000:
+        return _NOT_SUPPORTED if kind == "limit-refused" else 0
+    if not _CODE.fullmatch(value):
         raise _error(value, whole, "an NVML code from 1 to 999")
     return int(value)
 
