@@ -186,7 +186,7 @@ def test_a_missing_counter_is_unavailable(device):
     ],
 )
 def test_an_older_nvidia_ml_py_reads_as_well(machine, monkeypatch, newer, quantity):
-    monkeypatch.delattr(pynvml, newer)
+    monkeypatch.delattr(pynvml, newer, raising=False)
     (device,) = machine.gpus()
     assert value(device, quantity) > 0
     device.close()
@@ -240,17 +240,19 @@ def test_what_is_not_buffered_is_unavailable(device):
 @pytest.mark.parametrize(
     ("value_type", "member", "stored"),
     [
-        (pynvml.NVML_VALUE_TYPE_DOUBLE, "dVal", 1500.5),
-        (pynvml.NVML_VALUE_TYPE_UNSIGNED_INT, "uiVal", 1500),
-        (pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG, "ulVal", 1500),
-        (pynvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG, "ullVal", 1 << 40),
-        (pynvml.NVML_VALUE_TYPE_SIGNED_LONG_LONG, "sllVal", -1500),
-        (pynvml.NVML_VALUE_TYPE_SIGNED_INT, "siVal", -1500),
-        (pynvml.NVML_VALUE_TYPE_UNSIGNED_SHORT, "usVal", 1500),
+        (0, "dVal", 1500.5),
+        (1, "uiVal", 1500),
+        (2, "ulVal", 1500),
+        (3, "ullVal", 1 << 40),
+        (4, "sllVal", -1500),
+        (5, "siVal", -1500),
+        (6, "usVal", 1500),
     ],
 )
 def test_every_type_of_value_is_understood(device, monkeypatch, value_type, member, stored):
     # The simulated driver, as those known, stores unsigned ints only: the other types are made.
+    if not hasattr(pynvml.c_nvmlValue_t, member):
+        pytest.skip("this nvidia-ml-py has no such type")
     sample = pynvml.c_nvmlSample_t(timeStamp=7)
     setattr(sample.sampleValue, member, stored)
     monkeypatch.setattr(pynvml, "nvmlDeviceGetSamples", lambda *_: (value_type, [sample]))

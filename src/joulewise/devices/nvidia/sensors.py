@@ -69,9 +69,10 @@ def _not_in_this_nvidia_ml_py(*_arguments: Any) -> int:
 def union_member(value_type: int) -> str:
     """The member of NVML's union that holds a value of this type."""
     members = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
-    if value_type >= len(members):
+    member = members[value_type] if value_type < len(members) else ""
+    if not hasattr(pynvml.c_nvmlValue_t, member):  # the driver is newer than nvidia-ml-py
         raise pynvml.NVMLError(pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH)
-    return members[value_type]
+    return member
 
 
 def _watts(milliwatts: int) -> float:
