@@ -13,6 +13,8 @@ from typing import Any
 from joulewise.errors import SimulationError, UsageError
 
 _HINT = "run it under: joulewise sim --gpu v100 -- ..."
+_LONGEST_NAME = 64
+_MANY = 10**12
 
 
 def available() -> bool:
@@ -54,7 +56,13 @@ class Gpu:
         The first call attaches this process to the GPU for as long as it lives. Threads and
         other processes on the same GPU share its time.
         """
-        answer = _attached(self.index).ask(f"step {workload} {batch_size or 0} {steps}")
+        if workload.split() != [workload] or len(workload) > _LONGEST_NAME:
+            raise UsageError(f"no such workload: {workload!r}", "it is one word, such as resnet50")
+        if not 1 <= steps < _MANY or (batch_size is not None and not 1 <= batch_size < _MANY):
+            raise UsageError(
+                f"{steps} steps of batch size {batch_size}", "both are whole numbers from 1 on"
+            )
+        answer = _attached(self.index).ask(f"step {workload} {batch_size or 0:d} {steps:d}")
         start_ns, end_ns = answer.split()
         return Steps(int(start_ns), int(end_ns))
 
@@ -67,9 +75,9 @@ class _Line:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             self._socket.connect(address)
-        except OSError as error:
+        except OSError:
             self.close()
-            raise _gone() from error
+            raise _gone() from None
 
     @property
     def closed(self) -> bool:
@@ -84,7 +92,7 @@ class _Line:
             except BaseException as error:
                 self.close()  # half a dialogue cannot be resumed; this takes the load off the GPU
                 if isinstance(error, OSError):
-                    raise _gone() from error
+                    raise _gone() from None
                 raise
         if word == "error":
             raise UsageError(*rest.split("\t"))

@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import json
 import os
-import select
 import selectors
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
-from joulewise.errors import JoulewiseError, UsageError
+from joulewise.errors import JoulewiseError
 from joulewise.simulate import identity
 from joulewise.simulate.card import FOR_EVER, Card, Job
 from joulewise.simulate.launch import Child
+from joulewise.simulate.linux import Timer
 from joulewise.simulate.model import Board, Unit, Workload
 from joulewise.simulate.play import run_factors
 from joulewise.simulate.server import Peer, ProtocolError, Server, natural
@@ -80,7 +80,9 @@ class Engine:
             if workload:
                 self._attach(gpu, gpu, os.getpid())
                 self._submit(gpu, workload, FOR_EVER)
-        self._selector = selectors.EpollSelector()
+        self._timer = Timer()
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._timer, selectors.EVENT_READ, lambda: None)
         self._server = Server(f"\0{name}", self._selector, self._on_line, self._on_leave)
 
     def run(self, child: Child) -> None:
@@ -88,11 +90,8 @@ class Engine:
         self._selector.register(child.signals, selectors.EVENT_READ, lambda: None)
         while not child.ended():
             self._advance()
-            due_ns = min(self._keep_ns, *(card.due_ns for card in self._cards))
-            wait_s = max(0, due_ns - time.monotonic_ns()) / NS_PER_S
-            # epoll's own timeout is in whole milliseconds: too coarse for the end of a step.
-            select.select([self._selector], [], [], wait_s)
-            for key, _ in self._selector.select(0):
+            self._timer.set(min(self._keep_ns, *(card.due_ns for card in self._cards)))
+            for key, _ in self._selector.select():
                 key.data()
         self._advance()
         if self._truth:
@@ -101,6 +100,7 @@ class Engine:
     def close(self) -> None:
         self._server.close()
         self._selector.close()
+        self._timer.close()
 
     def _advance(self) -> None:
         """Do, in its order, everything that was due by now."""
@@ -157,10 +157,8 @@ class Engine:
 
     def _on_step(self, peer: Peer, name: str, batch_size: str, steps: str) -> None:
         user, count = self._users.get(peer), natural(steps)
-        if user is None or user.busy:
-            raise ProtocolError("not attached, or a step is not over")
-        if count < 1:
-            raise UsageError(f"{count} steps cannot be done", "ask for one or more")
+        if user is None or user.busy or count == 0:
+            raise ProtocolError("not attached, a step is not over, or none is to be done")
         board = self._cards[user.gpu].unit.board
         self._submit(peer, _workload(name, board, natural(batch_size)), min(count, FOR_EVER))
         user.busy = True

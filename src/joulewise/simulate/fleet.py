@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from joulewise.errors import UsageError
 
+MOST = 64  # as in layout.h
+
 
 def parse(text: str, boards: tuple[str, ...]) -> tuple[str, ...]:
     """One key of ``boards`` for each GPU, in order."""
-    return tuple(key for part in text.split(",") for key in _expand(part.strip(), boards))
+    counts = [_count(part.strip(), boards) for part in text.split(",")]
+    total = sum(count for _, count in counts)
+    if total > MOST:
+        raise UsageError(f"{total} GPUs are too many to simulate", f"ask for at most {MOST}")
+    return tuple(key for key, count in counts for _ in range(count))
 
 
-def _expand(part: str, boards: tuple[str, ...]) -> list[str]:
+def _count(part: str, boards: tuple[str, ...]) -> tuple[str, int]:
     if part in boards:
-        return [part]
+        return part, 1
     key, _, count = part.rpartition("x")
     if key in boards and count.isascii() and count.isdigit() and int(count) > 0:
-        return [key] * int(count)
+        return key, int(count)
     raise UsageError(
         f"no such GPU to simulate: {part!r}",
         f"take one of {', '.join(boards)}; two of one kind are {boards[0]}x2, a mix is "

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import shutil
 import signal
-import struct
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from joulewise.errors import CommandNotExecutableError, CommandNotFoundError
+from joulewise.simulate.linux import SignalQueue, die_with_parent
 
 _HERE = Path(__file__).parent
 ABSENT = _HERE / "absent"
@@ -24,10 +23,6 @@ _FORWARDED = (
     signal.SIGUSR1,
     signal.SIGUSR2,
 )
-_PR_SET_PDEATHSIG = 1
-_SI_KERNEL = 0x80
-_SIGNALFD_SIZE = 128
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def environment(
@@ -65,53 +60,21 @@ def find_program(name: str, path: str) -> None:
     )
 
 
-class Signals:
-    """Takes the signals that would end this process, so that its command may answer them.
+class Child:
+    """The command, which lives no longer than we do, and answers the signals that we get.
 
-    The command shares our process group: what the terminal sends (Ctrl-C, Ctrl-Z) reaches it
-    without us. What another process sends to us is meant for it, and is passed on.
+    It shares our process group: what the terminal sends (Ctrl-C, Ctrl-Z) reaches it without us.
+    What another process sends to us is meant for it, and is passed on.
     """
 
-    def __init__(self) -> None:
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would take the exit status
-        caught = {*_FORWARDED, signal.SIGCHLD}
-        self.mask_before = signal.pthread_sigmask(signal.SIG_BLOCK, caught)
-        self._descriptor = _signalfd(caught)
-
-    def fileno(self) -> int:
-        return self._descriptor
-
-    def to_forward(self) -> Iterator[int]:
-        """What has come since the last call, but for the terminal's and the end of a child."""
-        while True:
-            try:
-                record = os.read(self._descriptor, _SIGNALFD_SIZE)
-            except BlockingIOError:
-                return
-            number, _, code = struct.unpack_from("Iii", record)
-            if number != signal.SIGCHLD and code != _SI_KERNEL:
-                yield number
-
-    def close(self) -> None:
-        for _ in self.to_forward():
-            pass  # a signal meant for the command must not end us in its place
-        os.close(self._descriptor)
-        signal.pthread_sigmask(signal.SIG_SETMASK, self.mask_before)
-
-
-class Child:
-    """The command, which lives no longer than we do."""
-
     def __init__(
-        self, command: Sequence[str], environ: Mapping[str, str], signals: Signals
+        self, command: Sequence[str], environ: Mapping[str, str], signals: SignalQueue
     ) -> None:
         self.signals = signals
         parent = os.getpid()
 
-        def die_with_parent() -> None:
-            _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            if os.getppid() != parent:
-                os._exit(1)
+        def before_exec() -> None:
+            die_with_parent(parent)
             signal.pthread_sigmask(signal.SIG_SETMASK, signals.mask_before)
 
         try:
@@ -119,7 +82,7 @@ class Child:
                 command,
                 env=dict(environ),
                 close_fds=False,
-                preexec_fn=die_with_parent,  # noqa: PLW1509  # there is one thread at this point
+                preexec_fn=before_exec,  # noqa: PLW1509  # there is one thread at this point
             )
         except FileNotFoundError as error:
             raise CommandNotFoundError(
@@ -134,8 +97,9 @@ class Child:
 
     def ended(self) -> bool:
         """Pass on the signals that came, and say whether the command is over."""
-        for number in self.signals.to_forward():
-            self._process.send_signal(number)
+        for number, by_kernel in self.signals:
+            if number != signal.SIGCHLD and not by_kernel:
+                self._process.send_signal(number)
         return self._process.poll() is not None
 
     @property
@@ -148,9 +112,7 @@ class Child:
         self._process.wait()
 
 
-def _signalfd(numbers: set[signal.Signals]) -> int:
-    mask = (ctypes.c_ulong * 16)(sum(1 << number - 1 for number in numbers))
-    descriptor = int(_libc.signalfd(-1, mask, os.O_NONBLOCK | os.O_CLOEXEC))
-    if descriptor < 0:
-        raise OSError(ctypes.get_errno(), "signalfd")
-    return descriptor
+def take_signals() -> SignalQueue:
+    """From here on nothing but SIGKILL ends this process before its command."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would take the exit status
+    return SignalQueue({*_FORWARDED, signal.SIGCHLD})

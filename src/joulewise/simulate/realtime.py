@@ -17,10 +17,10 @@ from joulewise.simulate.janitor import Janitor
 from joulewise.simulate.launch import (
     ABSENT,
     Child,
-    Signals,
     environment,
     find_program,
     search_path,
+    take_signals,
 )
 from joulewise.simulate.model import Unit, Workload
 from joulewise.simulate.shared import NO_LATENCY, Latency, Shared, library
@@ -94,7 +94,7 @@ def prepare(
 def run(plan: Plan) -> int:
     """Run the command to its end; its exit status."""
     with ExitStack() as stack:
-        signals = stack.enter_context(closing(Signals()))
+        signals = stack.enter_context(closing(take_signals()))
         truth = stack.enter_context(closing(Truth(plan.truth))) if plan.truth else None
         janitor = stack.enter_context(closing(Janitor()))
         state = janitor.folder / "state"

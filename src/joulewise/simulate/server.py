@@ -16,6 +16,7 @@ from contextlib import suppress
 
 MAX_LINE_B = 256
 MAX_PEERS = 500
+_LONGEST_NUMBER = 12
 
 Handler = Callable[["Peer", list[str]], None]
 
@@ -25,8 +26,8 @@ class ProtocolError(Exception):
 
 
 def natural(text: str) -> int:
-    if not text.isdecimal():
-        raise ProtocolError("not a number")
+    if not text.isdecimal() or len(text) > _LONGEST_NUMBER:
+        raise ProtocolError("not a number that anyone would mean")
     return int(text)
 
 
@@ -50,9 +51,12 @@ class Peer:
         return [line.decode("ascii", "replace") for line in lines]
 
     def answer(self, text: str) -> None:
-        """Answer, unless the peer went away (which its connection will tell)."""
-        with suppress(OSError):
-            self.connection.send(f"{text}\n".encode())
+        """Answer; a peer that does not listen is hung up on, which its connection will tell."""
+        try:
+            self.connection.sendall(f"{text}\n".encode())
+        except OSError:
+            with suppress(OSError):
+                self.connection.shutdown(socket.SHUT_RDWR)
 
 
 class Server:

@@ -1,0 +1,83 @@
+"""What Linux offers and the standard library of Python 3.10 does not."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import struct
+from collections.abc import Iterable, Iterator
+
+from joulewise.units import NS_PER_S
+
+_PR_SET_PDEATHSIG = 1
+_CLOCK_MONOTONIC = 1
+_ABSOLUTE = 1
+_SIGNALFD_SIZE = 128
+_SI_KERNEL = 0x80
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent(parent: int) -> None:
+    """Have this process killed when ``parent`` ends, which it may have done just now."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+class Timer:
+    """A descriptor that is readable from a moment on.
+
+    Unlike a timeout of ``poll`` or ``select``, which Linux lets be late by a thousandth.
+    """
+
+    def __init__(self) -> None:
+        self._descriptor = _checked(
+            _libc.timerfd_create(_CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
+        )
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def set(self, t_ns: int) -> None:
+        moment = (ctypes.c_long * 4)(0, 0, *divmod(t_ns, NS_PER_S))
+        _checked(_libc.timerfd_settime(self._descriptor, _ABSOLUTE, moment, None))
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class SignalQueue:
+    """Blocks signals and queues them, each with who sent it."""
+
+    def __init__(self, numbers: Iterable[signal.Signals]) -> None:
+        numbers = set(numbers)
+        self.mask_before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+        mask = (ctypes.c_ulong * 16)(sum(1 << number - 1 for number in numbers))
+        self._descriptor = _checked(_libc.signalfd(-1, mask, os.O_NONBLOCK | os.O_CLOEXEC))
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def __iter__(self) -> Iterator[tuple[int, bool]]:
+        """The number of each signal that has come, and whether the kernel (a terminal) sent it."""
+        while True:
+            try:
+                record = os.read(self._descriptor, _SIGNALFD_SIZE)
+            except BlockingIOError:
+                return
+            number, _, code = struct.unpack_from("Iii", record)
+            yield number, code == _SI_KERNEL
+
+    def close(self) -> None:
+        """Let signals through again, except for those that have come."""
+        for _ in self:
+            pass
+        os.close(self._descriptor)
+        signal.pthread_sigmask(signal.SIG_SETMASK, self.mask_before)
+
+
+def _checked(result: int) -> int:
+    if result < 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    return result

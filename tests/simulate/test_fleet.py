@@ -1,0 +1,36 @@
+from contextlib import suppress
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from joulewise.errors import UsageError
+from joulewise.simulate import fleet
+from joulewise.simulate.boards import BOARDS
+from joulewise.simulate.layout import CONSTANTS
+
+
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("v100", ["v100"]),
+        ("v100x8", ["v100"] * 8),
+        ("rtx6000", ["rtx6000"]),
+        ("rtx6000x2", ["rtx6000"] * 2),
+        ("v100x2, a100", ["v100", "v100", "a100"]),
+    ],
+)
+def test_the_grammar(text, keys):
+    assert list(fleet.parse(text, BOARDS)) == keys
+
+
+@given(st.text(alphabet="v10x,a -6rt\u0663²"))
+def test_anything_else_is_a_usage_error(text):
+    with suppress(UsageError):
+        keys = fleet.parse(text, BOARDS)
+        assert 0 < len(keys) <= fleet.MOST
+        assert set(keys) <= set(BOARDS)
+
+
+def test_as_many_as_the_shared_memory_holds():
+    assert CONSTANTS["MAX_GPUS"] == fleet.MOST

@@ -1,0 +1,247 @@
+"""``joulewise sim``: the command is as free as without it, and nothing is left of either."""
+
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from running_sim import DEADLINE_S, SIM, eventually, gone, running_sim
+
+READY = "import os, signal, sys, time\n"
+
+
+def sim(*arguments, **options):
+    return subprocess.run(
+        [*SIM, *arguments], capture_output=True, text=True, check=False, timeout=60, **options
+    )
+
+
+def python(code):
+    return ["--", sys.executable, "-c", READY + code]
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("pass", 0),
+        ("sys.exit(3)", 3),
+        ("os.kill(os.getpid(), signal.SIGTERM)", 128 + 15),
+        ("os.kill(os.getpid(), signal.SIGKILL)", 128 + 9),
+    ],
+)
+def test_the_exit_status_is_the_commands(code, status):
+    done = sim("--gpu", "v100", *python(code))
+    assert (done.returncode, done.stdout, done.stderr) == (status, "", "")
+
+
+def test_input_and_output_are_the_commands():
+    code = "print(sys.stdin.read()[::-1]); print('oh', file=sys.stderr)"
+    done = sim("--gpu", "v100", *python(code), input="abc")
+    assert (done.stdout, done.stderr) == ("cba\n", "oh\n")
+
+
+def test_other_descriptors_are_passed_on():
+    read, write = os.pipe()
+    done = sim("--gpu", "v100", *python(f"os.write({write}, b'through')"), pass_fds=[write])
+    os.close(write)
+    assert (done.returncode, os.read(read, 100)) == (0, b"through")
+    os.close(read)
+
+
+def test_options_after_the_command_are_the_commands():
+    assert sim("--gpu", "v100", "echo", "--gpu", "a100").stdout == "--gpu a100\n"
+
+
+def test_the_command_finds_our_library_first_and_keeps_its_environment():
+    environ = {**os.environ, "LD_LIBRARY_PATH": "/somewhere", "CUDA_VISIBLE_DEVICES": "1"}
+    names = ("LD_LIBRARY_PATH", "PATH", "CUDA_VISIBLE_DEVICES", "OPENBLAS_NUM_THREADS")
+    code = f"print(*(os.environ.get(name) for name in {names}), sep='\\n')"
+    done = sim("--gpu", "v100", *python(code), env=environ)
+    library, path, devices, threads = done.stdout.splitlines()
+    first, second = library.split(os.pathsep)
+    assert (Path(first) / "libnvidia-ml.so.1").exists()
+    assert second == "/somewhere"
+    assert (Path(path.split(os.pathsep)[0]) / "nvidia-smi").exists()
+    assert (devices, threads) == ("1", environ.get("OPENBLAS_NUM_THREADS", "None"))
+
+
+def test_each_simulation_has_a_state_folder_of_its_own_that_goes_with_it():
+    code = "d = os.environ['JOULEWISE_STATE']; open(d + '/journal', 'w').close(); print(d)"
+    folders = [Path(sim("--gpu", "v100", *python(code)).stdout.strip()) for _ in range(2)]
+    assert folders[0] != folders[1]
+    assert not any(folder.parent.exists() for folder in folders)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message", "hint"),
+    [
+        (["--gpu", "v101", "--", "true"], 2, "'v101'", "v100, v100-pcie, rtx6000, a100, laptop"),
+        (["--gpu", "v100x0", "--", "true"], 2, "'v100x0'", "v100x2"),
+        (["--gpu", "v100,", "--", "true"], 2, "''", "v100"),
+        (["--gpu", "v100x65", "--", "true"], 2, "65", "64"),
+        (["--gpu", "v100x99999999999999999999", "--", "true"], 2, "too many", "64"),
+        (["--gpu", "v100", "--workload", "gpt9", "--", "true"], 2, "'gpt9'", "resnet50"),
+        (["--gpu", "v100", "--batch-size", "8", "--", "true"], 2, "--batch-size", "--workload"),
+        (["--gpu", "v100", "--fault", "gpu0:melt", "--", "true"], 2, "'melt'", "gpuN"),
+        (["--gpu", "v100", "--fault", "gpu3:lost", "--", "true"], 2, "gpu3", "gpu0"),
+        (
+            ["--gpu", "v100", "--truth", "/no/such/folder/t.csv", "--", "true"],
+            2,
+            "/no/such",
+            "fold",
+        ),
+        (["--gpu", "v100"], 2, "no command", "-- nvidia-smi"),
+        (["--", "true"], 2, "--gpu", "--help"),
+        (["--gpu", "v100", "--", "no-such-program"], 127, "no-such-program", "path"),
+        (["--gpu", "v100", "--", "/etc/passwd"], 126, "not executable", "chmod"),
+        (["--gpu", "v100", "--", "/etc"], 126, "folder", "program"),
+    ],
+)
+def test_bad_input_gets_one_line_a_hint_and_nothing_else(
+    arguments, status, message, hint, tmp_path
+):
+    done = sim("--truth", str(tmp_path / "truth.csv"), *arguments)
+    first, second = done.stderr.splitlines()
+    assert done.returncode == status
+    assert first.startswith("joulewise: ")
+    assert message in first
+    assert hint in second
+    assert (done.stdout, list(tmp_path.iterdir())) == ("", [])
+
+
+def test_a_script_that_the_system_cannot_run(tmp_path):
+    script = tmp_path / "script"
+    script.write_text("#!/no/such/interpreter\n")
+    script.chmod(0o755)
+    done = sim("--gpu", "v100", "--", str(script))
+    assert (done.returncode, len(done.stderr.splitlines())) == (127, 2)
+    script.write_text("no first line")
+    done = sim("--gpu", "v100", "--", str(script))
+    assert (done.returncode, len(done.stderr.splitlines())) == (126, 2)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+def test_a_signal_to_the_simulation_reaches_the_command(number):
+    code = f"""
+def handle(number, frame):
+    print("got", number, flush=True)
+    sys.exit(7)
+signal.signal({int(number)}, handle)
+print("ready", flush=True)
+signal.pause()
+"""
+    process = subprocess.Popen(
+        [*SIM, "--gpu", "v100", *python(code)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(number)
+    assert process.communicate(timeout=DEADLINE_S)[0] == f"got {int(number)}\n"
+    assert process.returncode == 7
+
+
+def test_at_a_terminal_ctrl_z_stops_fg_resumes_and_ctrl_c_reaches_the_command_once(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text("""
+import signal, sys, time
+count = 0
+def interrupted(*_):
+    global count
+    count += 1
+    if count == 1:
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
+def over(*_):
+    print(f"interrupts={count}.")
+    sys.exit(5)
+signal.signal(signal.SIGINT, interrupted)
+signal.signal(signal.SIGALRM, over)
+print("start" "ed", flush=True)
+while True:
+    time.sleep(60)
+""")
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.execvp("bash", ["bash", "--norc", "--noediting", "-i"])
+    command = " ".join([*SIM, "--gpu", "v100", "--", sys.executable, str(program)])
+    try:
+        type_in(terminal, f"{command}; echo status=$?.\n", "started")
+        type_in(terminal, "\x1a", "Stopped")
+        type_in(terminal, "fg; echo status=$?.\n", "program.py")
+        screen = type_in(terminal, "\x03", "status=5.")
+        assert "interrupts=1." in screen
+        type_in(terminal, "exit\n", "exit")
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        os.close(terminal)
+
+
+def type_in(terminal, text, expected):
+    """Type, then read until the terminal shows ``expected``."""
+    os.write(terminal, text.encode())
+    screen = ""
+    while expected not in screen:
+        assert select.select([terminal], [], [], DEADLINE_S)[0], screen
+        screen += os.read(terminal, 4096).decode()
+    return screen
+
+
+@pytest.mark.parametrize("load", [[], ["--workload", "mnist-big"]])
+def test_when_the_simulation_is_killed_nothing_is_left(load):
+    with running_sim("--gpu", "v100x2", *load) as sim:
+        children = sim.children()
+        assert sim.command_pid in children
+        assert len(children) == 2
+        sim.kill()
+        for child in children:
+            eventually(lambda child=child: gone(child))
+        assert not sim.folder.exists()
+
+
+def test_when_the_command_is_killed_nothing_is_left():
+    with running_sim("--gpu", "v100") as sim:
+        children = sim.children()
+        os.kill(sim.command_pid, signal.SIGKILL)
+        assert sim.process.wait(DEADLINE_S) == 128 + 9
+        assert all(map(gone, children))
+        assert not sim.folder.exists()
+        sim.process.returncode = 0  # as the fixture expects of a command that ended by itself
+
+
+def test_the_end_of_output_comes_with_the_end_of_the_command():
+    """Nobody who reads the output waits for the janitor: killed, the simulation ends it."""
+    with running_sim("--gpu", "v100") as sim:
+        sim.kill()
+        assert sim.process.stdout.read() == ""
+
+
+def test_what_outlives_the_command_finds_its_gpus_lost(tmp_path):
+    report = tmp_path / "report"
+    code = f"""
+from joulewise.errors import SimulationError
+from joulewise.simulate import gpu
+device = gpu(0)
+device.step("mnist-big")
+if os.fork() == 0:
+    os.setsid()
+    for descriptor in range(3):
+        os.close(descriptor)
+    try:
+        while True:
+            device.step("mnist-big")
+    except SimulationError as error:
+        open({str(report)!r} + "~", "w").write(error.message)
+        os.rename({str(report)!r} + "~", {str(report)!r})
+    os._exit(0)
+"""
+    done = sim("--gpu", "v100", *python(code))
+    assert done.returncode == 0, done.stderr
+    assert eventually(lambda: report.exists() and report.read_text())
+
+
+def test_help_shows_an_example():
+    done = sim("--help")
+    assert "joulewise sim --gpu v100x8 --workload resnet50 -- nvidia-smi" in done.stdout

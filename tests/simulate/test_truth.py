@@ -1,0 +1,165 @@
+"""The truth file: exact at every row, linear between rows, and never in the way."""
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from running_sim import SIM
+
+from joulewise.errors import UsageError
+from joulewise.simulate.timeline import PIECE, Timeline
+from joulewise.simulate.truth import STEP_NS, Truth, rows
+from joulewise.units import NS_PER_S
+
+START_NS = 7_000_000_123
+
+
+def timeline(start_ns, changes):
+    """Power that changes as told: (lasting ns, power)."""
+    pieces, t_ns, energy_j = [], start_ns, 0.0
+    for lasting_ns, power_w in changes:
+        pieces.append((t_ns, energy_j, power_w, 0, 0, 0, 0, 0, 0, 0))
+        t_ns += lasting_ns
+        energy_j += power_w * lasting_ns / NS_PER_S
+    return Timeline(np.array(pieces, PIECE), t_ns)
+
+
+changes = st.lists(
+    st.tuples(st.integers(1, 80_000_000), st.floats(1, 400, width=32)), min_size=1, max_size=30
+)
+
+
+def read(path):
+    with path.open() as file:
+        return list(csv.DictReader(file))
+
+
+@given(changes, st.floats(0.01, 0.99), st.integers(0, 1 << 60))
+def test_rows_come_at_every_change_and_every_10_ms_however_it_is_cut(changes, cut, moment):
+    whole = timeline(START_NS, changes)
+    cut_ns = START_NS + int(cut * (whole.end_ns - START_NS))
+    first = rows(whole, START_NS, cut_ns)
+    second = rows(whole, cut_ns, whole.end_ns, last=True)
+    t_ns = np.concatenate([[START_NS], first[0], second[0]])
+    energy_j = np.concatenate([[0.0], first[1], second[1]])
+    assert set(whole.pieces["t_ns"].tolist()) <= set(t_ns.tolist())
+    assert t_ns[-1] == whole.end_ns
+    assert (np.diff(t_ns) > 0).all()
+    assert np.diff(t_ns).max() <= STEP_NS
+    t = START_NS + moment % (whole.end_ns - START_NS)
+    between_j = np.interp(t, t_ns, energy_j)
+    assert between_j == pytest.approx(float(whole.energy_at(t)), rel=1e-9, abs=1e-9)
+
+
+@given(changes, changes)
+def test_the_file_is_in_order_of_time_and_tells_both_energies(tmp_path_factory, one, two):
+    path = tmp_path_factory.mktemp("truth") / "truth.csv"
+    lines = [timeline(START_NS, one), timeline(START_NS, two)]
+    end_ns = min(line.end_ns for line in lines)
+    truth = Truth(path)
+    truth.start([1.0, 0.97], START_NS)
+    truth.write(lines, (START_NS + end_ns) // 2)
+    truth.write(lines, end_ns, last=True)
+    truth.close()
+    told = read(path)
+    times = [int(row["monotonic_ns"]) for row in told]
+    assert times == sorted(times)
+    for gpu, (line, gain) in enumerate(zip(lines, (1.0, 0.97), strict=True)):
+        own = [row for row in told if row["gpu"] == str(gpu)]
+        first, last = own[0], own[-1]
+        assert (int(first["monotonic_ns"]), float(first["energy_j"])) == (START_NS, 0.0)
+        assert int(last["monotonic_ns"]) == end_ns
+        energy_j = float(line.energy_at(end_ns))
+        assert float(last["energy_j"]) == pytest.approx(energy_j, abs=1e-6)
+        assert float(last["sensed_j"]) == pytest.approx(gain * energy_j, abs=1e-6)
+
+
+def test_a_file_that_cannot_be_written_is_said_at_once(tmp_path):
+    with pytest.raises(UsageError, match="cannot write"):
+        Truth(tmp_path)
+
+
+def test_a_full_disk_is_said_once_and_harms_nobody(capsys):
+    truth = Truth(Path("/dev/full"))
+    truth.start([1.0], START_NS)
+    truth.write([timeline(START_NS, [(10**9, 100.0)])], START_NS + 10**8)
+    truth.close()
+    assert capsys.readouterr().err == "joulewise: /dev/full ends early: No space left on device\n"
+
+
+def test_a_disk_that_fills_up_leaves_whole_rows(tmp_path, capsys, monkeypatch):
+    truth = Truth(tmp_path / "truth.csv")
+    truth.start([1.0], START_NS)
+
+    class Full:
+        name, closed = "truth.csv", False
+
+        def __init__(self, file):
+            self.file, self.room_b = file, 100
+
+        def write(self, data):
+            if not self.room_b:
+                raise OSError(28, "No space left on device")
+            done, self.room_b = self.file.write(data[: self.room_b]), 0
+            return done
+
+        def fileno(self):
+            return self.file.fileno()
+
+        def close(self):
+            self.closed = True
+            self.file.close()
+
+    # Nothing real fills up after so many bytes without the right to mount one.
+    monkeypatch.setattr(truth, "_file", Full(truth._file))
+    truth.write([timeline(START_NS, [(10**9, 100.0)])], START_NS + 10**9)
+    truth.write([timeline(START_NS, [(10**9, 100.0)])], START_NS + 10**9)
+    assert capsys.readouterr().err.count("\n") == 1
+    assert (tmp_path / "truth.csv").read_bytes().endswith(b",0.000000\n")
+
+
+def test_a_simulation_writes_it_to_the_very_end(tmp_path):
+    path = tmp_path / "truth.csv"
+    code = "import time; print(time.monotonic_ns()); time.sleep(0.7); print(time.monotonic_ns())"
+    options = ["--gpu", "v100,rtx6000", "--workload", "mnist-big", "--truth", str(path)]
+    done = subprocess.run(
+        [*SIM, *options, "--", sys.executable, "-c", code],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    start_ns, end_ns = map(int, done.stdout.split())
+    told = read(path)
+    for gpu in "01":
+        own = [(int(r["monotonic_ns"]), float(r["energy_j"])) for r in told if r["gpu"] == gpu]
+        t_ns, energy_j = map(np.array, zip(*own, strict=True))
+        assert t_ns[0] < start_ns
+        assert t_ns[-1] > end_ns
+        assert np.diff(t_ns).max() <= STEP_NS
+        assert (np.diff(energy_j) > 0).all()
+        mean_w = np.diff(np.interp([start_ns, end_ns], t_ns, energy_j)) / (end_ns - start_ns) * 1e9
+        assert 100 < mean_w < 300
+
+
+def test_a_full_disk_while_the_command_runs_keeps_its_exit_status():
+    done = subprocess.run(
+        [*SIM, "--gpu", "v100", "--truth", "/dev/full", "--", "sh", "-c", "exit 3"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 3
+    assert done.stderr == "joulewise: /dev/full ends early: No space left on device\n"
+
+
+def test_an_existing_file_is_replaced(tmp_path):
+    path = tmp_path / "truth.csv"
+    path.write_text("old " * 1000)
+    subprocess.run([*SIM, "--gpu", "v100", "--truth", os.fspath(path), "--", "true"], check=True)
+    assert "old" not in path.read_text()
