@@ -169,6 +169,13 @@ def test_factors_stretch_time_and_power():
     )
 
 
+def test_a_phase_without_time_leaves_no_piece():
+    hollow = Load((Phase("nothing", 0.0, 0.0, 900.0, 0.0), *SHORT.phases))
+    timeline, _ = play(UNIT, rest(UNIT, 0), hollow, CAPPED, steps=50)
+    same, _ = play(UNIT, rest(UNIT, 0), SHORT, CAPPED, steps=50)
+    assert timeline.pieces.tolist() == same.pieces.tolist()
+
+
 def test_few_pieces_a_second():
     timeline, _ = play(UNIT, warm(LOAD, CAPPED), LOAD, CAPPED, until_ns=60 * NS_PER_S)
     assert len(timeline.pieces) < 60 * 20

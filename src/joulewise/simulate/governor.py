@@ -18,7 +18,7 @@ from functools import cached_property
 
 import numpy as np
 
-from joulewise.simulate.model import Board, Knobs, Load
+from joulewise.simulate.model import Board, Knobs, Load, Phase
 from joulewise.simulate.scalar import clock_for, core_share, standing_w, stretch
 from joulewise.units import NS_PER_S
 
@@ -30,9 +30,10 @@ DITHER_ONE = 1 << 32
 
 @dataclass(frozen=True)
 class Rates:
-    """How long each phase takes at a clock, what it draws (a float32's value, as stored), and
-    why the clock is not the highest, in NVML's bits.
-    """  # noqa: D205
+    """What a clock means: for each phase its time and its power (as a float32 holds it).
+
+    ``throttle`` is why the clock is not the highest, in NVML's bits.
+    """
 
     time_ns: tuple[float, ...]
     power_w: tuple[float, ...]
@@ -67,6 +68,11 @@ class Aim:
         )
 
     @cached_property
+    def phases(self) -> tuple[Phase, ...]:
+        """Those of the load that take any time."""
+        return tuple(phase for phase in self.load.phases if phase.time_s > 0.0)
+
+    @cached_property
     def top_mhz(self) -> float:
         """The highest clock that lock and heat allow, whatever the power."""
         return min(self._lock_mhz, self._cool_mhz)
@@ -76,7 +82,7 @@ class Aim:
         """For each phase the highest clock at which it keeps to the cap."""
         headroom_w = self.knobs.limit_w - standing_w(self.board, self.temperature_c)
         caps = []
-        for phase in self.load.phases:
+        for phase in self.phases:
             spare_w = headroom_w - phase.fixed_w * self.power_factor
             core_w = phase.core_w * self.power_factor
             share = spare_w / core_w if core_w > 0.0 else 1.0
@@ -155,7 +161,7 @@ class Aim:
         return {}
 
     def _work_out(self, clock_mhz: float) -> Rates:
-        board, phases = self.board, self.load.phases
+        board, phases = self.board, self.phases
         core = core_share(board.clocks, clock_mhz)
         standing = standing_w(board, self.temperature_c)
         scale_ns = self.time_factor * NS_PER_S

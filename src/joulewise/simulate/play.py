@@ -11,38 +11,13 @@ import math
 import random
 
 from joulewise.simulate.governor import Aim
-from joulewise.simulate.heat import Heat, settled_c
+from joulewise.simulate.heat import settled_c
 from joulewise.simulate.model import Knobs, Load, Unit
-from joulewise.simulate.player import BETWEEN_STEPS, NEVER_NS, Player, State
+from joulewise.simulate.player import Player
+from joulewise.simulate.state import BETWEEN_STEPS, NEVER_NS, State, rest
 from joulewise.simulate.timeline import Timeline
 
 __all__ = ["BETWEEN_STEPS", "State", "equilibrium_c", "play", "rest", "run_factors"]
-
-
-def rest(
-    unit: Unit, t_ns: int, *, energy_j: float = 0.0, temperature_c: float | None = None
-) -> State:
-    """A board asleep, with no context, at the temperature that it has then (or at another)."""
-    board = unit.board
-    if temperature_c is None:
-        temperature_c = settled_c(board.thermal, board.idle.asleep_w)
-    return State(
-        t_ns=t_ns,
-        energy_j=energy_j,
-        clock_mhz=board.clocks.sm_min_mhz,
-        piece_ns=t_ns,
-        piece_j=energy_j,
-        phase=BETWEEN_STEPS,
-        done=0.0,
-        aim_mhz=math.inf,
-        seen_mhz=math.inf,
-        dither=0,
-        up_until_ns=t_ns,
-        contexts=0,
-        heat=Heat(t_ns, energy_j, temperature_c, temperature_c),
-        heat_due_ns=t_ns,
-        aim=None,
-    )
 
 
 def play(

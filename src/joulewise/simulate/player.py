@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from joulewise.simulate.governor import DITHER_ONE, IDLE, Aim, memory_clock
-from joulewise.simulate.heat import Heat
 from joulewise.simulate.model import Board, Knobs, Load
 from joulewise.simulate.scalar import standing_w
+from joulewise.simulate.state import BETWEEN_STEPS, NEVER_NS, State
 from joulewise.simulate.tile import tile
 from joulewise.simulate.timeline import PIECE, Timeline
 from joulewise.units import NS_PER_S
@@ -19,42 +19,8 @@ from joulewise.units import NS_PER_S
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-NEVER_NS = 1 << 62
-BETWEEN_STEPS = -1
 _TILED_STEPS = 8
 _P0, _P8 = 0, 8
-
-
-@dataclass(frozen=True)
-class State:
-    """All that is needed to go on from ``t_ns``.
-
-    The piece in hand began at ``piece_ns`` with ``piece_j`` drawn, the share ``done`` of its
-    phase behind it; it is kept whole, so that cutting it moves no later moment. ``aim_mhz`` is
-    where the governor is on its way to what ``aim`` says, infinite once clocks have come down:
-    the next load starts high. ``seen_mhz`` is the lowest cap since its last decision.
-    ``contexts`` is None while a load runs.
-    """
-
-    t_ns: int
-    energy_j: float
-    clock_mhz: float
-    piece_ns: int
-    piece_j: float
-    phase: int
-    done: float
-    aim_mhz: float
-    seen_mhz: float
-    dither: int
-    up_until_ns: int
-    contexts: int | None
-    heat: Heat
-    heat_due_ns: int
-    aim: Aim | None
-
-    @property
-    def temperature_c(self) -> float:
-        return self.heat.felt_c
 
 
 class Player:
@@ -152,9 +118,8 @@ class Player:
         self._cut()
         if before is None or not same:
             self._seen_mhz = math.inf
-            before = Aim(
-                self._board, load, knobs, time_factor, power_factor, self._heat.temperature_c
-            )
+            felt_c = self._heat.felt_c
+            before = Aim(self._board, load, knobs, time_factor, power_factor, felt_c)
         aim = self._feel(before)
         if idle:
             self._aim_mhz = min(self._aim_mhz, aim.top_mhz)
@@ -225,7 +190,7 @@ class Player:
             decision_ns = (self._t_ns // self._period_ns + 1) * self._period_ns
             stop_ns = min(stop_ns, decision_ns)
             self._seen_mhz = min(self._seen_mhz, aim.caps_mhz[phase])
-        kind = aim.load.phases[phase]
+        kind = aim.phases[phase]
         self._show(power_w, aim.memory_mhz, kind.busy, kind.memory, rates.throttle, _P0)
         self._go(stop_ns, power_w)
         if not settled and stop_ns == decision_ns:
@@ -234,7 +199,7 @@ class Player:
             return 0
         self._phase, self._done = phase + 1, 0.0
         self._cut()
-        if self._phase < len(aim.load.phases):
+        if self._phase < len(aim.phases):
             return 0
         self._phase = BETWEEN_STEPS
         self._ends.append(stop_ns)

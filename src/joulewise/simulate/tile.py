@@ -21,7 +21,7 @@ def tile(
     The sums run in the order in which one step after the other would be played, so that the
     result is the same to the last bit.
     """
-    phases = aim.load.phases
+    phases = aim.phases
     carry = (dither + aim.dither * np.arange(steps + 1, dtype=np.int64)) // DITHER_ONE
     fast = np.diff(carry)
     time_ns = np.rint([aim.low.time_ns, aim.high.time_ns]).astype(np.int64)
