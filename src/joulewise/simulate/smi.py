@@ -5,15 +5,23 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pynvml as nvml
 
-from joulewise.simulate.smi_fields import APP_FIELDS, GPU_FIELDS, NOT_AVAILABLE, ask
+from joulewise.simulate.smi_fields import (
+    APP_ALIASES,
+    APP_FIELDS,
+    GPU_ALIASES,
+    GPU_FIELDS,
+    NOT_AVAILABLE,
+    ask,
+)
 from joulewise.simulate.smi_table import table
 from joulewise.units import MW_PER_W
 
+_Field = tuple[str, str, Callable[..., Any]]
 _OTHER_ERROR: Final = 255
 _MODES: Final = {"DEFAULT": 0, "0": 0, "PROHIBITED": 2, "2": 2, "EXCLUSIVE_PROCESS": 3, "3": 3}
 
@@ -30,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Do as asked; the exit status."""
     options = _parser().parse_args(arguments)
     if options.help_query_gpu:
-        _show(GPU_FIELDS)
+        _show([*GPU_FIELDS, *GPU_ALIASES])
         return 0
     try:
         _attempt("reach the driver", nvml.nvmlInit)
@@ -101,13 +109,13 @@ def _view(options: argparse.Namespace, *, headed: bool) -> Iterable[str]:
     handles = _handles(options.id)
     try:
         if options.query_gpu:
-            fields = _fields(options.query_gpu, GPU_FIELDS)
-            rows = [[ask(fields[name][1], handle) for name in fields] for handle in handles]
+            fields = _fields(options.query_gpu, GPU_FIELDS, GPU_ALIASES)
+            rows = [[ask(get, handle) for _, _, get in fields] for handle in handles]
             return list(_csv(fields, rows, options.format, headed=headed))
         if options.query_compute_apps:
-            fields = _fields(options.query_compute_apps, APP_FIELDS)
+            fields = _fields(options.query_compute_apps, APP_FIELDS, APP_ALIASES)
             rows = [
-                [str(fields[name][1](handle, process)) for name in fields]
+                [str(get(handle, process)) for _, _, get in fields]
                 for handle in handles
                 for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)
             ]
@@ -123,31 +131,31 @@ def _view(options: argparse.Namespace, *, headed: bool) -> Iterable[str]:
         raise _RefusedError(f"Unable to read the GPUs: {error}", error.value) from error
 
 
-def _fields(wanted: str, known: dict[str, tuple[str, Any]]) -> dict[str, tuple[str, Any]]:
-    names = [name.strip() for name in wanted.split(",")]
-    for name in names:
+def _fields(
+    wanted: str, known: Mapping[str, tuple[str, Any]], aliases: Mapping[str, str]
+) -> list[_Field]:
+    fields = []
+    for asked in wanted.split(","):
+        name = aliases.get(asked.strip(), asked.strip())
         if name not in known:
             raise _RefusedError(f'Field "{name}" is not a valid field to query.')
-    return {name: known[name] for name in names}
+        fields.append((name, *known[name]))
+    return fields
 
 
 def _csv(
-    fields: dict[str, tuple[str, Any]], rows: list[list[str]], text: str, *, headed: bool
+    fields: Sequence[_Field], rows: Sequence[Sequence[str]], text: str, *, headed: bool
 ) -> Iterator[str]:
     kinds = [kind.strip() for kind in text.split(",")]
     if "csv" not in kinds or set(kinds) - {"csv", "noheader", "nounits"}:
         raise _RefusedError(f'"{text}" is not a valid format: take csv[,noheader][,nounits].')
-    units = [unit for unit, _ in fields.values()]
     if headed and "noheader" not in kinds:
-        yield ", ".join(
-            f"{name} [{unit}]" if unit else name for name, unit in zip(fields, units, strict=True)
-        )
+        yield ", ".join(f"{name} [{unit}]" if unit else name for name, unit, _ in fields)
     for row in rows:
         yield ", ".join(
-            f"{value} {unit}" if unit and "nounits" not in kinds and value != NOT_AVAILABLE
-            else value
-            for value, unit in zip(row, units, strict=True)
-        )  # fmt: skip
+            value if "nounits" in kinds or value == NOT_AVAILABLE else f"{value} {unit}".rstrip()
+            for value, (_, unit, _) in zip(row, fields, strict=True)
+        )
 
 
 def _handles(wanted: str | None) -> list[Any]:

@@ -105,14 +105,10 @@ GPU_FIELDS: Final[dict[str, tuple[str, Getter]]] = {
     "count": ("", lambda _: nvml.nvmlDeviceGetCount()),
     "index": ("", nvml.nvmlDeviceGetIndex),
     "name": ("", nvml.nvmlDeviceGetName),
-    "gpu_name": ("", nvml.nvmlDeviceGetName),
     "uuid": ("", nvml.nvmlDeviceGetUUID),
-    "gpu_uuid": ("", nvml.nvmlDeviceGetUUID),
     "serial": ("", nvml.nvmlDeviceGetSerial),
-    "gpu_serial": ("", nvml.nvmlDeviceGetSerial),
     "vbios_version": ("", nvml.nvmlDeviceGetVbiosVersion),
     "pci.bus_id": ("", _pci("busId")),
-    "gpu_bus_id": ("", _pci("busId")),
     "pci.bus": ("", lambda handle: f"0x{_pci('bus')(handle):02X}"),
     "pci.device_id": ("", lambda handle: f"0x{_pci('pciDeviceId')(handle):08X}"),
     "pcie.link.gen.current": ("", nvml.nvmlDeviceGetCurrPcieLinkGeneration),
@@ -151,19 +147,35 @@ GPU_FIELDS: Final[dict[str, tuple[str, Getter]]] = {
     "power.default_limit": ("W", _power("PowerManagementDefaultLimit")),
     "power.min_limit": ("W", _power("PowerManagementLimitConstraints", 0)),
     "power.max_limit": ("W", _power("PowerManagementLimitConstraints", 1)),
-    "clocks.gr": ("MHz", _clock("ClockInfo", nvml.NVML_CLOCK_GRAPHICS)),
-    "clocks.sm": ("MHz", _clock("ClockInfo", nvml.NVML_CLOCK_SM)),
-    "clocks.mem": ("MHz", _clock("ClockInfo", nvml.NVML_CLOCK_MEM)),
-    "clocks.video": ("MHz", _clock("ClockInfo", nvml.NVML_CLOCK_VIDEO)),
-    "clocks.max.gr": ("MHz", _clock("MaxClockInfo", nvml.NVML_CLOCK_GRAPHICS)),
+    "clocks.current.graphics": ("MHz", _clock("ClockInfo", nvml.NVML_CLOCK_GRAPHICS)),
+    "clocks.current.sm": ("MHz", _clock("ClockInfo", nvml.NVML_CLOCK_SM)),
+    "clocks.current.memory": ("MHz", _clock("ClockInfo", nvml.NVML_CLOCK_MEM)),
+    "clocks.current.video": ("MHz", _clock("ClockInfo", nvml.NVML_CLOCK_VIDEO)),
+    "clocks.max.graphics": ("MHz", _clock("MaxClockInfo", nvml.NVML_CLOCK_GRAPHICS)),
     "clocks.max.sm": ("MHz", _clock("MaxClockInfo", nvml.NVML_CLOCK_SM)),
-    "clocks.max.mem": ("MHz", _clock("MaxClockInfo", nvml.NVML_CLOCK_MEM)),
-    "clocks.applications.gr": ("MHz", _clock("ApplicationsClock", nvml.NVML_CLOCK_GRAPHICS)),
-    "clocks.applications.mem": ("MHz", _clock("ApplicationsClock", nvml.NVML_CLOCK_MEM)),
+    "clocks.max.memory": ("MHz", _clock("MaxClockInfo", nvml.NVML_CLOCK_MEM)),
+    "clocks.applications.graphics": ("MHz", _clock("ApplicationsClock", nvml.NVML_CLOCK_GRAPHICS)),
+    "clocks.applications.memory": ("MHz", _clock("ApplicationsClock", nvml.NVML_CLOCK_MEM)),
     **_reasons("clocks_throttle_reasons"),
     **_reasons("clocks_event_reasons"),
 }
 """Each field's unit, and how to get it from a handle."""
+
+GPU_ALIASES: Final = {
+    "gpu_name": "name",
+    "gpu_uuid": "uuid",
+    "gpu_serial": "serial",
+    "gpu_bus_id": "pci.bus_id",
+    "clocks.gr": "clocks.current.graphics",
+    "clocks.sm": "clocks.current.sm",
+    "clocks.mem": "clocks.current.memory",
+    "clocks.video": "clocks.current.video",
+    "clocks.max.gr": "clocks.max.graphics",
+    "clocks.max.mem": "clocks.max.memory",
+    "clocks.applications.gr": "clocks.applications.graphics",
+    "clocks.applications.mem": "clocks.applications.memory",
+}
+"""Short names; the header shows the long ones, as nvidia-smi's does."""
 
 
 def process_name(process: Any) -> str:
@@ -181,8 +193,8 @@ APP_FIELDS: Final[dict[str, tuple[str, Callable[[Any, Any], Any]]]] = {
     "gpu_uuid": ("", lambda handle, _: nvml.nvmlDeviceGetUUID(handle)),
     "pid": ("", lambda _, process: process.pid),
     "process_name": ("", lambda _, process: process_name(process)),
-    "name": ("", lambda _, process: process_name(process)),
     "used_gpu_memory": ("MiB", lambda _, process: process.usedGpuMemory // B_PER_MIB),
-    "used_memory": ("MiB", lambda _, process: process.usedGpuMemory // B_PER_MIB),
 }
 """The same for a process on a GPU."""
+
+APP_ALIASES: Final = {"name": "process_name", "used_memory": "used_gpu_memory"}
