@@ -20,13 +20,14 @@ from joulewise.simulate import identity
 from joulewise.simulate.faults import KINDS, LIBRARY_ABSENT, Fault
 from joulewise.simulate.layout import CONSTANTS, GPU, HEADER
 from joulewise.simulate.model import Knobs, Unit
-from joulewise.simulate.timeline import Timeline
+from joulewise.simulate.timeline import PIECE, Timeline
 from joulewise.units import MW_PER_W
 
 _HERE: Final = Path(__file__).parent
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108  # the file below it has a random name
 _FOREVER_NS: Final = np.iinfo(np.int64).max
 _RING: Final = CONSTANTS["RING"]
+_WORDS: Final = PIECE.itemsize // 8
 _GONE: Final = -1
 
 
@@ -68,7 +69,9 @@ class Shared:
         self._header: Any = np.frombuffer(memory, HEADER, 1)
         count = int(self._header["gpus"][0]) or (len(memory) - HEADER.itemsize) // GPU.itemsize
         self._gpus: Any = np.frombuffer(memory, GPU, count, HEADER.itemsize)
-        self._times = [self._gpus["ring"]["t_ns"][gpu] for gpu in range(count)]
+        self._columns: dict[str, Any] = {name: self._gpus[name] for name in GPU.names or ()}
+        self._rings = [_ring(memory, gpu) for gpu in range(count)]
+        self._times = [ring.cast("q") for ring in self._rings]
 
     @classmethod
     def create(
@@ -110,58 +113,63 @@ class Shared:
 
     def publish(self, gpu: int, timeline: Timeline) -> None:
         """Replace everything from the timeline's first piece on."""
-        pieces = timeline.pieces[-_RING:]
+        pieces = np.ascontiguousarray(timeline.pieces[-_RING:])
         if not len(pieces):
             return
-        block, times = self._gpus[gpu], self._times[gpu]
-        first, end = int(block["first"]), int(block["end"])
-        start = bisect.bisect_left(
-            range(first, end), pieces["t_ns"][0], key=lambda number: times[number % _RING]
+        column, times, ring = self._columns, self._times[gpu], self._rings[gpu]
+        first, end = int(column["first"][gpu]), int(column["end"][gpu])
+        start = first + bisect.bisect_left(
+            range(first, end),
+            int(pieces["t_ns"][0]),
+            key=lambda number: times[number % _RING * _WORDS],
         )
-        start += first
-        at, until = start % _RING, start % _RING + len(pieces)
-        block["sequence"] += 1
-        block["ring"][at:until] = pieces[: _RING - at]
-        block["ring"][: max(0, until - _RING)] = pieces[_RING - at :]
-        block["end"] = end = start + len(pieces)
-        block["first"] = max(first, end - _RING)
-        self._note_resets(block["faults"], timeline)
-        block["sequence"] += 1
+        raw = pieces.view(np.uint8).data
+        at = start % _RING * PIECE.itemsize
+        until = at + len(raw)
+        end = start + len(pieces)
+        column["sequence"][gpu] += 1
+        ring[at:until] = raw[: len(ring) - at]
+        ring[: max(0, until - len(ring))] = raw[len(ring) - at :]
+        column["end"][gpu], column["first"][gpu] = end, max(first, end - _RING)
+        if column["faults"]["count"][gpu]:
+            _note_resets(column["faults"][gpu], timeline)
+        column["sequence"][gpu] += 1
 
     def knobs(self, gpu: int) -> Knobs:
         """What clients have set. Application clocks are a ceiling, which a lock overrides."""
-        block = self._gpus[gpu]
-        memory_mhz, sm_mhz = _pair(block["application_clocks"]) or (0.0, 0.0)
-        ceiling = (float(block["sm_min_mhz"]), sm_mhz) if sm_mhz else None
-        memory_ceiling = (float(block["memory_clock_mhz"].min()), memory_mhz)
-        return Knobs(
-            limit_w=int(block["limit_mw"]) / MW_PER_W,
-            sm_lock_mhz=_pair(block["sm_lock"]) or ceiling,
-            memory_lock_mhz=_pair(block["memory_lock"]) or (memory_ceiling if memory_mhz else None),
-        )
+        column = self._columns
+        memory_mhz, sm_mhz = _pair(column["application_clocks"][gpu]) or (0.0, 0.0)
+        sm_lock_mhz = _pair(column["sm_lock"][gpu])
+        memory_lock_mhz = _pair(column["memory_lock"][gpu])
+        if sm_mhz:
+            lowest_mhz = float(column["memory_clock_mhz"][gpu].min())
+            sm_lock_mhz = sm_lock_mhz or (float(column["sm_min_mhz"][gpu]), sm_mhz)
+            memory_lock_mhz = memory_lock_mhz or (lowest_mhz, memory_mhz)
+        limit_w = int(column["limit_mw"][gpu]) / MW_PER_W
+        return Knobs(limit_w, sm_lock_mhz, memory_lock_mhz)
 
     def persistence(self, gpu: int) -> bool:
         return bool(self._gpus["persistence"][gpu])
 
     def reset(self, gpu: int, energy_j: float) -> None:
         """The driver was unloaded: default limit, no locks, and the counter begins again."""
-        block = self._gpus[gpu]
-        block["sequence"] += 1
-        block["limit_mw"] = block["limit_default_mw"]
+        column = self._columns
+        column["sequence"][gpu] += 1
+        column["limit_mw"][gpu] = column["limit_default_mw"][gpu]
         for name in ("sm_lock", "memory_lock", "application_clocks", "compute_mode"):
-            block[name] = 0
-        block["counter_base_j"] = energy_j
-        block["sequence"] += 1
+            column[name][gpu] = 0
+        column["counter_base_j"][gpu] = energy_j
+        column["sequence"][gpu] += 1
 
     def set_processes(self, gpu: int, processes: Sequence[tuple[int, int]]) -> None:
         """Who uses the GPU: (pid, bytes of its memory)."""
-        block = self._gpus[gpu]
+        column = self._columns
         shown = processes[: CONSTANTS["PROCESSES"]]
-        block["sequence"] += 1
-        for index, (pid, memory_b) in enumerate(shown):
-            block["process"][index] = (pid, memory_b)
-        block["processes"] = len(shown)
-        block["sequence"] += 1
+        column["sequence"][gpu] += 1
+        for index, process in enumerate(shown):
+            column["process"][gpu, index] = process
+        column["processes"][gpu] = len(shown)
+        column["sequence"][gpu] += 1
 
     def beat(self, now_ns: int) -> None:
         """Say that the engine is alive."""
@@ -176,16 +184,24 @@ class Shared:
         if self._owner:
             self._header["beat_ns"] = _GONE
             Path(self.path).unlink(missing_ok=True)
-        del self._header, self._gpus, self._times
+        for view in (*self._times, *self._rings):
+            view.release()
+        del self._header, self._gpus, self._columns
         self._memory.close()
 
-    @staticmethod
-    def _note_resets(faults: Any, timeline: Timeline) -> None:
-        """A reset subtracts what was drawn before it, which the ring will have forgotten."""
-        for fault in faults["entries"][: faults["count"]]:
-            is_reset = fault["kind"] == CONSTANTS["FAULT_COUNTER_RESET"]
-            if is_reset and fault["start_ns"] >= timeline.pieces["t_ns"][0]:
-                fault["energy_j"] = timeline.energy_at(fault["start_ns"])
+
+def _note_resets(faults: Any, timeline: Timeline) -> None:
+    """A reset subtracts what was drawn before it, which the ring will have forgotten."""
+    for fault in faults["entries"][: faults["count"]]:
+        is_reset = fault["kind"] == CONSTANTS["FAULT_COUNTER_RESET"]
+        if is_reset and fault["start_ns"] >= timeline.pieces["t_ns"][0]:
+            fault["energy_j"] = timeline.energy_at(fault["start_ns"])
+
+
+def _ring(memory: mmap.mmap, gpu: int) -> memoryview:
+    assert GPU.fields  # noqa: S101  # a structure has fields
+    start = HEADER.itemsize + gpu * GPU.itemsize + GPU.fields["ring"][1]
+    return memoryview(memory)[start : start + _RING * PIECE.itemsize]
 
 
 def _check_room(what: str, count: int, most: int) -> None:
