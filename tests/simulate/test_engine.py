@@ -1,0 +1,158 @@
+"""The engine as NVML clients and training programs meet it, in real time."""
+
+import csv
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from running_sim import SIM, eventually, running_sim
+
+from joulewise.simulate.boards import load_board
+from joulewise.simulate.shared import Shared
+
+IMPORTS = """
+import json, os, subprocess, sys, time
+from pynvml import *
+from joulewise.simulate import client, gpu
+
+def leave():
+    client._lines.pop(0).close()
+
+def took():
+    done = gpu(0).step("mnist-big", steps=10)
+    return done.end_ns - done.start_ns
+
+def look(code):
+    'What another NVML client finds, which comes and goes.'
+    code = "from pynvml import *; nvmlInit(); h = nvmlDeviceGetHandleByIndex(0); " + code
+    return json.loads(subprocess.check_output([sys.executable, "-c", code]))
+
+def limit_mw():
+    return look("print(nvmlDeviceGetPowerManagementLimit(h))")
+
+def energy_mj():
+    return look("print(nvmlDeviceGetTotalEnergyConsumption(h))")
+
+def cap():
+    return look("nvmlDeviceSetPowerManagementLimit(h, 150000); print(0)")
+"""
+
+
+def under(code, *options, gpu="v100"):
+    """Run a program under simulation; the JSON that it prints."""
+    done = subprocess.run(
+        [*SIM, "--gpu", gpu, *options, "--", sys.executable, "-c", IMPORTS + code],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_a_limit_that_one_client_sets_slows_the_steps_of_another():
+    free, capped, limit = under("a = took(); cap(); print(json.dumps([a, took(), limit_mw()]))")
+    assert limit == 150_000
+    assert capped > 1.05 * free
+
+
+def test_without_persistence_a_limit_goes_with_the_last_client():
+    code = """
+cap()
+lost = limit_mw()
+nvmlInit()
+cap()
+print(json.dumps([lost, limit_mw()]))
+"""
+    lost, kept = under(code, "--persistence", "off")
+    assert (lost, kept) == (300_000, 150_000)
+
+
+@pytest.mark.parametrize(("persistence", "restarts"), [("on", False), ("off", True)])
+def test_the_counter_restarts_only_without_persistence(persistence, restarts):
+    code = "took(); a = energy_mj(); leave(); energy_mj(); print(json.dumps([a, energy_mj()]))"
+    before, after = under(code, "--persistence", persistence)
+    assert (after < before) is restarts
+
+
+def test_a_training_program_keeps_the_limit_as_an_nvml_client_does():
+    kept = under("took(); cap(); time.sleep(0.1); print(limit_mw())", "--persistence", "off")
+    assert kept == 150_000
+
+
+def test_the_load_from_the_start_is_listed_and_seen():
+    code = """
+nvmlInit()
+h = nvmlDeviceGetHandleByIndex(1)
+while nvmlDeviceGetUtilizationRates(h).gpu < 50:
+    time.sleep(0.02)
+(process,) = nvmlDeviceGetComputeRunningProcesses(h)
+print(json.dumps([process.pid, os.getppid(), process.usedGpuMemory]))
+"""
+    pid, parent, memory_b = under(code, "--workload", "ecg", gpu="v100x2")
+    assert pid == parent
+    assert memory_b > 1 << 30
+
+
+def test_a_program_alternates_with_the_load_from_the_start():
+    alone = under("print(took())")
+    shared = under("print(took())", "--workload", "mnist-big")
+    assert shared / alone == pytest.approx(1.9, rel=0.05)
+
+
+def test_runs_differ_by_noise_and_seeds_repeat_it():
+    code = """
+first = took()
+leave()
+print(json.dumps([first, took()]))
+"""
+    one, other = under(code, "--seed", "3")
+    again, _ = under(code, "--seed", "3")
+    assert one == again
+    assert one != other
+    assert one == pytest.approx(other, rel=0.02)
+
+
+def test_a_knob_is_noticed_even_if_its_setter_died_before_saying_so():
+    with running_sim("--gpu", "v100", "--workload", "ecg") as sim:
+        shared = Shared.open(sim.shared)
+        shared._gpus["limit_mw"][0] = 150_000
+        eventually(lambda: last_power_w(shared) < 200 and last_throttle(shared))
+        shared.close()
+
+
+def test_the_truth_is_what_was_published(tmp_path):
+    path = tmp_path / "truth.csv"
+    with running_sim("--gpu", "v100x2", "--workload", "mnist-big", "--truth", str(path)) as sim:
+        shared = Shared.open(sim.shared)
+        eventually(lambda: int(shared._gpus["end"][1]) > 60)
+        pieces = [np.array(shared._gpus["ring"][gpu][: shared._gpus["end"][gpu]]) for gpu in (0, 1)]
+        shared.close()
+    with path.open() as file:
+        told = list(csv.DictReader(file))
+    for gpu in (0, 1):
+        own = [row for row in told if row["gpu"] == str(gpu)]
+        t_ns = np.array([int(row["monotonic_ns"]) for row in own])
+        energy_j = np.array([float(row["energy_j"]) for row in own])
+        happened = pieces[gpu][pieces[gpu]["t_ns"] <= t_ns[-1]]
+        assert set(happened["t_ns"].tolist()) <= set(t_ns.tolist())
+        at = np.searchsorted(t_ns, happened["t_ns"])
+        assert energy_j[at] == pytest.approx(happened["energy_j"], abs=1e-6)
+        own_power_w = np.diff(energy_j) / np.diff(t_ns) * 1e9
+        assert own_power_w.max() <= load_board("v100").limits.maximum_w * 1.2
+
+
+def last_piece(shared):
+    block = shared._gpus[0]
+    return block["ring"][(int(block["end"]) - 1) % len(block["ring"])]
+
+
+def last_power_w(shared):
+    return float(last_piece(shared)["power_w"])
+
+
+def last_throttle(shared):
+    return int(last_piece(shared)["throttle"])
