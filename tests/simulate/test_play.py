@@ -28,7 +28,8 @@ LOAD = Load(
         Phase("backward", 0.22, 0.85, 240.0, 45.0, memory=0.5),
     )
 )
-SHORT = Load((Phase("a", 0.003, 0.5, 60.0, 10.0), Phase("b", 0.004, 0.9, 200.0, 20.0)))
+SHORT = Load((Phase("a", 0.006, 0.5, 60.0, 10.0), Phase("b", 0.008, 0.9, 200.0, 20.0)))
+TINY = Load((Phase("a", 0.0007, 0.0, 0.0, 0.0, busy=False), Phase("b", 0.006, 0.9, 200.0, 20.0)))
 FREE, CAPPED, TIGHT = Knobs(300.0), Knobs(200.0), Knobs(150.0)
 
 
@@ -61,7 +62,7 @@ def test_phases_agree_with_arrays(clock_mhz, temperature_c):
         assert power_w == pytest.approx(expected_w, rel=1e-6)
 
 
-@given(st.floats(40, 320), st.floats(20, 86), st.sampled_from([LOAD, SHORT]))
+@given(st.floats(40, 320), st.floats(20, 86), st.sampled_from([LOAD, SHORT, TINY]))
 def test_the_governor_aims_at_the_equilibrium(limit_w, temperature_c, load):
     aim = Aim(BOARD, load, Knobs(limit_w), 1.0, 1.0, temperature_c)
     expected = float(physics.equilibrium_clock(BOARD, load, limit_w, temperature_c))
@@ -72,7 +73,7 @@ def test_the_governor_aims_at_the_equilibrium(limit_w, temperature_c, load):
 
 
 @pytest.mark.parametrize("limit_w", [300.0, 260.0, 200.0, 150.0])
-@pytest.mark.parametrize("load", [LOAD, SHORT])
+@pytest.mark.parametrize("load", [LOAD, SHORT, TINY])
 def test_dither_has_the_mean_of_the_equilibrium(limit_w, load):
     knobs = Knobs(limit_w)
     timeline, _ = play(UNIT, warm(load, knobs), load, knobs, steps=1000)
@@ -181,6 +182,12 @@ def test_few_pieces_a_second():
     assert len(timeline.pieces) < 60 * 20
 
 
+def test_steps_too_short_for_any_sensor_are_one_piece_each():
+    timeline, _ = play(UNIT, rest(UNIT, 0), TINY, Knobs(400.0), until_ns=NS_PER_S)
+    assert len(timeline.pieces) == len(timeline.step_ends_ns) + 1
+    assert timeline.pieces["busy"][-1] == pytest.approx(0.0060 / 0.0067, abs=1e-6)
+
+
 # Idle.
 
 
@@ -258,7 +265,7 @@ def test_a_hot_board_slows_down_and_says_so():
 
 acts = st.lists(
     st.tuples(
-        st.sampled_from([LOAD, SHORT, None]),
+        st.sampled_from([LOAD, SHORT, TINY, None]),
         st.sampled_from([FREE, CAPPED, TIGHT, Knobs(300.0, sm_lock_mhz=(900, 1200))]),
         st.integers(1, 3_000_000_000),
         st.lists(st.floats(0, 1), max_size=4),
@@ -294,7 +301,11 @@ def test_cutting_anywhere_changes_nothing(script):
 
 
 @settings(deadline=None, max_examples=40)
-@given(st.sampled_from([LOAD, SHORT, None]), st.integers(1, 6 * NS_PER_S), st.integers(0, NS_PER_S))
+@given(
+    st.sampled_from([LOAD, SHORT, TINY, None]),
+    st.integers(1, 6 * NS_PER_S),
+    st.integers(0, NS_PER_S),
+)
 def test_an_interruption_leaves_what_came_before_as_it_was(load, until_ns, more_ns):
     start = warm(LOAD, TIGHT)
     foretold, _ = play(UNIT, start, load, TIGHT, until_ns=until_ns + more_ns)
@@ -303,7 +314,7 @@ def test_an_interruption_leaves_what_came_before_as_it_was(load, until_ns, more_
 
 
 @settings(deadline=None, max_examples=20)
-@given(st.integers(1, 60), st.integers(1, 60), st.sampled_from([LOAD, SHORT]))
+@given(st.integers(1, 60), st.integers(1, 60), st.sampled_from([LOAD, SHORT, TINY]))
 def test_steps_one_by_one_are_the_same_bits_as_many_at_once(few, more, load):
     start = warm(load, CAPPED)
     at_once, state = play(UNIT, start, load, CAPPED, steps=few + more)

@@ -26,17 +26,20 @@ IDLE, CLOCK_SETTING, POWER_CAP, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL = 1, 2, 4, 8
 """NVML's reasons for a clock below the highest."""
 
 DITHER_ONE = 1 << 32
+_SHORTEST_STEP_S = 0.01
 
 
 @dataclass(frozen=True)
 class Rates:
-    """What a clock means: for each phase its time and its power (as a float32 holds it).
+    """A step at one clock: of each piece its time, its power (as a float32 holds it), its shares.
 
     ``throttle`` is why the clock is not the highest, in NVML's bits.
     """
 
     time_ns: tuple[float, ...]
     power_w: tuple[float, ...]
+    busy: tuple[float, ...]
+    memory_busy: tuple[float, ...]
     throttle: int
 
     @cached_property
@@ -73,13 +76,18 @@ class Aim:
         return tuple(phase for phase in self.load.phases if phase.time_s > 0.0)
 
     @cached_property
+    def blurred(self) -> bool:
+        """Whether a step is one piece at its mean power, since no sensor could tell its phases."""
+        return sum(phase.time_s for phase in self.phases) < _SHORTEST_STEP_S
+
+    @cached_property
     def top_mhz(self) -> float:
         """The highest clock that lock and heat allow, whatever the power."""
         return min(self._lock_mhz, self._cool_mhz)
 
     @cached_property
     def caps_mhz(self) -> tuple[float, ...]:
-        """For each phase the highest clock at which it keeps to the cap."""
+        """For each piece of a step the highest clock at which its phases keep to the cap."""
         headroom_w = self.knobs.limit_w - standing_w(self.board, self.temperature_c)
         caps = []
         for phase in self.phases:
@@ -88,7 +96,7 @@ class Aim:
             share = spare_w / core_w if core_w > 0.0 else 1.0
             cap_mhz = clock_for(self.board.clocks, share)
             caps.append(min(max(cap_mhz, self.board.clocks.sm_min_mhz), self.top_mhz))
-        return tuple(caps)
+        return (min(caps),) if self.blurred else tuple(caps)
 
     @cached_property
     def target_mhz(self) -> float:
@@ -165,12 +173,18 @@ class Aim:
         core = core_share(board.clocks, clock_mhz)
         standing = standing_w(board, self.temperature_c)
         scale_ns = self.time_factor * NS_PER_S
-        power_w = [standing + self.power_factor * (p.fixed_w + p.core_w * core) for p in phases]
-        return Rates(
-            tuple([max(1.0, scale_ns * p.time_s * stretch(board, p, clock_mhz)) for p in phases]),
-            tuple(np.array(power_w, np.float32).tolist()),
-            self._throttle(clock_mhz),
-        )
+        columns = [
+            [scale_ns * p.time_s * stretch(board, p, clock_mhz) for p in phases],
+            [standing + self.power_factor * (p.fixed_w + p.core_w * core) for p in phases],
+            [float(p.busy) for p in phases],
+            [p.memory for p in phases],
+        ]
+        if self.blurred:
+            columns = _mean(columns)
+        time_ns, power_w, busy, memory_busy = columns
+        stored_w = np.array(power_w, np.float32).tolist()
+        throttle = self._throttle(clock_mhz)
+        return Rates(tuple(time_ns), tuple(stored_w), tuple(busy), tuple(memory_busy), throttle)
 
     def _throttle(self, clock_mhz: float) -> int:
         clocks, thermal = self.board.clocks, self.board.thermal
@@ -203,6 +217,16 @@ class Aim:
         clocks, thermal = self.board.clocks, self.board.thermal
         hot = (self.temperature_c - thermal.slowdown_c) / (thermal.shutdown_c - thermal.slowdown_c)
         return clocks.sm_max_mhz - min(1.0, max(0.0, hot)) * (clocks.sm_max_mhz - clocks.sm_min_mhz)
+
+
+def _mean(columns: list[list[float]]) -> list[list[float]]:
+    """Times added up, the rest averaged over time."""
+    times, *others = columns
+    whole = sum(times)
+    return [
+        [whole],
+        *([sum(t * v for t, v in zip(times, values, strict=True)) / whole] for values in others),
+    ]
 
 
 def memory_clock(board: Board, knobs: Knobs, *, up: bool) -> float:

@@ -190,8 +190,8 @@ class Player:
             decision_ns = (self._t_ns // self._period_ns + 1) * self._period_ns
             stop_ns = min(stop_ns, decision_ns)
             self._seen_mhz = min(self._seen_mhz, aim.caps_mhz[phase])
-        kind = aim.phases[phase]
-        self._show(power_w, aim.memory_mhz, kind.busy, kind.memory, rates.throttle, _P0)
+        busy, memory_busy = rates.busy[phase], rates.memory_busy[phase]
+        self._show(power_w, aim.memory_mhz, busy, memory_busy, rates.throttle, _P0)
         self._go(stop_ns, power_w)
         if not settled and stop_ns == decision_ns:
             self._decide(aim, time_ns)
@@ -199,7 +199,7 @@ class Player:
             return 0
         self._phase, self._done = phase + 1, 0.0
         self._cut()
-        if self._phase < len(aim.phases):
+        if self._phase < len(rates.time_ns):
             return 0
         self._phase = BETWEEN_STEPS
         self._ends.append(stop_ns)
