@@ -14,6 +14,7 @@ from running_sim import eventually, running_sim
 import joulewise.simulate
 from joulewise.errors import SimulationError, UsageError
 from joulewise.simulate import client
+from joulewise.simulate.server import MAX_PEERS
 from joulewise.simulate.shared import Shared
 
 STEP_S = 0.25  # ecg on a V100 at its highest clock
@@ -236,6 +237,16 @@ def test_a_client_that_never_listens_disturbs_nobody(sim):
         flood(deaf)
     assert took_ns(joulewise.simulate.gpu(0).step("mnist-big")) > 0
     deaf.close()
+
+
+def test_more_clients_than_can_be_served_wait_for_their_turn(sim):
+    lines = [connect(sim) for _ in range(MAX_PEERS + 5)]
+    lines[-1].sendall(b"gpus\n")
+    for line in lines[:10]:
+        line.close()
+    assert lines[-1].recv(5) == b"gpus "
+    for line in lines[10:]:
+        line.close()
 
 
 def flood(line):

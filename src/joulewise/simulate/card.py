@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from joulewise.simulate.model import Knobs, Load, Unit
-from joulewise.simulate.play import State, play, rest
-from joulewise.simulate.player import BETWEEN_STEPS
+from joulewise.simulate.play import BETWEEN_STEPS, State, play, rest
 from joulewise.simulate.timeline import Timeline, concat
 from joulewise.units import NS_PER_S
 

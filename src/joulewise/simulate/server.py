@@ -8,6 +8,7 @@ steps are over, or ``error TEXT``. Who says anything else is disconnected.
 
 from __future__ import annotations
 
+import resource
 import selectors
 import socket
 import struct
@@ -17,6 +18,7 @@ from contextlib import suppress
 MAX_LINE_B = 256
 MAX_PEERS = 500
 _LONGEST_NUMBER = 12
+_OTHER_DESCRIPTORS = 32
 
 Handler = Callable[["Peer", list[str]], None]
 
@@ -73,6 +75,8 @@ class Server:
         self._handle = handle
         self._leave = leave
         self._peers: set[Peer] = set()
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._most = max(1, min(MAX_PEERS, descriptors - _OTHER_DESCRIPTORS))
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.setblocking(False)
         self._listener.bind(address)
@@ -92,7 +96,7 @@ class Server:
         peer = Peer(connection)
         self._peers.add(peer)
         self._selector.register(connection, selectors.EVENT_READ, lambda: self._read(peer))
-        if len(self._peers) == MAX_PEERS:
+        if len(self._peers) == self._most:
             self._selector.unregister(self._listener)
 
     def _read(self, peer: Peer) -> None:
@@ -110,7 +114,7 @@ class Server:
             self._disconnect(peer)
 
     def _disconnect(self, peer: Peer) -> None:
-        if len(self._peers) == MAX_PEERS:
+        if len(self._peers) == self._most:
             self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._peers.discard(peer)
         self._selector.unregister(peer.connection)
