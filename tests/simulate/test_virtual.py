@@ -51,7 +51,7 @@ RUN = train()
 
 @pytest.mark.parametrize("limit_w", [300.0, 200.0, 150.0])
 def test_a_run_takes_the_time_and_energy_of_its_parts(limit_w):
-    run = train(Knobs(limit_w), run_noise=0.0, start="cold")
+    run = train(Knobs(limit_w), run_noise=0.0)
     time_s, energy_j = physics.run(BOARD, WORKLOAD, limit_w)
     settling = 0.004  # the physics without time has no overshoot and no way up
     assert run.time_s == pytest.approx(float(time_s), rel=settling)
