@@ -169,6 +169,8 @@ class _Stage:
 
     def work(self, load: Load, steps: int) -> NDArray[np.int64]:
         """When each of the steps ended."""
+        if not steps:
+            return np.empty(0, np.int64)
         timeline, self._state = play(
             self._unit,
             self._state,
