@@ -29,7 +29,7 @@ def test_a_reading_that_comes_too_late_is_never_a_number(range_uj, late, now):
     t_ns = int(late * counter.wrap_s * 1e9) + 1
     reading = counter.update(int(now * range_uj), t_ns)
     assert isinstance(reading, Unavailable)
-    assert f"{counter.wrap_s:.0f} s" in reading.fix
+    assert f"every {counter.wrap_s:.0f} s" in reading.reason
 
 
 def test_after_a_gap_the_count_restarts_so_that_no_difference_spans_it():

@@ -39,8 +39,8 @@ class WrappingCounter:
         if elapsed_s > self.wrap_s:
             self._total_uj = 0
             return Unavailable(
-                f"its counter was not read for {elapsed_s:.0f} s and may have wrapped twice",
-                f"read it at least every {self.wrap_s:.0f} s",
+                f"its counter was not read for {elapsed_s:.0f} s and may have wrapped twice: "
+                f"it must be read every {self.wrap_s:.0f} s"
             )
         if step_uj / UJ_PER_J > _IMPOSSIBLE * self._most_w * (elapsed_s + _JUMP_S):
             self._total_uj = 0
