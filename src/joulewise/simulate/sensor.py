@@ -113,12 +113,14 @@ def utilisation_pct(
     """How busy the GPU (or ``memory_busy``) is shown at each moment."""
     period_s = unit.board.sensor.utilisation_period_s
     period_ns = _ns(period_s)
-
-    def shown(ticks: NDArray[np.int64]) -> NDArray[np.float64]:
-        end_ns = ticks * period_ns + unit.sensor_phase_ns
-        return np.rint(timeline.mean_busy(end_ns - period_ns, end_ns, column) * 100.0)
-
-    return _held(_ticks(unit, period_s, t_ns), shown)
+    ticks = _ticks(unit, period_s, t_ns)
+    first, count = _extent(ticks)
+    if count < ticks.size:
+        edges_ns = np.arange(first - 1, first + count) * period_ns + unit.sensor_phase_ns
+        share = np.diff(timeline.busy_s_at(edges_ns, column)) / (period_ns * 1e-9)
+        return np.rint(share * 100.0)[ticks - first]
+    end_ns = ticks * period_ns + unit.sensor_phase_ns
+    return np.rint(timeline.mean_busy(end_ns - period_ns, end_ns, column) * 100.0)
 
 
 def samples(
@@ -165,13 +167,18 @@ def _held(
     ticks: NDArray[np.int64], reading: Callable[[NDArray[np.int64]], NDArray[np.float64]]
 ) -> NDArray[np.float64]:
     """The reading at each tick; each is computed once where there are more polls than ticks."""
-    flat = ticks.reshape(-1)
-    if flat.size == 0:
-        return np.empty(ticks.shape)
-    first, last = int(flat.min()), int(flat.max())
-    if last - first + 1 < flat.size:
-        return reading(np.arange(first, last + 1))[ticks - first]
-    return reading(flat).reshape(ticks.shape)
+    first, count = _extent(ticks)
+    if count < ticks.size:
+        return reading(np.arange(first, first + count))[ticks - first]
+    return reading(ticks.reshape(-1)).reshape(ticks.shape)
+
+
+def _extent(ticks: NDArray[np.int64]) -> tuple[int, int]:
+    """The first tick, and how many there are up to the last."""
+    if ticks.size == 0:
+        return 0, 0
+    first = int(ticks.min())
+    return first, int(ticks.max()) - first + 1
 
 
 def _ticks(unit: Unit, period_s: float, t_ns: ArrayLike) -> NDArray[np.int64]:

@@ -61,10 +61,13 @@ class Timeline:
         self, start_ns: ArrayLike, end_ns: ArrayLike, column: str = "busy"
     ) -> NDArray[np.float64]:
         """The mean of ``busy`` (or ``memory_busy``) from ``start_ns`` to ``end_ns``."""
-        total, share = self._busy_s[column]
-        span_s = (np.asarray(end_ns, np.int64) - np.asarray(start_ns, np.int64)) * 1e-9
-        done = self._integral(total, share, end_ns) - self._integral(total, share, start_ns)
-        return done / span_s
+        done_s = self.busy_s_at(end_ns, column) - self.busy_s_at(start_ns, column)
+        span_ns = np.asarray(end_ns, np.int64) - np.asarray(start_ns, np.int64)
+        return np.asarray(done_s / (span_ns * 1e-9))
+
+    def busy_s_at(self, t_ns: ArrayLike, column: str = "busy") -> NDArray[np.float64]:
+        """The integral of ``busy`` (or ``memory_busy``) from the beginning."""
+        return self._integral(*self._busy_s[column], t_ns)
 
     def index_at(self, t_ns: ArrayLike) -> NDArray[np.intp]:
         """Which piece holds the moment (one that begins there, rather than one that ends)."""
