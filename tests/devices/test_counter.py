@@ -8,7 +8,7 @@ from joulewise.data import Reading, Unavailable
 from joulewise.devices.counter import WrappingCounter
 
 MOST_W = 200.0
-RANGES = st.integers(min_value=1_000_000, max_value=2**50)
+RANGES = st.integers(min_value=int(MOST_W) * 1_000_000, max_value=2**50)
 
 
 @given(data=st.data(), range_uj=RANGES, steps=st.integers(1, 30))
@@ -33,7 +33,7 @@ def test_a_reading_that_comes_too_late_is_never_a_number(range_uj, late, now):
 
 
 def test_after_a_gap_the_count_restarts_so_that_no_difference_spans_it():
-    counter = WrappingCounter(900, 0, range_uj=1_000_000_000, most_w=MOST_W)
+    counter = WrappingCounter(900, 0, range_uj=10_000_000_000, most_w=MOST_W)
     late_ns = int(10 * counter.wrap_s * 1e9)
     assert isinstance(counter.update(5_000_900, late_ns), Unavailable)
     after = counter.update(5_000_900, late_ns + 1000)
@@ -46,9 +46,15 @@ def test_a_counter_that_was_set_back_is_not_taken_for_a_wrap():
     assert counter.update(51_000, 1_001_000_000) == Reading(0.05, 1_001_000_000)
 
 
-def test_a_tick_right_after_the_last_reading_is_no_set_back():
-    counter = WrappingCounter(0, 0, range_uj=262_143_328_850, most_w=MOST_W)
-    assert counter.update(400_000, 1) == Reading(0.4, 1)
+def test_a_wrap_right_after_the_last_reading_is_no_set_back():
+    counter = WrappingCounter(262_143_328_850, 0, range_uj=262_143_328_850, most_w=MOST_W)
+    assert counter.update(399_999, 1) == Reading(262_143.728_850, 1)
+
+
+def test_a_counter_that_is_read_each_second_need_not_be_a_real_one():
+    counter = WrappingCounter(0, 0, range_uj=999_999, most_w=MOST_W)
+    assert counter.update(900_000, 500_000_000) == Reading(0.9, 500_000_000)
+    assert counter.update(100_000, 1_400_000_000) == Reading(1.1, 1_400_000_000)
 
 
 @pytest.mark.parametrize("beyond", [1_000_001, 2**64])

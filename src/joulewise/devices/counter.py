@@ -7,10 +7,13 @@ from typing import Final
 from joulewise.data import Reading, Unavailable
 from joulewise.units import NS_PER_S, UJ_PER_J
 
-# A step that would take ten times the most that the device can draw was not drawn: the counter
-# was set back. The tenth of a second is for counters that move in jumps.
+# A step back that, as a wrap, would take ten times the most that the device can draw is none: the
+# counter was set back. The second more is for counters that move in jumps.
 _IMPOSSIBLE: Final = 10.0
-_JUMP_S: Final = 0.1
+_JUMP_S: Final = 1.0
+
+# No counter of this kind fills within a minute. One that is read each second is read often enough.
+_OFTEN_S: Final = 1.0
 
 
 class WrappingCounter:
@@ -23,7 +26,7 @@ class WrappingCounter:
     """
 
     def __init__(self, first_uj: int, t_ns: int, *, range_uj: int, most_w: float) -> None:
-        self.wrap_s = range_uj / UJ_PER_J / most_w
+        self.wrap_s = max(_OFTEN_S, range_uj / UJ_PER_J / most_w)
         self._most_w = most_w
         self._modulus_uj = range_uj + 1
         self._total_uj = self._last_uj = first_uj
@@ -35,6 +38,7 @@ class WrappingCounter:
             return Unavailable(f"its counter shows {now_uj} uJ, beyond its own range")
         step_uj = (now_uj - self._last_uj) % self._modulus_uj
         elapsed_s = (t_ns - self._last_ns) / NS_PER_S
+        wrapped = now_uj < self._last_uj
         self._last_uj, self._last_ns = now_uj, t_ns
         if elapsed_s > self.wrap_s:
             self._total_uj = 0
@@ -42,7 +46,8 @@ class WrappingCounter:
                 f"its counter was not read for {elapsed_s:.0f} s and may have wrapped twice: "
                 f"it must be read every {self.wrap_s:.0f} s"
             )
-        if step_uj / UJ_PER_J > _IMPOSSIBLE * self._most_w * (elapsed_s + _JUMP_S):
+        most_j = _IMPOSSIBLE * self._most_w * (elapsed_s + _JUMP_S)
+        if wrapped and step_uj > most_j * UJ_PER_J:
             self._total_uj = 0
             return Unavailable("its counter was set back, as by a suspend")
         self._total_uj += step_uj

@@ -41,6 +41,7 @@ class RaplDevice(HostDevice):
         self.knobs = {
             knob: limit.info if isinstance(limit, PowerLimit) else limit
             for knob, limit in self._limits.items()
+            if isinstance(limit, PowerLimit) or info.kind is Kind.CPU
         }
         self._observe()
 
