@@ -580,28 +580,37 @@ class Heard:
             self._changed.notify_all()
 
 
-def test_readers_never_see_half_of_what_is_written(monkeypatch, tmp_path):
-    """Every published timeline has one power throughout, so any mixture would show."""
-    with simulated(monkeypatch, tmp_path, "v100") as machine:
-        gpu = handle(0)
-        machine.at(20)
-        at = np.arange(-5, 20, 0.01)
-        lines = [timeline([(t, power_w) for t in at]) for power_w in (100.0, 200.0)]
-        writing = threading.Event()
+READER = """
+import ctypes, pynvml as n, select, sys
+n.nvmlInit()
+gpu, rates, seen = n.nvmlDeviceGetHandleByIndex(0), n.c_nvmlUtilization_t(), set()
+call, room = n.nvmlLib.nvmlDeviceGetUtilizationRates, ctypes.byref(rates)
+print("ready", flush=True)
+while not select.select([sys.stdin], [], [], 0)[0]:
+    for _ in range(1000):
+        assert call(gpu, room) == 0
+        seen.add(rates.gpu)
+print(*sorted(seen))
+"""
 
-        def write():
-            for _ in range(100):
+
+def test_readers_never_see_half_of_what_is_written(monkeypatch, tmp_path):
+    """Every published timeline is busy throughout or not at all, so any mixture would show."""
+    with simulated(monkeypatch, tmp_path, "v100") as machine:
+        at = [(t, 100.0) for t in np.arange(0, 2, 0.001)]
+        machine.at(2)
+        lines = [timeline(at, busy=busy) for busy in (0.0, 1.0)]
+        reader = subprocess.Popen(
+            [sys.executable, "-c", READER],
+            env={**os.environ, "LD_LIBRARY_PATH": str(library().parent)},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        with reader:
+            assert reader.stdout.readline() == "ready\n"
+            for _ in range(5_000):
                 for line in lines:
                     machine.shared.publish(0, line)
-            writing.set()
-
-        writer = threading.Thread(target=write)
-        writer.start()
-        seen = set()
-        while not writing.is_set():
-            seen.add(nvml.nvmlDeviceGetPowerUsage(gpu))
-        writer.join()
-        assert seen <= {100_000, 200_000}
+            assert set(reader.communicate("\n")[0].split()) <= {"0", "100"}
 
 
 def test_calls_take_their_time_by_default(monkeypatch, tmp_path):
