@@ -40,6 +40,7 @@ extern struct jw_header *jw;
 struct jw_gpu *gpu_at(unsigned index);
 unsigned index_of(const struct jw_gpu *gpu);
 nvmlDevice_t handle_of(unsigned index);
+bool initialised(void);
 nvmlReturn_t enter(nvmlDevice_t device, const char *call, int cost, struct jw_gpu **gpu);
 nvmlReturn_t enter_system(const char *call, int cost);
 nvmlReturn_t enter_setter(nvmlDevice_t device, const char *call, struct jw_gpu **gpu);

@@ -118,7 +118,10 @@ API nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *name, unsigned len
     return NVML_SUCCESS;
 }
 
-/* ---- handles ---- */
+/* ---- handles: looking one up is a call on the GPU that is found ---- */
+
+#define NEED_INIT \
+    if (!initialised()) return NVML_ERROR_UNINITIALIZED
 
 API nvmlReturn_t nvmlDeviceGetCount_v2(unsigned *count) {
     ENTER_SYSTEM;
@@ -137,7 +140,7 @@ static nvmlReturn_t hand_out(unsigned index, const char *call, nvmlDevice_t *dev
 }
 
 API nvmlReturn_t nvmlDeviceGetHandleByIndex_v2(unsigned index, nvmlDevice_t *device) {
-    ENTER_SYSTEM;
+    NEED_INIT;
     REQUIRE(device && index < jw->gpus);
     return hand_out(index, __func__, device);
 }
@@ -155,13 +158,13 @@ static nvmlReturn_t find(const char *wanted, size_t offset, const char *call, nv
 }
 
 API nvmlReturn_t nvmlDeviceGetHandleByUUID(const char *uuid, nvmlDevice_t *device) {
-    ENTER_SYSTEM;
+    NEED_INIT;
     REQUIRE(uuid && device);
     return find(uuid, offsetof(struct jw_gpu, uuid), __func__, device);
 }
 
 API nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const nvmlUUID_v1_t *uuid, nvmlDevice_t *device) {
-    ENTER_SYSTEM;
+    NEED_INIT;
     REQUIRE(uuid && device);
     if (uuid->version != VERSION(nvmlUUID_v1_t, 1)) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
     if (uuid->type != 1) return NVML_ERROR_NOT_SUPPORTED;
@@ -169,7 +172,7 @@ API nvmlReturn_t nvmlDeviceGetHandleByUUIDV(const nvmlUUID_v1_t *uuid, nvmlDevic
 }
 
 API nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *device) {
-    ENTER_SYSTEM;
+    NEED_INIT;
     REQUIRE(serial && device);
     return find(serial, offsetof(struct jw_gpu, serial), __func__, device);
 }
@@ -177,7 +180,7 @@ API nvmlReturn_t nvmlDeviceGetHandleBySerial(const char *serial, nvmlDevice_t *d
 API nvmlReturn_t nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, nvmlDevice_t *device) {
     unsigned domain, bus, slot, function = 0;
     char normal[32];
-    ENTER_SYSTEM;
+    NEED_INIT;
     REQUIRE(bus_id && device);
     if (sscanf(bus_id, "%x:%x:%x.%x", &domain, &bus, &slot, &function) < 3) {
         domain = 0;

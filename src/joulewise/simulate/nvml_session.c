@@ -227,6 +227,8 @@ static bool engine_gone(void) {
     return beat < 0 || (beat && now_ns() - beat > JW_SILENCE_NS);
 }
 
+bool initialised(void) { return references > 0; }
+
 nvmlReturn_t enter_system(const char *call, int cost) {
     if (!references) return NVML_ERROR_UNINITIALIZED;
     return begin(&jw->faults, call, cost);
@@ -237,12 +239,12 @@ nvmlReturn_t enter(nvmlDevice_t device, const char *call, int cost, struct jw_gp
     const uintptr_t offset = (uintptr_t)device - (uintptr_t)devices;
     if (offset >= jw->gpus * sizeof *devices) return NVML_ERROR_INVALID_ARGUMENT;
     *gpu = gpu_at((unsigned)(offset / sizeof *devices));
+    if (engine_gone()) return NVML_ERROR_GPU_IS_LOST;
     if (line < 0 && jw->socket[0]) { /* a child after its fork, or an engine that was late */
         pthread_mutex_lock(&lock);
         connect_line();
         pthread_mutex_unlock(&lock);
     }
-    if (engine_gone()) return NVML_ERROR_GPU_IS_LOST;
     return begin(&(*gpu)->faults, call, cost);
 }
 
