@@ -234,11 +234,17 @@ def test_the_library_is_closed_where_no_gpu_is_found(install, find):
     assert fake.users == 0
 
 
-def test_no_package(monkeypatch, find):
+def test_no_package(monkeypatch, find, tmp_path):
     monkeypatch.setitem(sys.modules, "amdsmi", None)
-    assert find() == Unavailable(
+    assert find(JOULEWISE_KFD=str(tmp_path)) == Unavailable(
         "the amdsmi package is not installed", "pip install 'joulewise[amd]'"
     )
+
+
+def test_neither_package_nor_driver_is_a_machine_without_such_a_gpu(monkeypatch, find, tmp_path):
+    monkeypatch.setitem(sys.modules, "amdsmi", None)
+    answer = find(JOULEWISE_KFD=str(tmp_path / "kfd"))
+    assert answer == Unavailable(f"no AMD GPU here: there is no {tmp_path}/kfd")
 
 
 def test_no_driver(install, find):

@@ -28,10 +28,14 @@ def snippets(language):
 
 
 def environ():
-    return {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "COLUMNS": "100"}
+    return {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "COLUMNS": "100",
+    }
 
 
-@pytest.mark.parametrize("body", snippets("console"))
+@pytest.mark.parametrize("body", list(snippets("console")))
 def test_a_shown_command_prints_what_is_shown(body, tmp_path):
     for part in re.split(r"^\$ ", body, flags=re.M)[1:]:
         command, _, shown = part.partition("\n")
@@ -47,7 +51,7 @@ def test_a_shown_command_prints_what_is_shown(body, tmp_path):
         assert set(WORD.findall(shown)) <= set(WORD.findall(done.stdout))
 
 
-@pytest.mark.parametrize("body", snippets("python"))
+@pytest.mark.parametrize("body", list(snippets("python")))
 def test_a_python_snippet_runs(body, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", body],

@@ -24,15 +24,23 @@ def test_the_docstring_draws_every_error_once():
 @pytest.mark.parametrize("cls", TREE)
 def test_every_error_has_a_message_a_hint_and_a_status(cls):
     error = cls("what is wrong", "what to do")
-    assert (error.message, error.hint, str(error)) == ("what is wrong", "what to do", "what is wrong")
+    assert (error.message, error.hint, str(error)) == (
+        "what is wrong",
+        "what to do",
+        "what is wrong",
+    )
     assert error.exit_status in {2, 125, 126, 127}
 
 
 def run(body: str) -> subprocess.CompletedProcess[str]:
-    script = f"import sys, joulewise.cli as cli\nfrom joulewise.errors import *\ndef boom(**_): {body}\n"
+    script = (
+        f"import sys, joulewise.cli as cli\nfrom joulewise.errors import *\ndef boom(**_): {body}\n"
+    )
     script += "cli.joulewise.callback = boom\n"
     script += "sys.argv = ['joulewise']\ncli.main()"
-    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ HEAVY = {"numpy", "scipy", "pyarrow", "pynvml", "altair", "torch", "keras", "ray
 
 def modules_after(script: str) -> set[str]:
     script += "\nimport sys; sys.stderr.write(' '.join(m.partition('.')[0] for m in sys.modules))"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     return set(done.stderr.split())
 
 

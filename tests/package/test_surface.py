@@ -17,7 +17,9 @@ def test_everything_in_all_can_be_had():
 def test_nothing_public_is_outside_all():
     # In a fresh interpreter: submodules that other tests imported become attributes too.
     script = "import joulewise; print(*(n for n in vars(joulewise) if not n.startswith('_')))"
-    seen = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    seen = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
     assert set(seen.stdout.split()) <= {*joulewise.__all__, "annotations", "TYPE_CHECKING", "Any"}
     assert dir(joulewise) == sorted(joulewise.__all__)
 

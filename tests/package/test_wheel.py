@@ -59,7 +59,18 @@ def test_it_carries_the_data_and_the_library(wheel):
 
 def test_the_installed_wheel_simulates(wheel, tmp_path):
     environ = install(wheel, tmp_path)
-    sim = [sys.executable, "-P", "-m", "joulewise", "sim", "--gpu", "v100", "--", "nvidia-smi", "-L"]
+    sim = [
+        sys.executable,
+        "-P",
+        "-m",
+        "joulewise",
+        "sim",
+        "--gpu",
+        "v100",
+        "--",
+        "nvidia-smi",
+        "-L",
+    ]
     done = subprocess.run(
         sim, env=environ, cwd=tmp_path, capture_output=True, text=True, check=False
     )

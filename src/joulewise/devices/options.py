@@ -15,7 +15,7 @@ class Options:
 
     ``powercap`` is Linux's folder of energy counters; ``$JOULEWISE_POWERCAP`` names another, such
     as a simulated one. Likewise ``proc`` and ``$JOULEWISE_PROC``, ``dmi`` (the table of memory
-    modules) and ``$JOULEWISE_DMI``. ``cpu_tdp_w`` (or ``$JOULEWISE_CPU_TDP``) overrides the table
+    modules) and ``$JOULEWISE_DMI``, ``kfd`` (AMD's driver for compute) and ``$JOULEWISE_KFD``. ``cpu_tdp_w`` (or ``$JOULEWISE_CPU_TDP``) overrides the table
     behind the modelled CPU power. ``now_ns`` and ``sleep`` are the clock of the CPU and RAM. GPUs
     that are not numbered by NVML are numbered from ``first_gpu``, which discovery sets.
     """
@@ -37,3 +37,7 @@ class Options:
     @property
     def dmi(self) -> Path:
         return Path(self.environ.get("JOULEWISE_DMI", "/sys/firmware/dmi/tables/DMI"))
+
+    @property
+    def kfd(self) -> Path:
+        return Path(self.environ.get("JOULEWISE_KFD", "/dev/kfd"))

@@ -16,11 +16,14 @@ def find(options: Options) -> list[Device] | Unavailable:
     two makers no two share one.
     """
     from joulewise.devices.amd.gpu import open_gpu
-    from joulewise.devices.amd.library import load
+    from joulewise.devices.amd.library import ABSENT, load
     from joulewise.devices.amd.visible import identify, visible
 
     smi = load()
     if isinstance(smi, Unavailable):
+        if smi is ABSENT and not options.kfd.exists():
+            # Most machines have no such GPU: what to install would only mislead there.
+            return Unavailable(f"no AMD GPU here: there is no {options.kfd}")
         return smi
     try:
         gpus = identify(smi)

@@ -17,7 +17,7 @@ from joulewise.errors import (
     PermissionDeniedError,
 )
 
-_ABSENT: Final = Unavailable("the amdsmi package is not installed", "pip install 'joulewise[amd]'")
+ABSENT: Final = Unavailable("the amdsmi package is not installed", "pip install 'joulewise[amd]'")
 _UNLOADABLE: Final = Unavailable(
     "amdsmi is installed, but ROCm's library libamd_smi.so cannot be loaded",
     "install ROCm's package amd-smi-lib, or set ROCM_PATH to where ROCm is",
@@ -31,7 +31,7 @@ def load() -> Library | Unavailable:
         with contextlib.redirect_stdout(io.StringIO()):
             import amdsmi
     except ModuleNotFoundError:
-        return _ABSENT
+        return ABSENT
     except Exception:  # noqa: BLE001  # a KeyError or an OSError, by amdsmi's version
         return _UNLOADABLE
     library = Library(amdsmi)
