@@ -15,7 +15,7 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")])
-FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
+FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 WORD = re.compile(r"[A-Za-z]{3,}")
 
 
@@ -37,7 +37,7 @@ def environ():
 
 @pytest.mark.parametrize("body", list(snippets("console")))
 def test_a_shown_command_prints_what_is_shown(body, tmp_path):
-    for part in re.split(r"^\$ ", body, flags=re.M)[1:]:
+    for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
         command, _, shown = part.partition("\n")
         while command.endswith("\\"):
             more, _, shown = shown.partition("\n")

@@ -23,8 +23,10 @@ def modules_after(script: str) -> set[str]:
         ("import joulewise.devices, joulewise.simulate", HEAVY | {"rich", "click", "psutil"}),
         ("import joulewise.simulate.client", HEAVY | {"rich", "click", "psutil"}),
         (
-            "from joulewise.cli import joulewise\n"
-            "joulewise.main(['--help'], standalone_mode=False)",
+            (
+                "from joulewise.cli import joulewise\n"
+                "joulewise.main(['--help'], standalone_mode=False)"
+            ),
             HEAVY | {"rich", "psutil"},
         ),
     ],

@@ -64,7 +64,7 @@ def main() -> None:
     except BrokenPipeError:
         sys.stderr.close()
         sys.exit(141)
-    except Exception as error:  # noqa: BLE001  # no traceback reaches a user
+    except Exception as error:  # no traceback reaches a user
         if "JOULEWISE_DEBUG" in os.environ:
             raise
         _fail(
