@@ -79,6 +79,17 @@ def test_a_lower_limit_in_the_middle_of_a_step_makes_it_longer(clock):
     assert clock.done[0][2] - ms(0) > free_ns
 
 
+def test_an_interruption_neither_adds_steps_nor_takes_any(clock):
+    clock.card.submit(Job("me", LOAD, 6), clock.to(ms(0)))
+    clock.card.turn(CAPPED, clock.to(ms(120)))
+    clock.card.attach(1, clock.to(ms(190)))
+    clock.to(ms(3000))
+    before, state = play(UNIT, rest(UNIT, START_NS), LOAD, OPEN, until_ns=ms(120))
+    after, _ = play(UNIT, state, LOAD, CAPPED, steps=6 - len(before.step_ends_ns))
+    assert len(before.step_ends_ns) == 2
+    assert clock.done == [("me", START_NS, after.end_ns)]
+
+
 def test_knobs_that_did_not_change_change_nothing(clock):
     clock.card.submit(Job("me", LOAD, 1), clock.to(ms(0)))
     before = len(clock.published)

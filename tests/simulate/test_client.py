@@ -136,11 +136,13 @@ def test_a_forked_child_is_a_client_of_its_own(shared):
     child = os.fork()
     if child == 0:
         joulewise.simulate.gpu(0).step("ecg", steps=10**6)
-    eventually(lambda: set(processes(shared, 0)) == {os.getpid(), child})
-    client._lines[0].close()
-    eventually(lambda: set(processes(shared, 0)) == {child})
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    try:
+        eventually(lambda: set(processes(shared, 0)) == {os.getpid(), child})
+        client._lines[0].close()
+        eventually(lambda: set(processes(shared, 0)) == {child})
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
     eventually(lambda: processes(shared, 0) == {})
 
 
