@@ -146,11 +146,10 @@ class Card:
         self._now = self._stretch(state, job, job.remaining if job else 0, others=others)
         self._next = None
         self._take_turn()
+        self._publish(self._now.timeline)
         if self._now.end_ns < state.t_ns + _AHEAD_NS:
             self._next = self._foretell(self._now)
-            self._publish(concat([self._now.timeline, self._next.timeline]))
-        else:
-            self._publish(self._now.timeline)
+            self._publish(self._next.timeline)
 
     def _take_turn(self) -> None:
         job = self._now.job
