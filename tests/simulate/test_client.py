@@ -46,8 +46,9 @@ def inside(sim, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
-def start(code):
-    return subprocess.Popen([sys.executable, "-c", f"from joulewise.simulate import gpu\n{code}"])
+def start(code, **options):
+    code = f"from joulewise.simulate import gpu\n{code}"
+    return subprocess.Popen([sys.executable, "-c", code], **options)
 
 
 def processes(shared, gpu):
@@ -132,17 +133,25 @@ def test_gpus_are_counted_as_cuda_does(monkeypatch):
 
 @pytest.mark.usefixtures("sim")
 def test_a_forked_child_is_a_client_of_its_own(shared):
-    joulewise.simulate.gpu(0).step("mnist-big")
-    child = os.fork()
-    if child == 0:
-        joulewise.simulate.gpu(0).step("ecg", steps=10**6)
+    code = """
+import os
+gpu(0).step("mnist-big")
+if child := os.fork():
+    print(child, flush=True)
+gpu(0).step("ecg", steps=10**6)
+"""
+    parent = start(code, stdout=subprocess.PIPE)
+    child = int(parent.stdout.readline())
+    parent.stdout.close()
     try:
-        eventually(lambda: set(processes(shared, 0)) == {os.getpid(), child})
-        client._lines[0].close()
+        eventually(lambda: set(processes(shared, 0)) == {parent.pid, child})
+        parent.kill()
+        parent.wait()
         eventually(lambda: set(processes(shared, 0)) == {child})
     finally:
         os.kill(child, signal.SIGKILL)
-        os.waitpid(child, 0)
+        parent.kill()
+        parent.wait()
     eventually(lambda: processes(shared, 0) == {})
 
 

@@ -6,6 +6,7 @@ import select
 import signal
 import subprocess
 import sys
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -158,18 +159,32 @@ again = signal.sigtimedwait({signal.SIGINT}, 0.5)
 print("interrupted", "twice" if again else "once")
 sys.exit(5)
 """)
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.execvp("bash", ["bash", "--norc", "--noediting", "-i"])
     command = " ".join([*SIM, "--gpu", "v100", "--", sys.executable, str(program)])
-    try:
+    with shell_at_a_terminal() as terminal:
         type_in(terminal, f"{command}\n", "started")
         type_in(terminal, "\x1a", "Stopped")
         type_in(terminal, "fg; echo status=$?.\n", "resumed")
         assert "interrupted once" in type_in(terminal, "\x03", "status=5.")
+
+
+@contextmanager
+def shell_at_a_terminal():
+    terminal, other_end = pty.openpty()
+    take_it = "import fcntl, os, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    become_bash = "os.execvp('bash', ['bash', '--norc', '--noediting', '-i'])"
+    shell = subprocess.Popen(
+        [sys.executable, "-c", take_it + become_bash],
+        stdin=other_end,
+        stdout=other_end,
+        stderr=other_end,
+        start_new_session=True,
+    )
+    os.close(other_end)
+    try:
+        yield terminal
     finally:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        shell.kill()
+        shell.wait()
         os.close(terminal)
 
 
