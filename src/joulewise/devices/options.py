@@ -15,9 +15,10 @@ class Options:
 
     ``powercap`` is Linux's folder of energy counters; ``$JOULEWISE_POWERCAP`` names another, such
     as a simulated one. Likewise ``proc`` and ``$JOULEWISE_PROC``, ``dmi`` (the table of memory
-    modules) and ``$JOULEWISE_DMI``, ``kfd`` (AMD's driver for compute) and ``$JOULEWISE_KFD``. ``cpu_tdp_w`` (or ``$JOULEWISE_CPU_TDP``) overrides the table
-    behind the modelled CPU power. ``now_ns`` and ``sleep`` are the clock of the CPU and RAM. GPUs
-    that are not numbered by NVML are numbered from ``first_gpu``, which discovery sets.
+    modules) and ``$JOULEWISE_DMI``, ``kfd`` (AMD's driver for compute) and ``$JOULEWISE_KFD``.
+    ``cpu_tdp_w`` (or ``$JOULEWISE_CPU_TDP``) overrides the table behind the modelled CPU power.
+    ``now_ns`` and ``sleep`` are the clock of the CPU and RAM. GPUs that are not numbered by NVML
+    are numbered from ``first_gpu``, which discovery sets.
     """
 
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)

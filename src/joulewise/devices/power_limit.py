@@ -9,7 +9,8 @@ from typing import Final
 
 from joulewise.data import Knob, KnobInfo, Unavailable
 from joulewise.devices.host import read_int, read_text
-from joulewise.errors import DeviceError, OutOfRangeError, PermissionDeniedError
+from joulewise.devices.ranges import check_in_range
+from joulewise.errors import DeviceError, PermissionDeniedError
 from joulewise.units import UW_PER_W
 
 _KNOBS: Final = {"long_term": Knob.POWER_LIMIT, "short_term": Knob.POWER_LIMIT_SHORT}
@@ -39,11 +40,7 @@ class PowerLimit:
 
     def set(self, key: str, value_w: float) -> None:
         info = self.info
-        if not info.minimum <= value_w <= info.maximum:
-            raise OutOfRangeError(
-                f"{key}: {info.knob.value} cannot be {value_w:g}",
-                f"give a value from {info.minimum:g} to {info.maximum:g}",
-            )
+        check_in_range(key, info, value_w)
         if isinstance(info.writable, Unavailable):
             raise PermissionDeniedError(f"{key}: {info.writable.reason}", info.writable.fix)
         try:

@@ -13,6 +13,7 @@ def check_in_range(device_key: str, info: KnobInfo, value: float) -> None:
         return
     hint = f"it takes {info.minimum:g} to {info.maximum:g}"
     if info.choices is not None and inside:
-        near = min(info.choices, key=lambda choice: abs(choice - value))
-        hint += f", in {len(info.choices)} steps; the nearest is {near:g}"
+        below = max(choice for choice in info.choices if choice < value)
+        above = min(choice for choice in info.choices if choice > value)
+        hint += f" in steps: try {below:g} or {above:g}"
     raise OutOfRangeError(f"{device_key} does not take {info.knob.value}={value:g}", hint)

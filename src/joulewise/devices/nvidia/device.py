@@ -21,11 +21,11 @@ from joulewise.data import (
 from joulewise.devices.nvidia.faults import Fault, fault
 from joulewise.devices.nvidia.knobs import Turn, open_knobs
 from joulewise.devices.nvidia.sensors import open_sensors, union_member
+from joulewise.devices.ranges import check_in_range
 from joulewise.errors import (
     DeviceError,
     DeviceLostError,
     NotSupportedError,
-    OutOfRangeError,
     PermissionDeniedError,
 )
 from joulewise.units import MW_PER_W
@@ -127,7 +127,7 @@ class NvidiaGpu:
 
     def set(self, knob: Knob, value: float) -> None:
         turn = self._turn(knob)
-        _check(turn.info, value)
+        check_in_range(self.info.key, turn.info, value)
         doing = f"{self.info.key} was not set to {knob.value}={value:g}"
         try:
             turn.set(value)
@@ -184,14 +184,3 @@ class NvidiaGpu:
             return found.exception(doing)
         by_hand = f"sudo nvidia-smi -i {self._gpu} {option}"
         return found.exception(doing, f"{found.fix}; or by hand: `{by_hand}`")
-
-
-def _check(info: KnobInfo, value: float) -> None:
-    if info.minimum <= value <= info.maximum and (not info.choices or value in info.choices):
-        return
-    takes = f"it takes {info.minimum:g} to {info.maximum:g}"
-    if info.choices and info.minimum <= value <= info.maximum:
-        below = max(choice for choice in info.choices if choice < value)
-        above = min(choice for choice in info.choices if choice > value)
-        takes += f" in steps: try {below:g} or {above:g}"
-    raise OutOfRangeError(f"{info.knob.value}={value:g} is not possible", takes)
