@@ -32,7 +32,7 @@ def load_board(key: str) -> Board:
 
 def make_unit(board: Board, seed: int) -> Unit:
     """One physical board: what the seed makes of its sensor's gain and phase."""
-    draw = random.Random(f"{board.key} {seed}")  # noqa: S311: physics, not cryptography
+    draw = random.Random(f"{board.key} {seed}")  # noqa: S311 (physics, not secrets)
     gain = draw.gauss(1.0, board.sensor.gain_sigma)
     return Unit(board, seed, gain, draw.randrange(round(board.sensor.period_s * NS_PER_S)))
 

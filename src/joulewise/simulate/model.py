@@ -152,7 +152,7 @@ class Workload:
     An epoch has ``ceil(samples / batch_size)`` steps, then the validation, then ``epoch_end_s``
     of waiting for the host with clocks up. Each of the ``warmup_steps`` first steps of the run
     waits for the host, clocks up, ``warmup_factor - 1`` times the step's time at the highest
-    clock on top.
+    clock on top. ``source`` says what its figures rest on.
     """
 
     name: str
@@ -167,6 +167,7 @@ class Workload:
     warmup_factor: float
     epoch_end_s: float
     run_noise: float
+    source: str = ""
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,128 @@
+"""The published table as curves to fit, and how far a fit is from what the table does not show."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, cast
+
+import numpy as np
+
+from joulewise.simulate import physics
+from joulewise.simulate.boards import load_board
+from joulewise.simulate.fitting import Curves, Fit, fit, start_at
+from joulewise.simulate.model import Board
+from joulewise.simulate.published import BANDS, METRICS, Row, grid_w, scores
+from joulewise.simulate.workloads import Profile, build_workload
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+CLOCKS_UP_W: Final = {"v100": (55.0, 75.0), "rtx6000": (24.0, 70.0)}
+"""From the idle with a context to what is seen under loads that hardly compute."""
+
+NOISE: Final = 0.003
+PLACE_W: Final = 15.0
+BAND: Final = 0.03
+EXCESS: Final = 0.002
+FREE: Final = 0.005
+"""An optimum ``PLACE_W`` off its place, a score ``BAND`` off 1 at a band's edge, and a score at the
+published optimum that exceeds the least by ``FREE`` and ``EXCESS`` more, count as a time or an
+energy that is ``NOISE`` off."""
+
+STARTS: Final = ((0.35, 0.6), (0.55, 0.6))
+"""Ridge (relative to the highest clock) and voltage below it, to set out from."""
+
+_SOFT: Final = 0.003
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """One row that a fit was not shown, and by how much the fit missed it."""
+
+    row: Row
+    time_error: float
+    energy_error: float
+
+
+def networks(rows: Sequence[Row], key: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(row.network for row in rows if row.board == key))
+
+
+def fit_board(key: str, rows: Sequence[Row]) -> Fit:
+    """The best fit to these rows, of several starts."""
+    curves = table_curves(key, rows)
+    own, prior = start_at(curves)
+    return min((fit(curves, own, prior, *start) for start in STARTS), key=lambda it: it.cost)
+
+
+def leave_out(key: str, rows: Sequence[Row]) -> list[LeftOut]:
+    """Each cap of each network left out in turn, its place as an optimum included."""
+    limits = load_board(key).limits
+    caps_w = list(grid_w(limits.minimum_w, limits.maximum_w))
+    names = networks(rows, key)
+    out = []
+    for name, cap_w in dict.fromkeys((r.network, r.cap_w) for r in rows if r.board == key):
+        hidden = [r for r in rows if (r.board, r.network, r.cap_w) == (key, name, cap_w)]
+        found = fit_board(key, [r for r in rows if r not in hidden])
+        at = names.index(name), caps_w.index(cap_w)
+        row = hidden[0]
+        time_error = float(found.time_s[at] / row.time_s - 1)
+        out.append(LeftOut(row, time_error, float(found.energy_j[at] / row.energy_j - 1)))
+    return out
+
+
+def table_curves(key: str, rows: Sequence[Row]) -> Curves:
+    board = load_board(key)
+    caps_w = grid_w(board.limits.minimum_w, board.limits.maximum_w)
+    names = networks(rows, key)
+    time_s = np.full((len(names), len(caps_w)), np.nan)
+    energy_j = time_s.copy()
+    place = np.full((len(names), len(METRICS)), -1)
+    for row in rows:
+        if row.board == key:
+            load, at = names.index(row.network), int(np.searchsorted(caps_w, row.cap_w))
+            time_s[load, at], energy_j[load, at] = row.time_s, row.energy_j
+            if row.metric in METRICS:
+                place[load, METRICS.index(row.metric)] = at
+    idle = Profile(1.0, 0.0, 0.0, 0.0, 0.0)
+    trained = [build_workload(name, board, idle, samples_of=key) for name in names]
+    samples, batch_size = (
+        np.array(figures)[:, None, None]
+        for figures in zip(*((it.samples, it.batch_size) for it in trained), strict=True)
+    )
+
+    def predict(board: Board, profile: Profile) -> tuple[Array, Array]:
+        workload = build_workload(names[0], board, profile, samples_of=key)
+        workload = replace(
+            workload, samples=cast("int", samples), batch_size=cast("int", batch_size)
+        )
+        return physics.run(board, workload, caps_w)
+
+    def also(time_s: Array, energy_j: Array) -> Array:
+        return _misplaced(key, caps_w, place, scores(time_s, energy_j))
+
+    steps = np.ceil(samples / batch_size)[:, 0, 0]
+    return Curves(board, time_s, energy_j, NOISE, CLOCKS_UP_W[key], predict, also, steps)
+
+
+def _misplaced(key: str, caps_w: Array, place: NDArray[np.int_], found: dict[str, Array]) -> Array:
+    """What is off in the places of the optima and the edges of the bands."""
+    off = []
+    for metric, at in zip(METRICS, place.T, strict=True):
+        score = found[metric]
+        known = (at >= 0)[:, None]
+        least = score.min(axis=-1)
+        weight = np.exp((least[..., None] - score) / _SOFT)
+        centre_w = (weight * caps_w).sum(axis=-1) / weight.sum(axis=-1)
+        there = np.take_along_axis(score, at[:, None, None], axis=-1)[..., 0]
+        off += [
+            np.where(known, (centre_w - caps_w[at][:, None]) / PLACE_W, 0),
+            np.where(known, np.maximum(there / least - 1 - FREE, 0) / EXCESS, 0),
+        ]
+        low_w = BANDS.get((key, metric), (0.0, 0.0))[0]
+        if low_w > caps_w[0]:
+            off.append((score[..., int(np.searchsorted(caps_w, low_w))] - 1) / BAND)
+    return np.stack(off, axis=-1)

@@ -1,0 +1,184 @@
+"""The trainings that a simulated GPU can be given, read from ``workloads/``.
+
+A network on a board is five figures (:class:`Profile`). Where nobody measured that board, they
+are transferred from one that was: times by the ratio of peak arithmetic and of memory bandwidth,
+power by the ratio of what the boards may draw; :attr:`Workload.source` says so.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, Final
+
+from joulewise.errors import UsageError
+from joulewise.simulate.boards import load_board
+from joulewise.simulate.model import Board, Load, Phase, Workload
+from joulewise.units import B_PER_MIB
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+WORKLOADS: Final = (
+    "alexnet",
+    "vgg19",
+    "inception3",
+    "inception4",
+    "resnet50",
+    "resnet152",
+    "mnist-small",
+    "mnist-big",
+    "ecg",
+)
+RUN_NOISE: Final = 0.003
+WARMUP_STEPS: Final = 5
+WARMUP_FACTOR: Final = 2.0
+EPOCH_END_S: Final = 0.1
+MEASURED: Final = ("v100", "rtx6000")
+BANDWIDTH_GB_S: Final = {
+    "v100": 900,
+    "v100-pcie": 900,
+    "rtx6000": 672,
+    "a100": 1555,
+    "laptop": 192,
+}
+"""NVIDIA's data sheets."""
+
+_DONORS: Final = {
+    "v100": ("v100",),
+    "rtx6000": ("rtx6000", "v100"),
+    "v100-pcie": ("v100",),
+    "a100": ("v100",),
+    "laptop": ("rtx6000", "v100"),
+}
+_CONTEXT_MIB: Final = 400
+
+
+@dataclass(frozen=True)
+class Profile:
+    """A network on a board at the highest clock.
+
+    A step takes ``step_s``; the share ``stall`` of it waits for the host. The share ``compute``
+    of the rest goes with the clock. ``core_w`` and ``fixed_w`` are those of the hungriest phase.
+    """
+
+    step_s: float
+    stall: float
+    compute: float
+    core_w: float
+    fixed_w: float
+
+
+def load_workload(name: str, board: Board, batch_size: int | None = None) -> Workload:
+    """The training of network ``name`` on ``board``, at another batch size if one is given."""
+    if name not in WORKLOADS:
+        raise UsageError(f"no such workload: {name!r}", f"take one of {', '.join(WORKLOADS)}")
+    if batch_size is not None and batch_size < 1:
+        raise UsageError(f"a batch of {batch_size} samples", "take a batch size of 1 or more")
+    donor, profile, source = _profile(name, board)
+    return build_workload(name, board, profile, samples_of=donor, batch=batch_size, source=source)
+
+
+def build_workload(
+    name: str,
+    board: Board,
+    profile: Profile,
+    *,
+    samples_of: str,
+    batch: int | None = None,
+    source: str = "",
+) -> Workload:
+    network = _data("networks.toml")[name]
+    usual: int = network["batch_size"]
+    size = usual if batch is None else batch
+    memory_mib = _CONTEXT_MIB + (network["memory_mib"] - _CONTEXT_MIB) * size // usual
+    memory_b = min(memory_mib * B_PER_MIB, board.memory_b * 95 // 100)
+    phases = step_phases(profile, size / usual)
+    validation_samples = network.get("validation_samples", 0)
+    return Workload(
+        name=name,
+        board=board.key,
+        batch_size=size,
+        samples=network["samples"][samples_of],
+        epochs=network.get("epochs", 1),
+        step=Load(phases, memory_b),
+        validation=Load(phases[:2], memory_b),
+        validation_steps=math.ceil(validation_samples / size),
+        warmup_steps=WARMUP_STEPS,
+        warmup_factor=WARMUP_FACTOR,
+        epoch_end_s=network.get("epoch_end_s", EPOCH_END_S),
+        run_noise=network.get("run_noise", RUN_NOISE),
+        source=source,
+    )
+
+
+def step_phases(profile: Profile, batch_ratio: float = 1.0) -> tuple[Phase, ...]:
+    """A step: it waits for the input, then goes forward, backward (twice the work) and updates.
+
+    The update stands for all that is bound by memory (normalisation, activations, optimiser): it
+    draws less in the cores and more beside them, so that under a low cap it is the hungriest.
+    The wait for the host is the same whatever the batch.
+    """
+    busy_s = profile.step_s * (1 - profile.stall) * batch_ratio
+    compute, core_w, fixed_w = profile.compute, profile.core_w, profile.fixed_w
+    moved_w = fixed_w + 0.05 * core_w
+    return (
+        Phase("input", profile.step_s * profile.stall, 0.0, 0.0, 0.0, busy=False),
+        Phase("forward", 0.23 * busy_s, compute, core_w, fixed_w, memory=0.5),
+        Phase("backward", 0.47 * busy_s, compute, core_w, fixed_w, memory=0.6),
+        Phase("update", 0.30 * busy_s, 0.3 * compute, 0.7 * core_w, moved_w, memory=0.9),
+    )
+
+
+def transfer(profile: Profile, source: Board, target: Board) -> Profile:
+    """What the network would be on another board."""
+    arithmetic = _peak(source) / _peak(target)
+    bandwidth = BANDWIDTH_GB_S[source.key] / BANDWIDTH_GB_S[target.key]
+    power = _load_w(target) / _load_w(source)
+    stall_s, busy_s = profile.step_s * profile.stall, profile.step_s * (1 - profile.stall)
+    compute_s = busy_s * profile.compute * arithmetic
+    memory_s = busy_s * (1 - profile.compute) * bandwidth
+    step_s = stall_s + compute_s + memory_s
+    return Profile(
+        step_s=step_s,
+        stall=stall_s / step_s,
+        compute=compute_s / (compute_s + memory_s),
+        core_w=profile.core_w * power,
+        fixed_w=profile.fixed_w * power,
+    )
+
+
+def _profile(name: str, board: Board) -> tuple[str, Profile, str]:
+    for donor in _DONORS[board.key]:
+        for file, source in (
+            ("fitted.toml", "fitted to published measurements"),
+            ("described.toml", "chosen to meet a published description"),
+        ):
+            figures = _data(file).get(donor, {}).get(name)
+            if figures is None:
+                continue
+            profile = Profile(**figures)
+            if donor == board.key:
+                return donor, profile, source
+            moved = transfer(profile, load_board(donor), board)
+            return donor, moved, f"transferred from {donor}, where it is {source}"
+    raise LookupError(f"no figures of {name} for {board.key}")
+
+
+def _peak(board: Board) -> float:
+    return board.cores * board.clocks.sm_max_mhz
+
+
+def _load_w(board: Board) -> float:
+    return board.limits.default_w - board.idle.clocks_up_w
+
+
+@cache
+def _data(file: str) -> dict[str, Any]:
+    text = (resources.files(__package__) / "workloads" / file).read_text("utf-8")
+    return tomllib.loads(text)
