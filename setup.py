@@ -10,7 +10,7 @@ from setuptools import Extension, setup
 from setuptools.command.bdist_wheel import bdist_wheel
 from setuptools.command.build_ext import build_ext
 
-SOURCES = Path("src/joulewise/simulate")
+SOURCES = Path("src/joulewise/simulate/nvml")
 LIBRARY = "libnvidia-ml.so.1"
 
 
@@ -32,9 +32,9 @@ setup(
     cmdclass={"build_ext": BuildShim, "bdist_wheel": AnyPython},
     ext_modules=[
         Extension(
-            "joulewise.simulate.lib.nvml",
-            sources=sorted(str(path) for path in SOURCES.glob("nvml*.c")),
-            depends=sorted(str(path) for path in SOURCES.glob("*.h")),
+            "joulewise.simulate.nvml.lib.nvml",
+            sources=sorted(str(path) for path in SOURCES.glob("shim/*.c")),
+            depends=sorted(str(path) for path in SOURCES.glob("shim/*.h")),
             # No contraction: the same sum must have the same bits as in Python.
             extra_compile_args=["-std=c11", "-fvisibility=hidden", "-ffp-contract=off"],
             extra_link_args=[f"-Wl,-soname,{LIBRARY}"],

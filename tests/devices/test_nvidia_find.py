@@ -16,7 +16,7 @@ from joulewise.devices import Device, Options
 from joulewise.devices.nvidia import find
 from joulewise.devices.nvidia.discovery import discover_gpus
 from joulewise.errors import DeviceError, DeviceLostError
-from joulewise.simulate.launch import ABSENT
+from joulewise.simulate.realtime.launch import ABSENT
 
 
 @pytest.fixture

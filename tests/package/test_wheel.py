@@ -49,12 +49,12 @@ def test_it_carries_the_data_and_the_library(wheel):
     package = {name.removeprefix("joulewise/") for name in names}
     assert {
         "py.typed",
-        "simulate/lib/libnvidia-ml.so.1",
-        "simulate/absent/libnvidia-ml.so.1",
+        "simulate/nvml/lib/libnvidia-ml.so.1",
+        "simulate/nvml/absent/libnvidia-ml.so.1",
         "simulate/boards/v100.toml",
         "devices/cpus.toml",
     } <= package
-    assert (names["joulewise/simulate/bin/nvidia-smi"].external_attr >> 16) & stat.S_IXUSR
+    assert (names["joulewise/simulate/nvml/bin/nvidia-smi"].external_attr >> 16) & stat.S_IXUSR
 
 
 def test_the_installed_wheel_simulates(wheel, tmp_path):

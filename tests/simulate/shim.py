@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pynvml
 
-from joulewise.simulate import faults as faults_module
 from joulewise.simulate.boards import load_board, make_unit
-from joulewise.simulate.shared import NO_LATENCY, Shared, library
+from joulewise.simulate.nvml import faults as faults_module
+from joulewise.simulate.nvml.shared import NO_LATENCY, Shared, library
 from joulewise.simulate.timeline import PIECE, Timeline
 from joulewise.units import NS_PER_S
 

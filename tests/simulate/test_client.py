@@ -14,8 +14,8 @@ from running_sim import eventually, running_sim
 import joulewise.simulate
 from joulewise.errors import SimulationError, UsageError
 from joulewise.simulate import client
-from joulewise.simulate.server import MAX_PEERS
-from joulewise.simulate.shared import Shared
+from joulewise.simulate.nvml.shared import Shared
+from joulewise.simulate.realtime.server import MAX_PEERS
 
 STEP_S = 0.25  # ecg on a V100 at its highest clock
 

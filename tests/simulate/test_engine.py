@@ -10,7 +10,7 @@ import pytest
 from running_sim import SIM, eventually, running_sim
 
 from joulewise.simulate.boards import load_board
-from joulewise.simulate.shared import Shared
+from joulewise.simulate.nvml.shared import Shared
 
 IMPORTS = """
 import json, os, subprocess, sys, time

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from shim import code_of, simulated, timeline
 
 from joulewise.errors import UsageError
-from joulewise.simulate.faults import GRAMMAR, KINDS, Fault, parse
 from joulewise.simulate.model import Knobs
-from joulewise.simulate.shared import library
+from joulewise.simulate.nvml.faults import GRAMMAR, KINDS, Fault, parse
+from joulewise.simulate.nvml.shared import library
 from joulewise.units import NS_PER_S
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "faults.md"

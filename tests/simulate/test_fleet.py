@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulewise.errors import UsageError
-from joulewise.simulate import fleet
 from joulewise.simulate.boards import BOARDS
-from joulewise.simulate.layout import CONSTANTS
+from joulewise.simulate.nvml.layout import CONSTANTS
+from joulewise.simulate.realtime import fleet
 
 
 @pytest.mark.parametrize(

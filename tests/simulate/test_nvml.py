@@ -20,7 +20,7 @@ from shim import START_NS, code_of, simulated, timeline
 from joulewise.simulate import sensor
 from joulewise.simulate.boards import BOARDS
 from joulewise.simulate.model import Knobs
-from joulewise.simulate.shared import Latency, Shared, library
+from joulewise.simulate.nvml.shared import Latency, Shared, library
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="setting anything needs root")
 

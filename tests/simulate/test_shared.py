@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulewise.errors import SimulationError, UsageError
-from joulewise.simulate import shared as shared_module
 from joulewise.simulate.boards import load_board, make_unit
-from joulewise.simulate.faults import KINDS, LIBRARY_ABSENT, Fault
-from joulewise.simulate.layout import CONSTANTS, GPU, TYPES
 from joulewise.simulate.model import Knobs
-from joulewise.simulate.shared import NO_LATENCY, Shared, library
+from joulewise.simulate.nvml import shared as shared_module
+from joulewise.simulate.nvml.faults import KINDS, LIBRARY_ABSENT, Fault
+from joulewise.simulate.nvml.layout import CONSTANTS, GPU, TYPES
+from joulewise.simulate.nvml.shared import NO_LATENCY, Shared, library
 from joulewise.simulate.timeline import PIECE, Timeline
 
-HEADERS = shared_module._HERE
+HEADERS = shared_module._HERE / "shim"
 RING = CONSTANTS["RING"]
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from shim import simulated, timeline
 
-from joulewise.simulate import smi
-from joulewise.simulate.shared import library
-from joulewise.simulate.smi_fields import GPU_ALIASES, GPU_FIELDS
+from joulewise.simulate.nvml import smi
+from joulewise.simulate.nvml.shared import library
+from joulewise.simulate.nvml.smi_fields import GPU_ALIASES, GPU_FIELDS
 
 PROGRAM = library().parents[1] / "bin" / "nvidia-smi"
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="setting anything needs root")

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from running_sim import SIM
 
 from joulewise.errors import UsageError
+from joulewise.simulate.realtime.truth import Truth, rows
 from joulewise.simulate.timeline import PIECE, Timeline
-from joulewise.simulate.truth import Truth, rows
 from joulewise.units import NS_PER_S
 
 START_NS = 7_000_000_123

@@ -76,7 +76,7 @@ def command(
     environ = dict(os.environ)
     # Read when numpy is first imported: the arithmetic here is too small for threads.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    from joulewise.simulate.realtime import prepare, run
+    from joulewise.simulate.realtime.plan import prepare, run
 
     plan = prepare(
         gpus=gpus,

@@ -15,15 +15,15 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from joulewise.errors import JoulewiseError
-from joulewise.simulate import identity
-from joulewise.simulate.card import FOR_EVER, Card, Job
-from joulewise.simulate.launch import Child
-from joulewise.simulate.linux import Timer
 from joulewise.simulate.model import Board, Unit, Workload
+from joulewise.simulate.nvml import identity
+from joulewise.simulate.nvml.shared import Shared
 from joulewise.simulate.play import run_factors
-from joulewise.simulate.server import Peer, ProtocolError, Server, natural
-from joulewise.simulate.shared import Shared
-from joulewise.simulate.truth import Truth
+from joulewise.simulate.realtime.card import FOR_EVER, Card, Job
+from joulewise.simulate.realtime.launch import Child
+from joulewise.simulate.realtime.linux import Timer
+from joulewise.simulate.realtime.server import Peer, ProtocolError, Server, natural
+from joulewise.simulate.realtime.truth import Truth
 from joulewise.simulate.workloads import load_workload
 from joulewise.units import NS_PER_S
 

@@ -9,12 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from joulewise.errors import UsageError
-from joulewise.simulate import fleet
 from joulewise.simulate.boards import BOARDS, load_board, make_unit
-from joulewise.simulate.engine import Engine
-from joulewise.simulate.faults import LIBRARY_ABSENT, Fault, parse
-from joulewise.simulate.janitor import Janitor
-from joulewise.simulate.launch import (
+from joulewise.simulate.model import Unit, Workload
+from joulewise.simulate.nvml.faults import LIBRARY_ABSENT, Fault, parse
+from joulewise.simulate.nvml.shared import NO_LATENCY, Latency, Shared, library
+from joulewise.simulate.realtime import fleet
+from joulewise.simulate.realtime.engine import Engine
+from joulewise.simulate.realtime.janitor import Janitor
+from joulewise.simulate.realtime.launch import (
     ABSENT,
     Child,
     environment,
@@ -22,9 +24,7 @@ from joulewise.simulate.launch import (
     search_path,
     take_signals,
 )
-from joulewise.simulate.model import Unit, Workload
-from joulewise.simulate.shared import NO_LATENCY, Latency, Shared, library
-from joulewise.simulate.truth import Truth
+from joulewise.simulate.realtime.truth import Truth
 from joulewise.simulate.workloads import load_workload
 
 SEEDS_PER_FLEET = 64

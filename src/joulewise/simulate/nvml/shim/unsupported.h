@@ -1,4 +1,4 @@
-/* Made by script/nvml-functions; nvml_unsupported.c says what it means. */
+/* Made by script/nvml-functions; unsupported.c says what it means. */
 NVML_UNSUPPORTED(nvmlComputeInstanceDestroy)
 NVML_UNSUPPORTED(nvmlComputeInstanceGetInfo)
 NVML_UNSUPPORTED(nvmlComputeInstanceGetInfo_v2)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pynvml as nvml
 
-from joulewise.simulate.smi_fields import GPU_FIELDS, ask, compute_mode, process_name
+from joulewise.simulate.nvml.smi_fields import GPU_FIELDS, ask, compute_mode, process_name
 from joulewise.units import B_PER_MIB
 
 _LEFT, _MIDDLE, _RIGHT = 41, 24, 22

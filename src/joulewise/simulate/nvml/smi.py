@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pynvml as nvml
 
-from joulewise.simulate.smi_fields import (
+from joulewise.simulate.nvml.smi_fields import (
     APP_ALIASES,
     APP_FIELDS,
     GPU_ALIASES,
@@ -18,7 +18,7 @@ from joulewise.simulate.smi_fields import (
     NOT_AVAILABLE,
     ask,
 )
-from joulewise.simulate.smi_table import table
+from joulewise.simulate.nvml.smi_table import table
 from joulewise.units import MW_PER_W
 
 _Field = tuple[str, str, Callable[..., Any]]

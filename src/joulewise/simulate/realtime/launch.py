@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from joulewise.errors import CommandNotExecutableError, CommandNotFoundError
-from joulewise.simulate.linux import SignalQueue, die_with_parent
+from joulewise.simulate.realtime.linux import SignalQueue, die_with_parent
 
-_HERE = Path(__file__).parent
-ABSENT = _HERE / "absent"
+_NVML = Path(__file__).parents[1] / "nvml"
+ABSENT = _NVML / "absent"
 _FORWARDED = (
     signal.SIGHUP,
     signal.SIGINT,
@@ -40,7 +40,7 @@ def environment(
 
 
 def search_path(base: Mapping[str, str]) -> str:
-    return _before(base.get("PATH", os.defpath), _HERE / "bin")
+    return _before(base.get("PATH", os.defpath), _NVML / "bin")
 
 
 def _before(paths: str | None, first: Path) -> str:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-_SOURCE: Final = (Path(__file__).parent / "layout.h").read_text(encoding="utf-8")
+_SOURCE: Final = (Path(__file__).parent / "shim" / "layout.h").read_text(encoding="utf-8")
 _FIELD: Final = re.compile(r"^ +(?:_Atomic )?(?:struct )?(\w+) (\w+)(?:\[(\w+)\])?;$", re.MULTILINE)
 _STRUCT: Final = re.compile(r"^struct (\w+) \{\n(.*?)^\};$", re.MULTILINE | re.DOTALL)
 _PLAIN: Final[dict[str, Any]] = {

@@ -35,7 +35,7 @@ enum { INSTANT = 0, AVERAGE = 1 };
 
 #define VERSION(type, number) ((unsigned)(sizeof(type) | (number) << 24))
 
-/* nvml_session.c: the connection to the simulation, and what every call begins with. */
+/* session.c: the connection to the simulation, and what every call begins with. */
 extern struct jw_header *jw;
 struct jw_gpu *gpu_at(unsigned index);
 unsigned index_of(const struct jw_gpu *gpu);
@@ -60,7 +60,7 @@ struct jw_fault *fault_at(struct jw_gpu *gpu, uint32_t kind, int64_t t_ns);
 #define REQUIRE(condition) \
     if (!(condition)) return NVML_ERROR_INVALID_ARGUMENT
 
-/* nvml_sensor.c: what the sensors show. All are of one moment, sensed_ns. */
+/* sensor.c: what the sensors show. All are of one moment, sensed_ns. */
 int64_t sensed_ns(struct jw_gpu *gpu);
 int64_t tick_before(const struct jw_gpu *gpu, int64_t t_ns, int64_t period_ns);
 bool power_mw(struct jw_gpu *gpu, int channel, int64_t tick, unsigned *mw);

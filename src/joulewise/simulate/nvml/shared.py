@@ -16,10 +16,10 @@ from typing import Any, Final
 import numpy as np
 
 from joulewise.errors import SimulationError, UsageError
-from joulewise.simulate import identity
-from joulewise.simulate.faults import KINDS, LIBRARY_ABSENT, Fault
-from joulewise.simulate.layout import CONSTANTS, GPU, HEADER
 from joulewise.simulate.model import Knobs, Unit
+from joulewise.simulate.nvml import identity
+from joulewise.simulate.nvml.faults import KINDS, LIBRARY_ABSENT, Fault
+from joulewise.simulate.nvml.layout import CONSTANTS, GPU, HEADER
 from joulewise.simulate.timeline import PIECE, Timeline
 from joulewise.units import MW_PER_W
 
@@ -50,7 +50,7 @@ def library() -> Path:
     path = _HERE / "lib" / "libnvidia-ml.so.1"
     if path.exists():
         return path
-    root = _HERE.parents[2]
+    root = _HERE.parents[3]
     what = f"-e {root}" if (root / "setup.py").exists() else "joulewise"
     raise SimulationError(
         "the simulated NVML library was not built: no C compiler when joulewise was installed",
