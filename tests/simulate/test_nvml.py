@@ -367,7 +367,7 @@ class TestArguments:
         wanted = set(re.findall(r'_nvmlGetFunctionPointer\("(\w+)"\)', getsource(nvml)))
         assert len(wanted) > 300
         assert [name for name in sorted(wanted) if not hasattr(nvml.nvmlLib, name)] == []
-        listed = (library().parents[1] / "unsupported.h").read_text()
+        listed = (library().parents[1] / "shim" / "unsupported.h").read_text()
         unsupported = re.findall(r"NVML_UNSUPPORTED\((\w+)\)", listed)
         answers = {getattr(nvml.nvmlLib, name)(gpu) for name in unsupported}
         assert answers == {nvml.NVML_ERROR_NOT_SUPPORTED}
