@@ -1,0 +1,117 @@
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+
+from joulewise.simulate import fit as command
+from joulewise.simulate import physics
+from joulewise.simulate.boards import load_board
+from joulewise.simulate.fit_table import fit_board, table_curves
+from joulewise.simulate.fitting import Curves, fit, resembling, start_at
+from joulewise.simulate.model import Load
+from joulewise.simulate.published import METRICS, grid_w, read_table, scores
+from joulewise.simulate.workloads import Profile, step_phases
+
+CAPS_W = np.arange(100.0, 261.0, 20.0)
+TRUE = (
+    Profile(0.5, 0.1, 0.7, 200.0, 30.0),
+    Profile(2.0, 0.3, 0.5, 180.0, 25.0),
+    Profile(0.1, 0.5, 0.6, 220.0, 20.0),
+)
+
+
+def true_board():
+    board = load_board("rtx6000")
+    clocks = replace(board.clocks, ridge_mhz=0.5 * board.clocks.sm_max_mhz, floor_v=0.7)
+    return replace(board, clocks=clocks, idle=replace(board.idle, clocks_up_w=40.0))
+
+
+def predict(board, profile):
+    return physics.steady(board, Load(step_phases(profile)), CAPS_W)[:2]
+
+
+def synthetic():
+    times, energies = zip(*(predict(true_board(), profile) for profile in TRUE), strict=True)
+    return np.array(times), np.array(energies)
+
+
+def fit_to(time_s, energy_j):
+    curves = Curves(load_board("rtx6000"), time_s, energy_j, 1e-4, (25.0, 60.0), predict)
+    return curves, fit(curves, *start_at(curves))
+
+
+def test_figures_that_made_the_curves_are_found_again():
+    _, found = fit_to(*synthetic())
+    assert found.board.idle.clocks_up_w == pytest.approx(40, rel=0.02)
+    assert found.board.clocks.floor_v == pytest.approx(0.7, rel=0.02)
+    assert found.board.clocks.ridge_mhz == pytest.approx(1050, rel=0.05)
+    for profile, true in zip(found.profiles, TRUE, strict=True):
+        assert vars(profile) == pytest.approx(vars(true), rel=0.1)
+
+
+def test_caps_that_were_not_shown_are_predicted():
+    time_s, energy_j = synthetic()
+    hidden = np.isin(CAPS_W, (120.0, 180.0, 240.0))
+    _, found = fit_to(np.where(hidden, np.nan, time_s), np.where(hidden, np.nan, energy_j))
+    assert found.time_s == pytest.approx(time_s, rel=0.01)
+    assert found.energy_j == pytest.approx(energy_j, rel=0.01)
+
+
+def test_a_load_of_which_little_is_shown_falls_back_on_the_others():
+    time_s, energy_j = (np.repeat(figures[:1], 3, axis=0) for figures in synthetic())
+    time_s[2, 1:] = energy_j[2, 1:] = np.nan
+    curves, first = fit_to(time_s, energy_j)
+    _, prior = start_at(curves)
+    second = fit(curves, first.own, resembling(first, prior))
+    away = [abs(np.log(it.time_s[2, -1] / it.time_s[0, -1])) for it in (first, second)]
+    assert away[1] < away[0]
+
+
+@pytest.mark.parametrize("key", ["rtx6000", "v100"])
+def test_the_shipped_figures_are_those_of_the_fit(key):
+    curves = table_curves(key, read_table())
+    found = fit_board(key, read_table())
+    shipped = load_board(key)
+    assert shipped.clocks.ridge_mhz == pytest.approx(found.board.clocks.ridge_mhz, rel=0.02)
+    assert shipped.clocks.floor_v == pytest.approx(found.board.clocks.floor_v, rel=0.02)
+    assert shipped.idle.clocks_up_w == pytest.approx(found.board.idle.clocks_up_w, rel=0.02)
+    known = np.isfinite(curves.time_s)
+    assert found.time_s[known] == pytest.approx(curves.time_s[known], rel=0.02)
+    assert found.energy_j[known] == pytest.approx(curves.energy_j[known], rel=0.02)
+
+
+def test_the_table_is_whole():
+    rows = read_table()
+    assert len(rows) == 60
+    assert len({(row.board, row.network, row.cap_w) for row in rows}) == 56
+    assert {row.metric for row in rows} == {"default", *METRICS}
+
+
+def test_scores_are_1_at_the_default_and_follow_their_formulas():
+    time_s, energy_j = np.array([12.0, 10.0]), np.array([700.0, 1000.0])
+    found = scores(time_s, energy_j)
+    assert [score[-1] for score in found.values()] == pytest.approx([1] * 4)
+    assert found["min_edp"][0] == pytest.approx(0.84)
+    assert found["min_eds_2.0"][0] == pytest.approx(0.5 * 0.7 + 1.2 / 2)
+    assert found["min_eds_1.5"][0] == pytest.approx(0.5 / 1.5 * 0.7 + 1.2 / 1.5)
+    assert grid_w(150, 300).tolist() == list(range(150, 301, 5))
+
+
+def test_the_command_writes_the_figures_and_says_how_well_they_predict(tmp_path, monkeypatch):
+    for folder in ("boards", "workloads"):
+        shutil.copytree(command.HERE / folder, tmp_path / folder)
+    (tmp_path / "workloads" / "fitted.toml").unlink()
+    board = tmp_path / "boards" / "v100-pcie.toml"
+    before = board.read_text()
+    board.write_text(before.replace("floor_v = ", "floor_v = 9"))
+    left_out = command.LeftOut(read_table()[0], 0.01, -0.03)
+    monkeypatch.setattr(command, "HERE", tmp_path)
+    monkeypatch.setattr(command, "leave_out", lambda *_: [left_out])
+    result = CliRunner().invoke(command.main)
+    assert result.exit_code == 0
+    assert "2.00% (median), 3.00% (worst)" in result.output
+    fitted = (tmp_path / "workloads" / "fitted.toml").read_text()
+    assert fitted.count("step_s = ") == 12
+    assert board.read_text() == before
