@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulewise.simulate.boards import load_board, make_unit
+from joulewise.simulate.dynamics.play import play, rest
 from joulewise.simulate.model import Knobs, Load, Phase
-from joulewise.simulate.play import play, rest
 from joulewise.simulate.realtime.card import FOR_EVER, Card, Job
 from joulewise.simulate.timeline import Timeline, concat
 

@@ -5,8 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joulewise.simulate import physics, scalar, virtual
+from joulewise.simulate import physics, virtual
 from joulewise.simulate.boards import BOARDS, load_board, make_unit
+from joulewise.simulate.dynamics import scalar
 from joulewise.simulate.model import Knobs, Load, Phase
 from joulewise.simulate.workloads import Profile, load_workload, step_phases
 

@@ -11,11 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulewise.simulate import physics, scalar
+from joulewise.simulate import physics
 from joulewise.simulate.boards import load_board, make_unit
-from joulewise.simulate.governor import CLOCK_SETTING, IDLE, POWER_CAP, SW_THERMAL, Aim
+from joulewise.simulate.dynamics import scalar
+from joulewise.simulate.dynamics.governor import CLOCK_SETTING, IDLE, POWER_CAP, SW_THERMAL, Aim
+from joulewise.simulate.dynamics.play import equilibrium_c, play, rest, run_factors
 from joulewise.simulate.model import Knobs, Load, Phase
-from joulewise.simulate.play import equilibrium_c, play, rest, run_factors
 from joulewise.simulate.timeline import concat
 from joulewise.units import NS_PER_S
 

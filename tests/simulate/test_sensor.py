@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from joulewise.simulate import sensor
 from joulewise.simulate.boards import load_board
+from joulewise.simulate.dynamics.play import play, rest
 from joulewise.simulate.model import Knobs, Load, Phase, Unit
-from joulewise.simulate.play import play, rest
 from joulewise.units import NS_PER_MS, NS_PER_S
 
 BOARD = load_board("v100")

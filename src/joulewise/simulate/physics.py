@@ -1,8 +1,8 @@
 """Power and time of a board under a load, for any number of clocks, caps or boards at once.
 
 Every argument broadcasts as numpy does, and so do the figures inside a phase or a board: the fit
-puts arrays there to try all its changes in one go. :mod:`joulewise.simulate.scalar` has the same
-formulas for one value at a time.
+puts arrays there to try all its changes in one go. :mod:`joulewise.simulate.dynamics.scalar` has
+the same formulas for one value at a time.
 """
 
 from __future__ import annotations

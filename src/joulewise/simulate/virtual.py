@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from joulewise.data import Quantity
-from joulewise.simulate.heat import settled_c
+from joulewise.simulate.dynamics.heat import settled_c
+from joulewise.simulate.dynamics.play import equilibrium_c, play, rest, run_factors
 from joulewise.simulate.model import Knobs, Load, Phase, Unit, Workload
-from joulewise.simulate.play import equilibrium_c, play, rest, run_factors
 from joulewise.simulate.poll import FAST, poll
 from joulewise.simulate.sensor import samples
 from joulewise.simulate.timeline import Timeline, concat

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from joulewise.simulate.dynamics.play import BETWEEN_STEPS, State, play, rest
 from joulewise.simulate.model import Knobs, Load, Unit
-from joulewise.simulate.play import BETWEEN_STEPS, State, play, rest
 from joulewise.simulate.timeline import Timeline, concat
 from joulewise.units import NS_PER_S
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 
 from joulewise.errors import JoulewiseError
+from joulewise.simulate.dynamics.play import run_factors
 from joulewise.simulate.model import Board, Unit, Workload
 from joulewise.simulate.nvml import identity
 from joulewise.simulate.nvml.shared import Shared
-from joulewise.simulate.play import run_factors
 from joulewise.simulate.realtime.card import FOR_EVER, Card, Job
 from joulewise.simulate.realtime.launch import Child
 from joulewise.simulate.realtime.linux import Timer

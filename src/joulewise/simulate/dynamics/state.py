@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from joulewise.simulate.governor import Aim
-from joulewise.simulate.heat import Heat, settled_c
+from joulewise.simulate.dynamics.governor import Aim
+from joulewise.simulate.dynamics.heat import Heat, settled_c
 from joulewise.simulate.model import Unit
 
 NEVER_NS = 1 << 62

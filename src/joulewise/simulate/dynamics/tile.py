@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulewise.simulate.governor import DITHER_ONE, Aim
+from joulewise.simulate.dynamics.governor import DITHER_ONE, Aim
 from joulewise.simulate.timeline import PIECE
 
 if TYPE_CHECKING:

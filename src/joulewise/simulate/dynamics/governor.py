@@ -18,8 +18,8 @@ from functools import cached_property
 
 import numpy as np
 
+from joulewise.simulate.dynamics.scalar import clock_for, core_share, standing_w, stretch
 from joulewise.simulate.model import Board, Knobs, Load, Phase
-from joulewise.simulate.scalar import clock_for, core_share, standing_w, stretch
 from joulewise.units import NS_PER_S
 
 IDLE, CLOCK_SETTING, POWER_CAP, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL = 1, 2, 4, 8, 0x20, 0x40

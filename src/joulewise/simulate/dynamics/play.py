@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 import random
 
-from joulewise.simulate.governor import Aim
-from joulewise.simulate.heat import settled_c
+from joulewise.simulate.dynamics.governor import Aim
+from joulewise.simulate.dynamics.heat import settled_c
+from joulewise.simulate.dynamics.player import Player
+from joulewise.simulate.dynamics.state import BETWEEN_STEPS, NEVER_NS, State, rest
 from joulewise.simulate.model import Knobs, Load, Unit
-from joulewise.simulate.player import Player
-from joulewise.simulate.state import BETWEEN_STEPS, NEVER_NS, State, rest
 from joulewise.simulate.timeline import Timeline
 
 __all__ = ["BETWEEN_STEPS", "State", "equilibrium_c", "play", "rest", "run_factors"]

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from joulewise.simulate.governor import DITHER_ONE, IDLE, Aim, memory_clock
+from joulewise.simulate.dynamics.governor import DITHER_ONE, IDLE, Aim, memory_clock
+from joulewise.simulate.dynamics.scalar import standing_w
+from joulewise.simulate.dynamics.state import BETWEEN_STEPS, NEVER_NS, State
+from joulewise.simulate.dynamics.tile import tile
 from joulewise.simulate.model import Board, Knobs, Load
-from joulewise.simulate.scalar import standing_w
-from joulewise.simulate.state import BETWEEN_STEPS, NEVER_NS, State
-from joulewise.simulate.tile import tile
 from joulewise.simulate.timeline import PIECE, Timeline
 from joulewise.units import NS_PER_S
 

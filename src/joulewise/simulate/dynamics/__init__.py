@@ -1,0 +1,1 @@
+"""A board in time: governor, heat, and a pure function that plays them (``play``)."""
