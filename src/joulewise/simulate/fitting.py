@@ -39,7 +39,7 @@ LEAST: Final = (0.02, 0.2, 0.2, 0.1, 0.1)
 
 _DIFFERENCE: Final = 1e-6
 _LONGEST: Final = 150
-_TOLERANCE: Final = 1e-6
+_TOLERANCE: Final = 1e-5
 
 
 @dataclass(frozen=True)
