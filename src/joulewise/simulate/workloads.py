@@ -39,7 +39,6 @@ RUN_NOISE: Final = 0.003
 WARMUP_STEPS: Final = 5
 WARMUP_FACTOR: Final = 2.0
 EPOCH_END_S: Final = 0.1
-MEASURED: Final = ("v100", "rtx6000")
 BANDWIDTH_GB_S: Final = {
     "v100": 900,
     "v100-pcie": 900,
