@@ -26,9 +26,13 @@ class JoulewiseError(Exception):
     exit_status = 125
 
     def __init__(self, message: str, hint: str) -> None:
-        super().__init__(message)
+        super().__init__(message, hint)
         self.message = message
         self.hint = hint
+
+    def __str__(self) -> str:
+        # Whoever meets it in a traceback needs the hint no less than at the command line.
+        return f"{self.message} ({self.hint})" if self.hint else self.message
 
 
 class UsageError(JoulewiseError):

@@ -1,6 +1,7 @@
 """One tree of errors, drawn in its docstring, printed in one place."""
 
 import inspect
+import pickle
 import re
 import subprocess
 import sys
@@ -24,11 +25,9 @@ def test_the_docstring_draws_every_error_once():
 @pytest.mark.parametrize("cls", TREE)
 def test_every_error_has_a_message_a_hint_and_a_status(cls):
     error = cls("what is wrong", "what to do")
-    assert (error.message, error.hint, str(error)) == (
-        "what is wrong",
-        "what to do",
-        "what is wrong",
-    )
+    assert (error.message, error.hint) == ("what is wrong", "what to do")
+    assert str(error) == "what is wrong (what to do)"
+    assert str(pickle.loads(pickle.dumps(error))) == str(error)
     assert error.exit_status in {2, 125, 126, 127}
 
 
