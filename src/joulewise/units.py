@@ -10,5 +10,4 @@ MW_PER_W: Final = 1_000
 MJ_PER_J: Final = 1_000
 UJ_PER_J: Final = 1_000_000
 UW_PER_W: Final = 1_000_000
-J_PER_KWH: Final = 3_600_000
 B_PER_MIB: Final = 1 << 20
