@@ -205,7 +205,7 @@ def test_nothing_is_cut_off(width):
 
 
 def test_a_fix_is_never_wrapped_so_that_it_can_be_pasted():
-    fix = "sudo chmod -R a+r /sys/class/powercap/intel-rapl:0/energy_uj " * 3
+    fix = " ".join(["sudo chmod -R a+r /sys/class/powercap/intel-rapl:0/energy_uj"] * 3)
     text = drawn(checkup(missing={"cpu": Unavailable("denied", fix)}), width=60)
     assert f"    fix: {fix}\n" in text
 
