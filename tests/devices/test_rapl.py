@@ -238,7 +238,9 @@ class TestFaults:
         device = bench.devices()["cpu0"]
         before = device.read(Quantity.ENERGY)
         bench.elapse(1)
-        (bench.tree.path / "intel-rapl:0/energy_uj").write_text(text)
+        counter = bench.tree.path / "intel-rapl:0/energy_uj"
+        counter.chmod(0o644)
+        counter.write_text(text)
         for quantity in (Quantity.ENERGY, Quantity.POWER):
             assert isinstance(device.read(quantity), Unavailable)
         bench.elapse(1)
