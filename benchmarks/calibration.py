@@ -20,9 +20,9 @@ from verdict import Verdicts
 
 from joulewise.simulate import virtual
 from joulewise.simulate.boards import load_board, make_unit
-from joulewise.simulate.fit_table import leave_out, networks
+from joulewise.simulate.fit.published import BANDS, GPUS, Row, grid_w, read_table, scores
+from joulewise.simulate.fit.table import leave_out, networks
 from joulewise.simulate.model import Knobs
-from joulewise.simulate.published import BANDS, GPUS, Row, grid_w, read_table, scores
 from joulewise.simulate.workloads import load_workload
 
 

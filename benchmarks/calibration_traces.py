@@ -18,7 +18,7 @@ from verdict import Verdicts
 
 from joulewise.simulate import physics
 from joulewise.simulate.boards import load_board
-from joulewise.simulate.fitting import Curves, Fit, fit, resembling, start_at
+from joulewise.simulate.fit.solve import Curves, Fit, fit, resembling, start_at
 from joulewise.simulate.model import Board, Load
 from joulewise.simulate.workloads import Profile, step_phases
 

@@ -5,13 +5,13 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from joulewise.simulate import fit as command
 from joulewise.simulate import physics
 from joulewise.simulate.boards import load_board
-from joulewise.simulate.fit_table import fit_board, table_curves
-from joulewise.simulate.fitting import Curves, fit, resembling, start_at
+from joulewise.simulate.fit import __main__ as command
+from joulewise.simulate.fit.published import METRICS, grid_w, read_table, scores
+from joulewise.simulate.fit.solve import Curves, fit, resembling, start_at
+from joulewise.simulate.fit.table import fit_board, table_curves
 from joulewise.simulate.model import Load
-from joulewise.simulate.published import METRICS, grid_w, read_table, scores
 from joulewise.simulate.workloads import Profile, step_phases
 
 CAPS_W = np.arange(100.0, 261.0, 20.0)

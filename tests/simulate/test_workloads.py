@@ -4,7 +4,7 @@ import pytest
 from joulewise.errors import UsageError
 from joulewise.simulate import physics
 from joulewise.simulate.boards import BOARDS, load_board
-from joulewise.simulate.published import read_table
+from joulewise.simulate.fit.published import read_table
 from joulewise.simulate.workloads import WORKLOADS, load_workload
 
 V100 = load_board("v100")

@@ -16,11 +16,11 @@ from typing import Final
 import click
 
 from joulewise.simulate.boards import BOARDS, load_board
-from joulewise.simulate.fit_table import LeftOut, fit_board, leave_out, networks
-from joulewise.simulate.fitting import Fit
-from joulewise.simulate.published import GPUS, read_table
+from joulewise.simulate.fit.published import GPUS, read_table
+from joulewise.simulate.fit.solve import Fit
+from joulewise.simulate.fit.table import LeftOut, fit_board, leave_out, networks
 
-HERE: Final = Path(__file__).parent
+HERE: Final = Path(__file__).parents[1]
 HEADER: Final = (
     "# Written by script/fit-workloads from power-cap-table.csv: not to be edited.\n"
     "# What the figures mean: joulewise.simulate.workloads.Profile.\n"

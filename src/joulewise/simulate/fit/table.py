@@ -10,9 +10,9 @@ import numpy as np
 
 from joulewise.simulate import physics
 from joulewise.simulate.boards import load_board
-from joulewise.simulate.fitting import Curves, Fit, fit, start_at
+from joulewise.simulate.fit.published import BANDS, METRICS, Row, grid_w, scores
+from joulewise.simulate.fit.solve import Curves, Fit, fit, start_at
 from joulewise.simulate.model import Board
-from joulewise.simulate.published import BANDS, METRICS, Row, grid_w, scores
 from joulewise.simulate.workloads import Profile, build_workload
 
 if TYPE_CHECKING:

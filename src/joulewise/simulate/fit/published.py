@@ -40,7 +40,7 @@ class Row:
 
 def read_table(path: Path | None = None) -> tuple[Row, ...]:
     """Every row of the table: the project's own copy, or another file of that form."""
-    own = resources.files(__package__) / "workloads" / "power-cap-table.csv"
+    own = resources.files("joulewise.simulate") / "workloads" / "power-cap-table.csv"
     return tuple(
         Row(
             GPUS[row["gpu"]],

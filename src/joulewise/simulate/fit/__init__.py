@@ -1,0 +1,1 @@
+"""How the workloads got their figures: the published table, and the fit to it."""
