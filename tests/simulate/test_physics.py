@@ -92,7 +92,7 @@ def test_a_cap_below_the_floor_is_missed():
     ("lock", "clock_mhz"),
     [((135, 900), 900), ((1530, 1530), 1530), ((1200, 1530), 1530), ((0, 10), 135)],
 )
-def test_a_lock_bounds_the_clock_whatever_the_cap(lock, clock_mhz):
+def test_a_lock_bounds_the_clock(lock, clock_mhz):
     load = Load((Phase("idle", 1.0, 0.5, 10.0, 0.0),))
     found = physics.equilibrium_clock(BOARD, load, Knobs(300.0, lock), 60.0)
     assert found == clock_mhz

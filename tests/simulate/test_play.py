@@ -63,10 +63,15 @@ def test_phases_agree_with_arrays(clock_mhz, temperature_c):
         assert power_w == pytest.approx(expected_w, rel=1e-6)
 
 
-@given(st.floats(40, 320), st.floats(20, 86), st.sampled_from([LOAD, SHORT, TINY]))
-def test_the_governor_aims_at_the_equilibrium(limit_w, temperature_c, load):
-    aim = Aim(BOARD, load, Knobs(limit_w), 1.0, 1.0, temperature_c)
-    expected = float(physics.equilibrium_clock(BOARD, load, limit_w, temperature_c))
+clock_steps = st.integers(0, 186).map(lambda step: 135.0 + 7.5 * step)
+locks = st.none() | st.lists(clock_steps, min_size=2, max_size=2).map(sorted).map(tuple)
+
+
+@given(st.floats(40, 320), locks, st.floats(20, 86), st.sampled_from([LOAD, SHORT, TINY]))
+def test_the_governor_aims_at_the_equilibrium(limit_w, lock, temperature_c, load):
+    knobs = Knobs(limit_w, lock)
+    aim = Aim(BOARD, load, knobs, 1.0, 1.0, temperature_c)
+    expected = float(physics.equilibrium_clock(BOARD, load, knobs, temperature_c))
     assert aim.target_mhz == pytest.approx(expected, rel=1e-7)
 
 

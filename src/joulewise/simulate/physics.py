@@ -68,7 +68,9 @@ def phase_time(board: Board, phase: Phase, f_mhz: ArrayLike) -> NDArray[np.float
 def equilibrium_clock(
     board: Board, load: Load, knobs: Knobs | ArrayLike, temperature_c: ArrayLike
 ) -> NDArray[np.float64]:
-    """The highest clock at which the hungriest phase keeps to the cap, within the locks.
+    """The highest clock that a lock allows and at which the hungriest phase keeps to the cap.
+
+    A cap goes below a lock, as on a board.
 
     ``knobs`` may be caps alone. Below the lowest clock there is nothing to take back: the cap
     is missed.
@@ -83,10 +85,8 @@ def equilibrium_clock(
         spare_w, core_w = headroom_w - phase.fixed_w, np.asarray(phase.core_w)
         held = np.divide(spare_w, core_w, where=core_w > 0, out=np.ones_like(spare_w + core_w))
         share = np.minimum(share, held)
-    low, high = lock or (clocks.sm_min_mhz, clocks.sm_max_mhz)
-    high = np.clip(high, clocks.sm_min_mhz, clocks.sm_max_mhz)
-    low = np.clip(low, clocks.sm_min_mhz, high)
-    return np.asarray(np.clip(clock_for(clocks, share), low, high))
+    highest = np.clip(lock[1] if lock else np.inf, clocks.sm_min_mhz, clocks.sm_max_mhz)
+    return np.asarray(np.clip(clock_for(clocks, share), clocks.sm_min_mhz, highest))
 
 
 def step_at(
