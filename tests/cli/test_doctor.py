@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -51,6 +52,39 @@ def test_json_where_nothing_can_be_written(tmp_path):
     ran = run("doctor", "--json", str(tmp_path))
     assert ran.returncode == 2
     assert ran.stderr.startswith(f"joulewise: cannot write {tmp_path}: Is a directory\n  ")
+
+
+def on_stdout(stdout, *args):
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    return subprocess.run(
+        [*JOULEWISE, *args],
+        env={**buffered, **NO_POWERCAP},
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        text=True,
+        check=False,
+    )
+
+
+PRINTS = pytest.mark.parametrize("args", [["doctor"], ["doctor", "--json", "-"], ["--help"]])
+
+
+@PRINTS
+def test_a_full_disk_under_stdout_is_said_in_two_lines(args):
+    with Path("/dev/full").open("w") as full:
+        ran = on_stdout(full, *args)
+    assert ran.stderr.startswith("joulewise: cannot write the output: No space left on device\n  ")
+    assert ran.stderr.count("\n") == 2
+    assert ran.returncode == 125
+
+
+@PRINTS
+def test_a_reader_that_left_early_is_no_matter_to_speak_of(args):
+    read, write = os.pipe()
+    os.close(read)
+    ran = on_stdout(write, *args)
+    os.close(write)
+    assert (ran.returncode, ran.stderr) == (1, "")
 
 
 def test_the_tdp_goes_into_the_model():

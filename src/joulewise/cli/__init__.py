@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from importlib import import_module
@@ -15,6 +16,8 @@ VERBS = {
     "doctor": "every device, sensor and knob: available, or why not and the exact fix",
     "sim": "runs any NVML client on simulated GPUs",
 }
+# How writing to a full disk, over a quota or to a dead terminal ends.
+_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
 class _Verbs(click.Group):
@@ -67,6 +70,14 @@ def main() -> None:
     except Exception as error:  # no traceback reaches a user
         if "JOULEWISE_DEBUG" in os.environ:
             raise
+        if isinstance(error, OSError) and error.errno in _UNWRITABLE and not error.filename:
+            # What is left in the buffer would fail again, and aloud, at the interpreter's end.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _fail(
+                f"cannot write the output: {error.strerror}",
+                "make room there, or send the output elsewhere",
+                125,
+            )
         _fail(
             f"unexpected {type(error).__name__}: {error}",
             "this is a bug in joulewise; JOULEWISE_DEBUG=1 shows where, please report it",

@@ -33,7 +33,7 @@ def json_option(command: _Command) -> _Command:
 def write_json(result: dict[str, Any], path: str) -> None:
     text = json.dumps(result, indent=2, allow_nan=False) + "\n"
     if path == STDOUT:
-        sys.stdout.write(text)
+        click.echo(text, nl=False)
         return
     try:
         Path(path).write_text(text, encoding="utf-8")
