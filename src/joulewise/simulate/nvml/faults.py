@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from pathlib import Path
 from typing import Final
 
 from joulewise.errors import UsageError
@@ -55,6 +58,8 @@ class Fault:
 
 def parse(text: str) -> tuple[Fault, ...]:
     """The faults in ``text``, which semicolons part; raises UsageError quoting what is wrong."""
+    if not text.strip():
+        raise _error(text, text, "a fault")
     return tuple(_parse_one(part.strip()) for part in text.split(";") if part.strip())
 
 
@@ -63,13 +68,17 @@ def _parse_one(text: str) -> Fault:
         return Fault(LIBRARY_ABSENT)
     who, colon, rest = text.partition(":")
     gpu = _WHO.fullmatch(who.strip())
-    if not gpu or not colon:
+    if not gpu:
         raise _error(who, text, "a GPU such as gpu0 or gpu*")
+    if not colon:
+        raise _error(text, text, "complete: what is wrong with it is missing")
     what, at, when = rest.partition("@")
     start_ns, end_ns = _parse_when(when, text) if at else (0, None)
     words = dict(_split(word) for word in what.split(","))
     kind = what.split(",")[0].partition("=")[0].strip()
-    if kind not in KINDS or kind == LIBRARY_ABSENT:
+    if kind == LIBRARY_ABSENT:
+        raise _error(kind, text, "a fault of one GPU: it stands alone")
+    if kind not in KINDS:
         raise _error(kind, text, "a kind of fault: " + ", ".join(KINDS))
     taken = {kind, *_TAKES.get(kind, ())}
     for word in words:
@@ -114,6 +123,8 @@ def _time_ns(text: str, whole: str) -> int:
 
 def _amount(kind: str, value: str, whole: str) -> int:
     if kind in {"stale", "slow"}:
+        if not value:
+            raise _error(kind, whole, f"complete: it needs a time, such as {kind}=500ms")
         amount = _time_ns(value, whole)
         if kind == "stale" and amount > _STALE_MAX_NS:
             raise _error(value, whole, "at most 10s, which is as far back as is remembered")
@@ -131,7 +142,7 @@ def _amount(kind: str, value: str, whole: str) -> int:
 def _code(kind: str, value: str | None, whole: str) -> int:
     if value is None:
         if kind == "call":
-            raise _error(kind, whole, "the NVML code to answer with, such as code=15")
+            raise _error(whole, whole, "complete: it needs a code to answer with, such as code=15")
         return _NOT_SUPPORTED if kind == "limit-refused" else 0
     if not _CODE.fullmatch(value):
         raise _error(value, whole, "an NVML code from 1 to 999")
@@ -143,7 +154,23 @@ def _call(kind: str, value: str | None, whole: str) -> str:
         return ""
     if not value or not _CALL.fullmatch(value):
         raise _error(value or kind, whole, "a call such as call=GetPowerUsage")
+    calls = _calls()
+    if _bare(value) not in calls:
+        near = get_close_matches(_bare(value), calls, n=1, cutoff=0.0)
+        raise _error(value, whole, f"a function of NVML: did you mean {near[0]}?")
     return value
+
+
+@cache
+def _calls() -> tuple[str, ...]:
+    """What the shim answers or declines, by its own sources."""
+    sources = (Path(__file__).parent / "shim").glob("*.[ch]")
+    words = {w for f in sources for w in re.findall(r"\bnvml[A-Z]\w+", f.read_text("utf-8"))}
+    return tuple(sorted({_bare(word) for word in words if not word.endswith("_t")}))
+
+
+def _bare(call: str) -> str:
+    return re.sub(r"^(nvml)?(Device)?|_v[0-9]+$", "", call)
 
 
 def _error(part: str, whole: str, expected: str) -> UsageError:
