@@ -1,6 +1,7 @@
 """A ``joulewise sim`` in the background, for tests that are its clients."""
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -20,6 +21,12 @@ def eventually(condition):
         assert time.monotonic() < deadline, "it never came true"
         time.sleep(0.005)
     return result
+
+
+def first_line(pipe):
+    """The first line that comes through the pipe, which must come within the deadline."""
+    assert select.select([pipe], [], [], DEADLINE_S)[0], "nothing was said"
+    return pipe.readline()
 
 
 def gone(pid):
@@ -62,7 +69,7 @@ def running_sim(*options):
         text=True,
     )
     try:
-        shared, pid = process.stdout.readline().split()
+        shared, pid = first_line(process.stdout).split()
         yield Sim(process, shared, int(pid))
         process.stdin.close()
         assert process.wait(DEADLINE_S) == 0 or process.returncode == -signal.SIGKILL

@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from running_sim import eventually, running_sim
+from running_sim import DEADLINE_S, eventually, first_line, running_sim
 
 import joulewise.simulate
 from joulewise.errors import SimulationError, UsageError
@@ -117,7 +117,7 @@ def test_threads_load_two_gpus_at_once():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(DEADLINE_S)
     assert done[0].start_ns < done[1].end_ns
     assert done[1].start_ns < done[0].end_ns
 
@@ -141,7 +141,7 @@ if child := os.fork():
 gpu(0).step("ecg", steps=10**6)
 """
     parent = start(code, stdout=subprocess.PIPE)
-    child = int(parent.stdout.readline())
+    child = int(first_line(parent.stdout))
     parent.stdout.close()
     try:
         eventually(lambda: set(processes(shared, 0)) == {parent.pid, child})
@@ -155,7 +155,15 @@ gpu(0).step("ecg", steps=10**6)
     eventually(lambda: processes(shared, 0) == {})
 
 
-@pytest.mark.usefixtures("sim")
+@pytest.fixture
+def ctrl_c():
+    """Ctrl-C interrupts, also where this process was started to ignore it (``nohup``, ``&``)."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("sim", "ctrl_c")
 def test_ctrl_c_in_a_step_releases_the_gpu_and_the_next_step_works(shared):
     def interrupt():
         eventually(lambda: is_busy(shared, 0))
@@ -164,8 +172,8 @@ def test_ctrl_c_in_a_step_releases_the_gpu_and_the_next_step_works(shared):
     thread = threading.Thread(target=interrupt)
     thread.start()
     with pytest.raises(KeyboardInterrupt):
-        joulewise.simulate.gpu(0).step("ecg", steps=10**6)
-    thread.join()
+        joulewise.simulate.gpu(0).step("ecg", steps=round(DEADLINE_S / STEP_S))
+    thread.join(DEADLINE_S)
     eventually(lambda: not is_busy(shared, 0))
     assert took_ns(joulewise.simulate.gpu(0).step("mnist-big")) > 0
 
@@ -228,7 +236,6 @@ def test_when_the_simulation_is_gone_a_step_fails_each_time(monkeypatch):
 def test_who_talks_nonsense_is_disconnected_and_nobody_else(sim, noise):
     mad, slow = (connect(sim) for _ in range(2))
     slow.sendall(b"attach")
-    mad.settimeout(30)
     try:
         mad.sendall(noise)
         while mad.recv(4096):
@@ -268,6 +275,7 @@ def flood(line):
 def connect(sim):
     line = socket.socket(socket.AF_UNIX)
     line.connect("\0" + sim.folder.name)
+    line.settimeout(DEADLINE_S)
     return line
 
 

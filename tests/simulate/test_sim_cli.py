@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from running_sim import DEADLINE_S, SIM, eventually, gone, running_sim
+from running_sim import DEADLINE_S, SIM, eventually, first_line, gone, running_sim
 
 READY = "import os, signal, sys, time\n"
 
@@ -139,7 +139,7 @@ signal.pause()
         [*SIM, "--gpu", "v100", *python(code)], stdout=subprocess.PIPE, text=True
     )
     try:
-        assert process.stdout.readline() == "ready\n"
+        assert first_line(process.stdout) == "ready\n"
         process.send_signal(number)
         assert process.communicate(timeout=DEADLINE_S)[0] == f"got {int(number)}\n"
         assert process.returncode == 7
@@ -224,7 +224,7 @@ def test_the_end_of_output_comes_with_the_end_of_the_command():
     """Nobody who reads the output waits for the janitor: killed, the simulation ends it."""
     with running_sim("--gpu", "v100") as sim:
         sim.kill()
-        assert sim.process.stdout.read() == ""
+        assert sim.process.communicate(timeout=DEADLINE_S)[0] == ""
 
 
 def test_what_outlives_the_command_finds_its_gpus_lost(tmp_path):
