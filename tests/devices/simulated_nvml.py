@@ -59,7 +59,7 @@ def simulated(
     shared = Shared.create(
         units,
         latency=NO_LATENCY,
-        faults=faults_module.parse(faults),
+        faults=faults_module.parse(faults) if faults else (),
         start_ns=now_ns,
         folder=folder,
     )
