@@ -15,13 +15,14 @@ from amdsmi_from_docs import (
     Board,
     FakeAmdSmi,
 )
+from simulated_nvml import simulated
 
 from joulewise.data import Knob, KnobInfo, Process, Quantity, Unavailable
 from joulewise.devices import Options, amd, discover
 from joulewise.devices.amd.library import Library
 from joulewise.devices.amd.visible import Gpu, visible
 from joulewise.errors import DeviceError, DeviceLostError, PermissionDeniedError
-from joulewise.testing import DeviceConformance, ToyClock, ToyDevice
+from joulewise.testing import DeviceConformance, ToyClock
 
 
 @pytest.fixture
@@ -280,13 +281,19 @@ def test_what_a_driver_does_not_tell_of_itself(install, find):
     assert (device.info.name, device.info.uid) == ("AMD GPU", "0000:04:00.0")
 
 
-def test_keys_count_on_after_another_maker(install, monkeypatch):
+@pytest.mark.parametrize(
+    ("listed", "nvidia"), [("0,1,2", ["gpu0", "gpu1", "gpu2"]), ("1", ["gpu1"]), ("", [])]
+)
+def test_keys_count_on_after_another_makers_gpus_hidden_or_not(
+    install, monkeypatch, tmp_path, listed, nvidia
+):
     install(Board(0), Board(1))
-    monkeypatch.setattr("joulewise.devices.nvidia.find", lambda _: [ToyDevice(ToyClock(), "gpu3")])
-    found = discover(Options(environ={}))
+    environ = {"CUDA_VISIBLE_DEVICES": listed, "HIP_VISIBLE_DEVICES": "0,1"}
+    with simulated(monkeypatch, "v100", "v100", "v100", folder=tmp_path) as machine:
+        found = discover(Options(environ={"JOULEWISE_SIM": machine.shared.path, **environ}))
+        found.close()
     gpus = [device.info.key for device in found.devices if device.info.kind.value == "gpu"]
-    assert gpus == ["gpu3", "gpu4", "gpu5"]
-    found.close()
+    assert gpus == [*nvidia, "gpu3", "gpu4"]
 
 
 GPUS = [Gpu(index, index, None, f"GPU-dead000{index}", index) for index in range(4)]

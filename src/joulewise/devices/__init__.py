@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from importlib import import_module
 
-from joulewise.data import Kind, Unavailable
+from joulewise.data import Unavailable
 from joulewise.devices.options import Options
 from joulewise.devices.protocol import Device
 
@@ -34,13 +34,14 @@ def discover(options: Options | None = None) -> Discovery:
     options = options or Options()
     for family in _FAMILIES:
         try:
-            found = import_module(f"joulewise.devices.{family}").find(options)
+            module = import_module(f"joulewise.devices.{family}")
+            found = module.find(options)
+            if family == "nvidia":
+                options = replace(options, first_gpu=module.count())
         except Exception as error:  # noqa: BLE001  # one vendor's fault must not hide the others
             found = Unavailable(f"{type(error).__name__}: {error}", "please report this as a bug")
         if isinstance(found, Unavailable):
             missing[family] = found
         else:
             devices.extend(found)
-            numbers = [int(d.info.key[3:]) for d in devices if d.info.kind is Kind.GPU]
-            options = replace(options, first_gpu=max(numbers, default=-1) + 1)
     return Discovery(tuple(devices), missing)

@@ -18,7 +18,7 @@ class Options:
     modules) and ``$JOULEWISE_DMI``, ``kfd`` (AMD's driver for compute) and ``$JOULEWISE_KFD``.
     ``cpu_tdp_w`` (or ``$JOULEWISE_CPU_TDP``) overrides the table behind the modelled CPU power.
     ``now_ns`` and ``sleep`` are the clock of the CPU and RAM. GPUs that are not numbered by NVML
-    are numbered from ``first_gpu``, which discovery sets.
+    are numbered from ``first_gpu``, which discovery sets to the number of those that are.
     """
 
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)

@@ -7,7 +7,7 @@ from joulewise.devices.nvidia.throttle import throttle_names
 from joulewise.devices.options import Options
 from joulewise.devices.protocol import Device
 
-__all__ = ["find", "throttle_names"]
+__all__ = ["count", "find", "throttle_names"]
 
 
 def find(options: Options) -> list[Device] | Unavailable:
@@ -15,3 +15,10 @@ def find(options: Options) -> list[Device] | Unavailable:
     from joulewise.devices.nvidia.discovery import discover_gpus
 
     return discover_gpus(options)
+
+
+def count() -> int:
+    """How many GPUs NVML shows, hidden from CUDA or not. Never raises."""
+    from joulewise.devices.nvidia.discovery import count_gpus
+
+    return count_gpus()

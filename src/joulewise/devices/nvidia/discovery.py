@@ -32,6 +32,19 @@ def discover_gpus(options: Options, root: Path = Path("/")) -> list[Device] | Un
         pynvml.nvmlShutdown()  # each device has its own count on NVML
 
 
+def count_gpus() -> int:
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return 0
+    try:
+        return int(pynvml.nvmlDeviceGetCount())
+    except pynvml.NVMLError:
+        return 0
+    finally:
+        pynvml.nvmlShutdown()
+
+
 @dataclass(frozen=True)
 class _Candidate:
     identity: GpuIdentity
