@@ -2,6 +2,7 @@
 
 import csv
 import os
+import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from running_sim import SIM
+from running_sim import DEADLINE_S, SIM
 
 from joulewise.errors import UsageError
 from joulewise.simulate.realtime.truth import Truth, rows
@@ -34,6 +35,16 @@ def timeline(start_ns, changes):
 changes = st.lists(
     st.tuples(st.integers(1, 80_000_000), st.floats(1, 400, width=32)), min_size=1, max_size=30
 )
+
+
+def under_sim(*arguments, check=True):
+    return subprocess.run(
+        [*SIM, "--gpu", "v100", *arguments],
+        check=check,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+    )
 
 
 def read(path):
@@ -86,6 +97,18 @@ def test_a_file_that_cannot_be_written_is_said_at_once(tmp_path):
         Truth(tmp_path)
 
 
+def test_a_pipe_or_a_terminal_is_refused_since_its_reader_could_stop_the_gpus(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    ours, theirs = pty.openpty()
+    for path, what in ((pipe, "not a file"), (os.ttyname(theirs), "terminal")):
+        done = under_sim("--truth", os.fspath(path), "--", "true", check=False)
+        assert done.returncode == 2
+        assert what in done.stderr.splitlines()[0]
+    os.close(ours)
+    os.close(theirs)
+
+
 def test_a_full_disk_is_said_once_and_harms_nobody(capsys):
     truth = Truth(Path("/dev/full"))
     truth.start([1.0], START_NS)
@@ -127,14 +150,17 @@ def test_a_disk_that_fills_up_leaves_whole_rows(tmp_path, capsys, monkeypatch):
 
 def test_a_simulation_writes_it_to_the_very_end(tmp_path):
     path = tmp_path / "truth.csv"
-    code = "import time; print(time.monotonic_ns()); time.sleep(0.7); print(time.monotonic_ns())"
+    code = """
+import os, sys, time
+def written():
+    size = os.path.getsize(sys.argv[1])
+    while os.path.getsize(sys.argv[1]) == size:
+        time.sleep(0.01)
+    return time.monotonic_ns()
+print(written(), written())
+"""
     options = ["--gpu", "v100,rtx6000", "--workload", "mnist-big", "--truth", str(path)]
-    done = subprocess.run(
-        [*SIM, *options, "--", sys.executable, "-c", code],
-        check=True,
-        capture_output=True,
-        text=True,
-    )
+    done = under_sim(*options, "--", sys.executable, "-c", code, str(path))
     start_ns, end_ns = map(int, done.stdout.split())
     told = read(path)
     for gpu in "01":
@@ -149,12 +175,7 @@ def test_a_simulation_writes_it_to_the_very_end(tmp_path):
 
 
 def test_a_full_disk_while_the_command_runs_keeps_its_exit_status():
-    done = subprocess.run(
-        [*SIM, "--gpu", "v100", "--truth", "/dev/full", "--", "sh", "-c", "exit 3"],
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    done = under_sim("--truth", "/dev/full", "--", "sh", "-c", "exit 3", check=False)
     assert done.returncode == 3
     assert done.stderr == "joulewise: /dev/full ends early: No space left on device\n"
 
@@ -162,5 +183,5 @@ def test_a_full_disk_while_the_command_runs_keeps_its_exit_status():
 def test_an_existing_file_is_replaced(tmp_path):
     path = tmp_path / "truth.csv"
     path.write_text("old " * 1000)
-    subprocess.run([*SIM, "--gpu", "v100", "--truth", os.fspath(path), "--", "true"], check=True)
+    under_sim("--truth", os.fspath(path), "--", "true")
     assert "old" not in path.read_text()

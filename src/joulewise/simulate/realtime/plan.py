@@ -94,8 +94,8 @@ def prepare(
 def run(plan: Plan) -> int:
     """Run the command to its end; its exit status."""
     with ExitStack() as stack:
-        signals = stack.enter_context(closing(take_signals()))
         truth = stack.enter_context(closing(Truth(plan.truth))) if plan.truth else None
+        signals = stack.enter_context(closing(take_signals()))
         janitor = stack.enter_context(closing(Janitor()))
         state = janitor.folder / "state"
         state.mkdir()

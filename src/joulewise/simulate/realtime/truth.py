@@ -6,6 +6,8 @@ import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from errno import EINVAL
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +33,7 @@ class Truth:
 
     def __init__(self, path: Path) -> None:
         try:
-            self._file = path.open("wb", buffering=0)
+            self._file = _open(path)
         except OSError as error:
             raise UsageError(
                 f"cannot write {path}: {error.strerror}", "name a file in a folder of yours"
@@ -78,6 +80,17 @@ class Truth:
             self._file.close()
             sys.stderr.write(f"joulewise: {self._file.name} ends early: {error.strerror}\n")
         self._whole_b = size_b
+
+
+def _open(path: Path) -> FileIO:
+    """Nothing that is read from elsewhere: who reads slowly, or not at all, would stop the GPUs."""
+    if path.exists() and not (path.is_file() or path.is_char_device()):
+        raise OSError(EINVAL, "it is not a file")
+    file = path.open("wb", buffering=0)
+    if file.isatty():
+        file.close()
+        raise OSError(EINVAL, "it is a terminal")
+    return file
 
 
 def rows(
