@@ -165,6 +165,25 @@ def test_only_the_calls_that_take_milliseconds_are_slow(device):
     assert slow == {Quantity.PCIE_TX, Quantity.PCIE_RX}
 
 
+@pytest.mark.parametrize("code", [pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_SUPPORTED])
+def test_one_slow_call_settles_both_directions(machine, monkeypatch, code):
+    calls = []
+    throughput = pynvml.nvmlDeviceGetPcieThroughput
+
+    def counted(*arguments):
+        calls.append(arguments)
+        if code:
+            raise pynvml.NVMLError(code)
+        return throughput(*arguments)
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetPcieThroughput", counted)
+    (device,) = machine.gpus()
+    device.close()
+    assert len(calls) == 1
+    for quantity in (Quantity.PCIE_TX, Quantity.PCIE_RX):
+        assert isinstance(device.sensors[quantity], Unavailable if code else SensorInfo)
+
+
 def test_every_sensor_of_a_gpu_is_there_or_has_a_reason(device):
     assert set(device.sensors) == set(Quantity) - {Quantity.LOAD}
     assert isinstance(device.sensors[Quantity.FAN], Unavailable)  # a V100 has none
@@ -304,6 +323,35 @@ def test_every_nvml_error_is_a_gap_with_a_reason(monkeypatch, tmp_path, code):
         device.close()
     assert [type(reading) for reading in seen] == [Reading, Unavailable, Reading]
     assert seen[1].reason
+
+
+# Not supported, no such function, an argument or a version that it does not know, dropped.
+ABSENT = {2, 3, 13, 22, 25, 26, 30}
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_only_what_the_gpu_never_has_is_settled_when_it_is_opened(monkeypatch, tmp_path, code):
+    fault = f"gpu0:call=GetPowerUsage,code={code}@0s-3s"
+    with simulated(monkeypatch, "v100", faults=fault, folder=tmp_path) as machine:
+        (device,) = machine.gpus()
+        during = device.read(Quantity.POWER)
+        machine.elapse(3)
+        after = device.read(Quantity.POWER)
+        device.close()
+    assert isinstance(during, Unavailable)
+    assert isinstance(device.sensors[Quantity.POWER], SensorInfo) == (code not in ABSENT)
+    assert isinstance(after, Reading) == (code not in ABSENT)
+
+
+def test_no_power_at_opening_is_a_gap_too(machine):
+    machine.shared.publish(0, steady(machine.now_ns, 1e4, 0.0))
+    machine.elapse(1)
+    (device,) = machine.gpus()
+    assert isinstance(device.read(Quantity.POWER), Unavailable)
+    machine.shared.publish(0, steady(machine.now_ns, 1e4, POWER_W))
+    machine.elapse(1)
+    assert value(device, Quantity.POWER) == POWER_W
+    device.close()
 
 
 @on("v100", "gpu0:lost@5s")

@@ -12,6 +12,7 @@ import pynvml
 from joulewise.data import Quantity, SensorInfo, Source, Unavailable
 from joulewise.devices.nvidia.faults import fault
 from joulewise.devices.nvidia.generations import Timing, timing
+from joulewise.errors import NotSupportedError
 from joulewise.units import MJ_PER_J, MW_PER_W
 
 Read = Callable[[], float]
@@ -23,14 +24,17 @@ def open_sensors(
     """Try every reading once: what there is or why not, and how to read what there is."""
     infos: dict[Quantity, SensorInfo | Unavailable] = {}
     reads: dict[Quantity, Read] = {}
+    tried: dict[str, Unavailable | None] = {}
     for row in _ROWS:
         if row.quantity in reads:
             continue
         read = _bind(row, handle)
-        try:
-            read()
-        except pynvml.NVMLError as error:
-            infos[row.quantity] = fault(error.value, gpu).unavailable()
+        # A slow call speaks for all of its rows.
+        if not (row.slow and row.function in tried):
+            tried[row.function] = _lack(read, gpu)
+        lack = tried[row.function]
+        if lack:
+            infos[row.quantity] = lack
             continue
         reads[row.quantity] = read
         when = row.timing or timing(architecture, capability, row.quantity)
@@ -54,6 +58,18 @@ class _Row:
     timing: Timing | None = None
     slow: bool = False
     note: str = ""
+
+
+def _lack(read: Read, gpu: int) -> Unavailable | None:
+    """Why the GPU or its driver has no such reading. A fault that may pass is no lack."""
+    try:
+        read()
+    except pynvml.NVMLError as error:
+        found = fault(error.value, gpu)
+        # The arguments are always the same: a driver that calls them invalid does not know them.
+        if found.error is NotSupportedError or error.value == pynvml.NVML_ERROR_INVALID_ARGUMENT:
+            return found.unavailable()
+    return None
 
 
 def _bind(row: _Row, handle: Any) -> Read:
