@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from dataclasses import replace
 
 import pytest
@@ -114,6 +115,19 @@ def test_a_listed_sensor_that_fails_now_is_not_a_number():
     toy.read = lambda _: LOST
     sensors = checkup(toy).devices[0].sensors
     assert set(sensors.values()) == {LOST, Unavailable("a toy has no fan")}
+
+
+def test_slow_devices_are_read_at_the_same_time():
+    devices = toys(8)
+    all_here = threading.Barrier(len(devices))
+
+    def slow(_knob):
+        all_here.wait(timeout=30)
+        return 80.0
+
+    for device in devices:
+        device.get = slow
+    assert len(checkup(*devices).devices) == 8
 
 
 def test_devices_that_are_alike_stand_together():

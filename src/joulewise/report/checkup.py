@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,8 +58,9 @@ class Checkup:
 
 
 def examine(discovery: Discovery) -> Checkup:
-    """Read every sensor and knob once."""
-    return Checkup(tuple(_state(device) for device in discovery.devices), dict(discovery.missing))
+    """Read every sensor and knob once, all devices at a time: some readings take a while."""
+    with ThreadPoolExecutor(max(1, len(discovery.devices))) as pool:
+        return Checkup(tuple(pool.map(_state, discovery.devices)), dict(discovery.missing))
 
 
 def as_json(checkup: Checkup) -> dict[str, Any]:
