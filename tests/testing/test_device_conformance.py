@@ -232,6 +232,13 @@ def only_energy_in_uj(device):
     reads(Quantity.ENERGY, lambda reading: replace(reading, value=reading.value * 1e6))(device)
 
 
+def rarely_counts(device):
+    """It is said to be new every 0.2 s, and so has 2 s to move."""
+    counter = replace(device.sensors[Quantity.ENERGY], update_period_s=0.2)
+    device.sensors = {**device.sensors, Quantity.ENERGY: counter}
+    reads(Quantity.ENERGY, lambda reading: replace(reading, value=reading.value // 100))(device)
+
+
 def after_close(then):
     def breakage(device):
         device.close = lambda: (ToyDevice.close(device), then(device))
@@ -315,6 +322,8 @@ BROKEN = {
     "counter in kJ": (ENERGY, reads(Quantity.ENERGY, lambda r: replace(r, value=r.value / 1e3))),
     "counter in uJ": (ENERGY, reads(Quantity.ENERGY, lambda r: replace(r, value=r.value * 1e6))),
     "counter in uJ, no power": (ENERGY, only_energy_in_uj),
+    "counter is stuck": (ENERGY, reads(Quantity.ENERGY, lambda r: replace(r, value=7.0))),
+    "counter moves too rarely": (ENERGY, rarely_counts),
     "power is lost": (ENERGY, reads(Quantity.POWER, lambda _: Unavailable("no"))),
     "newest first": (SAMPLES, buffers(Sample(2, 1.0), Sample(1, 1.0))),
     "samples from before": (
@@ -326,6 +335,8 @@ BROKEN = {
         SAMPLES,
         instead("samples", lambda original, q, since=0: [] if since else original(q)),
     ),
+    "buffer stays empty": (SAMPLES, instead("samples", lambda *_: [])),
+    "buffer does not go on": (SAMPLES, buffers(Sample(1, 1.0), Sample(2, 1.0))),
     "samples raise": (SAMPLES, instead("samples", boom)),
     "samples without reason": (SAMPLES, instead("samples", lambda *_: Unavailable(""))),
     "processes raise": (PROCESSES, instead("processes", boom)),
@@ -402,6 +413,13 @@ def test_a_broken_device_is_caught(breakage):
     break_it(device)
     with pytest.raises(CAUGHT):
         getattr(suite, f"test_{check}")(getattr(device, "partial", device))
+
+
+def test_a_counter_that_moves_once_a_second_is_no_stuck_one():
+    suite = OnToyTime()
+    device = ToyDevice(suite.clock)
+    reads(Quantity.ENERGY, lambda r: replace(r, value=r.value // 40 * 40))(device)
+    suite.test_energy_counts_up_in_joules(device)
 
 
 def test_every_check_has_a_device_that_it_catches():
