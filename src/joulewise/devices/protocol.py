@@ -28,9 +28,10 @@ class Device(Protocol):
 
     ``sensors`` and ``knobs`` are settled when the device is opened: what it has, or why it has
     it not. A fault that may pass is no lack: that sensor is listed, and its readings are
-    ``Unavailable`` while the fault lasts. ``read``, ``samples``, ``processes`` and ``get`` never raise: a fault is an
-    ``Unavailable``. ``set`` and ``reset`` raise a :class:`joulewise.errors.DeviceError` (or
-    ``OutOfRangeError``), since a knob that did not turn must not pass unnoticed.
+    ``Unavailable`` while the fault lasts. ``read``, ``samples``, ``processes`` and ``get`` never
+    raise: a fault is an ``Unavailable``. ``set`` and ``reset`` raise a
+    :class:`joulewise.errors.DeviceError` (or ``OutOfRangeError``), since a knob that did not turn
+    must not pass unnoticed.
     """
 
     @property
