@@ -54,7 +54,7 @@ def simulated(monkeypatch, tmp_path, *boards, faults="", exact=True, latency=NO_
     shared = Shared.create(
         units,
         latency=latency,
-        faults=faults_module.parse(faults),
+        faults=faults_module.parse(faults) if faults else (),
         start_ns=START_NS,
         folder=tmp_path,
         socket_name=socket,

@@ -539,9 +539,11 @@ class TestEngine:
             also.close()
             assert code_of(nvml.nvmlDeviceGetName, gpu) == nvml.NVML_ERROR_GPU_IS_LOST
 
-    def test_an_engine_stopped_while_writing_is_not_waited_for(self, machine, gpu):
+    def test_an_engine_stopped_while_writing_is_waited_for_by_the_clock(self, machine, gpu):
         machine.shared._gpus["sequence"][0] += 1
+        before_ns = time.monotonic_ns()
         assert code_of(nvml.nvmlDeviceGetPowerUsage, gpu) == nvml.NVML_ERROR_TIMEOUT
+        assert time.monotonic_ns() - before_ns >= 50_000_000  # however fast its turns go by
         machine.shared._gpus["sequence"][0] += 1
         assert nvml.nvmlDeviceGetPowerUsage(gpu) > 0
 

@@ -45,7 +45,8 @@ nvmlReturn_t enter(nvmlDevice_t device, const char *call, int cost, struct jw_gp
 nvmlReturn_t enter_system(const char *call, int cost);
 nvmlReturn_t enter_setter(nvmlDevice_t device, const char *call, struct jw_gpu **gpu);
 void changed(const struct jw_gpu *gpu);
-int64_t now_ns(void);
+int64_t monotonic_ns(void);
+int64_t now_ns(void); /* as monotonic_ns, unless tests hold the clock */
 int64_t wall_us(int64_t t_ns);
 struct jw_fault *fault_at(struct jw_gpu *gpu, uint32_t kind, int64_t t_ns);
 

@@ -9,17 +9,17 @@
 #include <string.h>
 
 #define S_PER_NS 1e-9
-#define PATIENCE 100000 /* turns at waiting for an engine that stopped in the middle of writing */
+#define PATIENCE_NS 50000000 /* for an engine that stopped in the middle of writing */
 
 /* ---- reading while the engine may write ---- */
 
 static bool settled(const struct jw_gpu *gpu, uint32_t *sequence) {
-    for (int turn = 0; turn < PATIENCE; turn++) {
-        *sequence = atomic_load_explicit(&gpu->sequence, memory_order_acquire);
-        if (*sequence % 2 == 0) return true;
+    const int64_t began_ns = monotonic_ns();
+    while ((*sequence = atomic_load_explicit(&gpu->sequence, memory_order_acquire)) % 2) {
+        if (monotonic_ns() - began_ns > PATIENCE_NS) return false;
         sched_yield();
     }
-    return false;
+    return true;
 }
 
 static bool torn(const struct jw_gpu *gpu, uint32_t sequence) {

@@ -38,7 +38,7 @@ unsigned index_of(const struct jw_gpu *gpu) { return (unsigned)(gpu - gpu_at(0))
 
 nvmlDevice_t handle_of(unsigned index) { return &devices[index]; }
 
-static int64_t monotonic_ns(void) {
+int64_t monotonic_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return t.tv_sec * NS_PER_S + t.tv_nsec;
