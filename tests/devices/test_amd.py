@@ -206,6 +206,16 @@ def test_a_lost_gpu_is_a_gap_not_an_exception(install, find):
         device.set(Knob.POWER_LIMIT, 200)
 
 
+def test_only_what_the_gpu_never_tells_is_settled_when_it_is_opened(install, find):
+    fake = install(Board(0))
+    fake.failing = {"amdsmi_get_power_info": 12, "amdsmi_get_energy_count": NOT_SUPPORTED}
+    (device,) = find()
+    assert isinstance(device.read(Quantity.POWER), Unavailable)
+    fake.failing.clear()
+    assert values(device)["power_w"] == 139
+    assert isinstance(device.sensors[Quantity.ENERGY], Unavailable)
+
+
 def test_an_error_without_a_meaning_is_one_line(install, find):
     fake = install(Board(0))
     (device,) = find()

@@ -3,29 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from joulewise.data import (
-    DeviceInfo,
-    Knob,
-    KnobInfo,
-    Process,
-    Quantity,
-    Reading,
-    Sample,
-    SensorInfo,
-    Unavailable,
-)
-from joulewise.errors import DeviceLostError, NotSupportedError
+from joulewise.data import DeviceInfo, Quantity, Reading, SensorInfo, Unavailable
+from joulewise.devices.base import BaseDevice
 from joulewise.units import NS_PER_S
 
-_CLOSED: Final = Unavailable("the device was closed")
 _LONGEST_COUNT: Final = len(str(2**64))
 
 
-class HostDevice:
+class HostDevice(BaseDevice):
     """A device that counts energy; a subclass says how, in :meth:`_energy`.
 
     Power is the mean between the two latest readings at least ``window_s`` apart. The first
@@ -42,50 +31,19 @@ class HostDevice:
     ) -> None:
         self.info = info
         self.sensors = sensors
-        self.knobs: Mapping[Knob, KnobInfo | Unavailable] = {}
+        self.knobs = {}
         self._window_s = window_s
         self._sleep = sleep
         self._since: Reading | None = None
         self._mean_w: float | Unavailable | None = None
-        self._closed = False
         self._lock = threading.Lock()
 
-    def read(self, quantity: Quantity) -> Reading | Unavailable:
-        if self._closed:
-            return _CLOSED
-        sensor = self.sensors.get(quantity)
-        if not isinstance(sensor, SensorInfo):
-            return sensor or Unavailable(f"{self.info.key} has no {quantity.value}")
+    def _read(self, quantity: Quantity) -> Reading | Unavailable:
         with self._lock:
-            if quantity is Quantity.ENERGY:
-                return self._observe()
-            return self._derive(quantity)
+            return self._observe() if quantity is Quantity.ENERGY else self._derive(quantity)
 
-    def samples(self, quantity: Quantity, since_us: int = 0) -> Sequence[Sample] | Unavailable:
-        del since_us
-        if self._closed:
-            return _CLOSED
-        return Unavailable(f"{self.info.key} keeps no buffer of {quantity.value}")
-
-    def processes(self) -> Sequence[Process] | Unavailable:
-        return _CLOSED if self._closed else Unavailable("every process uses it")
-
-    def get(self, knob: Knob) -> float | Unavailable:
-        if self._closed:
-            return _CLOSED
-        info = self.knobs.get(knob)
-        if isinstance(info, KnobInfo):
-            return self._get(knob)
-        return info or Unavailable(f"{self.info.key} has no {knob.value}")
-
-    def set(self, knob: Knob, value: float) -> None:
-        self._set(self._turnable(knob), value)
-
-    def reset(self, knob: Knob) -> None:
-        self._reset(self._turnable(knob))
-
-    def close(self) -> None:
-        self._closed = True
+    def _processes(self) -> Unavailable:
+        return Unavailable("every process uses it")
 
     def _energy(self) -> Reading | Unavailable:
         raise NotImplementedError
@@ -94,27 +52,6 @@ class HostDevice:
         """Whatever else follows from the energy: power, unless a subclass has more."""
         del quantity
         return self._power()
-
-    def _get(self, knob: Knob) -> float | Unavailable:
-        raise NotImplementedError
-
-    def _set(self, info: KnobInfo, value: float) -> None:
-        raise NotImplementedError
-
-    def _reset(self, info: KnobInfo) -> None:
-        raise NotImplementedError
-
-    def _turnable(self, knob: Knob) -> KnobInfo:
-        if self._closed:
-            raise DeviceLostError(f"{self.info.key}: {_CLOSED.reason}", "open it again")
-        info = self.knobs.get(knob)
-        if isinstance(info, KnobInfo):
-            return info
-        reason = info.reason if info else "there is no such knob"
-        raise NotSupportedError(
-            f"{self.info.key}: {knob.value} cannot be set: {reason}",
-            (info.fix if info else "") or "joulewise doctor lists what can be set",
-        )
 
     def _observe(self) -> Reading | Unavailable:
         energy = self._energy()

@@ -9,7 +9,6 @@ from typing import Final
 
 from joulewise.data import Knob, KnobInfo, Unavailable
 from joulewise.devices.host import read_int, read_text
-from joulewise.devices.ranges import check_in_range
 from joulewise.errors import DeviceError, PermissionDeniedError
 from joulewise.units import UW_PER_W
 
@@ -40,7 +39,6 @@ class PowerLimit:
 
     def set(self, key: str, value_w: float) -> None:
         info = self.info
-        check_in_range(key, info, value_w)
         if isinstance(info.writable, Unavailable):
             raise PermissionDeniedError(f"{key}: {info.writable.reason}", info.writable.fix)
         try:

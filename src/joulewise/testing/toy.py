@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,12 +20,9 @@ from joulewise.data import (
     Source,
     Unavailable,
 )
-from joulewise.devices.ranges import check_in_range
-from joulewise.errors import DeviceLostError, NotSupportedError
+from joulewise.devices.base import BaseDevice
 from joulewise.units import NS_PER_S
 
-_CLOSED: Final = Unavailable("the device was closed")
-_NO_SENSOR: Final = Unavailable("a toy has no such sensor")
 _START_NS: Final = NS_PER_S
 
 
@@ -39,18 +36,18 @@ class ToyClock:
         self.now_ns += round(seconds * NS_PER_S)
 
 
-class ToyDevice:
+class ToyDevice(BaseDevice):
     """A GPU that draws half of its power limit; its clocks can be locked but not asked for."""
 
     def __init__(self, clock: ToyClock, key: str = "gpu0") -> None:
         self.info = DeviceInfo(key, Kind.GPU, "Toy 100", f"TOY-{key}", "toy", driver="1.0")
-        self.sensors: Mapping[Quantity, SensorInfo | Unavailable] = {
+        self.sensors = {
             Quantity.POWER: SensorInfo(Quantity.POWER, Source.MEASURED, 0.02, 0.01),
             Quantity.ENERGY: SensorInfo(Quantity.ENERGY, Source.MEASURED, 0.02),
             Quantity.GPU_UTILISATION: SensorInfo(Quantity.GPU_UTILISATION, Source.MEASURED, 0.2),
             Quantity.FAN: Unavailable("a toy has no fan"),
         }
-        self.knobs: Mapping[Knob, KnobInfo | Unavailable] = {
+        self.knobs = {
             Knob.POWER_LIMIT: KnobInfo(Knob.POWER_LIMIT, 50, 100, 80),
             Knob.SM_CLOCK: KnobInfo(
                 Knob.SM_CLOCK, 500, 1500, None, choices=(500, 1000, 1500), readable=False
@@ -59,16 +56,10 @@ class ToyDevice:
         }
         self._clock = clock
         self._limit_w = 80.0
-        self._closed = False
         self._energy_j = 0.0
         self._counted_ns = clock.now_ns
 
-    def read(self, quantity: Quantity) -> Reading | Unavailable:
-        if self._closed:
-            return _CLOSED
-        sensor = self.sensors.get(quantity, _NO_SENSOR)
-        if isinstance(sensor, Unavailable):
-            return sensor
+    def _read(self, quantity: Quantity) -> Reading:
         values: dict[Quantity, Callable[[], float]] = {
             Quantity.POWER: lambda: self._limit_w / 2,
             Quantity.ENERGY: self._count,
@@ -76,46 +67,29 @@ class ToyDevice:
         }
         return Reading(values[quantity](), self._clock.now_ns)
 
-    def samples(self, quantity: Quantity, since_us: int = 0) -> Sequence[Sample] | Unavailable:
-        if self._closed:
-            return _CLOSED
+    def _samples(self, quantity: Quantity, since_us: int) -> Sequence[Sample] | Unavailable:
         if quantity is not Quantity.POWER:
-            return Unavailable("a toy buffers its power only")
+            return super()._samples(quantity, since_us)
         now_us = self._clock.now_ns // 1000
         times = range(max(_START_NS // 1000, now_us - 200_000), now_us + 1, 20_000)
         return [Sample(t_us, self._limit_w / 2) for t_us in times if t_us > since_us]
 
-    def processes(self) -> Sequence[Process] | Unavailable:
-        return _CLOSED if self._closed else [Process(pid=1, memory_b=None, kind="compute")]
+    def _processes(self) -> Sequence[Process]:
+        return [Process(pid=1, memory_b=None, kind="compute")]
 
-    def get(self, knob: Knob) -> float | Unavailable:
-        if self._closed:
-            return _CLOSED
+    def _get(self, knob: Knob) -> float | Unavailable:
         if knob is Knob.POWER_LIMIT:
             return self._limit_w
         return Unavailable(f"a toy does not tell its {knob.value}")
 
-    def set(self, knob: Knob, value: float) -> None:
-        check_in_range(self.info.key, self._turnable(knob), value)
+    def _set(self, info: KnobInfo, value: float) -> None:
         self._count()
-        if knob is Knob.POWER_LIMIT:
+        if info.knob is Knob.POWER_LIMIT:
             self._limit_w = value
 
-    def reset(self, knob: Knob) -> None:
-        default = self._turnable(knob).default
-        if default is not None:
-            self.set(knob, default)
-
-    def close(self) -> None:
-        self._closed = True
-
-    def _turnable(self, knob: Knob) -> KnobInfo:
-        if self._closed:
-            raise DeviceLostError(_CLOSED.reason, "open it again")
-        info = self.knobs.get(knob, Unavailable("a toy has no such knob"))
-        if isinstance(info, Unavailable):
-            raise NotSupportedError(info.reason, "turn another knob")
-        return info
+    def _reset(self, info: KnobInfo) -> None:
+        if info.default is not None:
+            self._set(info, info.default)
 
     def _count(self) -> float:
         passed_s = (self._clock.now_ns - self._counted_ns) / NS_PER_S

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from joulewise.data import (
@@ -14,7 +14,6 @@ from joulewise.data import (
     Process,
     Quantity,
     Reading,
-    Sample,
     SensorInfo,
     Source,
     Unavailable,
@@ -22,15 +21,12 @@ from joulewise.data import (
 from joulewise.devices.amd.library import Library
 from joulewise.devices.amd.readings import SENSORS, clock_mhz, power_cap_w
 from joulewise.devices.amd.visible import Gpu
+from joulewise.devices.base import BaseDevice
 from joulewise.devices.options import Options
-from joulewise.devices.ranges import check_in_range
-from joulewise.errors import DeviceError, DeviceLostError, NotSupportedError
+from joulewise.errors import DeviceError, NotSupportedError
 from joulewise.units import UW_PER_W
 
 Clock = Callable[[], int]
-_CLOSED: Final = Unavailable("the device was closed", "open it again")
-_NO_SENSOR: Final = Unavailable("amdsmi has no such sensor")
-_NO_KNOB: Final = Unavailable("amdsmi has no such knob")
 _UNTOLD: Final = Unavailable("amdsmi does not tell what clocks are limited to")
 
 
@@ -56,7 +52,7 @@ def open_gpu(smi: Library, gpu: Gpu, options: Options, note: str) -> AmdGpu:
     return AmdGpu(smi, gpu, info, options.now_ns)
 
 
-class AmdGpu:
+class AmdGpu(BaseDevice):
     """A GPU that answers. It keeps amdsmi open until it is closed."""
 
     def __init__(self, smi: Library, gpu: Gpu, info: DeviceInfo, now_ns: Clock) -> None:
@@ -66,27 +62,20 @@ class AmdGpu:
         self._handle = gpu.handle
         self._index = gpu.index
         self._now_ns = now_ns
-        self._closed = False
-        self.sensors: Mapping[Quantity, SensorInfo | Unavailable] = {
-            quantity: self._probe(quantity) for quantity in SENSORS
-        }
-        self.knobs: Mapping[Knob, KnobInfo | Unavailable] = {
+        self.sensors = {quantity: self._probe(quantity) for quantity in SENSORS}
+        self.knobs = {
             Knob.POWER_LIMIT: self._power_limit(),
             Knob.SM_CLOCK: self._clock_limit(),
         }
 
-    def read(self, quantity: Quantity) -> Reading | Unavailable:
-        if self._closed:
-            return _CLOSED
-        listed = self.sensors.get(quantity, _NO_SENSOR)
-        return listed if isinstance(listed, Unavailable) else self._read(quantity)
+    def _read(self, quantity: Quantity) -> Reading | Unavailable:
+        t_ns = self._now_ns()
+        try:
+            return Reading(SENSORS[quantity].read(self._smi, self._handle), t_ns)
+        except DeviceError as error:
+            return Unavailable(error.message, error.hint)
 
-    def samples(self, quantity: Quantity, since_us: int = 0) -> Sequence[Sample] | Unavailable:  # noqa: ARG002
-        return _CLOSED if self._closed else Unavailable("AMD's driver buffers no samples")
-
-    def processes(self) -> Sequence[Process] | Unavailable:
-        if self._closed:
-            return _CLOSED
+    def _processes(self) -> Sequence[Process] | Unavailable:
         try:
             told = self._smi.call("amdsmi_get_gpu_process_list", self._handle)
         except DeviceError as error:
@@ -97,12 +86,7 @@ class AmdGpu:
             if each["pid"] > 0
         ]
 
-    def get(self, knob: Knob) -> float | Unavailable:
-        if self._closed:
-            return _CLOSED
-        listed = self.knobs.get(knob, _NO_KNOB)
-        if isinstance(listed, Unavailable):
-            return listed
+    def _get(self, knob: Knob) -> float | Unavailable:
         if knob is not Knob.POWER_LIMIT:
             return _UNTOLD
         try:
@@ -110,42 +94,31 @@ class AmdGpu:
         except DeviceError as error:
             return Unavailable(error.message, error.hint)
 
-    def set(self, knob: Knob, value: float) -> None:
-        info = self._turnable(knob)
-        check_in_range(self.info.key, info, value)
-        if knob is Knob.POWER_LIMIT:
+    def _set(self, info: KnobInfo, value: float) -> None:
+        if info.knob is Knob.POWER_LIMIT:
             self._turn("amdsmi_set_power_cap", 0, round(value * UW_PER_W))
         else:
             self._turn("amdsmi_set_gpu_clk_limit", "sclk", "max", round(value))
 
-    def reset(self, knob: Knob) -> None:
-        info = self._turnable(knob)
-        if knob is Knob.POWER_LIMIT:
-            self.set(knob, info.maximum if info.default is None else info.default)
-        else:
-            self.set(knob, info.maximum)
+    def _reset(self, info: KnobInfo) -> None:
+        self._set(info, info.maximum if info.default is None else info.default)
+        if info.knob is Knob.SM_CLOCK:
             # A limit on the clock switched the GPU to manual; this hands it back to its governor.
             self._turn(
                 "amdsmi_set_gpu_perf_level", self._smi.constant("AmdSmiDevPerfLevel", "AUTO")
             )
 
-    def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._smi.release()
-
-    def _read(self, quantity: Quantity) -> Reading | Unavailable:
-        t_ns = self._now_ns()
-        try:
-            return Reading(SENSORS[quantity].read(self._smi, self._handle), t_ns)
-        except DeviceError as error:
-            return Unavailable(error.message, error.hint)
+    def _release(self) -> None:
+        self._smi.release()
 
     def _probe(self, quantity: Quantity) -> SensorInfo | Unavailable:
-        reading = self._read(quantity)
-        if isinstance(reading, Unavailable):
-            return reading
         sensor = SENSORS[quantity]
+        try:
+            sensor.read(self._smi, self._handle)
+        except NotSupportedError as error:
+            return Unavailable(error.message, error.hint)
+        except DeviceError:
+            pass  # it may pass, and is told by each reading until then
         return SensorInfo(quantity, Source.MEASURED, window_s=sensor.window_s, note=sensor.note)
 
     def _power_limit(self) -> KnobInfo | Unavailable:
@@ -184,15 +157,6 @@ class AmdGpu:
             "the driver lets only root turn it",
             f"run `sudo -E joulewise …`, or turn it by hand: `{by_hand}`",
         )
-
-    def _turnable(self, knob: Knob) -> KnobInfo:
-        doing = f"{self.info.key}'s {knob.value} cannot be turned"
-        if self._closed:
-            raise DeviceLostError(f"{doing}: {_CLOSED.reason}", _CLOSED.fix)
-        info = self.knobs.get(knob, _NO_KNOB)
-        if isinstance(info, Unavailable):
-            raise NotSupportedError(f"{doing}: {info.reason}", info.fix or "turn another knob")
-        return info
 
     def _turn(self, function: str, *arguments: Any) -> None:
         try:

@@ -18,21 +18,13 @@ from joulewise.data import (
     Sample,
     Unavailable,
 )
+from joulewise.devices.base import BaseDevice
 from joulewise.devices.nvidia.faults import Fault, fault
 from joulewise.devices.nvidia.knobs import Turn, open_knobs
 from joulewise.devices.nvidia.sensors import open_sensors, union_member
-from joulewise.devices.ranges import check_in_range
-from joulewise.errors import (
-    DeviceError,
-    DeviceLostError,
-    NotSupportedError,
-    PermissionDeniedError,
-)
+from joulewise.errors import DeviceError, PermissionDeniedError
 from joulewise.units import MW_PER_W
 
-_CLOSED: Final = Fault(DeviceLostError, "the device was closed", "open it again")
-_NO_SENSOR: Final = Unavailable("an NVIDIA GPU has no such sensor")
-_NO_KNOB: Final = Unavailable("an NVIDIA GPU has no such knob")
 _SAMPLES: Final[Mapping[Quantity, tuple[int, int]]] = {
     Quantity.POWER: (pynvml.NVML_TOTAL_POWER_SAMPLES, MW_PER_W),
     Quantity.GPU_UTILISATION: (pynvml.NVML_GPU_UTILIZATION_SAMPLES, 1),
@@ -45,7 +37,7 @@ _SAMPLES: Final[Mapping[Quantity, tuple[int, int]]] = {
 _TAKEN_W: Final = 0.5
 
 
-class NvidiaGpu:
+class NvidiaGpu(BaseDevice):
     """A GPU that answers. It holds one of NVML's counted initialisations until it is closed."""
 
     def __init__(
@@ -59,30 +51,25 @@ class NvidiaGpu:
         pynvml.nvmlInit()
         self.info = info
         self.sensors, self._reads = open_sensors(handle, gpu, architecture, capability)
-        self._turns = open_knobs(handle, gpu, architecture)
-        self.knobs: Mapping[Knob, KnobInfo | Unavailable] = {
-            knob: turn.info if isinstance(turn, Turn) else turn
-            for knob, turn in self._turns.items()
-        }
+        turns = open_knobs(handle, gpu, architecture)
+        self.knobs = {k: turn.info if isinstance(turn, Turn) else turn for k, turn in turns.items()}
+        self._turns = {k: turn for k, turn in turns.items() if isinstance(turn, Turn)}
         self._handle = handle
         self._gpu = gpu
-        self._closed = False
 
     def read(self, quantity: Quantity) -> Reading | Unavailable:
         read = self._reads.get(quantity)
         if read is None:
-            return self._unread(quantity)
+            return super().read(quantity)
         t_ns = monotonic_ns()
         try:
             return Reading(read(), t_ns)
         except pynvml.NVMLError as error:
             return self._fault(error).unavailable()
 
-    def samples(self, quantity: Quantity, since_us: int = 0) -> Sequence[Sample] | Unavailable:
-        if self._closed:
-            return _CLOSED.unavailable()
+    def _samples(self, quantity: Quantity, since_us: int) -> Sequence[Sample] | Unavailable:
         if quantity not in _SAMPLES:
-            return Unavailable("the driver does not buffer it")
+            return super()._samples(quantity, since_us)
         kind, factor = _SAMPLES[quantity]
         try:
             value_type, buffered = pynvml.nvmlDeviceGetSamples(self._handle, kind, since_us)
@@ -97,9 +84,7 @@ class NvidiaGpu:
             if sample.timeStamp > since_us
         ]
 
-    def processes(self) -> Sequence[Process] | Unavailable:
-        if self._closed:
-            return _CLOSED.unavailable()
+    def _processes(self) -> Sequence[Process] | Unavailable:
         try:
             compute = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(self._handle)
             graphics = pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3(self._handle)
@@ -112,23 +97,18 @@ class NvidiaGpu:
                 by_pid[each.pid] = Process(each.pid, each.usedGpuMemory, both)
         return list(by_pid.values())
 
-    def get(self, knob: Knob) -> float | Unavailable:
-        if self._closed:
-            return _CLOSED.unavailable()
-        turn = self._turns.get(knob, _NO_KNOB)
-        if isinstance(turn, Unavailable):
-            return turn
-        if turn.get is None:
+    def _get(self, knob: Knob) -> float | Unavailable:
+        get = self._turns[knob].get
+        if get is None:
             return Unavailable("NVML does not tell whether a clock is locked")
         try:
-            return turn.get()
+            return get()
         except pynvml.NVMLError as error:
             return self._fault(error).unavailable()
 
-    def set(self, knob: Knob, value: float) -> None:
-        turn = self._turn(knob)
-        check_in_range(self.info.key, turn.info, value)
-        doing = f"{self.info.key} was not set to {knob.value}={value:g}"
+    def _set(self, info: KnobInfo, value: float) -> None:
+        turn = self._turns[info.knob]
+        doing = f"{self.info.key} was not set to {info.knob.value}={value:g}"
         try:
             turn.set(value)
             taken = turn.get() if turn.get else value
@@ -140,40 +120,20 @@ class NvidiaGpu:
                 "something else holds it: see `nvidia-smi -q -d POWER,PERFORMANCE`",
             )
 
-    def reset(self, knob: Knob) -> None:
-        turn = self._turn(knob)
+    def _reset(self, info: KnobInfo) -> None:
+        turn = self._turns[info.knob]
         try:
             turn.reset()
         except pynvml.NVMLError as error:
-            doing = f"{self.info.key}'s {knob.value} was not reset"
+            doing = f"{self.info.key}'s {info.knob.value} was not reset"
             raise self._refusal(error, doing, turn.reset_option) from None
 
-    def close(self) -> None:
-        if self._closed:
-            return
-        self._closed = True
+    def _release(self) -> None:
         self._reads = {}
         try:
             pynvml.nvmlShutdown()
         except pynvml.NVMLError:
             return  # the driver went first
-
-    def _unread(self, quantity: Quantity) -> Unavailable:
-        if self._closed:
-            return _CLOSED.unavailable()
-        sensor = self.sensors.get(quantity)
-        return sensor if isinstance(sensor, Unavailable) else _NO_SENSOR
-
-    def _turn(self, knob: Knob) -> Turn:
-        if self._closed:
-            raise _CLOSED.exception(f"{self.info.key}'s {knob.value} cannot be turned")
-        turn = self._turns.get(knob, _NO_KNOB)
-        if isinstance(turn, Unavailable):
-            raise NotSupportedError(
-                f"{self.info.key}'s {knob.value} cannot be turned: {turn.reason}",
-                turn.fix or "turn another knob",
-            )
-        return turn
 
     def _fault(self, error: Any) -> Fault:
         return fault(error.value, self._gpu)

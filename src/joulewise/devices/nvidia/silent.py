@@ -2,43 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from typing import NoReturn
 
-from joulewise.data import DeviceInfo, Knob, KnobInfo, Quantity, SensorInfo, Unavailable
+from joulewise.data import DeviceInfo, Knob, Quantity, Unavailable
+from joulewise.devices.base import BaseDevice
 from joulewise.devices.nvidia.faults import Fault
 
 _KNOBS = (Knob.POWER_LIMIT, Knob.SM_CLOCK, Knob.MEMORY_CLOCK)
 
 
-class SilentGpu:
+class SilentGpu(BaseDevice):
     """It is listed, so that nobody counts without it unawares, and gives one reason for all."""
 
     def __init__(self, info: DeviceInfo, fault: Fault) -> None:
         self.info = info
         self._fault = fault
         self._why = fault.unavailable()
-        self.sensors: Mapping[Quantity, SensorInfo | Unavailable] = {
-            quantity: self._why for quantity in Quantity if quantity is not Quantity.LOAD
-        }
-        self.knobs: Mapping[Knob, KnobInfo | Unavailable] = dict.fromkeys(_KNOBS, self._why)
+        self.sensors = {q: self._why for q in Quantity if q is not Quantity.LOAD}
+        self.knobs = dict.fromkeys(_KNOBS, self._why)
 
-    def read(self, _quantity: Quantity) -> Unavailable:
+    def _samples(self, _quantity: Quantity, _since_us: int) -> Unavailable:
         return self._why
 
-    def samples(self, _quantity: Quantity, _since_us: int = 0) -> Unavailable:
+    def _processes(self) -> Unavailable:
         return self._why
 
-    def processes(self) -> Unavailable:
-        return self._why
-
-    def get(self, _knob: Knob) -> Unavailable:
-        return self._why
-
-    def set(self, knob: Knob, value: float) -> None:
-        raise self._fault.exception(f"{self.info.key} was not set to {knob.value}={value:g}")
-
-    def reset(self, knob: Knob) -> None:
-        raise self._fault.exception(f"{self.info.key}'s {knob.value} was not reset")
-
-    def close(self) -> None:
-        """Nothing is held."""
+    def _turnable(self, knob: Knob) -> NoReturn:
+        raise self._fault.exception(f"{self.info.key}'s {knob.value} cannot be turned")
