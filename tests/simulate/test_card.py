@@ -6,10 +6,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulewise.simulate.boards import load_board, make_unit
+from joulewise.simulate.course import epochs, over_and_over
 from joulewise.simulate.dynamics.play import play, rest
 from joulewise.simulate.model import Knobs, Load, Phase
 from joulewise.simulate.realtime.card import FOR_EVER, Card, Job
 from joulewise.simulate.timeline import Timeline, concat
+from joulewise.simulate.workloads import load_workload
 
 BOARD = load_board("v100")
 UNIT = make_unit(BOARD, 1)
@@ -19,6 +21,7 @@ LOAD = Load(
     (Phase("host", 0.01, 0.0, 0.0, 5.0, busy=False), Phase("kernel", 0.04, 0.7, 150.0, 40.0))
 )
 OTHER = Load((Phase("kernel", 0.02, 0.5, 90.0, 20.0),))
+SHORT = Load((Phase("kernel", 0.001, 0.5, 90.0, 20.0),))
 OPEN = Knobs(limit_w=300.0)
 CAPPED = Knobs(limit_w=150.0)
 
@@ -108,6 +111,63 @@ def test_two_clients_take_turns_step_by_step(clock):
     assert b_start_ns - START_NS == pytest.approx(step_ns, rel=0.02)
     assert b_end_ns - a_end_ns == pytest.approx(step_ns, rel=0.02)
     assert b_end_ns - START_NS == pytest.approx(8 * step_ns, rel=0.02)
+
+
+def test_short_steps_take_turns_of_ten_milliseconds(clock):
+    clock.card.submit(Job("a", SHORT, 100), clock.to(ms(0)))
+    clock.card.submit(Job("b", SHORT, 100), clock.to(ms(0)))
+    before = len(clock.published)
+    clock.to(ms(500))
+    (_, _, a_end_ns), (_, b_start_ns, b_end_ns) = clock.done
+    assert b_start_ns - ms(0) == pytest.approx(10 * MS, rel=0.1)
+    assert b_end_ns - a_end_ns == pytest.approx(10 * MS, rel=0.1)
+    assert b_end_ns - ms(0) == pytest.approx(200 * MS, rel=0.02)
+    assert len(clock.published) - before < 30
+
+
+def test_no_turn_is_made_longer_by_what_happens_in_it(clock):
+    clock.card.submit(Job("a", SHORT, FOR_EVER), clock.to(ms(0)))
+    clock.card.submit(Job("b", SHORT, 1), clock.to(ms(0)))
+    for after in range(1, 20):
+        clock.card.turn(CAPPED if after % 2 else OPEN, clock.to(ms(after)))
+    ((_, start_ns, _),) = clock.done
+    assert start_ns <= ms(12)
+
+
+def test_who_was_alone_gives_way_at_the_next_step(clock):
+    clock.card.submit(Job("a", SHORT, FOR_EVER), clock.to(ms(0)))
+    clock.card.submit(Job("b", SHORT, 1), clock.to(ms(100)))
+    clock.to(ms(200))
+    ((_, start_ns, _),) = clock.done
+    assert ms(100) <= start_ns <= ms(102)
+
+
+@pytest.mark.parametrize("knobs", [OPEN, CAPPED])
+def test_a_training_in_real_time_is_the_one_in_virtual_time(clock, knobs):
+    workload = load_workload("mnist-small", BOARD)
+    parts = over_and_over(workload)
+    first = next(parts)
+    clock.card.turn(knobs, clock.to(ms(0)))
+    clock.card.submit(Job("me", first.load, first.steps, later=parts), clock.to(ms(0)))
+    state, played = rest(UNIT, START_NS), []
+    for part in (part for epoch in epochs(workload) for part in epoch):
+        timeline, state = play(UNIT, state, part.load, knobs, steps=part.steps)
+        played.append(timeline)
+    clock.to(state.t_ns)
+    grid = np.linspace(START_NS, state.t_ns, 1000).astype(np.int64)
+    told = clock.card.take()
+    assert clock.done == []
+    assert told.energy_at(grid) == pytest.approx(concat(played).energy_at(grid), rel=1e-9)
+
+
+def test_between_the_parts_of_a_training_others_have_their_turn(clock):
+    parts = over_and_over(load_workload("mnist-small", BOARD))
+    first = next(parts)
+    clock.card.submit(Job("me", first.load, first.steps, later=parts), clock.to(ms(0)))
+    clock.card.submit(Job("b", LOAD, 60), clock.to(ms(0)))
+    clock.to(ms(60 * (50 + 12) + 1000))
+    ((owner, _, _),) = clock.done
+    assert owner == "b"
 
 
 def test_a_client_alternates_with_the_load_from_the_start(clock):

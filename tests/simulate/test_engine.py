@@ -102,6 +102,13 @@ print(json.dumps([process.pid, os.getppid(), process.usedGpuMemory]))
     assert memory_b > 1 << 30
 
 
+def test_the_load_from_the_start_is_a_whole_training():
+    with running_sim("--gpu", "v100", "--workload", "mnist-small") as sim:
+        shared = Shared.open(sim.shared)
+        eventually(lambda: 0.15 < longest_wait_s(shared) < 0.25)
+        shared.close()
+
+
 def test_a_program_alternates_with_the_load_from_the_start():
     alone = under("print(took())")
     shared = under("print(took())", "--workload", "mnist-big")
@@ -148,6 +155,15 @@ def test_the_truth_is_what_was_published(tmp_path):
         assert energy_j[at] == pytest.approx(happened["energy_j"], abs=1e-6)
         own_power_w = np.diff(energy_j) / np.diff(t_ns) * 1e9
         assert own_power_w.max() <= load_board("v100").limits.maximum_w * 1.2
+
+
+def longest_wait_s(shared):
+    """Between two kernels of what was published."""
+    block = shared._gpus[0]
+    pieces = np.sort(block["ring"][: int(block["end"])], order="t_ns")
+    busy = np.flatnonzero(pieces["busy"] > 0)
+    waits_ns = pieces["t_ns"][busy[1:]] - pieces["t_ns"][busy[:-1] + 1]
+    return waits_ns.max(initial=0) * 1e-9
 
 
 def last_piece(shared):

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from joulewise.data import Quantity
+from joulewise.simulate.course import Part, epochs
 from joulewise.simulate.dynamics.heat import settled_c
 from joulewise.simulate.dynamics.play import equilibrium_c, play, rest, run_factors
-from joulewise.simulate.model import Knobs, Load, Phase, Unit, Workload
+from joulewise.simulate.model import Knobs, Load, Unit, Workload
 from joulewise.simulate.poll import FAST, poll
 from joulewise.simulate.sensor import samples
 from joulewise.simulate.timeline import Timeline, concat
@@ -123,14 +124,6 @@ def simulate_all(
     return [simulate(workload, unit, knobs, **options) for unit in units]
 
 
-def warmup(workload: Workload) -> Load:
-    """A step of the warm-up: it waits for the host on top."""
-    step = workload.step
-    wait_s = (workload.warmup_factor - 1.0) * sum(phase.time_s for phase in step.phases)
-    wait = Phase("wait", wait_s, compute=0.0, core_w=0.0, fixed_w=0.0, busy=False)
-    return replace(step, phases=(*step.phases, wait))
-
-
 class _Stage:
     """Where a board is, and what it has played so far."""
 
@@ -167,16 +160,14 @@ class _Stage:
         )
         self.parts.append(timeline)
 
-    def work(self, load: Load, steps: int) -> NDArray[np.int64]:
+    def work(self, part: Part) -> NDArray[np.int64]:
         """When each of the steps ended."""
-        if not steps:
-            return np.empty(0, np.int64)
         timeline, self._state = play(
             self._unit,
             self._state,
-            load,
+            part.load,
             self._knobs,
-            steps=steps,
+            steps=part.steps,
             time_factor=self._time_factor,
             power_factor=self._power_factor,
         )
@@ -185,31 +176,31 @@ class _Stage:
 
 
 def _train(stage: _Stage, workload: Workload) -> dict[str, Spans]:
-    steps_per_epoch = math.ceil(workload.samples / workload.batch_size)
-    warming = min(workload.warmup_steps, steps_per_epoch)
-    edges: list[NDArray[np.int64]] = []
-    epochs, validations = [stage.t_ns], []
-    for epoch in range(workload.epochs):
-        first = warming if epoch == 0 else 0
-        begin_ns = np.array([stage.t_ns])
-        warm_ns = stage.work(warmup(workload), first)
-        step_ns = stage.work(workload.step, steps_per_epoch - first)
-        edges.append(np.concatenate([begin_ns, warm_ns, step_ns]))
-        if workload.validation_steps:
-            begin = stage.t_ns
-            stage.work(workload.validation, workload.validation_steps)
-            validations.append((begin, stage.t_ns))
-        stage.idle(workload.epoch_end_s)
-        epochs.append(stage.t_ns)
-    whole = Spans(np.array(epochs[:1]), np.array(epochs[-1:]))
-    validated = np.array(validations, np.int64).reshape(-1, 2)
+    begin_ns = stage.t_ns
+    whole: dict[str, list[tuple[int, int]]] = {"epoch": [], "validation": [], "end": []}
+    starts: list[NDArray[np.int64]] = []
+    ends: list[NDArray[np.int64]] = []
+    for parts in epochs(workload):
+        epoch_ns = stage.t_ns
+        for part in parts:
+            part_ns = stage.t_ns
+            ends_ns = stage.work(part)
+            if part.name == "step":
+                starts.append(np.append(part_ns, ends_ns[:-1]))
+                ends.append(ends_ns)
+            else:
+                whole[part.name].append((part_ns, stage.t_ns))
+        whole["epoch"].append((epoch_ns, stage.t_ns))
+    run = _spans([(begin_ns, stage.t_ns)])
     return {
-        "run": whole,
-        "training": whole,
-        "epoch": Spans(np.array(epochs[:-1]), np.array(epochs[1:])),
-        "validation": Spans(validated[:, 0], validated[:, 1]),
-        "step": Spans(
-            np.concatenate([edge[:-1] for edge in edges]),
-            np.concatenate([edge[1:] for edge in edges]),
-        ),
+        "run": run,
+        "training": run,
+        "epoch": _spans(whole["epoch"]),
+        "validation": _spans(whole["validation"]),
+        "step": Spans(np.concatenate(starts), np.concatenate(ends)),
     }
+
+
+def _spans(pairs: list[tuple[int, int]]) -> Spans:
+    start_ns, end_ns = np.array(pairs, np.int64).reshape(-1, 2).T
+    return Spans(start_ns, end_ns)

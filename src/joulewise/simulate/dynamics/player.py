@@ -13,7 +13,7 @@ from joulewise.simulate.dynamics.scalar import standing_w
 from joulewise.simulate.dynamics.state import BETWEEN_STEPS, NEVER_NS, State
 from joulewise.simulate.dynamics.tile import tile
 from joulewise.simulate.model import Board, Knobs, Load
-from joulewise.simulate.timeline import PIECE, Timeline
+from joulewise.simulate.timeline import PIECE, Timeline, join
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -71,7 +71,12 @@ class Player:
 
     def timeline(self) -> Timeline:
         self._flush()
-        return Timeline(np.concatenate(self._parts), self._t_ns, np.concatenate(self._end_parts))
+        ends_ns = self._end_parts
+        return Timeline(
+            join(self._parts),
+            self._t_ns,
+            np.concatenate(ends_ns) if len(ends_ns) > 1 else ends_ns[0],
+        )
 
     def put_down(self, contexts: int) -> None:
         if self._contexts is None:

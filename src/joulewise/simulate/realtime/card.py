@@ -8,10 +8,12 @@ happens, so that whoever looks never looks past what is known.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
 
+from joulewise.simulate.course import Part
 from joulewise.simulate.dynamics.play import BETWEEN_STEPS, State, play, rest
 from joulewise.simulate.model import Knobs, Load, Unit
 from joulewise.simulate.timeline import Timeline, concat
@@ -20,23 +22,38 @@ from joulewise.units import NS_PER_S
 FOR_EVER = 1 << 62
 _AHEAD_NS = NS_PER_S
 _MARGIN_NS = NS_PER_S // 4
+_TURN_NS = NS_PER_S // 100
 
 
 @dataclass(eq=False)
 class Job:
-    """Steps that ``owner`` wants done; the factors are those of its run (see ``play``)."""
+    """Steps that ``owner`` wants done, then those of ``later``.
+
+    The factors are those of its run (see ``play``). Its turn on the card began at ``turn_ns``.
+    """
 
     owner: Any
     load: Load
     remaining: int
     time_factor: float = 1.0
     power_factor: float = 1.0
+    later: Iterator[Part] | None = None
+    turn_ns: int = 0
     start_ns: int = 0
     end_ns: int = 0
 
+    @cached_property
+    def successor(self) -> Job | None:
+        part = next(self.later, None) if self.later else None
+        return replace(self, load=part.load, remaining=part.steps) if part else None
 
-@dataclass(frozen=True)
-class _Stretch:
+    @cached_property
+    def step_ns(self) -> int:
+        """How long a step takes at least."""
+        return round(sum(p.time_s for p in self.load.phases) * self.time_factor * NS_PER_S)
+
+
+class _Stretch(NamedTuple):
     begin: State
     job: Job | None
     timeline: Timeline
@@ -52,7 +69,7 @@ class _Stretch:
 
 
 class Card:
-    """Jobs take turns at the end of every step; with none the card idles.
+    """Jobs take turns of whole steps, about 10 ms of them; with no job the card idles.
 
     Call :meth:`on_time` whenever ``due_ns`` has come, before telling it what else happened then.
     """
@@ -66,30 +83,28 @@ class Card:
         self._publish = publish
         self._waiting: deque[Job] = deque()
         self._past: list[Timeline] = []
-        self._now: _Stretch
-        self._next: _Stretch | None = None
-        self._go_on(rest(unit, start_ns), None)
-
-    @property
-    def due_ns(self) -> int:
-        return self._now.end_ns - (0 if self._next else _MARGIN_NS)
+        state = rest(unit, start_ns)
+        self._now = _Stretch(state, None, *self._play(state, None, start_ns, 0))
+        self._next: _Stretch | None
+        self.due_ns: int
+        self._go_on(state, None)
 
     def on_time(self) -> Job | None:
         """Foretell what comes next, or go over to it; the job that this finished, if any."""
         if self._next is None:
-            self._next = self._foretell(self._now)
-            self._publish(self._next.timeline)
+            self._look_ahead()
             return None
         ended = self._now
-        self._now, self._next = self._next, None
         self._past.append(ended.timeline)
         job = ended.job
+        follower = None
         if job is not None:
             job.remaining -= ended.steps
-            if job is not self._now.job and job.remaining:
-                self._waiting.append(job)
-        self._take_turn()
-        if job is None or job.remaining:
+            follower = job if job.remaining else job.successor
+            if follower is not None and follower is not self._next.job:
+                self._waiting.append(follower)
+        self._begin(self._next)
+        if job is None or follower is not None:
             return None
         job.end_ns = ended.end_ns
         return job
@@ -143,35 +158,42 @@ class Card:
 
     def _go_on(self, state: State, job: Job | None) -> None:
         others = any(other is not job for other in self._waiting)
-        self._now = self._stretch(state, job, job.remaining if job else 0, others=others)
-        self._next = None
-        self._take_turn()
+        self._begin(self._stretch(state, job, job.remaining if job else 0, others=others))
         self._publish(self._now.timeline)
         if self._now.end_ns < state.t_ns + _AHEAD_NS:
-            self._next = self._foretell(self._now)
-            self._publish(self._next.timeline)
+            self._look_ahead()
 
-    def _take_turn(self) -> None:
-        job = self._now.job
+    def _begin(self, stretch: _Stretch) -> None:
+        self._now, self._next = stretch, None
+        self.due_ns = stretch.end_ns - _MARGIN_NS
+        job = stretch.job
         if job is not None and job in self._waiting:
             self._waiting.remove(job)
         if job is not None and not job.start_ns:
-            job.start_ns = self._now.begin.t_ns
+            job.start_ns = stretch.begin.t_ns
 
-    def _foretell(self, now: _Stretch) -> _Stretch:
-        """The stretch after ``now``: its own job's if a step is not over, else the next in turn."""
-        remaining = now.job.remaining - now.steps if now.job else 0
-        order = [*self._waiting, now.job] if now.job and remaining else [*self._waiting]
-        if now.job is not None and now.end.phase != BETWEEN_STEPS:
-            job: Job | None = now.job
-        else:
-            job = order[0] if order else None
+    def _look_ahead(self) -> None:
+        """Foretell what follows: the same job if a step is not over, else the next in turn."""
+        now = self._now
+        order, remaining = [*self._waiting], 0
+        if now.job is not None:
+            remaining = now.job.remaining - now.steps
+            follower = now.job if remaining else now.job.successor
+            order += [follower] if follower else []
+        within_step = now.end.phase != BETWEEN_STEPS
+        job = now.job if within_step else order[0] if order else None
         if job is not None and job is not now.job:
             remaining = job.remaining
-        return self._stretch(now.end, job, remaining, others=len(order) > 1)
+        self._next = self._stretch(now.end, job, remaining, others=len(order) > 1)
+        self.due_ns = now.end_ns
+        self._publish(self._next.timeline)
 
-    def _stretch(self, state: State, job: Job | None, remaining: int, *, others: bool) -> _Stretch:
-        steps = 1 if others else remaining
+    def _stretch(self, state: State, job: Job | None, steps: int, *, others: bool) -> _Stretch:
+        if job is not None and job is not self._now.job:
+            job.turn_ns = state.t_ns
+        if job is not None and others:
+            left_ns = job.turn_ns + _TURN_NS - state.t_ns
+            steps = min(steps, max(1, left_ns // job.step_ns))
         return _Stretch(state, job, *self._play(state, job, state.t_ns + _AHEAD_NS, steps))
 
     def _play(

@@ -10,16 +10,18 @@ import json
 import os
 import selectors
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from operator import attrgetter
 
 from joulewise.errors import JoulewiseError
+from joulewise.simulate.course import Part, over_and_over
 from joulewise.simulate.dynamics.play import run_factors
-from joulewise.simulate.model import Board, Unit, Workload
+from joulewise.simulate.model import Unit, Workload
 from joulewise.simulate.nvml import identity
 from joulewise.simulate.nvml.shared import Shared
-from joulewise.simulate.realtime.card import FOR_EVER, Card, Job
+from joulewise.simulate.realtime.card import Card, Job
 from joulewise.simulate.realtime.launch import Child
 from joulewise.simulate.realtime.linux import Timer
 from joulewise.simulate.realtime.server import Peer, ProtocolError, Server, natural
@@ -29,6 +31,8 @@ from joulewise.units import NS_PER_S
 
 _KEEP_NS = NS_PER_S // 2
 _RUNS_PER_UNIT = 1 << 20
+_DUE_NS = attrgetter("due_ns")
+_factors = lru_cache(maxsize=1024)(run_factors)
 
 
 @dataclass(eq=False)
@@ -66,6 +70,8 @@ class Engine:
         self._runs = 0
         self._keep_ns = start_ns
         self._now_ns = start_ns
+        self._over = False
+        self._workload = lru_cache(maxsize=256)(self._load_workload)
         shared.beat(start_ns)
         self._verbs: dict[tuple[str, int] | None, Callable[..., None]] = {
             ("client", 1): self._on_client,
@@ -79,7 +85,8 @@ class Engine:
         for gpu, workload in enumerate(busy):
             if workload:
                 self._attach(gpu, gpu, os.getpid())
-                self._submit(gpu, workload, FOR_EVER)
+                parts = over_and_over(workload)
+                self._submit(gpu, workload, next(parts), parts)
         self._timer = Timer()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._timer, selectors.EVENT_READ, lambda: None)
@@ -87,10 +94,11 @@ class Engine:
 
     def run(self, child: Child) -> None:
         """Keep the GPUs going until the command has ended."""
-        self._selector.register(child.signals, selectors.EVENT_READ, lambda: None)
-        while not child.ended():
-            self._advance()
-            self._timer.set(min(self._keep_ns, *(card.due_ns for card in self._cards)))
+        self._selector.register(
+            child.signals, selectors.EVENT_READ, partial(self._on_signal, child)
+        )
+        while not self._over:
+            self._timer.set(self._advance())
             for key, _ in self._selector.select():
                 key.data()
         self._advance()
@@ -102,11 +110,11 @@ class Engine:
         self._selector.close()
         self._timer.close()
 
-    def _advance(self) -> None:
-        """Do, in its order, everything that was due by now."""
+    def _advance(self) -> int:
+        """Do, in its order, everything that was due by now; when the next thing is."""
         self._now_ns = time.monotonic_ns()
         while True:
-            card = min(self._cards, key=lambda card: card.due_ns)
+            card = min(self._cards, key=_DUE_NS)
             if card.due_ns <= min(self._keep_ns, self._now_ns):
                 done = card.on_time()
                 if done:
@@ -115,7 +123,7 @@ class Engine:
             elif self._keep_ns <= self._now_ns:
                 self._keep()
             else:
-                return
+                return min(card.due_ns, self._keep_ns)
 
     def _keep(self) -> None:
         self._shared.beat(self._now_ns)
@@ -125,6 +133,9 @@ class Engine:
         for gpu, card in enumerate(self._cards):  # a client may die between setting and saying so
             card.turn(self._shared.knobs(gpu), self._keep_ns)
         self._keep_ns += _KEEP_NS
+
+    def _on_signal(self, child: Child) -> None:
+        self._over = child.ended()
 
     def _on_line(self, peer: Peer, words: list[str]) -> None:
         self._advance()
@@ -159,8 +170,8 @@ class Engine:
         user, count = self._users.get(peer), natural(steps)
         if user is None or user.busy or count == 0:
             raise ProtocolError("not attached, a step is not over, or none is to be done")
-        board = self._cards[user.gpu].unit.board
-        self._submit(peer, _workload(name, board, natural(batch_size)), min(count, FOR_EVER))
+        workload = self._workload(name, user.gpu, natural(batch_size))
+        self._submit(peer, workload, Part("step", workload.step, count))
         user.busy = True
 
     def _on_leave(self, peer: Peer) -> None:
@@ -184,14 +195,23 @@ class Engine:
         self._cards[gpu].attach(+1, self._now_ns)
         self._list(gpu)
 
-    def _submit(self, key: Peer | int, workload: Workload, steps: int) -> None:
+    def _submit(
+        self,
+        key: Peer | int,
+        workload: Workload,
+        part: Part,
+        later: Iterator[Part] | None = None,
+    ) -> None:
         user = self._users[key]
         card = self._cards[user.gpu]
         if workload.step.memory_b > user.memory_b:
             user.memory_b = workload.step.memory_b
             self._list(user.gpu)
-        factors = run_factors(card.unit.seed * _RUNS_PER_UNIT + user.run, workload.run_noise)
-        card.submit(Job(key, workload.step, steps, *factors), self._now_ns)
+        factors = _factors(card.unit.seed * _RUNS_PER_UNIT + user.run, workload.run_noise)
+        card.submit(Job(key, part.load, part.steps, *factors, later), self._now_ns)
+
+    def _load_workload(self, name: str, gpu: int, batch_size: int) -> Workload:
+        return load_workload(name, self._cards[gpu].unit.board, batch_size or None)
 
     def _index(self, text: str) -> int:
         index = natural(text)
@@ -202,11 +222,6 @@ class Engine:
     def _list(self, gpu: int) -> None:
         users = [user for user in self._users.values() if user.gpu == gpu]
         self._shared.set_processes(gpu, [(user.pid, user.memory_b) for user in users])
-
-
-@lru_cache(maxsize=256)
-def _workload(name: str, board: Board, batch_size: int) -> Workload:
-    return load_workload(name, board, batch_size or None)
 
 
 def _identity(unit: Unit, index: int) -> dict[str, object]:
