@@ -33,6 +33,14 @@ class Machine:
         """Publish a power level (W) for each (seconds after the start, level)."""
         self.shared.publish(gpu, timeline(levels))
 
+    def overflow(self, *, gpu=0):
+        """Publish ten seconds of pieces, which are more than the ring holds; all of them."""
+        levels = [(n / 2000, 300.0 - n / 100) for n in range(20_000)]
+        whole = timeline(levels, sm_mhz=np.arange(20_000) // 20, busy=np.arange(20_000) / 20_000)
+        for part in np.split(whole.pieces, 2):
+            self.shared.publish(gpu, Timeline(part, int(part["t_ns"][-1])))
+        return whole
+
 
 def timeline(levels, **columns):
     pieces = np.zeros(len(levels), PIECE)

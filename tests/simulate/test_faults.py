@@ -196,9 +196,10 @@ def test_the_counter_begins_again(under):
 def test_the_reset_is_remembered_when_the_ring_has_forgotten(under):
     machine, first, _ = under("gpu0:counter-reset@3s")
     machine.draw((0, 100.0), (3.5, 300.0))
-    later = timeline([(n / 100, 300.0) for n in range(350, 20_350)])
-    later.pieces["energy_j"] += 350.0
-    machine.shared.publish(0, later)
+    for start in (350, 10_350):
+        later = timeline([(n / 100, 300.0) for n in range(start, start + 10_000)])
+        later.pieces["energy_j"] += 350.0 + 3 * (start - 350)
+        machine.shared.publish(0, later)
     machine.at(203)
     assert energy_j(first) == pytest.approx(50 + 300 * 199.5)
 
@@ -256,9 +257,19 @@ def test_a_value_stays_stuck_when_the_ring_has_forgotten(under):
     machine.draw((0, 100.0))
     machine.at(3)
     assert power_mw(first) == 100_000
-    machine.shared.publish(0, timeline([(n / 100, 300.0) for n in range(20_000)]))
-    machine.at(200)
+    machine.overflow()
+    machine.at(10)
     assert power_mw(first) == 100_000
+
+
+def test_a_stuck_sensor_that_nobody_saw_in_time_sticks_to_what_is_seen_first(under):
+    machine, first, _ = under("gpu0:stuck@1s")
+    machine.overflow()
+    machine.at(5)
+    seen_mw = power_mw(first)
+    assert seen_mw == pytest.approx(200_000, rel=0.01)
+    machine.at(9)
+    assert power_mw(first) == seen_mw
 
 
 def test_stale_readings_come_late(under):

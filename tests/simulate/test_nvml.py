@@ -20,7 +20,9 @@ from shim import START_NS, code_of, simulated, timeline
 from joulewise.simulate import sensor
 from joulewise.simulate.boards import BOARDS
 from joulewise.simulate.model import Knobs
+from joulewise.simulate.nvml.layout import CONSTANTS
 from joulewise.simulate.nvml.shared import Latency, Shared, library
+from joulewise.units import NS_PER_S
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="setting anything needs root")
 
@@ -187,6 +189,56 @@ class TestSamples:
 
     def test_a_type_that_boards_lack_is_not_supported(self, gpu):
         assert code_of(nvml.nvmlDeviceGetSamples, gpu, 7, 0) == nvml.NVML_ERROR_NOT_SUPPORTED
+
+
+class TestForgotten:
+    """What the ring of pieces has dropped is not made up."""
+
+    @pytest.mark.parametrize("index", range(4))
+    @pytest.mark.parametrize("kind", [0, 1, 5])
+    def test_the_buffer_begins_where_the_ring_does(self, machine, index, kind):
+        spec = machine.units[index].board.sensor
+        period_s = spec.utilisation_period_s if kind == 1 else spec.period_s
+        needs_s = {0: spec.lag_s + spec.window_s, 1: period_s, 5: 0.0}[kind]
+        period_ns, needs_ns = (round(s * NS_PER_S) for s in (period_s, needs_s))
+        whole = machine.overflow(gpu=index)
+        machine.at(10)
+        oldest_ns = int(whole.pieces["t_ns"][-CONSTANTS["RING"]]) + needs_ns
+        ticks = range(-(-oldest_ns // period_ns), machine.now_ns // period_ns + 1)
+        offset_ns = int(machine.shared._header["wall_offset_ns"][0])
+        _, samples = nvml.nvmlDeviceGetSamples(handle(index), kind, 0)
+        assert [sample.timeStamp for sample in samples] == [
+            (tick * period_ns + offset_ns) // 1000 for tick in ticks[-spec.buffer_samples :]
+        ]
+        if kind == 0:
+            _, powers_w = sensor.samples(machine.units[index], whole, machine.now_ns)
+            shown = [sample.sampleValue.uiVal for sample in samples]
+            assert shown == [round(w * 1000) for w in powers_w[-len(shown) :].tolist()]
+
+    def test_stale_readings_are_no_data(self, monkeypatch, tmp_path):
+        with simulated(monkeypatch, tmp_path, "v100", faults="gpu0:stale=10s") as machine:
+            gpu = handle(0)
+            machine.overflow()
+            reads = [
+                (nvml.nvmlDeviceGetPowerUsage, gpu),
+                (nvml.nvmlDeviceGetTotalEnergyConsumption, gpu),
+                (nvml.nvmlDeviceGetUtilizationRates, gpu),
+                (nvml.nvmlDeviceGetClockInfo, gpu, nvml.NVML_CLOCK_SM),
+                (nvml.nvmlDeviceGetTemperature, gpu, 0),
+                (nvml.nvmlDeviceGetPcieThroughput, gpu, 0),
+            ]
+            for at_s, answer in ((10.0, nvml.NVML_ERROR_NO_DATA), (15.0, nvml.NVML_SUCCESS)):
+                machine.at(at_s)
+                assert [code_of(*read) for read in reads] == [answer] * len(reads)
+            machine.at(10.0)
+            samples = code_of(nvml.nvmlDeviceGetSamples, gpu, nvml.NVML_TOTAL_POWER_SAMPLES, 0)
+            assert samples == nvml.NVML_ERROR_NOT_FOUND
+
+    def test_before_the_beginning_the_first_power_went_on(self, machine, gpu):
+        machine.at(-200)
+        assert nvml.nvmlDeviceGetPowerUsage(gpu) == 100_000
+        _, samples = nvml.nvmlDeviceGetSamples(gpu, nvml.NVML_TOTAL_POWER_SAMPLES, 0)
+        assert len(samples) == machine.units[0].board.sensor.buffer_samples
 
 
 class TestIdentity:

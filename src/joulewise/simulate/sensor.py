@@ -31,6 +31,9 @@ Utilisation, at ticks of ``utilisation_period_s``: the mean of ``busy`` (or ``me
 the period before the tick, in percent, rounded. Clocks, temperature, performance state and
 throttle reasons are those of the moment. The sample buffer holds channel 0 of the last
 ``buffer_samples`` ticks.
+
+The shim remembers the last ``JW_RING`` pieces. A reading that needs time before them is no data
+(``NVML_ERROR_NO_DATA``), and the sample buffer begins with the first tick that can be read.
 """
 
 from __future__ import annotations

@@ -112,8 +112,8 @@ class Shared:
             return cls(os.fspath(path), mmap.mmap(file.fileno(), 0), owner=False)
 
     def publish(self, gpu: int, timeline: Timeline) -> None:
-        """Replace everything from the timeline's first piece on."""
-        pieces = np.ascontiguousarray(timeline.pieces[-_RING:])
+        """Replace everything from the timeline's first piece on; of more than fit, the first."""
+        pieces = np.ascontiguousarray(timeline.pieces[:_RING])
         if not len(pieces):
             return
         column, times, ring = self._columns, self._times[gpu], self._rings[gpu]

@@ -41,7 +41,7 @@ static bool is_sm_clock(const struct jw_gpu *gpu, unsigned mhz) {
 
 static nvmlReturn_t clock_now(struct jw_gpu *gpu, unsigned type, unsigned *mhz) {
     struct jw_piece piece;
-    if (!piece_at(gpu, sensed_ns(gpu), &piece)) return NVML_ERROR_TIMEOUT;
+    TRY(piece_at(gpu, sensed_ns(gpu), &piece));
     *mhz = (unsigned)(type == MEMORY ? piece.memory_mhz : piece.sm_mhz);
     return NVML_SUCCESS;
 }
@@ -102,7 +102,7 @@ API nvmlReturn_t nvmlDeviceGetClock(nvmlDevice_t device, unsigned type, unsigned
         struct jw_piece piece;                                                       \
         ENTER(JW_COST_READ);                                                         \
         REQUIRE(answer);                                                             \
-        if (!piece_at(gpu, sensed_ns(gpu), &piece)) return NVML_ERROR_TIMEOUT;       \
+        TRY(piece_at(gpu, sensed_ns(gpu), &piece));                                  \
         *answer = piece.field;                                                       \
         return NVML_SUCCESS;                                                         \
     }

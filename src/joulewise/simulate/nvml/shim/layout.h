@@ -58,7 +58,8 @@ struct jw_process {
 
 /* amount: ns for stale and slow, mJ for a counter that goes backwards.
  * energy_j: what had been drawn when a counter-reset came; publishing keeps it up to date.
- * held_mw: what a stuck sensor repeats, by channel, plus 1; 0 until somebody looks. */
+ * held_mw: what a stuck sensor repeats, by channel, plus 1; 0 until somebody looks. Where the
+ * ring has forgotten its beginning by then, it sticks to what is seen first. */
 struct jw_fault {
     int64_t start_ns;
     int64_t end_ns;
@@ -131,7 +132,9 @@ struct jw_gpu {
     _Atomic uint32_t compute_mode;
 
     /* What the engine writes, between two increments of sequence (odd: it is writing). Pieces
-     * are numbered from the beginning; number n lies at n modulo JW_RING. */
+     * are numbered from the beginning; number n lies at n modulo JW_RING. Once first is not 0,
+     * nobody knows what was before it: a reading that needs it is NVML_ERROR_NO_DATA, and a
+     * buffer of samples begins later. */
     _Atomic uint32_t sequence;
     uint64_t first;
     uint64_t end;

@@ -26,6 +26,7 @@ enum {
     NVML_ERROR_TIMEOUT = 10,
     NVML_ERROR_GPU_IS_LOST = 15,
     NVML_ERROR_LIB_RM_VERSION_MISMATCH = 18,
+    NVML_ERROR_NO_DATA = 21,
     NVML_ERROR_ARGUMENT_VERSION_MISMATCH = 25,
     NVML_ERROR_UNKNOWN = 999,
 };
@@ -50,6 +51,11 @@ int64_t now_ns(void); /* as monotonic_ns, unless tests hold the clock */
 int64_t wall_us(int64_t t_ns);
 struct jw_fault *fault_at(struct jw_gpu *gpu, uint32_t kind, int64_t t_ns);
 
+#define TRY(call)                              \
+    do {                                       \
+        const nvmlReturn_t tried = (call);     \
+        if (tried != NVML_SUCCESS) return tried; \
+    } while (0)
 #define ENTER(cost)                                                   \
     struct jw_gpu *gpu;                                               \
     const nvmlReturn_t entered = enter(device, __func__, cost, &gpu); \
@@ -61,14 +67,16 @@ struct jw_fault *fault_at(struct jw_gpu *gpu, uint32_t kind, int64_t t_ns);
 #define REQUIRE(condition) \
     if (!(condition)) return NVML_ERROR_INVALID_ARGUMENT
 
-/* sensor.c: what the sensors show. All are of one moment, sensed_ns. */
+/* sensor.c: what the sensors show. All are of one moment, sensed_ns. TIMEOUT where the engine
+ * stopped in the middle of writing, NO_DATA where the ring has forgotten. */
 int64_t sensed_ns(struct jw_gpu *gpu);
 int64_t tick_before(const struct jw_gpu *gpu, int64_t t_ns, int64_t period_ns);
-bool power_mw(struct jw_gpu *gpu, int channel, int64_t tick, unsigned *mw);
-bool counter_mj(struct jw_gpu *gpu, ull *mj);
-bool shares(const struct jw_gpu *gpu, int64_t from_ns, int64_t to_ns, double *busy, double *memory);
-bool piece_at(const struct jw_gpu *gpu, int64_t t_ns, struct jw_piece *piece);
-bool process_table(const struct jw_gpu *gpu, struct jw_process *table, unsigned *count);
+nvmlReturn_t power_mw(struct jw_gpu *gpu, int channel, int64_t tick, unsigned *mw);
+nvmlReturn_t counter_mj(struct jw_gpu *gpu, ull *mj);
+nvmlReturn_t shares(const struct jw_gpu *gpu, int64_t from_ns, int64_t to_ns, double *busy,
+                    double *memory);
+nvmlReturn_t piece_at(const struct jw_gpu *gpu, int64_t t_ns, struct jw_piece *piece);
+nvmlReturn_t process_table(const struct jw_gpu *gpu, struct jw_process *table, unsigned *count);
 unsigned percent(double share);
 
 #endif

@@ -38,7 +38,7 @@ enum { UNSIGNED_INT = 1, UNSIGNED_LONG_LONG = 3 };
 static nvmlReturn_t power_now(struct jw_gpu *gpu, int channel, unsigned *mw) {
     if (channel == AVERAGE && !gpu->average_window_ns) return NVML_ERROR_NOT_SUPPORTED;
     const int64_t tick = tick_before(gpu, sensed_ns(gpu), gpu->period_ns);
-    return power_mw(gpu, channel, tick, mw) ? NVML_SUCCESS : NVML_ERROR_TIMEOUT;
+    return power_mw(gpu, channel, tick, mw);
 }
 
 API nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned *power) {
@@ -50,7 +50,7 @@ API nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned *power) {
 static nvmlReturn_t energy_now(struct jw_gpu *gpu, ull *mj) {
     if (gpu->counter_step_j <= 0 || fault_at(gpu, JW_FAULT_COUNTER_UNSUPPORTED, now_ns()))
         return NVML_ERROR_NOT_SUPPORTED;
-    return counter_mj(gpu, mj) ? NVML_SUCCESS : NVML_ERROR_TIMEOUT;
+    return counter_mj(gpu, mj);
 }
 
 API nvmlReturn_t nvmlDeviceGetTotalEnergyConsumption(nvmlDevice_t device, ull *energy) {
@@ -112,7 +112,7 @@ API nvmlReturn_t nvmlDeviceSetPowerManagementLimit_v2(nvmlDevice_t device,
 
 static nvmlReturn_t temperature_now(struct jw_gpu *gpu, unsigned *value) {
     struct jw_piece piece;
-    if (!piece_at(gpu, sensed_ns(gpu), &piece)) return NVML_ERROR_TIMEOUT;
+    TRY(piece_at(gpu, sensed_ns(gpu), &piece));
     *value = (unsigned)piece.temperature_c;
     return NVML_SUCCESS;
 }
@@ -180,7 +180,8 @@ enum { POWER, GPU_BUSY, MEMORY_BUSY, ENCODER, DECODER, SM_CLOCK, MEMORY_CLOCK, S
 
 static bool is_share(unsigned type) { return GPU_BUSY <= type && type <= DECODER; }
 
-static bool sample(struct jw_gpu *gpu, unsigned type, int64_t tick, int64_t period, unsigned *value) {
+static nvmlReturn_t sample(struct jw_gpu *gpu, unsigned type, int64_t tick, int64_t period,
+                           unsigned *value) {
     const int64_t t_ns = gpu->phase_ns + tick * period;
     struct jw_piece piece;
     double busy, memory;
@@ -189,17 +190,17 @@ static bool sample(struct jw_gpu *gpu, unsigned type, int64_t tick, int64_t peri
             return power_mw(gpu, INSTANT, tick, value);
         case GPU_BUSY:
         case MEMORY_BUSY:
-            if (!shares(gpu, t_ns - period, t_ns, &busy, &memory)) return false;
+            TRY(shares(gpu, t_ns - period, t_ns, &busy, &memory));
             *value = percent(type == GPU_BUSY ? busy : memory);
-            return true;
+            return NVML_SUCCESS;
         case SM_CLOCK:
         case MEMORY_CLOCK:
-            if (!piece_at(gpu, t_ns, &piece)) return false;
+            TRY(piece_at(gpu, t_ns, &piece));
             *value = (unsigned)(type == SM_CLOCK ? piece.sm_mhz : piece.memory_mhz);
-            return true;
+            return NVML_SUCCESS;
         default: /* nothing that is simulated encodes or decodes */
             *value = 0;
-            return true;
+            return NVML_SUCCESS;
     }
 }
 
@@ -219,12 +220,16 @@ API nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, unsigned type, ull la
         return NVML_SUCCESS;
     }
     unsigned stored = 0;
-    for (; tick <= newest && stored < *count; tick++, stored++) {
-        samples[stored].timeStamp = (ull)wall_us(gpu->phase_ns + tick * period);
-        samples[stored].sampleValue.ullVal = 0;
-        if (!sample(gpu, type, tick, period, &samples[stored].sampleValue.uiVal))
-            return NVML_ERROR_TIMEOUT;
+    for (; tick <= newest && stored < *count; tick++) {
+        nvmlSample_t *next = &samples[stored];
+        next->timeStamp = (ull)wall_us(gpu->phase_ns + tick * period);
+        next->sampleValue.ullVal = 0;
+        const nvmlReturn_t result = sample(gpu, type, tick, period, &next->sampleValue.uiVal);
+        if (result == NVML_SUCCESS)
+            stored++;
+        else if (result != NVML_ERROR_NO_DATA) /* what the ring has forgotten is left out */
+            return result;
     }
     *count = stored;
-    return NVML_SUCCESS;
+    return stored ? NVML_SUCCESS : NVML_ERROR_NOT_FOUND;
 }

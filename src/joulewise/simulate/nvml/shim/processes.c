@@ -47,7 +47,7 @@ typedef struct {
 static nvmlReturn_t take_table(const struct jw_gpu *gpu, struct jw_process *table, unsigned *count,
                                const void *destination) {
     const unsigned room = *count;
-    if (!process_table(gpu, table, count)) return NVML_ERROR_TIMEOUT;
+    TRY(process_table(gpu, table, count));
     if (*count == 0) return NVML_SUCCESS;
     return *count > room || !destination ? NVML_ERROR_INSUFFICIENT_SIZE : NVML_SUCCESS;
 }
@@ -121,7 +121,7 @@ static nvmlReturn_t load_of_each(struct jw_gpu *gpu, ull last_seen, struct jw_pr
     const int64_t period = gpu->utilisation_period_ns;
     const int64_t end = gpu->phase_ns + tick_before(gpu, sensed_ns(gpu), period) * period;
     double busy, memory;
-    if (!shares(gpu, end - period, end, &busy, &memory)) return NVML_ERROR_TIMEOUT;
+    TRY(shares(gpu, end - period, end, &busy, &memory));
     const nvmlReturn_t result = take_table(gpu, table, count, destination);
     if (*count == 0 || (ull)wall_us(end) <= last_seen) return NVML_ERROR_NOT_FOUND;
     *each = (nvmlProcessUtilizationInfo_v1_t){.timeStamp = (ull)wall_us(end),

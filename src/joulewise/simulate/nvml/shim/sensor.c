@@ -13,15 +13,6 @@
 
 /* ---- reading while the engine may write ---- */
 
-static bool settled(const struct jw_gpu *gpu, uint32_t *sequence) {
-    const int64_t began_ns = monotonic_ns();
-    while ((*sequence = atomic_load_explicit(&gpu->sequence, memory_order_acquire)) % 2) {
-        if (monotonic_ns() - began_ns > PATIENCE_NS) return false;
-        sched_yield();
-    }
-    return true;
-}
-
 static bool torn(const struct jw_gpu *gpu, uint32_t sequence) {
     atomic_thread_fence(memory_order_acquire);
     return atomic_load_explicit(&gpu->sequence, memory_order_relaxed) != sequence;
@@ -29,6 +20,25 @@ static bool torn(const struct jw_gpu *gpu, uint32_t sequence) {
 
 static const struct jw_piece *numbered(const struct jw_gpu *gpu, uint64_t number) {
     return &gpu->ring[number % JW_RING];
+}
+
+/* Before the first piece of all, its power went on; what the ring dropped, nobody knows. */
+static bool remembers(const struct jw_gpu *gpu, int64_t t_ns) {
+    return gpu->first == 0 || numbered(gpu, gpu->first)->t_ns <= t_ns;
+}
+
+/* Comes before reading what was from oldest_ns on. */
+static nvmlReturn_t settled(const struct jw_gpu *gpu, int64_t oldest_ns, uint32_t *sequence) {
+    const int64_t began_ns = monotonic_ns();
+    bool known;
+    do {
+        while ((*sequence = atomic_load_explicit(&gpu->sequence, memory_order_acquire)) % 2) {
+            if (monotonic_ns() - began_ns > PATIENCE_NS) return NVML_ERROR_TIMEOUT;
+            sched_yield();
+        }
+        known = remembers(gpu, oldest_ns);
+    } while (torn(gpu, *sequence));
+    return known ? NVML_SUCCESS : NVML_ERROR_NO_DATA;
 }
 
 /* The number of the piece that holds t_ns; the first and the last go on outside the ring. */
@@ -49,39 +59,41 @@ static double energy_at(const struct jw_gpu *gpu, int64_t t_ns) {
     return piece->energy_j + (double)piece->power_w * ((double)(t_ns - piece->t_ns) * S_PER_NS);
 }
 
-bool piece_at(const struct jw_gpu *gpu, int64_t t_ns, struct jw_piece *piece) {
+nvmlReturn_t piece_at(const struct jw_gpu *gpu, int64_t t_ns, struct jw_piece *piece) {
     uint32_t sequence;
     do {
-        if (!settled(gpu, &sequence)) return false;
+        TRY(settled(gpu, t_ns, &sequence));
         *piece = *numbered(gpu, locate(gpu, t_ns));
     } while (torn(gpu, sequence));
-    return true;
+    return NVML_SUCCESS;
 }
 
-static bool energy_between(const struct jw_gpu *gpu, int64_t from_ns, int64_t to_ns, double *j) {
+static nvmlReturn_t energy_between(const struct jw_gpu *gpu, int64_t from_ns, int64_t to_ns,
+                                   double *j) {
     uint32_t sequence;
     do {
-        if (!settled(gpu, &sequence)) return false;
+        TRY(settled(gpu, from_ns, &sequence));
         *j = energy_at(gpu, to_ns) - energy_at(gpu, from_ns);
     } while (torn(gpu, sequence));
-    return true;
+    return NVML_SUCCESS;
 }
 
-bool process_table(const struct jw_gpu *gpu, struct jw_process *table, unsigned *count) {
+nvmlReturn_t process_table(const struct jw_gpu *gpu, struct jw_process *table, unsigned *count) {
     uint32_t sequence;
     do {
-        if (!settled(gpu, &sequence)) return false;
+        TRY(settled(gpu, INT64_MAX, &sequence));
         *count = gpu->processes < JW_PROCESSES ? gpu->processes : JW_PROCESSES;
         memcpy(table, gpu->process, *count * sizeof *table);
     } while (torn(gpu, sequence));
-    return true;
+    return NVML_SUCCESS;
 }
 
 /* The mean shares of time in which a kernel ran, and in which memory was busy. */
-bool shares(const struct jw_gpu *gpu, int64_t from_ns, int64_t to_ns, double *busy, double *memory) {
+nvmlReturn_t shares(const struct jw_gpu *gpu, int64_t from_ns, int64_t to_ns, double *busy,
+                    double *memory) {
     uint32_t sequence;
     do {
-        if (!settled(gpu, &sequence)) return false;
+        TRY(settled(gpu, from_ns, &sequence));
         *busy = *memory = 0;
         int64_t t = from_ns;
         for (uint64_t n = locate(gpu, from_ns); t < to_ns; n++) {
@@ -95,7 +107,7 @@ bool shares(const struct jw_gpu *gpu, int64_t from_ns, int64_t to_ns, double *bu
     } while (torn(gpu, sequence));
     *busy /= (double)(to_ns - from_ns);
     *memory /= (double)(to_ns - from_ns);
-    return true;
+    return NVML_SUCCESS;
 }
 
 /* ---- the sensors ---- */
@@ -123,31 +135,35 @@ static double noise(uint64_t seed, int64_t tick, int channel) {
     return ((double)sum / 65536 - 2 + 2.0 / 65536) * sqrt(3);
 }
 
-static bool true_power_mw(const struct jw_gpu *gpu, int channel, int64_t tick, unsigned *mw) {
+static nvmlReturn_t true_power_mw(const struct jw_gpu *gpu, int channel, int64_t tick,
+                                  unsigned *mw) {
     const int64_t window = channel == AVERAGE ? gpu->average_window_ns : gpu->window_ns;
     const int64_t end = gpu->phase_ns + tick * gpu->period_ns - gpu->lag_ns;
     double energy_j;
-    if (!energy_between(gpu, end - window, end, &energy_j)) return false;
+    TRY(energy_between(gpu, end - window, end, &energy_j));
     double power_w = energy_j / ((double)window * S_PER_NS) * gpu->gain +
                      gpu->noise_w * noise(gpu->seed, tick, channel);
     if (power_w < 0) power_w = 0;
     if (gpu->quantum_w > 0) power_w = rint(power_w / gpu->quantum_w) * gpu->quantum_w;
     *mw = (unsigned)rint(power_w * 1000);
-    return true;
+    return NVML_SUCCESS;
 }
 
-bool power_mw(struct jw_gpu *gpu, int channel, int64_t tick, unsigned *mw) {
+nvmlReturn_t power_mw(struct jw_gpu *gpu, int channel, int64_t tick, unsigned *mw) {
     struct jw_fault *stuck =
         fault_at(gpu, JW_FAULT_STUCK, gpu->phase_ns + tick * gpu->period_ns);
     if (!stuck) return true_power_mw(gpu, channel, tick, mw);
     uint32_t held = stuck->held_mw[channel];
     if (!held) {
         const int64_t last = tick_before(gpu, stuck->start_ns, gpu->period_ns);
-        if (!true_power_mw(gpu, channel, last, mw)) return false;
-        if (atomic_compare_exchange_strong(&stuck->held_mw[channel], &held, *mw + 1)) return true;
+        nvmlReturn_t result = true_power_mw(gpu, channel, last, mw);
+        if (result == NVML_ERROR_NO_DATA) result = true_power_mw(gpu, channel, tick, mw);
+        if (result != NVML_SUCCESS) return result;
+        if (atomic_compare_exchange_strong(&stuck->held_mw[channel], &held, *mw + 1))
+            return NVML_SUCCESS;
     }
     *mw = held - 1;
-    return true;
+    return NVML_SUCCESS;
 }
 
 /* What the counter has not counted: before the driver was loaded, and before any reset. */
@@ -161,18 +177,18 @@ static double uncounted_j(const struct jw_gpu *gpu, int64_t tick_ns) {
     return base_j;
 }
 
-bool counter_mj(struct jw_gpu *gpu, ull *mj) {
+nvmlReturn_t counter_mj(struct jw_gpu *gpu, ull *mj) {
     const int64_t tick = tick_before(gpu, sensed_ns(gpu), gpu->counter_period_ns);
     const int64_t tick_ns = gpu->phase_ns + tick * gpu->counter_period_ns;
     double energy_j;
     uint32_t sequence;
     do {
-        if (!settled(gpu, &sequence)) return false;
+        TRY(settled(gpu, tick_ns, &sequence));
         energy_j = energy_at(gpu, tick_ns) - uncounted_j(gpu, tick_ns);
     } while (torn(gpu, sequence));
     const struct jw_fault *backwards = fault_at(gpu, JW_FAULT_COUNTER_BACKWARDS, tick_ns);
     double counted_j = floor(gpu->gain * energy_j / gpu->counter_step_j) * gpu->counter_step_j;
     if (backwards) counted_j -= (double)backwards->amount / 1000;
     *mj = counted_j > 0 ? (ull)rint(counted_j * 1000) : 0;
-    return true;
+    return NVML_SUCCESS;
 }

@@ -36,7 +36,7 @@ API nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilizat
     const int64_t period = gpu->utilisation_period_ns;
     const int64_t end = gpu->phase_ns + tick_before(gpu, sensed_ns(gpu), period) * period;
     double busy, memory;
-    if (!shares(gpu, end - period, end, &busy, &memory)) return NVML_ERROR_TIMEOUT;
+    TRY(shares(gpu, end - period, end, &busy, &memory));
     rates->gpu = percent(busy);
     rates->memory = percent(memory);
     return NVML_SUCCESS;
@@ -62,7 +62,7 @@ API nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t device, unsigned count
     REQUIRE(kb_s && counter <= 1);
     const int64_t now = sensed_ns(gpu);
     double busy, memory;
-    if (!shares(gpu, now - PCIE_WINDOW_NS, now, &busy, &memory)) return NVML_ERROR_TIMEOUT;
+    TRY(shares(gpu, now - PCIE_WINDOW_NS, now, &busy, &memory));
     const double link_kb_s = 985e3 * (1 << (gpu->pcie_generation - 3)) * 16;
     const bool transmitted = counter == 0;
     *kb_s = (unsigned)(link_kb_s * memory / (transmitted ? 500 : 50));
@@ -74,7 +74,7 @@ API nvmlReturn_t nvmlDeviceGetPcieThroughput(nvmlDevice_t device, unsigned count
 static nvmlReturn_t memory_used(const struct jw_gpu *gpu, ull *used) {
     struct jw_process table[JW_PROCESSES];
     unsigned count;
-    if (!process_table(gpu, table, &count)) return NVML_ERROR_TIMEOUT;
+    TRY(process_table(gpu, table, &count));
     *used = 0;
     for (unsigned i = 0; i < count; i++) *used += table[i].memory_b;
     const ull room = gpu->memory_b - gpu->reserved_b;
@@ -86,8 +86,7 @@ API nvmlReturn_t nvmlDeviceGetMemoryInfo(nvmlDevice_t device, nvmlMemory_t *memo
     ull used;
     ENTER(JW_COST_READ);
     REQUIRE(memory);
-    const nvmlReturn_t result = memory_used(gpu, &used);
-    if (result != NVML_SUCCESS) return result;
+    TRY(memory_used(gpu, &used));
     used += gpu->reserved_b;
     *memory = (nvmlMemory_t){.total = gpu->memory_b, .free = gpu->memory_b - used, .used = used};
     return NVML_SUCCESS;
@@ -98,8 +97,7 @@ API nvmlReturn_t nvmlDeviceGetMemoryInfo_v2(nvmlDevice_t device, nvmlMemory_v2_t
     ENTER(JW_COST_READ);
     REQUIRE(memory);
     if (memory->version != VERSION(nvmlMemory_v2_t, 2)) return NVML_ERROR_ARGUMENT_VERSION_MISMATCH;
-    const nvmlReturn_t result = memory_used(gpu, &used);
-    if (result != NVML_SUCCESS) return result;
+    TRY(memory_used(gpu, &used));
     *memory = (nvmlMemory_v2_t){.version = memory->version,
                                 .total = gpu->memory_b,
                                 .reserved = gpu->reserved_b,
@@ -119,7 +117,7 @@ API nvmlReturn_t nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlMemory_t *
 
 static nvmlReturn_t temperature(struct jw_gpu *gpu, int *celsius) {
     struct jw_piece piece;
-    if (!piece_at(gpu, sensed_ns(gpu), &piece)) return NVML_ERROR_TIMEOUT;
+    TRY(piece_at(gpu, sensed_ns(gpu), &piece));
     *celsius = (int)piece.temperature_c;
     return NVML_SUCCESS;
 }
@@ -154,8 +152,7 @@ static nvmlReturn_t fan_speed(struct jw_gpu *gpu, unsigned fan, unsigned *speed)
     REQUIRE(speed);
     if (gpu->fans == 0) return NVML_ERROR_NOT_SUPPORTED;
     REQUIRE(fan < gpu->fans);
-    const nvmlReturn_t result = temperature(gpu, &celsius);
-    if (result != NVML_SUCCESS) return result;
+    TRY(temperature(gpu, &celsius));
     const double heat = (double)(celsius - FAN_QUIET_C) / ((double)gpu->slowdown_c - FAN_QUIET_C);
     const double clipped = heat < 0 ? 0 : heat > 1 ? 1 : heat;
     *speed = (unsigned)(FAN_QUIET_PCT + clipped * (100 - FAN_QUIET_PCT));
