@@ -113,7 +113,8 @@ class DeviceInfo:
 
     ``contains`` lists keys whose energy is already inside this device's (a platform contains
     its packages), so that a total counts each joule once. ``note`` says what a person must know
-    to read its figures, such as a MIG slice that is measured as its whole GPU.
+    to read its figures, such as a MIG slice that is measured as its whole GPU. ``better`` says
+    how a better source can be had where there is one: what is in the way, and the exact command.
     """
 
     key: str
@@ -124,6 +125,7 @@ class DeviceInfo:
     driver: str = ""
     contains: tuple[str, ...] = ()
     note: str = ""
+    better: Unavailable | None = None
 
 
 @dataclass(frozen=True)

@@ -145,6 +145,20 @@ class TestEnergy:
         assert "EPYC 7742" in sensor.note
 
 
+class TestBetter:
+    @pytest.mark.parametrize(("virtual", "fix"), [(False, "modprobe intel_rapl_msr"), (True, "")])
+    def test_it_says_how_to_be_measured_where_that_can_be(self, virtual, fix, tmp_path):
+        (device,) = Host(tmp_path, virtual=virtual).find()
+        assert "RAPL" in device.info.better.reason
+        assert device.info.better.fix.removeprefix("sudo ") == fix
+
+    def test_a_cpu_of_another_kind_has_no_such_module(self, tmp_path):
+        host = Host(tmp_path)
+        (tmp_path / "proc/cpuinfo").write_text("processor : 0\nCPU implementer : 0x41\n")
+        (device,) = host.find()
+        assert device.info.better.fix == ""
+
+
 class TestTdp:
     @pytest.mark.parametrize(
         ("name", "watts"),

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from simulated_cpu import Bench, OnBenchTime
 
-from joulewise.data import Knob, Quantity, Reading, Unavailable
+from joulewise.data import Knob, Quantity, Reading, Source, Unavailable
 from joulewise.devices import power_limit, powercap
 from joulewise.devices.powercap import find_zones
 from joulewise.errors import DeviceError, OutOfRangeError
@@ -55,6 +55,21 @@ class TestLaptopCpu(OnBench):
 
 class TestMirroredDies(OnBench):
     machine = THREADRIPPER
+
+
+class TestCpuWhoseCounterCannotBeRead(OnBench):
+    key = "cpu1"
+
+    @pytest.fixture
+    def device(self, tmp_path):
+        type(self).bench = Bench(tmp_path, XEON)
+        unreadable(self.bench, 1)
+        return self.bench.devices()[self.key]
+
+
+def unreadable(bench, package):
+    """As good as a counter that only root may read, which tests that run as root can."""
+    (bench.tree.path / f"intel-rapl:{package}/max_energy_range_uj").unlink()
 
 
 def energies(devices):
@@ -259,17 +274,54 @@ class TestFaults:
             devices["cpu0"].set(Knob.POWER_LIMIT, 40)
 
     @pytest.mark.parametrize("file", ["energy_uj", "max_energy_range_uj"])
-    def test_a_counter_without_a_file_is_found_and_says_why(self, file, tmp_path):
+    def test_a_cpu_whose_counter_lacks_a_file_is_modelled_and_says_why(self, file, tmp_path):
         bench = Bench(tmp_path, XEON)
         (bench.tree.path / "intel-rapl:0" / file).unlink()
         devices = bench.devices()
-        assert file in devices["cpu0"].read(Quantity.ENERGY).reason
-        assert isinstance(devices["cpu1"].read(Quantity.ENERGY), Reading)
+        assert file in devices["cpu0"].info.better.reason
+        assert source(devices["cpu0"]) is Source.MODELLED
+        assert source(devices["cpu1"]) is Source.MEASURED
+        assert devices["cpu1"].info.better is None
+
+    def test_each_package_is_modelled_by_its_own_load(self, tmp_path):
+        bench = Bench(tmp_path, XEON)
+        unreadable(bench, 0)
+        unreadable(bench, 1)
+        devices = bench.devices()
+        bench.elapse(10, [1.0, 0.25])
+        loads = [devices[key].read(Quantity.LOAD).value for key in ("cpu0", "cpu1")]
+        assert loads == pytest.approx([100, 25])
+
+    def test_a_modelled_cpu_keeps_its_limits(self, tmp_path):
+        bench = Bench(tmp_path, XEON)
+        unreadable(bench, 0)
+        cpu = bench.devices()["cpu0"]
+        cpu.set(Knob.POWER_LIMIT, 100)
+        assert cpu.get(Knob.POWER_LIMIT) == 100
+
+    def test_without_a_model_the_reason_is_left(self, tmp_path):
+        bench = Bench(tmp_path, XEON)
+        unreadable(bench, 0)
+        (tmp_path / "proc/stat").unlink()
+        cpu = bench.devices()["cpu0"]
+        assert "max_energy_range_uj" in cpu.read(Quantity.ENERGY).reason
 
     def test_without_a_range_a_wrap_could_not_be_undone(self, tmp_path):
         bench = Bench(tmp_path, XEON)
         (bench.tree.path / "intel-rapl:0/max_energy_range_uj").write_text("0\n")
-        assert isinstance(bench.devices()["cpu0"].read(Quantity.ENERGY), Unavailable)
+        assert source(bench.devices()["cpu0"]) is Source.MODELLED
+
+    def test_memory_of_which_one_counter_is_read_is_not_assumed_too(self, tmp_path):
+        bench = Bench(tmp_path, XEON)
+        (bench.tree.path / "intel-rapl:0:0/energy_uj").unlink()
+        devices = bench.devices()
+        assert isinstance(devices["dram0"].read(Quantity.ENERGY), Unavailable)
+        assert source(devices["dram1"]) is Source.MEASURED
+
+
+def source(device):
+    assert isinstance(device.read(Quantity.ENERGY), Reading)
+    return device.sensors[Quantity.ENERGY].source
 
 
 AS_A_USER = """
@@ -281,8 +333,16 @@ if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
-found = cpu.find(Options(environ=dict(os.environ)))
-told = {d.info.key: [d.read(q).__dict__ for q in d.sensors] for d in found}
+options = Options(environ=dict(os.environ))
+found = [*cpu.find(options), *ram.find(options)]
+told = {
+    d.info.key: {
+        "energy": vars(d.read(Quantity.ENERGY)),
+        "source": d.sensors[Quantity.ENERGY].source.value,
+        "better": d.info.better and vars(d.info.better),
+    }
+    for d in found
+}
 try:
     found[0].set(Knob.POWER_LIMIT, 100)
 except PermissionDeniedError as error:
@@ -317,13 +377,22 @@ class TestWithoutTheRight:
 
     def test_every_counter_names_the_command_and_the_command_works(self, tree):
         told = self.as_a_user(tree)
-        refused = [told[key] for key in ("cpu0", "dram0", "cpu1", "dram1")]
-        fixes = {sensor["fix"] for sensors in refused for sensor in sensors}
-        reasons = {sensor["reason"] for sensors in refused for sensor in sensors}
+        told.pop("set")
+        assert {key: device["source"] for key, device in told.items()} == {
+            "cpu0": "modelled",
+            "cpu1": "modelled",
+            "dram0": "assumed",
+        }
+        fixes = {device["better"]["fix"] for device in told.values()}
+        reasons = [device["better"]["reason"] for device in told.values()]
         assert fixes == {f"sudo chmod a+r {tree.path}/*rapl*:*/*_uj"}
         assert all(re.search(r"root only .*until the next boot", reason) for reason in reasons)
         subprocess.run(fixes.pop().removeprefix("sudo "), shell=True, check=True)
-        assert all("value" in self.as_a_user(tree)[key][0] for key in ("cpu0", "dram1"))
+        told = self.as_a_user(tree)
+        told.pop("set")
+        assert set(told) == {"cpu0", "cpu1", "dram0", "dram1"}
+        assert all(device["source"] == "measured" for device in told.values())
+        assert all(device["better"] is None for device in told.values())
 
     def test_a_limit_that_may_not_be_set_names_the_command(self, tree):
         path = tree.path / "intel-rapl:0/constraint_0_power_limit_uw"

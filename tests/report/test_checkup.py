@@ -104,7 +104,7 @@ def test_json_is_whole_and_plain():
     assert found["missing"] == {"amd": {"reason": "no amdsmi", "fix": "pip it"}}
     assert [device["key"] for device in found["devices"]] == ["gpu0", "gpu1"]
     assert {*found["devices"][0]} == {
-        *("key", "kind", "name", "uid", "vendor", "driver", "note", "contains"),
+        *("key", "kind", "name", "uid", "vendor", "driver", "note", "better", "contains"),
         *("sensors", "knobs"),
     }
     assert json.loads(json.dumps(found, allow_nan=False)) == found
@@ -207,6 +207,20 @@ def test_what_a_person_must_know_is_shown():
     assert "  no RAPL\n" in text
     assert "  its energy contains that of dram0-dram2\n" in text
     assert "  power: from its load\n" in text
+
+
+def test_a_better_source_has_its_fix_and_boards_may_differ_in_its_number():
+    devices = toys(2)
+    for number, toy in enumerate(devices):
+        why = Unavailable(f"intel-rapl:{number} is readable by root only", "sudo chmod it")
+        toy.info = replace(toy.info, better=why)
+    found = checkup(*devices)
+    text = drawn(found)
+    assert text.count("  measured instead: intel-rapl:0 is readable by root only\n") == 1
+    assert text.count("    fix: sudo chmod it\n") == 1
+    told = [device["better"] for device in as_json(found)["devices"]]
+    assert told[1] == {"reason": "intel-rapl:1 is readable by root only", "fix": "sudo chmod it"}
+    assert as_json(checkup(*toys(1)))["devices"][0]["better"] is None
 
 
 @pytest.mark.parametrize("width", [60, 80, 140])

@@ -288,6 +288,7 @@ BROKEN = {
     "no name": (NAMED, info(name=" ")),
     "no vendor": (NAMED, info(vendor="")),
     "note of two lines": (NAMED, info(note="one\ntwo")),
+    "better without reason": (NAMED, info(better=Unavailable(""))),
     "info is a dict": (NAMED, lambda device: setattr(device, "info", vars(device.info))),
     "kind is a str": (NAMED, info(kind="gpu")),
     "contains itself": (CONTAINS, info(contains=("gpu0",))),

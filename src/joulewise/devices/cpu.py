@@ -1,4 +1,4 @@
-"""The CPUs of this machine: measured by RAPL where there is one, else modelled."""
+"""The CPUs of this machine: measured by RAPL where it can be read, else modelled."""
 
 from __future__ import annotations
 

@@ -105,9 +105,11 @@ def find(options: Options) -> list[ModelledCpu] | Unavailable:
     packages = info.packages or {0: tuple(sorted(busy_s))}
     if info.virtual:
         packages = {0: tuple(cpu for cpus in packages.values() for cpu in cpus)}
-    no_counter = f"{options.powercap} has no counter of RAPL"
-    if not info.virtual:
-        no_counter += " (if the CPU has one: sudo modprobe intel_rapl_msr)"
+    x86 = info.vendor != CpuInfo.vendor
+    no_counter = Unavailable(
+        f"it takes a counter of RAPL, and {options.powercap} has none",
+        "sudo modprobe intel_rapl_msr" if x86 and not info.virtual else "",
+    )
     devices = []
     for package, cpus in sorted(packages.items()):
         rating = _given(options) or _looked_up(info, cpus) or _guessed(info, package, cpus)
@@ -120,10 +122,17 @@ def find(options: Options) -> list[ModelledCpu] | Unavailable:
             uid=f"cpu{package}",
             vendor=info.vendor,
             driver="model",
-            note=no_counter,
+            better=no_counter,
         )
         devices.append(ModelledCpu(device, rating, cpus, options))
     return devices
+
+
+def model_of(package: int, options: Options) -> ModelledCpu | None:
+    """The model of one package, for where its counter is there but cannot be read."""
+    found = find(options)
+    models = [] if isinstance(found, Unavailable) else found
+    return next((model for model in models if model.info.key == f"cpu{package}"), None)
 
 
 def _given(options: Options) -> Rating | Unavailable | None:

@@ -28,7 +28,9 @@ _SIZE_AT: Final = slice(0x0C, 0x0E)
 class AssumedRam(HostDevice):
     """A constant power from the moment of opening on."""
 
-    def __init__(self, modules: int, counted: str, options: Options) -> None:
+    def __init__(
+        self, modules: int, counted: str, options: Options, better: Unavailable | None
+    ) -> None:
         self._power_w = modules * W_PER_MODULE
         self._now_ns = options.now_ns
         self._opened_ns = options.now_ns()
@@ -41,6 +43,7 @@ class AssumedRam(HostDevice):
             vendor="unknown",
             driver="assumption",
             note=why,
+            better=better,
         )
         sensors = {
             quantity: SensorInfo(quantity, Source.ASSUMED, note=why)
@@ -58,11 +61,13 @@ class AssumedRam(HostDevice):
 
 def find(options: Options) -> list[Device] | Unavailable:
     """The machine's RAM, unless RAPL counts it: then it comes with the CPUs."""
-    if rapl.counts_dram(options):
+    counted = rapl.counts_dram(options)
+    if counted is True:
         return []
+    better = counted or None
     modules = _modules(options)
     if modules:
-        return [AssumedRam(modules, "counted in the DMI table", options)]
+        return [AssumedRam(modules, "counted in the DMI table", options, better)]
     meminfo = read_text(options.proc / "meminfo")
     if isinstance(meminfo, Unavailable):
         return meminfo
@@ -71,7 +76,7 @@ def find(options: Options) -> list[Device] | Unavailable:
         return Unavailable(f"{options.proc / 'meminfo'} does not say how much memory there is")
     # The kernel keeps a part to itself, so that what it tells is always a little short.
     modules = math.ceil(int(total[1]) / _KIB_PER_GIB / GIB_PER_MODULE)
-    return [AssumedRam(modules, f"taken to be of {GIB_PER_MODULE} GiB", options)]
+    return [AssumedRam(modules, f"taken to be of {GIB_PER_MODULE} GiB", options, better)]
 
 
 def _modules(options: Options) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from joulewise.data import (
@@ -16,6 +18,7 @@ from joulewise.data import (
     Unavailable,
 )
 from joulewise.devices.counter import WrappingCounter
+from joulewise.devices.cpu_model import ModelledCpu, model_of
 from joulewise.devices.cpuinfo import CpuInfo, read_cpuinfo
 from joulewise.devices.host import HostDevice
 from joulewise.devices.options import Options
@@ -30,13 +33,23 @@ _MOST_W: Final = {Kind.CPU: 600.0, Kind.DRAM: 150.0, Kind.NODE: 3000.0}
 
 
 class RaplDevice(HostDevice):
-    """One zone: its energy as counted, and its power limits."""
+    """One zone: its energy as counted, and its power limits.
+
+    The energy of a CPU whose counter cannot be read, as by most users, is modelled.
+    """
 
     def __init__(self, zone: Zone, info: DeviceInfo, options: Options) -> None:
         self._zone = zone
         self._now_ns = options.now_ns
         self._counter = _open_counter(zone, info.kind, options)
-        super().__init__(info, _sensors(self._counter), window_s=WINDOW_S, sleep=options.sleep)
+        self._model: ModelledCpu | None = None
+        sensors = _sensors(self._counter)
+        if isinstance(self._counter, Unavailable) and info.kind is Kind.CPU:
+            self._model = model_of(zone.package, options)
+            if self._model:
+                sensors = self._model.sensors
+                info = replace(info, better=self._counter)
+        super().__init__(info, sensors, window_s=WINDOW_S, sleep=options.sleep)
         self._limits = power_limits(zone.path)
         self.knobs = {
             knob: limit.info if isinstance(limit, PowerLimit) else limit
@@ -44,6 +57,9 @@ class RaplDevice(HostDevice):
             if isinstance(limit, PowerLimit) or info.kind is Kind.CPU
         }
         self._observe()
+
+    def _read(self, quantity: Quantity) -> Reading | Unavailable:
+        return self._model.read(quantity) if self._model else super()._read(quantity)
 
     def _energy(self) -> Reading | Unavailable:
         if isinstance(self._counter, Unavailable):
@@ -74,17 +90,25 @@ def find(options: Options) -> list[RaplDevice]:
     """A device for each package, DRAM and platform that counts; none where RAPL is not there."""
     zones = find_zones(options.powercap)
     cpus = read_cpuinfo(options.proc)
+    dram_counts = _dram_counts(zones) is True
     devices = []
     for number, (package, dram) in _numbered(zones):
         devices.append(RaplDevice(package, _cpu(package, number, cpus), options))
-        if dram:
+        if dram and dram_counts:
             devices.append(RaplDevice(dram, _dram(dram, number, cpus), options))
     platforms = [RaplDevice(z, _platform(z, zones, cpus), options) for z in zones.platforms]
     return devices + platforms
 
 
-def counts_dram(options: Options) -> bool:
-    return any(dram for _, dram in find_zones(options.powercap).packages)
+def counts_dram(options: Options) -> bool | Unavailable:
+    """Whether memory is measured, or why the counters that there are cannot be read."""
+    return _dram_counts(find_zones(options.powercap))
+
+
+def _dram_counts(zones: Zones) -> bool | Unavailable:
+    told = [dram.energy_uj() for _, dram in zones.packages if dram]
+    refused = [why for why in told if isinstance(why, Unavailable)]
+    return refused[0] if refused and len(refused) == len(told) else bool(told)
 
 
 def _numbered(zones: Zones) -> list[tuple[int, tuple[Zone, Zone | None]]]:
@@ -152,7 +176,7 @@ def _open_counter(zone: Zone, kind: Kind, options: Options) -> WrappingCounter |
 
 def _sensors(
     counter: WrappingCounter | Unavailable,
-) -> dict[Quantity, SensorInfo | Unavailable]:
+) -> Mapping[Quantity, SensorInfo | Unavailable]:
     if isinstance(counter, Unavailable):
         return dict.fromkeys((Quantity.ENERGY, Quantity.POWER), counter)
     wrap = f"wraps no sooner than after {counter.wrap_s:.0f} s: read it at least that often"

@@ -102,6 +102,7 @@ def _device_json(device: DeviceState) -> dict[str, Any]:
         "vendor": info.vendor,
         "driver": info.driver,
         "note": info.note,
+        "better": _why(info.better) if info.better else None,
         "contains": list(info.contains),
         "sensors": {quantity.value: _sensor_json(s) for quantity, s in device.sensors.items()},
         "knobs": {knob.value: _knob_json(state) for knob, state in device.knobs.items()},

@@ -39,6 +39,7 @@ def alike(devices: Iterable[DeviceState]) -> list[list[DeviceState]]:
         info = device.info
         likeness = (
             (info.kind, info.name, info.vendor, info.driver, info.note, info.contains),
+            info.better and _likeness(info.better),
             tuple((quantity, _likeness(s)) for quantity, s in device.sensors.items()),
             tuple((knob, _likeness(k)) for knob, k in device.knobs.items()),
         )
@@ -114,6 +115,8 @@ def _draw_group(group: Sequence[DeviceState], console: Console) -> None:
         _indent(table, console)
     for note in _sensor_notes(group[0]):
         _indent(Text(note, style="dim"), console)
+    if info.better:
+        _draw_why("measured instead", info.better, console, style="yellow")
     for names, why in _not_had(group):
         _draw_why(names, why, console)
     console.print()
@@ -220,8 +223,8 @@ def _unavailable(device: DeviceState) -> dict[tuple[str, str], Unavailable]:
     return found
 
 
-def _draw_why(what: str, why: Unavailable, console: Console) -> None:
-    _indent(Text.assemble((what, "red"), f": {why.reason}"), console)
+def _draw_why(what: str, why: Unavailable, console: Console, style: str = "red") -> None:
+    _indent(Text.assemble((what, style), f": {why.reason}"), console)
     if why.fix:
         # Not wrapped: it is there to be pasted.
         console.print(Text.assemble("    fix: ", (why.fix, "cyan")), soft_wrap=True)

@@ -99,6 +99,8 @@ class DeviceConformance:
             assert word.strip(), f"an empty name in {info}"
         for line in (info.uid, info.name, info.vendor, info.driver, info.note):
             assert "\n" not in line
+        if info.better is not None:
+            _check_reason(info.better)
 
     def test_contains_other_devices_only(self, device: Device) -> None:
         assert device.info.key not in device.info.contains
