@@ -54,8 +54,15 @@ def timeline(levels, **columns):
 
 
 @contextmanager
-def simulated(monkeypatch, tmp_path, *boards, faults="", exact=True, latency=NO_LATENCY, socket=""):
-    """A machine with NVML set up; ``exact`` takes noise and gain from its sensors."""
+def simulated(monkeypatch, folder, *boards, **options):
+    """A machine with NVML set up."""
+    with published(folder, *boards, **options) as machine, client(monkeypatch, machine.shared.path):
+        yield machine
+
+
+@contextmanager
+def published(folder, *boards, faults="", exact=True, latency=NO_LATENCY, socket=""):
+    """A machine that nobody looks at yet; ``exact`` takes noise and gain from its sensors."""
     units = [make_unit(load_board(key), seed) for seed, key in enumerate(boards)]
     if exact:
         units = [_exact(unit) for unit in units]
@@ -64,20 +71,26 @@ def simulated(monkeypatch, tmp_path, *boards, faults="", exact=True, latency=NO_
         latency=latency,
         faults=faults_module.parse(faults) if faults else (),
         start_ns=START_NS,
-        folder=tmp_path,
+        folder=folder,
         socket_name=socket,
     )
     for gpu in range(len(units)):
         shared.publish(gpu, timeline([(-100, 100.0)]))
-    monkeypatch.setenv("JOULEWISE_SIM", shared.path)
+    with closing(shared):
+        yield Machine(shared, units)
+
+
+@contextmanager
+def client(monkeypatch, path):
+    """NVML in this process, over the shared memory at ``path``."""
+    monkeypatch.setenv("JOULEWISE_SIM", path)
     monkeypatch.setattr(pynvml, "nvmlLib", ctypes.CDLL(str(library())))
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
-    with closing(shared):
-        pynvml.nvmlInit()
-        try:
-            yield Machine(shared, units)
-        finally:
-            pynvml.nvmlShutdown()
+    pynvml.nvmlInit()
+    try:
+        yield
+    finally:
+        pynvml.nvmlShutdown()
 
 
 def code_of(call, *arguments):

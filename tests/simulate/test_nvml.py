@@ -3,11 +3,13 @@
 import ctypes
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
 from inspect import getsource
 
 import numpy as np
@@ -15,7 +17,8 @@ import pynvml as nvml
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shim import START_NS, code_of, simulated, timeline
+from running_sim import running_sim
+from shim import client, code_of, published, simulated, timeline
 
 from joulewise.simulate import sensor
 from joulewise.simulate.boards import BOARDS
@@ -536,15 +539,10 @@ class TestEngine:
 
     @pytest.fixture
     def heard(self, tmp_path):
-        name = f"joulewise-test-{tmp_path.name}-{os.getpid()}"
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(f"\0{name}")
-        listener.listen()
-        heard = Heard(name)
-        threading.Thread(target=heard.listen, args=(listener,), daemon=True).start()
+        heard = Heard(f"joulewise-test-{tmp_path.name}-{os.getpid()}")
+        threading.Thread(target=heard.listen, daemon=True).start()
         yield heard
-        listener.shutdown(socket.SHUT_RDWR)
-        listener.close()
+        heard.end()
 
     def test_a_client_is_one_from_init_to_shutdown(self, monkeypatch, tmp_path, heard):
         with simulated(monkeypatch, tmp_path, "v100", "v100", socket=heard.name):
@@ -556,40 +554,65 @@ class TestEngine:
             nvml.nvmlShutdown()
         assert heard.next() == "gone"
 
-    def test_a_forked_child_is_a_client_of_its_own(self, monkeypatch, tmp_path, heard):
-        with simulated(monkeypatch, tmp_path, "v100", socket=heard.name):
-            gpu = handle(0)
+    def test_a_forked_child_is_a_client_of_its_own(self, tmp_path, heard):
+        with published(tmp_path, "v100", socket=heard.name) as machine:
+            parent = _forking(machine)
             assert heard.next() == "client"
-            child = os.fork()
-            if child == 0:
-                os._exit(code_of(nvml.nvmlDeviceGetPowerUsage, gpu))
-            assert heard.next() == "client"
-            assert heard.next() == "gone"
-            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-            assert nvml.nvmlDeviceGetPowerUsage(gpu) > 0
-        assert heard.next() == "gone"
+            assert parent.communicate("fork")[0] == "0 0\n"
+        assert [heard.next() for _ in range(3)] == ["client", "gone", "gone"]
 
     def test_without_its_engine_the_driver_is_not_loaded(self, monkeypatch, tmp_path):
         nobody = simulated(monkeypatch, tmp_path, "v100", socket="joulewise-nobody-there")
         with pytest.raises(nvml.NVMLError_DriverNotLoaded), nobody:
             pass
 
-    def test_a_silent_engine_loses_its_gpus(self, machine, gpu):
-        machine.shared.beat(START_NS)
-        machine.at(9.9)
-        assert nvml.nvmlDeviceGetPowerUsage(gpu) > 0
-        machine.at(10.1)
-        assert code_of(nvml.nvmlDeviceGetPowerUsage, gpu) == nvml.NVML_ERROR_GPU_IS_LOST
-        machine.shared.beat(machine.now_ns)
-        assert nvml.nvmlDeviceGetPowerUsage(gpu) > 0
+    def test_an_engine_that_takes_no_clients_is_not_waited_for_for_ever(self, tmp_path):
+        name = f"joulewise-test-{tmp_path.name}-{os.getpid()}"
+        with ExitStack() as stack:
+            listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+            listener.bind(f"\0{name}")
+            listener.listen(0)
+            full = False
+            while not full:
+                waiting = stack.enter_context(socket.socket(socket.AF_UNIX))
+                waiting.setblocking(False)
+                full = bool(waiting.connect_ex(f"\0{name}"))
+            machine = stack.enter_context(published(tmp_path, "v100", socket=name))
+            environ = {"LD_LIBRARY_PATH": library().parent, "JOULEWISE_SIM": machine.shared.path}
+            done = subprocess.run(
+                [sys.executable, "-c", "import pynvml; pynvml.nvmlInit()"],
+                env={**os.environ, **environ}, check=False, capture_output=True, timeout=30,
+            )  # fmt: skip
+        assert b"NVMLError_DriverNotLoaded" in done.stderr
 
-    def test_an_engine_that_ended_leaves_lost_gpus(self, monkeypatch, tmp_path):
-        with simulated(monkeypatch, tmp_path, "v100") as machine:
+    def test_a_stopped_engine_keeps_its_gpus_and_a_killed_one_loses_them(self, monkeypatch):
+        with running_sim("--gpu", "v100") as sim, client(monkeypatch, sim.shared):
             gpu = handle(0)
-            also = Shared.open(machine.shared.path)
-            also._owner = True
-            also.close()
+            os.kill(sim.process.pid, signal.SIGSTOP)
+            shared = Shared.open(sim.shared)
+            shared.freeze(time.monotonic_ns() + 3600 * NS_PER_S)
+            assert nvml.nvmlDeviceGetPowerUsage(gpu) > 0
+            shared.close()
+            sim.kill()
+            for _ in range(2):
+                assert code_of(nvml.nvmlDeviceGetName, gpu) == nvml.NVML_ERROR_GPU_IS_LOST
+
+    def test_an_engine_that_answers_late_is_still_seen_to_end(self, monkeypatch, tmp_path, heard):
+        with simulated(monkeypatch, tmp_path, "v100", socket=heard.name):
+            gpu = handle(0)
+            heard.pause()
+            nvml.nvmlDeviceSetPersistenceMode(gpu, 1)
+            assert nvml.nvmlDeviceGetPowerUsage(gpu) > 0
+            heard.go_on(then_hang_up=True)
+            assert [heard.next() for _ in range(3)] == ["client", "changed 0", "gone"]
             assert code_of(nvml.nvmlDeviceGetName, gpu) == nvml.NVML_ERROR_GPU_IS_LOST
+
+    def test_a_forked_child_of_a_client_whose_engine_ended_is_told(self, tmp_path, heard):
+        with published(tmp_path, "v100", socket=heard.name) as machine:
+            parent = _forking(machine)
+            assert heard.next() == "client"
+            heard.end()
+            assert parent.communicate("fork")[0].split()[0] == f"{nvml.NVML_ERROR_GPU_IS_LOST}"
 
     def test_an_engine_stopped_while_writing_is_waited_for_by_the_clock(self, machine, gpu):
         machine.shared._gpus["sequence"][0] += 1
@@ -600,21 +623,61 @@ class TestEngine:
         assert nvml.nvmlDeviceGetPowerUsage(gpu) > 0
 
 
+FORKING = """
+import ctypes, os, pynvml as n, sys
+n.nvmlInit()
+gpu, room = n.nvmlDeviceGetHandleByIndex(0), ctypes.byref(ctypes.c_uint())
+sys.stdin.read()
+child = os.fork()
+if child == 0:
+    os._exit(n.nvmlLib.nvmlDeviceGetPowerUsage(gpu, room))
+answer = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+print(answer, n.nvmlLib.nvmlDeviceGetPowerUsage(gpu, room))
+"""
+
+
+def _forking(machine):
+    """A client that forks when told; it prints what its child and then it itself was answered."""
+    environ = {"LD_LIBRARY_PATH": library().parent, "JOULEWISE_SIM": machine.shared.path}
+    return subprocess.Popen(
+        [sys.executable, "-c", FORKING],
+        env={**os.environ, **environ}, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
 class Heard:
     """Accepts, says ok to every line, and keeps what was said in order."""
 
     def __init__(self, name):
         self.name = name
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(f"\0{name}")
+        self._listener.listen()
         self._said = []
         self._changed = threading.Condition()
+        self._answering = threading.Event()
+        self._answering.set()
+        self._hang_up = False
 
-    def listen(self, listener):
+    def listen(self):
         while True:
             try:
-                connection, _ = listener.accept()
+                connection, _ = self._listener.accept()
             except OSError:
                 return
             threading.Thread(target=self._converse, args=(connection,), daemon=True).start()
+
+    def end(self):
+        if self._listener.fileno() >= 0:
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+
+    def pause(self):
+        self._answering.clear()
+
+    def go_on(self, *, then_hang_up):
+        self._hang_up = then_hang_up
+        self._answering.set()
 
     def next(self):
         with self._changed:
@@ -625,7 +688,10 @@ class Heard:
         with connection, connection.makefile("r") as lines:
             for line in lines:
                 self._say(line.rstrip("\n"))
+                self._answering.wait()
                 connection.sendall(b"ok\n")
+                if self._hang_up:
+                    break
         self._say("gone")
 
     def _say(self, words):

@@ -28,7 +28,6 @@ _MEMORY: Final = Path("/dev/shm")  # noqa: S108  # the file below it has a rando
 _FOREVER_NS: Final = np.iinfo(np.int64).max
 _RING: Final = CONSTANTS["RING"]
 _WORDS: Final = PIECE.itemsize // 8
-_GONE: Final = -1
 
 
 @dataclass(frozen=True)
@@ -171,18 +170,13 @@ class Shared:
         column["processes"][gpu] = len(shown)
         column["sequence"][gpu] += 1
 
-    def beat(self, now_ns: int) -> None:
-        """Say that the engine is alive."""
-        self._header["beat_ns"] = now_ns
-
     def freeze(self, now_ns: int) -> None:
         """Stop the clients' clock at ``now_ns``; 0 lets it go again."""
         self._header["frozen_ns"] = now_ns
 
     def close(self) -> None:
-        """Let go; the one who made the memory also removes it, and clients lose their GPUs."""
+        """Let go; the one who made the memory also removes it."""
         if self._owner:
-            self._header["beat_ns"] = _GONE
             Path(self.path).unlink(missing_ok=True)
         for view in (*self._times, *self._rings):
             view.release()

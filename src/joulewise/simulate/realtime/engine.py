@@ -72,7 +72,6 @@ class Engine:
         self._now_ns = start_ns
         self._over = False
         self._workload = lru_cache(maxsize=256)(self._load_workload)
-        shared.beat(start_ns)
         self._verbs: dict[tuple[str, int] | None, Callable[..., None]] = {
             ("client", 1): self._on_client,
             ("changed", 2): self._on_changed,
@@ -126,7 +125,6 @@ class Engine:
                 return min(card.due_ns, self._keep_ns)
 
     def _keep(self) -> None:
-        self._shared.beat(self._now_ns)
         timelines = [card.take() for card in self._cards]
         if self._truth:
             self._truth.write(timelines, self._keep_ns)

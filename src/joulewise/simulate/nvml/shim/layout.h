@@ -15,7 +15,6 @@
 #define JW_FAULTS 32
 #define JW_MEMORY_CLOCKS 8
 #define JW_CHANNELS 2
-#define JW_SILENCE_NS 10000000000
 
 /* Classes of latency. */
 #define JW_COST_IDENTITY 0
@@ -145,16 +144,14 @@ struct jw_gpu {
     struct jw_piece ring[JW_RING];
 };
 
-/* beat_ns: when the engine was last alive; 0 where there is none, -1 once it has gone.
- * frozen_ns: the time, if not 0 (tests). socket: an abstract name, empty where there is none.
- * faults: of calls that concern no one GPU. */
+/* frozen_ns: the time, if not 0 (tests). socket: the engine's, an abstract name; empty where there
+ * is no engine. faults: of calls that concern no one GPU. */
 struct jw_header {
     uint64_t magic;
     uint64_t header_size;
     uint64_t gpu_size;
     uint32_t gpus;
     int64_t wall_offset_ns;
-    _Atomic int64_t beat_ns;
     _Atomic int64_t frozen_ns;
     int64_t latency_ns[JW_COSTS];
     char socket[96];

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,6 +30,7 @@ static struct stat mapped_file;
 static _Atomic unsigned references;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static _Atomic int line = -1; /* the socket to the engine: while it is open, this is a client */
+static size_t owed;           /* bytes that the engine has not answered yet */
 
 struct jw_gpu *gpu_at(unsigned index) {
     return (struct jw_gpu *)((char *)jw + sizeof *jw) + index;
@@ -53,38 +55,58 @@ int64_t wall_us(int64_t t_ns) { return (t_ns + jw->wall_offset_ns) / 1000; }
 
 /* ---- the engine's line ---- */
 
-static bool tell(int fd, const char *words) {
-    char answer[3];
-    size_t got = 0;
-    if (send(fd, words, strlen(words), MSG_NOSIGNAL) != (ssize_t)strlen(words)) return false;
-    while (got < sizeof answer) {
-        const ssize_t n = recv(fd, answer + got, sizeof answer - got, 0);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return false;
-        got += (size_t)n;
+/* Waits for the answer, but not for ever: an engine that is silent may have been stopped. */
+static void tell(const char *words) {
+    char answers[64];
+    if (send(line, words, strlen(words), MSG_NOSIGNAL) < 0) return;
+    owed += strlen("ok\n");
+    while (owed) {
+        const ssize_t n = recv(line, answers, owed < sizeof answers ? owed : sizeof answers, 0);
+        if (n > 0)
+            owed -= (size_t)n;
+        else if (n == 0 || errno != EINTR)
+            return;
     }
-    return memcmp(answer, "ok\n", sizeof answer) == 0;
 }
 
 static void hang_up(void) {
     if (line >= 0) close(line);
     line = -1;
+    owed = 0;
 }
 
-/* Both hold the lock. */
+/* All of them hold the lock. */
 static bool connect_line(void) {
     const size_t length = strnlen(jw->socket, sizeof jw->socket);
     if (length == 0 || line >= 0) return true;
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     memcpy(address.sun_path + 1, jw->socket, length);
     const socklen_t size = (socklen_t)(offsetof(struct sockaddr_un, sun_path) + 1 + length);
-    const struct timeval patience = {.tv_sec = 2};
+    const struct timeval patience = {.tv_sec = 1};
     line = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (line < 0) return false;
     setsockopt(line, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
-    if (connect(line, (struct sockaddr *)&address, size) == 0 && tell(line, "client\n")) return true;
-    hang_up();
-    return false;
+    setsockopt(line, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof patience); /* for connect, too */
+    if (connect(line, (struct sockaddr *)&address, size) != 0) {
+        hang_up();
+        return false;
+    }
+    tell("client\n");
+    return true;
+}
+
+/* Whether the engine is there: when it ends, however it ends, the kernel hangs up for it. A child
+ * after its fork has yet to connect. */
+static bool engine_lives(void) {
+    if (!jw->socket[0]) return true;
+    if (line < 0) {
+        pthread_mutex_lock(&lock);
+        const bool connected = connect_line();
+        pthread_mutex_unlock(&lock);
+        if (!connected) return errno != ECONNREFUSED;
+    }
+    struct pollfd end = {.fd = line};
+    return poll(&end, 1, 0) <= 0 || !(end.revents & POLLHUP);
 }
 
 /* What was set is set already; an engine that does not answer in time reads it later. */
@@ -92,7 +114,7 @@ void changed(const struct jw_gpu *gpu) {
     char words[32];
     snprintf(words, sizeof words, "changed %u\n", index_of(gpu));
     pthread_mutex_lock(&lock);
-    if (connect_line() && line >= 0 && !tell(line, words)) hang_up();
+    if (line >= 0) tell(words);
     pthread_mutex_unlock(&lock);
 }
 
@@ -222,11 +244,6 @@ static nvmlReturn_t begin(struct jw_faults *faults, const char *call, int cost) 
     return result;
 }
 
-static bool engine_gone(void) {
-    const int64_t beat = jw->beat_ns;
-    return beat < 0 || (beat && now_ns() - beat > JW_SILENCE_NS);
-}
-
 bool initialised(void) { return references > 0; }
 
 nvmlReturn_t enter_system(const char *call, int cost) {
@@ -239,12 +256,7 @@ nvmlReturn_t enter(nvmlDevice_t device, const char *call, int cost, struct jw_gp
     const uintptr_t offset = (uintptr_t)device - (uintptr_t)devices;
     if (offset >= jw->gpus * sizeof *devices) return NVML_ERROR_INVALID_ARGUMENT;
     *gpu = gpu_at((unsigned)(offset / sizeof *devices));
-    if (engine_gone()) return NVML_ERROR_GPU_IS_LOST;
-    if (line < 0 && jw->socket[0]) { /* a child after its fork, or an engine that was late */
-        pthread_mutex_lock(&lock);
-        connect_line();
-        pthread_mutex_unlock(&lock);
-    }
+    if (!engine_lives()) return NVML_ERROR_GPU_IS_LOST;
     return begin(&(*gpu)->faults, call, cost);
 }
 
