@@ -150,6 +150,8 @@ def test_what_names_a_board_in_a_reason_or_a_fix_does_not_part_boards():
     for number, device in enumerate(devices):
         broken = Unavailable(f"stuck for 0.05{number} s", f"reset -i {number}")
         device.sensors = {**device.sensors, Quantity.FAN: broken}
+        limit = replace(device.knobs[Knob.POWER_LIMIT], writable=broken)
+        device.knobs = {**device.knobs, Knob.POWER_LIMIT: limit}
     found = checkup(*devices)
     assert len(alike(found.devices)) == 1
     assert "    fix: reset -i 0 (and so for each)" in lines(drawn(found))

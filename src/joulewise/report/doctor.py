@@ -90,8 +90,8 @@ def _likeness(state: SensorState | KnobState | Unavailable) -> object:
     if isinstance(state, SensorState):
         return state.info
     info = state.info
-    reason = info.writable.reason if isinstance(info.writable, Unavailable) else ""
-    return (info.minimum, info.maximum, info.default, info.choices, info.readable, reason)
+    writable = info.writable if isinstance(info.writable, bool) else _likeness(info.writable)
+    return (info.minimum, info.maximum, info.default, info.choices, info.readable, writable)
 
 
 def _draw_group(group: Sequence[DeviceState], console: Console) -> None:
