@@ -50,11 +50,12 @@ class RaplDevice(HostDevice):
                 sensors = self._model.sensors
                 info = replace(info, better=self._counter)
         super().__init__(info, sensors, window_s=WINDOW_S, sleep=options.sleep)
-        self._limits = power_limits(zone.path)
+        limits = power_limits(zone.path)
+        self._limits = {k: limit for k, limit in limits.items() if isinstance(limit, PowerLimit)}
         self.knobs = {
             knob: limit.info if isinstance(limit, PowerLimit) else limit
-            for knob, limit in self._limits.items()
-            if isinstance(limit, PowerLimit) or info.kind is Kind.CPU
+            for knob, limit in limits.items()
+            if knob in self._limits or info.kind is Kind.CPU
         }
         self._observe()
 
@@ -71,19 +72,15 @@ class RaplDevice(HostDevice):
         return self._counter.update(energy_uj, t_ns)
 
     def _get(self, knob: Knob) -> float | Unavailable:
-        limit = self._limits[knob]
-        return limit.get() if isinstance(limit, PowerLimit) else limit
+        return self._limits[knob].get()
 
     def _set(self, info: KnobInfo, value: float) -> None:
-        limit = self._limits[info.knob]
-        if isinstance(limit, PowerLimit):
-            limit.set(self.info.key, value)
+        self._limits[info.knob].set(self.info.key, value)
 
     def _reset(self, info: KnobInfo) -> None:
         """Back to what was found: RAPL keeps no record of the firmware's own choice."""
         limit = self._limits[info.knob]
-        if isinstance(limit, PowerLimit):
-            limit.set(self.info.key, limit.found_w)
+        limit.set(self.info.key, limit.found_w)
 
 
 def find(options: Options) -> list[RaplDevice]:
