@@ -61,7 +61,7 @@ def simulated(monkeypatch, folder, *boards, **options):
 
 
 @contextmanager
-def published(folder, *boards, faults="", exact=True, latency=NO_LATENCY, socket=""):
+def published(folder, *boards, faults="", exact=True, latency=NO_LATENCY, socket="", as_root=True):
     """A machine that nobody looks at yet; ``exact`` takes noise and gain from its sensors."""
     units = [make_unit(load_board(key), seed) for seed, key in enumerate(boards)]
     if exact:
@@ -73,6 +73,7 @@ def published(folder, *boards, faults="", exact=True, latency=NO_LATENCY, socket
         start_ns=START_NS,
         folder=folder,
         socket_name=socket,
+        as_root=as_root,
     )
     for gpu in range(len(units)):
         shared.publish(gpu, timeline([(-100, 100.0)]))

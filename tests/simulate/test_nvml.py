@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from inspect import getsource
 
 import numpy as np
@@ -26,8 +26,6 @@ from joulewise.simulate.model import Knobs
 from joulewise.simulate.nvml.layout import CONSTANTS
 from joulewise.simulate.nvml.shared import Latency, Shared, library
 from joulewise.units import NS_PER_S
-
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="setting anything needs root")
 
 
 @pytest.fixture
@@ -428,7 +426,6 @@ class TestArguments:
         assert answers == {nvml.NVML_ERROR_NOT_SUPPORTED}
 
 
-@needs_root
 class TestSetting:
     def test_a_limit_outlives_its_client_and_all_see_it(self, machine, gpu):
         nvml.nvmlDeviceSetPowerManagementLimit(gpu, 180_500)
@@ -514,24 +511,44 @@ class TestSetting:
         assert stranger == nvml.NVML_ERROR_NOT_FOUND
 
 
-def test_who_is_not_root_may_only_look(machine, gpu):
+SETTERS = (
+    ("SetPowerManagementLimit", 200_000),
+    ("SetGpuLockedClocks", 1000, 1000),
+    ("ResetGpuLockedClocks",),
+    ("SetPersistenceMode", 0),
+    ("SetApplicationsClocks", 877, 1005),
+)
+
+
+@pytest.mark.parametrize("as_root", [False, True])
+def test_who_is_not_root_may_only_look_unless_all_count_as_root(monkeypatch, tmp_path, as_root):
+    with simulated(monkeypatch, tmp_path, "v100", as_root=as_root) as machine, nobody():
+        gpu = handle(0)
+        assert nvml.nvmlDeviceGetPowerUsage(gpu) > 0
+        answers = {
+            code_of(getattr(nvml, f"nvmlDevice{name}"), gpu, *values) for name, *values in SETTERS
+        }
+        assert answers == {nvml.NVML_SUCCESS if as_root else nvml.NVML_ERROR_NO_PERMISSION}
+        assert (machine.shared.knobs(0) == Knobs(limit_w=300.0)) is not as_root
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can show what root may")
+def test_root_may_set(monkeypatch, tmp_path):
+    with simulated(monkeypatch, tmp_path, "v100", as_root=False) as machine:
+        nvml.nvmlDeviceSetPowerManagementLimit(handle(0), 200_000)
+        assert machine.shared.knobs(0) == Knobs(limit_w=200.0)
+
+
+@contextmanager
+def nobody():
+    """Somebody who is not root."""
     was = os.geteuid()
     if was == 0:
         os.seteuid(65534)
     try:
-        assert nvml.nvmlDeviceGetPowerUsage(gpu) > 0
-        for name, *values in (
-            ("SetPowerManagementLimit", 200_000),
-            ("SetGpuLockedClocks", 1000, 1000),
-            ("ResetGpuLockedClocks",),
-            ("SetPersistenceMode", 0),
-            ("SetApplicationsClocks", 877, 1005),
-        ):
-            answer = code_of(getattr(nvml, f"nvmlDevice{name}"), gpu, *values)
-            assert answer == nvml.NVML_ERROR_NO_PERMISSION
+        yield
     finally:
         os.seteuid(was)
-    assert machine.shared.knobs(0) == Knobs(limit_w=300.0)
 
 
 class TestEngine:
@@ -547,9 +564,8 @@ class TestEngine:
     def test_a_client_is_one_from_init_to_shutdown(self, monkeypatch, tmp_path, heard):
         with simulated(monkeypatch, tmp_path, "v100", "v100", socket=heard.name):
             assert heard.next() == "client"
-            if os.geteuid() == 0:
-                nvml.nvmlDeviceSetPowerManagementLimit(handle(1), 200_000)
-                assert heard.next() == "changed 1"
+            nvml.nvmlDeviceSetPowerManagementLimit(handle(1), 200_000)
+            assert heard.next() == "changed 1"
             nvml.nvmlInit()
             nvml.nvmlShutdown()
         assert heard.next() == "gone"

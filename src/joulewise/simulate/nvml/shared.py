@@ -82,15 +82,19 @@ class Shared:
         start_ns: int,
         socket_name: str = "",
         folder: Path = _MEMORY,
+        as_root: bool = False,
     ) -> Shared:
-        """Make the memory for ``units``; :meth:`close` removes it again."""
+        """Make the memory for ``units``; :meth:`close` removes it again.
+
+        Only root may set anything, or, ``as_root``, any user.
+        """
         _check_room("GPUs to simulate", len(units), CONSTANTS["MAX_GPUS"])
         _check_room("faults", len(faults), CONSTANTS["FAULTS"])
         path = folder / f"joulewise-sim-{os.getpid()}-{secrets.token_hex(4)}"
         shared = cls(str(path), _allocate(path, len(units)), owner=True)
         header = shared._header[0]
         header["header_size"], header["gpu_size"] = HEADER.itemsize, GPU.itemsize
-        header["gpus"] = len(units)
+        header["gpus"], header["as_root"] = len(units), as_root
         header["wall_offset_ns"] = time.time_ns() - time.monotonic_ns()
         header["latency_ns"] = astuple(latency)
         header["socket"] = socket_name.encode()

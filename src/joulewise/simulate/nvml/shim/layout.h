@@ -145,12 +145,13 @@ struct jw_gpu {
 };
 
 /* frozen_ns: the time, if not 0 (tests). socket: the engine's, an abstract name; empty where there
- * is no engine. faults: of calls that concern no one GPU. */
+ * is no engine. as_root: whether any user may set, as root may. faults: of calls that concern no one GPU. */
 struct jw_header {
     uint64_t magic;
     uint64_t header_size;
     uint64_t gpu_size;
     uint32_t gpus;
+    uint32_t as_root;
     int64_t wall_offset_ns;
     _Atomic int64_t frozen_ns;
     int64_t latency_ns[JW_COSTS];

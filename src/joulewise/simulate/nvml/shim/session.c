@@ -263,6 +263,7 @@ nvmlReturn_t enter(nvmlDevice_t device, const char *call, int cost, struct jw_gp
 nvmlReturn_t enter_setter(nvmlDevice_t device, const char *call, struct jw_gpu **gpu) {
     const nvmlReturn_t result = enter(device, call, JW_COST_SET, gpu);
     if (result != NVML_SUCCESS) return result;
-    if (geteuid() != 0 || fault_at(*gpu, JW_FAULT_DENIED, now_ns())) return NVML_ERROR_NO_PERMISSION;
-    return NVML_SUCCESS;
+    const bool allowed = jw->as_root || geteuid() == 0;
+    const bool denied = fault_at(*gpu, JW_FAULT_DENIED, now_ns());
+    return allowed && !denied ? NVML_SUCCESS : NVML_ERROR_NO_PERMISSION;
 }
