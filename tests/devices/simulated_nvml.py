@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -50,7 +51,7 @@ class Machine:
 def simulated(
     monkeypatch: pytest.MonkeyPatch, *boards: str, faults: str = "", folder: Path
 ) -> Iterator[Machine]:
-    """A machine with exact sensors; its faults count from now."""
+    """A machine with exact sensors, which obeys any user; its faults count from now."""
     units = [
         replace(make_unit(_without_noise(board), seed), gain=1.0)
         for seed, board in enumerate(boards)
@@ -62,11 +63,13 @@ def simulated(
         faults=faults_module.parse(faults) if faults else (),
         start_ns=now_ns,
         folder=folder,
+        as_root=True,
     )
     for gpu in range(len(units)):
         shared.publish(gpu, steady(now_ns - _HISTORY_S * NS_PER_S, 0.0, POWER_W))
     machine = Machine(shared, now_ns)
     machine.elapse(0)
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv("JOULEWISE_SIM", shared.path)
     monkeypatch.setattr(device_module, "monotonic_ns", lambda: machine.now_ns)
     # LD_LIBRARY_PATH directs nvidia-ml-py to our library only from the start of a process.

@@ -20,7 +20,6 @@ def on(board: str, faults: str = ""):
 
 @pytest.fixture
 def machine(request, monkeypatch, tmp_path):
-    monkeypatch.setattr(os, "geteuid", lambda: 0)  # what is asked is what the device makes of it
     board, faults = getattr(request, "param", ("v100", ""))
     with simulated(monkeypatch, board, faults=faults, folder=tmp_path) as machine:
         yield machine
@@ -33,14 +32,10 @@ def device(machine):
     device.close()
 
 
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="the simulated driver obeys root only")
-
-
 def test_the_power_limit_has_the_range_and_default_of_the_board(device):
     assert device.knobs[Knob.POWER_LIMIT] == KnobInfo(Knob.POWER_LIMIT, 150, 300, 300)
 
 
-@needs_root
 def test_the_power_limit_is_set_in_watts_and_reset_to_its_default(device, machine):
     device.set(Knob.POWER_LIMIT, 187.5)
     assert machine.shared.knobs(0).limit_w == 187.5
@@ -67,7 +62,6 @@ def test_the_sm_clock_takes_the_supported_clocks(device):
     assert isinstance(device.get(Knob.SM_CLOCK), Unavailable)
 
 
-@needs_root
 @on("a100")
 @pytest.mark.parametrize(
     ("knob", "clock", "lock"),
