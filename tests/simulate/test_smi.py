@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pynvml as nvml
 import pytest
 from shim import simulated, timeline
 
@@ -73,6 +74,11 @@ def test_an_unknown_field_is_named(run):
     )
 
 
+@pytest.mark.parametrize("query", ["--query-gpu=", "--query-compute-apps="])
+def test_no_field_is_an_unknown_field(run, query):
+    assert run(query) == (2, ['Field "" is not a valid field to query.'])
+
+
 def test_an_unknown_format_is_refused(run):
     status, lines = run("--query-gpu=index", "--format=json")
     assert (status, len(lines)) == (2, 1)
@@ -111,6 +117,15 @@ def test_the_table_shows_each_gpu_and_each_process(run, machine):
     assert "[Not Found]" in text
 
 
+def test_memory_that_the_driver_does_not_tell_is_shown_as_such(run, machine):
+    machine.shared.set_processes(0, [(os.getpid(), nvml.NVML_VALUE_NOT_AVAILABLE_ulonglong.value)])
+    lines = run()[1]
+    assert any(re.search(rf"{os.getpid()} .* N/A +\|$", line) for line in lines)
+    assert {len(line) for line in lines[1:] if line} == {91}
+    _, (line,) = run("--query-compute-apps=pid,used_memory", "--format=csv,noheader")
+    assert line == f"{os.getpid()}, [N/A]"
+
+
 def test_the_table_without_processes_says_so(run):
     assert any("No running processes found" in line for line in run()[1])
 
@@ -125,9 +140,13 @@ class TestSetting:
             ],
         )
         assert machine.shared.knobs(0).limit_w == 200
-        status, lines = run("-i", "0", "-pl", "900")
+
+    @pytest.mark.parametrize("limit", ["0", "900", "-1", "nan", "inf", "1e400"])
+    def test_a_limit_outside_the_range(self, run, machine, limit):
+        status, lines = run("-i", "0", f"--power-limit={limit}")
         assert (status, len(lines)) == (2, 1)
         assert "150.00 W and 300.00 W" in lines[0]
+        assert machine.shared.knobs(0).limit_w == 300
 
     def test_clocks(self, run, machine):
         assert run("-i", "0", "-lgc", "1005")[0] == 0
@@ -192,6 +211,28 @@ def test_a_loop_ends_with_ctrl_c(machine):
         assert [running.stdout.readline() for _ in range(3)] == ["300.00 W\n"] * 3
         running.send_signal(2)
     assert running.returncode == 0
+
+
+@pytest.mark.parametrize("option", ["-l", "--loop-ms"])
+def test_a_loop_without_a_pause_is_one(run, monkeypatch, option):
+    pauses_s = []
+
+    def sleep(pause_s):
+        pauses_s.append(pause_s)
+        if len(pauses_s) == 3:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(smi.time, "sleep", sleep)
+    query = ("--query-gpu=power.limit", "--format=csv,noheader")
+    assert run("-i", "0", *query, option, "0") == (0, ["300.00 W"] * 3)
+    assert pauses_s == [0] * 3
+
+
+@pytest.mark.parametrize("pause", ["-1", "nan", "inf", "soon"])
+def test_a_loop_whose_pause_is_none_is_refused(run, capsys, pause):
+    with pytest.raises(SystemExit):
+        run(f"--loop={pause}")
+    assert re.search(rf"--loop: invalid .*'{pause}'", capsys.readouterr().err)
 
 
 @pytest.mark.parametrize(

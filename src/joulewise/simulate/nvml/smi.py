@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -67,8 +68,8 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("--format", default="csv", metavar="csv[,noheader][,nounits]")
     show.add_argument("--help-query-gpu", action="store_true", help="the fields there are")
     show.add_argument("-i", "--id", metavar="ID,...", help="by index, UUID or PCI bus id")
-    show.add_argument("-l", "--loop", type=float, metavar="SEC", help="again, until Ctrl-C")
-    show.add_argument("-lms", "--loop-ms", type=float, metavar="MS")
+    show.add_argument("-l", "--loop", type=_pause, metavar="SEC", help="again, until Ctrl-C")
+    show.add_argument("-lms", "--loop-ms", type=_pause, metavar="MS")
     turn = parser.add_argument_group("set (as root)")
     turn.add_argument("-pm", "--persistence-mode", choices=("0", "1", "DISABLED", "ENABLED"))
     turn.add_argument("-c", "--compute-mode", choices=tuple(_MODES))
@@ -87,6 +88,13 @@ def _clocks(text: str) -> tuple[int, int]:
     return int(first), int(second or first)
 
 
+def _pause(text: str) -> float:
+    pause = float(text)
+    if not 0 <= pause < math.inf:
+        raise ValueError
+    return pause
+
+
 def _run(options: argparse.Namespace) -> None:
     actions = list(_actions(options))
     if actions:
@@ -95,24 +103,24 @@ def _run(options: argparse.Namespace) -> None:
                 _show([action(handle)])
         _show(["All done."])
         return
-    period_s = options.loop_ms / 1000 if options.loop_ms else options.loop
+    pause_s = options.loop if options.loop_ms is None else options.loop_ms / 1000
     headed = True
     while True:
         _show(_view(options, headed=headed))
-        if not period_s:
+        if pause_s is None:
             return
-        headed = not (options.query_gpu or options.query_compute_apps)
-        time.sleep(period_s)
+        headed = options.query_gpu is None and options.query_compute_apps is None
+        time.sleep(pause_s)
 
 
 def _view(options: argparse.Namespace, *, headed: bool) -> Iterable[str]:
     handles = _handles(options.id)
     try:
-        if options.query_gpu:
+        if options.query_gpu is not None:
             fields = _fields(options.query_gpu, GPU_FIELDS, GPU_ALIASES)
             rows = [[ask(get, handle) for _, _, get in fields] for handle in handles]
             return list(_csv(fields, rows, options.format, headed=headed))
-        if options.query_compute_apps:
+        if options.query_compute_apps is not None:
             fields = _fields(options.query_compute_apps, APP_FIELDS, APP_ALIASES)
             rows = [
                 [str(get(handle, process)) for _, _, get in fields]
@@ -184,7 +192,7 @@ def _actions(options: argparse.Namespace) -> Iterator[Callable[[Any], str]]:
     if options.compute_mode:
         mode = _MODES[options.compute_mode]
         yield _setter(f"Set compute mode to {mode}", nvml.nvmlDeviceSetComputeMode, mode)
-    if options.power_limit:
+    if options.power_limit is not None:
         yield lambda handle: _set_limit(handle, options.power_limit)
     for name, call in (
         ("GPU", nvml.nvmlDeviceSetGpuLockedClocks),
@@ -215,16 +223,19 @@ def _setter(what: str, call: Callable[..., Any], *values: int) -> Callable[[Any]
 
 def _set_limit(handle: Any, limit_w: float) -> str:
     before_w = nvml.nvmlDeviceGetPowerManagementLimit(handle) / MW_PER_W
-    low_mw, high_mw = nvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
-    limit_mw = round(limit_w * MW_PER_W)
+    low_w, high_w = (
+        limit_mw / MW_PER_W
+        for limit_mw in nvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
+    )
     bus_id = nvml.nvmlDeviceGetPciInfo(handle).busId
-    if not low_mw <= limit_mw <= high_mw:
+    if not low_w <= limit_w <= high_w:
         raise _RefusedError(
-            f"Provided power limit {limit_w:.2f} W is not between {low_mw / MW_PER_W:.2f} W and "
-            f"{high_mw / MW_PER_W:.2f} W, as GPU {bus_id} needs it."
+            f"Provided power limit {limit_w:.2f} W is not between {low_w:.2f} W and "
+            f"{high_w:.2f} W, as GPU {bus_id} needs it."
         )
     set_limit = nvml.nvmlDeviceSetPowerManagementLimit
-    _attempt(f"set the power limit of GPU {bus_id}", set_limit, handle, limit_mw)
+    what = f"set the power limit of GPU {bus_id}"
+    _attempt(what, set_limit, handle, round(limit_w * MW_PER_W))
     return f"Power limit for GPU {bus_id} was set to {limit_w:.2f} W from {before_w:.2f} W."
 
 

@@ -185,6 +185,11 @@ def process_name(process: Any) -> str:
         return "[Not Found]"
 
 
+def process_memory_mib(process: Any) -> int | str:
+    used_b = process.usedGpuMemory  # None where the driver does not know
+    return NOT_AVAILABLE if used_b is None else used_b // B_PER_MIB
+
+
 APP_FIELDS: Final[dict[str, tuple[str, Callable[[Any, Any], Any]]]] = {
     "timestamp": ("", lambda handle, _: _now(handle)),
     "gpu_name": ("", lambda handle, _: nvml.nvmlDeviceGetName(handle)),
@@ -193,7 +198,7 @@ APP_FIELDS: Final[dict[str, tuple[str, Callable[[Any, Any], Any]]]] = {
     "gpu_uuid": ("", lambda handle, _: nvml.nvmlDeviceGetUUID(handle)),
     "pid": ("", lambda _, process: process.pid),
     "process_name": ("", lambda _, process: process_name(process)),
-    "used_gpu_memory": ("MiB", lambda _, process: process.usedGpuMemory // B_PER_MIB),
+    "used_gpu_memory": ("MiB", lambda _, process: process_memory_mib(process)),
 }
 """The same for a process on a GPU."""
 

@@ -8,8 +8,14 @@ from typing import Any
 
 import pynvml as nvml
 
-from joulewise.simulate.nvml.smi_fields import GPU_FIELDS, ask, compute_mode, process_name
-from joulewise.units import B_PER_MIB
+from joulewise.simulate.nvml.smi_fields import (
+    GPU_FIELDS,
+    NOT_AVAILABLE,
+    ask,
+    compute_mode,
+    process_memory_mib,
+    process_name,
+)
 
 _LEFT, _MIDDLE, _RIGHT = 41, 24, 22
 _WIDTH = _LEFT + _MIDDLE + _RIGHT + 2
@@ -38,7 +44,7 @@ def table(handles: Sequence[Any]) -> Iterator[str]:
 
 def _gpu(handle: Any) -> Iterator[str]:
     value = {name: ask(GPU_FIELDS[name][1], handle) for name in _SHOWN}
-    fan = "N/A" if value["fan.speed"] == "[N/A]" else f"{value['fan.speed']}%"
+    fan = "N/A" if value["fan.speed"] == NOT_AVAILABLE else f"{value['fan.speed']}%"
     persistence = "On" if value["persistence_mode"] == "Enabled" else "Off"
     ecc = value["ecc.errors.uncorrected.volatile.total"].strip("[]")
     draw_w, cap_w = (round(float(value[name])) for name in ("power.draw", "power.limit"))
@@ -75,7 +81,7 @@ def _row(left: str, left_end: str, middle: str, middle_end: str, right: str) -> 
 def _processes(handles: Sequence[Any]) -> Iterator[str]:
     rows = [
         f"  {nvml.nvmlDeviceGetIndex(handle):>3}   N/A  N/A {process.pid:>13}      C   "
-        f"{process_name(process):<35.35} {process.usedGpuMemory // B_PER_MIB:>6}MiB"
+        f"{process_name(process):<35.35} {_memory(process):>9}"
         for handle in handles
         for process in nvml.nvmlDeviceGetComputeRunningProcesses(handle)
     ]
@@ -87,3 +93,8 @@ def _processes(handles: Sequence[Any]) -> Iterator[str]:
     for row in rows or ["  No running processes found"]:
         yield f"|{row:<{_WIDTH}}|"
     yield f"+{'-' * _WIDTH}+"
+
+
+def _memory(process: Any) -> str:
+    used_mib = process_memory_mib(process)
+    return "N/A" if used_mib == NOT_AVAILABLE else f"{used_mib}MiB"
