@@ -113,6 +113,25 @@ def test_publishing_replaces_from_the_first_piece_on_with_the_first_that_fit(
         shared.close()
 
 
+@pytest.mark.parametrize(
+    ("write", "field"),
+    [
+        (lambda shared: shared.publish(0, pieces_at(1)), "end"),
+        (lambda shared: shared.set_processes(0, [(1, 1)]), "processes"),
+        (lambda shared: shared.reset(0, 1.0), "counter_base_j"),
+    ],
+)
+def test_what_is_written_stays_between_two_fences(tmp_path, write, field):
+    """On x86 nothing would show it: there, stores never overtake each other."""
+    shared = create(tmp_path)
+    seen = []
+    shared._fence = lambda: seen.append([int(shared._gpus[n][0]) % 2 for n in ("sequence", field)])
+    write(shared)
+    shared._fence()
+    assert seen == [[1, 0], [1, 1], [0, 1]]
+    shared.close()
+
+
 def test_an_empty_timeline_changes_nothing(tmp_path):
     shared = create(tmp_path)
     shared.publish(0, pieces_at(1, 2))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import bisect
+import ctypes
 import mmap
 import os
 import secrets
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -71,6 +73,7 @@ class Shared:
         self._columns: dict[str, Any] = {name: self._gpus[name] for name in GPU.names or ()}
         self._rings = [_ring(memory, gpu) for gpu in range(count)]
         self._times = [ring.cast("q") for ring in self._rings]
+        self._fence = ctypes.CDLL(str(library())).jw_fence
 
     @classmethod
     def create(
@@ -130,13 +133,12 @@ class Shared:
         at = start % _RING * PIECE.itemsize
         until = at + len(raw)
         end = start + len(pieces)
-        column["sequence"][gpu] += 1
-        ring[at:until] = raw[: len(ring) - at]
-        ring[: max(0, until - len(ring))] = raw[len(ring) - at :]
-        column["end"][gpu], column["first"][gpu] = end, max(first, end - _RING)
-        if column["faults"]["count"][gpu]:
-            _note_resets(column["faults"][gpu], timeline)
-        column["sequence"][gpu] += 1
+        with self._writing(gpu):
+            ring[at:until] = raw[: len(ring) - at]
+            ring[: max(0, until - len(ring))] = raw[len(ring) - at :]
+            column["end"][gpu], column["first"][gpu] = end, max(first, end - _RING)
+            if column["faults"]["count"][gpu]:
+                _note_resets(column["faults"][gpu], timeline)
 
     def knobs(self, gpu: int) -> Knobs:
         """What clients have set. Application clocks are a ceiling, which a lock overrides."""
@@ -157,22 +159,20 @@ class Shared:
     def reset(self, gpu: int, energy_j: float) -> None:
         """The driver was unloaded: default limit, no locks, and the counter begins again."""
         column = self._columns
-        column["sequence"][gpu] += 1
-        column["limit_mw"][gpu] = column["limit_default_mw"][gpu]
-        for name in ("sm_lock", "memory_lock", "application_clocks", "compute_mode"):
-            column[name][gpu] = 0
-        column["counter_base_j"][gpu] = energy_j
-        column["sequence"][gpu] += 1
+        with self._writing(gpu):
+            column["limit_mw"][gpu] = column["limit_default_mw"][gpu]
+            for name in ("sm_lock", "memory_lock", "application_clocks", "compute_mode"):
+                column[name][gpu] = 0
+            column["counter_base_j"][gpu] = energy_j
 
     def set_processes(self, gpu: int, processes: Sequence[tuple[int, int]]) -> None:
         """Who uses the GPU: (pid, bytes of its memory)."""
         column = self._columns
         shown = processes[: CONSTANTS["PROCESSES"]]
-        column["sequence"][gpu] += 1
-        for index, process in enumerate(shown):
-            column["process"][gpu, index] = process
-        column["processes"][gpu] = len(shown)
-        column["sequence"][gpu] += 1
+        with self._writing(gpu):
+            for index, process in enumerate(shown):
+                column["process"][gpu, index] = process
+            column["processes"][gpu] = len(shown)
 
     def freeze(self, now_ns: int) -> None:
         """Stop the clients' clock at ``now_ns``; 0 lets it go again."""
@@ -186,6 +186,15 @@ class Shared:
             view.release()
         del self._header, self._gpus, self._columns
         self._memory.close()
+
+    @contextmanager
+    def _writing(self, gpu: int) -> Iterator[None]:
+        sequence = self._columns["sequence"]
+        sequence[gpu] += 1
+        self._fence()
+        yield
+        self._fence()
+        sequence[gpu] += 1
 
 
 def _note_resets(faults: Any, timeline: Timeline) -> None:

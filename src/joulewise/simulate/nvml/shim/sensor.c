@@ -13,6 +13,9 @@
 
 /* ---- reading while the engine may write ---- */
 
+/* Python has none of its own: the engine calls this between the sequence and what it guards. */
+API void jw_fence(void) { atomic_thread_fence(memory_order_seq_cst); }
+
 static bool torn(const struct jw_gpu *gpu, uint32_t sequence) {
     atomic_thread_fence(memory_order_acquire);
     return atomic_load_explicit(&gpu->sequence, memory_order_relaxed) != sequence;
