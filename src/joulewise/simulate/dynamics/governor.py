@@ -43,6 +43,12 @@ class Rates:
     throttle: int
 
     @cached_property
+    def pieces(self) -> tuple[tuple[int, float, float, float], ...]:
+        """Of each its time in whole ns, its power, and its shares."""
+        columns = (map(round, self.time_ns), self.power_w, self.busy, self.memory_busy)
+        return tuple(zip(*columns, strict=True))
+
+    @cached_property
     def step_ns(self) -> int:
         return sum(map(round, self.time_ns))
 

@@ -29,21 +29,9 @@ class Player:
     def __init__(self, board: Board, state: State) -> None:
         self._board = board
         self._period_ns = round(board.governor.period_s * NS_PER_S)
-        self._t_ns = state.t_ns
-        self._energy_j = state.energy_j
-        self._clock_mhz = state.clock_mhz
-        self._piece_ns = state.piece_ns
-        self._piece_j = state.piece_j
-        self._phase = state.phase
-        self._done = state.done
-        self._aim_mhz = state.aim_mhz
-        self._seen_mhz = state.seen_mhz
-        self._dither = state.dither
-        self._up_until_ns = state.up_until_ns
-        self._contexts = state.contexts
-        self._heat = state.heat
-        self._heat_due_ns = state.heat_due_ns
-        self._aim = state.aim
+        self._t_ns, self._energy_j, self._clock_mhz, self._piece_ns, self._piece_j = state[:5]
+        self._phase, self._done, self._aim_mhz, self._seen_mhz, self._dither = state[5:10]
+        self._up_until_ns, self._contexts, self._heat, self._heat_due_ns, self._aim = state[10:]
         self._shown = False
         self._rows: list[tuple[float, ...]] = []
         self._parts: list[NDArray[np.void]] = []
@@ -142,6 +130,10 @@ class Player:
                     steps -= whole
                     continue
                 self._begin_step(aim)
+                if whole:
+                    self._whole_step(aim)
+                    steps -= 1
+                    continue
             steps -= self._advance(aim, until_ns)
 
     def _feel(self, aim: Aim) -> Aim:
@@ -182,6 +174,19 @@ class Player:
             fast, self._dither = divmod(self._dither + aim.dither, DITHER_ONE)
             self._clock_mhz = aim.high_mhz if fast else aim.low_mhz
         self._phase, self._done = 0, 0.0
+        self._cut()
+
+    def _whole_step(self, aim: Aim) -> None:
+        """As :meth:`_advance` does phase by phase, where nothing can come between."""
+        rates, clocks_mhz = aim.at(self._clock_mhz), (self._clock_mhz, aim.memory_mhz)
+        t_ns, energy_j = self._t_ns, self._energy_j
+        for lasting_ns, power_w, busy, memory_busy in rates.pieces:
+            now = (t_ns, energy_j, power_w, *clocks_mhz, busy, memory_busy)
+            self._rows.append((*now, self._heat.felt_c, rates.throttle, _P0))
+            t_ns += lasting_ns
+            energy_j += power_w * (lasting_ns * 1e-9)
+        self._t_ns, self._energy_j, self._phase = t_ns, energy_j, BETWEEN_STEPS
+        self._ends.append(t_ns)
         self._cut()
 
     def _advance(self, aim: Aim, until_ns: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from joulewise.simulate.dynamics.governor import Aim
 from joulewise.simulate.dynamics.heat import Heat, settled_c
@@ -13,8 +13,7 @@ NEVER_NS = 1 << 62
 BETWEEN_STEPS = -1
 
 
-@dataclass(frozen=True)
-class State:
+class State(NamedTuple):
     """All that is needed to go on from ``t_ns``.
 
     The piece in hand began at ``piece_ns`` with ``piece_j`` drawn, the share ``done`` of its
@@ -39,6 +38,12 @@ class State:
     heat: Heat
     heat_due_ns: int
     aim: Aim | None
+
+    def back_to(self, t_ns: int) -> State:
+        """An idle board's at a moment of the piece in hand, in which nothing but time goes by."""
+        passed = (t_ns - self.piece_ns) / (self.t_ns - self.piece_ns)
+        energy_j = self.piece_j + passed * (self.energy_j - self.piece_j)
+        return self._replace(t_ns=t_ns, energy_j=energy_j)
 
     @property
     def temperature_c(self) -> float:

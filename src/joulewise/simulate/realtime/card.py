@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from joulewise.simulate.course import Part
 from joulewise.simulate.dynamics.play import BETWEEN_STEPS, State, play, rest
 from joulewise.simulate.model import Knobs, Load, Unit
-from joulewise.simulate.timeline import Timeline, concat
+from joulewise.simulate.timeline import Timeline, concat, join
 from joulewise.units import NS_PER_S
 
 FOR_EVER = 1 << 62
@@ -92,7 +92,7 @@ class Card:
     def on_time(self) -> Job | None:
         """Foretell what comes next, or go over to it; the job that this finished, if any."""
         if self._next is None:
-            self._look_ahead()
+            self._publish(self._look_ahead())
             return None
         ended = self._now
         self._past.append(ended.timeline)
@@ -150,7 +150,10 @@ class Card:
     def _cut(self, now_ns: int) -> State:
         """The state now; what was foretold beyond is void."""
         now = self._now
-        timeline, state = self._play(now.begin, now.job, now_ns, FOR_EVER)
+        if now.job is None and now_ns > now.end.piece_ns:  # an idle goes on as it is
+            timeline, state = Timeline(now.timeline.pieces, now_ns), now.end.back_to(now_ns)
+        else:
+            timeline, state = self._play(now.begin, now.job, now_ns, FOR_EVER)
         self._past.append(timeline)
         if now.job is not None:
             now.job.remaining -= len(timeline.step_ends_ns)
@@ -159,9 +162,11 @@ class Card:
     def _go_on(self, state: State, job: Job | None) -> None:
         others = any(other is not job for other in self._waiting)
         self._begin(self._stretch(state, job, job.remaining if job else 0, others=others))
-        self._publish(self._now.timeline)
+        timeline = self._now.timeline
         if self._now.end_ns < state.t_ns + _AHEAD_NS:
-            self._look_ahead()
+            after = self._look_ahead()
+            timeline = Timeline(join([timeline.pieces, after.pieces]), after.end_ns)
+        self._publish(timeline)
 
     def _begin(self, stretch: _Stretch) -> None:
         self._now, self._next = stretch, None
@@ -172,7 +177,7 @@ class Card:
         if job is not None and not job.start_ns:
             job.start_ns = stretch.begin.t_ns
 
-    def _look_ahead(self) -> None:
+    def _look_ahead(self) -> Timeline:
         """Foretell what follows: the same job if a step is not over, else the next in turn."""
         now = self._now
         order, remaining = [*self._waiting], 0
@@ -186,7 +191,7 @@ class Card:
             remaining = job.remaining
         self._next = self._stretch(now.end, job, remaining, others=len(order) > 1)
         self.due_ns = now.end_ns
-        self._publish(self._next.timeline)
+        return self._next.timeline
 
     def _stretch(self, state: State, job: Job | None, steps: int, *, others: bool) -> _Stretch:
         if job is not None and job is not self._now.job:

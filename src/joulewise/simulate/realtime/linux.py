@@ -35,11 +35,15 @@ class Timer:
         self._descriptor = _checked(
             _libc.timerfd_create(_CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
         )
+        self._set_ns = 0
 
     def fileno(self) -> int:
         return self._descriptor
 
     def set(self, t_ns: int) -> None:
+        if t_ns == self._set_ns:
+            return
+        self._set_ns = t_ns
         moment = (ctypes.c_long * 4)(0, 0, *divmod(t_ns, NS_PER_S))
         _checked(_libc.timerfd_settime(self._descriptor, _ABSOLUTE, moment, None))
 
