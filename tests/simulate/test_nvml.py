@@ -341,6 +341,21 @@ class TestProcesses:
     def test_an_idle_gpu_has_none(self, gpu):
         assert nvml.nvmlDeviceGetComputeRunningProcesses(gpu) == []
 
+    def test_too_little_room_is_answered_with_how_much_it_takes(self, machine, gpu):
+        machine.shared.set_processes(0, [(1, 10), (2, 20)])
+        for name in ("", "_v2", "_v3"):
+            call = getattr(nvml.nvmlLib, f"nvmlDeviceGetComputeRunningProcesses{name}")
+            count, room = ctypes.c_uint(1), (ctypes.c_ulonglong * 4)()
+            assert call(gpu, ctypes.byref(count), room) == nvml.NVML_ERROR_INSUFFICIENT_SIZE
+            assert (count.value, list(room)) == (2, [0] * 4)
+
+    def test_load_that_was_seen_or_of_nobody_is_not_found(self, machine, gpu):
+        loads = nvml.nvmlDeviceGetProcessUtilization
+        assert code_of(loads, gpu, 0) == nvml.NVML_ERROR_NOT_FOUND
+        machine.shared.set_processes(0, [(7, 1)])
+        (seen,) = loads(gpu, 0)
+        assert code_of(loads, gpu, seen.timeStamp) == nvml.NVML_ERROR_NOT_FOUND
+
     def test_load_is_shared_between_them(self, machine, gpu):
         machine.shared.publish(0, timeline([(-100, 150.0)], busy=1.0, memory_busy=0.4))
         machine.shared.set_processes(0, [(7, 1), (8, 1)])

@@ -145,7 +145,8 @@ struct jw_gpu {
 };
 
 /* frozen_ns: the time, if not 0 (tests). socket: the engine's, an abstract name; empty where there
- * is no engine. as_root: whether any user may set, as root may. faults: of calls that concern no one GPU. */
+ * is no engine. as_root: whether any user may set, as root may. faults: of calls that concern no
+ * one GPU. */
 struct jw_header {
     uint64_t magic;
     uint64_t header_size;
