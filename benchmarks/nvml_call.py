@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import ctypes
 import os
+import socket
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -47,7 +49,12 @@ FIRST_ARGUMENTS = {"ClockInfo": (1,), "Temperature": (0,), "PcieThroughput": (0,
 
 def main() -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
-        shared = _publish(Path(folder))
+        name = Path(folder).name
+        shared = _publish(Path(folder), name)
+        engine = socket.socket(socket.AF_UNIX)
+        engine.bind(f"\0{name}")
+        engine.listen()
+        threading.Thread(target=_welcome, args=(engine,), daemon=True).start()
         os.environ["JOULEWISE_SIM"] = shared.path
         ctypes.CDLL(str(library()))  # found again by its name, as on LD_LIBRARY_PATH
         nvml.nvmlInit()
@@ -65,10 +72,25 @@ def main() -> None:
     sys.exit(int(worst > 20))
 
 
-def _publish(folder: Path) -> Shared:
+def _welcome(engine: socket.socket) -> None:
+    """All that an engine says to a client that only looks; every call looks for the engine."""
+    client, _ = engine.accept()
+    client.sendall(b"ok\n")
+    client.recv(64)
+    client.recv(64)  # until it hangs up
+
+
+def _publish(folder: Path, socket_name: str) -> Shared:
     units = [make_unit(load_board("v100"), seed) for seed in range(GPUS)]
     now_ns = time.monotonic_ns()
-    shared = Shared.create(units, latency=NO_LATENCY, faults=(), start_ns=now_ns, folder=folder)
+    shared = Shared.create(
+        units,
+        latency=NO_LATENCY,
+        faults=(),
+        start_ns=now_ns,
+        socket_name=socket_name,
+        folder=folder,
+    )
     pieces = np.zeros(PIECES_PER_S * HISTORY_S, PIECE)
     pieces["t_ns"] = now_ns + np.linspace(-HISTORY_S, 0, len(pieces)) * 1e9
     pieces["power_w"], pieces["busy"] = 200.0, 0.5
