@@ -96,7 +96,7 @@ def test_the_tdp_goes_into_the_model():
     assert power_of("100000") > 100 * power_of("10")
 
 
-@pytest.mark.parametrize("tdp", ["0", "-5", "many"])
+@pytest.mark.parametrize("tdp", ["0", "-5", "many", "nan", "inf"])
 def test_a_tdp_that_is_none(tdp):
     ran = run("doctor", "--cpu-tdp", tdp)
     assert ran.returncode == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import threading
 from dataclasses import replace
 
@@ -223,6 +224,16 @@ def test_a_better_source_has_its_fix_and_boards_may_differ_in_its_number():
     told = [device["better"] for device in as_json(found)["devices"]]
     assert told[1] == {"reason": "intel-rapl:1 is readable by root only", "fix": "sudo chmod it"}
     assert as_json(checkup(*toys(1)))["devices"][0]["better"] is None
+
+
+@pytest.mark.parametrize("width", [44, 60, 80, 140])
+def test_no_value_is_pressed_out(width):
+    (toy,) = toys(1)
+    text = drawn(checkup(toy), width=width)
+    power_w = toy.read(Quantity.POWER).value
+    assert re.search(rf"^  power +{power_w:g} W", text, re.MULTILINE)
+    assert re.search(r"^  power limit +\d+ W +\d+-\d+ W", text, re.MULTILINE)
+    assert ("updates" in text) == (width >= 70)
 
 
 @pytest.mark.parametrize("width", [60, 80, 140])

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import click
 
 from joulewise.cli.output import STDOUT, console, json_option, write_json
+from joulewise.errors import UsageError
 
 
 @click.command()
@@ -21,6 +24,8 @@ def command(cpu_tdp_w: float | None, json_path: str | None) -> None:
 
     The exit status is 0 whatever was found: what is missing is part of the report.
     """
+    if cpu_tdp_w is not None and not math.isfinite(cpu_tdp_w):
+        raise UsageError(f"a TDP of {cpu_tdp_w} W", "give it in watts, such as 150")
     from joulewise.devices import Options, discover
     from joulewise.report.checkup import as_json, examine
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 STDOUT = "-"
+_WIDTH = 100
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -49,4 +51,6 @@ def console() -> Console:
 
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")
-    return Console(highlight=False, markup=False, emoji=False)
+    # A file or a pipe has no width, and must not take that of the terminal it was started from.
+    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH
+    return Console(highlight=False, markup=False, emoji=False, width=width)

@@ -16,6 +16,9 @@ from joulewise.data import Kind, Knob, Quantity, Source, Unavailable
 from joulewise.report import words
 from joulewise.report.checkup import Checkup, DeviceState, KnobState, SensorState
 
+_NARROW = 70
+"""Columns of a terminal that would press out the values: the last columns of a table go first."""
+
 _SOURCE_STYLE = {Source.MEASURED: "green", Source.MODELLED: "yellow", Source.ASSUMED: "yellow"}
 
 
@@ -112,6 +115,8 @@ def _draw_group(group: Sequence[DeviceState], console: Console) -> None:
     for number, table in enumerate(tables):
         if number:
             console.print()
+        if console.width < _NARROW:
+            del table.columns[3:]
         _indent(table, console)
     for note in _sensor_notes(group[0]):
         _indent(Text(note, style="dim"), console)
