@@ -83,11 +83,13 @@ class Player:
                 low_mhz = knobs.sm_lock_mhz[0] if knobs.sm_lock_mhz else 0.0
                 self._clock_mhz = max(low_mhz, self._board.clocks.sm_min_mhz)
                 self._aim_mhz = math.inf
-            if self._t_ns >= self._heat_due_ns:
+            due = self._t_ns >= self._heat_due_ns
+            if due:
                 self._heat = self._heat.after(thermal, self._t_ns, self._energy_j)
-                self._heat_due_ns = self._heat.due_ns(thermal, self._idle_w(up=up))
                 self._cut()
             power_w = self._idle_w(up=up)
+            if due:
+                self._heat_due_ns = self._heat.due_ns(thermal, power_w)
             memory_mhz = memory_clock(self._board, knobs, up=up)
             if up:
                 self._show(power_w, memory_mhz, 0.0, 0.0, 0, _P0)

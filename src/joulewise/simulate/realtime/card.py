@@ -21,6 +21,7 @@ from joulewise.units import NS_PER_S
 
 FOR_EVER = 1 << 62
 _AHEAD_NS = NS_PER_S
+_IDLE_AHEAD_NS = NS_PER_S // 2  # as a rule one piece, and one piece is cheap to cut
 _MARGIN_NS = NS_PER_S // 4
 _TURN_NS = NS_PER_S // 100
 
@@ -163,7 +164,7 @@ class Card:
         others = any(other is not job for other in self._waiting)
         self._begin(self._stretch(state, job, job.remaining if job else 0, others=others))
         timeline = self._now.timeline
-        if self._now.end_ns < state.t_ns + _AHEAD_NS:
+        if self._now.end_ns < state.t_ns + _IDLE_AHEAD_NS:
             after = self._look_ahead()
             timeline = Timeline(join([timeline.pieces, after.pieces]), after.end_ns)
         self._publish(timeline)
@@ -199,7 +200,8 @@ class Card:
         if job is not None and others:
             left_ns = job.turn_ns + _TURN_NS - state.t_ns
             steps = min(steps, max(1, left_ns // job.step_ns))
-        return _Stretch(state, job, *self._play(state, job, state.t_ns + _AHEAD_NS, steps))
+        until_ns = state.t_ns + (_AHEAD_NS if job else _IDLE_AHEAD_NS)
+        return _Stretch(state, job, *self._play(state, job, until_ns, steps))
 
     def _play(
         self, state: State, job: Job | None, until_ns: int, steps: int
