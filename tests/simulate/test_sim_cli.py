@@ -89,6 +89,7 @@ def test_each_simulation_has_a_state_folder_of_its_own_that_goes_with_it():
         (["--gpu", "v100", "--batch-size", "8", "--", "true"], 2, "--batch-size", "--workload"),
         (["--gpu", "v100", "--fault", "gpu0:melt", "--", "true"], 2, "'melt'", "gpuN"),
         (["--gpu", "v100", "--fault", "gpu3:lost", "--", "true"], 2, "gpu3", "gpu0"),
+        (["--gpu", "v100", *33 * ["--fault", "gpu0:lost"], "--", "true"], 2, "33 faults", "32"),
         (
             ["--gpu", "v100", "--truth", "/no/such/folder/t.csv", "--", "true"],
             2,

@@ -12,6 +12,7 @@ from joulewise.errors import UsageError
 from joulewise.simulate.boards import BOARDS, load_board, make_unit
 from joulewise.simulate.model import Unit, Workload
 from joulewise.simulate.nvml.faults import LIBRARY_ABSENT, Fault, parse
+from joulewise.simulate.nvml.layout import CONSTANTS
 from joulewise.simulate.nvml.shared import NO_LATENCY, Latency, Shared, library
 from joulewise.simulate.realtime import fleet
 from joulewise.simulate.realtime.engine import Engine
@@ -70,6 +71,10 @@ def prepare(
                 f"a fault on gpu{fault.gpu}, and {len(boards)} GPUs to simulate",
                 "they are counted from gpu0; gpu* is all of them",
             )
+    if len(parsed) > CONSTANTS["FAULTS"]:
+        raise UsageError(
+            f"{len(parsed)} faults are too many", f"ask for {CONSTANTS['FAULTS']} at most"
+        )
     if not command:
         raise UsageError("no command to run", "put it after --, as in: -- nvidia-smi")
     find_program(command[0], search_path(environ))
