@@ -48,7 +48,7 @@ def cap():
 def under(code, *options, gpu="v100"):
     """Run a program under simulation; the JSON that it prints."""
     done = subprocess.run(
-        [*SIM, "--gpu", gpu, *options, "--", sys.executable, "-c", IMPORTS + code],
+        [*SIM, "--gpu", gpu, "--as-root", *options, "--", sys.executable, "-c", IMPORTS + code],
         check=False,
         capture_output=True,
         text=True,

@@ -49,7 +49,8 @@ def test_nvitop_draws_its_table():
 
 def test_a_limit_set_by_one_client_is_seen_by_the_next():
     gpustat = PEERS / "gpustat" / "bin" / "gpustat"
-    done = under_sim("sh", "-c", f"nvidia-smi -i 1 -pl 150 >/dev/null && {gpustat} --json")
+    script = f"nvidia-smi -i 1 -pl 150 >/dev/null && {gpustat} --json"
+    done = under_sim("sh", "-c", script, options=("--as-root",))
     first, second = json.loads(done.stdout)["gpus"]
     assert (first["enforced.power.limit"], second["enforced.power.limit"]) == (300, 150)
 

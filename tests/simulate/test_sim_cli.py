@@ -70,6 +70,25 @@ def test_the_command_finds_our_library_first_and_keeps_its_environment():
     assert (devices, threads) == ("1", environ.get("OPENBLAS_NUM_THREADS", "None"))
 
 
+@pytest.mark.parametrize(
+    ("options", "answer"), [([], "Insufficient Permissions"), (["--as-root"], "set")]
+)
+def test_only_root_may_set_unless_everyone_counts_as_root(options, answer):
+    code = """
+import pynvml as nvml
+nvml.nvmlInit()
+gpu = nvml.nvmlDeviceGetHandleByIndex(0)
+if os.geteuid() == 0:
+    os.seteuid(65534)
+try:
+    nvml.nvmlDeviceSetPowerManagementLimit(gpu, 200_000)
+    print("set")
+except nvml.NVMLError as error:
+    print(error)
+"""
+    assert sim("--gpu", "v100", *options, *python(code)).stdout == f"{answer}\n"
+
+
 def test_each_simulation_has_a_state_folder_of_its_own_that_goes_with_it():
     code = "d = os.environ['JOULEWISE_STATE']; open(d + '/journal', 'w').close(); print(d)"
     folders = [Path(sim("--gpu", "v100", *python(code)).stdout.strip()) for _ in range(2)]

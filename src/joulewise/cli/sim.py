@@ -55,6 +55,11 @@ Examples:
     type=click.Choice(["on", "off"]),
     help="Whether limits and counters outlive the last client. [default: the board's]",
 )
+@click.option(
+    "--as-root",
+    is_flag=True,
+    help="Let everyone set limits and clocks, as only root may otherwise.",
+)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- CMD...")
 def command(
     *,
@@ -66,6 +71,7 @@ def command(
     latency: str,
     seed: int,
     persistence: str | None,
+    as_root: bool,
     command: tuple[str, ...],
 ) -> int:
     """Run CMD on GPUs that are not there.
@@ -87,6 +93,7 @@ def command(
         latency=latency == "driver",
         seed=seed,
         persistence=None if persistence is None else persistence == "on",
+        as_root=as_root,
         command=command,
         environ=environ,
     )

@@ -39,6 +39,7 @@ class Plan:
     busy: tuple[Workload | None, ...]
     faults: tuple[Fault, ...]
     latency: Latency
+    as_root: bool
     truth: Path | None
     library: Path
     command: Sequence[str]
@@ -55,6 +56,7 @@ def prepare(
     latency: bool,
     seed: int,
     persistence: bool | None,
+    as_root: bool,
     command: Sequence[str],
     environ: Mapping[str, str],
 ) -> Plan:
@@ -89,6 +91,7 @@ def prepare(
         ),
         faults=parsed,
         latency=Latency() if latency else NO_LATENCY,
+        as_root=as_root,
         truth=truth,
         library=ABSENT if absent else library().parent,
         command=command,
@@ -111,6 +114,7 @@ def run(plan: Plan) -> int:
                     plan.units,
                     latency=plan.latency,
                     faults=plan.faults,
+                    as_root=plan.as_root,
                     start_ns=start_ns,
                     socket_name=janitor.folder.name,
                     folder=janitor.folder,
