@@ -247,9 +247,7 @@ def test_the_end_of_output_comes_with_the_end_of_the_command():
         assert sim.process.communicate(timeout=DEADLINE_S)[0] == ""
 
 
-def test_what_outlives_the_command_finds_its_gpus_lost(tmp_path):
-    report = tmp_path / "report"
-    code = f"""
+ORPHAN = """
 from joulewise.errors import SimulationError
 from joulewise.simulate import gpu
 device = gpu(0)
@@ -262,13 +260,30 @@ if os.fork() == 0:
         while True:
             device.step("mnist-big")
     except SimulationError as error:
-        open({str(report)!r} + "~", "w").write(error.message)
-        os.rename({str(report)!r} + "~", {str(report)!r})
+        open(sys.argv[1] + "~", "w").write(error.message)
+        os.rename(sys.argv[1] + "~", sys.argv[1])
     os._exit(0)
 """
-    done = sim("--gpu", "v100", *python(code))
+
+
+def test_what_outlives_the_command_finds_its_gpus_gone(tmp_path):
+    report = tmp_path / "report"
+    done = sim("--gpu", "v100", *python(ORPHAN), str(report))
     assert done.returncode == 0, done.stderr
     assert eventually(lambda: report.exists() and report.read_text())
+
+
+def test_what_outlives_a_killed_simulation_finds_its_gpus_gone(tmp_path):
+    report = tmp_path / "report"
+    code = ORPHAN + "print(os.environ['JOULEWISE_SIM'], flush=True)\nsignal.pause()"
+    process = subprocess.Popen(
+        [*SIM, "--gpu", "v100", *python(code), str(report)], stdout=subprocess.PIPE, text=True
+    )
+    shared = Path(first_line(process.stdout).strip())
+    process.kill()
+    process.communicate(timeout=DEADLINE_S)
+    assert eventually(lambda: report.exists() and report.read_text())
+    eventually(lambda: not shared.parent.exists())
 
 
 def test_help_shows_an_example():
