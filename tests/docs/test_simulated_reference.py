@@ -19,7 +19,7 @@ def row_of(name):
 @pytest.mark.parametrize("key", BOARDS)
 def test_a_board(key):
     board = load_board(key)
-    limits = f"{board.limits.minimum_w:.0f}–{board.limits.maximum_w:.0f} W"
+    limits = f"{board.limits.minimum_w:.0f}-{board.limits.maximum_w:.0f} W"
     for figure in (board.name, limits, f"{board.clocks.sm_max_mhz:.0f} MHz"):
         assert figure in row_of(key)
 
