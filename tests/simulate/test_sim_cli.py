@@ -115,6 +115,8 @@ def test_each_simulation_has_a_state_folder_of_its_own_that_goes_with_it():
             "/no/such",
             "fold",
         ),
+        (["--gpu", "v100", "--truth", "-", "--", "true"], 2, "stdout", "file"),
+        (["--gpu", "v100", "--fault", "", "--", "true"], 2, "''", "gpuN"),
         (["--gpu", "v100"], 2, "no command", "-- nvidia-smi"),
         (["--", "true"], 2, "--gpu", "--help"),
         (["--gpu", "v100", "--", "no-such-program"], 127, "no-such-program", "path"),

@@ -249,3 +249,13 @@ def test_help_lists_the_options_and_the_fields():
     assert done.returncode == 0
     assert "--power-limit" in done.stdout
     assert set(program("--help-query-gpu").stdout.split()) == {*GPU_FIELDS, *GPU_ALIASES}
+
+
+@pytest.mark.parametrize("arguments", [["dmon"], ["-lgc", "abc"], ["-q"], ["-pl", "much"]])
+def test_what_it_does_not_know_is_refused_in_two_lines(arguments, capsys):
+    with pytest.raises(SystemExit) as ended:
+        smi.main(arguments)
+    said = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert said.startswith("nvidia-smi (simulated): ")
+    assert len(said.splitlines()) == 2

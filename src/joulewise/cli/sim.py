@@ -7,7 +7,12 @@ from pathlib import Path
 
 import click
 
-EXAMPLE = """\b
+from joulewise.simulate.boards import BOARDS
+from joulewise.simulate.workloads import WORKLOADS
+
+EPILOG = f"""GPUs: {", ".join(BOARDS)}. Workloads: {", ".join(WORKLOADS)}.
+
+\b
 Examples:
   joulewise sim --gpu v100x8 --workload resnet50 -- nvidia-smi
   joulewise sim --gpu v100,rtx6000 --truth truth.csv -- python train.py
@@ -16,7 +21,7 @@ Examples:
 
 
 @click.command(
-    epilog=EXAMPLE,
+    epilog=EPILOG,
     context_settings={"allow_interspersed_args": False},
     options_metavar="--gpu GPUS [OPTIONS]",
 )

@@ -7,7 +7,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import pynvml as nvml
 
@@ -55,8 +55,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"nvidia-smi (simulated): {message}\n  see: nvidia-smi --help\n")
+
+
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="nvidia-smi",
         description="Shows and sets the simulated GPUs.",
         allow_abbrev=False,
@@ -85,7 +90,10 @@ def _parser() -> argparse.ArgumentParser:
 
 def _clocks(text: str) -> tuple[int, int]:
     first, _, second = text.partition(",")
-    return int(first), int(second or first)
+    try:
+        return int(first), int(second or first)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no clock in MHz") from None
 
 
 def _pause(text: str) -> float:
@@ -215,7 +223,7 @@ def _actions(options: argparse.Namespace) -> Iterator[Callable[[Any], str]]:
 def _setter(what: str, call: Callable[..., Any], *values: int) -> Callable[[Any], str]:
     def act(handle: Any) -> str:
         bus_id = nvml.nvmlDeviceGetPciInfo(handle).busId
-        _attempt(f"do this for GPU {bus_id}: {what}", call, handle, *values)
+        _attempt(f"have this on GPU {bus_id} ({what})", call, handle, *values)
         return f"{what} for GPU {bus_id}."
 
     return act

@@ -53,8 +53,9 @@ def find_program(name: str, path: str) -> None:
         return
     there = Path(name)
     if os.sep in name and there.exists():
-        what = "is a folder" if there.is_dir() else "is not executable"
-        raise CommandNotExecutableError(f"{name} {what}", f"make it a program: chmod +x {name}")
+        if there.is_dir():
+            raise CommandNotExecutableError(f"{name} is a folder", "name a program in it")
+        raise CommandNotExecutableError(f"{name} is not executable", f"run: chmod +x {name}")
     raise CommandNotFoundError(
         f"no program called {name}", "check the spelling, or give its full path"
     )
@@ -92,7 +93,7 @@ class Child:
         except OSError as error:
             raise CommandNotExecutableError(
                 f"{command[0]} cannot start: {error.strerror}",
-                "a script needs a first line such as #!/bin/sh",
+                "a script needs a first line such as #!/bin/sh, naming a program that you may run",
             ) from error
 
     def ended(self) -> bool:

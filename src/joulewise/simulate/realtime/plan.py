@@ -61,6 +61,8 @@ def prepare(
     environ: Mapping[str, str],
 ) -> Plan:
     """Everything that can be wrong with the request is found here, before anything starts."""
+    if truth == Path("-"):
+        raise UsageError("stdout belongs to the command", "give --truth a file")
     if batch_size is not None and workload is None:
         raise UsageError("--batch-size is that of a workload", "add --workload resnet50")
     boards = [load_board(key) for key in fleet.parse(gpus, BOARDS)]
