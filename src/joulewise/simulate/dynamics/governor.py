@@ -13,7 +13,7 @@ above, so that their mean time is that at the aim.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -27,6 +27,7 @@ IDLE, CLOCK_SETTING, POWER_CAP, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL = 1, 2, 4, 8
 
 DITHER_ONE = 1 << 32
 _SHORTEST_STEP_S = 0.01
+_REMEMBERED = 8
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,24 @@ class Aim:
     time_factor: float
     power_factor: float
     temperature_c: float
+    recent: list[Aim] = field(default_factory=list, repr=False, compare=False)
+
+    def other(
+        self,
+        load: Load,
+        knobs: Knobs,
+        time_factor: float,
+        power_factor: float,
+        temperature_c: float,
+    ) -> Aim:
+        """For another load or other knobs; a few are remembered, since loads take turns."""
+        for aim in self.recent:
+            same = aim.holds(load, knobs, time_factor, power_factor)
+            if same and aim.temperature_c == temperature_c:
+                return aim
+        aim = Aim(self.board, load, knobs, time_factor, power_factor, temperature_c, self.recent)
+        self.recent[:] = [aim, *self.recent[: _REMEMBERED - 1]]
+        return aim
 
     def holds(self, load: Load, knobs: Knobs, time_factor: float, power_factor: float) -> bool:
         return (

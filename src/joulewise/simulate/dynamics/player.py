@@ -19,7 +19,7 @@ from joulewise.units import NS_PER_S
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_TILED_STEPS = 8
+_TILED_STEPS = 16
 _P0, _P8 = 0, 8
 
 
@@ -113,8 +113,8 @@ class Player:
         self._cut()
         if before is None or not same:
             self._seen_mhz = math.inf
-            felt_c = self._heat.felt_c
-            before = Aim(self._board, load, knobs, time_factor, power_factor, felt_c)
+            wanted = (load, knobs, time_factor, power_factor, self._heat.felt_c)
+            before = before.other(*wanted) if before else Aim(self._board, *wanted)
         aim = self._feel(before)
         if idle:
             self._aim_mhz = min(self._aim_mhz, aim.top_mhz)
