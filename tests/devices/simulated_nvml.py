@@ -93,3 +93,8 @@ def steady(t_ns: int, energy_j: float, power_w: float) -> Timeline:
     """One power from ``t_ns`` on."""
     piece = (t_ns, energy_j, power_w, SM_MHZ, MEMORY_MHZ, 0.75, 0.25, 45.0, THROTTLE, 2)
     return Timeline(np.array([piece], PIECE), t_ns + 3600 * NS_PER_S)
+
+
+def on(board: str, faults: str = ""):
+    """Run the test on this board, with these faults."""
+    return pytest.mark.parametrize("machine", [(board, faults)], indirect=True)

@@ -12,6 +12,7 @@ from simulated_nvml import (
     POWER_W,
     SM_MHZ,
     THROTTLE,
+    on,
     simulated,
     steady,
 )
@@ -26,25 +27,6 @@ CODES = sorted(
     for name, value in vars(pynvml).items()
     if name.startswith("NVML_ERROR_") and isinstance(value, int)
 )
-
-
-def on(board: str, faults: str = ""):
-    """Run the test on this board, with these faults."""
-    return pytest.mark.parametrize("machine", [(board, faults)], indirect=True)
-
-
-@pytest.fixture
-def machine(request, monkeypatch, tmp_path):
-    board, faults = getattr(request, "param", ("v100", ""))
-    with simulated(monkeypatch, board, faults=faults, folder=tmp_path) as machine:
-        yield machine
-
-
-@pytest.fixture
-def device(machine):
-    (device,) = machine.gpus()
-    yield device
-    device.close()
 
 
 def value(device, quantity: Quantity) -> float:

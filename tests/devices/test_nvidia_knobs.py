@@ -6,30 +6,11 @@ import os
 
 import pynvml
 import pytest
-from simulated_nvml import simulated
+from simulated_nvml import on, simulated
 
 from joulewise.data import Knob, KnobInfo, Unavailable
 from joulewise.devices.nvidia.faults import fault
 from joulewise.errors import DeviceError, OutOfRangeError, PermissionDeniedError
-
-
-def on(board: str, faults: str = ""):
-    """Run the test on this board, with these faults."""
-    return pytest.mark.parametrize("machine", [(board, faults)], indirect=True)
-
-
-@pytest.fixture
-def machine(request, monkeypatch, tmp_path):
-    board, faults = getattr(request, "param", ("v100", ""))
-    with simulated(monkeypatch, board, faults=faults, folder=tmp_path) as machine:
-        yield machine
-
-
-@pytest.fixture
-def device(machine):
-    (device,) = machine.gpus()
-    yield device
-    device.close()
 
 
 def test_the_power_limit_has_the_range_and_default_of_the_board(device):
