@@ -2,7 +2,8 @@
 
 A ```console block holds `$ command` lines, each followed by what it prints: the command must
 succeed, and every shown line must be among the printed ones, in order. White space does not count,
-and … stands for anything. After a line `<!-- figures vary -->` any number stands for any other.
+and … stands for anything. After a line `<!-- figures vary -->` any number stands for any other, and
+"yes" for "no", since what may be set depends on who asks.
 A ```python block runs as a script of its own, and prints what a ```text block right after it shows.
 """
 
@@ -19,7 +20,7 @@ PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/*
 VARY = "<!-- figures vary -->\n"
 CONSOLE = re.compile(rf"^({VARY})?```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PYTHON = re.compile(r"^```python\n(.*?)^```$(?:\n+^```text\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
-NUMBER = re.compile(r"\d+(\.\d+)?")
+VARYING = re.compile(r"\d+(\.\d+)?|\b(yes|no)\b")
 TIMEOUT_S = 120
 
 
@@ -48,7 +49,7 @@ def run(command, folder):
 
 def assert_shown(shown, printed, *, vary=False):
     def plain(line):
-        return " ".join((NUMBER.sub("0", line) if vary else line).split())
+        return " ".join((VARYING.sub("0", line) if vary else line).split())
 
     rest = iter([plain(line) for line in printed.splitlines()])
     for line in filter(None, map(plain, shown.splitlines())):
