@@ -107,3 +107,7 @@ def _exact(unit):
     sensor = replace(unit.board.sensor, noise_w=0.0, quantum_w=0.001, counter_step_j=0.001)
     board = replace(unit.board, sensor=sensor)
     return replace(unit, board=board, gain=1.0, sensor_phase_ns=0)
+
+
+def handle(index):
+    return pynvml.nvmlDeviceGetHandleByIndex(index)
