@@ -61,8 +61,7 @@ def judge_traces(folder: Path, verdicts: Verdicts) -> None:
             shown = draw_shown(traces.time_s, np.random.default_rng(draw))
             for what, errors in predicted(file, traces, shown).items():
                 hidden = np.isfinite(errors)
-                missed[what] += list(errors[hidden])
-                missed[file] += list(errors[hidden])
+                missed[f"{file}, {what}"] += list(errors[hidden])
                 lowest = errors[hidden[:, 0], 0]
                 print(
                     f"  draw {draw}, {what:6}: median {np.median(errors[hidden]):6.2%}, "
