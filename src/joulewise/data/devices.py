@@ -1,4 +1,4 @@
-"""The plain classes that every layer may use."""
+"""What a device is, has and tells."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from enum import Enum
 
 
 class Source(str, Enum):
-    """Where a figure comes from."""
+    """Where a figure comes from; a sum over devices may be of several."""
 
     MEASURED = "measured"
     MODELLED = "modelled"
     ASSUMED = "assumed"
+    MIXED = "mixed"
 
 
 class Quantity(str, Enum):

@@ -1,0 +1,1 @@
+"""Joules of any span, with their error."""

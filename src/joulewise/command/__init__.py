@@ -1,0 +1,1 @@
+"""Starting somebody's command so that it notices nothing of us."""

@@ -1,0 +1,55 @@
+"""The plain classes that every layer may use."""
+
+from __future__ import annotations
+
+from joulewise.data.devices import (
+    DeviceInfo,
+    Kind,
+    Knob,
+    KnobInfo,
+    Process,
+    Quantity,
+    Reading,
+    Sample,
+    SensorInfo,
+    Source,
+    Unavailable,
+)
+from joulewise.data.energy import (
+    Card,
+    Energy,
+    total,
+)
+from joulewise.data.runs import (
+    Caution,
+    Excluded,
+    RunResult,
+    RunWarning,
+    Span,
+    SpanResult,
+    Use,
+)
+
+__all__ = [
+    "Card",
+    "Caution",
+    "DeviceInfo",
+    "Energy",
+    "Excluded",
+    "Kind",
+    "Knob",
+    "KnobInfo",
+    "Process",
+    "Quantity",
+    "Reading",
+    "RunResult",
+    "RunWarning",
+    "Sample",
+    "SensorInfo",
+    "Source",
+    "Span",
+    "SpanResult",
+    "Unavailable",
+    "Use",
+    "total",
+]

@@ -1,0 +1,1 @@
+"""What lives in the measured program: standard library only, Python 3.8, nothing of joulewise."""

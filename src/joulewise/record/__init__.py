@@ -1,0 +1,1 @@
+"""Sampling devices into a run directory, and reading one back."""

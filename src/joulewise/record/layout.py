@@ -1,0 +1,50 @@
+"""What lies where in a run directory.
+
+::
+
+    <store>/<id>/
+        run.json                  the manifest (see ``manifest``), replaced as a whole
+        result.json               what ``show`` tells, once it has been computed
+        trace/gpu0.arrows         while recording; then gpu0.parquet
+        trace/gpu0.buffer.arrows  the driver's own samples
+        trace/gpu0.slow.arrows    utilisation, clocks, temperature and the like
+        processes.jsonl           who used which device, a line for each change
+        misses.jsonl              deadlines that the recorder did not meet
+        marks/<pid>-<start>.marks begin and end of spans, a file for each process (see ``hooks``)
+        live.json                 while recording: joules so far and the outlook
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import Final
+
+FORMAT: Final = 1
+MANIFEST: Final = "run.json"
+RESULT: Final = "result.json"
+TRACE: Final = "trace"
+MARKS: Final = "marks"
+PROCESSES: Final = "processes.jsonl"
+MISSES: Final = "misses.jsonl"
+LIVE: Final = "live.json"
+STREAM: Final = ".arrows"
+PACKED: Final = ".parquet"
+
+
+class Lane(str, Enum):
+    """How a series came about. Each is a file of its own: their times have nothing in common.
+
+    ``FAST`` has ``t_ns`` (when the device was asked), ``power_w`` and ``energy_j``; ``BUFFER``
+    has ``t_ns`` (the driver's time of the sample, on our clock) and ``power_w``; ``SLOW`` has
+    ``t_ns`` and a column for every other quantity, by its name. A column that the device lacks
+    is absent; a value that could not be read is null in the file and NaN to a reader.
+    """
+
+    FAST = ""
+    BUFFER = ".buffer"
+    SLOW = ".slow"
+
+
+def lane_path(run: Path, key: str, lane: Lane, suffix: str) -> Path:
+    return run / TRACE / f"{key}{lane.value}{suffix}"

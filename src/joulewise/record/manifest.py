@@ -1,0 +1,79 @@
+"""run.json: everything needed to understand a run, and to repeat it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from joulewise.data import Card, DeviceInfo, Source, Unavailable
+from joulewise.record.layout import FORMAT
+
+
+@dataclass(frozen=True)
+class RecordedDevice:
+    """A device as the recorder found it.
+
+    ``sources`` tells for ``power_w`` and ``energy_j`` where they come from; empty where the
+    device cannot be read, and ``unavailable`` says why. ``settings`` are its knobs' values at
+    the start. ``maximum_w`` bounds what it can draw, None where nobody knows.
+    """
+
+    info: DeviceInfo
+    sources: Mapping[str, Source] = field(default_factory=dict)
+    card: Card = field(default_factory=Card)
+    settings: Mapping[str, float] = field(default_factory=dict)
+    maximum_w: float | None = None
+    unavailable: Unavailable | None = None
+
+
+@dataclass(frozen=True)
+class CommandRecord:
+    """One command that the run measured: several where ranks share a recorder."""
+
+    pid: int
+    arguments: tuple[str, ...]
+    start_ns: int
+    end_ns: int | None = None
+    exit_code: int | None = None
+    cpu_s: float | None = None
+
+
+@dataclass(frozen=True)
+class RecorderRecord:
+    """How the recorder did; ``lanes`` tells of each file its rows, new values and lateness."""
+
+    pid: int
+    started_ticks: int
+    cpu_s: float | None = None
+    lanes: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """``state`` is recording, complete (the command ended and so did we, in order) or stopped."""
+
+    id: str
+    commands: tuple[CommandRecord, ...]
+    cwd: str
+    rate_hz: float
+    wall_start_ns: int
+    monotonic_start_ns: int
+    boot_id: str
+    devices: tuple[RecordedDevice, ...] = ()
+    missing: Mapping[str, Unavailable] = field(default_factory=dict)
+    recorder: RecorderRecord | None = None
+    name: str = ""
+    tags: tuple[str, ...] = ()
+    group: str = ""
+    host: Mapping[str, str] = field(default_factory=dict)
+    git: Mapping[str, str] = field(default_factory=dict)
+    environ: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, Any] = field(default_factory=dict)
+    state: str = "recording"
+    wall_end_ns: int | None = None
+    monotonic_end_ns: int | None = None
+    exit_code: int | None = None
+    notes: tuple[Mapping[str, str], ...] = ()
+    format: int = FORMAT

@@ -1,0 +1,1 @@
+"""One measured run: recorder, command, outlook, budget."""
