@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from operator import attrgetter
 
+from joulewise.command.child import Child
+from joulewise.command.linux import Timer
 from joulewise.errors import JoulewiseError
 from joulewise.simulate.course import Part, over_and_over
 from joulewise.simulate.dynamics.play import run_factors
@@ -22,8 +24,6 @@ from joulewise.simulate.model import Unit, Workload
 from joulewise.simulate.nvml import identity
 from joulewise.simulate.nvml.shared import Shared
 from joulewise.simulate.realtime.card import Card, Job
-from joulewise.simulate.realtime.launch import Child
-from joulewise.simulate.realtime.linux import Timer
 from joulewise.simulate.realtime.server import Peer, ProtocolError, Server, natural
 from joulewise.simulate.realtime.truth import Truth
 from joulewise.simulate.workloads import load_workload

@@ -8,6 +8,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from joulewise.command.child import Child, find_program, take_signals
 from joulewise.errors import UsageError
 from joulewise.simulate.boards import BOARDS, load_board, make_unit
 from joulewise.simulate.model import Unit, Workload
@@ -17,14 +18,7 @@ from joulewise.simulate.nvml.shared import NO_LATENCY, Latency, Shared, library
 from joulewise.simulate.realtime import fleet
 from joulewise.simulate.realtime.engine import Engine
 from joulewise.simulate.realtime.janitor import Janitor
-from joulewise.simulate.realtime.launch import (
-    ABSENT,
-    Child,
-    environment,
-    find_program,
-    search_path,
-    take_signals,
-)
+from joulewise.simulate.realtime.launch import ABSENT, environment, search_path
 from joulewise.simulate.realtime.truth import Truth
 from joulewise.simulate.workloads import load_workload
 
