@@ -1,0 +1,137 @@
+"""The JSON of a run: as the design says it, and the same again when it is read back."""
+
+import json
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from joulewise.data import (
+    Caution,
+    Energy,
+    Excluded,
+    RunResult,
+    RunWarning,
+    Source,
+    Span,
+    SpanResult,
+    Use,
+)
+from joulewise.data.contract import as_json, finite, from_json
+
+DAY_NS = 86_400 * 10**9
+JOULES = st.floats(0, 1e12)
+TEXT = st.text(max_size=8)
+MAYBE_W = st.none() | st.floats(0, 1e5)
+ENERGIES = st.builds(Energy, JOULES, JOULES, JOULES, st.sampled_from(Source))
+USES = st.just(Use(None)) | st.builds(
+    Use, ENERGIES, st.none() | ENERGIES, MAYBE_W, MAYBE_W, st.none() | JOULES, st.none() | JOULES
+)
+DEVICES = st.dictionaries(st.sampled_from(["gpu0", "gpu1", "cpu0", "dram0"]), USES)
+START_NS = 5 * DAY_NS
+
+
+def spans(name):
+    times = st.integers(START_NS, START_NS + 30 * DAY_NS)
+    return st.builds(
+        Span,
+        name,
+        st.none() | st.integers(0, 10**9),
+        times,
+        times,
+        st.integers(0, 2**22),
+        st.none() | st.integers(1, 1000),
+        st.booleans(),
+    )
+
+
+def span_results(name):
+    return st.builds(SpanResult, spans(name), st.none() | ENERGIES, DEVICES)
+
+
+WHOLE = st.builds(
+    SpanResult,
+    st.integers(0, 30 * DAY_NS).map(lambda ns: Span("run", None, START_NS, START_NS + ns)),
+    st.none() | ENERGIES,
+    DEVICES,
+)
+RESULTS = st.builds(
+    RunResult,
+    id=TEXT,
+    exit_code=st.none() | st.integers(0, 255),
+    state=st.sampled_from(["recording", "complete", "stopped", "killed"]),
+    start_monotonic_ns=st.just(START_NS),
+    run=WHOLE,
+    spans=st.lists(span_results(TEXT), max_size=3).map(tuple),
+    counted=st.lists(TEXT, max_size=3).map(tuple),
+    excluded=st.lists(st.builds(Excluded, TEXT, TEXT), max_size=3).map(tuple),
+    warnings=st.lists(
+        st.builds(
+            RunWarning, st.sampled_from(Caution), TEXT, TEXT, st.none() | TEXT, st.none() | TEXT
+        ),
+        max_size=3,
+    ).map(tuple),
+    details=st.dictionaries(TEXT, st.integers() | TEXT | st.lists(st.integers()), max_size=3),
+)
+
+
+@given(RESULTS)
+def test_a_result_read_back_is_the_same(result):
+    assert from_json(json.loads(json.dumps(as_json(result), allow_nan=False))) == result
+
+
+def a_result():
+    gpu = Use(Energy(1000.0, 3.0, 4.0, Source.MEASURED), None, 100.0, 250.0, 1000.0, 990.0)
+    epoch = Span("epoch", 0, START_NS + 10**9, START_NS + 3 * 10**9, 42, 5)
+    uses = {"gpu0": gpu, "gpu1": Use(None)}
+    return RunResult(
+        "20261116-003512-7f3a",
+        0,
+        "complete",
+        START_NS,
+        SpanResult(Span("run", None, START_NS, START_NS + 10 * 10**9), gpu.energy, uses),
+        (SpanResult(epoch, gpu.energy, uses),),
+        ("gpu0",),
+        (Excluded("gpu1", "cannot be read"),),
+        (RunWarning(Caution.GAP, "no reading for 2.1 s", "look", "gpu0"),),
+        {"rate": math.nan},
+    )
+
+
+def test_the_shape_is_the_one_of_the_design():
+    told = as_json(a_result())
+    assert told["id"] == "20261116-003512-7f3a"
+    assert told["exit_code"] == 0
+    assert told["start_monotonic_ns"] == START_NS
+    assert told["time_s"] == 10
+    assert told["energy_j"]["total"] == {
+        "value": 1000.0,
+        "error": 5.0,  # error² = error_sampling² + error_gain²
+        "error_sampling": 3.0,
+        "error_gain": 4.0,
+        "source": "measured",
+    }
+    assert told["energy_j"]["gpu0"].items() >= told["energy_j"]["total"].items()
+    assert told["energy_j"]["gpu1"] is None
+    (span,) = told["spans"]
+    assert (span["name"], span["index"], span["start_s"], span["end_s"]) == ("epoch", 0, 1, 3)
+    assert span["energy_j"].keys() == {"total", "gpu0", "gpu1"}
+    assert told["counted"] == ["gpu0"]
+    assert told["excluded"] == [{"device": "gpu1", "reason": "cannot be read"}]
+    (warning,) = told["warnings"]
+    assert warning.keys() == {"code", "message", "hint", "device", "span"}
+    assert warning["code"] == "gap"
+
+
+def test_what_is_no_number_is_null():
+    assert as_json(a_result())["details"] == {"rate": None}
+    assert finite({"a": [1.5, math.inf, {"b": -math.inf}]}) == {"a": [1.5, None, {"b": None}]}
+
+
+@pytest.mark.parametrize(
+    "told", [{}, {"format": 1}, [], {**as_json(a_result()), "format": 2}, {"format": 1, "id": []}]
+)
+def test_what_is_no_result_is_refused(told):
+    with pytest.raises(ValueError, match="result"):
+        from_json(told)
