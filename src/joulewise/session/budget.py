@@ -1,0 +1,232 @@
+"""Budgets: what a run may take of energy, time or carbon, and what happens beyond.
+
+``--budget 2kWh`` warns, ``--budget 2kWh:stop`` stops the command; the option may be given several
+times. The recorder calls :meth:`Watch.look` about once a second and once more when the command has
+ended. Each :class:`Event` that it gets goes into the manifest's notes (:func:`as_note`), from where
+it becomes the result's ``budget`` warning, and to the process that started the command, as a line
+of JSON (:func:`as_message`)::
+
+    {"event": "budget", "state": "foreseen" | "exceeded", "budget": "2kWh:stop",
+     "stop": true | false, "message": "…one line…"}
+
+That process says ``message`` on stderr, and where ``stop`` is true it ends the command (SIGTERM,
+and SIGKILL after a grace). Time it also checks by itself, since a recorder may be dead:
+:func:`time_left_s` tells how long it may sleep, :func:`overdue` what there is to say then. Both
+may come to the same event: ``(budget, state)`` tells whether it was said before. What the starting
+process found by itself it sends to the recorder in the same shape, for :meth:`Watch.heard`.
+
+Only the standard library is imported here, so that the starting process stays lean.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from joulewise.data.runs import Caution
+from joulewise.errors import UsageError
+from joulewise.units import NS_PER_S
+
+Kind = Literal["energy", "time", "carbon"]
+State = Literal["foreseen", "exceeded"]
+
+J_PER_KWH: Final = 3.6e6
+_UNITS: Final[Mapping[str, tuple[Kind, float]]] = {
+    "J": ("energy", 1.0),
+    "kJ": ("energy", 1e3),
+    "MJ": ("energy", 1e6),
+    "GJ": ("energy", 1e9),
+    "Wh": ("energy", 3.6e3),
+    "kWh": ("energy", J_PER_KWH),
+    "MWh": ("energy", 3.6e9),
+    "s": ("time", 1.0),
+    "min": ("time", 60.0),
+    "h": ("time", 3600.0),
+    "d": ("time", 86400.0),
+    "gCO2": ("carbon", 1.0),
+    "kgCO2": ("carbon", 1e3),
+    "tCO2": ("carbon", 1e6),
+}
+# A milli- or a mega-: only the exact spelling tells.
+_PREFIX_MATTERS: Final = {"mj", "mwh"}
+_ANY_CASE: Final = {unit.lower(): unit for unit in _UNITS if unit.lower() not in _PREFIX_MATTERS}
+_FORM: Final = re.compile(r"\s*([0-9.][0-9.eE+]*)\s*([A-Za-z][A-Za-z0-9]*)\s*(:\s*stop)?\s*")
+_HINT: Final = "write it as 2kWh, 500Wh, 3MJ, 30min, 2h or 500gCO2, and :stop after it to stop"
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A limit in joules (``energy``, ``carbon``) or seconds (``time``), and how it was written.
+
+    Carbon is kept as the joules that emit it at ``gco2_per_kwh``.
+    """
+
+    text: str
+    kind: Kind
+    limit: float
+    stop: bool = False
+    gco2_per_kwh: float | None = None
+
+
+@dataclass(frozen=True)
+class Outturn:
+    """What the whole run is expected to take: the middle and a 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Event:
+    """A budget came into another state, which happens once each."""
+
+    budget: Budget
+    state: State
+    message: str
+    stop: bool = False
+
+
+def parse_budget(text: str, gco2_per_kwh: float | None = None) -> Budget:
+    """What was meant by ``2kWh``, ``30min``, ``500gCO2`` or one of them with ``:stop``."""
+    form = _FORM.fullmatch(text)
+    unit = form and (form[2] if form[2] in _UNITS else _ANY_CASE.get(form[2].lower()))
+    if not form or not unit:
+        raise UsageError(f"no such budget: {text!r}", _HINT)
+    kind, factor = _UNITS[unit]
+    try:
+        limit = float(form[1]) * factor
+    except ValueError:
+        raise UsageError(f"no such budget: {text!r}", _HINT) from None
+    if not 0 < limit < math.inf:
+        raise UsageError(f"a budget of {text!r}", "it must be more than nothing")
+    plain = f"{form[1]}{unit}{':stop' if form[3] else ''}"
+    if kind != "carbon":
+        return Budget(plain, kind, limit, bool(form[3]))
+    if gco2_per_kwh is None or not 0 < gco2_per_kwh < math.inf:
+        raise UsageError(
+            f"a budget of {plain} needs to know how much the grid emits",
+            "add --gco2-per-kwh with your grid's figure",
+        )
+    return Budget(plain, kind, limit / gco2_per_kwh * J_PER_KWH, bool(form[3]), gco2_per_kwh)
+
+
+class Watch:
+    """Follows a run's budgets, and tells of each change of state once."""
+
+    def __init__(self, budgets: Iterable[Budget]) -> None:
+        self._open: dict[Budget, set[State]] = {budget: set() for budget in budgets}
+
+    def look(
+        self,
+        *,
+        time_s: float,
+        energy_j: float | None,
+        whole_time: Outturn | None = None,
+        whole_energy: Outturn | None = None,
+        ended: bool = False,
+    ) -> list[Event]:
+        """What is new, given what the run took so far and what is expected of the whole.
+
+        ``energy_j`` is that of the devices that count, None where none could be read. ``ended``
+        says that there is nothing left to stop.
+        """
+        events = []
+        for budget, told in self._open.items():
+            taken, whole = (
+                (time_s, whole_time) if budget.kind == "time" else (energy_j, whole_energy)
+            )
+            if "exceeded" in told or taken is None:
+                continue
+            if taken > budget.limit:
+                told.add("exceeded")
+                events.append(_exceeded(budget, time_s, stop=budget.stop and not ended))
+            elif whole is not None and whole.low > budget.limit and "foreseen" not in told:
+                told.add("foreseen")
+                events.append(_foreseen(budget, whole))
+        return events
+
+    def heard(self, message: Mapping[str, Any]) -> Event | None:
+        """The event that another process found, unless it was told here before."""
+        for budget, told in self._open.items():
+            if budget.text == message["budget"] and message["state"] not in told:
+                told.add(message["state"])
+                return Event(budget, message["state"], message["message"], message["stop"])
+        return None
+
+
+def time_left_s(budgets: Iterable[Budget], started_ns: int, now_ns: int) -> float | None:
+    """How long until the next time budget is used up; None where there is none left."""
+    spent_s = (now_ns - started_ns) / NS_PER_S
+    left = [b.limit - spent_s for b in budgets if b.kind == "time" and b.limit >= spent_s]
+    return min(left, default=None)
+
+
+def overdue(budgets: Sequence[Budget], started_ns: int, now_ns: int) -> list[Event]:
+    """The time budgets that are used up, whether or not it was said before."""
+    time_s = (now_ns - started_ns) / NS_PER_S
+    used_up = (b for b in budgets if b.kind == "time" and time_s > b.limit)
+    return [_exceeded(budget, time_s, stop=budget.stop) for budget in used_up]
+
+
+def as_message(event: Event) -> dict[str, Any]:
+    return {
+        "event": "budget",
+        "state": event.state,
+        "budget": event.budget.text,
+        "stop": event.stop,
+        "message": event.message,
+    }
+
+
+def as_note(event: Event) -> dict[str, str]:
+    """For the manifest: a caution of the result."""
+    hint = (
+        "a higher --budget lets it go on"
+        if event.stop
+        else "with :stop after the budget the command ends there"
+    )
+    return {"code": Caution.BUDGET.value, "message": event.message, "hint": hint}
+
+
+def _exceeded(budget: Budget, time_s: float, *, stop: bool) -> Event:
+    after = "" if budget.kind == "time" else f" after {_time(time_s)}"
+    end = "; stopping the command" if stop else ""
+    message = f"the budget of {_name(budget)} is used up{after}{end}"
+    return Event(budget, "exceeded", message, stop)
+
+
+def _foreseen(budget: Budget, whole: Outturn) -> Event:
+    value, low, high = (_amount(budget, x) for x in (whole.value, whole.low, whole.high))
+    return Event(
+        budget,
+        "foreseen",
+        f"the budget of {_name(budget)} will be exceeded: "
+        f"{value} expected for the whole run ({low} to {high})",
+    )
+
+
+def _name(budget: Budget) -> str:
+    return budget.text.partition(":")[0]
+
+
+def _amount(budget: Budget, value: float) -> str:
+    """In the unit in which the budget was written."""
+    unit = _FORM.fullmatch(budget.text)
+    assert unit is not None  # noqa: S101
+    factor = _UNITS[unit[2]][1]
+    if budget.gco2_per_kwh is not None:
+        factor *= J_PER_KWH / budget.gco2_per_kwh
+    return f"{value / factor:.3g} {unit[2]}"
+
+
+def _time(time_s: float) -> str:
+    if time_s < 60:
+        return f"{time_s:.1f} s"
+    minutes, seconds = divmod(round(time_s), 60)
+    if minutes < 60:
+        return f"{minutes} min {seconds} s"
+    return f"{minutes // 60} h {minutes % 60} min"

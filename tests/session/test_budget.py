@@ -1,0 +1,173 @@
+"""What a run may take, and what is said when."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from joulewise.errors import UsageError
+from joulewise.session.budget import (
+    Outturn,
+    Watch,
+    as_message,
+    as_note,
+    overdue,
+    parse_budget,
+    time_left_s,
+)
+
+S = 1_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "limit"),
+    [
+        ("2kWh", "energy", 7.2e6),
+        ("500Wh", "energy", 1.8e6),
+        ("3MJ", "energy", 3e6),
+        ("750 J", "energy", 750),
+        (".5 kwh", "energy", 1.8e6),
+        ("1e3J", "energy", 1000),
+        ("30min", "time", 1800),
+        ("2h", "time", 7200),
+        ("90S", "time", 90),
+        ("1d", "time", 86400),
+    ],
+)
+def test_a_budget_is_an_amount_and_a_unit(text, kind, limit):
+    budget = parse_budget(text)
+    assert (budget.kind, budget.limit, budget.stop) == (kind, pytest.approx(limit), False)
+
+
+def test_stop_is_said_with_the_budget():
+    assert parse_budget("2 kWh :stop").stop
+    assert parse_budget("2kWh:stop").text == "2kWh:stop"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "2",
+        "kWh",
+        "2 parsecs",
+        "-1kWh",
+        "1..2kWh",
+        "0J",
+        "nanJ",
+        "1e999J",
+        "3mJ",
+        "30m",
+        "2kWh:go",
+    ],
+)
+def test_what_cannot_be_meant_is_refused(text):
+    with pytest.raises(UsageError) as caught:
+        parse_budget(text)
+    assert caught.value.hint
+
+
+@given(st.floats(min_value=1e-3, max_value=1e9), st.floats(min_value=1, max_value=2000))
+def test_carbon_becomes_the_energy_that_emits_it(grams, intensity):
+    budget = parse_budget(f"{grams!r}gCO2", intensity)
+    assert budget.limit / 3.6e6 * intensity == pytest.approx(grams)
+    assert parse_budget(f"{grams!r}kgCO2", intensity).limit == pytest.approx(1000 * budget.limit)
+
+
+@pytest.mark.parametrize("intensity", [None, 0.0, -3.0, math.nan, math.inf])
+def test_carbon_needs_the_grid(intensity):
+    with pytest.raises(UsageError, match="--gco2-per-kwh"):
+        parse_budget("500gCO2", intensity)
+
+
+def test_a_budget_is_foreseen_once_and_exceeded_once():
+    watch = Watch([parse_budget("1kJ")])
+    sure = Outturn(1200, 1100, 1300)
+    assert watch.look(time_s=1, energy_j=100, whole_energy=Outturn(1200, 990, 1400)) == []
+    (foreseen,) = watch.look(time_s=2, energy_j=200, whole_energy=sure)
+    assert (foreseen.state, foreseen.stop) == ("foreseen", False)
+    assert foreseen.message == (
+        "the budget of 1kJ will be exceeded: 1.2 kJ expected for the whole run (1.1 kJ to 1.3 kJ)"
+    )
+    assert watch.look(time_s=3, energy_j=300, whole_energy=sure) == []
+    assert watch.look(time_s=9, energy_j=1000, whole_energy=sure) == []
+    (exceeded,) = watch.look(time_s=75, energy_j=1001, whole_energy=sure)
+    assert exceeded.message == "the budget of 1kJ is used up after 1 min 15 s"
+    assert watch.look(time_s=80, energy_j=2000) == []
+
+
+def test_what_was_not_foreseen_is_exceeded_all_the_same():
+    watch = Watch([parse_budget("1kJ:stop")])
+    (event,) = watch.look(time_s=5400, energy_j=1001, whole_energy=Outturn(1200, 1100, 1300))
+    assert event.message == "the budget of 1kJ is used up after 1 h 30 min; stopping the command"
+    assert as_message(event) == {
+        "event": "budget",
+        "state": "exceeded",
+        "budget": "1kJ:stop",
+        "stop": True,
+        "message": event.message,
+    }
+
+
+def test_a_forecast_stops_nothing():
+    (event,) = Watch([parse_budget("1kJ:stop")]).look(
+        time_s=1, energy_j=1, whole_energy=Outturn(1200, 1100, 1300)
+    )
+    assert (event.state, event.stop) == ("foreseen", False)
+
+
+def test_an_ended_command_is_not_stopped():
+    (event,) = Watch([parse_budget("1kJ:stop")]).look(time_s=5, energy_j=1001, ended=True)
+    assert not event.stop
+    assert "stopping" not in event.message
+
+
+def test_energy_that_cannot_be_read_exceeds_nothing():
+    watch = Watch([parse_budget("1J"), parse_budget("1s")])
+    (event,) = watch.look(time_s=2, energy_j=None, whole_energy=Outturn(9, 9, 9))
+    assert event.budget.kind == "time"
+
+
+def test_each_of_several_budgets_is_watched():
+    watch = Watch([parse_budget("1kJ"), parse_budget("2kJ:stop"), parse_budget("1min")])
+    assert [event.budget.text for event in watch.look(time_s=30, energy_j=1500)] == ["1kJ"]
+    assert [event.budget.text for event in watch.look(time_s=61, energy_j=2500)] == [
+        "2kJ:stop",
+        "1min",
+    ]
+
+
+def test_carbon_is_said_in_carbon():
+    watch = Watch([parse_budget("1kgCO2", 500)])
+    (event,) = watch.look(
+        time_s=1, energy_j=1, whole_energy=Outturn(3 * 3.6e6, 2.5 * 3.6e6, 3.5 * 3.6e6)
+    )
+    assert "1.5 kgCO2 expected for the whole run (1.25 kgCO2 to 1.75 kgCO2)" in event.message
+
+
+def test_a_caution_for_the_result():
+    (event,) = Watch([parse_budget("1kJ:stop")]).look(time_s=5, energy_j=1001)
+    note = as_note(event)
+    assert (note["code"], note["message"]) == ("budget", event.message)
+    assert note["hint"]
+
+
+def test_time_is_kept_without_the_recorder():
+    budgets = [parse_budget("10s"), parse_budget("30s:stop"), parse_budget("1J")]
+    assert time_left_s(budgets, 5 * S, 6 * S) == 9
+    assert time_left_s(budgets, 5 * S, 16 * S) == 19
+    assert time_left_s(budgets, 5 * S, 36 * S) is None
+    assert overdue(budgets, 5 * S, 15 * S) == []
+    assert [event.stop for event in overdue(budgets, 5 * S, 15 * S + 1)] == [False]
+    assert [event.stop for event in overdue(budgets, 5 * S, 36 * S)] == [False, True]
+
+
+def test_what_one_process_found_the_other_does_not_find_again():
+    budgets = [parse_budget("10s:stop")]
+    (found,) = overdue(budgets, 0, 11 * S)
+    watch = Watch(budgets)
+    heard = watch.heard(as_message(found))
+    assert heard == found
+    assert watch.heard(as_message(found)) is None
+    assert watch.look(time_s=11, energy_j=None, ended=True) == []
