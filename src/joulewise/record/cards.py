@@ -1,0 +1,227 @@
+"""What is believed of a device's power sensor: its kept card, else what the tables say.
+
+``joulewise calibrate`` keeps a card for each board, as ``cards/<uid>.json`` in the state folder.
+It holds for the driver that it was made with: another may update and average otherwise.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from joulewise.data import Card, DeviceInfo, Kind, Quantity, SensorInfo, Source, Unavailable
+from joulewise.devices.protocol import Device
+from joulewise.errors import JoulewiseError
+
+FORMAT: Final = 1
+
+# What a gain is off by, one standard deviation. GPUs: "a few percent" (arXiv:2312.02741; NVIDIA
+# documents 5 % for old boards and nothing for new ones). RAPL: a package is measured from Haswell
+# on (Hackenberg et al., IPDPSW 2015), modelled before and on AMD (Schöne et al., CLUSTER 2021);
+# DRAM is off by an offset that is worst when idle (Desrochers et al., MEMSYS 2016).
+_MEASURED: Final = {Kind.GPU: 0.025, Kind.CPU: 0.05, Kind.DRAM: 0.10, Kind.NODE: 0.05}
+# "Right within a factor of 2" (docs/explanation/cpu-and-ram.md), which 85 % of the model's points
+# are: ln 2 is 1.44 standard deviations.
+_WITHIN_A_FACTOR_OF_2: Final = 0.48
+
+_TIMING_SPREAD: Final = Card().timing_spread
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A calibrated value and its 95 % half-width, in the same unit."""
+
+    value: float
+    error: float
+
+
+@dataclass(frozen=True)
+class SensorTiming:
+    """What a power sensor was found to do; None where it could not be told."""
+
+    update_period_s: Figure | None = None
+    window_s: Figure | None = None
+    lag_s: Figure | None = None
+    unseen_share: Figure | None = None
+    rate_busy_hz: Figure | None = None
+    rate_idle_hz: Figure | None = None
+
+
+@dataclass(frozen=True)
+class KeptCard:
+    """A board's card as it lies on disk.
+
+    ``sensors`` is by the name of the quantity (``power_w``, ``power_instant_w``). ``gain`` is
+    reading over truth; None until a meter has told.
+    """
+
+    uid: str
+    driver: str
+    name: str
+    when: str
+    how: str
+    sensors: Mapping[str, SensorTiming] = field(default_factory=dict)
+    counter_period_s: Figure | None = None
+    gain: Figure | None = None
+    gain_how: str = ""
+    format: int = FORMAT
+
+
+def card_for(
+    device: Device, environ: Mapping[str, str], quantity: Quantity = Quantity.POWER
+) -> Card:
+    """What is believed of ``quantity`` (a reading of power) on this device."""
+    card = table_card(device, quantity)
+    kept = kept_card(device.info, environ)
+    return (
+        card if kept is None or isinstance(kept, Unavailable) else _calibrated(card, kept, quantity)
+    )
+
+
+def table_card(device: Device, quantity: Quantity = Quantity.POWER) -> Card:
+    """What the maker or the literature says of such a device. Nobody has said how late it is."""
+    power, energy = (_sensor(device, q) for q in (quantity, Quantity.ENERGY))
+    known = power or energy
+    measured = known is None or known.source is Source.MEASURED
+    return Card(
+        update_period_s=power.update_period_s if power else None,
+        window_s=power.window_s if power else None,
+        counter_period_s=energy.update_period_s if energy else None,
+        gain_sigma=_MEASURED[device.info.kind] if measured else _WITHIN_A_FACTOR_OF_2,
+    )
+
+
+def kept_card(info: DeviceInfo, environ: Mapping[str, str]) -> KeptCard | Unavailable | None:
+    """The board's card; None where it has none, or why the one that is there does not count."""
+    path = card_path(info.uid, environ)
+    again = f"joulewise calibrate --gpu {info.key.removeprefix('gpu')}"
+    try:
+        kept = _parse(json.loads(path.read_text("utf-8")))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        return Unavailable(f"the card {path} cannot be read: {error.strerror}", again)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return Unavailable(f"{path} is no card that this version reads", again)
+    if kept.uid != info.uid:
+        return Unavailable(f"{path} is the card of another board ({kept.uid})", again)
+    if kept.driver != info.driver:
+        was = f"the card was made with driver {kept.driver}, and this is {info.driver}"
+        return Unavailable(was, again)
+    return kept
+
+
+def keep_card(card: KeptCard, environ: Mapping[str, str]) -> Path:
+    """Write the card as a whole or not at all, and say where."""
+    import tempfile
+
+    path = card_path(card.uid, environ)
+    text = json.dumps(asdict(card), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    part = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=path.parent, prefix=".card-", delete=False
+        ) as file:
+            part = file.name
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(part).chmod(0o644)  # whoever measures this board later need not be who calibrated it
+        Path(part).replace(path)
+    except OSError as error:
+        if part:
+            with suppress(OSError):
+                Path(part).unlink()
+        raise JoulewiseError(
+            f"the card cannot be kept in {path.parent}: {error.strerror}",
+            "make that folder writable, or name another with $JOULEWISE_STATE",
+        ) from None
+    return path
+
+
+def card_path(uid: str, environ: Mapping[str, str]) -> Path:
+    name = "".join(c if c.isalnum() or c in "-_." else f"%{ord(c):02x}" for c in uid)
+    return state_folder(environ) / "cards" / f"{name}.json"
+
+
+def state_folder(environ: Mapping[str, str]) -> Path:
+    """Where joulewise keeps what outlives a run."""
+    if environ.get("JOULEWISE_STATE"):
+        return Path(environ["JOULEWISE_STATE"])
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        return Path("/var/lib/joulewise")
+    home = environ.get("XDG_STATE_HOME", "")
+    # The specification says to ignore a path that is not absolute.
+    base = Path(home) if Path(home).is_absolute() else Path.home() / ".local/state"
+    return base / "joulewise"
+
+
+def _calibrated(card: Card, kept: KeptCard, quantity: Quantity) -> Card:
+    timing = kept.sensors.get(quantity.value)
+    if timing is not None:
+        card = replace(
+            card,
+            update_period_s=_value(timing.update_period_s, card.update_period_s),
+            window_s=_value(timing.window_s, card.window_s),
+            lag_s=_value(timing.lag_s, card.lag_s),
+            timing_spread=_spread(timing),
+        )
+    if kept.gain is not None:
+        card = replace(card, gain=kept.gain.value, gain_sigma=kept.gain.error / 1.96)
+    return replace(
+        card,
+        counter_period_s=_value(kept.counter_period_s, card.counter_period_s),
+        origin=f"calibrated {kept.when}",
+    )
+
+
+def _spread(timing: SensorTiming) -> float:
+    """The widest of the relative errors: one figure has to serve for all of them."""
+    if timing.update_period_s is None or timing.window_s is None:
+        return _TIMING_SPREAD
+    found = (timing.update_period_s, timing.window_s, timing.lag_s)
+    return max(figure.error / figure.value for figure in found if figure and figure.value)
+
+
+def _value(found: Figure | None, otherwise: float | None) -> float | None:
+    return otherwise if found is None else found.value
+
+
+def _sensor(device: Device, quantity: Quantity) -> SensorInfo | None:
+    sensor = device.sensors.get(quantity)
+    return sensor if isinstance(sensor, SensorInfo) else None
+
+
+def _parse(data: dict[str, Any]) -> KeptCard:
+    if data["format"] != FORMAT:
+        raise ValueError("another version's card")
+    texts = {name: data[name] for name in ("uid", "driver", "name", "when", "how", "gain_how")}
+    if not all(isinstance(text, str) for text in texts.values()):
+        raise TypeError("a text is none")
+    return KeptCard(
+        **texts,
+        sensors={name: _timing(told) for name, told in data["sensors"].items()},
+        counter_period_s=_figure(data["counter_period_s"], above_zero=True),
+        gain=_figure(data["gain"], above_zero=True),
+    )
+
+
+def _timing(told: dict[str, Any]) -> SensorTiming:
+    above = ("update_period_s", "window_s")
+    return SensorTiming(**{n: _figure(f, above_zero=n in above) for n, f in told.items()})
+
+
+def _figure(told: dict[str, float] | None, *, above_zero: bool = False) -> Figure | None:
+    if told is None:
+        return None
+    value, error = float(told["value"]), float(told["error"])
+    if value < 0 or error < 0 or (above_zero and not value) or not math.isfinite(value + error):
+        raise ValueError("out of range")
+    return Figure(value, error)
