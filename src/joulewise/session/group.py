@@ -1,0 +1,69 @@
+"""One recorder for all commands of a group on this node, such as the tasks of one ``srun``.
+
+The recorder listens at an address of the kernel's that is made from the store and the group. Only
+one can have it, whoever is second joins the first, and it is free again when the recorder has
+ended, however that came: there is no lock that could be left behind.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import struct
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+_JOB_IDS: Final = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "OAR_JOB_ID")
+_MOST_WAITING: Final = 256
+POSSIBLE: Final = sys.platform == "linux"
+
+
+def job_id(environ: Mapping[str, str]) -> str:
+    """The scheduler's job that this process belongs to; empty where there is none."""
+    for name in _JOB_IDS:
+        if environ.get(name):
+            return environ[name]
+    # JOB_ID alone may be anybody's variable.
+    return environ.get("JOB_ID", "") if "SGE_O_WORKDIR" in environ else ""
+
+
+def address(store: Path, group: str) -> bytes:
+    """Where the group's recorder listens on this node, for this user and this store."""
+    words = "\0".join((str(os.getuid()), os.path.realpath(store), group))
+    return b"\0joulewise-" + hashlib.sha256(os.fsencode(words)).hexdigest()[:32].encode()
+
+
+def join(where: bytes) -> socket.socket | None:
+    """A connection to the recorder that is there; None where there is none of ours."""
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(where)
+    except OSError:
+        connection.close()
+        return None
+    if peer(connection)[1] != os.getuid():  # somebody else's, who took the name
+        connection.close()
+        return None
+    return connection
+
+
+def listen(where: bytes) -> socket.socket | None:
+    """Be the recorder there; None where another one is."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(where)
+    except OSError:
+        listener.close()
+        return None
+    listener.listen(_MOST_WAITING)
+    return listener
+
+
+def peer(connection: socket.socket) -> tuple[int, int]:
+    """The process at the other end, and its user."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    pid, uid, _ = struct.unpack("iII", credentials)
+    return pid, uid

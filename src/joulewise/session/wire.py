@@ -1,0 +1,62 @@
+"""JSON, a line a message, between the recorder and those whose commands it measures."""
+
+from __future__ import annotations
+
+import json
+import select
+import socket
+from collections.abc import Mapping
+from typing import Any, Final
+
+Message = Mapping[str, Any]
+
+_CHUNK_B: Final = 1 << 16
+
+
+class Wire:
+    """One end of a connection. Whoever is at the other end may be dead: nothing here raises."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(True)
+        self._connection = connection
+        self._rest = b""
+        self.closed = False
+
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
+    def send(self, kind: str, **content: Any) -> None:
+        line = json.dumps({"kind": kind, **content}) + "\n"
+        try:
+            self._connection.sendall(line.encode())
+        except OSError:
+            self.closed = True
+
+    def receive(self, timeout_s: float | None = 0.0) -> list[Message]:
+        """What has come, waiting so long for something; ``closed`` tells whether that was all."""
+        while not self.closed:
+            if not select.select([self._connection], [], [], timeout_s)[0]:
+                return []
+            try:
+                chunk = self._connection.recv(_CHUNK_B)
+            except OSError:
+                chunk = b""
+            if not chunk:
+                self.closed = True
+            *lines, self._rest = (self._rest + chunk).split(b"\n")
+            messages = [message for line in lines if (message := _parsed(line))]
+            if messages or timeout_s == 0:
+                return messages
+        return []
+
+    def close(self) -> None:
+        self.closed = True
+        self._connection.close()
+
+
+def _parsed(line: bytes) -> Message | None:
+    try:
+        message = json.loads(line)
+    except ValueError:
+        return None
+    return message if isinstance(message, dict) and "kind" in message else None
