@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from joulewise.data import Card, DeviceInfo, Source, Unavailable
-from joulewise.record.layout import FORMAT
+from joulewise.errors import JoulewiseError
+from joulewise.record.files import replace_file
+from joulewise.record.layout import FORMAT, MANIFEST
+from joulewise.record.plain import decode, encode
 
 
 @dataclass(frozen=True)
@@ -77,3 +82,40 @@ class Manifest:
     exit_code: int | None = None
     notes: tuple[Mapping[str, str], ...] = ()
     format: int = FORMAT
+
+
+def read_manifest(run: Path) -> Manifest:
+    """What run.json says; keys that it has and we do not know are passed over."""
+    path = run / MANIFEST
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise _unreadable(run, f"it has no {MANIFEST}") from None
+    except OSError as error:
+        raise _unreadable(run, f"{MANIFEST}: {error.strerror}") from None
+    except ValueError:
+        raise _unreadable(run, f"{MANIFEST} is not whole JSON") from None
+    if not isinstance(told, dict) or not isinstance(told.get("format"), int):
+        raise _unreadable(run, f"{MANIFEST} is not one of joulewise's")
+    if told["format"] > FORMAT:
+        raise JoulewiseError(
+            f"{run.name} was recorded by a newer joulewise (format {told['format']}, this one "
+            f"reads up to {FORMAT})",
+            "update it: pip install -U joulewise",
+        )
+    try:
+        return decode(Manifest, told)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise _unreadable(run, f"{MANIFEST} is damaged ({error})") from None
+
+
+def write_manifest(run: Path, manifest: Manifest) -> None:
+    """Replace run.json as a whole, so that there is a readable one at every moment."""
+    replace_file(run / MANIFEST, json.dumps(encode(manifest), indent=1, allow_nan=False) + "\n")
+
+
+def _unreadable(run: Path, why: str) -> JoulewiseError:
+    return JoulewiseError(
+        f"{run} is not a run that can be read: {why}",
+        "joulewise ls lists those that can; joulewise rm removes one",
+    )

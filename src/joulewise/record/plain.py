@@ -1,0 +1,82 @@
+"""Our frozen dataclasses as plain JSON values, and back by their annotations."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import typing
+from collections.abc import Mapping
+from enum import Enum
+from functools import cache
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+
+
+def encode(value: Any) -> Any:
+    """Dataclasses as objects, enums as their words; what is not finite as null."""
+    if isinstance(value, Enum):
+        return value.value
+    if dataclasses.is_dataclass(value):
+        return {each.name: encode(getattr(value, each.name)) for each in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(encode(key)): encode(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [encode(each) for each in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def decode(kind: type[_T], told: Any) -> _T:
+    """An object of that dataclass; a value of the wrong kind is a TypeError.
+
+    Keys that it does not have are passed over, so that what a newer joulewise added does no harm.
+    """
+    result: _T = _decode(kind, told)
+    return result
+
+
+def _decode(kind: Any, told: Any) -> Any:
+    arguments = typing.get_args(kind)
+    if type(None) in arguments:
+        (kind,) = (each for each in arguments if each is not type(None))
+        return None if told is None else _decode(kind, told)
+    if arguments:
+        return _decode_many(typing.get_origin(kind), arguments, told)
+    if kind is Any:
+        return told
+    if dataclasses.is_dataclass(kind):
+        return _decode_object(kind, told)
+    if issubclass(kind, Enum):
+        return kind(told)
+    if kind is float and isinstance(told, int):
+        return float(told)
+    if not isinstance(told, kind):
+        raise TypeError(f"{told!r:.40} is no {kind.__name__}")
+    return told
+
+
+def _decode_many(origin: Any, arguments: tuple[Any, ...], told: Any) -> Any:
+    if issubclass(origin, Mapping):
+        return {key: _decode(arguments[1], each) for key, each in _object(told).items()}
+    if not isinstance(told, list):
+        raise TypeError(f"{told!r:.40} is no list")
+    return tuple(_decode(arguments[0], each) for each in told)
+
+
+def _decode_object(kind: Any, told: Any) -> Any:
+    hints = _hints(kind)
+    known = {name: each for name, each in _object(told).items() if name in hints}
+    return kind(**{name: _decode(hints[name], each) for name, each in known.items()})
+
+
+def _object(told: Any) -> dict[str, Any]:
+    if not isinstance(told, dict):
+        raise TypeError(f"{told!r:.40} is no object")
+    return told
+
+
+@cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)

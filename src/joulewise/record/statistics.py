@@ -1,0 +1,83 @@
+"""How well a lane kept its time, counted as it goes and kept in a few numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+from joulewise.units import NS_PER_MS, NS_PER_S
+
+_BIN_NS: Final = 50_000
+_BINS: Final = 2_000  # up to 100 ms; the largest is kept apart
+
+
+class Statistics:
+    """Rows, new values, their rate, and how late they were asked for."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.missed = 0
+        self.new_values = 0
+        self._last = math.nan
+        self._late = [0] * (_BINS + 1)
+        self._latest_ns = 0
+        self._first_ns = self._second_ns = self._newest_ns = 0
+        self._in_second = 0
+        self._seconds = 0
+        self._sum = self._squares = 0
+
+    def row(self, t_ns: int, value: float) -> None:
+        """One more row, and the value whose news are counted: a repeat is none."""
+        self.rows += 1
+        if value != self._last and value == value:  # noqa: PLR0124  # not NaN, and quickly so
+            self.new_values += 1
+            self._last = value
+        if not self._first_ns:
+            self._first_ns = self._second_ns = t_ns
+        while t_ns - self._second_ns >= NS_PER_S:
+            self._seconds += 1
+            self._sum += self._in_second
+            self._squares += self._in_second**2
+            self._in_second = 0
+            self._second_ns += NS_PER_S
+        self._in_second += 1
+        self._newest_ns = t_ns
+
+    def late(self, late_ns: int) -> None:
+        self._late[min(late_ns // _BIN_NS, _BINS)] += 1
+        self._latest_ns = max(self._latest_ns, late_ns)
+
+    def summary(self) -> dict[str, Any]:
+        """For run.json. What cannot be said yet is null."""
+        lasted_s = (self._newest_ns - self._first_ns) / NS_PER_S
+        mean = self._sum / self._seconds if self._seconds else math.nan
+        spread = math.sqrt(max(0.0, self._squares / self._seconds - mean**2)) if mean else math.nan
+        return {
+            "rows": self.rows,
+            "new_values": self.new_values,
+            "effective_hz": _said(self.new_values / lasted_s if lasted_s else math.nan),
+            "rate_hz": _said(mean),
+            "rate_cv": _said(spread / mean if self._seconds > 1 and mean else math.nan),
+            "missed": self.missed,
+            "late_p50_ms": _said(self._percentile_ns(0.50) / NS_PER_MS),
+            "late_p99_ms": _said(self._percentile_ns(0.99) / NS_PER_MS),
+            "late_max_ms": _said(self._latest_ns / NS_PER_MS),
+        }
+
+    def _percentile_ns(self, share: float) -> float:
+        """The upper edge of the bin that it falls into."""
+        wanted = share * sum(self._late)
+        seen = 0
+        for index, count in enumerate(self._late):
+            seen += count
+            if count and seen >= wanted:
+                return (
+                    min((index + 1) * _BIN_NS, self._latest_ns)
+                    if index < _BINS
+                    else self._latest_ns
+                )
+        return math.nan
+
+
+def _said(value: float) -> float | None:
+    return None if math.isnan(value) else round(value, 4)

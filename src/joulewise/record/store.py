@@ -1,0 +1,148 @@
+"""The folder that holds the runs: making one, finding one, telling how it ended."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from joulewise.errors import JoulewiseError, UsageError
+from joulewise.record.alive import boot_id, is_alive
+from joulewise.record.layout import MANIFEST, MARKS, TRACE
+from joulewise.record.manifest import Manifest, read_manifest
+
+FOLDER: Final = "joulewise-runs"
+LAST: Final = "last"
+RECORDING, KILLED = "recording", "killed"
+_ELSEWHERE: Final = "name another with --store DIR or $JOULEWISE_STORE"
+
+
+def default_store(environ: Mapping[str, str] | None = None) -> Path:
+    named = (os.environ if environ is None else environ).get("JOULEWISE_STORE")
+    return Path(named) if named else Path(FOLDER)
+
+
+def new_run(store: Path, now_s: float | None = None) -> Path:
+    """Make a run's directory, with a name that sorts by time and no other run has."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now_s))
+    try:
+        store.mkdir(parents=True, exist_ok=True)
+        while True:
+            run = store / f"{stamp}-{secrets.token_hex(2)}"
+            with suppress(FileExistsError):
+                run.mkdir()
+                break
+        (run / TRACE).mkdir()
+        (run / MARKS).mkdir()
+    except OSError as error:
+        raise JoulewiseError(
+            f"cannot make a run in {store}: {error.strerror}", f"free it, or {_ELSEWHERE}"
+        ) from None
+    return run
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """What lies in a store and is not a run that can be read."""
+
+    path: Path
+    reason: str
+
+
+def runs(store: Path) -> Iterator[Path]:
+    """The runs of a store, oldest first; whatever else lies there is passed over."""
+    for path in _directories(store):
+        if (path / MANIFEST).is_file():
+            yield path
+
+
+def readable(store: Path) -> Iterator[tuple[Path, Manifest] | Skipped]:
+    """Every run with its manifest, and what cannot be read with the reason. Never raises."""
+    for path in _directories(store):
+        told = _told(path)
+        yield told if isinstance(told, Skipped) else (path, told)
+
+
+def status(manifest: Manifest) -> str:
+    """How a run stands: recording, complete, stopped, or killed while it recorded."""
+    if manifest.state != RECORDING:
+        return manifest.state
+    recorder = manifest.recorder
+    here = recorder is not None and manifest.boot_id == boot_id()
+    if here and recorder and is_alive(recorder.pid, recorder.started_ticks):
+        return RECORDING
+    return KILLED
+
+
+def find(store: Path, which: str) -> Path:
+    """The run that is meant: a path, an id, the beginning of one, a name, or ``last``."""
+    path = Path(which)
+    if (path / MANIFEST).is_file():
+        return path
+    if which != LAST and path.name == which and (store / which / MANIFEST).is_file():
+        return store / which
+    found = list(runs(store))
+    if not found:
+        raise UsageError(
+            f"there are no runs in {store}", f"joulewise run -- CMD… makes one; or {_ELSEWHERE}"
+        )
+    if which == LAST:
+        return found[-1]
+    by_id = [run for run in found if run.name.startswith(which)] if which else []
+    meant = by_id or [run for run in found if which and _name(run) == which]
+    if not meant:
+        raise UsageError(
+            f"{store} has no run {which!r}", f"joulewise ls lists them; or {_ELSEWHERE}"
+        )
+    if by_id and len(by_id) > 1:
+        raise UsageError(
+            f"{which!r} begins {len(by_id)} runs: {_some(by_id)}", "give more of the id"
+        )
+    return meant[-1]  # a name may be used again: the newest is meant
+
+
+def remove(run: Path) -> None:
+    """Delete a run for good, unless it is being recorded."""
+    if _status(run) == RECORDING:
+        raise UsageError(f"{run.name} is being recorded", "end its command first")
+    try:
+        shutil.rmtree(run)
+    except OSError as error:
+        raise JoulewiseError(
+            f"cannot remove {run}: {error.strerror}", "see who owns it: ls -l"
+        ) from None
+
+
+def _directories(store: Path) -> list[Path]:
+    try:
+        return sorted(path for path in store.iterdir() if path.is_dir())
+    except OSError:
+        return []
+
+
+def _name(run: Path) -> str:
+    told = _told(run)
+    return told.name if isinstance(told, Manifest) else ""
+
+
+def _status(run: Path) -> str:
+    told = _told(run)
+    return status(told) if isinstance(told, Manifest) else ""
+
+
+def _told(run: Path) -> Manifest | Skipped:
+    try:
+        return read_manifest(run)
+    except JoulewiseError as error:
+        return Skipped(run, error.message)
+
+
+def _some(found: list[Path]) -> str:
+    names = [run.name for run in found]
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")

@@ -1,0 +1,116 @@
+"""Streams that are cut anywhere, and what is read back."""
+
+import math
+
+import numpy as np
+import pytest
+
+from joulewise.record.compact import compact
+from joulewise.record.layout import PACKED, STREAM, TRACE, Lane, lane_path
+from joulewise.record.rows import Rows
+from joulewise.record.streams import Stream, message, read_batches
+from joulewise.record.trace import open_lane
+
+COLUMNS = ("power_w", "energy_j")
+
+
+def batch(start, rows=10):
+    taken = Rows(COLUMNS)
+    for t in range(start, start + rows):
+        taken.add(t, 100.0 + t / 1000, t / 7)
+    return taken.take()
+
+
+@pytest.fixture
+def run(tmp_path):
+    (tmp_path / TRACE).mkdir()
+    return tmp_path
+
+
+def record(run, batches, key="gpu0", lane=Lane.FAST):
+    stream = Stream(lane_path(run, key, lane, STREAM), batches[0].columns)
+    for each in batches:
+        stream.append(message(each))
+    return stream
+
+
+def column(reader, name):
+    return np.concatenate([chunk[name] for chunk in reader.chunks([name])])
+
+
+def test_what_was_written_is_read_back(run):
+    record(run, [batch(0), batch(10)]).close()
+    reader = open_lane(run, "gpu0", Lane.FAST)
+    assert reader.columns == ("t_ns", *COLUMNS)
+    assert reader.rows == 20
+    assert column(reader, "t_ns").tolist() == list(range(20))
+    assert column(reader, "energy_j").tolist() == [t / 7 for t in range(20)]
+
+
+def test_a_lane_that_is_not_there_is_none(run):
+    assert open_lane(run, "gpu0", Lane.BUFFER) is None
+
+
+def test_a_stream_cut_anywhere_ends_with_its_last_whole_batch(run):
+    record(run, [batch(0), batch(10), batch(20)])
+    path = lane_path(run, "gpu0", Lane.FAST, STREAM)
+    whole = path.read_bytes()
+    size = len(message(batch(0)))
+    header = len(whole) - 3 * size
+    for kept in range(len(whole) + 1):
+        path.write_bytes(whole[:kept])
+        assert sum(b.num_rows for b in read_batches(path)) == max(0, (kept - header) // size) * 10
+
+
+def test_zeros_at_the_end_as_a_power_cut_leaves_them_are_no_rows(run):
+    record(run, [batch(0)])
+    path = lane_path(run, "gpu0", Lane.FAST, STREAM)
+    path.write_bytes(path.read_bytes() + bytes(4096))
+    assert open_lane(run, "gpu0", Lane.FAST).rows == 10
+
+
+def test_an_empty_file_is_no_lane(run):
+    lane_path(run, "gpu0", Lane.FAST, STREAM).touch()
+    assert open_lane(run, "gpu0", Lane.FAST) is None
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_what_could_not_be_read_is_null_in_the_file_and_nan_to_a_reader(run, packed):
+    taken = Rows(COLUMNS)
+    for t in range(20):
+        taken.add(t, math.nan if t == 9 else 1.0, math.nan if t > 15 else 2.0)
+    record(run, [taken.take()]).close()
+    (stored,) = read_batches(lane_path(run, "gpu0", Lane.FAST, STREAM))
+    assert stored.column("power_w").null_count == 1
+    assert stored.column("energy_j").null_count == 4
+    if packed:
+        compact(run, over_rows=0)
+    reader = open_lane(run, "gpu0", Lane.FAST)
+    assert np.flatnonzero(np.isnan(column(reader, "power_w"))).tolist() == [9]
+    assert np.flatnonzero(np.isnan(column(reader, "energy_j"))).tolist() == [16, 17, 18, 19]
+
+
+def test_milliwatts_come_back_as_the_driver_said_them():
+    taken = Rows(["power_w"])
+    said_mw = [*range(0, 8_192_000, 997), 8_191_999]
+    for mw in said_mw:
+        taken.add(0, mw / 1000)
+    assert [round(value * 1000) for value in taken.take().values[1]] == said_mw
+
+
+def test_packing_keeps_every_value_and_leaves_one_file(run):
+    record(run, [batch(0, 1000), batch(1000, 500)]).close()
+    before = open_lane(run, "gpu0", Lane.FAST)
+    kept = {name: column(before, name) for name in before.columns}
+    assert compact(run, over_rows=0) == [lane_path(run, "gpu0", Lane.FAST, PACKED)]
+    assert [path.name for path in (run / TRACE).iterdir()] == ["gpu0.parquet"]
+    after = open_lane(run, "gpu0", Lane.FAST)
+    assert after.rows == 1500
+    for name, values in kept.items():
+        assert np.array_equal(values, column(after, name))
+
+
+def test_small_runs_stay_as_they_are(run):
+    record(run, [batch(0)]).close()
+    assert compact(run) == []
+    assert [path.name for path in (run / TRACE).iterdir()] == ["gpu0.arrows"]
