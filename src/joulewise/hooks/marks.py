@@ -1,0 +1,253 @@
+"""The writer of marks: when spans begin and end, kept whatever happens to the process.
+
+::
+
+    marks = Marks(folder)                        # nothing is opened before the first mark
+    token = marks.begin("epoch", 3, total=10)    # any thread; spans may nest and overlap
+    marks.end(token)                             # once more moves the end; from a fork: ignored
+    marks.whole("step", start_ns, end_ns, 17)    # a span that is over, in one record
+
+Every call may be given its time (``t_ns``, CLOCK_MONOTONIC) and takes the present otherwise. None
+of them raises and none prints: where marks cannot be written they go silent (``marks.silent``).
+A name may be any text; NAME_BYTES of its UTF-8 are kept. One file a process, one ``write`` a mark;
+the format is told in docs/reference/marks.md and read by ``joulewise.record.marks``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import struct
+import threading
+import time
+import weakref
+from collections.abc import Callable
+
+VERSION = 1
+MAGIC = 0x4A
+HEADER, NAME, BEGIN, END, WHOLE = 1, 2, 3, 4, 5
+RECORD_BYTES = 48
+# magic, kind, version, pid, start, wall clock, rank, world size, local rank, clock, job
+HEADER_FORM = struct.Struct("<BBHIqqiiiIQ")
+# magic, kind, part, name, text
+NAME_FORM = struct.Struct("<BBHI40s")
+# magic, kind, 0, name, t, start, index, total, thread, token
+MARK_FORM = struct.Struct("<BBHIqqqqII")
+CLOCK_MONOTONIC = 1
+NONE = -(2**63)
+SHUT = -1
+HIGH_DESCRIPTOR = 700
+PART_BYTES = 40
+NAME_BYTES = 5 * PART_BYTES
+# A program that makes up a new name for every span must not fill its own memory with them.
+MOST_NAMES = 10_000
+OTHER_NAMES = "other names"
+
+
+class Marks:
+    """The marks of this process, and of each of its forks in a file of its own."""
+
+    _descriptor: int
+    _opened: bool
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._folder = os.fspath(folder)
+        self._tokens = itertools.count(1)
+        self._start_afresh()
+        if hasattr(os, "register_at_fork"):
+            in_child = weakref.WeakMethod(self._in_child)
+            os.register_at_fork(after_in_child=lambda: _call(in_child()))
+
+    @property
+    def silent(self) -> bool:
+        return self._descriptor == SHUT and self._opened
+
+    def begin(
+        self,
+        name: str,
+        index: int | None = None,
+        total: int | None = None,
+        t_ns: int | None = None,
+    ) -> int:
+        """The span's token, for its end."""
+        token = next(self._tokens)
+        start_ns = time.monotonic_ns() if t_ns is None else t_ns
+        self._mark(
+            kind=BEGIN,
+            name=name,
+            t_ns=start_ns,
+            start_ns=start_ns,
+            index=index,
+            total=total,
+            token=token,
+        )
+        return token
+
+    def end(self, token: int, t_ns: int | None = None) -> None:
+        if token < self._first_token:
+            return
+        end_ns = time.monotonic_ns() if t_ns is None else t_ns
+        self._write(MARK_FORM.pack(MAGIC, END, 0, 0, end_ns, 0, NONE, NONE, self._thread.id, token))
+
+    def whole(
+        self,
+        name: str,
+        start_ns: int,
+        end_ns: int,
+        index: int | None = None,
+        total: int | None = None,
+    ) -> None:
+        self._mark(
+            kind=WHOLE, name=name, t_ns=end_ns, start_ns=start_ns, index=index, total=total, token=0
+        )
+
+    def close(self) -> None:
+        """Goes silent. Open spans stay open; a reader sees that they were not ended."""
+        descriptor, self._descriptor, self._opened = self._descriptor, SHUT, True
+        _close(descriptor)
+
+    def _mark(
+        self,
+        *,
+        kind: int,
+        name: str,
+        t_ns: int,
+        start_ns: int,
+        index: int | None,
+        total: int | None,
+        token: int,
+    ) -> None:
+        if not self._opened:
+            self._open(t_ns)
+        if self._descriptor == SHUT:
+            return
+        try:
+            record = MARK_FORM.pack(
+                MAGIC,
+                kind,
+                0,
+                self._names.get(name) or self._new_name(name),
+                t_ns,
+                start_ns,
+                NONE if index is None else index,
+                NONE if total is None else total,
+                self._thread.id,
+                token & 0xFFFFFFFF,
+            )
+        except (struct.error, TypeError, AttributeError):  # no name or no number: a lost mark
+            return
+        self._write(record)
+
+    def _write(self, record: bytes) -> None:
+        descriptor = self._descriptor
+        if descriptor == SHUT:
+            return
+        try:
+            whole = os.write(descriptor, record) == len(record)
+        except OSError:
+            whole = False
+        if not whole:  # whatever came after half a record could not be read
+            self.close()
+
+    def _new_name(self, name: str) -> int:
+        with self._lock:
+            if len(self._names) >= MOST_NAMES:
+                name = OTHER_NAMES
+            if name in self._names:
+                return self._names[name]
+            text = name.encode("utf-8", "replace")
+            if len(text) > NAME_BYTES:
+                text = text[: NAME_BYTES - 3].decode("utf-8", "ignore").encode() + b"\xe2\x80\xa6"
+            code = len(self._names) + 1
+            parts = [
+                NAME_FORM.pack(MAGIC, NAME, part, code, text[at : at + PART_BYTES])
+                for part, at in enumerate(range(0, len(text) or 1, PART_BYTES))
+            ]
+            # Before other threads know of it: a mark may only follow its name.
+            self._write(b"".join(parts))
+            self._names[name] = code
+            return code
+
+    def _open(self, now_ns: int) -> None:
+        with self._lock:
+            if self._opened:
+                return
+            try:
+                self._descriptor = _create(self._folder, os.getpid(), time.monotonic_ns())
+                self._write(_header(now_ns))
+            except (OSError, struct.error):  # no such folder (a container), no right, no room
+                self._descriptor = SHUT
+            self._opened = True
+
+    def _start_afresh(self) -> None:
+        self._lock = threading.Lock()
+        self._thread = _Thread()
+        self._names: dict[str, int] = {}
+        self._descriptor = SHUT
+        self._opened = False
+        self._first_token = next(self._tokens)
+
+    def _in_child(self) -> None:
+        was_silent, descriptor = self.silent, self._descriptor
+        self._start_afresh()
+        self._opened = was_silent
+        _close(descriptor)
+
+
+class _Thread(threading.local):
+    def __init__(self) -> None:
+        self.id = threading.get_native_id() & 0xFFFFFFFF
+
+
+def _call(method: Callable[[], None] | None) -> None:
+    if method is not None:
+        method()
+
+
+def _close(descriptor: int) -> None:
+    if descriptor != SHUT:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+
+
+def _create(folder: str, pid: int, start_ns: int) -> int:
+    # Never a file that is there: after exec the same process begins a new one.
+    path = f"{folder}/{pid}-{start_ns}.marks"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+    return _out_of_the_way(os.open(path, flags, 0o644))
+
+
+def _out_of_the_way(descriptor: int) -> int:
+    """The descriptor under a high number.
+
+    A program that closes all it finds open (a daemon) then opens its own files under low ones:
+    ours must not point to one of them.
+    """
+    try:
+        from fcntl import F_DUPFD_CLOEXEC, fcntl
+
+        high = fcntl(descriptor, F_DUPFD_CLOEXEC, HIGH_DESCRIPTOR)
+    except (ImportError, OSError):
+        return descriptor
+    _close(descriptor)
+    return high
+
+
+def _header(start_ns: int) -> bytes:
+    from .ranks import place
+
+    rank, world_size, local_rank, job = place(os.environ)
+    return HEADER_FORM.pack(
+        MAGIC,
+        HEADER,
+        VERSION,
+        os.getpid(),
+        start_ns,
+        time.time_ns(),
+        rank,
+        world_size,
+        local_rank,
+        CLOCK_MONOTONIC,
+        job,
+    )
