@@ -1,0 +1,94 @@
+"""Draws a run's result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from joulewise.data import RunResult, RunWarning
+from joulewise.report.figures import fitting, plain
+from joulewise.report.run_view import NO_RATES, Rates, Row, RunView, SpanRow, view
+
+_NARROW = 70
+"""Columns of a terminal in which the figures need all the room, and the source gives way."""
+
+_SOURCE_STYLE = {"measured": "green", "modelled": "yellow", "assumed": "yellow", "mixed": "yellow"}
+
+
+def draw(
+    result: RunResult,
+    console: Console,
+    *,
+    rates: Rates = NO_RATES,
+    errors: bool = False,
+    program: str = "joulewise",
+) -> None:
+    """The whole result; with ``errors`` each error's two parts have columns of their own."""
+    _draw(view(result, rates, program), console, errors=errors)
+
+
+def _draw(shown: RunView, console: Console, *, errors: bool) -> None:
+    def text(line: str, style: str = "") -> Text:
+        return Text(fitting(line, console.encoding), style=style)
+
+    def indent(what: Table | Text, by: int = 2) -> None:
+        console.print(Padding(what, (0, 0, 0, by), expand=False))
+
+    console.print(text(shown.title, "bold"))
+    for fact in shown.facts:
+        indent(text(fact, "dim"))
+    console.print()
+    indent(_device_table(shown.rows, shown.total, console, errors=errors))
+    for note in shown.notes:
+        indent(text(note))
+    if shown.spans:
+        console.print()
+        indent(_span_table(shown.spans, console))
+    if shown.warnings:
+        console.print()
+    for warning in shown.warnings:
+        indent(text(f"warning: {_where(warning)}{plain(warning.message)}", "yellow"))
+        if warning.hint:
+            indent(text(plain(warning.hint)), 4)
+    console.print()
+    console.print(text(shown.finding, "bold"))
+    for command, what in shown.commands:
+        # Not wrapped: it is there to be pasted.
+        console.print(Text.assemble("  ", (command, "cyan"), f"  # {what}"), soft_wrap=True)
+
+
+def _where(warning: RunWarning) -> str:
+    return f"{plain(warning.device)}: " if warning.device else ""
+
+
+def _device_table(rows: Sequence[Row], total: Row, console: Console, *, errors: bool) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    two = ("sampling", "gain") if errors else ("mean", "peak")
+    for header in ("device", "energy", "error", *two, "source"):
+        justify: Literal["left", "right"] = "left" if header in {"device", "source"} else "right"
+        table.add_column(header, justify=justify, overflow="fold")
+    for row in [*rows, total]:
+        cells = (row.energy, row.error, *(row.parts if errors else (row.mean, row.peak)))
+        source = Text(row.source, style=_SOURCE_STYLE.get(row.source.partition(" ")[0], ""))
+        style = "bold" if row is total else ""
+        figures = (Text(fitting(cell, console.encoding)) for cell in cells)
+        table.add_row(Text(row.device), *figures, source, style=style)
+    if console.width < _NARROW:
+        del table.columns[-1]
+    return table
+
+
+def _span_table(rows: Sequence[SpanRow], console: Console) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("span", overflow="fold")
+    for header in ("count", "time each", "energy each"):
+        table.add_column(header, justify="right", overflow="fold")
+    for row in rows:
+        cells = (fitting(cell, console.encoding) for cell in (row.count, row.time, row.energy))
+        table.add_row(Text(row.name), *map(Text, cells))
+    return table

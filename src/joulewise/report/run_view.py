@@ -1,0 +1,213 @@
+"""What ``show`` tells of a run, in words and figures; ``run`` draws it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from joulewise.data import Energy, RunResult, RunWarning, Source, Use
+from joulewise.report import words
+from joulewise.report.figures import (
+    J_PER_KWH,
+    energy,
+    error,
+    joules,
+    plain,
+    seconds,
+    spread,
+    watt_hours,
+    watts,
+    within,
+)
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What a kilowatt-hour costs and emits, where the user has said."""
+
+    price_per_kwh: float | None = None
+    gco2_per_kwh: float | None = None
+
+
+NO_RATES: Final = Rates()
+
+
+@dataclass(frozen=True)
+class Row:
+    """One device, or the total; ``parts`` are its error's sampling and gain part."""
+
+    device: str
+    energy: str
+    error: str
+    mean: str
+    peak: str
+    source: str
+    parts: tuple[str, str] = ("", "")
+
+
+@dataclass(frozen=True)
+class SpanRow:
+    """All spans of one name."""
+
+    name: str
+    count: str
+    time: str
+    energy: str
+
+
+@dataclass(frozen=True)
+class RunView:
+    title: str
+    facts: tuple[str, ...]
+    rows: tuple[Row, ...]
+    total: Row
+    notes: tuple[str, ...]
+    spans: tuple[SpanRow, ...]
+    warnings: tuple[RunWarning, ...]
+    finding: str
+    commands: tuple[tuple[str, str], ...]
+
+
+def view(result: RunResult, rates: Rates = NO_RATES, program: str = "joulewise") -> RunView:
+    about = result.details.get("about", {})
+    name = plain(about.get("name", ""))
+    return RunView(
+        title="  ".join(part for part in (f"run {plain(result.id)}", name) if part),
+        facts=tuple(_facts(result, about)),
+        rows=tuple(_row(key, use) for key, use in result.run.devices.items()),
+        total=_total(result),
+        notes=tuple(_notes(result, rates)),
+        spans=tuple(_spans(result.details.get("spans", {}))),
+        warnings=result.warnings,
+        finding=_finding(result),
+        commands=tuple(_commands(result, program)),
+    )
+
+
+def ending(state: str, exit_code: int | None) -> str:
+    """How a run ended, in a word or two."""
+    if state != "complete":
+        return state
+    if exit_code in {0, None}:
+        return "complete"
+    if exit_code is not None and exit_code > 128:
+        return f"signal {exit_code - 128}"
+    return f"exit status {exit_code}"
+
+
+def _facts(result: RunResult, about: Mapping[str, Any]) -> Iterator[str]:
+    if about.get("command"):
+        yield plain(about["command"])
+    told = [ending(result.state, result.exit_code), seconds(result.time_s)]
+    told += [plain(str(about[key])) for key in ("started", "host") if about.get(key)]
+    told += [f"group {plain(about['group'])}"] if about.get("group") else []
+    told += [f"tags {', '.join(map(plain, about['tags']))}"] if about.get("tags") else []
+    yield " · ".join(told)
+
+
+def _row(key: str, use: Use) -> Row:
+    if use.energy is None:
+        return Row(plain(key), "unavailable", "", "-", "-", "-")
+    means = ""
+    if use.energy.source is Source.MEASURED:
+        means = " (power samples)" if use.counter_j is None else " (counter)"
+    return Row(
+        plain(key),
+        joules(use.energy.value),
+        error(use.energy),
+        watts(use.mean_w),
+        watts(use.peak_w),
+        use.energy.source.value + means,
+        _parts(use.energy),
+    )
+
+
+def _total(result: RunResult) -> Row:
+    total = result.run.total
+    if total is None:
+        return Row("total", "unavailable", "", "-", "", "-")
+    mean_w = total.value / result.time_s if result.time_s > 0 else None
+    return Row(
+        "total",
+        joules(total.value),
+        error(total),
+        watts(mean_w),
+        "",
+        total.source.value,
+        _parts(total),
+    )
+
+
+def _parts(value: Energy) -> tuple[str, str]:
+    return within(value.error_sampling, value.value), within(value.error_gain, value.value)
+
+
+def _notes(result: RunResult, rates: Rates) -> Iterator[str]:
+    by_reason: dict[str, list[str]] = {}
+    for out in result.excluded:
+        by_reason.setdefault(out.reason, []).append(out.device)
+    for reason, devices in by_reason.items():
+        yield f"not in the total: {words.keys(map(plain, devices))}, {plain(reason)}"
+    for key, baseline in result.details.get("baseline", {}).items():
+        net = result.run.devices[key].net if key in result.run.devices else None
+        if net is not None:
+            idle = f"{watts(baseline.get('power_w'))}, {baseline.get('kind')}"
+            yield f"net of idle ({idle}): {plain(key)} {energy(net)}"
+    total = result.run.total
+    if total and rates.price_per_kwh is not None:
+        yield f"cost: {_scaled(total, rates.price_per_kwh)} at {rates.price_per_kwh:g} per kWh"
+    if total and rates.gco2_per_kwh is not None:
+        grams = _scaled(total, rates.gco2_per_kwh)
+        yield f"emitted: {grams} g CO₂ at {rates.gco2_per_kwh:g} g per kWh"
+
+
+def _scaled(value: Energy, per_kwh: float) -> str:
+    return f"{value.value / J_PER_KWH * per_kwh:.3g} {error(value)}"
+
+
+def _spans(kinds: Mapping[str, Mapping[str, Any]]) -> Iterator[SpanRow]:
+    for name, kind in kinds.items():
+        announced = kind.get("announced")
+        of = f" of {announced}" if announced and announced != kind["count"] else ""
+        yield SpanRow(
+            plain(name),
+            f"{kind['count']}{of}",
+            _spread(kind["time_s"], "s"),
+            _spread(kind["energy_j"], "J"),
+        )
+
+
+def _spread(told: Mapping[str, float | None] | None, unit: str) -> str:
+    return spread(told.get("mean"), told.get("std"), unit) if told else "-"
+
+
+def _finding(result: RunResult) -> str:
+    total = result.run.total
+    if total is None:
+        return f"No device's energy could be read in these {seconds(result.time_s)}."
+    said = f"{energy(total)} ({watt_hours(total.value)}) in {seconds(result.time_s)}"
+    parts = {key: result.run.devices[key].energy for key in result.counted}
+    if len(parts) > 1 and total.value > 0:
+        shares = _shares({key: part.value for key, part in parts.items() if part})
+        said += f": {', '.join(f'{100 * v / total.value:.0f} % {k}' for k, v in shares)}"
+    return said + "."
+
+
+def _shares(parts: Mapping[str, float]) -> Sequence[tuple[str, float]]:
+    """By kind of device, largest first: ``GPU``, ``CPU``."""
+    kinds: dict[str, float] = {}
+    for key, value in parts.items():
+        kind = key.rpartition("/")[2].rstrip("0123456789")
+        kinds[kind] = kinds.get(kind, 0.0) + value
+    named = {"gpu": "GPU", "cpu": "CPU", "dram": "RAM"}
+    ordered = sorted(kinds.items(), key=lambda kind: -kind[1])
+    return [(named.get(kind, plain(kind)), value) for kind, value in ordered]
+
+
+def _commands(result: RunResult, program: str) -> Iterator[tuple[str, str]]:
+    run = plain(result.id)
+    yield f"{program} show {run} --errors", "where the error comes from"
+    if result.details.get("spans"):
+        yield f"{program} export {run} --what spans -o spans.csv", "every span"
+    yield f"{program} export {run} -o trace.csv", "power over time"

@@ -1,0 +1,102 @@
+"""Figures as a person reads them."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from joulewise.data import Energy, Source
+from joulewise.report import figures
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (0, "0 J"),
+        (0.0123, "12.3 mJ"),
+        (9.999, "10.0 J"),
+        (12.34, "12.3 J"),
+        (999.9, "1.00 kJ"),
+        (12_345, "12.3 kJ"),
+        (3.6e6, "3.60 MJ"),
+        (-250, "-250 J"),
+    ],
+)
+def test_joules(value, said):
+    assert figures.joules(value) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (0.00084, "840 µs"),
+        (0.0231, "23.1 ms"),
+        (12.44, "12.4 s"),
+        (59.99, "1 min 00 s"),
+        (200, "3 min 20 s"),
+        (3599.7, "1 h 00 min"),
+        (7500, "2 h 05 min"),
+    ],
+)
+def test_seconds(value, said):
+    assert figures.seconds(value) == said
+
+
+@pytest.mark.parametrize(
+    ("half_width", "value", "said"),
+    [
+        (1.2, 100, "± 1.2 %"),
+        (12.4, 100, "± 12 %"),
+        (0.01, 100, "± <0.1 %"),
+        (0, 100, "± 0 %"),
+        (5, 0, "± 5.00 J"),
+        (2000, 100, "± 2.00 kJ"),
+        (math.inf, 100, "± unknown"),
+    ],
+)
+def test_an_error_is_a_share_where_a_share_says_something(half_width, value, said):
+    assert figures.within(half_width, value) == said
+
+
+def test_an_energy_has_both():
+    assert figures.energy(Energy(12_300, 90, 120, Source.MEASURED)) == "12.3 kJ ± 1.2 %"
+    assert figures.energy(None) == "unavailable"
+
+
+@pytest.mark.parametrize(
+    ("mean", "deviation", "unit", "said"),
+    [
+        (12.34, 0.21, "s", "12.3 ± 0.2 s"),
+        (5900, 20, "J", "5.90 ± 0.02 kJ"),
+        (0.0231, 0.002, "s", "23.1 ± 2.0 ms"),
+        (125, 3, "s", "2 min 05 s ± 3.00 s"),
+        (125, None, "s", "2 min 05 s"),
+        (7, None, "J", "7.00 J"),
+        (None, None, "J", "-"),
+    ],
+)
+def test_a_mean_and_its_spread_share_a_unit(mean, deviation, unit, said):
+    assert figures.spread(mean, deviation, unit) == said
+
+
+@given(st.floats(1e-6, 1e15))
+def test_what_is_printed_is_the_value_to_half_a_percent(value):
+    number, _, unit = figures.joules(value).partition(" ")
+    factor = {"": 1, "µ": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9}[unit[:-1]]
+    assert float(number) * factor == pytest.approx(value, rel=0.006)
+
+
+@given(st.text())
+def test_text_from_elsewhere_steers_nothing(text):
+    assert figures.plain(text).isprintable()
+
+
+def test_text_from_elsewhere_is_still_read():
+    assert figures.plain("\x1b[31mred\u202e é [bold]") == r"\x1b[31mred\u202e é [bold]"
+
+
+def test_signs_that_an_encoding_lacks_are_spelt():
+    assert figures.fitting("12 µJ ± 1 %", "utf-8") == "12 µJ ± 1 %"
+    assert figures.fitting("12 µJ ± 1 %", "latin-1") == "12 µJ ± 1 %"
+    assert figures.fitting("12 µJ ± 1 %", "ascii") == "12 uJ +/- 1 %"

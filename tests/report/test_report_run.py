@@ -1,0 +1,180 @@
+"""What is told of a run: the right words, in any width, terminal and encoding."""
+
+import io
+
+import pytest
+from rich.console import Console
+
+from joulewise.data import (
+    Caution,
+    Energy,
+    Excluded,
+    RunResult,
+    RunWarning,
+    Source,
+    Span,
+    SpanResult,
+    Use,
+    total,
+)
+from joulewise.report.run import draw
+from joulewise.report.run_view import Rates, ending, view
+
+S = 10**9
+
+
+def use(value, source=Source.MEASURED, *, counter=True, net=None):
+    energy = Energy(value, 0.003 * value, 0.004 * value, source)
+    return Use(energy, net, value / 100, value / 50, value if counter else None, value)
+
+
+GPU = use(8000, net=Energy(4000, 10, 20, Source.MEASURED))
+USES = {
+    "gpu0": GPU,
+    "gpu1": use(4000, counter=False),
+    "gpu2": use(4000, counter=False),
+    "gpu3": Use(None),
+    "cpu0": use(2000, Source.MODELLED),
+}
+SPANS = {
+    "epoch": {
+        "count": 4,
+        "announced": 5,
+        "time_s": {"mean": 20.0, "std": 0.5},
+        "energy_j": {"mean": 2000.0, "std": 30.0},
+    },
+    "step": {"count": 4000, "time_s": {"mean": 0.02, "std": None}, "energy_j": {"mean": None}},
+}
+
+
+def result(**changed):
+    whole = Span("run", None, 5 * S, 105 * S)
+    counted = ("gpu0", "cpu0")
+    defaults = {
+        "id": "20261116-003512-7f3a",
+        "exit_code": 0,
+        "state": "complete",
+        "start_monotonic_ns": 5 * S,
+        "run": SpanResult(whole, total(USES[key].energy for key in counted), USES),
+        "counted": counted,
+        "excluded": (
+            Excluded("gpu1", "no process of the command used it"),
+            Excluded("gpu2", "no process of the command used it"),
+            Excluded("gpu3", "GPU is lost"),
+        ),
+        "warnings": (RunWarning(Caution.GAP, "no reading for 2 s", "see the doctor", "gpu0"),),
+        "details": {
+            "about": {"name": "resnet", "command": "python train.py", "tags": ["a", "b"]},
+            "baseline": {"gpu0": {"kind": "asleep", "power_w": 40.0}},
+            "spans": SPANS,
+        },
+    }
+    return RunResult(**{**defaults, **changed})
+
+
+def drawn(told, width=80, encoding="utf-8", **options):
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding=encoding)
+    draw(told, Console(file=file, width=width, highlight=False, markup=False), **options)
+    file.flush()
+    return raw.getvalue().decode(encoding)
+
+
+def line_with(text, words):
+    """The line that begins so."""
+    (line,) = [line for line in text.splitlines() if line.strip().startswith(words)]
+    return " ".join(line.split())
+
+
+def test_a_device_has_energy_error_watts_and_source():
+    text = drawn(result())
+    assert line_with(text, "gpu0 ") == "gpu0 8.00 kJ ± 0.5 % 80.0 W 160 W measured (counter)"
+    assert line_with(text, "cpu0 ") == "cpu0 2.00 kJ ± 0.5 % 20.0 W 40.0 W modelled"
+    assert line_with(text, "gpu3 ") == "gpu3 unavailable - - -"
+
+
+def test_the_total_sums_what_counts_and_says_what_it_leaves_out():
+    text = drawn(result())
+    assert line_with(text, "total ").startswith("total 10.0 kJ ± 0.4 % 100 W")
+    assert "not in the total: gpu1, gpu2, no process of the command used it" in text
+    assert "not in the total: gpu3, GPU is lost" in text
+
+
+def test_the_last_sentence_is_the_finding():
+    assert "10.0 kJ ± 0.4 % (2.78 Wh) in 1 min 40 s: 80 % GPU, 20 % CPU." in drawn(result())
+    nothing = result(run=SpanResult(Span("run", None, 0, S), None, {}), counted=())
+    assert "No device's energy could be read in these 1.00 s." in drawn(nothing)
+
+
+def test_the_two_parts_of_the_error():
+    assert line_with(drawn(result(), errors=True), "gpu0 ") == (
+        "gpu0 8.00 kJ ± 0.5 % ± 0.3 % ± 0.4 % measured (counter)"
+    )
+
+
+def test_net_names_the_idle_that_was_taken_off():
+    assert "net of idle (40.0 W, asleep): gpu0 4.00 kJ ± 0.6 %" in drawn(result())
+
+
+def test_spans_are_summed_up_by_name():
+    text = drawn(result())
+    assert line_with(text, "epoch ") == "epoch 4 of 5 20.0 ± 0.5 s 2.00 ± 0.03 kJ"
+    assert line_with(text, "step ") == "step 4000 20.0 ms -"
+
+
+def test_money_and_carbon_only_where_their_rates_are_given():
+    assert "cost" not in drawn(result())
+    text = drawn(result(), rates=Rates(price_per_kwh=0.36, gco2_per_kwh=360))
+    assert "cost: 0.001 ± 0.4 % at 0.36 per kWh" in text
+    assert "emitted: 1 ± 0.4 % g CO₂ at 360 g per kWh" in text
+
+
+def test_a_warning_has_its_hint():
+    text = drawn(result())
+    assert "warning: gpu0: no reading for 2 s\n" in text.replace(" \n", "\n").replace("  ", " ")
+    assert "see the doctor" in text
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize("encoding", ["utf-8", "latin-1", "ascii"])
+def test_any_width_and_encoding(width, encoding):
+    text = drawn(result(), width, encoding, errors=True)
+    assert "8.00 kJ" in text
+    assert max(map(len, text.splitlines()[:12])) <= width
+
+
+@pytest.mark.parametrize("hostile", ["\x1b[31mred", "[bold red]x[/]", "<b>x</b>", "a\rb", "a\nb"])
+def test_hostile_names_are_text(hostile):
+    about = {"name": hostile, "command": hostile, "host": hostile, "group": hostile}
+    spans = {hostile: SPANS["epoch"]}
+    told = result(
+        details={"about": about, "spans": spans},
+        warnings=(RunWarning(Caution.OTHER_PROCESSES, hostile, hostile, hostile),),
+        excluded=(Excluded("gpu1", hostile),),
+    )
+    text = drawn(told)
+    assert "\x1b" not in text
+    assert "\r" not in text
+    assert text.count("[bold red]x[/]") == (9 if "bold" in hostile else 0)
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "said"),
+    [
+        ("complete", 0, "complete"),
+        ("complete", 3, "exit status 3"),
+        ("complete", 137, "signal 9"),
+        ("killed", None, "killed"),
+        ("recording", None, "recording"),
+        ("stopped", 143, "stopped"),
+    ],
+)
+def test_how_it_ended(state, code, said):
+    assert ending(state, code) == said
+
+
+def test_the_next_commands_can_be_pasted():
+    shown = view(result(), program="joulewise --store 'my runs'")
+    assert shown.commands[0][0] == (
+        "joulewise --store 'my runs' show 20261116-003512-7f3a --errors"
+    )
