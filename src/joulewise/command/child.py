@@ -9,17 +9,9 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from joulewise.command.linux import SignalQueue, die_with_parent
+from joulewise.command.linux import die_with_parent
+from joulewise.command.signals import Signals
 from joulewise.errors import CommandNotExecutableError, CommandNotFoundError
-
-_FORWARDED = (
-    signal.SIGHUP,
-    signal.SIGINT,
-    signal.SIGQUIT,
-    signal.SIGTERM,
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-)
 
 
 def find_program(name: str, path: str) -> None:
@@ -40,13 +32,15 @@ class Child:
     """The command, which lives no longer than we do, and answers the signals that we get.
 
     It shares our process group: what the terminal sends (Ctrl-C, Ctrl-Z) reaches it without us.
-    What another process sends to us is meant for it, and is passed on.
+    What another process sends to us is meant for it, and is passed on. ``cpu_s`` is its CPU time
+    with that of the children it waited for, once it has ended.
     """
 
     def __init__(
-        self, command: Sequence[str], environ: Mapping[str, str], signals: SignalQueue
+        self, command: Sequence[str], environ: Mapping[str, str], signals: Signals
     ) -> None:
         self.signals = signals
+        self.cpu_s: float | None = None
         parent = os.getpid()
 
         def before_exec() -> None:
@@ -71,24 +65,36 @@ class Child:
                 "a script needs a first line such as #!/bin/sh, naming a program that you may run",
             ) from error
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def ended(self) -> bool:
         """Pass on the signals that came, and say whether the command is over."""
-        for number, by_kernel in self.signals:
-            if number != signal.SIGCHLD and not by_kernel:
-                self._process.send_signal(number)
-        return self._process.poll() is not None
+        for received in self.signals:
+            if received.number != signal.SIGCHLD and not received.shared:
+                self.send(received.number)
+        return self._reap(os.WNOHANG)
+
+    def send(self, number: int) -> None:
+        if self._process.returncode is None:
+            os.kill(self.pid, number)
 
     @property
     def exit_status(self) -> int:
-        code = self._process.wait()
+        self._reap(0)
+        code = self._process.returncode
         return code if code >= 0 else 128 - code
 
     def close(self) -> None:
-        self._process.kill()  # does nothing to one that has ended
-        self._process.wait()
+        self.send(signal.SIGKILL)
+        self._reap(0)
 
-
-def take_signals() -> SignalQueue:
-    """From here on nothing but SIGKILL ends this process before its command."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would take the exit status
-    return SignalQueue({*_FORWARDED, signal.SIGCHLD})
+    def _reap(self, options: int) -> bool:
+        # Popen's own way does not tell the CPU time.
+        if self._process.returncode is None:
+            pid, status, usage = os.wait4(self.pid, options)
+            if pid:
+                self._process.returncode = os.waitstatus_to_exitcode(status)
+                self.cpu_s = usage.ru_utime + usage.ru_stime
+        return self._process.returncode is not None

@@ -6,10 +6,14 @@ import ctypes
 import os
 import signal
 import struct
+import sys
 from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Final
 
 from joulewise.units import NS_PER_S
 
+HERE: Final = sys.platform == "linux"
 _PR_SET_PDEATHSIG = 1
 _CLOCK_MONOTONIC = 1
 _ABSOLUTE = 1
@@ -20,6 +24,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 def die_with_parent(parent: int) -> None:
     """Have this process killed when ``parent`` ends, which it may have done just now."""
+    if not HERE:
+        return
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
@@ -63,15 +69,18 @@ class SignalQueue:
     def fileno(self) -> int:
         return self._descriptor
 
-    def __iter__(self) -> Iterator[tuple[int, bool]]:
-        """The number of each signal that has come, and whether the kernel (a terminal) sent it."""
+    def __iter__(self) -> Iterator[tuple[int, bool, int]]:
+        """Of each signal that has come: its number, whether the kernel (a terminal) sent it, who.
+
+        The sender is 0 where the kernel did not tell.
+        """
         while True:
             try:
                 record = os.read(self._descriptor, _SIGNALFD_SIZE)
             except BlockingIOError:
                 return
-            number, _, code = struct.unpack_from("Iii", record)
-            yield number, code == _SI_KERNEL
+            number, _, code, sender = struct.unpack_from("IiiI", record)
+            yield number, code == _SI_KERNEL, sender if code <= 0 else 0
 
     def close(self) -> None:
         """Let signals through again, except for those that have come."""
@@ -79,6 +88,15 @@ class SignalQueue:
             pass
         os.close(self._descriptor)
         signal.pthread_sigmask(signal.SIG_SETMASK, self.mask_before)
+
+
+def parent(pid: int) -> int:
+    """The parent of a process; 0 where it is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return 0
+    return int(stat.rpartition(b")")[2].split()[1])
 
 
 def _checked(result: int) -> int:

@@ -8,7 +8,8 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from joulewise.command.child import Child, find_program, take_signals
+from joulewise.command.child import Child, find_program
+from joulewise.command.signals import take_signals
 from joulewise.errors import UsageError
 from joulewise.simulate.boards import BOARDS, load_board, make_unit
 from joulewise.simulate.model import Unit, Workload
