@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
@@ -34,7 +34,7 @@ class Signals(Protocol):
     """Signals that do nothing but wait to be looked at."""
 
     @property
-    def mask_before(self) -> Set[int]: ...
+    def mask_before(self) -> Collection[int]: ...
 
     def fileno(self) -> int:
         """Readable when one has come."""
