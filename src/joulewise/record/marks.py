@@ -1,0 +1,118 @@
+"""The spans of a run, from the marks that its processes left."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from joulewise.data import Caution, RunWarning, Span
+from joulewise.hooks.marks import NONE
+from joulewise.record.layout import MARKS
+from joulewise.record.mark_files import Header, UnreadableMarksError, read_mark_file, spans_in
+from joulewise.record.rank_merge import jobs, merged
+from joulewise.record.span_follower import SpanFollower
+
+__all__ = ["SpanFollower", "SpanTable", "read_spans"]
+
+COLUMNS: Final = ("name", "index", "start_ns", "end_ns", "pid", "total", "closed")
+
+
+@dataclass(frozen=True)
+class SpanTable:
+    """Spans by their start, an outer one before what it contains; columns of equal length.
+
+    ``name`` holds positions in ``names``; ``index`` and ``total`` are ``NONE`` where not told.
+    """
+
+    names: tuple[str, ...]
+    name: NDArray[np.int64]
+    index: NDArray[np.int64]
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+    pid: NDArray[np.int64]
+    total: NDArray[np.int64]
+    closed: NDArray[np.bool_]
+    warnings: tuple[RunWarning, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    def __iter__(self) -> Iterator[Span]:
+        columns = (getattr(self, column).tolist() for column in COLUMNS)
+        for name, index, start_ns, end_ns, pid, total, closed in zip(*columns, strict=True):
+            yield Span(
+                self.names[name],
+                None if index == NONE else index,
+                start_ns,
+                end_ns,
+                pid,
+                None if total == NONE else total,
+                closed,
+            )
+
+    def named(self, *names: str) -> SpanTable:
+        """Those of the given names only."""
+        codes = [code for code, name in enumerate(self.names) if name in names]
+        return self.where(np.isin(self.name, codes))
+
+    def where(self, chosen: NDArray[Any]) -> SpanTable:
+        """Those that a mask or positions choose."""
+        columns = {column: getattr(self, column)[chosen] for column in COLUMNS}
+        return SpanTable(self.names, **columns, warnings=self.warnings)
+
+
+def read_spans(run: Path) -> SpanTable:
+    """Every span of a run; the ranks of one job appear as one. Never raises for what it finds."""
+    codes: dict[str, int] = {}
+    warnings: list[RunWarning] = []
+    parts: list[tuple[Header, dict[str, NDArray[Any]]]] = []
+    for path in sorted((run / MARKS).glob("*.marks")):
+        try:
+            file = read_mark_file(path)
+        except (OSError, UnreadableMarksError) as error:
+            warnings.append(_lost(path, str(error)))
+            continue
+        if file is None:
+            continue
+        if not file.whole:
+            warnings.append(_lost(path, "it is damaged; what stands before the damage is used"))
+        columns = spans_in(file)
+        known = {code: codes.setdefault(name, len(codes)) for code, name in file.names.items()}
+        columns["name"] = _translated(columns["name"], known, codes)
+        columns["pid"] = np.full(len(columns["name"]), file.header.pid, np.int64)
+        parts.append((file.header, columns))
+    return _table(codes, [merged(job) for job in jobs(parts)], warnings)
+
+
+def _translated(
+    names: NDArray[np.int64], known: dict[int, int], codes: dict[str, int]
+) -> NDArray[np.int64]:
+    used, inverse = np.unique(names, return_inverse=True)
+    ours = [known[code] if code in known else codes.setdefault("?", len(codes)) for code in used]
+    return np.array(ours, np.int64)[inverse]
+
+
+def _table(
+    codes: dict[str, int], parts: list[dict[str, NDArray[Any]]], warnings: list[RunWarning]
+) -> SpanTable:
+    empty = {column: np.zeros(0, bool if column == "closed" else np.int64) for column in COLUMNS}
+    columns = {
+        column: np.concatenate([empty[column], *(part[column] for part in parts)])
+        for column in COLUMNS
+    }
+    order = np.lexsort((-columns["end_ns"], columns["start_ns"]))
+    sorted_columns = {column: values[order] for column, values in columns.items()}
+    return SpanTable(tuple(codes), **sorted_columns, warnings=tuple(warnings))
+
+
+def _lost(path: Path, reason: str) -> RunWarning:
+    return RunWarning(
+        Caution.SPANS_LOST,
+        f"spans in {path.name} were lost: {reason}",
+        "the energy of the whole run is not affected",
+    )
