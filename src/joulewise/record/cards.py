@@ -183,11 +183,14 @@ def _calibrated(card: Card, kept: KeptCard, quantity: Quantity) -> Card:
 
 
 def _spread(timing: SensorTiming) -> float:
-    """The widest of the relative errors: one figure has to serve for all of them."""
-    if timing.update_period_s is None or timing.window_s is None:
+    """The wider of the relative errors of the period, and of how late an edge shows."""
+    period, window, lag = timing.update_period_s, timing.window_s, timing.lag_s
+    if period is None or window is None:
         return _TIMING_SPREAD
-    found = (timing.update_period_s, timing.window_s, timing.lag_s)
-    return max(figure.error / figure.value for figure in found if figure and figure.value)
+    late_s, error_s = window.value / 2, window.error / 2
+    if lag is not None:
+        late_s, error_s = late_s + lag.value, math.hypot(error_s, lag.error)
+    return max(period.error / period.value, window.error / window.value, error_s / late_s)
 
 
 def _value(found: Figure | None, otherwise: float | None) -> float | None:
