@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from joulewise.errors import UsageError
 from joulewise.session.budget import (
-    Outturn,
     Watch,
     as_message,
     as_note,
@@ -16,8 +15,13 @@ from joulewise.session.budget import (
     parse_budget,
     time_left_s,
 )
+from joulewise.session.outlook import Estimate, Outlook
 
 S = 1_000_000_000
+
+
+def energy(value, low, high):
+    return Outlook(Estimate(1, 1, 1), Estimate(value, low, high))
 
 
 @pytest.mark.parametrize(
@@ -83,26 +87,25 @@ def test_carbon_needs_the_grid(intensity):
 
 def test_a_budget_is_foreseen_once_and_exceeded_once():
     watch = Watch([parse_budget("1kJ")])
-    sure = Outturn(1200, 1100, 1300)
-    assert watch.look(time_s=1, energy_j=100, whole_energy=Outturn(1200, 990, 1400)) == []
-    (foreseen,) = watch.look(time_s=2, energy_j=200, whole_energy=sure)
+    sure = energy(1200, 1100, 1300)
+    assert watch.look(time_s=1, energy_j=100, outlook=energy(1200, 990, 1400)) == []
+    (foreseen,) = watch.look(time_s=2, energy_j=200, outlook=sure)
     assert (foreseen.state, foreseen.stop) == ("foreseen", False)
     assert foreseen.message == (
         "the budget of 1kJ will be exceeded: 1.2 kJ expected for the whole run (1.1 kJ to 1.3 kJ)"
     )
-    assert watch.look(time_s=3, energy_j=300, whole_energy=sure) == []
-    assert watch.look(time_s=9, energy_j=1000, whole_energy=sure) == []
-    (exceeded,) = watch.look(time_s=75, energy_j=1001, whole_energy=sure)
+    assert watch.look(time_s=3, energy_j=300, outlook=sure) == []
+    assert watch.look(time_s=9, energy_j=1000, outlook=sure) == []
+    (exceeded,) = watch.look(time_s=75, energy_j=1001, outlook=sure)
     assert exceeded.message == "the budget of 1kJ is used up after 1 min 15 s"
     assert watch.look(time_s=80, energy_j=2000) == []
 
 
 def test_what_was_not_foreseen_is_exceeded_all_the_same():
     watch = Watch([parse_budget("1kJ:stop")])
-    (event,) = watch.look(time_s=5400, energy_j=1001, whole_energy=Outturn(1200, 1100, 1300))
+    (event,) = watch.look(time_s=5400, energy_j=1001, outlook=energy(1200, 1100, 1300))
     assert event.message == "the budget of 1kJ is used up after 1 h 30 min; stopping the command"
     assert as_message(event) == {
-        "event": "budget",
         "state": "exceeded",
         "budget": "1kJ:stop",
         "stop": True,
@@ -112,7 +115,7 @@ def test_what_was_not_foreseen_is_exceeded_all_the_same():
 
 def test_a_forecast_stops_nothing():
     (event,) = Watch([parse_budget("1kJ:stop")]).look(
-        time_s=1, energy_j=1, whole_energy=Outturn(1200, 1100, 1300)
+        time_s=1, energy_j=1, outlook=energy(1200, 1100, 1300)
     )
     assert (event.state, event.stop) == ("foreseen", False)
 
@@ -125,7 +128,7 @@ def test_an_ended_command_is_not_stopped():
 
 def test_energy_that_cannot_be_read_exceeds_nothing():
     watch = Watch([parse_budget("1J"), parse_budget("1s")])
-    (event,) = watch.look(time_s=2, energy_j=None, whole_energy=Outturn(9, 9, 9))
+    (event,) = watch.look(time_s=2, energy_j=None, outlook=energy(9, 9, 9))
     assert event.budget.kind == "time"
 
 
@@ -140,9 +143,7 @@ def test_each_of_several_budgets_is_watched():
 
 def test_carbon_is_said_in_carbon():
     watch = Watch([parse_budget("1kgCO2", 500)])
-    (event,) = watch.look(
-        time_s=1, energy_j=1, whole_energy=Outturn(3 * 3.6e6, 2.5 * 3.6e6, 3.5 * 3.6e6)
-    )
+    (event,) = watch.look(time_s=1, energy_j=1, outlook=energy(3 * 3.6e6, 2.5 * 3.6e6, 3.5 * 3.6e6))
     assert "1.5 kgCO2 expected for the whole run (1.25 kgCO2 to 1.75 kgCO2)" in event.message
 
 

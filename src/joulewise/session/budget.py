@@ -3,11 +3,11 @@
 ``--budget 2kWh`` warns, ``--budget 2kWh:stop`` stops the command; the option may be given several
 times. The recorder calls :meth:`Watch.look` about once a second and once more when the command has
 ended. Each :class:`Event` that it gets goes into the manifest's notes (:func:`as_note`), from where
-it becomes the result's ``budget`` warning, and to the process that started the command, as a line
-of JSON (:func:`as_message`)::
+it becomes the result's ``budget`` warning, and to the process that started the command, as a
+message of kind ``budget`` (:func:`as_message`)::
 
-    {"event": "budget", "state": "foreseen" | "exceeded", "budget": "2kWh:stop",
-     "stop": true | false, "message": "…one line…"}
+    {"state": "foreseen" | "exceeded", "budget": "2kWh:stop", "stop": true | false,
+     "message": "…one line…"}
 
 That process says ``message`` on stderr, and where ``stop`` is true it ends the command (SIGTERM,
 and SIGKILL after a grace). Time it also checks by itself, since a recorder may be dead:
@@ -24,11 +24,14 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from joulewise.data.runs import Caution
 from joulewise.errors import UsageError
 from joulewise.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from joulewise.session.outlook import Estimate, Outlook
 
 Kind = Literal["energy", "time", "carbon"]
 State = Literal["foreseen", "exceeded"]
@@ -69,15 +72,6 @@ class Budget:
     limit: float
     stop: bool = False
     gco2_per_kwh: float | None = None
-
-
-@dataclass(frozen=True)
-class Outturn:
-    """What the whole run is expected to take: the middle and a 95 % interval."""
-
-    value: float
-    low: float
-    high: float
 
 
 @dataclass(frozen=True)
@@ -125,8 +119,7 @@ class Watch:
         *,
         time_s: float,
         energy_j: float | None,
-        whole_time: Outturn | None = None,
-        whole_energy: Outturn | None = None,
+        outlook: Outlook | None = None,
         ended: bool = False,
     ) -> list[Event]:
         """What is new, given what the run took so far and what is expected of the whole.
@@ -136,9 +129,9 @@ class Watch:
         """
         events = []
         for budget, told in self._open.items():
-            taken, whole = (
-                (time_s, whole_time) if budget.kind == "time" else (energy_j, whole_energy)
-            )
+            of_time = budget.kind == "time"
+            taken = time_s if of_time else energy_j
+            whole = (outlook.time_s if of_time else outlook.energy_j) if outlook else None
             if "exceeded" in told or taken is None:
                 continue
             if taken > budget.limit:
@@ -174,7 +167,6 @@ def overdue(budgets: Sequence[Budget], started_ns: int, now_ns: int) -> list[Eve
 
 def as_message(event: Event) -> dict[str, Any]:
     return {
-        "event": "budget",
         "state": event.state,
         "budget": event.budget.text,
         "stop": event.stop,
@@ -199,7 +191,7 @@ def _exceeded(budget: Budget, time_s: float, *, stop: bool) -> Event:
     return Event(budget, "exceeded", message, stop)
 
 
-def _foreseen(budget: Budget, whole: Outturn) -> Event:
+def _foreseen(budget: Budget, whole: Estimate) -> Event:
     value, low, high = (_amount(budget, x) for x in (whole.value, whole.low, whole.high))
     return Event(
         budget,

@@ -1,0 +1,101 @@
+"""Where a run stands while it is recorded: joules so far, the outlook, the budgets.
+
+``live.json`` tells it to whoever looks from outside::
+
+    {"t_ns": …, "time_s": 42.0,
+     "energy_j": {"total": {"value", "error", "error_sampling", "error_gain", "source"}, "gpu0": …},
+     "epochs": {"done": 3, "total": 10},
+     "outlook": {"time_s": {"value", "low", "high"}, "energy_j": {…}, "gco2": {…}, "price": {…}}}
+
+An energy that could not be read is null; an outlook that cannot be told yet is ``{"reason",
+"fix"}``. The file is replaced as a whole, about once a second.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from joulewise.data import Energy, Span, Unavailable, total
+from joulewise.data.contract import TOTAL, energy_json
+from joulewise.record.layout import LIVE
+from joulewise.session.budget import Budget, Event, Watch
+from joulewise.session.outlook import Course, as_json
+from joulewise.units import NS_PER_S
+
+
+class Progress:
+    """Follows one run from the start of its command."""
+
+    def __init__(
+        self,
+        run: Path,
+        start_ns: int,
+        *,
+        budgets: Sequence[Budget] = (),
+        epochs: int | None = None,
+        per_kwh: Mapping[str, float] | None = None,
+    ) -> None:
+        self._run = run
+        self._start_ns = start_ns
+        self._course = Course(start_ns, epochs=epochs, per_kwh=per_kwh)
+        self._watch = Watch(budgets)
+
+    def look(
+        self,
+        now_ns: int,
+        energy_j: Mapping[str, Energy | None],
+        counted: Collection[str],
+        spans: Iterable[Span] = (),
+        *,
+        ended: bool = False,
+    ) -> list[Event]:
+        """Take in what is new, write ``live.json``, and tell what became of the budgets.
+
+        ``energy_j`` is what each device drew from the start until now; ``counted`` are those that
+        the command has touched so far.
+        """
+        whole = total(
+            energy for key, energy in energy_j.items() if key in counted and energy is not None
+        )
+        self._course.spans(spans)
+        if whole is not None:
+            self._course.energy(now_ns, whole.value)
+        gain_error = whole.error_gain / whole.value if whole and whole.value > 0 else 0.0
+        outlook = self._course.outlook(now_ns, gain_error)
+        time_s = (now_ns - self._start_ns) / NS_PER_S
+        content = {
+            "t_ns": now_ns,
+            "time_s": time_s,
+            "energy_j": {
+                TOTAL: energy_json(whole),
+                **{key: energy_json(energy) for key, energy in energy_j.items()},
+            },
+            "epochs": self._course.epochs,
+            "outlook": as_json(outlook),
+        }
+        _write(self._run / LIVE, content)
+        return self._watch.look(
+            time_s=time_s,
+            energy_j=whole.value if whole else None,
+            outlook=None if isinstance(outlook, Unavailable) else outlook,
+            ended=ended,
+        )
+
+    def heard(self, message: Mapping[str, Any]) -> Event | None:
+        """What the starting process found out about a budget by itself, if it is new."""
+        return self._watch.heard(message)
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    """A disk that is full costs the view, not the run."""
+    new = path.with_name(f".{path.name}.part")
+    try:
+        new.write_text(json.dumps(content, allow_nan=False), encoding="utf-8")
+        new.replace(path)
+    except OSError:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)

@@ -1,0 +1,73 @@
+"""What is told of a run while it goes on."""
+
+import json
+
+import pytest
+
+from joulewise.data import Energy, Source, Span
+from joulewise.session.budget import parse_budget
+from joulewise.session.live import Progress
+
+S = 1_000_000_000
+
+
+def gpu(joules):
+    return Energy(joules, 0.01 * joules, 0.05 * joules, Source.MEASURED)
+
+
+def follow(progress, epochs, *, total=10):
+    events = []
+    for index in range(epochs):
+        began = Span("epoch", index, index * 10 * S, index * 10 * S, 7, total, closed=False)
+        for second in range(10):
+            t_ns = (index * 10 + second) * S + 5
+            energy_j = {"gpu0": gpu(200 * t_ns / S), "gpu1": gpu(50 * t_ns / S), "cpu0": None}
+            spans = [began] if second == 0 else []
+            events += progress.look(t_ns, energy_j, {"gpu0", "cpu0"}, spans)
+    return events
+
+
+def test_what_is_told(tmp_path):
+    progress = Progress(tmp_path, 0, per_kwh={"gco2": 400.0})
+    assert follow(progress, 4) == []
+    assert [path.name for path in tmp_path.iterdir()] == ["live.json"]
+    told = json.loads((tmp_path / "live.json").read_text())
+    assert told["t_ns"] == 39 * S + 5
+    assert told["time_s"] == pytest.approx(39)
+    assert told["energy_j"]["total"]["value"] == pytest.approx(39 * 200)
+    assert told["energy_j"]["gpu1"]["source"] == "measured"
+    assert told["energy_j"]["cpu0"] is None
+    assert told["epochs"] == {"done": 0, "total": 10}  # none of them has ended
+    outlook = told["outlook"]
+    assert outlook["time_s"]["value"] == pytest.approx(100)
+    assert outlook["energy_j"]["value"] == pytest.approx(20_000)
+    half_j = outlook["energy_j"]["high"] - outlook["energy_j"]["value"]
+    assert 0.05 * 20_000 < half_j < 0.08 * 20_000  # not without the gain's
+    assert outlook["gco2"]["value"] == pytest.approx(20_000 / 3.6e6 * 400)
+
+
+def test_at_first_there_is_a_reason(tmp_path):
+    Progress(tmp_path, 0).look(S, {}, ())
+    told = json.loads((tmp_path / "live.json").read_text())
+    assert told["energy_j"] == {"total": None}
+    assert "not known" in told["outlook"]["reason"]
+
+
+def test_budgets_are_watched_by_what_is_counted(tmp_path):
+    progress = Progress(tmp_path, 0, budgets=[parse_budget("6kJ:stop")])
+    foreseen, exceeded = follow(progress, 4)
+    assert (foreseen.state, exceeded.state) == ("foreseen", "exceeded")
+    assert exceeded.stop
+    assert "after 30.0 s" in exceeded.message
+
+
+def test_what_the_starting_process_found_is_known(tmp_path):
+    progress = Progress(tmp_path, 0, budgets=[parse_budget("1s:stop")])
+    message = {"budget": "1s:stop", "state": "exceeded", "stop": True, "message": "enough"}
+    assert progress.heard(message).message == "enough"
+    assert progress.look(2 * S, {}, (), ended=True) == []
+
+
+def test_a_folder_that_cannot_be_written_costs_the_view_alone(tmp_path):
+    progress = Progress(tmp_path / "gone", 0, budgets=[parse_budget("1s")])
+    assert len(progress.look(2 * S, {}, ())) == 1
