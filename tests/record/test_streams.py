@@ -30,8 +30,9 @@ def run(tmp_path):
 def record(run, batches, key="gpu0", lane=Lane.FAST):
     stream = Stream(lane_path(run, key, lane, STREAM), batches[0].columns)
     for each in batches:
-        stream.append(message(each))
-    return stream
+        stream.add(each)
+    stream.file.flush()
+    stream.file.close()
 
 
 def column(reader, name):
@@ -39,7 +40,7 @@ def column(reader, name):
 
 
 def test_what_was_written_is_read_back(run):
-    record(run, [batch(0), batch(10)]).close()
+    record(run, [batch(0), batch(10)])
     reader = open_lane(run, "gpu0", Lane.FAST)
     assert reader.columns == ("t_ns", *COLUMNS)
     assert reader.rows == 20
@@ -79,7 +80,7 @@ def test_what_could_not_be_read_is_null_in_the_file_and_nan_to_a_reader(run, pac
     taken = Rows(COLUMNS)
     for t in range(20):
         taken.add(t, math.nan if t == 9 else 1.0, math.nan if t > 15 else 2.0)
-    record(run, [taken.take()]).close()
+    record(run, [taken.take()])
     (stored,) = read_batches(lane_path(run, "gpu0", Lane.FAST, STREAM))
     assert stored.column("power_w").null_count == 1
     assert stored.column("energy_j").null_count == 4
@@ -99,7 +100,7 @@ def test_milliwatts_come_back_as_the_driver_said_them():
 
 
 def test_packing_keeps_every_value_and_leaves_one_file(run):
-    record(run, [batch(0, 1000), batch(1000, 500)]).close()
+    record(run, [batch(0, 1000), batch(1000, 500)])
     before = open_lane(run, "gpu0", Lane.FAST)
     kept = {name: column(before, name) for name in before.columns}
     assert compact(run, over_rows=0) == [lane_path(run, "gpu0", Lane.FAST, PACKED)]
@@ -111,6 +112,6 @@ def test_packing_keeps_every_value_and_leaves_one_file(run):
 
 
 def test_small_runs_stay_as_they_are(run):
-    record(run, [batch(0)]).close()
+    record(run, [batch(0)])
     assert compact(run) == []
     assert [path.name for path in (run / TRACE).iterdir()] == ["gpu0.arrows"]

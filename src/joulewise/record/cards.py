@@ -10,7 +10,6 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +17,7 @@ from typing import Any, Final
 from joulewise.data import Card, DeviceInfo, Kind, Quantity, SensorInfo, Source, Unavailable
 from joulewise.devices.protocol import Device
 from joulewise.errors import JoulewiseError
+from joulewise.record.files import replace_file
 
 FORMAT: Final = 1
 
@@ -119,26 +119,12 @@ def kept_card(info: DeviceInfo, environ: Mapping[str, str]) -> KeptCard | Unavai
 
 def keep_card(card: KeptCard, environ: Mapping[str, str]) -> Path:
     """Write the card as a whole or not at all, and say where."""
-    import tempfile
-
     path = card_path(card.uid, environ)
     text = json.dumps(asdict(card), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
-    part = ""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.NamedTemporaryFile(
-            "w", encoding="utf-8", dir=path.parent, prefix=".card-", delete=False
-        ) as file:
-            part = file.name
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(part).chmod(0o644)  # whoever measures this board later need not be who calibrated it
-        Path(part).replace(path)
+        replace_file(path, text)
     except OSError as error:
-        if part:
-            with suppress(OSError):
-                Path(part).unlink()
         raise JoulewiseError(
             f"the card cannot be kept in {path.parent}: {error.strerror}",
             "make that folder writable, or name another with $JOULEWISE_STATE",

@@ -1,11 +1,63 @@
-"""Files that are replaced as a whole, and kept through a power cut."""
+"""Files that only grow, files that are replaced as a whole, and neither lost by a power cut."""
 
 from __future__ import annotations
 
 import os
+from collections import deque
 from pathlib import Path
 
 from joulewise.record.points import point
+
+
+class GrowingFile:
+    """A file that takes whole pieces or nothing. It begins with ``header`` once it has a piece."""
+
+    def __init__(self, path: Path, header: bytes = b"") -> None:
+        self.path = path
+        self.backlog: deque[bytes] = deque()  # pieces that are still to be written
+        self.lost = 0
+        self._header = header
+        self._descriptor = -1
+        self._whole_b = 0
+        self._synced_b = 0
+
+    def add(self, piece: bytes) -> None:
+        self.backlog.append(piece)
+
+    def flush(self) -> None:
+        """Write what waits, or raise the OSError that says why none of it was written."""
+        if not self.backlog:
+            return
+        if self._descriptor < 0:
+            self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
+        pieces = len(self.backlog)
+        head = b"" if self._whole_b else self._header
+        rest = memoryview(head + b"".join(self.backlog))
+        size = len(rest)
+        try:
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+        except OSError:
+            os.ftruncate(self._descriptor, self._whole_b)
+            raise
+        self._whole_b += size
+        for _ in range(pieces):
+            self.backlog.popleft()
+
+    def drop_oldest(self) -> int:
+        """Give up the piece that has waited longest; how large it was."""
+        self.lost += 1
+        return len(self.backlog.popleft())
+
+    def sync(self) -> None:
+        if self._synced_b != self._whole_b:
+            self._synced_b = self._whole_b
+            os.fdatasync(self._descriptor)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
 
 
 def replace_file(path: Path, text: str) -> None:

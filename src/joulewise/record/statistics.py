@@ -14,7 +14,8 @@ _BINS: Final = 2_000  # up to 100 ms; the largest is kept apart
 class Statistics:
     """Rows, new values, their rate, and how late they were asked for."""
 
-    def __init__(self) -> None:
+    def __init__(self, period_ns: int = 0) -> None:
+        self._period_ns = period_ns
         self.rows = 0
         self.missed = 0
         self.new_values = 0
@@ -33,7 +34,9 @@ class Statistics:
             self.new_values += 1
             self._last = value
         if not self._first_ns:
-            self._first_ns = self._second_ns = t_ns
+            self._first_ns = t_ns
+            # Halfway between two deadlines, so that a row that is a little late stays in its second.
+            self._second_ns = t_ns - self._period_ns // 2
         while t_ns - self._second_ns >= NS_PER_S:
             self._seconds += 1
             self._sum += self._in_second
@@ -50,19 +53,26 @@ class Statistics:
     def summary(self) -> dict[str, Any]:
         """For run.json. What cannot be said yet is null."""
         lasted_s = (self._newest_ns - self._first_ns) / NS_PER_S
-        mean = self._sum / self._seconds if self._seconds else math.nan
-        spread = math.sqrt(max(0.0, self._squares / self._seconds - mean**2)) if mean else math.nan
+        mean, cv = self._rate()
         return {
             "rows": self.rows,
             "new_values": self.new_values,
             "effective_hz": _said(self.new_values / lasted_s if lasted_s else math.nan),
             "rate_hz": _said(mean),
-            "rate_cv": _said(spread / mean if self._seconds > 1 and mean else math.nan),
+            "rate_cv": _said(cv),
             "missed": self.missed,
             "late_p50_ms": _said(self._percentile_ns(0.50) / NS_PER_MS),
             "late_p99_ms": _said(self._percentile_ns(0.99) / NS_PER_MS),
             "late_max_ms": _said(self._latest_ns / NS_PER_MS),
         }
+
+    def _rate(self) -> tuple[float, float]:
+        """Rows in a second: their mean, and their standard deviation as a share of it."""
+        if not self._seconds:
+            return math.nan, math.nan
+        mean = self._sum / self._seconds
+        variance = max(0.0, self._squares / self._seconds - mean**2)
+        return mean, math.sqrt(variance) / mean if mean and self._seconds > 1 else math.nan
 
     def _percentile_ns(self, share: float) -> float:
         """The upper edge of the bin that it falls into."""

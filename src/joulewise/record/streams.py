@@ -7,21 +7,22 @@ messages until there are no more; half a message at the end is as if it were not
 from __future__ import annotations
 
 import math
-import os
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
+from joulewise.record.files import GrowingFile
 from joulewise.record.rows import TIME, Batch, typecode
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_END: Final = b"\xff\xff\xff\xff\0\0\0\0"
 
-
-def schema(columns: Sequence[str]) -> pa.Schema:
+@lru_cache(maxsize=64)
+def schema(columns: tuple[str, ...]) -> pa.Schema:
     import pyarrow as pa
 
     types = {"q": pa.int64(), "d": pa.float64(), "f": pa.float32()}
@@ -34,7 +35,7 @@ def message(batch: Batch) -> bytes:
     """A batch as it stands in a stream."""
     import pyarrow as pa
 
-    shape = schema(batch.columns)
+    shape = schema(tuple(batch.columns))
     arrays = [
         pa.Array.from_buffers(
             field.type,
@@ -48,53 +49,45 @@ def message(batch: Batch) -> bytes:
 
 
 class Stream:
-    """The file of one lane, open for writing."""
+    """A lane's file, open for writing: batches wait in memory until they can be written.
+
+    Whoever reads the path in this process gets what waits, too: a full disk hides nothing.
+    """
 
     def __init__(self, path: Path, columns: Sequence[str]) -> None:
-        self.path = path
-        self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
-        self._whole_b = 0
-        self._header = schema(columns).serialize().to_pybytes()
+        header = schema(tuple(columns)).serialize().to_pybytes()
+        self.file = GrowingFile(path, header)
+        _waiting[path] = lambda: header + b"".join(self.file.backlog) if self.file.backlog else b""
 
-    def append(self, messages: bytes) -> None:
-        """Add whole messages, or raise the OSError that says why none of them was added."""
-        if not self._whole_b:
-            messages = self._header + messages
-        try:
-            rest = memoryview(messages)
-            while rest:
-                rest = rest[os.write(self._descriptor, rest) :]
-        except OSError:
-            os.ftruncate(self._descriptor, self._whole_b)
-            raise
-        self._whole_b += len(messages)
+    def add(self, batch: Batch) -> None:
+        self.file.add(message(batch))
 
-    def sync(self) -> None:
-        os.fdatasync(self._descriptor)
 
-    def close(self) -> None:
-        """Say that this is all; where the disk is full, the stream is as readable without."""
-        try:
-            self.append(_END)
-        except OSError:
-            pass
-        finally:
-            os.close(self._descriptor)
+_waiting: dict[Path, Callable[[], bytes]] = {}
 
 
 def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
     """Every whole batch of a stream, mapped from the file and not copied."""
     import pyarrow as pa
 
-    if not path.stat().st_size:
-        return
-    with pa.memory_map(str(path)) as source:
-        try:
-            reader = pa.ipc.open_stream(source)
-            while True:
-                yield reader.read_next_batch()
-        except (StopIteration, pa.ArrowInvalid, OSError):
-            return  # the end, or what was being written when the writer was killed
+    with suppress(FileNotFoundError):
+        if path.stat().st_size:
+            with pa.memory_map(str(path)) as source:
+                yield from _whole_batches(source)
+    waiting = _waiting[path]() if path in _waiting else b""
+    if waiting:
+        yield from _whole_batches(pa.BufferReader(waiting))
+
+
+def _whole_batches(source: Any) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    try:
+        reader = pa.ipc.open_stream(source)
+        while True:
+            yield reader.read_next_batch()
+    except (StopIteration, pa.ArrowInvalid, OSError):
+        return  # the end, or what was being written when the writer was killed
 
 
 def _validity(values: array[Any]) -> Any:

@@ -47,8 +47,7 @@ def open_lane(run: Path, key: str, lane: Lane) -> LaneReader | None:
     packed = lane_path(run, key, lane, PACKED)
     if packed.exists():
         return _open_packed(packed)
-    stream = lane_path(run, key, lane, STREAM)
-    return _open_stream(stream) if stream.exists() else None
+    return _open_stream(lane_path(run, key, lane, STREAM))
 
 
 def _open_stream(path: Path) -> LaneReader | None:

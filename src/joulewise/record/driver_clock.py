@@ -1,0 +1,107 @@
+"""The times of a driver's own samples, on our clock.
+
+Drivers stamp samples with the wall clock, in microseconds. That one may be set while a run
+lasts; CLOCK_MONOTONIC may not. Both go at the same pace, so that what lies between them stays
+the same until somebody sets the wall clock, and then changes from one sample to the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from statistics import median_low
+from time import monotonic_ns, time_ns
+from typing import Final
+
+from joulewise.data import Sample
+from joulewise.units import NS_PER_MS, NS_PER_S
+
+STEP_NS: Final = 2 * NS_PER_MS
+_NS_PER_US: Final = 1000
+_AHEAD_NS: Final = 5 * NS_PER_MS
+_OLDEST_NS: Final = 60 * NS_PER_S
+
+
+def wall_lag_ns(now_ns: Callable[[], int], wall_ns: Callable[[], int]) -> int:
+    """Our clock less the wall clock. Of three tries the quickest is the truest."""
+    tries = []
+    for _ in range(3):
+        before_ns, wall, after_ns = now_ns(), wall_ns(), now_ns()
+        tries.append((after_ns - before_ns, (before_ns + after_ns) // 2 - wall))
+    return min(tries)[1]
+
+
+class DriverClock:
+    """Maps the samples of one device, in the order in which the driver took them."""
+
+    def __init__(
+        self, now_ns: Callable[[], int] = monotonic_ns, wall_ns: Callable[[], int] = time_ns
+    ) -> None:
+        self._now_ns = now_ns
+        self._wall_ns = wall_ns
+        self._lag_ns: int | None = None  # our clock less the driver's
+        self._wall_lag_ns = 0
+        self._set_ns: int | None = None  # when the wall clock was found to have been set
+        self._last_us = 0
+        self._last_ns = 0
+
+    def since_us(self) -> int:
+        """After which sample to ask.
+
+        After any, once the wall clock was set: a new one may bear an older time than the known.
+        """
+        lag_ns = wall_lag_ns(self._now_ns, self._wall_ns)
+        if self._set_ns is None and abs(lag_ns - self._wall_lag_ns) > STEP_NS:
+            self._set_ns = self._now_ns()
+        return self._last_us if self._set_ns is None else 0
+
+    def place(self, samples: Sequence[Sample]) -> list[tuple[int, float]]:
+        """When each new sample was taken (CLOCK_MONOTONIC), and its value; none of them twice."""
+        new = self._unknown(samples)
+        if not new:
+            return []
+        lag_ns = self._lag_ns
+        if lag_ns is None:
+            lag_ns = self._anchor(new[-1].t_us * _NS_PER_US)
+        step = self._step(new) if self._set_ns is not None else None
+        placed = []
+        for index, sample in enumerate(new):
+            if index == step:
+                lag_ns = self._wall_lag_ns
+            t_ns = sample.t_us * _NS_PER_US + lag_ns
+            if t_ns > self._last_ns:
+                self._last_ns = t_ns
+                placed.append((t_ns, sample.value))
+        self._lag_ns = lag_ns
+        self._last_us = new[-1].t_us
+        return placed
+
+    def _unknown(self, samples: Sequence[Sample]) -> Sequence[Sample]:
+        for index in range(len(samples) - 1, -1, -1):
+            if samples[index].t_us == self._last_us:
+                return samples[index + 1 :]
+        return samples
+
+    def _anchor(self, newest_ns: int) -> int:
+        self._wall_lag_ns = wall_lag_ns(self._now_ns, self._wall_ns)
+        self._set_ns = None
+        now_ns = self._now_ns()
+        age_ns = now_ns - (newest_ns + self._wall_lag_ns)
+        # A driver with a clock of its own has just taken its newest sample.
+        return self._wall_lag_ns if -_AHEAD_NS < age_ns < _OLDEST_NS else now_ns - newest_ns
+
+    def _step(self, new: Sequence[Sample]) -> int | None:
+        """The first sample after the wall clock was set; None if the driver did not follow."""
+        lag_ns = wall_lag_ns(self._now_ns, self._wall_ns)
+        set_ns = self._wall_lag_ns - lag_ns
+        times_us = [self._last_us, *(sample.t_us for sample in new)]
+        gaps_us = [after - before for before, after in pairwise(times_us)]
+        usual_us = median_low(gaps_us)
+        for index, gap_us in enumerate(gaps_us):
+            if abs((gap_us - usual_us) * _NS_PER_US - set_ns) < abs(set_ns) / 2:
+                self._wall_lag_ns, self._set_ns = lag_ns, None
+                return index
+        newest_ns = times_us[-1] * _NS_PER_US + (self._lag_ns or 0)
+        if newest_ns > (self._set_ns or 0):
+            self._wall_lag_ns, self._set_ns = lag_ns, None
+        return None

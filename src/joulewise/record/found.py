@@ -1,0 +1,39 @@
+"""What run.json keeps of a device, as it was found."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from joulewise.data import Knob, KnobInfo, Quantity, SensorInfo, Unavailable
+from joulewise.devices import Device
+from joulewise.record.cards import card_for
+from joulewise.record.manifest import RecordedDevice
+
+
+def recorded_device(device: Device, environ: Mapping[str, str]) -> RecordedDevice:
+    sensors = [device.sensors.get(quantity) for quantity in (Quantity.POWER, Quantity.ENERGY)]
+    known = [sensor for sensor in sensors if isinstance(sensor, SensorInfo)]
+    refused = [sensor for sensor in sensors if isinstance(sensor, Unavailable)]
+    return RecordedDevice(
+        info=device.info,
+        sources={sensor.quantity.value: sensor.source for sensor in known},
+        card=card_for(device, environ),
+        settings=_settings(device),
+        maximum_w=_maximum_w(device),
+        unavailable=refused[0] if refused and not known else None,
+    )
+
+
+def _settings(device: Device) -> dict[str, float]:
+    settings = {}
+    for knob, info in device.knobs.items():
+        if isinstance(info, KnobInfo) and info.readable:
+            value = device.get(knob)
+            if not isinstance(value, Unavailable):
+                settings[knob.value] = value
+    return settings
+
+
+def _maximum_w(device: Device) -> float | None:
+    limit = device.knobs.get(Knob.POWER_LIMIT)
+    return limit.maximum if isinstance(limit, KnobInfo) else None

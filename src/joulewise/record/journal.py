@@ -1,0 +1,25 @@
+"""Lines of JSON that wait to be written."""
+
+from __future__ import annotations
+
+import threading
+
+
+class Journal:
+    """Added to by any thread and taken by the one that writes; there is an end to how many."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+        self._lock = threading.Lock()
+        self._lines: list[str] = []
+
+    def add(self, line: str) -> None:
+        with self._lock:
+            if self._left > 0:
+                self._left -= 1
+                self._lines.append(line + "\n")
+
+    def take(self) -> bytes:
+        with self._lock:
+            lines, self._lines = self._lines, []
+        return "".join(lines).encode()

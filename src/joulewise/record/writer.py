@@ -1,0 +1,103 @@
+"""The thread that writes, so that a slow or full disk holds up nothing but itself."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from joulewise.record.files import GrowingFile
+from joulewise.record.journal import Journal
+from joulewise.record.notes import Notes
+from joulewise.record.points import point
+from joulewise.record.rows import Rows
+from joulewise.record.streams import Stream
+
+EVERY_S: Final = 1.0
+_ROOM_B: Final = 64 << 20
+
+
+class Writer:
+    """Takes rows and lines about every second and appends them to their files.
+
+    What a full disk does not take waits in memory and is tried again; beyond ``room_b`` the
+    oldest is given up. Making the files durable is a thread of its own: a disk may take its time
+    for that, and what was handed to the kernel survives a kill of this process already.
+    """
+
+    def __init__(
+        self, notes: Notes, each_time: Callable[[], None], *, room_b: int = _ROOM_B
+    ) -> None:
+        self._notes = notes
+        self._each_time = each_time
+        self._room_b = room_b
+        self._streams: list[tuple[Rows, Stream]] = []
+        self._journals: list[tuple[Journal, GrowingFile]] = []
+        self._over = threading.Event()
+        self._written = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
+        self._syncer = threading.Thread(target=self._sync, name="sync", daemon=True)
+
+    def add_stream(self, rows: Rows, stream: Stream) -> None:
+        self._streams.append((rows, stream))
+
+    def add_journal(self, journal: Journal, file: GrowingFile) -> None:
+        self._journals.append((journal, file))
+
+    def start(self) -> None:
+        self._thread.start()
+        self._syncer.start()
+
+    def end(self) -> None:
+        """Write what is left and make it last, as far as the disk lets us."""
+        self._over.set()
+        self._thread.join()
+        self._written.set()
+        self._syncer.join()
+        self._try(GrowingFile.sync)
+        for file in self._files():
+            file.close()
+
+    def write(self) -> None:
+        """One round. Never raises: what fails is noted, and tried again the next time."""
+        for rows, stream in self._streams:
+            batch = rows.take()
+            if batch is not None:
+                stream.add(batch)
+        for journal, file in self._journals:
+            lines = journal.take()
+            if lines:
+                file.add(lines)
+        self._try(GrowingFile.flush)
+        self._make_room()
+        point("after-batch")
+        self._written.set()
+
+    def _run(self) -> None:
+        over = False
+        while not over:
+            over = self._over.wait(EVERY_S)
+            self.write()
+            self._each_time()
+
+    def _sync(self) -> None:
+        while not self._over.is_set():
+            self._written.wait()
+            self._written.clear()
+            self._try(GrowingFile.sync)
+
+    def _try(self, action: Callable[[GrowingFile], None]) -> None:
+        for file in self._files():
+            try:
+                action(file)
+            except OSError as error:  # noqa: PERF203  # one file's trouble is not another's
+                self._notes.once("not_stored", f"{file.path.name}: {error.strerror}")
+
+    def _make_room(self) -> None:
+        files = self._files()
+        waiting_b = sum(len(piece) for file in files for piece in file.backlog)
+        while waiting_b > self._room_b:
+            waiting_b -= max(files, key=lambda file: len(file.backlog)).drop_oldest()
+
+    def _files(self) -> list[GrowingFile]:
+        return [stream.file for _, stream in self._streams] + [f for _, f in self._journals]
