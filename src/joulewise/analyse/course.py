@@ -1,0 +1,243 @@
+"""What a lane of power says up to each of some moments, in one pass over its chunks.
+
+A reading belongs to the time since the one before it. A reading that is repeated is held by that
+rule for as long as it was shown, however often it was asked for. Where nothing was read for
+long, the mean of both sides stands in, and the time counts as a gap.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from joulewise.analyse.lanes import Block, Rows, blocks, readable
+from joulewise.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_FEW: Final = 256
+_MOST_AROUND: Final = 64
+# Polls come late now and then: one that is missing is no gap yet.
+_MISSED: Final = 2.5
+
+
+@dataclass(frozen=True)
+class Course:
+    """At each moment what has come since the first reading, and what stands around it.
+
+    Before the first reading and after the last, those go on, and the time is a gap.
+    ``rough_w2`` adds up the squared steps from reading to reading, ``news`` counts those that
+    are steps at all. ``reading_w`` is the reading that the moment belongs to, ``peak_w`` the
+    highest from there up to the next moment's.
+    """
+
+    energy_j: NDArray[np.float64]
+    rough_w2: NDArray[np.float64]
+    news: NDArray[np.int64]
+    gap_s: NDArray[np.float64]
+    gap_j: NDArray[np.float64]
+    reading_w: NDArray[np.float64]
+    peak_w: NDArray[np.float64]
+    low_w: NDArray[np.float64]
+    high_w: NDArray[np.float64]
+    lowest_w: float
+    highest_w: float
+
+
+def typical_step_ns(lane: Rows) -> float:
+    """The time between rows, by those of the first chunk."""
+    t_ns = next(lane.chunks(("t_ns",)), {"t_ns": np.empty(0, np.int64)})["t_ns"]
+    steps = np.diff(t_ns[: 1 << 14])
+    return float(np.median(steps)) if len(steps) else 0.0
+
+
+def follow(
+    lane: Rows, times_ns: NDArray[np.int64], *, step_ns: float, period_ns: float
+) -> Course | None:
+    """The course at these moments, which ascend; None of a lane without a reading.
+
+    ``step_ns`` is the time between rows, ``period_ns`` that between new values.
+    """
+    pass_ = _Pass(times_ns, max(step_ns, period_ns) * _MISSED)
+    around = int(np.clip(np.ceil(2 * period_ns / max(step_ns, 1)), 2, _MOST_AROUND))
+    chunks = readable(lane.chunks(("t_ns", "power_w")), "power_w")
+    for block in blocks(chunks, around + 1):
+        pass_.take(block, around)
+    return pass_.course()
+
+
+class _Pass:
+    def __init__(self, times_ns: NDArray[np.int64], gap_ns: float) -> None:
+        size = len(times_ns)
+        self._times_ns = times_ns
+        self._gap_ns = gap_ns
+        self._energy_wns = np.zeros(size)
+        self._rough_w2 = np.zeros(size)
+        self._news = np.zeros(size, np.int64)
+        self._reading_w = np.zeros(size)
+        self._peak_w = np.full(size, -np.inf)
+        self._low_w = np.zeros(size)
+        self._high_w = np.zeros(size)
+        self._sums: tuple[float, float, int] = (0.0, 0.0, 0)
+        self._range_w = (np.inf, -np.inf)
+        self._gaps: list[NDArray[np.float64]] = []
+        self._done = 0
+        self._first: tuple[int, float] | None = None
+        self._last: tuple[int, float] = (0, 0.0)
+
+    def take(self, block: Block, around: int) -> None:
+        t_ns, power_w = block.columns["t_ns"], block.columns["power_w"]
+        if block.end <= block.first:
+            return
+        if self._first is None:
+            self._begin(int(t_ns[0]), float(power_w[0]))
+        start = max(block.first, 1)
+        if block.end > start:
+            self._add(t_ns[start - 1 : block.end], power_w, start, around)
+        self._last = int(t_ns[block.end - 1]), float(power_w[block.end - 1])
+
+    def course(self) -> Course | None:
+        if self._first is None:
+            return None
+        last_ns, last_w = self._last
+        late = slice(self._done, None)
+        beyond_ns = self._times_ns[late] - last_ns
+        energy_wns, rough_w2, news = self._sums
+        self._energy_wns[late] = energy_wns + beyond_ns * last_w
+        self._rough_w2[late] = rough_w2
+        self._news[late] = news
+        self._mark(late, last_w)
+        if self._done:
+            self._peak_w[self._done - 1] = max(self._peak_w[self._done - 1], last_w)
+        gap_s, gap_j = self._gap()
+        return Course(
+            self._energy_wns / NS_PER_S,
+            self._rough_w2,
+            self._news,
+            gap_s,
+            gap_j,
+            self._reading_w,
+            self._peak_w,
+            self._low_w,
+            self._high_w,
+            float(self._range_w[0]),
+            float(self._range_w[1]),
+        )
+
+    def _begin(self, first_ns: int, first_w: float) -> None:
+        self._first = first_ns, first_w
+        self._range_w = first_w, first_w
+        self._done = int(np.searchsorted(self._times_ns, first_ns, "right"))
+        early = slice(0, self._done)
+        self._energy_wns[early] = (self._times_ns[early] - first_ns) * first_w
+        self._mark(early, first_w)
+
+    def _mark(self, where: slice, power_w: float) -> None:
+        for column in (self._reading_w, self._peak_w, self._low_w, self._high_w):
+            column[where] = power_w
+
+    def _add(
+        self, t_ns: NDArray[np.int64], around_w: NDArray[Any], start: int, around: int
+    ) -> None:
+        """Rows ``start`` and on of ``around_w``; ``t_ns`` begins with the row before them."""
+        rows = len(t_ns) - 1
+        power_w = around_w[start : start + rows]
+        lasting = np.subtract(t_ns[1:], t_ns[:-1])
+        energy = power_w * lasting
+        if lasting.max() > self._gap_ns:
+            self._bridge(t_ns, around_w[start - 1 : start + rows], lasting, energy)
+        steps = power_w - around_w[start - 1 : start + rows - 1]
+
+        here = slice(self._done, int(np.searchsorted(self._times_ns, t_ns[-1], "right")))
+        self._done = here.stop
+        times = self._times_ns[here]
+        at = np.searchsorted(t_ns[1:], times, "left")
+        cuts, which = np.unique(np.append(0, at), return_inverse=True)
+        which = which.reshape(-1)[1:]
+
+        changed = _counts(steps, cuts)
+        np.multiply(steps, steps, out=steps)
+        sums = [np.add.reduceat(energy, cuts), np.add.reduceat(steps, cuts), changed]
+        before = [np.cumsum(part) - part for part in sums]
+        peaks = np.maximum.reduceat(power_w, cuts)
+
+        into_ns = times - t_ns[at]
+        self._energy_wns[here] = (
+            self._sums[0] + before[0][which] + into_ns * (energy[at] / np.maximum(lasting[at], 1))
+        )
+        self._rough_w2[here] = self._sums[1] + before[1][which]
+        self._news[here] = self._sums[2] + before[2][which]
+        self._reading_w[here] = power_w[at]
+        self._put_peaks(here, at, peaks, which, power_w)
+        self._look_around(here, around_w, at + start, around)
+        self._sums = (
+            self._sums[0] + float(sums[0].sum()),
+            self._sums[1] + float(sums[1].sum()),
+            self._sums[2] + int(changed.sum()),
+        )
+        self._range_w = (
+            min(self._range_w[0], float(power_w.min())),
+            max(self._range_w[1], float(peaks.max())),
+        )
+
+    def _put_peaks(
+        self,
+        here: slice,
+        at: NDArray[np.intp],
+        peaks: NDArray[Any],
+        which: NDArray[np.intp],
+        power_w: NDArray[Any],
+    ) -> None:
+        if here.start and (not len(at) or at[0] > 0):
+            self._peak_w[here.start - 1] = max(self._peak_w[here.start - 1], peaks[0])
+        if len(at):
+            same = np.append(at[1:] == at[:-1], False)
+            self._peak_w[here] = np.where(same, power_w[at], peaks[which])
+
+    def _look_around(
+        self, here: slice, power_w: NDArray[Any], rows: NDArray[np.intp], around: int
+    ) -> None:
+        offsets = np.arange(-around, around + 1)
+        near = power_w[np.clip(rows[:, None] + offsets, 0, len(power_w) - 1)]
+        self._low_w[here] = near.min(axis=1)
+        self._high_w[here] = near.max(axis=1)
+
+    def _bridge(
+        self,
+        t_ns: NDArray[np.int64],
+        power_w: NDArray[Any],
+        lasting: NDArray[np.int64],
+        energy: NDArray[np.float64],
+    ) -> None:
+        gaps = np.flatnonzero(lasting > self._gap_ns)
+        mean_w = (power_w[gaps] + power_w[gaps + 1]) / 2
+        energy[gaps] = mean_w * lasting[gaps]
+        self._gaps.append(np.stack([t_ns[gaps], t_ns[gaps + 1], mean_w]))
+
+    def _gap(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Unread time up to each moment, and what was put in its place."""
+        first_ns, first_w = self._first or (0, 0.0)
+        last_ns, last_w = self._last
+        early = np.minimum(self._times_ns - first_ns, 0) / NS_PER_S
+        late = np.maximum(self._times_ns - last_ns, 0) / NS_PER_S
+        gap_s, gap_j = early + late, early * first_w + late * last_w
+        if self._gaps:
+            start, end, mean_w = np.concatenate(self._gaps, axis=1)
+            edges = np.stack([start, end], axis=1).reshape(-1)
+            lasting = (end - start) / NS_PER_S
+            for total, part in ((gap_s, lasting), (gap_j, lasting * mean_w)):
+                grown = np.repeat(np.append(0.0, np.cumsum(part)), 2)[1:-1]
+                total += np.interp(self._times_ns, edges, grown)
+        return gap_s, gap_j
+
+
+def _counts(steps: NDArray[np.float64], cuts: NDArray[np.intp]) -> NDArray[np.int64]:
+    """How many steps are none, between cuts."""
+    if len(cuts) > _FEW:
+        return np.add.reduceat(steps != 0, cuts, dtype=np.int64)
+    ends = np.append(cuts[1:], len(steps))
+    parts = [np.count_nonzero(steps[a:b]) for a, b in zip(cuts, ends, strict=True)]
+    return np.array(parts, np.int64)
