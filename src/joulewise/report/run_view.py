@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from joulewise.data import Energy, RunResult, RunWarning, Source, Use
+from joulewise.data import Caution, Energy, RunResult, RunWarning, Source, Use
 from joulewise.report import words
 from joulewise.report.figures import (
     J_PER_KWH,
@@ -79,7 +79,8 @@ def view(result: RunResult, rates: Rates = NO_RATES, program: str = "joulewise")
         total=_total(result),
         notes=tuple(_notes(result, rates)),
         spans=tuple(_spans(result.details.get("spans", {}))),
-        warnings=result.warnings,
+        # What is excluded stands among the notes.
+        warnings=tuple(w for w in result.warnings if w.code is not Caution.EXCLUDED),
         finding=_finding(result),
         commands=tuple(_commands(result, program)),
     )

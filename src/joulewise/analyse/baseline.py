@@ -1,0 +1,131 @@
+"""The idle baseline of a device, taken from the trace itself.
+
+An idle GPU draws one of three powers: *asleep* (no process, clocks down), *context attached* (a
+process holds it and its clocks are down) and *clocks up* (it has just worked, or is held ready).
+What lies before the command, after it and in its pauses is sorted into these by utilisation,
+performance state, clocks and the list of processes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+from joulewise.analyse.stretch import Stretch
+from joulewise.data import Card, Energy, Quantity
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+USED: Final = (
+    Quantity.GPU_UTILISATION.value,
+    Quantity.SM_CLOCK.value,
+    Quantity.PERFORMANCE_STATE.value,
+)
+SHORTEST_S: Final = 1.0
+_BUSY_PCT: Final = 1.0
+_DEEP_STATE: Final = 8  # P8 and beyond: clocks down. P0 is the fastest
+_UP: Final = 0.5  # of the highest clock seen, where the driver tells no performance state
+
+
+class Idle(str, Enum):
+    """Lowest power first: what a machine without the run would have drawn."""
+
+    ASLEEP = "asleep"
+    CONTEXT = "context attached"
+    CLOCKS_UP = "clocks up"
+
+
+@dataclass(frozen=True)
+class IdleStretch(Stretch):
+    """A time in which the device was idle in one way."""
+
+    kind: Idle = Idle.ASLEEP
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """Idle watts of one kind with their sampling error (95 %), and the time they rest on."""
+
+    kind: Idle
+    power_w: float
+    error_w: float
+    time_s: float
+
+    def net(self, gross: Energy, time_s: float) -> Energy:
+        """What is left of an energy; the board's gain is in both, so it is one factor still."""
+        value = gross.value - self.power_w * time_s
+        gain = gross.error_gain / gross.value if gross.value else 0.0
+        sampling = math.hypot(gross.error_sampling, self.error_w * time_s)
+        return Energy(value, sampling, gain * abs(value), gross.source)
+
+
+def idle_stretches(
+    slow: Mapping[str, NDArray[Any]], attached: NDArray[np.bool_], card: Card
+) -> list[IdleStretch]:
+    """The idle times of a GPU, from its slow lane and whether a process held it at each row.
+
+    A row tells of the time up to it, so that a stretch lies between its first idle row and its
+    last, less what the sensor's own times may mix in from either side.
+    """
+    import numpy as np
+
+    t_ns, utilisation = slow["t_ns"], slow[Quantity.GPU_UTILISATION.value]
+    code = np.where(_clocks_up(slow), 2, np.where(attached, 1, 0))
+    code = np.where(utilisation < _BUSY_PCT, code, -1)
+    settle_ns = round(
+        1e9 * sum(s or 0.0 for s in (card.window_s, card.lag_s, card.update_period_s))
+    )
+    edges = np.flatnonzero(np.diff(code)) + 1
+    kinds = tuple(Idle)
+    found = []
+    for first, end in zip([0, *edges.tolist()], [*edges.tolist(), len(code)], strict=True):
+        if end > first and code[first] >= 0:
+            start_ns, end_ns = int(t_ns[first]) + settle_ns, int(t_ns[end - 1]) - settle_ns
+            if (end_ns - start_ns) / 1e9 >= SHORTEST_S:
+                found.append(IdleStretch(start_ns, end_ns, kinds[code[first]]))
+    return found
+
+
+def baselines(
+    stretches: Sequence[IdleStretch], energy_j: NDArray[np.float64], error_j: NDArray[np.float64]
+) -> dict[Idle, Baseline]:
+    """Each kind's mean watts, from the joules of its stretches."""
+    import numpy as np
+
+    found = {}
+    for kind in Idle:
+        mine = [i for i, s in enumerate(stretches) if s.kind is kind and math.isfinite(energy_j[i])]
+        if not mine:
+            continue
+        times = np.array([stretches[i].time_s for i in mine])
+        joules, time_s = energy_j[mine], float(times.sum())
+        power_w = float(joules.sum()) / time_s
+        error_w = float(np.sqrt(np.square(error_j[mine]).sum())) / time_s
+        if len(mine) > 1:  # heat and clocks make one idle differ from the next
+            spread = np.sqrt(np.average(np.square(joules / times - power_w), weights=times))
+            error_w = math.hypot(error_w, 1.96 * float(spread) / math.sqrt(len(mine) - 1))
+        found[kind] = Baseline(kind, power_w, error_w, time_s)
+    return found
+
+
+def chosen(found: Mapping[Idle, Baseline]) -> Baseline | None:
+    """The deepest idle there is."""
+    return next((found[kind] for kind in Idle if kind in found), None)
+
+
+def _clocks_up(slow: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
+    import numpy as np
+
+    state = slow.get(Quantity.PERFORMANCE_STATE.value)
+    clock = slow.get(Quantity.SM_CLOCK.value)
+    by_clock = np.zeros(len(slow["t_ns"]), bool)
+    if clock is not None and np.isfinite(clock).any():
+        by_clock = clock > _UP * np.nanmax(clock)
+    if state is None:
+        return by_clock
+    return np.where(np.isnan(state), by_clock, state < _DEEP_STATE)

@@ -1,0 +1,153 @@
+"""What a reader of a result must know, as typed warnings, from what was recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from joulewise.analyse import device_cautions, span_cautions
+from joulewise.analyse.measured import Measured
+from joulewise.analyse.stretch import Stretch
+from joulewise.analyse.touched import Sighting
+from joulewise.data import Caution, Kind, Quantity, RunWarning
+from joulewise.record.manifest import Manifest
+from joulewise.units import NS_PER_S
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from joulewise.record.marks import SpanTable
+
+_CLOCK_STEP_S: Final = 0.5  # a clock that is only kept right moves less in a day
+_TRACE_ENDS_S: Final = 1.5
+_LATE_SHARE: Final = 0.002
+_LATE_LEAST: Final = 3
+_BUSY_SHARE: Final = 0.1
+_BUSY_CPUS: Final = 0.2
+_HINTS: Final = {
+    Caution.CLOCK_SET: "energies and times are not affected: they rest on a clock nobody can set",
+    Caution.NOT_STORED: "make room where the runs are; the figures are of what could be written",
+}
+
+
+def cautions(
+    *,
+    manifest: Manifest,
+    state: str,
+    run: Stretch,
+    last_row_ns: int | None,
+    counted: Sequence[Measured],
+    sightings: Sequence[Sighting],
+    spans: SpanTable,
+    energy_j: NDArray[np.float64],
+    sampling_j: NDArray[np.float64],
+) -> Iterator[RunWarning]:
+    """All of them; ``energy_j`` and ``sampling_j`` are of the spans, over what is counted."""
+    yield from from_notes(manifest)
+    yield from clock_set(manifest)
+    yield from recorder_ended(manifest, state, run, last_row_ns)
+    yield from late(manifest)
+    for measured in counted:
+        yield from device_cautions.cautions(measured, manifest, sightings, run)
+    yield from busy_with_others(manifest, _busy_s(counted, manifest, run), run)
+    yield from span_cautions.too_short_run(counted, run)
+    yield from span_cautions.too_short(spans, energy_j, sampling_j)
+
+
+def from_notes(manifest: Manifest) -> Iterator[RunWarning]:
+    """What the recorder and the budget had to say themselves.
+
+    A fault of a sensor is told as the gap that it made, and processes by who is counted.
+    """
+    elsewhere = {Caution.UNAVAILABLE, Caution.HOST_PROCESS_IDS}
+    codes = {caution.value: caution for caution in Caution if caution not in elsewhere}
+    for note in manifest.notes:
+        code = codes.get(note.get("code", ""))
+        if code:
+            hint = note.get("hint") or _HINTS.get(code, "")
+            yield RunWarning(code, note.get("message", ""), hint, note.get("device"))
+
+
+def clock_set(manifest: Manifest) -> Iterator[RunWarning]:
+    if manifest.wall_end_ns is None or manifest.monotonic_end_ns is None:
+        return
+    if any(note.get("code") == Caution.CLOCK_SET.value for note in manifest.notes):
+        return
+    wall_s = (manifest.wall_end_ns - manifest.wall_start_ns) / NS_PER_S
+    lasted_s = (manifest.monotonic_end_ns - manifest.monotonic_start_ns) / NS_PER_S
+    step_s = wall_s - lasted_s
+    if abs(step_s) > _CLOCK_STEP_S:
+        way = "forward" if step_s > 0 else "back"
+        yield RunWarning(
+            Caution.CLOCK_SET,
+            f"the machine's clock went {way} by {abs(step_s):.1f} s during the run",
+            _HINTS[Caution.CLOCK_SET],
+        )
+
+
+def recorder_ended(
+    manifest: Manifest, state: str, run: Stretch, last_row_ns: int | None
+) -> Iterator[RunWarning]:
+    """The recorder was gone before the command was."""
+    if state == "recording" or last_row_ns is None:
+        return
+    missing_s = (run.end_ns - last_row_ns) / NS_PER_S
+    if state == "killed" or missing_s > _TRACE_ENDS_S:
+        after = f"the trace ends {run.after_s(last_row_ns):.1f} s after the command's start"
+        ended = any(command.end_ns is not None for command in manifest.commands)
+        rest = f", {missing_s:.1f} s before its end" if ended and missing_s > 0 else ""
+        yield RunWarning(
+            Caution.RECORDER_ENDED,
+            f"the recorder ended before the run did: {after}{rest}",
+            "the figures go up to there; what came later was not measured",
+        )
+
+
+def late(manifest: Manifest) -> Iterator[RunWarning]:
+    """Deadlines that went by unserved, on the lanes that joules come from."""
+    lanes = manifest.recorder.lanes if manifest.recorder else {}
+    worst, where = 0.0, ""
+    for name, lane in lanes.items():
+        rows, missed = lane.get("rows") or 0, lane.get("missed") or 0
+        share = missed / (rows + missed) if missed else 0.0
+        if share > worst and missed >= _LATE_LEAST and not name.endswith(".slow"):
+            worst, where = share, name
+    if worst > _LATE_SHARE:
+        yield RunWarning(
+            Caution.LATE,
+            f"the recorder missed up to {100 * worst:.1f} % of its deadlines ({where})",
+            "the machine was busy, or a driver slow; a lower --rate asks less of both",
+            where.partition(".")[0],
+        )
+
+
+def busy_with_others(
+    manifest: Manifest, busy_s: float | None, run: Stretch
+) -> Iterator[RunWarning]:
+    """CPU time of the machine that was not the command's; wait4 counts short-lived children."""
+    known = [command.cpu_s for command in manifest.commands]
+    if busy_s is None or not known or any(cpu_s is None for cpu_s in known):
+        return
+    recorder_s = manifest.recorder.cpu_s if manifest.recorder else None
+    ours_s = sum(cpu_s for cpu_s in known if cpu_s is not None) + (recorder_s or 0.0)
+    others_s = busy_s - ours_s
+    if others_s > max(_BUSY_SHARE * busy_s, _BUSY_CPUS * run.time_s):
+        yield RunWarning(
+            Caution.OTHER_PROCESSES,
+            f"the CPUs worked {busy_s:.1f} s, the command's processes {ours_s:.1f} s of that",
+            "the CPU's energy is that of the whole machine; measure while nothing else runs",
+            "cpu0",
+        )
+
+
+def _busy_s(counted: Sequence[Measured], manifest: Manifest, run: Stretch) -> float | None:
+    """How long the machine's CPUs worked, all together."""
+    loads = []
+    for measured in counted:
+        if measured.device.info.kind is Kind.CPU and Quantity.LOAD.value in measured.slow:
+            load = measured.slow[Quantity.LOAD.value][run.holds(measured.slow["t_ns"])]
+            load = load[load == load]  # noqa: PLR0124  # not NaN
+            loads += [float(load.mean())] if len(load) else []
+    cpus = manifest.host.get("cpus", "")
+    return sum(loads) / len(loads) / 100 * int(cpus) * run.time_s if loads and cpus else None

@@ -1,0 +1,79 @@
+"""What stands beside a result: what was run, how it was measured, which idle was found."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from typing import Any
+
+from joulewise.analyse.measured import Measured
+from joulewise.data import Kind
+from joulewise.record.manifest import Manifest
+from joulewise.units import NS_PER_S
+
+
+def details(manifest: Manifest, measured: Mapping[str, Measured]) -> dict[str, Any]:
+    return {
+        "about": about(manifest),
+        "cpu": {
+            "command_s": _cpu_s(manifest),
+            "recorder_s": manifest.recorder.cpu_s if manifest.recorder else None,
+        },
+        "rate_hz": manifest.rate_hz,
+        "devices": {
+            device.info.key: _device(manifest, device.info.key) for device in manifest.devices
+        },
+        "baseline": {
+            key: _baseline(one) for key, one in measured.items() if one.device.info.kind is Kind.GPU
+        },
+    }
+
+
+def about(manifest: Manifest) -> dict[str, Any]:
+    """Which run this is, for a heading; the times are those of the machine's own zone."""
+    started = datetime.fromtimestamp(manifest.wall_start_ns / NS_PER_S, timezone.utc).astimezone()
+    first = manifest.commands[0].arguments if manifest.commands else ()
+    return {
+        "name": manifest.name,
+        "tags": list(manifest.tags),
+        "group": manifest.group,
+        "command": shlex.join(first),
+        "commands": len(manifest.commands),
+        "started": started.isoformat(sep=" ", timespec="seconds"),
+        "host": manifest.host.get("name", ""),
+    }
+
+
+def _cpu_s(manifest: Manifest) -> float | None:
+    known = [command.cpu_s for command in manifest.commands if command.cpu_s is not None]
+    return sum(known) if known else None
+
+
+def _device(manifest: Manifest, key: str) -> dict[str, Any]:
+    (device,) = [device for device in manifest.devices if device.info.key == key]
+    lanes = manifest.recorder.lanes if manifest.recorder else {}
+    mine = {name: lane for name, lane in lanes.items() if name.partition(".")[0] == key}
+    return {
+        "name": device.info.name,
+        "uid": device.info.uid,
+        "sources": {quantity: source.value for quantity, source in device.sources.items()},
+        "effective_hz": {name: lane.get("effective_hz") for name, lane in mine.items()},
+        "gain": {"sigma": device.card.gain_sigma, "origin": device.card.origin},
+        "settings": dict(device.settings),
+    }
+
+
+def _baseline(measured: Measured) -> dict[str, Any]:
+    taken = measured.baseline
+    if taken is None:
+        return {"kind": None, "reason": measured.no_baseline, "kinds": {}}
+    return {
+        "kind": taken.kind.value,
+        "power_w": taken.power_w,
+        "error_w": taken.error_w,
+        "kinds": {
+            kind.value: {"power_w": one.power_w, "error_w": one.error_w, "time_s": one.time_s}
+            for kind, one in measured.idle.items()
+        },
+    }

@@ -1,0 +1,152 @@
+"""One device over all windows of a run: its energies, its idle baseline, and what was odd."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from joulewise.analyse.baseline import (
+    SHORTEST_S,
+    USED,
+    Baseline,
+    Idle,
+    IdleStretch,
+    baselines,
+    chosen,
+    idle_stretches,
+)
+from joulewise.analyse.energy import WindowEnergy, energy_of, window_energy
+from joulewise.analyse.touched import Sighting, held_at
+from joulewise.data import Energy, Kind, Quantity, Use
+from joulewise.record.layout import Lane
+from joulewise.record.manifest import RecordedDevice
+from joulewise.record.trace import open_lane
+from joulewise.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Columns = dict[str, "NDArray[Any]"]
+_PIECE_S: Final = 2.0
+_MOST_PIECES: Final = 1_000
+_SLOW: Final = (*USED, Quantity.THROTTLE.value, Quantity.LOAD.value)
+
+
+@dataclass(frozen=True)
+class Oddities:
+    """Of the run as a whole, and in which of its even ``pieces`` it was so."""
+
+    disagree: bool
+    counter_broken: bool
+    gap_s: float
+    pieces_ns: NDArray[np.int64]
+    with_gap: NDArray[np.bool_]
+    stuck: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a device did: ``uses`` of those windows that are wanted in full, in their order.
+
+    ``energy_j`` and ``sampling_j`` are of all windows. The first window is the run.
+    ``idle`` has each kind of idle that the trace contains, ``no_baseline`` why it has none.
+    """
+
+    device: RecordedDevice
+    uses: tuple[Use, ...]
+    energy_j: NDArray[np.float64]
+    sampling_j: NDArray[np.float64]
+    oddities: Oddities
+    slow: Columns
+    idle: dict[Idle, Baseline]
+    no_baseline: str
+
+    @property
+    def baseline(self) -> Baseline | None:
+        return chosen(self.idle)
+
+
+def measure(
+    run: Path,
+    device: RecordedDevice,
+    windows_ns: NDArray[np.int64],
+    wanted: NDArray[np.int64],
+    sightings: Sequence[Sighting],
+) -> Measured:
+    """The energies of all windows in one pass, the idle stretches among them."""
+    key = device.info.key
+    slow = _slow_lane(run, key)
+    stretches: list[IdleStretch] = []
+    no_baseline = "nothing tells whether it was idle"
+    if device.info.kind is Kind.GPU and Quantity.GPU_UTILISATION.value in slow:
+        no_baseline = f"it was never idle for {SHORTEST_S:g} s at a time"
+        stretches = idle_stretches(slow, held_at(sightings, key, slow["t_ns"]), device.card)
+    idle_ns = np.array([[s.start_ns, s.end_ns] for s in stretches], np.int64).reshape(-1, 2)
+    pieces_ns = _pieces(*windows_ns[0].tolist())
+    told = window_energy(
+        device,
+        open_lane(run, key, Lane.FAST),
+        open_lane(run, key, Lane.BUFFER),
+        np.concatenate([windows_ns, idle_ns, pieces_ns]),
+    )
+    n, end = len(windows_ns), len(windows_ns) + len(idle_ns)
+    idle = baselines(stretches, told.energy_j[n:end], told.error_sampling_j[n:end])
+    times_s = (windows_ns[:, 1] - windows_ns[:, 0]) / NS_PER_S
+    uses = tuple(_use(told, i, device, chosen(idle), times_s[i]) for i in wanted.tolist())
+    return Measured(
+        device,
+        uses,
+        told.energy_j[:n],
+        told.error_sampling_j[:n],
+        Oddities(
+            bool(told.disagree[0]),
+            bool(told.counter_broken[0]),
+            float(told.gap_s[0]),
+            pieces_ns,
+            told.gap_s[end:] > 0,
+            told.stuck[end:],
+        ),
+        slow,
+        idle,
+        "" if idle else no_baseline,
+    )
+
+
+def _pieces(start_ns: int, end_ns: int) -> NDArray[np.int64]:
+    count = int(np.clip((end_ns - start_ns) / NS_PER_S / _PIECE_S, 1, _MOST_PIECES))
+    edges_ns = np.linspace(start_ns, end_ns, count + 1).astype(np.int64)
+    return np.column_stack([edges_ns[:-1], edges_ns[1:]])
+
+
+def _use(
+    told: WindowEnergy, i: int, device: RecordedDevice, idle: Baseline | None, time_s: float
+) -> Use:
+    energy: Energy | None = energy_of(told, i, device)
+    if energy is None:
+        return Use(None)
+    return Use(
+        energy,
+        idle.net(energy, time_s) if idle else None,
+        _said(told.mean_w[i]),
+        _said(told.peak_w[i]),
+        _said(told.counter_j[i]),
+        _said(told.integral_j[i]),
+    )
+
+
+def _said(value: np.float64) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _slow_lane(run: Path, key: str) -> Columns:
+    """The columns that are looked at here; at one row a second they are few."""
+    reader = open_lane(run, key, Lane.SLOW)
+    if reader is None:
+        return {}
+    names = ["t_ns", *(name for name in _SLOW if name in reader.columns)]
+    chunks = list(reader.chunks(names))
+    return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in names}

@@ -1,0 +1,154 @@
+"""From a run directory to its result: the joules of the run and its spans on every device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from joulewise.analyse.cautions import cautions
+from joulewise.analyse.details import details
+from joulewise.analyse.measured import Measured, measure
+from joulewise.analyse.stretch import Stretch
+from joulewise.analyse.summary import by_name, steps_by_epoch
+from joulewise.analyse.touched import choose, read_sightings
+from joulewise.data import Quantity, RunResult, Span, SpanResult, Use, total
+from joulewise.record.layout import Lane
+from joulewise.record.manifest import Manifest, read_manifest
+from joulewise.record.marks import SpanTable, read_spans
+from joulewise.record.store import status
+from joulewise.record.trace import open_lane
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+STEPS_KEPT: Final = 1_000
+"""A result holds so many steps; of more it has a summary for each epoch."""
+
+_BUSY_PCT: Final = 5.0
+
+
+def analyse(run: Path) -> RunResult:
+    """What the run came to, as far as it has been recorded."""
+    manifest = read_manifest(run)
+    state = status(manifest)
+    spans = read_spans(run)
+    sightings = read_sightings(run)
+    last_row_ns = None if state == "complete" else _last_row_ns(run, manifest)
+    whole = _whole(manifest, spans, last_row_ns)
+    kept = _kept(spans)
+    windows_ns = np.concatenate(
+        [[[whole.start_ns, whole.end_ns]], np.column_stack([spans.start_ns, spans.end_ns])]
+    )
+    wanted = np.concatenate([[0], kept + 1])
+    measured = {
+        device.info.key: measure(run, device, windows_ns, wanted, sightings)
+        for device in manifest.devices
+        if device.sources
+    }
+    choice = choose(
+        manifest,
+        sightings,
+        whole.start_ns,
+        whole.end_ns,
+        busy=[key for key, one in measured.items() if _busy(one, whole)],
+        unread=[key for key, one in measured.items() if one.uses[0].energy is None],
+    )
+    counted = [measured[key] for key in choice.counted]
+    energy_j, sampling_j = _sums(counted, len(spans))
+    uses = {
+        device.info.key: measured[device.info.key].uses if device.info.key in measured else ()
+        for device in manifest.devices
+    }
+    told = [Span("run", None, whole.start_ns, whole.end_ns), *spans.where(kept)]
+    results = [_result(span, i, uses, choice.counted) for i, span in enumerate(told)]
+    return RunResult(
+        id=manifest.id,
+        exit_code=manifest.exit_code,
+        state=state,
+        start_monotonic_ns=whole.start_ns,
+        run=results[0],
+        spans=tuple(results[1:]),
+        counted=choice.counted,
+        excluded=choice.excluded,
+        warnings=(
+            *choice.warnings,
+            *spans.warnings,
+            *cautions(
+                manifest=manifest,
+                state=state,
+                run=whole,
+                last_row_ns=last_row_ns,
+                counted=counted,
+                sightings=sightings,
+                spans=spans,
+                energy_j=energy_j,
+                sampling_j=sampling_j,
+            ),
+        ),
+        details={
+            **details(manifest, measured),
+            "spans": by_name(spans, energy_j),
+            **({"steps": steps_by_epoch(spans, energy_j)} if len(kept) < len(spans) else {}),
+        },
+    )
+
+
+def _whole(manifest: Manifest, spans: SpanTable, last_row_ns: int | None) -> Stretch:
+    """From the start of the first command to the end of the last, or to the last sign of life."""
+    starts = [command.start_ns for command in manifest.commands]
+    start_ns = min(starts, default=manifest.monotonic_start_ns)
+    ends = [command.end_ns for command in manifest.commands]
+    known = [end_ns for end_ns in ends if end_ns is not None]
+    if known and len(known) == len(ends):
+        return Stretch(start_ns, max(known))
+    signs = [*known, start_ns, *(spans.end_ns.max(keepdims=True).tolist() if len(spans) else ())]
+    signs += [sign for sign in (manifest.monotonic_end_ns, last_row_ns) if sign is not None]
+    return Stretch(start_ns, max(signs))
+
+
+def _last_row_ns(run: Path, manifest: Manifest) -> int | None:
+    last = []
+    for device in manifest.devices:
+        lane = open_lane(run, device.info.key, Lane.FAST)
+        if lane is not None:
+            *_, chunk = lane.chunks(["t_ns"])
+            last.append(int(chunk["t_ns"][-1]))
+    return max(last, default=None)
+
+
+def _kept(spans: SpanTable) -> NDArray[np.int64]:
+    """The positions of the spans that are told one by one."""
+    steps = np.isin(spans.name, [i for i, name in enumerate(spans.names) if name == "step"])
+    if steps.sum() <= STEPS_KEPT:
+        steps[:] = False
+    return np.flatnonzero(~steps)
+
+
+def _busy(measured: Measured, run: Stretch) -> bool:
+    utilisation = measured.slow.get(Quantity.GPU_UTILISATION.value)
+    if utilisation is None:
+        return False
+    within = utilisation[run.holds(measured.slow["t_ns"]) & np.isfinite(utilisation)]
+    return bool(len(within)) and float(within.mean()) > _BUSY_PCT
+
+
+def _sums(
+    counted: Sequence[Measured], spans: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Energy and sampling error of every span over the devices that count; NaN of none."""
+    if not counted:
+        return np.full(spans, np.nan), np.full(spans, np.nan)
+    energy_j = np.sum([one.energy_j[1:] for one in counted], axis=0)
+    sampling_j = np.sqrt(np.sum([np.square(one.sampling_j[1:]) for one in counted], axis=0))
+    return energy_j, sampling_j
+
+
+def _result(
+    span: Span, i: int, uses: Mapping[str, Sequence[Use]], counted: Sequence[str]
+) -> SpanResult:
+    devices = {key: mine[i] if mine else Use(None) for key, mine in uses.items()}
+    energies = [devices[key].energy for key in counted]
+    return SpanResult(span, total(energy for energy in energies if energy), devices)

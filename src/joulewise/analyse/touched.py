@@ -1,0 +1,193 @@
+"""Which devices a command used: these are in its total, and each joule is there once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from joulewise.data import Caution, Excluded, Kind, RunWarning
+from joulewise.record.layout import PROCESSES
+from joulewise.record.manifest import Manifest, RecordedDevice
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+UNTOUCHED = "no process of the command used it"
+HOST_IDS = Caution.HOST_PROCESS_IDS.value
+_HOST_IDS_HINT = "in a container started with --pid=host, the command's GPUs are told apart"
+
+
+@dataclass(frozen=True)
+class Holder:
+    """A process on a device. ``ours`` is None where nobody can tell whose it is."""
+
+    pid: int
+    name: str
+    ours: bool | None
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """Who held a device from then on; ``holders`` is None where the driver did not say."""
+
+    t_ns: int
+    device: str
+    holders: tuple[Holder, ...] | None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The devices whose energies make up the total, and why the others do not."""
+
+    counted: tuple[str, ...]
+    excluded: tuple[Excluded, ...]
+    warnings: tuple[RunWarning, ...]
+
+
+def read_sightings(run: Path) -> tuple[Sighting, ...]:
+    """What processes.jsonl tells; a line that was cut off is none."""
+    try:
+        lines = (run / PROCESSES).read_text("utf-8", errors="replace").splitlines()
+    except OSError:
+        return ()
+    return tuple(_sightings(lines))
+
+
+def choose(
+    manifest: Manifest,
+    sightings: Sequence[Sighting],
+    start_ns: int,
+    end_ns: int,
+    *,
+    busy: Collection[str] = (),
+    unread: Collection[str] = (),
+) -> Choice:
+    """What counts in the stretch from ``start_ns`` to ``end_ns``.
+
+    CPUs, memory and the node always count, and a GPU where a process of the command held it. A GPU
+    that is ``busy`` while the driver names nobody may be the command's: it counts, with a word.
+    """
+    seen = {d.info.key: _during(sightings, d.info.key, start_ns, end_ns) for d in manifest.devices}
+    foreign = {n.get("device") for n in manifest.notes if n.get("code") == HOST_IDS}
+    gpus = [d.info.key for d in manifest.devices if d.info.kind is Kind.GPU and d.sources]
+    unsure = [
+        key
+        for key in gpus
+        if key in foreign or seen[key] is None or (key in busy and not seen[key])
+    ]
+    excluded: dict[str, str] = {}
+    for device in manifest.devices:
+        key = device.info.key
+        if not device.sources:
+            why = device.unavailable.reason if device.unavailable else "it has no sensor"
+            excluded[key] = f"cannot be read: {why}"
+        elif key in unread:
+            excluded[key] = "it gave no reading while the command ran"
+        elif key in gpus and key not in unsure and not _ours(seen[key]):
+            others = _names(seen[key] or ())
+            excluded[key] = f"{UNTOUCHED} (others did: {others})" if others else UNTOUCHED
+    excluded |= _inside(manifest.devices, excluded)
+    counted = tuple(d.info.key for d in manifest.devices if d.info.key not in excluded)
+    return Choice(
+        counted,
+        tuple(Excluded(key, reason) for key, reason in excluded.items()),
+        tuple(_warnings(manifest.devices, excluded, unsure, seen)),
+    )
+
+
+def held_at(sightings: Sequence[Sighting], key: str, t_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether a process held the device at each of these times."""
+    import numpy as np
+
+    mine = [sighting for sighting in sightings if sighting.device == key]
+    times = np.array([sighting.t_ns for sighting in mine], np.int64)
+    held = np.array([False, *(bool(sighting.holders) for sighting in mine)])
+    return held[np.searchsorted(times, t_ns, side="right")]
+
+
+def strangers(
+    sightings: Sequence[Sighting], key: str, start_ns: int, end_ns: int
+) -> tuple[Holder, ...]:
+    """Processes of others that held the device in that stretch."""
+    held = _during(sightings, key, start_ns, end_ns) or ()
+    return tuple({holder.pid: holder for holder in held if holder.ours is False}.values())
+
+
+def _sightings(lines: Iterable[str]) -> Iterator[Sighting]:
+    for line in lines:
+        with suppress(ValueError, KeyError, TypeError):
+            told = json.loads(line)
+            listed = told["processes"]
+            holders = None if listed is None else tuple(map(_holder, listed))
+            yield Sighting(told["t_ns"], told["device"], holders)
+
+
+def _holder(told: Mapping[str, object]) -> Holder:
+    ours = told["ours"]
+    return Holder(
+        int(str(told["pid"])), str(told.get("name") or ""), ours if ours is None else bool(ours)
+    )
+
+
+def _during(
+    sightings: Sequence[Sighting], key: str, start_ns: int, end_ns: int
+) -> tuple[Holder, ...] | None:
+    """All who held it within the stretch; None where nobody ever looked, or could."""
+    mine = [sighting for sighting in sightings if sighting.device == key]
+    before = [sighting for sighting in mine if sighting.t_ns <= start_ns][-1:]
+    within = [sighting for sighting in mine if start_ns < sighting.t_ns <= end_ns]
+    told = [sighting.holders for sighting in before + within if sighting.holders is not None]
+    return tuple(holder for holders in told for holder in holders) if told else None
+
+
+def _ours(held: tuple[Holder, ...] | None) -> bool:
+    return any(holder.ours for holder in held or ())
+
+
+def _names(held: Iterable[Holder]) -> str:
+    return ", ".join(dict.fromkeys(holder.name or f"process {holder.pid}" for holder in held))
+
+
+def _inside(devices: Sequence[RecordedDevice], excluded: Mapping[str, str]) -> dict[str, str]:
+    """Devices whose joules are in another's that counts."""
+    return {
+        key: f"its energy is in that of {device.info.key}"
+        for device in devices
+        if device.info.key not in excluded
+        for key in device.info.contains
+        if key not in excluded
+    }
+
+
+def _warnings(
+    devices: Sequence[RecordedDevice],
+    excluded: Mapping[str, str],
+    unsure: Sequence[str],
+    seen: Mapping[str, tuple[Holder, ...] | None],
+) -> Iterator[RunWarning]:
+    for device in devices:
+        key = device.info.key
+        if key not in excluded:
+            continue
+        unavailable = device.unavailable
+        if unavailable or not device.sources:
+            hint = (unavailable and unavailable.fix) or "joulewise doctor tells more"
+            yield RunWarning(Caution.UNAVAILABLE, excluded[key], hint, key)
+        else:
+            hint = "what it drew stands beside the total"
+            yield RunWarning(Caution.EXCLUDED, excluded[key], hint, key)
+    counted = [key for key in unsure if key not in excluded]
+    if counted:
+        listed = any(seen[key] for key in counted)
+        what = (
+            "the driver tells the host's process ids, which say nothing in this container"
+            if listed
+            else "the driver tells no processes"
+        )
+        message = f"{what}, so all that {', '.join(counted)} drew is counted as the command's"
+        yield RunWarning(Caution.HOST_PROCESS_IDS, message, _HOST_IDS_HINT)
