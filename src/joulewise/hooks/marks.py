@@ -24,6 +24,8 @@ import time
 import weakref
 from collections.abc import Callable
 
+from .ranks import place
+
 VERSION = 1
 MAGIC = 0x4A
 HEADER, NAME, BEGIN, END, WHOLE = 1, 2, 3, 4, 5
@@ -235,8 +237,6 @@ def _out_of_the_way(descriptor: int) -> int:
 
 
 def _header(start_ns: int) -> bytes:
-    from .ranks import place
-
     rank, world_size, local_rank, job = place(os.environ)
     return HEADER_FORM.pack(
         MAGIC,

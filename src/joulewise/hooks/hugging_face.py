@@ -1,0 +1,52 @@
+"""transformers: what a ``Trainer`` tells its callbacks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .quiet import around
+from .trainings import trainings
+
+# More epochs than this is how the Trainer says that it does not know (a data set with no length).
+MOST_EPOCHS = 10**9
+
+
+def watch_callbacks(module: Any) -> None:
+    # Not a callback of our own: that would show in the user's list.
+    around(module.CallbackHandler, "call_event", before=_before, after=_after)
+
+
+def watch_trainer(module: Any) -> None:
+    around(
+        module.Trainer,
+        "train",
+        after=lambda trainer, *_, **__: trainings.end(trainer.callback_handler),
+    )
+    around(
+        module.Trainer,
+        "evaluate",
+        before=lambda *_, **__: trainings.begin_validation(),
+        after=lambda *_, **__: trainings.end_validation(),
+    )
+
+
+def _before(handler: Any, event: str, _arguments: Any, state: Any, *_: Any, **__: Any) -> None:
+    if event == "on_step_begin":
+        trainings.begin_step(handler)
+    elif event == "on_train_begin":
+        trainings.begin(handler)
+        trainings.steps = int(state.global_step)
+        trainings.memory["epoch"] = int((state.epoch or 0) + 1e-6)
+    elif event == "on_epoch_begin":
+        total = int(state.num_train_epochs)
+        first = trainings.memory.pop("epoch", None)
+        trainings.begin_epoch(handler, first, total if total < MOST_EPOCHS else None)
+
+
+def _after(handler: Any, event: str, _arguments: Any, state: Any, *_: Any, **__: Any) -> None:
+    if event == "on_step_end":
+        trainings.end_step(handler, int(state.max_steps) if state.max_steps > 0 else None)
+    elif event == "on_epoch_end":
+        trainings.end_epoch(handler)
+    elif event == "on_train_end":
+        trainings.end(handler)

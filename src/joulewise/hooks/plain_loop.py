@@ -1,0 +1,208 @@
+"""Epochs, validations and steps of a loop that nobody announces.
+
+What is seen: passes over loaders begin, fetch batches and end; optimisers update weights.
+
+- A *step* is one update, with all that led to it since the one before. Where several optimisers
+  take turns (a GAN), the one that updates most often sets the pace.
+- An *epoch* is one pass over the loader that feeds the steps: the outermost one that has given a
+  batch since the update before. It begins with the pass and ends with it, or with the last update
+  where the pass was broken off.
+- A *validation* is a pass, during a training, in which nothing was updated.
+- A *training* begins with the first epoch (or step) and lasts until the last of them is over. A
+  pass that begins with an optimiser never seen before begins another one.
+"""
+
+from __future__ import annotations
+
+import time
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from .marks import Marks
+
+
+class Pass:
+    """One pass over a loader; ``gone_ns`` is when its iterator was thrown away."""
+
+    def __init__(self, begin_ns: int) -> None:
+        self.begin_ns = begin_ns
+        self.gone_ns: int | None = None
+        self.iterator: object = None
+        self.batch_ns = 0
+        self.batches = 0
+        self.updates = 0
+        self.over = False
+
+
+class PlainLoop:
+    """Given its events, marks what they mean. ``is_told`` is true while a trainer tells itself."""
+
+    def __init__(
+        self,
+        marks: Marks,
+        next_training: Callable[[], int],
+        is_told: Callable[[], bool],
+        clock: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self.marks, self.clock = marks, clock
+        self._next_training, self._is_told = next_training, is_told
+        self.forget()
+
+    def forget(self) -> None:
+        """In a fork: what is open belongs to the parent."""
+        self.muted = 0
+        self._open: list[Pass] = []
+        self._updating_since_ns: int | None = None
+        self._updated_ns = 0
+        self._forget_training()
+
+    def _forget_training(self) -> None:
+        self._training: int | None = None
+        self._epoch: Pass | None = None
+        self._epoch_token: int | None = None
+        self._epochs = self._validations = self._steps = 0
+        self._rest_ns = 0  # what came before belongs to no step that is still to be marked
+        self._last_ns = 0
+        self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._pace: Callable[[], object] = lambda: None
+        self._ahead: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    # --- loaders
+
+    def pass_begins(self, iterator: object = None, begin_ns: int | None = None) -> Pass | None:
+        """None where it means nothing, as part of a trainer's work.
+
+        With the iterator given, the pass is over at the latest when that is gone.
+        """
+        if self.muted or self._is_told():
+            return None
+        self._leave_abandoned()
+        begun = Pass(self.clock() if begin_ns is None else begin_ns)
+        if iterator is not None:
+            # It may be called anywhere, within this class too: it only takes down the time.
+            begun.iterator = weakref.ref(
+                iterator, lambda _: setattr(begun, "gone_ns", self.clock())
+            )
+        self._open.append(begun)
+        return begun
+
+    def batch(self, fed: Pass) -> None:
+        fed.batches += 1
+        fed.batch_ns = self.clock()
+
+    def pass_ends(self, ended: Pass) -> None:
+        if not ended.over:
+            self._leave(ended, self.clock(), exhausted=True)
+
+    def _leave_abandoned(self) -> None:
+        for left in list(self._open):
+            if left.gone_ns is not None:
+                self._leave(left, left.gone_ns, exhausted=False)
+
+    def pass_abandoned(self, left: Pass) -> None:
+        if not left.over:
+            self._leave(left, self.clock(), exhausted=False)
+
+    def _leave(self, left: Pass, end_ns: int, *, exhausted: bool) -> None:
+        left.over = True
+        self._open = [other for other in self._open if other is not left]
+        if left is self._epoch:
+            self._end_epoch(end_ns if exhausted else self._updated_ns)
+        elif self._is_validation(left, exhausted=exhausted):
+            self.marks.whole("validation", left.begin_ns, end_ns, self._validations)
+            self._validations += 1
+            self._rest_ns = self._last_ns = max(self._last_ns, end_ns)
+
+    def _is_validation(self, left: Pass, *, exhausted: bool) -> bool:
+        # Nor is a pass within an update (the closure of LBFGS), nor one batch taken to look at.
+        if self._training is None or left.updates or self._updating_since_ns is not None:
+            return False
+        return left.batches > 1 or (exhausted and left.batches == 1)
+
+    # --- optimisers
+
+    def update_begins(self) -> None:
+        if self._updating_since_ns is None:
+            self._updating_since_ns = self.clock()
+
+    def update_ends(self, optimizer: object) -> None:
+        since_ns, self._updating_since_ns = self._updating_since_ns, None
+        if self._is_told():
+            return
+        now_ns = self.clock()
+        self._leave_abandoned()
+        feeding = self._feeding()
+        if feeding is not self._epoch:
+            self._turn_to(feeding, optimizer)
+        if self._training is None:
+            self._begin_training(now_ns if since_ns is None else since_ns)
+        for fed in self._open:
+            fed.updates += fed.batch_ns > self._updated_ns
+        self._optimizers.add(optimizer)
+        self._updated_ns = self._last_ns = now_ns
+        if self._sets_pace(optimizer):
+            self.marks.whole("step", self._rest_ns, now_ns, self._steps)
+            self._steps += 1
+            self._rest_ns = now_ns
+        if feeding is not None and feeding.over:
+            feeding.updates += 1
+            self._end_epoch(now_ns)
+
+    def _feeding(self) -> Pass | None:
+        """The pass to which the update that has just ended belongs."""
+        now, fed = self._epoch, [p for p in self._open if p.batch_ns > self._updated_ns]
+        if now is not None and (now in fed or (not fed and not now.over)):
+            return now
+        if not fed:
+            # A loop that fetches one batch ahead has its last update after the last batch.
+            is_ahead = now is not None and now.updates == now.batches - 1
+            return now if is_ahead else None
+        latest = max(fed, key=lambda p: p.batch_ns)
+        together = [p for p in fed if p.batch_ns >= latest.begin_ns]
+        # One that runs on from an earlier epoch (a second loader, cycled) does not make this one.
+        fresh = [p for p in together if p.begin_ns >= self._last_ns] or together
+        return min(fresh, key=lambda p: p.begin_ns)
+
+    def _turn_to(self, feeding: Pass | None, optimizer: object) -> None:
+        if self._epoch is not None and not self._epoch.over:
+            self._end_epoch(self._updated_ns)
+        self._epoch = feeding
+        if feeding is None:
+            return
+        if self._optimizers and optimizer not in self._optimizers:
+            self.end_training()
+            self._epoch = feeding
+        if self._training is None:
+            self._begin_training(feeding.begin_ns)
+        self._epoch_token = self.marks.begin("epoch", self._epochs, None, feeding.begin_ns)
+        self._epochs += 1
+        self._rest_ns = feeding.begin_ns
+
+    def _end_epoch(self, end_ns: int) -> None:
+        if self._epoch_token is not None:
+            self.marks.end(self._epoch_token, end_ns)
+        self._last_ns = max(self._last_ns, end_ns)
+
+    def _begin_training(self, begin_ns: int) -> None:
+        self._training = self.marks.begin("training", self._next_training(), None, begin_ns)
+        self._rest_ns = begin_ns
+
+    def end_training(self) -> None:
+        """When another begins, a trainer takes over, or the program ends."""
+        if self._training is not None:
+            if self._epoch is not None and not self._epoch.over:
+                self._end_epoch(self._updated_ns)
+            self.marks.end(self._training, self._last_ns)
+        self._forget_training()
+
+    def _sets_pace(self, optimizer: object) -> bool:
+        """The first one does, until another has updated twice in between."""
+        pace = self._pace()
+        if pace is not optimizer:
+            if pace is not None and optimizer not in self._ahead:
+                self._ahead.add(optimizer)
+                return False
+            self._pace = weakref.ref(optimizer)
+        self._ahead.clear()
+        return True

@@ -1,0 +1,45 @@
+"""How the hooks touch a program: what they do may fail, and nobody hears of it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+Watcher = Callable[..., Any]
+
+
+def quietly(watcher: Watcher) -> Watcher:
+    """The same, but None where it fails."""
+
+    @functools.wraps(watcher)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return watcher(*args, **kwargs)
+        except Exception:  # noqa: BLE001 - an error of ours is no business of the program
+            return None
+
+    return call
+
+
+def around(
+    holder: Any, name: str, before: Watcher | None = None, after: Watcher | None = None
+) -> None:
+    """Has the watchers called with a function's arguments, before it and when it is over.
+
+    The function itself is called as ever, and its result and its exceptions pass.
+    """
+    function = getattr(holder, name)
+    before, after = (watcher and quietly(watcher) for watcher in (before, after))
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if before is not None:
+            before(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            if after is not None:
+                after(*args, **kwargs)
+
+    setattr(holder, name, call)

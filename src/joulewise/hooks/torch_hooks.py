@@ -1,0 +1,123 @@
+"""PyTorch loops of one's own: torch's global step hooks, and the passes over its loaders."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+from .plain_loop import Pass, PlainLoop
+from .quiet import quietly
+from .trainings import trainings
+
+
+def _next_training() -> int:
+    # Processes that multiprocessing forked leave without atexit.
+    processes = sys.modules.get("multiprocessing.util")
+    if processes is not None:
+        processes.Finalize(None, quietly(loop.end_training), exitpriority=0)
+    return trainings.next_index()
+
+
+loop = PlainLoop(trainings.marks, _next_training, lambda: trainings.under_way)
+trainings.on_begin.append(loop.end_training)
+atexit.register(quietly(loop.end_training))
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=loop.forget)
+
+_update_begins, _update_ends = quietly(loop.update_begins), quietly(loop.update_ends)
+_pass_begins, _pass_ends = quietly(loop.pass_begins), quietly(loop.pass_ends)
+_pass_abandoned = quietly(loop.pass_abandoned)
+
+
+def watch_optimizers(module: Any) -> None:
+    # In a compiled step Python runs once, when it is traced: there is nothing to mark, and a
+    # traced mark would break the graph.
+    is_compiling = getattr(getattr(module.torch, "compiler", None), "is_compiling", bool)
+
+    def before(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if not is_compiling():
+            _update_begins()
+
+    def after(optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if not is_compiling():
+            _update_ends(optimizer)
+
+    module.register_optimizer_step_pre_hook(before)
+    module.register_optimizer_step_post_hook(after)
+
+
+def watch_loaders(module: Any) -> None:
+    iterator_class = module._BaseDataLoaderIter  # noqa: SLF001 - there is no public one
+    begin, fetch = module.DataLoader.__iter__, iterator_class.__next__
+
+    @functools.wraps(begin)
+    def iterate(self: Any) -> Any:
+        begin_ns = loop.clock()  # before its workers start
+        iterator = begin(self)
+        _note_pass(iterator, begin_ns)
+        return iterator
+
+    @functools.wraps(fetch)
+    def next_batch(self: Any) -> Any:
+        current = self.__dict__.get("_joulewise_pass")
+        if current is None:
+            return fetch(self)
+        try:
+            batch = fetch(self)
+        except StopIteration:
+            _pass_ends(current)
+            raise
+        loop.batch(current)
+        return batch
+
+    module.DataLoader.__iter__ = iterate
+    iterator_class.__next__ = next_batch
+
+
+@quietly
+def _note_pass(iterator: Any, begin_ns: int) -> None:
+    former = iterator.__dict__.get("_joulewise_pass")
+    if former is not None:  # persistent workers keep one iterator for all passes
+        loop.pass_abandoned(former)
+    iterator.__dict__["_joulewise_pass"] = loop.pass_begins(iterator, begin_ns)
+
+
+def watch_accelerate(module: Any) -> None:
+    """Its loaders fetch one batch ahead, so the pass that counts is theirs."""
+    for name in ("DataLoaderShard", "DataLoaderDispatcher"):
+        loader = getattr(module, name)
+        loader.__iter__ = _followed(loader.__iter__)
+
+
+def _followed(begin: Any) -> Any:
+    @functools.wraps(begin)
+    def iterate(self: Any) -> Iterator[Any]:
+        batches = begin(self)
+        return batches if trainings.under_way else _batches(batches)
+
+    return iterate
+
+
+def _batches(batches: Iterator[Any]) -> Iterator[Any]:
+    own: Pass | None = _pass_begins()
+    try:
+        while True:
+            loop.muted += 1
+            try:
+                batch = next(batches)
+            except StopIteration:
+                if own is not None:
+                    _pass_ends(own)
+                return
+            finally:
+                loop.muted -= 1
+            if own is not None:
+                loop.batch(own)
+            yield batch
+    finally:
+        if own is not None:
+            _pass_abandoned(own)

@@ -1,0 +1,81 @@
+"""Waits for frameworks to be imported: one look into a dict for each import, nothing else."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import LazyLoader
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # at run time `typing` would cost every interpreter more than all the rest
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
+# The module whose import wakes a hook, and the hook: a file beside this one and its function.
+HOOKS = {
+    "torch.optim.optimizer": ("torch_hooks", "watch_optimizers"),
+    "torch.utils.data.dataloader": ("torch_hooks", "watch_loaders"),
+    "accelerate.data_loader": ("torch_hooks", "watch_accelerate"),
+    "keras.src.callbacks.callback_list": ("keras_fit", "watch_callbacks"),
+    "keras.src.models.model": ("keras_fit", "watch_fit"),
+    "lightning.pytorch.trainer.call": ("lightning_fit", "watch_callbacks"),
+    "lightning.pytorch.trainer.trainer": ("lightning_fit", "watch_fit"),
+    "pytorch_lightning.trainer.call": ("lightning_fit", "watch_callbacks"),
+    "pytorch_lightning.trainer.trainer": ("lightning_fit", "watch_fit"),
+    "transformers.trainer_callback": ("hugging_face", "watch_callbacks"),
+    "transformers.trainer": ("hugging_face", "watch_trainer"),
+}
+
+
+def wait() -> None:
+    waiting = dict(HOOKS)
+    for name in HOOKS:
+        if name in sys.modules:
+            _hook(waiting, sys.modules[name])
+    sys.meta_path.insert(0, _Finder(waiting))
+
+
+class _Finder:
+    """Finds nothing itself: what the others find for a few names is heard of when it is loaded."""
+
+    def __init__(self, waiting: dict[str, tuple[str, str]]) -> None:
+        self._waiting = waiting
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        if name not in self._waiting:
+            return None
+        for finder in list(sys.meta_path):
+            if finder is self or not hasattr(finder, "find_spec"):
+                continue
+            spec = finder.find_spec(name, path, target)
+            if spec is not None:
+                self._listen(spec.loader)
+                return spec
+        return None
+
+    def _listen(self, loader: Any) -> None:
+        if isinstance(loader, LazyLoader):
+            loader = loader.loader  # type: ignore[attr-defined]
+        try:
+            load = loader.exec_module
+
+            # On the one loader and only until it has loaded: it stays what it was otherwise.
+            def exec_module(module: ModuleType) -> None:
+                loader.__dict__.pop("exec_module", None)
+                load(module)
+                _hook(self._waiting, module)
+                if not self._waiting and self in sys.meta_path:
+                    sys.meta_path.remove(self)
+
+            loader.exec_module = exec_module
+        except Exception:  # noqa: BLE001, S110 - a loader that cannot be listened to
+            pass
+
+
+def _hook(waiting: dict[str, tuple[str, str]], module: ModuleType) -> None:
+    try:
+        file, function = waiting.pop(module.__name__)
+        hooks = __import__(f"{__package__}.{file}", fromlist=[function])
+        getattr(hooks, function)(module)
+    except Exception:  # noqa: BLE001, S110 - another version of the framework: no marks
+        pass
