@@ -6,6 +6,7 @@ import errno
 import os
 import sys
 from importlib import import_module
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -13,6 +14,7 @@ import click
 from joulewise.errors import JoulewiseError
 
 VERBS = {
+    "run": "measures a command: what it takes in joules, and where",
     "doctor": "every device, sensor and knob: available, or why not and the exact fix",
     "sim": "runs any NVML client on simulated GPUs",
 }
@@ -44,9 +46,19 @@ class _Verbs(click.Group):
     invoke_without_command=True,
 )
 @click.version_option(package_name="joulewise")
+@click.option(
+    "--store",
+    type=click.Path(path_type=Path),
+    envvar="JOULEWISE_STORE",
+    default="joulewise-runs",
+    show_default="$JOULEWISE_STORE, or joulewise-runs",
+    metavar="DIR",
+    help="The folder with the runs.",
+)
 @click.pass_context
-def joulewise(ctx: click.Context) -> None:
+def joulewise(ctx: click.Context, store: Path) -> None:
     """What deep-learning training costs in joules, and the settings that cost fewer."""
+    ctx.obj = store  # a verb gets it with click.pass_obj
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
 

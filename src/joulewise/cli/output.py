@@ -45,12 +45,16 @@ def write_json(result: dict[str, Any], path: str) -> None:
         ) from None
 
 
-def console() -> Console:
-    """For a verb's own result; what does not fit a terminal's encoding is replaced."""
+def console(*, stderr: bool = False) -> Console:
+    """For a verb's own result; what does not fit a terminal's encoding is replaced.
+
+    It goes to ``stderr`` where stdout is a command's.
+    """
     from rich.console import Console
 
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="replace")
+    stream = sys.stderr if stderr else sys.stdout
+    if isinstance(stream, io.TextIOWrapper):
+        stream.reconfigure(errors="replace")
     # A file or a pipe has no width, and must not take that of the terminal it was started from.
-    width = None if sys.stdout.isatty() or "COLUMNS" in os.environ else _WIDTH
-    return Console(highlight=False, markup=False, emoji=False, width=width)
+    width = None if stream.isatty() or "COLUMNS" in os.environ else _WIDTH
+    return Console(highlight=False, markup=False, emoji=False, width=width, stderr=stderr)

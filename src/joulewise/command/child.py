@@ -36,6 +36,8 @@ class Child:
     with that of the children it waited for, once it has ended.
     """
 
+    look_s: float | None = None  # there is no need to ask whether it has ended but for a signal
+
     def __init__(
         self, command: Sequence[str], environ: Mapping[str, str], signals: Signals
     ) -> None:
@@ -68,6 +70,11 @@ class Child:
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def descriptors(self) -> Sequence[int]:
+        """Readable when it is time to ask whether it has ended."""
+        return [self.signals.fileno()]
 
     def ended(self) -> bool:
         """Pass on the signals that came, and say whether the command is over."""

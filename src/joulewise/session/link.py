@@ -55,6 +55,11 @@ class Request:
     cpu_tdp_w: float | None = None
     hooks: bool = True
 
+    @classmethod
+    def told(cls, message: Mapping[str, Any]) -> Request:
+        lists = {name: tuple(message[name]) for name in ("tags", "budgets")}
+        return cls(**{**message, **lists})
+
 
 @dataclass(frozen=True)
 class Ready:
@@ -76,7 +81,7 @@ class RecorderProcess:
     def __init__(self, wire: Wire, process: subprocess.Popen[bytes] | None, ready: Ready) -> None:
         self._wire = wire
         self._process = process
-        self._lost = False
+        self._over = False
         self.ready = ready
         self.left_to = 0
 
@@ -107,7 +112,7 @@ class RecorderProcess:
     @property
     def lost(self) -> bool:
         """Whether the recorder has ended before we let it."""
-        return self._lost or self._wire.closed
+        return self._wire.closed and not self._over
 
     def command_started(
         self, pid: int, arguments: Sequence[str], t_ns: int, token: str = ""
@@ -121,7 +126,7 @@ class RecorderProcess:
         )
 
     def command_ended(
-        self, pid: int, t_ns: int, exit_code: int | None, cpu_s: float | None
+        self, pid: int, t_ns: int, exit_code: int | None = None, cpu_s: float | None = None
     ) -> None:
         self._wire.send("command_ended", pid=pid, t_ns=t_ns, exit_code=exit_code, cpu_s=cpu_s)
 
@@ -142,6 +147,7 @@ class RecorderProcess:
         result = None
         while result is None and not self._wire.closed and not self.left_to:
             if give_up():
+                self._over = True
                 self._wire.close()
                 return None
             for message in self._wire.receive(timeout_s=_LOOK_S):
@@ -149,9 +155,15 @@ class RecorderProcess:
                     result = _told_result(message)
                 elif message["kind"] == "left":
                     self.left_to = message["others"]
-        self._lost = result is None and not self.left_to
+        self._over = result is not None or self.left_to > 0
         _end(self._wire, self._process)
         return result
+
+    def leave(self) -> None:
+        """In a fork: the recorder is the parent's, and must notice when that is gone."""
+        self._wire.close()
+        if self._process:
+            self._process.returncode = 0  # not ours to wait for
 
     def cancel(self) -> None:
         """Nothing was run: leave no trace of it."""
@@ -235,7 +247,7 @@ def _told_ready(message: Message) -> Ready:
 
 def _told_error(message: Message) -> JoulewiseError:
     error = JoulewiseError(message["message"], message["hint"])
-    error.exit_status = message["exit_status"]
+    error.exit_status = message["status"]
     return error
 
 

@@ -1,0 +1,187 @@
+"""``joulewise run``: what a command takes in joules."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import click
+
+from joulewise.cli.output import STDOUT
+from joulewise.errors import UsageError
+from joulewise.session.link import DEFAULT_RATE_HZ, Ready, Request
+from joulewise.session.run import Outcome, Voice
+
+EPILOG = """\b
+Examples:
+  joulewise run -- python train.py
+  joulewise run --rate 100 --name baseline -- python train.py --epochs 3
+  joulewise run --budget 2kWh:stop -- torchrun --nproc-per-node 4 train.py
+  joulewise run --pid 4711
+"""
+_POSITIVE = click.FloatRange(min=0, min_open=True, max=math.inf, max_open=True)
+_MOST_HZ = 1000
+
+
+@click.command(epilog=EPILOG, context_settings={"allow_interspersed_args": False})
+@click.option(
+    "--rate",
+    "rate_hz",
+    type=click.FloatRange(min=0, min_open=True, max=_MOST_HZ),
+    default=DEFAULT_RATE_HZ,
+    show_default=True,
+    metavar="HZ",
+    help="How often power and counters are read.",
+)
+@click.option("--name", default="", help="A name to find the run by.")
+@click.option("--tag", "tags", multiple=True, help="A word to filter runs by; may be repeated.")
+@click.option(
+    "--group",
+    metavar="ID",
+    help="Runs that belong together; those at the same time on a node share a recorder. "
+    "[default: the scheduler's job id]",
+)
+@click.option("--no-hooks", is_flag=True, help="Do not mark epochs and steps of Python programs.")
+@click.option(
+    "--budget",
+    "budgets",
+    multiple=True,
+    metavar="AMOUNT[:stop]",
+    help="Warn beyond 2kWh, 30min or 500gCO2; with :stop, end the command. May be repeated.",
+)
+@click.option("--gco2-per-kwh", type=_POSITIVE, metavar="G", help="What the grid emits.")
+@click.option("--price-per-kwh", type=_POSITIVE, metavar="PRICE", help="What energy costs.")
+@click.option(
+    "--epochs",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="How many there will be, where the program does not tell.",
+)
+@click.option(
+    "--baseline",
+    "baseline_s",
+    type=click.FloatRange(min=0, max=3600),
+    default=0.0,
+    metavar="SECONDS",
+    help="Measure so long before the command starts, to tell idle power from its own.",
+)
+@click.option(
+    "--cpu-tdp",
+    "cpu_tdp_w",
+    type=_POSITIVE,
+    metavar="WATTS",
+    help="The CPU's TDP, where its power must be modelled.",
+)
+@click.option("--json", "json_path", metavar="PATH", help="Also write the result here as JSON.")
+@click.option(
+    "--pid",
+    type=click.IntRange(min=1),
+    help="Measure this process until it ends, instead of a command; Ctrl-C stops measuring.",
+)
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- CMD...]")
+@click.pass_obj
+def command(
+    store: Path,
+    *,
+    command: tuple[str, ...],
+    rate_hz: float,
+    name: str,
+    tags: tuple[str, ...],
+    group: str | None,
+    no_hooks: bool,
+    budgets: tuple[str, ...],
+    gco2_per_kwh: float | None,
+    price_per_kwh: float | None,
+    epochs: int | None,
+    baseline_s: float,
+    cpu_tdp_w: float | None,
+    json_path: str | None,
+    pid: int | None,
+) -> int:
+    """Run CMD and tell what it took in joules.
+
+    CMD keeps its input, output, signals and exit status. Python programs get their epochs and
+    steps marked with no change to them (Keras, PyTorch, Lightning, Hugging Face).
+    """
+    _check(command, pid, json_path)
+    from joulewise.session.budget import parse_budget
+    from joulewise.session.group import job_id
+
+    request = Request(
+        rate_hz=rate_hz,
+        name=name,
+        tags=tags,
+        group=job_id(os.environ) if group is None else group,
+        budgets=budgets,
+        gco2_per_kwh=gco2_per_kwh,
+        price_per_kwh=price_per_kwh,
+        epochs=epochs,
+        baseline_s=baseline_s,
+        cpu_tdp_w=cpu_tdp_w,
+        hooks=not no_hooks,
+    )
+    limits = [parse_budget(budget, gco2_per_kwh) for budget in budgets]
+    voice = Voice(_opening, _say)
+    if pid is None:
+        from joulewise.session.run import run
+
+        outcome = run(command, store, request, limits, voice)
+    else:
+        from joulewise.session.attach import attach
+
+        outcome = attach(pid, store, request, limits, voice)
+    _tell(outcome, json_path, request)
+    return outcome.exit_status
+
+
+def _check(command: tuple[str, ...], pid: int | None, json_path: str | None) -> None:
+    """What can be wrong with the request, before anything starts."""
+    if os.name == "nt":
+        raise UsageError("run does not work on Windows", "use it in WSL")
+    if pid is None and not command:
+        raise UsageError("no command to run", "put it after --, as in: -- python train.py")
+    if pid is not None and command:
+        raise UsageError("both a command and --pid", "give the one or the other")
+    if json_path == STDOUT and pid is None:
+        raise UsageError("stdout belongs to the command", "give --json a file")
+    if json_path and not os.access(Path(json_path).parent, os.W_OK):
+        raise UsageError(f"cannot write {json_path}", "give --json a path in a folder of yours")
+
+
+def _opening(ready: Ready) -> None:
+    from joulewise.report.opening import opening
+
+    _say(opening(ready))
+
+
+def _say(line: str) -> None:
+    """One line to stderr; if nobody is there any more, the command goes on all the same."""
+    if sys.stderr is not None:
+        with suppress(OSError, ValueError):
+            sys.stderr.write(f"joulewise: {line}\n")
+            sys.stderr.flush()
+
+
+def _tell(outcome: Outcome, json_path: str | None, request: Request) -> None:
+    if outcome.result is None:
+        _say(f"{outcome.remark}; see: joulewise show {outcome.run.name}")
+        return
+    if json_path:
+        from joulewise.cli.output import write_json
+        from joulewise.data.contract import as_json
+
+        try:
+            write_json(as_json(outcome.result), json_path)
+        except UsageError as error:  # the command has ended as it did, and so do we
+            _say(f"{error.message}; {error.hint}")
+    with suppress(OSError, ValueError):
+        if sys.stderr is not None and json_path != STDOUT:
+            from joulewise.cli.output import console
+            from joulewise.report.run import draw
+            from joulewise.report.run_view import Rates
+
+            rates = Rates(request.price_per_kwh, request.gco2_per_kwh)
+            draw(outcome.result, console(stderr=True), rates=rates)

@@ -1,0 +1,166 @@
+"""The recorder's side of the line: who is connected, what they say, and how they leave."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final
+
+from joulewise.data.contract import as_json
+from joulewise.record.manifest import CommandRecord
+from joulewise.session import group
+from joulewise.session.budget import as_message
+from joulewise.session.ending import end_all
+from joulewise.session.recording import Recording
+from joulewise.session.wire import Message, Wire
+
+_LOOK_S: Final = 1.0
+_KILLED: Final = 128 + signal.SIGKILL
+
+
+@dataclass(eq=False)
+class Member:
+    """Somebody whose commands are measured; ``running`` has their process ids."""
+
+    wire: Wire
+    running: set[int] = field(default_factory=set)
+    token: str = ""
+    pidfd: int | None = None
+
+
+class Host:
+    """Serves the first, and those who join at ``listener``, until the last has left."""
+
+    def __init__(
+        self, recording: Recording, first: Wire, listener: socket.socket | None = None
+    ) -> None:
+        self._recording = recording
+        self._listener = listener
+        self._members: set[Member] = set()
+        self._selector = selectors.DefaultSelector()
+        self._stopped = False
+        self._verbs: dict[str, Callable[[Member, Message], None]] = {
+            "start": self._on_start,
+            "command_started": self._on_command_started,
+            "command_ended": self._on_command_ended,
+            "budget": self._on_budget,
+            "end_rest": self._on_end_rest,
+            "goodbye": self._on_goodbye,
+            "cancel": self._on_cancel,
+        }
+        self._last: Wire | None = None
+        if listener:
+            self._selector.register(listener, selectors.EVENT_READ, self._on_connection)
+        self._greet(self._welcome(first), joined=False)
+
+    def serve(self) -> None:
+        """Until everybody has left; then the run is finished, and the last is told the result."""
+        look_s = time.monotonic() + _LOOK_S
+        while self._members:
+            for key, _ in self._selector.select(max(0.0, look_s - time.monotonic())):
+                key.data()
+            if time.monotonic() >= look_s:
+                look_s = time.monotonic() + _LOOK_S
+                self._look()
+        self._selector.close()
+        if self._listener:
+            self._listener.close()  # who comes now begins a run of their own
+        if not self._recording.has_commands:
+            self._recording.discard()
+            return
+        result = self._recording.finish(stopped=self._stopped)
+        if self._last:
+            self._last.send("result", result=as_json(result))
+
+    def _look(self) -> None:
+        for event in self._recording.look():
+            for member in self._members:
+                member.wire.send("budget", **as_message(event))
+
+    def _on_connection(self) -> None:
+        assert self._listener is not None  # noqa: S101
+        with suppress(OSError):  # it went away again
+            connection, _ = self._listener.accept()
+            if group.peer(connection)[1] == os.getuid():
+                self._welcome(Wire(connection))
+            else:
+                connection.close()
+
+    def _welcome(self, wire: Wire) -> Member:
+        member = Member(wire)
+        self._members.add(member)
+        self._selector.register(wire, selectors.EVENT_READ, lambda: self._on_words(member))
+        return member
+
+    def _greet(self, member: Member, *, joined: bool) -> None:
+        ready = self._recording.ready
+        member.wire.send(
+            "ready",
+            run=str(ready.run),
+            devices=ready.devices,
+            rate_hz=ready.rate_hz,
+            joined=joined,
+        )
+
+    def _on_words(self, member: Member) -> None:
+        for message in member.wire.receive():
+            verb = self._verbs.get(message["kind"])
+            if verb and member in self._members:
+                verb(member, message)
+        if member.wire.closed and member in self._members:
+            self._on_killed(member)
+
+    def _on_start(self, member: Member, _message: Message) -> None:
+        self._greet(member, joined=True)
+
+    def _on_command_started(self, member: Member, message: Message) -> None:
+        member.token = message["token"]
+        member.running.add(message["pid"])
+        arguments = tuple(message["arguments"])
+        self._recording.started(CommandRecord(message["pid"], arguments, message["t_ns"]))
+
+    def _on_command_ended(self, member: Member, message: Message) -> None:
+        member.running.discard(message["pid"])
+        self._recording.ended(
+            message["pid"], message["t_ns"], message["exit_code"], message["cpu_s"]
+        )
+
+    def _on_budget(self, _member: Member, message: Message) -> None:
+        self._recording.heard(message)
+
+    def _on_end_rest(self, member: Member, _message: Message) -> None:
+        if member.token:
+            end_all(member.token)
+
+    def _on_goodbye(self, member: Member, _message: Message) -> None:
+        self._leave(member)
+        if self._members:
+            member.wire.send("left", others=len(self._members))
+            member.wire.close()
+        else:
+            self._last = member.wire
+
+    def _on_cancel(self, member: Member, _message: Message) -> None:
+        self._leave(member)
+        member.wire.close()
+
+    def _on_killed(self, member: Member) -> None:
+        """The command died with its parent; what it had started goes on, and ends here."""
+        end_ns = time.monotonic_ns()
+        self._leave(member)
+        member.wire.close()
+        if member.token:
+            end_all(member.token)
+        for pid in member.running:
+            self._recording.ended(pid, end_ns, _KILLED if member.token else None)
+            self._stopped = True
+
+    def _leave(self, member: Member) -> None:
+        self._members.discard(member)
+        self._selector.unregister(member.wire)

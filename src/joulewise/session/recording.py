@@ -1,0 +1,175 @@
+"""A run while it is recorded, from its directory to its result."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from time import monotonic_ns
+from typing import TYPE_CHECKING, Any, cast
+
+from joulewise.data import Caution, RunResult, RunWarning
+from joulewise.devices import Device, Discovery, Options, discover
+from joulewise.errors import JoulewiseError
+from joulewise.record.layout import LIVE, MANIFEST, MARKS
+from joulewise.record.manifest import CommandRecord, Manifest, read_manifest
+from joulewise.record.recorder import Recorder, RecorderOptions
+from joulewise.record.store import new_run
+from joulewise.session.budget import Event, as_note, parse_budget
+from joulewise.session.link import Ready, Request
+from joulewise.session.live import Progress
+from joulewise.session.meters import Meter
+
+if TYPE_CHECKING:
+    from joulewise.record.marks import SpanFollower
+
+
+class Recording:
+    """Samples from the moment it is made; ``finish`` or ``discard`` ends it."""
+
+    def __init__(self, store: Path, request: Request, environ: Mapping[str, str]) -> None:
+        self._request = request
+        self.run = new_run(store)
+        try:
+            self._open(environ)
+        except BaseException:
+            shutil.rmtree(self.run, ignore_errors=True)
+            raise
+        self._commands: dict[int, CommandRecord] = {}
+        self._course: Course | None = None
+
+    def _open(self, environ: Mapping[str, str]) -> None:
+        request = self._request
+        found = discover(Options(environ=environ, cpu_tdp_w=request.cpu_tdp_w))
+        self._meters = [Meter(device) for device in found.devices]
+        devices = tuple(cast("Device", meter) for meter in self._meters)
+        options = RecorderOptions(
+            rate_hz=request.rate_hz,
+            name=request.name,
+            tags=request.tags,
+            group=request.group,
+            environ=environ,
+            options=asdict(request),
+        )
+        self._recorder = Recorder(self.run, Discovery(devices, found.missing), options)
+        self._recorder.start()
+        if not (self.run / MANIFEST).exists():
+            self._recorder.stop()
+            raise JoulewiseError(
+                f"cannot write in {self.run.parent}",
+                "make room there, or name another with --store",
+            )
+        self._manifest = read_manifest(self.run)
+
+    @property
+    def ready(self) -> Ready:
+        devices = tuple(
+            (each.info.key, each.info.name, next(iter(each.sources.values())).value)
+            if each.sources
+            else (each.info.key, each.info.name, "")
+            for each in self._manifest.devices
+        )
+        return Ready(self.run, devices, self._request.rate_hz)
+
+    @property
+    def has_commands(self) -> bool:
+        return bool(self._commands)
+
+    def started(self, command: CommandRecord) -> None:
+        if not self._commands:
+            for meter in self._meters:
+                meter.begin(command.start_ns)
+            self._course = Course(self.run, self._manifest, self._request, command.start_ns)
+        self._tell(command)
+
+    def ended(
+        self, pid: int, end_ns: int, exit_code: int | None, cpu_s: float | None = None
+    ) -> None:
+        if pid in self._commands:
+            command = self._commands[pid]
+            self._tell(replace(command, end_ns=end_ns, exit_code=exit_code, cpu_s=cpu_s))
+
+    def look(self, *, ended: bool = False) -> list[Event]:
+        """Once a second: joules so far, the outlook, and what became of the budgets."""
+        if self._course is None:
+            return []
+        events = self._course.look(self._meters, ended=ended)
+        for event in events:
+            self._note(as_note(event))
+        return events
+
+    def heard(self, message: Mapping[str, Any]) -> None:
+        """The process that started the command found a budget used up."""
+        event = self._course and self._course.progress.heard(message)
+        if event:
+            self._note(as_note(event))
+
+    def finish(self, *, stopped: bool) -> RunResult:
+        """End the recording; the result is computed and kept."""
+        from joulewise.analyse.kept import write_result
+        from joulewise.analyse.run import analyse
+        from joulewise.record.compact import compact
+
+        codes = [each.exit_code for each in self._commands.values()]
+        exit_code = next((code for code in codes if code), codes[0] if codes else None)
+        self._recorder.stop("stopped" if stopped else "complete", exit_code)
+        (self.run / LIVE).unlink(missing_ok=True)
+        with suppress(OSError):  # the streams are as good, only larger
+            compact(self.run)
+        result = analyse(self.run)
+        try:
+            write_result(self.run, result)
+        except OSError as error:
+            warning = RunWarning(
+                Caution.NOT_STORED,
+                f"the result is not stored: {error.strerror}",
+                "make room; `joulewise show` computes it again",
+            )
+            result = replace(result, warnings=(*result.warnings, warning))
+        return result
+
+    def discard(self) -> None:
+        """Nothing was run: nothing is kept."""
+        self._recorder.stop()
+        shutil.rmtree(self.run, ignore_errors=True)
+
+    def _tell(self, command: CommandRecord) -> None:
+        self._commands[command.pid] = command
+        self._recorder.tell(command)
+
+    def _note(self, note: Mapping[str, str]) -> None:
+        self._recorder.note(note["code"], note["message"])
+
+
+class Course:
+    """How far a run has come since its first command started."""
+
+    def __init__(self, run: Path, manifest: Manifest, request: Request, start_ns: int) -> None:
+        self._run = run
+        self._manifest = manifest
+        self._cards = {each.info.key: each.card for each in manifest.devices}
+        self._start_ns = start_ns
+        self._follower: SpanFollower | None = None
+        costs = {"gco2": request.gco2_per_kwh, "price": request.price_per_kwh}
+        self.progress = Progress(
+            run,
+            start_ns,
+            budgets=[parse_budget(text, request.gco2_per_kwh) for text in request.budgets],
+            epochs=request.epochs,
+            per_kwh={name: cost for name, cost in costs.items() if cost is not None},
+        )
+
+    def look(self, meters: Sequence[Meter], *, ended: bool) -> list[Event]:
+        # Not before it is needed: a short command is over before all that is loaded.
+        from joulewise.analyse.touched import choose, read_sightings
+        from joulewise.record.marks import SpanFollower
+
+        self._follower = self._follower or SpanFollower(self._run / MARKS)
+        now_ns = monotonic_ns()
+        energies = {meter.info.key: meter.energy(self._cards[meter.info.key]) for meter in meters}
+        sightings = read_sightings(self._run)
+        counted = choose(self._manifest, sightings, self._start_ns, now_ns).counted
+        spans = self._follower.poll()
+        return self.progress.look(now_ns, energies, counted, spans, ended=ended)

@@ -1,0 +1,65 @@
+"""Finishing a run whose recorder is gone: what it wrote is there, and the command has ended."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from joulewise.data import Caution, RunResult
+from joulewise.errors import JoulewiseError
+
+
+class Ended(NamedTuple):
+    """How a command ended, in the words of ``CommandRecord``."""
+
+    pid: int
+    end_ns: int
+    exit_code: int | None
+    cpu_s: float | None
+
+
+def finish_run(run: Path, ended: Ended) -> tuple[RunResult | None, str]:
+    """Write down how the command ended, and compute what can be; else the reason why not."""
+    try:
+        _tell(run, ended)
+        from joulewise.analyse.kept import write_result
+        from joulewise.analyse.run import analyse
+
+        result = analyse(run)
+        write_result(run, result)
+    except JoulewiseError as error:
+        return None, f"the recorder was killed, and {error.message}"
+    except OSError as error:
+        return None, f"the recorder was killed, and the run cannot be finished: {error.strerror}"
+    return result, ""
+
+
+def _tell(run: Path, ended: Ended) -> None:
+    from joulewise.record.manifest import read_manifest, write_manifest
+
+    manifest = read_manifest(run)
+    note = {
+        "code": Caution.RECORDER_ENDED.value,
+        "message": "the recorder ended before the command did: what came after it is missing",
+        "hint": "see who killed it (the kernel for want of memory? look into dmesg)",
+    }
+    commands = tuple(
+        replace(each, end_ns=ended.end_ns, exit_code=ended.exit_code, cpu_s=ended.cpu_s)
+        if each.pid == ended.pid and each.end_ns is None
+        else each
+        for each in manifest.commands
+    )
+    write_manifest(
+        run,
+        replace(
+            manifest,
+            commands=commands,
+            state="stopped",
+            exit_code=ended.exit_code,
+            wall_end_ns=time.time_ns(),
+            monotonic_end_ns=ended.end_ns,
+            notes=(*manifest.notes, note),
+        ),
+    )

@@ -1,0 +1,164 @@
+"""``joulewise run``: a command from its start to its result, as if we were not there."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+from joulewise.command.child import Child, find_program
+from joulewise.command.signals import Signals, take_signals
+from joulewise.data import RunResult
+from joulewise.session.budget import Budget
+from joulewise.session.ending import COMMAND
+from joulewise.session.limits import Limits
+from joulewise.session.link import Ready, RecorderProcess, Request
+from joulewise.session.rescue import Ended, finish_run
+
+_LAST_WORDS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended and what it took; ``remark`` says why there is no result."""
+
+    exit_status: int
+    run: Path
+    result: RunResult | None
+    remark: str = ""
+
+
+@dataclass(frozen=True)
+class Voice:
+    """What is said to the user: once before the command starts, and whatever cannot wait."""
+
+    opening: Callable[[Ready], None]
+    say: Callable[[str], None]
+
+
+class Measured(Protocol):
+    """A command that is being measured, however it was started."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def signals(self) -> Signals: ...
+
+    @property
+    def descriptors(self) -> Sequence[int]:
+        """Readable when it is time to ask whether it has ended."""
+        ...
+
+    @property
+    def look_s(self) -> float | None:
+        """How often to ask all the same."""
+        ...
+
+    @property
+    def cpu_s(self) -> float | None: ...
+
+    @property
+    def exit_status(self) -> int: ...
+
+    def ended(self) -> bool: ...
+
+    def send(self, number: int) -> None: ...
+
+
+def run(
+    command: Sequence[str],
+    store: Path,
+    request: Request,
+    budgets: Sequence[Budget],
+    voice: Voice,
+) -> Outcome:
+    """Run the command to its end, and measure it."""
+    environ = original_environ()
+    find_program(command[0], environ.get("PATH", os.defpath))
+    recorder = RecorderProcess.start(store, request)
+    with ExitStack() as stack:
+        try:
+            voice.opening(recorder.ready)
+            time.sleep(request.baseline_s)
+            signals = stack.enter_context(closing(take_signals()))
+            token = f"{os.getpid()}-{time.monotonic_ns()}"
+            told = _environ(environ, recorder.ready.run, token, hooks=request.hooks)
+            start_ns = time.monotonic_ns()
+            child = stack.enter_context(closing(Child(command, told, signals)))
+        except BaseException:
+            recorder.cancel()
+            raise
+        recorder.command_started(child.pid, command, start_ns, token)
+        try:
+            return attend(child, recorder, Limits(budgets, child, start_ns, recorder, voice.say))
+        except Exception as error:  # noqa: BLE001  # a fault of ours must not end the command
+            fault = f"{type(error).__name__}: {error}"
+            return Outcome(child.exit_status, recorder.ready.run, None, f"unexpected {fault}")
+
+
+def attend(command: Measured, recorder: RecorderProcess, limits: Limits) -> Outcome:
+    """Wait until the command has ended, and get its result."""
+    _wait(command, recorder, limits)
+    ended = Ended(command.pid, time.monotonic_ns(), command.exit_status, command.cpu_s)
+    recorder.command_ended(*ended)
+    if limits.stopped:
+        recorder.tell("end_rest")
+    result = recorder.finish(give_up=lambda: asked_to_end(command.signals))
+    remark = ""
+    if recorder.left_to:
+        remark = f"its energy is counted together with {_others(recorder.left_to)} still running"
+    elif recorder.lost:
+        result, remark = finish_run(recorder.ready.run, ended)
+    elif result is None:
+        remark = "not waiting for the result, which is still being computed"
+    return Outcome(command.exit_status, recorder.ready.run, result, remark)
+
+
+def _wait(command: Measured, recorder: RecorderProcess, limits: Limits) -> None:
+    with selectors.DefaultSelector() as selector:
+        for descriptor in (*command.descriptors, recorder.fileno()):
+            selector.register(descriptor, selectors.EVENT_READ)
+        listening = True
+        while not command.ended():
+            waits_s = (limits.look(), command.look_s)
+            selector.select(min((each for each in waits_s if each is not None), default=None))
+            for message in recorder.messages() if listening else ():
+                limits.hear(message)
+            if recorder.lost and listening:
+                selector.unregister(recorder.fileno())
+                listening = False
+
+
+def original_environ() -> dict[str, str]:
+    """The environment that we were started with.
+
+    Python adds LC_CTYPE to its own in the C locale, and the command would not have that.
+    """
+    try:
+        block = Path("/proc/self/environ").read_bytes()
+    except OSError:
+        return dict(os.environ)
+    pairs = (entry.partition(b"=") for entry in block.split(b"\0") if b"=" in entry)
+    return {os.fsdecode(name): os.fsdecode(value) for name, _, value in pairs}
+
+
+def _environ(base: Mapping[str, str], run: Path, token: str, *, hooks: bool) -> dict[str, str]:
+    from joulewise.hooks.install import environment
+    from joulewise.record.layout import MARKS
+
+    return {**environment(base, run / MARKS, run.name, hooks=hooks), COMMAND: token}
+
+
+def asked_to_end(signals: Signals) -> bool:
+    return any(received.number in _LAST_WORDS for received in signals)
+
+
+def _others(count: int) -> str:
+    return "another command" if count == 1 else f"{count} other commands"
