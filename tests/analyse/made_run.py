@@ -74,9 +74,10 @@ class MadeRun:
         for name, values in (("energy_j", joules), ("power_w", watts)):
             if name in recorded.sources:
                 gone = lost if name == "power_w" else (*lost, *counter_lost)
-                for start_s, end_s in gone:
-                    values = np.where((t_s >= start_s) & (t_s < end_s), np.nan, values)
-                columns[name] = values
+                unread = [(t_s >= start_s) & (t_s < end_s) for start_s, end_s in gone]
+                columns[name] = np.where(
+                    np.any([np.zeros(len(t_s), bool), *unread], axis=0), np.nan, values
+                )
         self.lane(recorded.info.key, Lane.FAST, columns)
         return self
 

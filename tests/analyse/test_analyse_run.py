@@ -1,0 +1,184 @@
+"""From a run directory of known power to its result."""
+
+import json
+import random
+from dataclasses import replace
+
+import pytest
+from made_run import PID, START, MadeRun, S, device
+
+from joulewise.analyse import run as analysing
+from joulewise.analyse.kept import read_result, write_result
+from joulewise.analyse.run import analyse
+from joulewise.data import Source
+from joulewise.data.contract import as_json
+from joulewise.record.layout import RESULT, STREAM, Lane, lane_path
+from joulewise.record.manifest import CommandRecord, read_manifest, write_manifest
+
+
+def noisy(level_w):
+    """A level with a sensor's noise, so that it does not look stuck."""
+    noise = random.Random(0)
+    return lambda t: level_w(t) + noise.gauss(0, 0.2)
+
+
+def ramp(t):
+    return 100 + 10 * max(0, t)
+
+
+@pytest.fixture
+def made(tmp_path):
+    run = MadeRun(tmp_path / "20261116-003512-7f3a")
+    run.fast(device("gpu0"), noisy(ramp))
+    run.fast(device("cpu0", source=Source.MODELLED), lambda _: 20)
+    run.processes("gpu0", (-1, []), (0.2, [(PID, "python", True)]))
+    return run
+
+
+def test_energies_are_those_of_the_course(made):
+    result = analyse(made.write())
+    gpu = result.run.devices["gpu0"]
+    assert gpu.energy.value == pytest.approx(1500, abs=gpu.energy.error_sampling + 2)
+    assert gpu.energy.error_sampling < 0.02 * 1500
+    assert gpu.energy.error_gain == pytest.approx(1.96 * 0.025 * gpu.energy.value, rel=1e-3)
+    assert gpu.mean_w == pytest.approx(150, rel=0.01)
+    assert gpu.peak_w == pytest.approx(200, rel=0.01)
+    assert gpu.counter_j == pytest.approx(gpu.integral_j, rel=0.02)
+    assert result.run.devices["cpu0"].energy.source is Source.MODELLED
+    assert result.run.total.value == pytest.approx(1700, rel=0.01)
+    assert result.run.total.source is Source.MIXED
+    assert (result.time_s, result.start_monotonic_ns) == (10, START)
+    assert (result.state, result.exit_code) == ("complete", 0)
+
+
+def test_every_span_on_every_device(made):
+    made.spans(("training", None, 1, 9), ("epoch", 0, 1, 5), ("epoch", 1, 5, 9))
+    result = analyse(made.write())
+    told = [(one.span.name, one.span.index) for one in result.spans]
+    assert told == [("training", None), ("epoch", 0), ("epoch", 1)]
+    training, *epochs = result.spans
+    for span in epochs:
+        middle_s = (span.span.start_ns + span.span.end_ns) / 2 / S - START / S
+        assert span.devices["gpu0"].energy.value == pytest.approx(4 * ramp(middle_s), rel=0.02)
+        assert set(span.devices) == {"gpu0", "cpu0"}
+    assert training.total.value == pytest.approx(sum(e.total.value for e in epochs), rel=1e-3)
+    epoch = result.details["spans"]["epoch"]
+    assert epoch["count"] == 2
+    assert epoch["time_s"]["mean"] == 4
+    assert epoch["energy_j"]["mean"] == pytest.approx(training.total.value / 2, rel=1e-3)
+
+
+def test_many_steps_are_told_as_a_summary(made, monkeypatch):
+    monkeypatch.setattr(analysing, "STEPS_KEPT", 10)
+    steps = [("step", i, 1 + 0.5 * i, 1.4 + 0.5 * i) for i in range(16)]
+    made.spans(("epoch", 0, 1, 5), ("epoch", 1, 5, 8), *steps)
+    result = analyse(made.write())
+    assert [one.span.name for one in result.spans] == ["epoch", "epoch"]
+    assert result.details["spans"]["step"]["count"] == 16
+    by_epoch = {one["epoch"]: one for one in result.details["steps"]}
+    assert {epoch: one["count"] for epoch, one in by_epoch.items()} == {0: 8, 1: 6, None: 2}
+    assert by_epoch[0]["time_s"]["mean"] == pytest.approx(0.4)
+    assert by_epoch[0]["energy_j"]["mean"] == pytest.approx(0.4 * (ramp(2.95) + 20), rel=0.03)
+
+
+def test_few_steps_are_told_one_by_one(made):
+    made.spans(*[("step", i, 1 + 0.5 * i, 1.4 + 0.5 * i) for i in range(16)])
+    result = analyse(made.write())
+    assert [one.span.index for one in result.spans] == list(range(16))
+    assert "steps" not in result.details
+
+
+def test_the_run_goes_from_the_first_command_to_the_last(made):
+    commands = (
+        CommandRecord(1, ("a",), START + S, START + 4 * S, 0),
+        CommandRecord(2, ("b",), START + 2 * S, START + 6 * S, 0),
+    )
+    result = analyse(made.write(commands=commands))
+    assert (result.start_monotonic_ns, result.time_s) == (START + S, 5)
+
+
+def test_a_run_that_was_killed_goes_up_to_its_last_row(made):
+    command = CommandRecord(PID, ("a",), START)
+    changed = {"commands": (command,), "state": "recording", "exit_code": None}
+    result = analyse(made.write(**changed, monotonic_end_ns=None, wall_end_ns=None))
+    assert result.state == "killed"
+    assert result.exit_code is None
+    assert result.time_s == pytest.approx(10.48, abs=0.03)
+    assert "recorder_ended" in [warning.code.value for warning in result.warnings]
+
+
+def test_a_trace_that_was_cut_off_is_read_up_to_there(made):
+    run = made.write()
+    path = lane_path(run, "gpu0", Lane.FAST, STREAM)
+    path.write_bytes(path.read_bytes()[:-1000])
+    result = analyse(run)
+    assert result.run.devices["gpu0"].energy is None  # it was one batch
+    assert result.counted == ("cpu0",)
+
+
+def test_nothing_was_recorded(tmp_path):
+    made = MadeRun(tmp_path / "run")
+    made.devices += [device("gpu0"), device("gpu1", measured=())]
+    result = analyse(made.write())
+    assert result.run.total is None
+    assert as_json(result)["energy_j"] == {"total": None, "gpu0": None, "gpu1": None}
+    assert {out.device for out in result.excluded} == {"gpu0", "gpu1"}
+
+
+def test_no_device_at_all(tmp_path):
+    made = MadeRun(tmp_path / "run").spans(("epoch", 0, 1, 2))
+    result = analyse(made.write())
+    assert result.run.total is None
+    assert result.run.devices == {}
+    assert result.details["spans"]["epoch"]["energy_j"]["mean"] is None
+
+
+def test_a_lost_gpu_is_in_no_total_and_the_rest_is(made):
+    made.fast(device("gpu1"), noisy(ramp), lost=[(-9, 99)])
+    made.processes("gpu1", (0.2, [(PID, "python", True)]))
+    result = analyse(made.write())
+    assert result.counted == ("gpu0", "cpu0")
+    assert result.run.devices["gpu1"].energy is None
+
+
+def test_a_gap_widens_the_error(tmp_path):
+    def gpu_error(name, **lost):
+        made = MadeRun(tmp_path / name)
+        made.fast(device("gpu0", measured=("power_w",)), noisy(ramp), **lost)
+        made.processes("gpu0", (0.2, [(PID, "python", True)]))
+        return analyse(made.write()).run.devices["gpu0"].energy.error_sampling
+
+    assert gpu_error("gap", lost=[(3, 5)]) > 5 * gpu_error("whole")
+
+
+def test_the_kept_result_is_the_same(made):
+    made.spans(("epoch", 0, 1, 5))
+    run = made.write(name="é", tags=("a", "b"))
+    result = analyse(run)
+    write_result(run, result)
+    kept = read_result(run)
+    assert as_json(kept) == as_json(result)
+    assert kept.details["about"]["command"] == "python train.py"
+
+
+@pytest.mark.parametrize("damage", ["", "{", "[]", '{"format": 99}'])
+def test_a_result_of_another_version_is_none(made, damage):
+    run = made.write()
+    (run / RESULT).write_text(damage)
+    assert read_result(run) is None
+
+
+def test_no_result(made):
+    assert read_result(made.write()) is None
+
+
+def test_details_tell_how_it_was_measured(made):
+    run = made.write()
+    manifest = read_manifest(run)
+    lanes = {"gpu0": {"effective_hz": 49.5}, "gpu0.buffer": {"effective_hz": 50.0}}
+    recorder = replace(manifest.recorder, lanes=lanes)
+    write_manifest(run, replace(manifest, recorder=recorder))
+    details = json.loads(json.dumps(as_json(analyse(run))))["details"]
+    assert details["devices"]["gpu0"]["effective_hz"] == {"gpu0": 49.5, "gpu0.buffer": 50.0}
+    assert details["cpu"] == {"command_s": 1.5, "recorder_s": 0.2}
+    assert details["devices"]["cpu0"]["sources"]["power_w"] == "modelled"

@@ -1,0 +1,141 @@
+"""The idle baseline: three idles told apart, and net energies with their errors."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_run import PID, MadeRun, S, device
+
+from joulewise.analyse.baseline import (
+    Baseline,
+    Idle,
+    IdleStretch,
+    baselines,
+    chosen,
+    idle_stretches,
+)
+from joulewise.analyse.run import analyse
+from joulewise.data import Card, Energy, Source
+
+CARD = Card(0.1, 0.1, 0.0)  # 0.2 s are left out at either end
+
+
+def lane(*rows):
+    """Rows of ``(utilisation, state, clock)``, one a second."""
+    utilisation, state, clock = (np.array(column, float) for column in zip(*rows, strict=True))
+    return {
+        "t_ns": np.arange(len(rows)) * S,
+        "gpu_utilisation_pct": utilisation,
+        "performance_state": state,
+        "sm_clock_mhz": clock,
+    }
+
+
+ASLEEP, UP, BUSY = (0, 8, 135), (0, 0, 1500), (99, 0, 1500)
+
+
+def told(slow, held):
+    found = idle_stretches(slow, np.array(held, bool), CARD)
+    return [(s.kind, s.start_ns / S, s.end_ns / S) for s in found]
+
+
+def test_three_idles_are_told_apart():
+    slow = lane(*[ASLEEP] * 4, *[BUSY] * 2, *[UP] * 3, *[ASLEEP] * 3)
+    held = [0] * 4 + [1] * 8
+    assert told(slow, held) == [
+        (Idle.ASLEEP, 0.2, 2.8),
+        (Idle.CLOCKS_UP, 6.2, 7.8),
+        (Idle.CONTEXT, 9.2, 10.8),
+    ]
+
+
+def test_without_a_performance_state_the_clock_tells():
+    slow = lane(*[ASLEEP] * 3, BUSY, *[UP] * 3)
+    del slow["performance_state"]
+    assert [kind for kind, *_ in told(slow, [0] * 7)] == [Idle.ASLEEP, Idle.CLOCKS_UP]
+    slow["performance_state"] = np.full(7, np.nan)
+    assert [kind for kind, *_ in told(slow, [0] * 7)] == [Idle.ASLEEP, Idle.CLOCKS_UP]
+
+
+def test_a_busy_gpu_has_no_idle():
+    assert told(lane(*[BUSY] * 10), [1] * 10) == []
+
+
+def test_what_could_not_be_read_is_not_idle():
+    assert told(lane(*[(np.nan, 8, 135)] * 5), [0] * 5) == []
+
+
+def test_a_moment_is_no_stretch():
+    assert told(lane(BUSY, ASLEEP, ASLEEP, BUSY), [1] * 4) == []
+
+
+def test_the_deepest_idle_is_taken():
+    kinds = {kind: Baseline(kind, 40, 1, 5) for kind in (Idle.CLOCKS_UP, Idle.CONTEXT)}
+    assert chosen(kinds).kind is Idle.CONTEXT
+    assert chosen({}) is None
+
+
+def test_stretches_of_a_kind_are_averaged_by_their_time():
+    stretches = [IdleStretch(0, 2 * S), IdleStretch(5 * S, 11 * S)]
+    found = baselines(stretches, np.array([80.0, 300.0]), np.array([0.3, 0.4]))
+    (baseline,) = found.values()
+    assert baseline.power_w == pytest.approx(380 / 8)
+    assert baseline.time_s == 8
+    # 40 W and 50 W are further apart than their sampling errors say
+    assert baseline.error_w > np.hypot(0.3, 0.4) / 8
+
+
+def test_a_stretch_that_was_not_measured_is_left_out():
+    stretches = [IdleStretch(0, 2 * S), IdleStretch(5 * S, 7 * S, Idle.CONTEXT)]
+    found = baselines(stretches, np.array([80.0, np.nan]), np.array([0.3, np.nan]))
+    assert list(found) == [Idle.ASLEEP]
+
+
+@given(
+    whole=st.builds(
+        lambda value, sampling, gain: Energy(value, sampling, gain * value, Source.MEASURED),
+        st.floats(1, 1e6),
+        st.floats(0, 1e3),
+        st.floats(0, 0.1),
+    ),
+    power_w=st.floats(0, 500),
+    error_w=st.floats(0, 5),
+    time_s=st.floats(0.1, 1e4),
+)
+def test_net_is_gross_less_idle_and_keeps_one_gain(whole, power_w, error_w, time_s):
+    net = Baseline(Idle.ASLEEP, power_w, error_w, 5).net(whole, time_s)
+    assert net.value == pytest.approx(whole.value - power_w * time_s)
+    assert net.error_sampling == pytest.approx(np.hypot(whole.error_sampling, error_w * time_s))
+    assert net.error_gain * whole.value == pytest.approx(whole.error_gain * abs(net.value))
+
+
+def test_a_run_after_an_idle_time_has_gross_and_net(tmp_path):
+    made = MadeRun(tmp_path / "run", lead_s=6)
+    made.fast(device("gpu0"), lambda t: 40 if t < 0 else 200)
+    made.slow(
+        "gpu0",
+        gpu_utilisation_pct=lambda t: 0 if t < 0.5 else 99,
+        performance_state=lambda t: 8 if t < 0.5 else 0,
+    )
+    made.processes("gpu0", (-6, []), (0.5, [(PID, "python", True)]))
+    result = analyse(made.write())
+    use = result.run.devices["gpu0"]
+    assert use.energy.value == pytest.approx(2000, rel=0.01)
+    assert use.net.value == pytest.approx(1600, rel=0.01)
+    assert use.net.error_gain / use.net.value == pytest.approx(
+        use.energy.error_gain / use.energy.value
+    )
+    baseline = result.details["baseline"]["gpu0"]
+    assert baseline["kind"] == "asleep"
+    assert baseline["power_w"] == pytest.approx(40, rel=0.01)
+
+
+def test_a_gpu_that_was_busy_gives_no_baseline_and_a_reason(tmp_path):
+    made = MadeRun(tmp_path / "run", lead_s=6)
+    made.fast(device("gpu0"), lambda _: 200)
+    made.slow("gpu0", gpu_utilisation_pct=lambda _: 99, performance_state=lambda _: 0)
+    made.processes("gpu0", (-6, [(77, "blender", False)]), (0.5, [(PID, "python", True)]))
+    result = analyse(made.write())
+    assert result.run.devices["gpu0"].net is None
+    baseline = result.details["baseline"]["gpu0"]
+    assert (baseline["kind"], baseline["reason"]) == (None, "it was never idle for 1 s at a time")

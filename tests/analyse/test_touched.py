@@ -1,0 +1,149 @@
+"""Which devices count, and what is said of the others."""
+
+import pytest
+from made_run import PID, START, S, device
+
+from joulewise.analyse.touched import (
+    UNTOUCHED,
+    Holder,
+    Sighting,
+    choose,
+    held_at,
+    read_sightings,
+    strangers,
+)
+from joulewise.data import Caution, Excluded, Source
+from joulewise.record.layout import PROCESSES
+from joulewise.record.manifest import Manifest
+
+OURS = Holder(PID, "python", ours=True)
+OTHER = Holder(77, "blender", ours=False)
+HOSTS = Holder(99_123, "", ours=None)
+END = START + 10 * S
+
+
+def manifest(*devices, **changed):
+    return Manifest("id", (), "", 10, 0, START, "", tuple(devices), **changed)
+
+
+def seen(key, *changes):
+    return [Sighting(START + round(t_s * S), key, held) for t_s, held in changes]
+
+
+def chosen(devices, sightings, **told):
+    notes = told.pop("notes", ())
+    return choose(manifest(*devices, notes=notes), sightings, START, END, **told)
+
+
+def codes(choice):
+    return [(warning.code, warning.device) for warning in choice.warnings]
+
+
+def test_a_gpu_counts_where_a_process_of_the_command_held_it():
+    sightings = [
+        *seen("gpu0", (-1, ()), (2, (OURS,)), (9, ())),
+        *seen("gpu1", (-1, ()), (2, (OTHER,))),
+        *seen("gpu2", (-1, ())),
+    ]
+    choice = chosen([device("gpu0"), device("gpu1"), device("gpu2")], sightings)
+    assert choice.counted == ("gpu0",)
+    assert choice.excluded == (
+        Excluded("gpu1", f"{UNTOUCHED} (others did: blender)"),
+        Excluded("gpu2", UNTOUCHED),
+    )
+    assert codes(choice) == [(Caution.EXCLUDED, "gpu1"), (Caution.EXCLUDED, "gpu2")]
+
+
+def test_who_was_there_only_before_or_after_did_not_use_it():
+    sightings = seen("gpu0", (-5, (OURS,)), (-1, ()), (10.5, (OURS,)))
+    assert chosen([device("gpu0")], sightings).counted == ()
+
+
+def test_who_was_there_at_the_start_used_it():
+    assert chosen([device("gpu0")], seen("gpu0", (-5, (OURS,)))).counted == ("gpu0",)
+
+
+def test_processors_and_memory_always_count():
+    choice = chosen([device("cpu0", source=Source.MODELLED), device("dram0")], [])
+    assert choice.counted == ("cpu0", "dram0")
+    assert choice.warnings == ()
+
+
+def test_a_platform_contains_its_packages():
+    devices = [device("node0", contains=("cpu0", "dram0")), device("cpu0"), device("dram0")]
+    choice = chosen(devices, [])
+    assert choice.counted == ("node0",)
+    assert choice.excluded[0] == Excluded("cpu0", "its energy is in that of node0")
+
+
+def test_packages_count_where_their_platform_cannot_be_read():
+    devices = [device("node0", measured=(), contains=("cpu0",)), device("cpu0")]
+    choice = chosen(devices, [])
+    assert choice.counted == ("cpu0",)
+    (warning,) = choice.warnings
+    assert (warning.code, warning.hint) == (Caution.UNAVAILABLE, "reset it")
+    assert "it is lost" in warning.message
+
+
+def test_a_driver_that_tells_no_processes_counts_all_and_says_so():
+    choice = chosen([device("gpu0"), device("gpu1")], [])
+    assert choice.counted == ("gpu0", "gpu1")
+    (warning,) = choice.warnings
+    assert warning.code is Caution.HOST_PROCESS_IDS
+    assert "tells no processes" in warning.message
+
+
+def test_process_ids_of_the_host_count_all_and_say_so():
+    notes = ({"code": "host_process_ids", "message": "", "device": "gpu0"},)
+    sightings = [*seen("gpu0", (-1, ()), (1, (HOSTS,))), *seen("gpu1", (-1, ()))]
+    choice = chosen([device("gpu0"), device("gpu1")], sightings, notes=notes)
+    assert choice.counted == ("gpu0",)
+    assert codes(choice)[-1] == (Caution.HOST_PROCESS_IDS, None)
+    assert "host's process ids" in choice.warnings[-1].message
+
+
+def test_one_that_has_just_ended_is_no_sign_of_a_container():
+    sightings = seen("gpu0", (1, (OURS,)), (8, (Holder(PID, "", ours=None),)))
+    choice = chosen([device("gpu0")], sightings)
+    assert choice.counted == ("gpu0",)
+    assert choice.warnings == ()
+
+
+def test_a_gpu_that_works_for_nobody_may_work_for_the_command():
+    choice = chosen([device("gpu0")], seen("gpu0", (-1, ())), busy=["gpu0"])
+    assert choice.counted == ("gpu0",)
+    assert codes(choice) == [(Caution.HOST_PROCESS_IDS, None)]
+
+
+def test_a_gpu_without_a_reading_is_in_no_total():
+    choice = chosen([device("gpu0")], seen("gpu0", (1, (OURS,))), unread=["gpu0"])
+    assert choice.counted == ()
+    assert choice.excluded[0].reason == "it gave no reading while the command ran"
+
+
+def test_strangers_are_told_once():
+    sightings = seen("gpu0", (-1, (OTHER,)), (2, (OTHER, OURS)), (3, (OTHER,)))
+    assert strangers(sightings, "gpu0", START, END) == (OTHER,)
+    assert strangers(sightings, "gpu1", START, END) == ()
+
+
+def test_when_it_was_held():
+    import numpy as np
+
+    sightings = seen("gpu0", (0, ()), (2, (OURS,)), (4, ()))
+    times = START + np.array([-1, 0, 1, 2, 3, 4, 5]) * S
+    assert held_at(sightings, "gpu0", times).tolist() == [0, 0, 0, 1, 1, 0, 0]
+    assert held_at([], "gpu0", times).tolist() == [0] * 7
+
+
+@pytest.mark.parametrize(
+    "damage", ["", '{"t_ns": 5', "[]", '{"t_ns": 1, "device": "gpu0"}', "\xff"]
+)
+def test_damaged_lines_are_passed_over(tmp_path, damage):
+    good = '{"t_ns": 7, "device": "gpu0", "processes": [{"pid": 1, "name": "a", "ours": true}]}'
+    (tmp_path / PROCESSES).write_text(f"{good}\n{damage}\n", encoding="latin-1")
+    assert read_sightings(tmp_path) == (Sighting(7, "gpu0", (Holder(1, "a", ours=True),)),)
+
+
+def test_no_list_at_all(tmp_path):
+    assert read_sightings(tmp_path) == ()
