@@ -8,14 +8,29 @@ if TYPE_CHECKING:
     from joulewise.data import Unavailable
     from joulewise.devices import Device, Discovery, discover
     from joulewise.errors import JoulewiseError
+    from joulewise.session.measure import Measurement, measure
+    from joulewise.session.spans import span
 
-__all__ = ["Device", "Discovery", "JoulewiseError", "Unavailable", "__version__", "discover"]
+__all__ = [
+    "Device",
+    "Discovery",
+    "JoulewiseError",
+    "Measurement",
+    "Unavailable",
+    "__version__",
+    "discover",
+    "measure",
+    "span",
+]
 
 _HOME = {
     "Device": "joulewise.devices",
     "Discovery": "joulewise.devices",
     "discover": "joulewise.devices",
     "JoulewiseError": "joulewise.errors",
+    "Measurement": "joulewise.session.measure",
+    "measure": "joulewise.session.measure",
+    "span": "joulewise.session.spans",
     "Unavailable": "joulewise.data",
 }
 

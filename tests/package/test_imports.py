@@ -20,6 +20,14 @@ def modules_after(script: str) -> set[str]:
     ("script", "banned"),
     [
         ("import joulewise", HEAVY | {"rich", "click", "psutil"}),
+        (
+            "import joulewise; joulewise.span('x'), joulewise.measure()",
+            HEAVY | {"rich", "click", "psutil"},
+        ),
+        (
+            "import joulewise.session.measure, joulewise.session.link",
+            HEAVY | {"rich", "click", "psutil"},
+        ),
         ("import joulewise.devices, joulewise.simulate", HEAVY | {"rich", "click", "psutil"}),
         ("import joulewise.simulate.client", HEAVY | {"rich", "click", "psutil"}),
         (

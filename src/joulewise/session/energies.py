@@ -1,0 +1,131 @@
+"""What the library hands back: joules by device, spans with theirs, and how they read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Final
+
+from joulewise.data import Energy, RunResult, Source, SpanResult
+from joulewise.units import NS_PER_S
+
+_SI: Final = ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ"))
+_KILO_FROM: Final = 1e4
+
+
+class Energies(Mapping[str, "Energy | None"]):
+    """Device to energy, with their sum as ``total``; None is what could not be read.
+
+    Every visible device has a key; ``total`` sums those in ``counted``, which the program used.
+    """
+
+    def __init__(
+        self, devices: Mapping[str, Energy | None], total: Energy | None, counted: Sequence[str]
+    ) -> None:
+        self._devices = dict(devices)
+        self.total = total
+        self.counted = tuple(counted)
+
+    @classmethod
+    def of(cls, result: SpanResult, counted: Sequence[str]) -> Energies:
+        return cls({key: use.energy for key, use in result.devices.items()}, result.total, counted)
+
+    def __getitem__(self, device: str) -> Energy | None:
+        return self._devices[device]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._devices)
+
+    def __len__(self) -> int:
+        return len(self._devices)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Energies):
+            return NotImplemented
+        return (self._devices, self.total, self.counted) == (
+            other._devices,
+            other.total,
+            other.counted,
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        parts = [f"{key} {in_words(self.get(key))}" for key in self.counted]
+        return f"total {in_words(self.total)}" + (f": {', '.join(parts)}" if parts else "")
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+
+@dataclass(frozen=True)
+class MeasuredSpan:
+    """A span, when it was (seconds from the start of the measurement), and its joules."""
+
+    name: str
+    index: int | None
+    start_s: float
+    end_s: float
+    energy_j: Energies
+
+    @property
+    def time_s(self) -> float:
+        return self.end_s - self.start_s
+
+    def __str__(self) -> str:
+        return f"{title(self.name, self.index)}: {self.time_s:.3g} s, {self.energy_j}"
+
+
+def measured_spans(result: RunResult) -> tuple[MeasuredSpan, ...]:
+    origin_ns = result.start_monotonic_ns
+    return tuple(
+        MeasuredSpan(
+            each.span.name,
+            each.span.index,
+            (each.span.start_ns - origin_ns) / NS_PER_S,
+            (each.span.end_ns - origin_ns) / NS_PER_S,
+            Energies.of(each, result.counted),
+        )
+        for each in result.spans
+    )
+
+
+def in_words(energy: Energy | None) -> str:
+    """``774.7 J ± 1.9 %``; what is not measured says so."""
+    if energy is None:
+        return "could not be read"
+    source = "" if energy.source is Source.MEASURED else f" ({energy.source.value})"
+    return f"{joules(energy.value)} ± {error(energy)}{source}"
+
+
+def joules(value: float) -> str:
+    for factor, unit in _SI:
+        if value >= factor * (_KILO_FROM / 1e3 if unit == "kJ" else 1):
+            return f"{value / factor:.4g} {unit}"
+    return f"{value:.1f} J" if value >= 100 else f"{value:.3g} J"
+
+
+def error(energy: Energy) -> str:
+    if energy.value <= 0:
+        return f"{energy.error:.2g} J"
+    return f"{100 * energy.error / energy.value:.2g} %"
+
+
+def title(name: str, index: int | None) -> str:
+    return name if index is None else f"{name} {index}"
+
+
+def html(head: str, energies: Energies, cautions: Sequence[str]) -> str:
+    """A small table for a notebook."""
+    rows = [*((key, energies.get(key)) for key in energies.counted), ("total", energies.total)]
+    cells = "".join(
+        f"<tr><td>{escape(key)}</td><td>{joules(energy.value)}</td><td>± {error(energy)}</td>"
+        f"<td>{energy.source.value}</td></tr>"
+        if energy
+        else f"<tr><td>{escape(key)}</td><td colspan=3>could not be read</td></tr>"
+        for key, energy in rows
+    )
+    notes = "".join(f"<div>{escape(caution)}</div>" for caution in cautions)
+    header = "<tr><th>device</th><th>energy</th><th>error</th><th>source</th></tr>"
+    return f"<div><b>{escape(head)}</b></div><table>{header}{cells}</table>{notes}"

@@ -1,0 +1,356 @@
+"""``joulewise.measure()``: a block of the user's own program as a run.
+
+A recorder of its own measures the process from start to stop. The program never waits for a
+device and never meets an error of ours: where the recorder cannot be had, or dies, a Python
+warning says so, the program goes on, and the energies are None.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import sys
+import threading
+import time
+import warnings
+import weakref
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeVar, final
+
+from joulewise.errors import JoulewiseError, UsageError
+from joulewise.session.spans import OpenSpan, around, closed, opened
+from joulewise.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from joulewise.data import RunResult, RunWarning
+    from joulewise.hooks.marks import Marks
+    from joulewise.session.energies import Energies, MeasuredSpan
+    from joulewise.session.link import RecorderProcess
+
+_NOBODY: Final = -1
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def measure(
+    name: str | None = None,
+    tags: Sequence[str] = (),
+    rate_hz: float | None = None,
+    store: str | os.PathLike[str] | None = None,
+) -> Measurement:
+    """Measure a block: ``with joulewise.measure() as m: …``, or a function, as ``@measure()``.
+
+    Args:
+        name: what the run is called, beside its id.
+        tags: words to find it by.
+        rate_hz: how often power is read; 10 times a second where nothing is said.
+        store: the folder of the runs; ``$JOULEWISE_STORE`` or ``./joulewise-runs`` otherwise.
+    """
+    if name is not None and not isinstance(name, str):
+        raise UsageError(
+            f"a run is named by a text, not by {name!r}", "write @measure() to decorate"
+        )
+    if isinstance(tags, str):
+        raise UsageError(f"tags are a list of words, not {tags!r}", f"write tags=[{tags!r}]")
+    if rate_hz is not None and not 0 < rate_hz < math.inf:
+        raise UsageError(f"a rate of {rate_hz} Hz", "take a rate_hz of more than 0")
+    return Measurement(name or "", tuple(tags), rate_hz, None if store is None else Path(store))
+
+
+@final
+class Measurement:
+    """One block of a program, from ``start()`` to ``stop()``, and then what it took.
+
+    ``id`` and ``path`` (of the run's directory) are known while it is measured; whatever it took
+    is known once it has been stopped, and asking before is a ``UsageError``.
+    """
+
+    def __init__(
+        self, name: str, tags: tuple[str, ...], rate_hz: float | None, store: Path | None
+    ) -> None:
+        self._options = (name, tags, rate_hz, store)
+        self._lock = threading.RLock()
+        self._recorder: RecorderProcess | None = None
+        self._marks: Marks | None = None
+        self._pid = 0
+        self._start_ns = 0
+        self._end_ns = 0
+        self._cpu_s = 0.0
+        self._result: RunResult | None = None
+        self._trouble: RunWarning | None = None
+        self.path: Path | None = None
+
+    @property
+    def id(self) -> str | None:
+        """The run's id; None where nothing is recorded."""
+        return self.path.name if self.path else None
+
+    @property
+    def result(self) -> RunResult | None:
+        """Everything that was found; None where the recorder could not be had or died."""
+        self._must_be_over()
+        return self._result
+
+    @property
+    def time_s(self) -> float:
+        self._must_be_over()
+        return self._result.time_s if self._result else (self._end_ns - self._start_ns) / NS_PER_S
+
+    @property
+    def energy_j(self) -> Energies | None:
+        """Joules by device, with their ``total``; None where nothing was recorded."""
+        if self.result is None:
+            return None
+        from joulewise.session.energies import Energies
+
+        return Energies.of(self.result.run, self.result.counted)
+
+    @property
+    def spans(self) -> tuple[MeasuredSpan, ...]:
+        if self.result is None:
+            return ()
+        from joulewise.session.energies import measured_spans
+
+        return measured_spans(self.result)
+
+    @property
+    def warnings(self) -> tuple[RunWarning, ...]:
+        """What a reader of the figures must know."""
+        found = self.result.warnings if self.result else ()
+        return (*found, self._trouble) if self._trouble else found
+
+    def span(
+        self, name: str, index: int | None = None, *, total: int | None = None, sync: bool = False
+    ) -> OpenSpan:
+        """A named stretch of this measurement alone (see :func:`joulewise.span`)."""
+        return OpenSpan(name, index, total, sync, self._own_marks)
+
+    def start(self) -> Measurement:
+        with self._lock:
+            if self._start_ns:
+                raise UsageError(
+                    "this measurement was started before", "a joulewise.measure() serves once"
+                )
+            self._pid = os.getpid()
+            try:
+                self._begin()
+            except BaseException as error:
+                self._undo()
+                if not isinstance(error, Exception):
+                    raise
+                self._start_ns = time.monotonic_ns()
+                self._give_up("the recorder could not be started", error)
+        return self
+
+    def stop(self) -> Measurement:
+        """End the block and fetch what it took; again, and in a forked child, it does nothing."""
+        self._stop(0)
+        return self
+
+    def __enter__(self) -> Measurement:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stop(_exit_code(error))
+
+    def __call__(self, function: _Function) -> _Function:
+        """The function, measured at every call; ``function.measured`` is the last of them.
+
+        Calls of itself are part of the call that they are in.
+        """
+        inside: ContextVar[bool] = ContextVar("joulewise_inside", default=False)
+        decorated = around(function, lambda: _call(decorated, self._options, inside), "measure")
+        decorated.measured = None  # type: ignore[attr-defined]
+        return decorated
+
+    def __repr__(self) -> str:
+        if not self._start_ns:
+            return "<joulewise measurement, not started>"
+        if not self._end_ns:
+            return f"<joulewise measurement {self.id}, recording>"
+        taken = self.energy_j or "nothing was recorded"
+        return f"<joulewise measurement {self.id}: {self.time_s:.4g} s, {taken}>"
+
+    def _repr_html_(self) -> str | None:
+        if not self._end_ns or self.energy_j is None:
+            return None
+        from joulewise.session.energies import html
+
+        head = f"{self.id}: {self.time_s:.4g} s"
+        return html(head, self.energy_j, [warning.message for warning in self.warnings])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Another process can add spans to the run, or read what came of it; not stop it."""
+        state = self.__dict__.copy()
+        del state["_lock"], state["_recorder"], state["_marks"]
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(
+            state, _pid=_NOBODY, _lock=threading.RLock(), _recorder=None, _marks=None
+        )
+        if self.path and not self._end_ns:
+            self._marks = _marks_of(self.path)
+
+    def _begin(self) -> None:
+        from joulewise.record.store import default_store
+        from joulewise.session.link import DEFAULT_RATE_HZ, RecorderProcess, Request
+
+        name, tags, rate_hz, store = self._options
+        request = Request(rate_hz=rate_hz or DEFAULT_RATE_HZ, name=name, tags=tags)
+        recorder = RecorderProcess.start(store or default_store(), request)
+        self._recorder, self.path = recorder, recorder.ready.run
+        self._marks = _marks_of(self.path)
+        opened(self._marks, _folder(self.path))
+        atexit.register(self._stop, 0)
+        _open_here.add(self)
+        self._cpu_s = _cpu_s()
+        self._start_ns = time.monotonic_ns()
+        recorder.command_started(self._pid, sys.orig_argv, self._start_ns)
+
+    def _undo(self) -> None:
+        recorder, self._recorder = self._recorder, None
+        self._let_go()
+        self.path = None
+        if recorder:
+            recorder.cancel()
+
+    def _let_go(self) -> None:
+        atexit.unregister(self._stop)
+        _open_here.discard(self)
+        if self._marks and self.path:
+            closed(self._marks, _folder(self.path))
+            self._marks = None
+
+    def _stop(self, exit_code: int) -> None:
+        if self._pid and self._pid != os.getpid():
+            return
+        with self._lock:
+            if not self._start_ns:
+                raise UsageError("this measurement was not started", "call start() first")
+            if self._end_ns:
+                return
+            self._end_ns = time.monotonic_ns()
+            self._let_go()
+            if self._recorder:
+                self._finish(self._recorder, exit_code)
+
+    def _finish(self, recorder: RecorderProcess, exit_code: int) -> None:
+        self._recorder = None
+        try:
+            recorder.command_ended(self._pid, self._end_ns, exit_code, _cpu_s() - self._cpu_s)
+            self._result = recorder.finish()
+        except Exception as error:  # noqa: BLE001
+            self._give_up("the result could not be had", error)
+        except BaseException:  # Ctrl-C while the result is awaited: the recorder ends alone
+            recorder.finish(give_up=lambda: True)
+            raise
+        if self._result is None and self._trouble is None:
+            self._give_up("the recorder ended before the measurement did", None)
+
+    def _give_up(self, what: str, error: Exception | None) -> None:
+        from joulewise.data import Caution, RunWarning
+
+        reason = error.message if isinstance(error, JoulewiseError) else str(error or "")
+        hint = error.hint if isinstance(error, JoulewiseError) else ""
+        if self.id:
+            hint = hint or f"joulewise show {self.id} tells what it had recorded"
+        message = f"{what}: {reason}" if reason else what
+        self._trouble = RunWarning(Caution.RECORDER_ENDED, message, hint)
+        warnings.warn(
+            f"joulewise: {message}; energies are not known" + (f" ({hint})" if hint else ""),
+            RuntimeWarning,
+            stacklevel=_users_level(),
+        )
+
+    def _must_be_over(self) -> None:
+        if self._end_ns:
+            return
+        if not self._start_ns:
+            raise UsageError("this measurement was not started", "use `with`, or call start()")
+        raise UsageError(
+            "what was measured is known when the measurement has ended",
+            "ask after the `with` block, or after stop()",
+        )
+
+    def _own_marks(self) -> tuple[Marks, ...]:
+        return (self._marks,) if self._marks else ()
+
+    def _forget(self) -> None:
+        """In a fork: the recorder is the parent's, and must notice when that is gone."""
+        recorder, self._recorder = self._recorder, None
+        atexit.unregister(self._stop)
+        if recorder:
+            recorder.leave()
+
+
+@contextmanager
+def _call(function: Any, options: tuple[Any, ...], inside: ContextVar[bool]) -> Iterator[None]:
+    if inside.get():
+        yield
+        return
+    function.measured = measurement = Measurement(*options)
+    token = inside.set(True)
+    try:
+        with measurement:
+            yield
+    finally:
+        inside.reset(token)
+
+
+_open_here: weakref.WeakSet[Measurement] = weakref.WeakSet()
+
+
+def _forget_all() -> None:
+    for measurement in list(_open_here):
+        measurement._forget()  # noqa: SLF001  # this is its own module
+    _open_here.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_all)
+
+
+def _folder(run: Path) -> str:
+    from joulewise.record.layout import MARKS
+
+    return str((run / MARKS).absolute())
+
+
+def _marks_of(run: Path) -> Marks:
+    from joulewise.hooks.marks import Marks
+
+    return Marks(_folder(run))
+
+
+def _cpu_s() -> float:
+    """Of this process and the children it has waited for."""
+    return sum(os.times()[:4])
+
+
+def _exit_code(error: BaseException | None) -> int:
+    """What Python would exit with, if nobody caught it."""
+    if error is None:
+        return 0
+    if isinstance(error, SystemExit):
+        return error.code if isinstance(error.code, int) else int(error.code is not None)
+    return 130 if isinstance(error, KeyboardInterrupt) else 1
+
+
+def _users_level() -> int:
+    """How far up the first frame is that is not of this package."""
+    level, frame = 1, sys._getframe(1)  # noqa: SLF001  # warnings has this only since 3.12
+    while frame.f_back and frame.f_globals.get("__name__", "").startswith("joulewise."):
+        level, frame = level + 1, frame.f_back
+    return level
