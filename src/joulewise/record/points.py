@@ -1,4 +1,4 @@
-"""Moments at which a test may have this process die, as a power cut would have it."""
+"""Moments at which a test may have this process stopped or dead, as a power cut would have it."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ _VARIABLE: Final = "JOULEWISE_TEST_KILL_AT"
 
 
 def point(name: str) -> None:
-    """Kill this process here if ``$JOULEWISE_TEST_KILL_AT`` names this point.
+    """Die here if ``$JOULEWISE_TEST_KILL_AT`` names this point.
 
-    ``name:3`` means the third time that it is passed.
+    ``name:3`` means the third time that it is passed; ``name:3:STOP`` sends another signal.
     """
     global _passed  # noqa: PLW0603  # one process dies once
-    wanted, _, times = os.environ.get(_VARIABLE, "").partition(":")
+    wanted, *rest = os.environ.get(_VARIABLE, "").split(":")
     if wanted != name:
         return
     _passed += 1
-    if _passed >= int(times or 1):
-        os.kill(os.getpid(), signal.SIGKILL)
+    if _passed == int(rest[0] if rest else 1):
+        os.kill(os.getpid(), signal.Signals[f"SIG{rest[1] if len(rest) > 1 else 'KILL'}"])
 
 
 _passed = 0

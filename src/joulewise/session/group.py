@@ -10,11 +10,12 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
-import struct
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
+
+from joulewise.session.wire import Wire
 
 _JOB_IDS: Final = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "OAR_JOB_ID")
 _MOST_WAITING: Final = 256
@@ -36,7 +37,7 @@ def address(store: Path, group: str) -> bytes:
     return b"\0joulewise-" + hashlib.sha256(os.fsencode(words)).hexdigest()[:32].encode()
 
 
-def join(where: bytes) -> socket.socket | None:
+def join(where: bytes) -> Wire | None:
     """A connection to the recorder that is there; None where there is none of ours."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -44,10 +45,11 @@ def join(where: bytes) -> socket.socket | None:
     except OSError:
         connection.close()
         return None
-    if peer(connection)[1] != os.getuid():  # somebody else's, who took the name
-        connection.close()
-        return None
-    return connection
+    wire = Wire(connection)
+    if wire.peer()[1] == os.getuid():
+        return wire
+    wire.close()  # somebody else's, who took the name
+    return None
 
 
 def listen(where: bytes) -> socket.socket | None:
@@ -60,10 +62,3 @@ def listen(where: bytes) -> socket.socket | None:
         return None
     listener.listen(_MOST_WAITING)
     return listener
-
-
-def peer(connection: socket.socket) -> tuple[int, int]:
-    """The process at the other end, and its user."""
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    pid, uid, _ = struct.unpack("iII", credentials)
-    return pid, uid

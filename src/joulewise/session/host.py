@@ -14,7 +14,6 @@ from typing import Final
 
 from joulewise.data.contract import as_json
 from joulewise.record.manifest import CommandRecord
-from joulewise.session import group
 from joulewise.session.budget import as_message
 from joulewise.session.ending import end_all
 from joulewise.session.recording import Recording
@@ -31,7 +30,7 @@ class Member:
     wire: Wire
     running: set[int] = field(default_factory=set)
     token: str = ""
-    pidfd: int | None = None
+    alive: int | None = None
 
 
 class Host:
@@ -86,16 +85,22 @@ class Host:
     def _on_connection(self) -> None:
         assert self._listener is not None  # noqa: S101
         with suppress(OSError):  # it went away again
-            connection, _ = self._listener.accept()
-            if group.peer(connection)[1] == os.getuid():
-                self._welcome(Wire(connection))
+            wire = Wire(self._listener.accept()[0])
+            if wire.peer()[1] == os.getuid():
+                self._welcome(wire)
             else:
-                connection.close()
+                wire.close()
 
     def _welcome(self, wire: Wire) -> Member:
         member = Member(wire)
         self._members.add(member)
         self._selector.register(wire, selectors.EVENT_READ, lambda: self._on_words(member))
+        # The children of a program that measures itself hold its end of the line open.
+        with suppress(AttributeError, OSError):  # Linux has it since 5.3
+            member.alive = os.pidfd_open(wire.peer()[0])
+            self._selector.register(
+                member.alive, selectors.EVENT_READ, lambda: self._on_death(member)
+            )
         return member
 
     def _greet(self, member: Member, *, joined: bool) -> None:
@@ -114,6 +119,11 @@ class Host:
             if verb and member in self._members:
                 verb(member, message)
         if member.wire.closed and member in self._members:
+            self._on_killed(member)
+
+    def _on_death(self, member: Member) -> None:
+        self._on_words(member)  # what it said last
+        if member in self._members:
             self._on_killed(member)
 
     def _on_start(self, member: Member, _message: Message) -> None:
@@ -164,3 +174,6 @@ class Host:
     def _leave(self, member: Member) -> None:
         self._members.discard(member)
         self._selector.unregister(member.wire)
+        if member.alive is not None:
+            self._selector.unregister(member.alive)
+            os.close(member.alive)

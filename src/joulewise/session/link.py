@@ -31,6 +31,7 @@ _END_DEADLINE_S: Final = 10.0
 _LOOK_S: Final = 0.1
 _TRIES_TO_JOIN: Final = 50
 _FIRST_DESCRIPTOR: Final = 3
+_MARKS: Final = "JOULEWISE_MARKS"  # in it, our own process would mark its spans
 _HINT: Final = "see what `joulewise doctor` says; the command was not started"
 # Not ``-m``: that would look for every module in the user's working directory first.
 _MAIN: Final = (
@@ -175,8 +176,8 @@ _Started = tuple[Wire, "subprocess.Popen[bytes] | None", Ready]
 
 
 def _join(store: Path, request: Request) -> _Started | None:
-    connection = group.join(group.address(store, request.group))
-    return _greet(Wire(connection), None, store, request, shared=True) if connection else None
+    wire = group.join(group.address(store, request.group))
+    return _greet(wire, None, store, request, shared=True) if wire else None
 
 
 def _start(
@@ -194,7 +195,7 @@ def _start(
             stderr=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
             start_new_session=True,
-            env=dict(environ),
+            env={name: value for name, value in environ.items() if name != _MARKS},
         )
     return _greet(Wire(ours), process, store, request, shared=shared)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import select
 import socket
+import struct
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -24,6 +25,13 @@ class Wire:
 
     def fileno(self) -> int:
         return self._connection.fileno()
+
+    def peer(self) -> tuple[int, int]:
+        """The process at the other end, and its user (Linux only)."""
+        option = getattr(socket, "SO_PEERCRED")  # noqa: B009  # other systems have none
+        credentials = self._connection.getsockopt(socket.SOL_SOCKET, option, 12)
+        pid, uid, _ = struct.unpack("iII", credentials)
+        return pid, uid
 
     def send(self, kind: str, **content: Any) -> None:
         line = json.dumps({"kind": kind, **content}) + "\n"

@@ -1,0 +1,276 @@
+"""``joulewise run``: the command is as free as without it."""
+
+import json
+import os
+import pty
+import select
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from running_run import (
+    DEADLINE_S,
+    JOULEWISE,
+    environ_of,
+    environment,
+    eventually,
+    gone,
+    manifest,
+    python,
+    run,
+    running,
+    runs,
+)
+
+
+@pytest.mark.parametrize(
+    ("code", "status"),
+    [
+        ("pass", 0),
+        ("sys.exit(0)", 0),
+        ("sys.exit(3)", 3),
+        ("os.kill(os.getpid(), signal.SIGTERM)", 128 + 15),
+        ("os.kill(os.getpid(), signal.SIGKILL)", 128 + 9),
+    ],
+)
+def test_the_exit_status_is_the_commands(code, status, tmp_path):
+    done = run(tmp_path, *python(code))
+    assert (done.returncode, done.stdout) == (status, ""), done.stderr
+    told = manifest(tmp_path)
+    assert (told["state"], told["exit_code"]) == ("complete", status)
+    assert told["commands"][0]["exit_code"] == status
+
+
+def test_input_and_output_are_the_commands_byte_for_byte(tmp_path):
+    everything = bytes(range(256)) * 1000
+    code = "sys.stdout.buffer.write(sys.stdin.buffer.read()[::-1])"
+    done = run(tmp_path, *python(code), input=everything, text=False)
+    assert done.stdout == everything[::-1]
+
+
+def test_what_the_command_says_stands_between_our_lines(tmp_path):
+    done = run(tmp_path, *python("print('oh', file=sys.stderr)"))
+    first, second, *rest = done.stderr.splitlines()
+    assert first.startswith("joulewise: ")
+    assert runs(tmp_path)[0].name in first
+    assert second == "oh"
+    assert any(line.split()[:1] == ["total"] for line in rest)
+
+
+@pytest.mark.parametrize("closed", [0, 1, 2])
+def test_a_closed_descriptor_stays_closed(closed, tmp_path):
+    report = tmp_path / "report"
+    code = f"""
+open_ones = [fd for fd in range(3) if os.path.exists(f'/proc/self/fd/{{fd}}')]
+open({str(report)!r}, 'w').write(repr(open_ones))
+sys.exit(4)
+"""
+    done = run(
+        tmp_path / "store", *python(code),
+        preexec_fn=lambda: os.close(closed), capture_output=False,
+    )  # fmt: skip
+    assert done.returncode == 4
+    # Our own way of looking opened the folder's descriptor, which takes the free place.
+    assert json.loads(report.read_text()) == [fd for fd in range(3) if fd != closed]
+
+
+def test_the_command_has_no_descriptor_of_ours_and_keeps_those_it_was_given(tmp_path):
+    read, write = os.pipe()
+    code = "print(sorted(int(fd) for fd in os.listdir('/proc/self/fd')))"
+    alone = subprocess.run(
+        [*python(code)[1:]], capture_output=True, text=True, check=True, pass_fds=[write]
+    )
+    done = run(tmp_path, *python(code), pass_fds=[write])
+    os.close(read)
+    os.close(write)
+    assert done.stdout == alone.stdout
+
+
+def test_the_command_finds_its_world_as_it_was(tmp_path):
+    code = """
+import json, resource
+print(json.dumps({
+    "cwd": os.getcwd(), "umask": os.umask(0o77), "nice": os.nice(0),
+    "blocked": [int(s) for s in signal.pthread_sigmask(signal.SIG_BLOCK, ())],
+    "signals": [str(signal.getsignal(s)) for s in signal.valid_signals()],
+    "limits": [resource.getrlimit(n) for n in range(10)],
+    "session": os.getsid(0), "affinity": sorted(os.sched_getaffinity(0)),
+    "environ": dict(os.environ),
+}))
+"""
+    bare = {"PATH": os.environ["PATH"], "odd": "a=b\nc", "HOME": "/nowhere"}
+    alone = subprocess.run(
+        python(code)[1:], capture_output=True, text=True, check=True, cwd=tmp_path, env=bare
+    )
+    done = run(tmp_path / "store", *python(code), cwd=tmp_path, env=bare)
+    before, after = json.loads(alone.stdout), json.loads(done.stdout)
+    added = set(after["environ"]) - set(before["environ"])
+    assert added == {"JOULEWISE_RUN", "JOULEWISE_MARKS", "JOULEWISE_COMMAND", "PYTHONPATH"}
+    for name in added:
+        del after["environ"][name]
+    assert after == before
+
+
+def test_options_after_the_command_are_the_commands(tmp_path):
+    assert run(tmp_path, "echo", "--rate", "x").stdout == "--rate x\n"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+def test_a_signal_to_joulewise_reaches_the_command_once(number, tmp_path):
+    code = f"""
+signal.pthread_sigmask(signal.SIG_BLOCK, {{{int(number)}}})
+print(os.getpid(), flush=True)
+signal.sigwaitinfo({{{int(number)}}})
+again = signal.sigtimedwait({{{int(number)}}}, 0.3)
+sys.exit(8 if again else 7)
+"""
+    with running(tmp_path, code=code) as session:
+        session.process.send_signal(number)
+        assert session.process.wait(DEADLINE_S) == 7
+
+
+def test_a_command_that_ends_its_group_is_not_told_again(tmp_path):
+    code = """
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+os.killpg(os.getpgrp(), signal.SIGTERM)
+signal.sigwaitinfo({signal.SIGTERM})
+again = signal.sigtimedwait({signal.SIGTERM}, 0.3)
+sys.exit(8 if again else 7)
+"""
+    assert run(tmp_path, *python(code), start_new_session=True).returncode == 7
+
+
+PROGRAM = """
+import signal, sys
+signal.signal(signal.SIGCONT, lambda *_: print("res" "umed", flush=True))
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+print("start" "ed", flush=True)
+signal.sigwaitinfo({signal.SIGINT})
+again = signal.sigtimedwait({signal.SIGINT}, 0.5)
+print("interrupted", "twice" if again else "once")
+sys.exit(5)
+"""
+
+
+def test_at_a_terminal_ctrl_z_stops_fg_resumes_and_ctrl_c_reaches_the_command_once(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    store = str(tmp_path / "store")
+    command = " ".join([*JOULEWISE, "--store", store, "run", "--", sys.executable, str(program)])
+    with shell_at_a_terminal() as terminal:
+        type_in(terminal, f"{command}\n", "started")
+        type_in(terminal, "\x1a", "Stopped")
+        type_in(terminal, "fg; echo status=$?.\n", "resumed")
+        screen = type_in(terminal, "\x03", "status=5.")
+    assert "interrupted once" in screen
+    assert "total" in screen
+    assert manifest(store)["exit_code"] == 5
+
+
+@contextmanager
+def shell_at_a_terminal():
+    terminal, other_end = pty.openpty()
+    take_it = "import fcntl, os, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    become_bash = "os.execvp('bash', ['bash', '--norc', '--noediting', '-i'])"
+    shell = subprocess.Popen(
+        [sys.executable, "-c", take_it + become_bash],
+        stdin=other_end,
+        stdout=other_end,
+        stderr=other_end,
+        start_new_session=True,
+        env=environment(),
+    )
+    os.close(other_end)
+    try:
+        yield terminal
+    finally:
+        shell.kill()
+        shell.wait()
+        os.close(terminal)
+
+
+def type_in(terminal, text, expected):
+    """Type, then read until the terminal shows ``expected``."""
+    os.write(terminal, text.encode())
+    screen = ""
+    while expected not in screen:
+        assert select.select([terminal], [], [], DEADLINE_S)[0], screen
+        screen += os.read(terminal, 4096).decode()
+    return screen
+
+
+DAEMON = """
+if os.fork() == 0:
+    os.setsid()
+    for descriptor in range(3):
+        os.close(descriptor)
+    time.sleep(600)
+    os._exit(0)
+"""
+
+
+def test_what_the_command_leaves_running_is_neither_awaited_nor_ended(tmp_path):
+    code = DAEMON.replace("if os.fork() == 0:", "pid = os.fork()\nif pid == 0:")
+    done = run(tmp_path, *python(f"{code}\nprint(pid)"))
+    daemon = int(done.stdout)
+    try:
+        assert done.returncode == 0
+        assert not gone(daemon)
+        eventually(lambda: gone(manifest(tmp_path)["recorder"]["pid"]))
+    finally:
+        os.kill(daemon, signal.SIGKILL)
+
+
+def test_the_end_of_output_comes_with_the_end_of_the_command(tmp_path):
+    """Whoever reads the command's output does not wait for us."""
+    code = "print(os.getpid(), flush=True); os.close(1); os.close(2); sys.stdin.read()"
+    with running(tmp_path, code=code, stderr=subprocess.DEVNULL) as session:
+        session.kill(session.process.pid)
+        assert session.process.stdout.read() == ""
+
+
+def test_cpu_time_includes_the_children_it_waited_for(tmp_path):
+    code = """
+import subprocess
+burn = "import time\\nwhile time.process_time() < 0.5: pass"
+subprocess.run([sys.executable, "-c", burn])
+"""
+    run(tmp_path, *python(code))
+    assert manifest(tmp_path)["commands"][0]["cpu_s"] > 0.5
+
+
+def test_the_json_result_counts_from_the_start_to_the_reaping(tmp_path):
+    done = run(tmp_path / "store", "--json", str(tmp_path / "r.json"), *python("time.sleep(0.5)"))
+    told = json.loads((tmp_path / "r.json").read_text())
+    assert done.returncode == told["exit_code"] == 0
+    command = manifest(tmp_path / "store")["commands"][0]
+    assert told["start_monotonic_ns"] == command["start_ns"]
+    assert told["time_s"] == pytest.approx((command["end_ns"] - command["start_ns"]) / 1e9)
+    assert 0.5 <= told["time_s"] < DEADLINE_S
+
+
+def test_our_own_processes_are_not_hooked(tmp_path):
+    hooked = environment(JOULEWISE_MARKS=str(tmp_path / "elsewhere"), JOULEWISE_RUN="another")
+    with running(tmp_path / "store", env=hooked) as session:
+        assert "JOULEWISE_MARKS" not in environ_of(session.recorder_pid)
+
+
+def test_the_recorder_keeps_nothing_of_the_command_open(tmp_path):
+    with running(tmp_path) as session:
+        folder = Path(f"/proc/{session.recorder_pid}/fd")
+        open_ones = {entry.name: str(entry.readlink()) for entry in folder.iterdir()}
+        assert [open_ones[fd] for fd in "012"] == ["/dev/null"] * 3
+        assert os.getsid(session.recorder_pid) == session.recorder_pid
+        pipes = [session.process.stdin, session.process.stdout, session.process.stderr]
+        ours = {str(Path(f"/proc/self/fd/{pipe.fileno()}").readlink()) for pipe in pipes}
+        assert not ours & set(open_ones.values())
+
+
+def test_a_training_folder_may_hold_a_file_called_numpy(tmp_path):
+    for name in ("numpy", "psutil", "pyarrow", "pynvml"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('not this one')")
+    done = run(tmp_path / "store", "true", cwd=tmp_path)
+    assert (done.returncode, "total" in done.stderr) == (0, True), done.stderr
