@@ -17,7 +17,7 @@ COLUMNS = ("power_w", "energy_j")
 def batch(start, rows=10):
     taken = Rows(COLUMNS)
     for t in range(start, start + rows):
-        taken.add(t, 100.0 + t / 1000, t / 7)
+        taken.add(t, 0, (100.0 + t / 1000, t / 7))
     return taken.take()
 
 
@@ -79,7 +79,7 @@ def test_an_empty_file_is_no_lane(run):
 def test_what_could_not_be_read_is_null_in_the_file_and_nan_to_a_reader(run, packed):
     taken = Rows(COLUMNS)
     for t in range(20):
-        taken.add(t, math.nan if t == 9 else 1.0, math.nan if t > 15 else 2.0)
+        taken.add(t, 0, (math.nan if t == 9 else 1.0, math.nan if t > 15 else 2.0))
     record(run, [taken.take()])
     (stored,) = read_batches(lane_path(run, "gpu0", Lane.FAST, STREAM))
     assert stored.column("power_w").null_count == 1
@@ -95,7 +95,7 @@ def test_milliwatts_come_back_as_the_driver_said_them():
     taken = Rows(["power_w"])
     said_mw = [*range(0, 8_192_000, 997), 8_191_999]
     for mw in said_mw:
-        taken.add(0, mw / 1000)
+        taken.add(0, 0, (mw / 1000,))
     assert [round(value * 1000) for value in taken.take().values[1]] == said_mw
 
 

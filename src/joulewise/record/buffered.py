@@ -26,7 +26,7 @@ class Buffered:
     ) -> None:
         self.name = name
         self.rows = Rows([Quantity.POWER.value])
-        self.statistics = Statistics()
+        self.statistics = Statistics(0, Quantity.POWER.value)
         self._device = device
         self._clock = DriverClock(now_ns, wall_ns)
         self._now_ns = now_ns
@@ -34,7 +34,7 @@ class Buffered:
         self._fault = ""
 
     def serve(self, deadline_ns: int) -> None:
-        self.statistics.late(self._now_ns() - deadline_ns)
+        late_ns = self._now_ns() - deadline_ns
         samples = self._device.samples(Quantity.POWER, self._clock.since_us())
         if isinstance(samples, Unavailable):
             if samples.reason != self._fault:
@@ -45,8 +45,7 @@ class Buffered:
             return
         self._fault = ""
         for t_ns, value in self._clock.place(samples):
-            self.rows.add(t_ns, value)
-            self.statistics.row(t_ns, value)
+            self.rows.add(t_ns, late_ns, (value,))
 
     def skip(self, missed: int) -> None:
         self.statistics.missed += missed

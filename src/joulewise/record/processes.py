@@ -29,7 +29,7 @@ class Family:
     def __init__(self, run_id: str, proc: Path = Path("/proc")) -> None:
         self._mark = f"{RUN_VARIABLE}={run_id}".encode()
         self._proc = proc
-        self._roots: set[int] = set()
+        self.roots: tuple[int, ...] = ()
         try:
             self._inside = str((proc / "self/ns/pid").readlink()) != _OUTERMOST
         except OSError:
@@ -37,7 +37,8 @@ class Family:
 
     def adopt(self, pid: int) -> None:
         """A command's process, whose descendants belong to it."""
-        self._roots.add(pid)
+        if pid not in self.roots:
+            self.roots = (*self.roots, pid)
 
     def has(self, pid: int) -> bool | None:
         """Whether the process is the command's; None where it is known by another number here."""
@@ -61,7 +62,7 @@ class Family:
 
     def _descends(self, pid: int) -> bool:
         for _ in range(_DEEPEST):
-            if pid in self._roots:
+            if pid in self.roots:
                 return True
             if pid <= 1:
                 return False
@@ -78,7 +79,8 @@ class Users:
         self._family = family
         self._journal = journal
         self._notes = notes
-        self._known: list[tuple[Any, ...]] | None = None
+        self._known: list[tuple[Any, ...]] = []
+        self._family_then: tuple[int, ...] = ()
         self._unseen: set[int] = set()
 
     def serve(self, _deadline_ns: int) -> None:
@@ -86,13 +88,17 @@ class Users:
         told = self._device.processes()
         if isinstance(told, Unavailable):
             return
-        users = self._describe(told)
         # Memory comes and goes in every step: half a gigabyte more or less is news.
-        known = [(u["pid"], u["kind"], u["ours"], (u["memory_b"] or 0) >> 29) for u in users]
-        if known != self._known:
-            self._known = known
-            line = {"t_ns": t_ns, "device": self._device.info.key, "processes": users}
-            self._journal.add(json.dumps(line))
+        known = [(each.pid, each.kind, (each.memory_b or 0) >> 29) for each in told]
+        if known == self._known and self._family.roots == self._family_then and not self._unseen:
+            return
+        self._known, self._family_then = known, self._family.roots
+        line = {
+            "t_ns": t_ns,
+            "device": self._device.info.key,
+            "processes": self._describe(told),
+        }
+        self._journal.add(json.dumps(line))
 
     def skip(self, missed: int) -> None:
         """Who used a device meanwhile is told at the next time."""

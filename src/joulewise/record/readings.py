@@ -42,16 +42,18 @@ class Readings:
         device: Device,
         quantities: Sequence[Quantity],
         notes: Notes,
+        *,
+        period_ns: int,
         now_ns: Callable[[], int] = monotonic_ns,
     ) -> None:
         self.name = name
         self.rows = Rows([quantity.value for quantity in quantities])
-        self.statistics = Statistics()
         self._key = device.info.key
         self._read = device.read
         self._quantities = tuple(quantities)
         # What is new is judged by power where that is read, else by the first.
-        self._news = self._quantities.index(Quantity.POWER) if Quantity.POWER in quantities else 0
+        news = Quantity.POWER if Quantity.POWER in quantities else self._quantities[0]
+        self.statistics = Statistics(period_ns, news.value)
         self._notes = notes
         self._now_ns = now_ns
         self._faults: dict[Quantity, str] = {}
@@ -73,9 +75,7 @@ class Readings:
         took_ns = self._now_ns() - asked_ns
         if took_ns > _LONG_NS:  # somewhere in there the values were taken
             t_ns += took_ns // 2
-        self.rows.add(t_ns, *values)
-        self.statistics.row(t_ns, values[self._news])
-        self.statistics.late(asked_ns - deadline_ns)
+        self.rows.add(t_ns, asked_ns - deadline_ns, values)
 
     def skip(self, missed: int) -> None:
         self.statistics.missed += missed

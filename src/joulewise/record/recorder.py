@@ -13,7 +13,7 @@ from pathlib import Path
 from time import monotonic_ns, time_ns
 from typing import Any, Final, TypeVar
 
-from joulewise.data import SensorInfo, Source
+from joulewise.data import Quantity, SensorInfo, Source
 from joulewise.devices import Device, Discovery
 from joulewise.record.alive import boot_id, started_ticks
 from joulewise.record.buffered import Buffered, has_buffer
@@ -35,7 +35,7 @@ from joulewise.units import NS_PER_S
 
 RATE_HZ: Final = 10.0
 # Between what is modelled there is nothing to see: the model counts on by itself.
-_MODELLED_HZ: Final = 10.0
+_MODELLED_HZ: Final = 2.0
 _BUFFER_HZ: Final = 1.0
 _SLOW_HZ: Final = 1.0
 _PROCESSES_HZ: Final = 2.0
@@ -141,11 +141,12 @@ class Recorder:
         measured = [d for d in self._devices if not _estimated(d)]
         estimated = [d for d in self._devices if _estimated(d)]
         rate_hz = self._options.rate_hz
+        modelled_hz = min(rate_hz, _MODELLED_HZ)
         self._writer.add_journal(self._misses, GrowingFile(self._run / MISSES))
         self._writer.add_journal(self._processes, GrowingFile(self._run / PROCESSES))
         loops = [
-            self._loop("fast", [self._fast(d) for d in measured], rate_hz),
-            self._loop("modelled", [self._fast(d) for d in estimated], min(rate_hz, _MODELLED_HZ)),
+            self._loop("fast", [self._fast(d, rate_hz) for d in measured], rate_hz),
+            self._loop("modelled", [self._fast(d, modelled_hz) for d in estimated], modelled_hz),
             self._loop("buffer", [self._buffer(d) for d in measured if has_buffer(d)], _BUFFER_HZ),
             self._loop("slow", [self._slow(d) for d in self._devices], _SLOW_HZ),
             self._loop("processes", [self._users(d) for d in measured], _PROCESSES_HZ),
@@ -153,24 +154,29 @@ class Recorder:
         return [loop for loop in loops if loop.channels]
 
     def _loop(self, name: str, channels: Sequence[Channel | None], rate_hz: float) -> Loop:
-        period_ns = round(NS_PER_S / rate_hz)
         found = [channel for channel in channels if channel is not None]
-        return Loop(
-            name, found, Deadlines(monotonic_ns() + period_ns // 2, period_ns), self._missed
-        )
+        return Loop(name, found, Deadlines(0, round(NS_PER_S / rate_hz)), self._missed)
 
-    def _fast(self, device: Device) -> Readings | None:
+    def _fast(self, device: Device, rate_hz: float) -> Readings | None:
         quantities = fast_quantities(device)
         for quantity in quantities:  # the first power of a CPU takes two readings and a wait
             device.read(quantity)
-        return self._readings(device, Lane.FAST, quantities) if quantities else None
+        return self._readings(device, Lane.FAST, quantities, rate_hz) if quantities else None
 
     def _slow(self, device: Device) -> Readings | None:
         quantities = slow_quantities(device)
-        return self._readings(device, Lane.SLOW, quantities) if quantities else None
+        return self._readings(device, Lane.SLOW, quantities, _SLOW_HZ) if quantities else None
 
-    def _readings(self, device: Device, lane: Lane, quantities: Sequence[Any]) -> Readings:
-        channel = Readings(f"{device.info.key}{lane.value}", device, quantities, self._notes)
+    def _readings(
+        self, device: Device, lane: Lane, quantities: Sequence[Quantity], rate_hz: float
+    ) -> Readings:
+        channel = Readings(
+            f"{device.info.key}{lane.value}",
+            device,
+            quantities,
+            self._notes,
+            period_ns=round(NS_PER_S / rate_hz),
+        )
         return self._keep(channel, device, lane)
 
     def _buffer(self, device: Device) -> Buffered:
@@ -182,7 +188,8 @@ class Recorder:
 
     def _keep(self, channel: _Stored, device: Device, lane: Lane) -> _Stored:
         path = lane_path(self._run, device.info.key, lane, STREAM)
-        self._writer.add_stream(channel.rows, Stream(path, channel.rows.columns))
+        stream = Stream(path, channel.rows.columns)
+        self._writer.add_stream(channel.rows, channel.statistics, stream)
         self._channels.append(channel)
         return channel
 

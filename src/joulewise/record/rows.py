@@ -14,8 +14,9 @@ TIME: Final = "t_ns"
 # so that it gives back what the driver said, in half the room.
 _SINGLE: Final = "f"
 _DOUBLE: Final = "d"
+_WHOLE: Final = "q"
 _TYPECODES: Final = {
-    TIME: "q",
+    TIME: _WHOLE,
     # A counter's joules reach 1e9 with millijoules behind the point; bytes and bits are whole.
     "energy_j": _DOUBLE,
     "memory_used_b": _DOUBLE,
@@ -30,14 +31,20 @@ def typecode(column: str) -> str:
 
 @dataclass(frozen=True)
 class Batch:
-    """Some rows, column by column; NaN stands for what could not be read."""
+    """Some rows, column by column; NaN stands for what could not be read.
 
-    columns: Sequence[str]
+    ``late_ns`` tells of each row how long after its deadline it was asked for; it is not stored.
+    """
+
+    columns: tuple[str, ...]
     values: Sequence[array[Any]]
-    gaps: bool
+    late_ns: array[int]
 
     def __len__(self) -> int:
         return len(self.values[0])
+
+    def has_gaps(self) -> bool:
+        return any(math.isnan(sum(values)) for values in self.values[1:])
 
 
 class Rows:
@@ -46,26 +53,27 @@ class Rows:
     def __init__(self, columns: Sequence[str]) -> None:
         self.columns = (TIME, *columns)
         self._lock = threading.Lock()
-        self._values, self._appends = self._fresh()
-        self._gaps = False
+        self._fresh()
 
-    def add(self, t_ns: int, *values: float) -> None:
+    def add(self, t_ns: int, late_ns: int, values: Sequence[float]) -> None:
         with self._lock:
-            for append, value in zip(self._appends, (t_ns, *values), strict=True):
-                append(value)
-            if not self._gaps:
-                self._gaps = any(map(math.isnan, values))
+            self._times.append(t_ns)
+            self._late.append(late_ns)
+            for column, value in zip(self._values, values, strict=True):
+                column.append(value)
 
     def take(self) -> Batch | None:
         """All rows so far, which are then no longer here; None where there are none."""
         with self._lock:
-            if not self._values[0]:
+            if not self._times:
                 return None
-            batch = Batch(self.columns, self._values, self._gaps)
-            self._values, self._appends = self._fresh()
-            self._gaps = False
+            batch = Batch(self.columns, (self._times, *self._values), self._late)
+            self._fresh()
         return batch
 
-    def _fresh(self) -> tuple[list[array[Any]], list[Any]]:
-        values: list[array[Any]] = [array(typecode(column)) for column in self.columns]
-        return values, [each.append for each in values]
+    def _fresh(self) -> None:
+        self._times: array[int] = array(_WHOLE)
+        self._late: array[int] = array(_WHOLE)
+        self._values: tuple[array[float], ...] = tuple(
+            array(typecode(column)) for column in self.columns[1:]
+        )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
+from joulewise.record.rows import Batch
 from joulewise.units import NS_PER_MS, NS_PER_S
 
 _BIN_NS: Final = 50_000
@@ -14,8 +15,9 @@ _BINS: Final = 2_000  # up to 100 ms; the largest is kept apart
 class Statistics:
     """Rows, new values, their rate, and how late they were asked for."""
 
-    def __init__(self, period_ns: int = 0) -> None:
+    def __init__(self, period_ns: int, news: str) -> None:
         self._period_ns = period_ns
+        self._news = news
         self.rows = 0
         self.missed = 0
         self.new_values = 0
@@ -27,15 +29,23 @@ class Statistics:
         self._seconds = 0
         self._sum = self._squares = 0
 
-    def row(self, t_ns: int, value: float) -> None:
-        """One more row, and the value whose news are counted: a repeat is none."""
-        self.rows += 1
-        if value != self._last and value == value:  # noqa: PLR0124  # not NaN, and quickly so
-            self.new_values += 1
-            self._last = value
+    def count(self, batch: Batch) -> None:
+        """Some more rows. The values of one column are looked at for news: a repeat is none."""
+        self.rows += len(batch)
+        for t_ns in batch.values[0]:
+            self._time(t_ns)
+        for value in batch.values[batch.columns.index(self._news)]:
+            if value != self._last and not math.isnan(value):
+                self.new_values += 1
+                self._last = value
+        for late_ns in batch.late_ns:
+            self._late[min(late_ns // _BIN_NS, _BINS)] += 1
+        self._latest_ns = max(self._latest_ns, *batch.late_ns, 0)
+
+    def _time(self, t_ns: int) -> None:
         if not self._first_ns:
             self._first_ns = t_ns
-            # Halfway between two deadlines, so that a row that is a little late stays in its second.
+            # Halfway between deadlines, so that a row that is a little late stays in its second.
             self._second_ns = t_ns - self._period_ns // 2
         while t_ns - self._second_ns >= NS_PER_S:
             self._seconds += 1
@@ -45,10 +55,6 @@ class Statistics:
             self._second_ns += NS_PER_S
         self._in_second += 1
         self._newest_ns = t_ns
-
-    def late(self, late_ns: int) -> None:
-        self._late[min(late_ns // _BIN_NS, _BINS)] += 1
-        self._latest_ns = max(self._latest_ns, late_ns)
 
     def summary(self) -> dict[str, Any]:
         """For run.json. What cannot be said yet is null."""

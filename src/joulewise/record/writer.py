@@ -11,6 +11,7 @@ from joulewise.record.journal import Journal
 from joulewise.record.notes import Notes
 from joulewise.record.points import point
 from joulewise.record.rows import Rows
+from joulewise.record.statistics import Statistics
 from joulewise.record.streams import Stream
 
 EVERY_S: Final = 1.0
@@ -31,15 +32,15 @@ class Writer:
         self._notes = notes
         self._each_time = each_time
         self._room_b = room_b
-        self._streams: list[tuple[Rows, Stream]] = []
+        self._streams: list[tuple[Rows, Statistics, Stream]] = []
         self._journals: list[tuple[Journal, GrowingFile]] = []
         self._over = threading.Event()
         self._written = threading.Event()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._syncer = threading.Thread(target=self._sync, name="sync", daemon=True)
 
-    def add_stream(self, rows: Rows, stream: Stream) -> None:
-        self._streams.append((rows, stream))
+    def add_stream(self, rows: Rows, statistics: Statistics, stream: Stream) -> None:
+        self._streams.append((rows, statistics, stream))
 
     def add_journal(self, journal: Journal, file: GrowingFile) -> None:
         self._journals.append((journal, file))
@@ -60,10 +61,11 @@ class Writer:
 
     def write(self) -> None:
         """One round. Never raises: what fails is noted, and tried again the next time."""
-        for rows, stream in self._streams:
+        for rows, statistics, stream in self._streams:
             batch = rows.take()
             if batch is not None:
                 stream.add(batch)
+                statistics.count(batch)
         for journal, file in self._journals:
             lines = journal.take()
             if lines:
@@ -100,4 +102,4 @@ class Writer:
             waiting_b -= max(files, key=lambda file: len(file.backlog)).drop_oldest()
 
     def _files(self) -> list[GrowingFile]:
-        return [stream.file for _, stream in self._streams] + [f for _, f in self._journals]
+        return [stream.file for *_, stream in self._streams] + [f for _, f in self._journals]
