@@ -57,6 +57,7 @@ class Marks:
         self._folder = os.fspath(folder)
         self._tokens = itertools.count(1)
         self._start_afresh()
+        _make_room()
         if hasattr(os, "register_at_fork"):
             in_child = weakref.WeakMethod(self._in_child)
             os.register_at_fork(after_in_child=lambda: _call(in_child()))
@@ -218,6 +219,15 @@ def _create(folder: str, pid: int, start_ns: int) -> int:
     path = f"{folder}/{pid}-{start_ns}.marks"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
     return _out_of_the_way(os.open(path, flags, 0o644))
+
+
+def _make_room() -> None:
+    # Linux lets all of a process's threads wait some 10 ms when its table of descriptors grows:
+    # better now than in somebody's first step.
+    with contextlib.suppress(OSError):
+        reader, writer = os.pipe()
+        _close(writer)
+        _close(_out_of_the_way(reader))
 
 
 def _out_of_the_way(descriptor: int) -> int:

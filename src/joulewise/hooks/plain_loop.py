@@ -132,6 +132,7 @@ class PlainLoop:
             return
         now_ns = self.clock()
         self._leave_abandoned()
+        self._epoch = self._outer() or self._epoch
         feeding = self._feeding()
         if feeding is not self._epoch:
             self._turn_to(feeding, optimizer)
@@ -151,18 +152,30 @@ class PlainLoop:
 
     def _feeding(self) -> Pass | None:
         """The pass to which the update that has just ended belongs."""
-        now, fed = self._epoch, [p for p in self._open if p.batch_ns > self._updated_ns]
-        if now is not None and (now in fed or (not fed and not now.over)):
-            return now
-        if not fed:
-            # A loop that fetches one batch ahead has its last update after the last batch.
-            is_ahead = now is not None and now.updates == now.batches - 1
-            return now if is_ahead else None
-        latest = max(fed, key=lambda p: p.batch_ns)
-        together = [p for p in fed if p.batch_ns >= latest.begin_ns]
-        # One that runs on from an earlier epoch (a second loader, cycled) does not make this one.
-        fresh = [p for p in together if p.begin_ns >= self._last_ns] or together
-        return min(fresh, key=lambda p: p.begin_ns)
+        now = self._epoch
+        fed = [p for p in self._open if p.batch_ns > self._updated_ns]
+        if now is not None and not now.over:
+            # Others that feed as well (tasks in turns, a second loader) make no epochs.
+            begun = [p for p in fed if p.begin_ns > self._updated_ns]
+            return now if now in fed or not begun else begun[0]
+        if not fed and now is not None and now.updates == now.batches - 1:
+            return now  # a loop that fetches one batch ahead has its last update after the last
+        new = [p for p in fed if p.updates == 0]
+        if not new:
+            return None
+        latest = max(new, key=lambda p: p.batch_ns)
+        # One that was only looked into gave its batch before this one began.
+        return next(p for p in new if p.batch_ns >= latest.begin_ns)
+
+    def _outer(self) -> Pass | None:
+        """The pass around the epoch, where a second loader was taken for it at its first update."""
+        now = self._epoch
+        if now is not None and now.updates == 1:
+            for other in self._open:
+                is_around = other.updates == 1 and other.begin_ns < now.begin_ns
+                if is_around and other.batch_ns > self._updated_ns:
+                    return other
+        return None
 
     def _turn_to(self, feeding: Pass | None, optimizer: object) -> None:
         if self._epoch is not None and not self._epoch.over:
@@ -170,7 +183,7 @@ class PlainLoop:
         self._epoch = feeding
         if feeding is None:
             return
-        if self._optimizers and optimizer not in self._optimizers:
+        if self._training is not None and optimizer not in self._optimizers:
             self.end_training()
             self._epoch = feeding
         if self._training is None:

@@ -19,13 +19,16 @@ class Trainings:
     def __init__(self, marks: Marks) -> None:
         self.marks = marks
         self.on_begin: list[Callable[[], None]] = []
+        self._forget()
         self._count = 0
-        self.forget()
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(after_in_child=self.forget)
+            os.register_at_fork(after_in_child=self._in_child)
 
-    def forget(self) -> None:
-        """In a fork: what is open belongs to the parent."""
+    def _in_child(self) -> None:
+        self._forget()  # what is open belongs to the parent
+        self._count = 0
+
+    def _forget(self) -> None:
         self._owner: object = None
         self._open: dict[str, int] = {}
         self._step_ns: int | None = None
@@ -47,7 +50,7 @@ class Trainings:
             return
         for call in self.on_begin:
             call()
-        self.forget()
+        self._forget()
         self._owner = owner
         self._begin("training", self.next_index(), None)
 
@@ -55,7 +58,7 @@ class Trainings:
         if self._is_heard(owner):
             for name in ("validation", "epoch", "training"):
                 self._end(name)
-            self.forget()
+            self._forget()
 
     def begin_epoch(self, owner: object, index: int | None, total: int | None) -> None:
         """``index`` is None where the trainer does not count: then the one after the last."""

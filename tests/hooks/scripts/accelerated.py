@@ -1,0 +1,34 @@
+"""A loop of one's own with accelerate: two epochs with a validation each."""
+
+import time
+
+import torch
+from accelerate import Accelerator
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.set_num_threads(1)
+torch.manual_seed(1)
+x = torch.randn(32, 8)
+data = TensorDataset(x, x.sum(1, keepdim=True))
+accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+model = torch.nn.Linear(8, 1)
+model, optimizer, training, held_out = accelerator.prepare(
+    model,
+    torch.optim.SGD(model.parameters(), lr=0.01),
+    DataLoader(data, batch_size=4),
+    DataLoader(data, batch_size=16),
+)
+for _ in range(2):
+    print("epoch", time.monotonic_ns(), end=" ")
+    for inputs, targets in training:
+        with accelerator.accumulate(model):
+            accelerator.backward(torch.nn.functional.mse_loss(model(inputs), targets))
+            optimizer.step()
+            optimizer.zero_grad()
+    print(time.monotonic_ns())
+    print("validation", time.monotonic_ns(), end=" ")
+    with torch.no_grad():
+        for inputs, _ in held_out:
+            model(inputs)
+            time.sleep(0.01)
+    print(time.monotonic_ns())

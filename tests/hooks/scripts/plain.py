@@ -1,0 +1,28 @@
+"""A loop of one's own: two epochs, each followed by a validation."""
+
+import time
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+torch.manual_seed(1)
+torch.set_num_threads(1)
+x = torch.randn(64, 8)
+data = TensorDataset(x, x.sum(1, keepdim=True))
+training, held_out = DataLoader(data, batch_size=8, shuffle=True), DataLoader(data, batch_size=16)
+model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Linear(16, 1))
+optimizer = torch.optim.Adam(model.parameters())
+
+for _ in range(2):
+    print("epoch", time.monotonic_ns(), end=" ")
+    for inputs, targets in training:
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(inputs), targets).backward()
+        optimizer.step()
+    print(time.monotonic_ns())
+    print("validation", time.monotonic_ns(), end=" ")
+    with torch.no_grad():
+        for inputs, targets in held_out:
+            torch.nn.functional.mse_loss(model(inputs), targets)
+    print(time.monotonic_ns())
+print("weights", sum(p.double().sum().item() for p in model.parameters()).hex())
