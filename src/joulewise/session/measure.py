@@ -22,15 +22,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
 from joulewise.errors import JoulewiseError, UsageError
-from joulewise.session.spans import OpenSpan, around, closed, opened
-from joulewise.units import NS_PER_S
+from joulewise.session.measured import Measured
+from joulewise.session.spans import (
+    MEASURE_MARKS,
+    RUN_MARKS,
+    OpenSpan,
+    around,
+    closed,
+    opened,
+)
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from joulewise.data import RunResult, RunWarning
     from joulewise.hooks.marks import Marks
-    from joulewise.session.energies import Energies, MeasuredSpan
     from joulewise.session.link import RecorderProcess
 
 _NOBODY: Final = -1
@@ -64,66 +69,19 @@ def measure(
 
 
 @final
-class Measurement:
-    """One block of a program, from ``start()`` to ``stop()``, and then what it took.
-
-    ``id`` and ``path`` (of the run's directory) are known while it is measured; whatever it took
-    is known once it has been stopped, and asking before is a ``UsageError``.
-    """
+class Measurement(Measured):
+    """One block of a program, from ``start()`` to ``stop()``, and then what it took."""
 
     def __init__(
         self, name: str, tags: tuple[str, ...], rate_hz: float | None, store: Path | None
     ) -> None:
+        super().__init__()
         self._options = (name, tags, rate_hz, store)
         self._lock = threading.RLock()
         self._recorder: RecorderProcess | None = None
         self._marks: Marks | None = None
         self._pid = 0
-        self._start_ns = 0
-        self._end_ns = 0
         self._cpu_s = 0.0
-        self._result: RunResult | None = None
-        self._trouble: RunWarning | None = None
-        self.path: Path | None = None
-
-    @property
-    def id(self) -> str | None:
-        """The run's id; None where nothing is recorded."""
-        return self.path.name if self.path else None
-
-    @property
-    def result(self) -> RunResult | None:
-        """Everything that was found; None where the recorder could not be had or died."""
-        self._must_be_over()
-        return self._result
-
-    @property
-    def time_s(self) -> float:
-        self._must_be_over()
-        return self._result.time_s if self._result else (self._end_ns - self._start_ns) / NS_PER_S
-
-    @property
-    def energy_j(self) -> Energies | None:
-        """Joules by device, with their ``total``; None where nothing was recorded."""
-        if self.result is None:
-            return None
-        from joulewise.session.energies import Energies
-
-        return Energies.of(self.result.run, self.result.counted)
-
-    @property
-    def spans(self) -> tuple[MeasuredSpan, ...]:
-        if self.result is None:
-            return ()
-        from joulewise.session.energies import measured_spans
-
-        return measured_spans(self.result)
-
-    @property
-    def warnings(self) -> tuple[RunWarning, ...]:
-        """What a reader of the figures must know."""
-        found = self.result.warnings if self.result else ()
-        return (*found, self._trouble) if self._trouble else found
 
     def span(
         self, name: str, index: int | None = None, *, total: int | None = None, sync: bool = False
@@ -174,22 +132,6 @@ class Measurement:
         decorated.measured = None  # type: ignore[attr-defined]
         return decorated
 
-    def __repr__(self) -> str:
-        if not self._start_ns:
-            return "<joulewise measurement, not started>"
-        if not self._end_ns:
-            return f"<joulewise measurement {self.id}, recording>"
-        taken = self.energy_j or "nothing was recorded"
-        return f"<joulewise measurement {self.id}: {self.time_s:.4g} s, {taken}>"
-
-    def _repr_html_(self) -> str | None:
-        if not self._end_ns or self.energy_j is None:
-            return None
-        from joulewise.session.energies import html
-
-        head = f"{self.id}: {self.time_s:.4g} s"
-        return html(head, self.energy_j, [warning.message for warning in self.warnings])
-
     def __getstate__(self) -> dict[str, Any]:
         """Another process can add spans to the run, or read what came of it; not stop it."""
         state = self.__dict__.copy()
@@ -209,7 +151,9 @@ class Measurement:
 
         name, tags, rate_hz, store = self._options
         request = Request(rate_hz=rate_hz or DEFAULT_RATE_HZ, name=name, tags=tags)
-        recorder = RecorderProcess.start(store or default_store(), request)
+        # Not for the recorder: it marks nothing, and would load the hooks of a run around us.
+        environ = {k: v for k, v in os.environ.items() if k not in {RUN_MARKS, MEASURE_MARKS}}
+        recorder = RecorderProcess.start(store or default_store(), request, environ)
         self._recorder, self.path = recorder, recorder.ready.run
         self._marks = _marks_of(self.path)
         opened(self._marks, _folder(self.path))
@@ -272,16 +216,6 @@ class Measurement:
             f"joulewise: {message}; energies are not known" + (f" ({hint})" if hint else ""),
             RuntimeWarning,
             stacklevel=_users_level(),
-        )
-
-    def _must_be_over(self) -> None:
-        if self._end_ns:
-            return
-        if not self._start_ns:
-            raise UsageError("this measurement was not started", "use `with`, or call start()")
-        raise UsageError(
-            "what was measured is known when the measurement has ended",
-            "ask after the `with` block, or after stop()",
         )
 
     def _own_marks(self) -> tuple[Marks, ...]:
