@@ -93,7 +93,7 @@ class MadeRun:
         names = tuple(columns)
         values = [array(typecode(name), columns[name].tolist()) for name in names]
         stream = Stream(lane_path(self.path, key, lane, STREAM), names)
-        stream.add(Batch(names, values, gaps=True))
+        stream.add(Batch(names, values))
         stream.file.flush()
         stream.file.close()
 

@@ -6,7 +6,7 @@ import math
 import threading
 from array import array
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 TIME: Final = "t_ns"
@@ -38,7 +38,7 @@ class Batch:
 
     columns: tuple[str, ...]
     values: Sequence[array[Any]]
-    late_ns: array[int]
+    late_ns: array[int] = field(default_factory=lambda: array(_WHOLE))
 
     def __len__(self) -> int:
         return len(self.values[0])

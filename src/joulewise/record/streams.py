@@ -50,7 +50,7 @@ def _frame(columns: tuple[str, ...], rows: int) -> tuple[bytes, tuple[bytes, ...
     It is the same for all that have as many rows, and building it costs ten times the rest.
     """
     values = [array(typecode(column), bytes(8 * rows))[:rows] for column in columns]
-    whole = _built(Batch(columns, values, array("q")))
+    whole = _built(Batch(columns, values))
     start_b = 8 + int.from_bytes(whole[4:8], "little")
     return whole[:start_b], tuple(bytes(-len(v) * v.itemsize % _ALIGNMENT) for v in values)
 
