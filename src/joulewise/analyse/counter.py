@@ -14,7 +14,7 @@ from joulewise.units import NS_PER_S
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-AROUND: Final = 12
+AROUND: Final = 48
 # A governor lets short peaks pass, and gains are off.
 _IMPOSSIBLE: Final = 1.5
 
@@ -40,6 +40,12 @@ class Points:
     def joined(self) -> NDArray[np.bool_]:
         """Whether each point follows on the one before it."""
         return np.append(False, np.diff(self.row) == 1)
+
+    def only(self, wanted: NDArray[np.bool_]) -> Points:
+        """Without some of them; those left and right of one that goes become neighbours."""
+        row = self.row - np.cumsum(~wanted)
+        columns = (self.t_ns, self.before_ns, self.count_j, self.broken, row)
+        return Points(*(column[wanted] for column in columns), self.last_ns)
 
 
 def points_around(

@@ -31,7 +31,8 @@ class Course:
     Before the first reading and after the last, those go on, and the time is a gap.
     ``rough_w2`` adds up the squared steps from reading to reading, ``news`` counts those that
     are steps at all. ``reading_w`` is the reading that the moment belongs to, ``peak_w`` the
-    highest from there up to the next moment's.
+    highest from there up to the next moment's, ``swing_w`` how far readings around the moment
+    lie apart once their trend is taken out.
     """
 
     energy_j: NDArray[np.float64]
@@ -41,8 +42,7 @@ class Course:
     gap_j: NDArray[np.float64]
     reading_w: NDArray[np.float64]
     peak_w: NDArray[np.float64]
-    low_w: NDArray[np.float64]
-    high_w: NDArray[np.float64]
+    swing_w: NDArray[np.float64]
     lowest_w: float
     highest_w: float
 
@@ -79,8 +79,7 @@ class _Pass:
         self._news = np.zeros(size, np.int64)
         self._reading_w = np.zeros(size)
         self._peak_w = np.full(size, -np.inf)
-        self._low_w = np.zeros(size)
-        self._high_w = np.zeros(size)
+        self._swing_w = np.zeros(size)
         self._sums: tuple[float, float, int] = (0.0, 0.0, 0)
         self._range_w = (np.inf, -np.inf)
         self._gaps: list[NDArray[np.float64]] = []
@@ -121,8 +120,7 @@ class _Pass:
             gap_j,
             self._reading_w,
             self._peak_w,
-            self._low_w,
-            self._high_w,
+            self._swing_w,
             float(self._range_w[0]),
             float(self._range_w[1]),
         )
@@ -136,8 +134,7 @@ class _Pass:
         self._mark(early, first_w)
 
     def _mark(self, where: slice, power_w: float) -> None:
-        for column in (self._reading_w, self._peak_w, self._low_w, self._high_w):
-            column[where] = power_w
+        self._reading_w[where] = self._peak_w[where] = power_w
 
     def _add(
         self, t_ns: NDArray[np.int64], around_w: NDArray[Any], start: int, around: int
@@ -202,8 +199,9 @@ class _Pass:
     ) -> None:
         offsets = np.arange(-around, around + 1)
         near = power_w[np.clip(rows[:, None] + offsets, 0, len(power_w) - 1)]
-        self._low_w[here] = near.min(axis=1)
-        self._high_w[here] = near.max(axis=1)
+        slope = near @ offsets / (offsets @ offsets)
+        near -= slope[:, None] * offsets
+        self._swing_w[here] = np.ptp(near, axis=1)
 
     def _bridge(
         self,
@@ -228,10 +226,14 @@ class _Pass:
             start, end, mean_w = np.concatenate(self._gaps, axis=1)
             edges = np.stack([start, end], axis=1).reshape(-1)
             lasting = (end - start) / NS_PER_S
-            for total, part in ((gap_s, lasting), (gap_j, lasting * mean_w)):
-                grown = np.repeat(np.append(0.0, np.cumsum(part)), 2)[1:-1]
-                total += np.interp(self._times_ns, edges, grown)
+            gap_s += np.interp(self._times_ns, edges, _stairs(lasting))
+            gap_j += np.interp(self._times_ns, edges, _stairs(lasting * mean_w))
         return gap_s, gap_j
+
+
+def _stairs(parts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The sum of the parts before each and after each."""
+    return np.repeat(np.append(0.0, np.cumsum(parts)), 2)[1:-1]
 
 
 def _counts(steps: NDArray[np.float64], cuts: NDArray[np.intp]) -> NDArray[np.int64]:

@@ -6,15 +6,15 @@ integral of those readings stands beside it, or alone. docs/explanation/error.md
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from joulewise.analyse import edges as counting
 from joulewise.analyse.counter import Points, points_around
 from joulewise.analyse.course import Course, follow
-from joulewise.analyse.edges import Z95, Count, Moments, Ticks
+from joulewise.analyse.edges import Z95, Count, Counter, Moments, Ticks, count_at
 from joulewise.analyse.highest import highest_between
 from joulewise.analyse.lanes import Rows
 from joulewise.analyse.ticks import ticks_around
@@ -27,6 +27,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _STUCK_PERIODS: Final = 20
+_CLOSE: Final = 0.05
+_CLOSE_S: Final = 0.001
+# Where no lower reading was seen, what a device draws at least, as a share of the most.
+_LEAST: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -91,7 +95,7 @@ def window_energy(
             period_ns=timing.counter_s * NS_PER_S,
         )
     ticks = _possible_ticks(points, buffer, timing)
-    times_ns = np.unique(np.concatenate([edges_ns, *(some.t_ns for some in ticks)]))
+    times_ns = np.unique(np.concatenate([edges_ns, *(some.t_ns for _, some in ticks)]))
     course = None
     if power is not None and len(times_ns):
         shift_ns = round(timing.shift_s * NS_PER_S)
@@ -101,14 +105,16 @@ def window_energy(
             step_ns=timing.step_s * NS_PER_S,
             period_ns=timing.period_s * NS_PER_S,
         )
-    return _Reckoning(device, timing, windows_ns, times_ns, course, points, ticks, buffer).result()
+    return _Reckoning(device, timing, windows_ns, times_ns, course, ticks, buffer).result()
 
 
 def _first_with(column: str, *lanes: Rows | None) -> Rows | None:
     return next((lane for lane in lanes if lane is not None and column in lane.columns), None)
 
 
-def _possible_ticks(points: Points | None, buffer: Rows | None, timing: Timing) -> list[Ticks]:
+def _possible_ticks(
+    points: Points | None, buffer: Rows | None, timing: Timing
+) -> list[tuple[Points, Ticks]]:
     """When the counter made its values: with the driver's samples, or just any time before."""
     if points is None:
         return []
@@ -117,9 +123,17 @@ def _possible_ticks(points: Points | None, buffer: Rows | None, timing: Timing) 
     half_ns = (points.t_ns - since_ns) // 2
     loose = Ticks(points.t_ns - half_ns, half_ns / NS_PER_S)
     if buffer is None:
-        return [loose]
-    tick_ns, _ = ticks_around(buffer, points.t_ns, timing.period_s * NS_PER_S)
-    return [Ticks(tick_ns, np.zeros(len(tick_ns))), loose]
+        return [(points, loose)]
+    tick_ns, next_ns = ticks_around(buffer, points.t_ns, timing.period_s * NS_PER_S)
+    # A poll takes a little while: one that asked just before a tick may have got the next value.
+    # Alone among others it can be spared; many in a row are kept, as unsure as they are.
+    close_ns = min(_CLOSE * timing.period_s, _CLOSE_S) * NS_PER_S
+    close = (next_ns - points.t_ns < close_ns) & ~points.broken
+    among = np.convolve(close, np.ones(3), "same") > 1
+    kept = ~close | among
+    unsure_s = np.where(close, timing.period_s, 0.0)
+    tied = Ticks(tick_ns[kept], unsure_s[kept])
+    return [(points.only(kept), tied), (points, loose)]
 
 
 class _Reckoning:
@@ -132,15 +146,13 @@ class _Reckoning:
         windows_ns: NDArray[np.int64],
         times_ns: NDArray[np.int64],
         course: Course | None,
-        points: Points | None,
-        ticks: list[Ticks],
+        ticks: list[tuple[Points, Ticks]],
         buffer: Rows | None,
     ) -> None:
         self._device = device
         self._timing = timing
         self._times_ns = times_ns
         self._course = course
-        self._points = points
         self._ticks = ticks
         self._buffer = buffer
         self._start, self._end = np.searchsorted(times_ns, windows_ns).T
@@ -194,77 +206,92 @@ class _Reckoning:
         hold_s = np.clip(time_s / news, timing.step_s, None)
         rough = np.maximum(course.rough_w2[end] - course.rough_w2[start], 0.0) / 2
         unseen = 1 - 0.8 * np.minimum(timing.window_s / hold_s, 1.0)
-        swing = [course.high_w[at] - course.low_w[at] for at in (start, end)]
+        swing = course.swing_w[start], course.swing_w[end]
         place_s = timing.place_s
         random = Z95 * np.sqrt(
             rough * hold_s**2 * unseen + (place_s * swing[0]) ** 2 + (place_s * swing[1]) ** 2
         )
         gap_s = course.gap_s[end] - course.gap_s[start]
         gap_j = course.gap_j[end] - course.gap_j[start]
-        most_w = max(self._device.maximum_w or 0.0, course.highest_w)
-        gap = np.maximum(most_w * gap_s - gap_j, gap_j - course.lowest_w * gap_s)
+        least_w, most_w = self._range_w
+        gap = np.maximum(most_w * gap_s - gap_j, gap_j - least_w * gap_s)
         return np.asarray(random + np.maximum(gap, 0.0))
 
     def _counter(
         self,
     ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-        if self._points is None:
+        if not self._ticks:
             return self._none, self._none, self._no
-        counts = [self._count(self._points, ticks) for ticks in self._ticks]
+        counters = [Counter(*pair, self._power_j(pair[1].t_ns)) for pair in self._ticks]
         # Two ways to place the counter's ticks: the data themselves tell which is right.
-        count, _ = min(counts, key=lambda pair: pair[1])
-        variance = count.error_j[self._start] ** 2 + count.error_j[self._end] ** 2
-        mended, broken = self._mended(self._points, count)
-        beyond = count.beyond_j[self._start] + count.beyond_j[self._end]
-        value = self._between(count.energy_j)
-        error = np.sqrt(variance + mended) + beyond
-        return value, error, broken
+        counter = min(counters, key=lambda one: one.misfit_j)
+        start, end = (
+            count_at(self._moments(at), counter, self._timing, self._range_w)
+            for at in (self._start, self._end)
+        )
+        tick = np.searchsorted(self._times_ns, counter.ticks.t_ns)
+        mended, broken = self._mended(counter.points, tick, start.at, end.after)
+        beyond = self._beyond_j(self._start, start, tick) + self._beyond_j(self._end, end, tick)
+        error = np.sqrt(start.error_j**2 + end.error_j**2 + mended) + beyond
+        return end.energy_j - start.energy_j, error, broken
 
-    def _count(self, points: Points, ticks: Ticks) -> tuple[Count, float]:
-        course, timing = self._course, self._timing
-        at = np.searchsorted(self._times_ns, ticks.t_ns)
-        if course is None:
-            power_j = np.full(len(at), np.nan)
-            moment_j = np.full(len(self._times_ns), np.nan)
-            swing = np.zeros(len(self._times_ns))
-        else:
-            power_j, moment_j = course.energy_j[at], course.energy_j
-            swing = course.high_w - course.low_w
-        share = np.full(len(self._times_ns), 0.5)
+    def _power_j(self, times_ns: NDArray[np.int64]) -> NDArray[np.float64]:
+        if self._course is None:
+            return np.full(len(times_ns), np.nan)
+        return self._course.energy_j[np.searchsorted(self._times_ns, times_ns)]
+
+    def _moments(self, at: NDArray[np.intp]) -> Moments:
+        t_ns = self._times_ns[at]
+        swing_w = np.zeros(len(at)) if self._course is None else self._course.swing_w[at]
+        share = np.full(len(at), 0.5)
         if self._buffer is not None:
-            tick, after = ticks_around(self._buffer, self._times_ns, timing.period_s * NS_PER_S)
-            share = (self._times_ns - tick) / np.maximum(after - tick, 1)
-        moments = Moments(self._times_ns, moment_j, swing, share)
-        everywhere = np.arange(len(self._times_ns))
-        beyond_j = self._spread_j(
-            np.minimum(everywhere, at[0]), np.maximum(everywhere.clip(max=at[0]), at[0])
-        ) + self._spread_j(np.full_like(everywhere, at[-1]), np.maximum(everywhere, at[-1]))
-        count = counting.count_at(moments, points, ticks, power_j, timing.period_s, beyond_j)
-        return count, counting.misfit(points, ticks, power_j)
+            unique_ns, which = np.unique(t_ns, return_inverse=True)
+            tick, after = ticks_around(self._buffer, unique_ns, self._timing.period_s * NS_PER_S)
+            share = ((unique_ns - tick) / np.maximum(after - tick, 1))[which]
+        return Moments(t_ns, self._power_j(t_ns), swing_w, share)
+
+    def _beyond_j(
+        self, at: NDArray[np.intp], count: Count, tick: NDArray[np.intp]
+    ) -> NDArray[np.float64]:
+        """What the readings may be off by where they had to go on for the counter."""
+        early = self._spread_j(np.minimum(at, tick[0]), np.full_like(at, tick[0]))
+        late = self._spread_j(np.full_like(at, tick[-1]), np.maximum(at, tick[-1]))
+        return np.where(count.beyond < 0, early, np.where(count.beyond > 0, late, 0.0))
 
     def _mended(
-        self, points: Points, count: Count
+        self,
+        points: Points,
+        tick: NDArray[np.intp],
+        first: NDArray[np.intp],
+        last: NDArray[np.intp],
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
         """The squared error of what stands in for the counter's jumps, and whether it jumped."""
         if not points.broken.any():
             return np.zeros(len(self._start)), self._no
         jumps = np.flatnonzero(points.broken)
-        at = np.searchsorted(self._times_ns, count.tick_ns)
         error = np.zeros(len(points.broken))
-        error[jumps] = self._spread_j(at[jumps - 1], at[jumps])
-        first, last = count.at[self._start], count.after[self._end]
+        error[jumps] = self._spread_j(tick[jumps - 1], tick[jumps])
         number, squares = np.cumsum(points.broken), np.cumsum(error**2)
         return squares[last] - squares[first], number[last] > number[first]
+
+    @property
+    def _range_w(self) -> tuple[float, float]:
+        """The least and the most that the device may draw."""
+        highest, lowest = 0.0, math.inf
+        if self._course is not None:
+            highest, lowest = self._course.highest_w, self._course.lowest_w
+        most_w = max(self._device.maximum_w or 0.0, highest)
+        return min(lowest, _LEAST * most_w), most_w
 
     def _blind_j(self) -> NDArray[np.float64]:
         """What the readings cannot exclude: any power between lowest and most, while unseen."""
         if self._course is None:
             return self._none
         timing, course = self._timing, self._course
-        unseen = 1 - min(0.67 * timing.window_s / max(timing.period_s, timing.step_s), 1.0)
+        unseen = 1 - min(0.67 * timing.seen, 1.0)
         mean_w = self._between(course.energy_j) / np.maximum(self._time_s, 1e-9)
-        most_w = max(self._device.maximum_w or 0.0, course.highest_w)
-        swing = np.maximum(most_w - mean_w, mean_w - course.lowest_w)
+        least_w, most_w = self._range_w
+        swing = np.maximum(most_w - mean_w, mean_w - least_w)
         return np.asarray(unseen * self._time_s * np.maximum(swing, 0.0))
 
     def _peak_w(self) -> NDArray[np.float64]:

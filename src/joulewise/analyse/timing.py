@@ -31,6 +31,11 @@ class Timing:
     place_s: float
     spread: float
 
+    @property
+    def seen(self) -> float:
+        """The share of the time that readings average over."""
+        return self.window_s / max(self.period_s, self.step_s)
+
 
 def timing_of(card: Card, fast: Rows | None, buffer: Rows | None) -> Timing:
     power = buffer if buffer is not None else fast
