@@ -16,6 +16,16 @@ from joulewise.errors import NotSupportedError
 from joulewise.units import MJ_PER_J, MW_PER_W
 
 Read = Callable[[], float]
+# The members of NVML's union in the order of its types, in the letters of :mod:`struct`.
+_UNION: Final = {
+    "dVal": "d",
+    "uiVal": "I",
+    "ulVal": "L",
+    "ullVal": "Q",
+    "sllVal": "q",
+    "siVal": "i",
+    "usVal": "H",
+}
 
 
 def open_sensors(
@@ -82,9 +92,13 @@ def _not_in_this_nvidia_ml_py(*_arguments: Any) -> int:
     raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
 
-def union_member(value_type: int) -> str:
-    """The member of NVML's union that holds a value of this type."""
-    members = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+def sample_format(value_type: int) -> str:
+    """How a sample lies in memory whose value is of this type: its time, and NVML's union."""
+    return f"Q{_UNION[_union_member(value_type)]}0Q"
+
+
+def _union_member(value_type: int) -> str:
+    members = tuple(_UNION)
     member = members[value_type] if value_type < len(members) else ""
     if not hasattr(pynvml.c_nvmlValue_t, member):  # the driver is newer than nvidia-ml-py
         raise pynvml.NVMLError(pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH)
@@ -101,7 +115,7 @@ def _field_watts(fields: Any) -> float:
     field = fields[0]
     if field.nvmlReturn != pynvml.NVML_SUCCESS:
         raise pynvml.NVMLError(field.nvmlReturn)
-    return _watts(getattr(field.value, union_member(field.valueType)))
+    return _watts(getattr(field.value, _union_member(field.valueType)))
 
 
 def _joules(millijoules: int) -> float:
