@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import subprocess
 import sys
@@ -77,6 +78,7 @@ def main() -> None:
 
 def take_turns(tools: list[str], rounds: int) -> dict[str, list[tuple[float, float]]]:
     adopt_orphans()
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # as installed: the peers have theirs
     costs: dict[str, list[tuple[float, float]]] = {tool: [] for tool in tools}
     with tempfile.TemporaryDirectory() as folder:
         for index in range(rounds + 1):
