@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from array import array
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from joulewise.data import Card, DeviceInfo, Kind, Source, Unavailable
 from joulewise.hooks.marks import Marks
@@ -19,8 +19,7 @@ from joulewise.record.manifest import (
     RecorderRecord,
     write_manifest,
 )
-from joulewise.record.rows import Batch, typecode
-from joulewise.record.streams import Stream
+from joulewise.record.streams import schema
 
 S = 10**9
 START = 1_000 * S
@@ -90,12 +89,13 @@ class MadeRun:
         return self
 
     def lane(self, key, lane, columns):
-        names = tuple(columns)
-        values = [array(typecode(name), columns[name].tolist()) for name in names]
-        stream = Stream(lane_path(self.path, key, lane, STREAM), names)
-        stream.add(Batch(names, values))
-        stream.file.flush()
-        stream.file.close()
+        shape = schema(tuple(columns))
+        arrays = [
+            pa.array(values.astype(field.type.to_pandas_dtype()), from_pandas=True)
+            for field, values in zip(shape, columns.values(), strict=True)
+        ]
+        with pa.ipc.new_stream(lane_path(self.path, key, lane, STREAM), shape) as stream:
+            stream.write_batch(pa.record_batch(arrays, schema=shape))
 
     def processes(self, key, *sightings):
         """``(t_s, [(pid, name, ours), …])`` for each change."""

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from joulewise.record.marks import SpanTable
 
 _CLOCK_STEP_S: Final = 0.5  # a clock that is only kept right moves less in a day
-_TRACE_ENDS_S: Final = 1.5
 _LATE_SHARE: Final = 0.002
 _LATE_LEAST: Final = 3
 _BUSY_SHARE: Final = 0.1
@@ -48,19 +47,21 @@ def cautions(
     yield from clock_set(manifest)
     yield from recorder_ended(manifest, state, run, last_row_ns)
     yield from late(manifest)
+    yield from no_baseline(manifest, counted)
     for measured in counted:
         yield from device_cautions.cautions(measured, manifest, sightings, run)
     yield from busy_with_others(manifest, _busy_s(counted, manifest, run), run)
     yield from span_cautions.too_short_run(counted, run)
-    yield from span_cautions.too_short(spans, energy_j, sampling_j)
+    yield from span_cautions.too_short(counted, spans, energy_j, sampling_j)
 
 
 def from_notes(manifest: Manifest) -> Iterator[RunWarning]:
     """What the recorder and the budget had to say themselves.
 
-    A fault of a sensor is told as the gap that it made, and processes by who is counted.
+    A fault of a sensor is told as the gap that it made; processes and the recorder's end are
+    told with what they mean for the figures.
     """
-    elsewhere = {Caution.UNAVAILABLE, Caution.HOST_PROCESS_IDS}
+    elsewhere = {Caution.UNAVAILABLE, Caution.HOST_PROCESS_IDS, Caution.RECORDER_ENDED}
     codes = {caution.value: caution for caution in Caution if caution not in elsewhere}
     for note in manifest.notes:
         code = codes.get(note.get("code", ""))
@@ -90,18 +91,29 @@ def recorder_ended(
     manifest: Manifest, state: str, run: Stretch, last_row_ns: int | None
 ) -> Iterator[RunWarning]:
     """The recorder was gone before the command was."""
-    if state == "recording" or last_row_ns is None:
+    notes = [n for n in manifest.notes if n.get("code") == Caution.RECORDER_ENDED.value]
+    if state != "killed" and not notes:
         return
-    missing_s = (run.end_ns - last_row_ns) / NS_PER_S
-    if state == "killed" or missing_s > _TRACE_ENDS_S:
-        after = f"the trace ends {run.after_s(last_row_ns):.1f} s after the command's start"
-        ended = any(command.end_ns is not None for command in manifest.commands)
-        rest = f", {missing_s:.1f} s before its end" if ended and missing_s > 0 else ""
-        yield RunWarning(
-            Caution.RECORDER_ENDED,
-            f"the recorder ended before the run did: {after}{rest}",
-            "the figures go up to there; what came later was not measured",
-        )
+    hint = notes[0].get("hint") if notes else ""
+    up_to = "" if last_row_ns is None else f": the trace ends {run.after_s(last_row_ns):.1f} s in"
+    yield RunWarning(
+        Caution.RECORDER_ENDED,
+        f"the recorder was killed before the run was over{up_to}",
+        hint or "look into dmesg: the kernel ends processes for want of memory",
+    )
+
+
+def no_baseline(manifest: Manifest, counted: Sequence[Measured]) -> Iterator[RunWarning]:
+    """Idle time was asked for before the command, and a GPU was not idle."""
+    wanted_s = manifest.options.get("baseline_s") or 0.0
+    for measured in counted:
+        if wanted_s > 0 and measured.device.info.kind is Kind.GPU and not measured.baseline:
+            yield RunWarning(
+                Caution.NO_BASELINE,
+                f"no idle baseline: {measured.no_baseline}",
+                "ask for more seconds with --baseline, while nothing else uses it",
+                measured.device.info.key,
+            )
 
 
 def late(manifest: Manifest) -> Iterator[RunWarning]:

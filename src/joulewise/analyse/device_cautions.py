@@ -15,7 +15,8 @@ from joulewise.devices.nvidia.throttle import throttle_names
 from joulewise.record.manifest import Manifest
 from joulewise.units import NS_PER_S
 
-_GAP_S: Final = 0.05
+_GAP_S: Final = 0.3
+_GAP_ROWS: Final = 3
 _THROTTLED: Final = 0.01
 # A GPU that is idle, or runs as it was told to, is not throttled.
 _NOT_THROTTLED: Final = {"idle", "application clocks", "sync boost", "display clocks"}
@@ -35,9 +36,12 @@ def cautions(
 def gap(measured: Measured, manifest: Manifest, run: Stretch) -> Iterator[RunWarning]:
     """Time in which a device was not read, and the reason that it gave."""
     odd, key = measured.oddities, measured.device.info.key
-    if not odd.gap_s > _GAP_S:
+    least_s = max(_GAP_S, _GAP_ROWS / manifest.rate_hz)
+    if not odd.gap_s > least_s:
         return
-    first_ns = int(odd.pieces_ns[odd.with_gap][0, 0])
+    # The first piece with so much of it ends that much after the gap began.
+    ends_ns = odd.pieces_ns[odd.piece_gap_s >= min(least_s, odd.piece_gap_s.max()), 1]
+    first_ns = int(ends_ns[0]) - round(least_s * NS_PER_S)
     reasons = [
         note.get("message", "")
         for note in manifest.notes
@@ -60,7 +64,8 @@ def stuck(measured: Measured, run: Stretch) -> Iterator[RunWarning]:
     if not odd.stuck.any() or Source.MEASURED not in device.sources.values():
         return
     pieces = odd.pieces_ns[odd.stuck]
-    lasted_s = float((pieces[:, 1] - pieces[:, 0]).sum()) / NS_PER_S
+    since_ns = np.maximum(pieces[:, 0], np.append(pieces[0, 0], pieces[:-1, 1]))
+    lasted_s = float((pieces[:, 1] - since_ns).sum()) / NS_PER_S
     counter = measured.uses[0].counter_j is not None
     yield RunWarning(
         Caution.STUCK,

@@ -31,20 +31,21 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Columns = dict[str, "NDArray[Any]"]
-_PIECE_S: Final = 2.0
-_MOST_PIECES: Final = 1_000
+_HOP_S: Final = 0.5
+_HOPS: Final = 5
+_MOST_PIECES: Final = 2_000
 _SLOW: Final = (*USED, Quantity.THROTTLE.value, Quantity.LOAD.value)
 
 
 @dataclass(frozen=True)
 class Oddities:
-    """Of the run as a whole, and in which of its even ``pieces`` it was so."""
+    """Of the run as a whole, and in which of its overlapping pieces it was so."""
 
     disagree: bool
     counter_broken: bool
     gap_s: float
     pieces_ns: NDArray[np.int64]
-    with_gap: NDArray[np.bool_]
+    piece_gap_s: NDArray[np.float64]
     stuck: NDArray[np.bool_]
 
 
@@ -52,7 +53,8 @@ class Oddities:
 class Measured:
     """What a device did: ``uses`` of those windows that are wanted in full, in their order.
 
-    ``energy_j`` and ``sampling_j`` are of all windows. The first window is the run.
+    ``energy_j`` and ``sampling_j`` are of all windows, and so is ``clean``: no fault of the sensor
+    is in there. The first window is the run.
     ``idle`` has each kind of idle that the trace contains, ``no_baseline`` why it has none.
     """
 
@@ -60,6 +62,7 @@ class Measured:
     uses: tuple[Use, ...]
     energy_j: NDArray[np.float64]
     sampling_j: NDArray[np.float64]
+    clean: NDArray[np.bool_]
     oddities: Oddities
     slow: Columns
     idle: dict[Idle, Baseline]
@@ -102,13 +105,14 @@ def measure(
         uses,
         told.energy_j[:n],
         told.error_sampling_j[:n],
+        ~(told.disagree | told.counter_broken | told.stuck | (told.gap_s > 0))[:n],
         Oddities(
             bool(told.disagree[0]),
             bool(told.counter_broken[0]),
             float(told.gap_s[0]),
             pieces_ns,
-            told.gap_s[end:] > 0,
-            told.stuck[end:],
+            told.gap_s[end:],
+            told.stuck[end:] & ~(told.gap_s[end:] > 0),
         ),
         slow,
         idle,
@@ -117,9 +121,10 @@ def measure(
 
 
 def _pieces(start_ns: int, end_ns: int) -> NDArray[np.int64]:
-    count = int(np.clip((end_ns - start_ns) / NS_PER_S / _PIECE_S, 1, _MOST_PIECES))
-    edges_ns = np.linspace(start_ns, end_ns, count + 1).astype(np.int64)
-    return np.column_stack([edges_ns[:-1], edges_ns[1:]])
+    """Overlapping pieces of the run, long enough for a sensor to have moved in each."""
+    hop_ns = max(round(_HOP_S * NS_PER_S), (end_ns - start_ns) // _MOST_PIECES)
+    starts_ns = np.arange(start_ns, max(end_ns, start_ns + 1), hop_ns)
+    return np.column_stack([starts_ns, np.minimum(starts_ns + _HOPS * hop_ns, end_ns)])
 
 
 def _use(

@@ -24,12 +24,17 @@ _USEFUL: Final = 0.1
 
 
 def too_short(
-    spans: SpanTable, energy_j: NDArray[np.float64], sampling_j: NDArray[np.float64]
+    counted: Sequence[Measured],
+    spans: SpanTable,
+    energy_j: NDArray[np.float64],
+    sampling_j: NDArray[np.float64],
 ) -> Iterator[RunWarning]:
-    """One warning for all spans of a name."""
+    """One warning for all spans of a name; where a sensor failed, length is not to blame."""
     times_s = (spans.end_ns - spans.start_ns) / NS_PER_S
     with np.errstate(invalid="ignore"):
         short = sampling_j > TOO_WIDE * np.abs(energy_j)
+    for measured in counted:
+        short &= measured.clean[1:]
     for code in np.unique(spans.name[short]).tolist():
         mine = spans.name == code
         bad = mine & short
@@ -41,7 +46,8 @@ def too_short(
 def too_short_run(counted: Sequence[Measured], run: Stretch) -> Iterator[RunWarning]:
     energies = [measured.uses[0].energy for measured in counted]
     whole = total(energy for energy in energies if energy)
-    if whole and whole.error_sampling > TOO_WIDE * abs(whole.value):
+    clean = all(measured.clean[0] for measured in counted)
+    if clean and whole and whole.error_sampling > TOO_WIDE * abs(whole.value):
         figures = ([run.time_s], [whole.value], [whole.error_sampling])
         times_s, energy_j, sampling_j = map(np.array, figures)
         yield _warning("the run", times_s, energy_j, sampling_j, "run")

@@ -151,7 +151,7 @@ def _notes(result: RunResult, rates: Rates) -> Iterator[str]:
     for reason, devices in by_reason.items():
         yield f"not in the total: {words.keys(map(plain, devices))}, {plain(reason)}"
     for key, baseline in result.details.get("baseline", {}).items():
-        net = result.run.devices[key].net if key in result.run.devices else None
+        net = result.run.devices[key].net if key in result.counted else None
         if net is not None:
             idle = f"{watts(baseline.get('power_w'))}, {baseline.get('kind')}"
             yield f"net of idle ({idle}): {plain(key)} {energy(net)}"

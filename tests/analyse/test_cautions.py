@@ -1,0 +1,225 @@
+"""What a reader must know comes as a typed warning; where nothing is odd, none comes."""
+
+import itertools
+import random
+
+import numpy as np
+import pytest
+from made_run import PID, START, MadeRun, S, device
+
+from joulewise.analyse.run import analyse
+from joulewise.data import Card, Caution, Source
+from joulewise.record.layout import Lane
+from joulewise.record.manifest import CommandRecord, RecorderRecord
+
+OURS = (PID, "python", True)
+
+
+def noisy(level_w):
+    noise = random.Random(0)
+    return lambda t: (level_w(t) if callable(level_w) else level_w) + noise.gauss(0, 0.2)
+
+
+@pytest.fixture
+def made(tmp_path):
+    return MadeRun(tmp_path / "run").processes("gpu0", (-1, []), (0.2, [OURS]))
+
+
+def warnings(made, code=None, **changed):
+    found = analyse(made.write(**changed)).warnings
+    return [warning for warning in found if code is None or warning.code is code]
+
+
+def test_nothing_odd_nothing_said(made):
+    made.fast(device("gpu0"), noisy(200)).fast(device("dram0", source=Source.ASSUMED), lambda _: 6)
+    made.slow("gpu0", gpu_utilisation_pct=lambda _: 99, throttle_reasons=lambda _: 0)
+    made.spans(("epoch", 0, 1, 5))
+    assert warnings(made) == []
+
+
+def test_a_gap_says_how_long_when_and_why(made):
+    made.fast(device("gpu0"), noisy(200), lost=[(4, 6)])
+    fault = {"code": "device_unavailable", "device": "gpu0", "quantity": "power_w"}
+    made.notes += [
+        {**fault, "message": "GPU is lost", "t_ns": str(START + 4 * S)},
+        {**fault, "message": "no fan", "quantity": "fan_pct", "t_ns": str(START)},
+    ]
+    (warning,) = warnings(made)
+    assert (warning.code, warning.device) == (Caution.GAP, "gpu0")
+    assert warning.message.startswith("no reading for 2.0 s of 10.0 s, first about 4 s after")
+    assert warning.message.endswith(": GPU is lost")
+
+
+def test_a_reading_that_is_missed_is_no_gap(made):
+    made.fast(device("gpu0"), noisy(200), lost=[(4, 4.03)])
+    assert warnings(made) == []
+
+
+def test_throttling_is_a_share_of_the_time_by_reason(made):
+    made.fast(device("gpu0", settings={"power_limit_w": 150.0}), noisy(150))
+    made.slow("gpu0", throttle_reasons=lambda t: 1 if t < 0 else 0x24 if t >= 5 else 0x4)
+    (warning,) = warnings(made)
+    assert (warning.code, warning.device) == (Caution.THROTTLED, "gpu0")
+    assert "power cap 100 %, software thermal slowdown 55 % (its limit is 150 W)" in warning.message
+
+
+def test_other_vendors_bits_have_no_names(made):
+    made.fast(device("gpu0", vendor="AMD"), noisy(150))
+    made.slow("gpu0", throttle_reasons=lambda _: 4)
+    assert warnings(made) == []
+
+
+def test_a_counter_that_began_anew(made):
+    made.devices.append(device("gpu0"))
+    t_s = made.times_s(made.hz)
+    joules = 5_000 + 200 * t_s
+    made.lane(
+        "gpu0",
+        Lane.FAST,
+        {
+            "t_ns": START + np.round(t_s * S).astype(np.int64),
+            "energy_j": np.where(t_s < 5, joules, joules - joules[t_s >= 5][0]),
+            "power_w": np.array(list(map(noisy(200), t_s))),
+        },
+    )
+    (warning,) = warnings(made)
+    assert (warning.code, warning.device) == (Caution.COUNTER_RESET, "gpu0")
+
+
+def test_counter_and_readings_that_disagree(made):
+    made.devices.append(device("gpu0", maximum_w=210.0, card=Card(0.02, 0.02, 0.005, 0.02)))
+    t_s = made.times_s(made.hz)
+    made.lane(
+        "gpu0",
+        Lane.FAST,
+        {
+            "t_ns": START + np.round(t_s * S).astype(np.int64),
+            "energy_j": 5_000 + 100 * t_s,
+            "power_w": np.array(list(map(noisy(200), t_s))),
+        },
+    )
+    result = analyse(made.write())
+    (warning,) = result.warnings
+    assert (warning.code, warning.device) == (Caution.DISAGREEMENT, "gpu0")
+    assert "1000 J and 2000 J" in warning.message
+    assert result.run.devices["gpu0"].energy.error_sampling >= 990
+
+
+def test_a_sensor_that_is_stuck(made):
+    noise = noisy(200)
+    made.fast(device("gpu0", measured=("power_w",)), lambda t: 200 if 4 <= t < 8 else noise(t))
+    (warning,) = warnings(made)
+    assert (warning.code, warning.device) == (Caution.STUCK, "gpu0")
+    assert warning.message == (
+        "its power reading did not move for about 4 s, first 4 s after the start"
+    )
+    assert "not known" in warning.hint
+
+
+def test_others_on_the_gpu_are_named(made):
+    made.fast(device("gpu0"), noisy(200))
+    others = [(70 + i, f"other{i}", False) for i in range(5)]
+    made.processes("gpu0", (3, [OURS, *others]))
+    (warning,) = warnings(made)
+    assert (warning.code, warning.device) == (Caution.OTHER_PROCESSES, "gpu0")
+    assert warning.message == (
+        "others used it too: other0 (70), other1 (71), other2 (72) and 2 more"
+    )
+
+
+def busy_machine(made, **changed):
+    made.fast(device("cpu0", source=Source.MODELLED), lambda _: 20)
+    made.slow("cpu0", load_pct=lambda _: 50)
+    return warnings(made, host={"cpus": "4"}, **changed)
+
+
+def test_a_cpu_that_works_for_others(made):
+    (warning,) = busy_machine(made)  # 4 CPUs, 10 s, half busy; the command took 1.5 s, we 0.2 s
+    assert (warning.code, warning.device) == (Caution.OTHER_PROCESSES, "cpu0")
+    assert "worked 20.0 s, the command's processes 1.7 s" in warning.message
+
+
+def test_a_cpu_that_works_for_the_command(made):
+    command = CommandRecord(PID, ("make", "-j2"), START, START + 10 * S, 0, 19.5)
+    assert busy_machine(made, commands=(command,)) == []
+
+
+def test_a_command_whose_cpu_time_is_not_known(made):
+    command = CommandRecord(PID, ("make", "-j2"), START, START + 10 * S, 0, None)
+    assert busy_machine(made, commands=(command,)) == []
+
+
+def test_spans_that_are_too_short_are_one_warning_a_name(tmp_path):
+    made = MadeRun(tmp_path / "run", hz=10).processes("gpu0", (0.2, [OURS]))
+    steps = itertools.count(1, 0.01)
+    made.fast(device("gpu0", measured=("power_w",)), noisy(lambda t: 100 + 100 * (int(7 * t) % 2)))
+    made.spans(
+        *[("step", i, start, start + 0.01) for i, start in zip(range(50), steps, strict=False)]
+    )
+    made.spans(("epoch", 0, 1, 9))
+    (warning,) = warnings(made, Caution.SPAN_TOO_SHORT)
+    assert warning.span == "step"
+    assert "of 50 spans 'step': too short for the sensors at 10 ms" in warning.message
+    assert "have less than 10 % here" in warning.hint
+
+
+def test_a_run_of_ten_milliseconds(tmp_path):
+    made = MadeRun(tmp_path / "run", hz=10, seconds=0.01).processes("gpu0", (0, [OURS]))
+    made.fast(device("gpu0", measured=("power_w",)), noisy(lambda t: 300 if t > 0 else 40))
+    (warning,) = warnings(made, Caution.SPAN_TOO_SHORT)
+    assert (warning.span, warning.message.partition(":")[0]) == ("run", "the run")
+
+
+@pytest.mark.parametrize(("step_s", "way"), [(3600, "forward"), (-3600, "back")])
+def test_a_wall_clock_that_was_set(made, step_s, way):
+    wall_end_ns = (1_800_000_000 + 11 + step_s) * S
+    (warning,) = warnings(made, wall_end_ns=wall_end_ns)
+    assert warning.code is Caution.CLOCK_SET
+    assert f"went {way} by 3600" in warning.message or f"went {way} by 3599.5" in warning.message
+
+
+def test_what_the_recorder_noted_is_told_once(made):
+    made.notes += [
+        {"code": "wall_clock_set", "message": "the wall clock was set by +60 s"},
+        {"code": "budget", "message": "the budget of 1kJ is used up", "hint": "more"},
+        {"code": "device_back", "message": "it is read again", "device": "gpu0"},
+    ]
+    found = warnings(made, wall_end_ns=1_800_000_072 * S)
+    assert [(w.code, w.message) for w in found] == [
+        (Caution.CLOCK_SET, "the wall clock was set by +60 s"),
+        (Caution.BUDGET, "the budget of 1kJ is used up"),
+    ]
+    assert all(warning.hint for warning in found)
+
+
+def test_a_recorder_that_was_late(made):
+    lanes = {
+        "gpu0": {"rows": 990, "missed": 10},
+        "gpu0.slow": {"rows": 10, "missed": 10},
+        "cpu0": {"rows": 5, "missed": 1},
+    }
+    (warning,) = warnings(made, recorder=RecorderRecord(1, 1, 0.1, lanes))
+    assert (warning.code, warning.device) == (Caution.LATE, "gpu0")
+    assert "1.0 % of its deadlines" in warning.message
+
+
+def test_a_recorder_that_was_killed(made):
+    made.fast(device("gpu0"), noisy(200), until_s=6)
+    made.notes.append({"code": "recorder_ended", "message": "it was killed", "hint": "see dmesg"})
+    result = analyse(made.write(state="stopped"))
+    gap, ended = (
+        result.warnings if result.warnings[0].code is Caution.GAP else result.warnings[::-1]
+    )
+    assert ended.code is Caution.RECORDER_ENDED
+    assert ended.message.endswith("the trace ends 6.0 s in")
+    assert ended.hint == "see dmesg"
+    assert (gap.code, gap.message[:23]) == (Caution.GAP, "no reading for 4.0 s of")
+    assert result.time_s == 10
+
+
+def test_a_baseline_that_was_asked_for_and_not_had(made):
+    made.fast(device("gpu0"), noisy(200))
+    made.slow("gpu0", gpu_utilisation_pct=lambda _: 99)
+    (warning,) = warnings(made, options={"baseline_s": 5.0})
+    assert (warning.code, warning.device) == (Caution.NO_BASELINE, "gpu0")
+    assert "never idle" in warning.message
