@@ -16,24 +16,18 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 from verdict import Verdicts
 
-from joulewise.analyse.sensor_fit import Recording
 from joulewise.data import DeviceInfo, Kind, Quantity, Unavailable
 from joulewise.session.calibrate import SENSORS, Calibration, calibrate
-from joulewise.session.load import SIMULATED
-from joulewise.session.rig import POLL_HZ, POLLED
-from joulewise.session.waves import Burst
+from joulewise.session.virtual_bench import VirtualBench
 from joulewise.simulate.boards import BOARDS, load_board, make_unit
-from joulewise.simulate.model import Knobs, SensorSpec, Unit
-from joulewise.simulate.square import play_bursts
-from joulewise.simulate.workloads import load_workload
-from joulewise.units import NS_PER_S
+from joulewise.simulate.model import SensorSpec, Unit
 
 GOAL = 0.10
 SPREAD = 0.20
@@ -107,33 +101,9 @@ def drawn_unit(key: str, seed: int) -> Unit:
     return make_unit(replace(board, sensor=drawn), seed)
 
 
-@dataclass(frozen=True)
-class VirtualBench:
-    """A board that is loaded and polled in virtual time."""
-
-    unit: Unit
-
-    def record(
-        self, bursts: Sequence[Burst], kind: str, progress: Callable[[float], None]
-    ) -> Recording:
-        progress(1.0)
-        name, batch_size = SIMULATED[kind]
-        board = self.unit.board
-        load = load_workload(name, board, batch_size).step
-        pairs = [(burst.off_s, burst.on_s) for burst in bursts]
-        played = play_bursts(self.unit, load, Knobs(board.limits.default_w), pairs)
-        polled = played.poll(POLL_HZ, POLLED, late=LATE)
-        return Recording(
-            t_s=polled["t_ns"] / NS_PER_S,
-            columns={q: polled[q.value] for q in POLLED if q.value in polled},
-            on_s=played.on_ns / NS_PER_S,
-            off_s=played.off_ns / NS_PER_S,
-        )
-
-
 def virtual(unit: Unit, seconds: float) -> Calibration:
     info = DeviceInfo("gpu0", Kind.GPU, unit.board.name, "GPU-0", "nvidia", "0")
-    return calibrate(info, {}, VirtualBench(unit), seconds, seed=unit.seed)
+    return calibrate(info, {}, VirtualBench(unit, late=LATE), seconds, seed=unit.seed)
 
 
 def compare(unit: Unit, found: Calibration) -> Iterator[tuple[Quantity, Row | None]]:
@@ -185,9 +155,10 @@ def real(key: str, seed: int, seconds: float) -> float:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "found.json"
         joulewise = [sys.executable, "-m", "joulewise"]
+        sim = ["sim", "--gpu", key, "--seed", str(seed), "--"]
+        calibrating = ["calibrate", "--seconds", str(seconds), "--json", str(path)]
         subprocess.run(
-            [*joulewise, "sim", "--gpu", key, "--seed", str(seed), "--", *joulewise, "calibrate"]
-            + ["--seconds", str(seconds), "--json", str(path)],
+            [*joulewise, *sim, *joulewise, *calibrating],
             check=True,
             stdout=subprocess.DEVNULL,
         )

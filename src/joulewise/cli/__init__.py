@@ -16,6 +16,7 @@ from joulewise.errors import JoulewiseError
 VERBS = {
     "run": "measures a command: what it takes in joules, and where",
     "doctor": "every device, sensor and knob: available, or why not and the exact fix",
+    "calibrate": "what this board's sensor really does: update period, window, lag, gain",
     "sim": "runs any NVML client on simulated GPUs",
 }
 # How writing to a full disk, over a quota or to a dead terminal ends.

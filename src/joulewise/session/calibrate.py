@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Final, Protocol
 
 from joulewise.analyse.sensor_fit import Recording, counter_period, fit_sensor
 from joulewise.analyse.sensor_ticks import find_ticks
 from joulewise.data import Card, DeviceInfo, Quantity, Unavailable
 from joulewise.errors import UsageError
-from joulewise.record.cards import Figure, KeptCard, SensorTiming
+from joulewise.record.cards import Figure, KeptCard, SensorTiming, keep_card, kept_card
 from joulewise.session.load import HEAVY, LIGHT
 from joulewise.session.waves import Burst, draw_waves
 
@@ -38,20 +39,26 @@ class Bench(Protocol):
 class Calibration:
     """What was found of one board, beside what the tables say of it.
 
-    ``sensors`` has a figure or a reason for each reading of power that the board tells.
+    ``sensors`` has figures or a reason for each reading of power that the board tells. ``gain``
+    is None without a meter. ``card`` is what was kept, and ``earlier`` why a card that was there
+    before did not count.
     """
 
     info: DeviceInfo
-    sensors: Mapping[Quantity, SensorTiming | Unavailable]
-    counter_period_s: Figure | Unavailable
-    how: str
+    sensors: Mapping[Quantity, SensorTiming | Unavailable] = field(default_factory=dict)
+    counter_period_s: Figure | Unavailable | None = None
+    how: str = ""
     tables: Mapping[Quantity, Card] = field(default_factory=dict)
     gain: Figure | Unavailable | None = None
     gain_how: str = ""
+    card: KeptCard | None = None
+    path: Path | None = None
+    earlier: Unavailable | None = None
 
     @property
-    def complete(self) -> bool:
-        return not any(isinstance(timing, Unavailable) for timing in self.sensors.values())
+    def tells(self) -> bool:
+        timed = any(isinstance(timing, SensorTiming) for timing in self.sensors.values())
+        return timed or isinstance(self.gain, Figure)
 
 
 def calibrate(
@@ -92,28 +99,23 @@ def calibrate(
     )
 
 
-def kept(found: Calibration, earlier: KeptCard | Unavailable | None, when: str) -> KeptCard:
-    """The card to keep. A gain that a meter told earlier stays until one tells another."""
-    before = earlier if isinstance(earlier, KeptCard) else None
-    gain, gain_how = (before.gain, before.gain_how) if before else (None, "")
+def keep(found: Calibration, environ: Mapping[str, str], when: str) -> Calibration:
+    """Keep what was found as the board's card; what was not asked for stays as it was."""
+    before = kept_card(found.info, environ)
+    if isinstance(before, Unavailable):
+        found, before = replace(found, earlier=before), None
+    if not found.tells:
+        return replace(found, card=before)
+    info = found.info
+    card = before or KeptCard(info.uid, info.driver, info.name, when, found.how)
+    timings = {q.value: t for q, t in found.sensors.items() if isinstance(t, SensorTiming)}
+    if timings:
+        card = replace(card, when=when, how=found.how, sensors={**card.sensors, **timings})
+    if isinstance(found.counter_period_s, Figure):
+        card = replace(card, counter_period_s=found.counter_period_s)
     if isinstance(found.gain, Figure):
-        gain, gain_how = found.gain, found.gain_how
-    period = found.counter_period_s
-    return KeptCard(
-        uid=found.info.uid,
-        driver=found.info.driver,
-        name=found.info.name,
-        when=when,
-        how=found.how,
-        sensors={
-            quantity.value: timing
-            for quantity, timing in found.sensors.items()
-            if isinstance(timing, SensorTiming)
-        },
-        counter_period_s=period if isinstance(period, Figure) else None,
-        gain=gain,
-        gain_how=gain_how,
-    )
+        card = replace(card, when=when, gain=found.gain, gain_how=found.gain_how)
+    return replace(found, card=card, path=keep_card(card, environ))
 
 
 def _period_s(probe: Recording) -> float:
