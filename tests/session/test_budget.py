@@ -10,7 +10,6 @@ from joulewise.errors import UsageError
 from joulewise.session.budget import (
     Watch,
     as_message,
-    as_note,
     overdue,
     parse_budget,
     time_left_s,
@@ -145,13 +144,6 @@ def test_carbon_is_said_in_carbon():
     watch = Watch([parse_budget("1kgCO2", 500)])
     (event,) = watch.look(time_s=1, energy_j=1, outlook=energy(3 * 3.6e6, 2.5 * 3.6e6, 3.5 * 3.6e6))
     assert "1.5 kgCO2 expected for the whole run (1.25 kgCO2 to 1.75 kgCO2)" in event.message
-
-
-def test_a_caution_for_the_result():
-    (event,) = Watch([parse_budget("1kJ:stop")]).look(time_s=5, energy_j=1001)
-    note = as_note(event)
-    assert (note["code"], note["message"]) == ("budget", event.message)
-    assert note["hint"]
 
 
 def test_time_is_kept_without_the_recorder():

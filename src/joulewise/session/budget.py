@@ -2,9 +2,9 @@
 
 ``--budget 2kWh`` warns, ``--budget 2kWh:stop`` stops the command; the option may be given several
 times. The recorder calls :meth:`Watch.look` about once a second and once more when the command has
-ended. Each :class:`Event` that it gets goes into the manifest's notes (:func:`as_note`), from where
-it becomes the result's ``budget`` warning, and to the process that started the command, as a
-message of kind ``budget`` (:func:`as_message`)::
+ended. Each :class:`Event` that it gets goes to the process that started the command, as a message
+of kind ``budget`` (:func:`as_message`); that a budget was exceeded also goes into the manifest's
+notes, from where it becomes a warning of the result::
 
     {"state": "foreseen" | "exceeded", "budget": "2kWh:stop", "stop": true | false,
      "message": "…one line…"}
@@ -26,7 +26,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from joulewise.data.runs import Caution
 from joulewise.errors import UsageError
 from joulewise.units import NS_PER_S
 
@@ -174,16 +173,6 @@ def as_message(event: Event) -> dict[str, Any]:
     }
 
 
-def as_note(event: Event) -> dict[str, str]:
-    """For the manifest: a caution of the result."""
-    hint = (
-        "a higher --budget lets it go on"
-        if event.stop
-        else "with :stop after the budget the command ends there"
-    )
-    return {"code": Caution.BUDGET.value, "message": event.message, "hint": hint}
-
-
 def _exceeded(budget: Budget, time_s: float, *, stop: bool) -> Event:
     after = "" if budget.kind == "time" else f" after {_time(time_s)}"
     end = "; stopping the command" if stop else ""
@@ -212,7 +201,8 @@ def _amount(budget: Budget, value: float) -> str:
     factor = _UNITS[unit[2]][1]
     if budget.gco2_per_kwh is not None:
         factor *= J_PER_KWH / budget.gco2_per_kwh
-    return f"{value / factor:.3g} {unit[2]}"
+    amount = value / factor
+    return f"{amount:.0f} {unit[2]}" if amount >= 100 else f"{amount:.3g} {unit[2]}"
 
 
 def _time(time_s: float) -> str:

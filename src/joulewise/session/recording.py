@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from joulewise.data import Caution, RunResult, RunWarning
 from joulewise.devices import Device, Discovery, Options, discover
@@ -17,13 +18,16 @@ from joulewise.record.layout import LIVE, MANIFEST, MARKS
 from joulewise.record.manifest import CommandRecord, Manifest, read_manifest
 from joulewise.record.recorder import Recorder, RecorderOptions
 from joulewise.record.store import new_run
-from joulewise.session.budget import Event, as_note, parse_budget
+from joulewise.session.budget import Event, parse_budget
 from joulewise.session.link import Ready, Request
 from joulewise.session.live import Progress
 from joulewise.session.meters import Meter
 
 if TYPE_CHECKING:
     from joulewise.record.marks import SpanFollower
+
+
+_OVER_ROWS: Final = "JOULEWISE_COMPACT_OVER_ROWS"
 
 
 class Recording:
@@ -95,29 +99,33 @@ class Recording:
         """Once a second: joules so far, the outlook, and what became of the budgets."""
         if self._course is None:
             return []
-        events = self._course.look(self._meters, ended=ended)
+        ends_ns = [each.end_ns for each in self._commands.values() if each.end_ns]
+        now_ns = max(ends_ns) if ended and ends_ns else monotonic_ns()
+        events = self._course.look(self._meters, now_ns, ended=ended)
         for event in events:
-            self._note(as_note(event))
+            self._note_budget(event)
         return events
 
     def heard(self, message: Mapping[str, Any]) -> None:
         """The process that started the command found a budget used up."""
         event = self._course and self._course.progress.heard(message)
         if event:
-            self._note(as_note(event))
+            self._note_budget(event)
 
     def finish(self, *, stopped: bool) -> RunResult:
         """End the recording; the result is computed and kept."""
         from joulewise.analyse.kept import write_result
         from joulewise.analyse.run import analyse
-        from joulewise.record.compact import compact
+        from joulewise.record.compact import LARGE_ROWS, compact
 
+        if self._request.budgets:  # between the last look and the end, one may have been used up
+            self.look(ended=True)
         codes = [each.exit_code for each in self._commands.values()]
         exit_code = next((code for code in codes if code), codes[0] if codes else None)
         self._recorder.stop("stopped" if stopped else "complete", exit_code)
         (self.run / LIVE).unlink(missing_ok=True)
         with suppress(OSError):  # the streams are as good, only larger
-            compact(self.run)
+            compact(self.run, over_rows=int(os.environ.get(_OVER_ROWS, LARGE_ROWS)))
         result = analyse(self.run)
         try:
             write_result(self.run, result)
@@ -139,8 +147,9 @@ class Recording:
         self._commands[command.pid] = command
         self._recorder.tell(command)
 
-    def _note(self, note: Mapping[str, str]) -> None:
-        self._recorder.note(note["code"], note["message"])
+    def _note_budget(self, event: Event) -> None:
+        if event.state == "exceeded":  # what was foreseen is past once there is a result
+            self._recorder.note(Caution.BUDGET.value, event.message)
 
 
 class Course:
@@ -161,13 +170,12 @@ class Course:
             per_kwh={name: cost for name, cost in costs.items() if cost is not None},
         )
 
-    def look(self, meters: Sequence[Meter], *, ended: bool) -> list[Event]:
+    def look(self, meters: Sequence[Meter], now_ns: int, *, ended: bool) -> list[Event]:
         # Not before it is needed: a short command is over before all that is loaded.
         from joulewise.analyse.touched import choose, read_sightings
         from joulewise.record.marks import SpanFollower
 
         self._follower = self._follower or SpanFollower(self._run / MARKS)
-        now_ns = monotonic_ns()
         energies = {meter.info.key: meter.energy(self._cards[meter.info.key]) for meter in meters}
         sightings = read_sightings(self._run)
         counted = choose(self._manifest, sightings, self._start_ns, now_ns).counted
