@@ -88,7 +88,7 @@ def fit_gains(meter: Meter, boards: Sequence[Drawn], efficiency: Figure) -> Gain
     spread = np.sqrt((_PARTS - 1) / _PARTS * ((without - without.mean(0)) ** 2).sum(0))
     gains = tuple(
         _gain(slope, _STUDENT_95 * error, swing_w, efficiency)
-        for slope, error, swing_w in zip(slopes, spread, moved_w, strict=True)
+        for slope, error, swing_w in zip(slopes, spread, _own_swings_w(level), strict=True)
     )
     return Gains(gains, found.ahead_s, found.average_s)
 
@@ -101,6 +101,17 @@ def _gain(slope: float, error: float, swing_w: float, efficiency: Figure) -> Fig
         (error / slope) ** 2 + (efficiency.error / efficiency.value) ** 2 + REST_SHARE**2
     )
     return Figure(float(gain), float(gain * relative))
+
+
+def _own_swings_w(line: _Line) -> list[float]:
+    """By how much each board moved that no other did: what tells it from them."""
+    swings_w = []
+    for at in range(2, line.columns.shape[1]):
+        column, others = line.columns[:, at], np.delete(line.columns, at, axis=1)
+        shared, *_ = np.linalg.lstsq(others, column, rcond=None)
+        alone = np.std(column - others @ shared) / max(np.std(column), 1e-9)
+        swings_w.append(float(np.ptp(column) * alone))
+    return swings_w
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def read_meter(path: Path, wall_ahead_s: float, *, fewest: int = FEWEST) -> Mete
     """
     rows = _rows(path)
     first, *rest = rows
-    header = first if _number(first[1][-1]) is None and len(rest) else None
+    header = first if _number(first[1][-1]) is None else None
     names = [cell.strip().lower() for cell in header[1]] if header else []
     time_at = _column(names, ("time", "date", "stamp", "t_s", "t_ns", "monotonic"), 0)
     power_at = _column(names, ("power", "watt"), 1 if time_at == 0 else 0)
@@ -75,7 +75,7 @@ def _rows(path: Path) -> list[tuple[int, list[str]]]:
     lines = [(n, s) for n, s in enumerate(text.splitlines(), 1) if s.strip() and s[0] != "#"]
     if not lines:
         raise UsageError(f"{path} is empty", _LOOKS_LIKE)
-    separator = max(";\t,", key=lines[-1][1].count)
+    separator = next((c for c in ";\t" if c in lines[0][1]), ",")
     rows = [(n, next(csv.reader([s], delimiter=separator))) for n, s in lines]
     if len(rows[0][1]) < 2:
         raise _wrong(path, rows[0][0], "has one column")
