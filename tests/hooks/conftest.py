@@ -1,6 +1,8 @@
 """Programs run as a user would, with the environment that `joulewise run` gives them."""
 
+import functools
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -36,25 +38,24 @@ class Outcome:
         return [tuple(map(int, rest)) for first, *rest in filter(None, lines) if first == word]
 
 
+def run_program(folder, *command, hooks=True, environ=None):
+    """Runs a command (or, given a script's name, Python on it) under the hooks."""
+    if command[0].endswith(".py"):
+        command = (sys.executable, SCRIPTS / command[0], *command[1:])
+    run = folder / f"run{len(list(folder.iterdir()))}"
+    (run / "marks").mkdir(parents=True)
+    base = {**os.environ, **QUIET, **(environ or {})}
+    done = subprocess.run(
+        command,
+        env=environment(base, run / "marks", "a-run", hooks=hooks),
+        cwd=folder, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    return Outcome(done.stdout, done.stderr, done.returncode, run, tuple(read_spans(run)))
+
+
 @pytest.fixture
 def execute(tmp_path):
-    """Runs a command (or, given a script's name, Python on it) under the hooks."""
-
-    def run(*command, hooks=True, environ=None, python=sys.executable):
-        if command[0].endswith(".py"):
-            command = (python, SCRIPTS / command[0], *command[1:])
-        folder = tmp_path / f"run{len(list(tmp_path.iterdir()))}"
-        (folder / "marks").mkdir(parents=True)
-        base = {**os.environ, **QUIET, **(environ or {})}
-        done = subprocess.run(
-            command,
-            env=environment(base, folder / "marks", "a-run", hooks=hooks),
-            cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
-        )  # fmt: skip
-        spans = tuple(read_spans(folder))
-        return Outcome(done.stdout, done.stderr, done.returncode, folder, spans)
-
-    return run
+    return functools.partial(run_program, tmp_path)
 
 
 def assert_times(spans, said):
@@ -63,3 +64,8 @@ def assert_times(spans, said):
     for span, (begin_ns, end_ns) in zip(spans, said, strict=True):
         assert abs(span.start_ns - begin_ns) < 20e6
         assert abs(span.end_ns - end_ns) < 20e6
+
+
+def untimed(text):
+    """What a program printed, but for its clock readings and its speed."""
+    return re.sub(r"\b\d{10,}\b|_(runtime|second)': '[^']*'", "…", text)

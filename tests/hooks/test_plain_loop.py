@@ -25,7 +25,12 @@ class Written:
 
 
 class Thing:
-    """An iterator or an optimiser: only its identity matters."""
+    """An iterator, an optimiser or a weight: only its identity matters."""
+
+
+class Optimizer:
+    def __init__(self, *weights):
+        self.weights = weights or (Thing(),)
 
 
 class Program:
@@ -35,7 +40,7 @@ class Program:
         self.t, self.told, self.trainings = 0, False, 0
         self.marks = Written()
         self.loop = PlainLoop(self.marks, self._next, lambda: self.told, lambda: self.t)
-        self.adam = Thing()
+        self.adam = Optimizer()
 
     def _next(self):
         self.trainings += 1
@@ -58,7 +63,7 @@ class Program:
         for optimizer in optimizers or (self.adam,):
             self.loop.update_begins()
             self.tick()
-            self.loop.update_ends(optimizer)
+            self.loop.update_ends(optimizer, lambda of=optimizer: of.weights)
 
     def end(self, *passes):
         for ended in passes:
@@ -135,20 +140,20 @@ def test_gradients_accumulated_over_batches_are_one_step(program):
 
 
 def test_two_optimisers_in_turns_are_one_step(program):
-    generator, critic = Thing(), Thing()
+    generator, critic = Optimizer(), Optimizer()
     program.epoch(3, critic, generator)
     assert len(program.spans("step")) == 3
     assert len(program.spans("training")) == 1
 
 
 def test_the_optimiser_that_updates_most_sets_the_pace(program):
-    generator, critic = Thing(), Thing()
+    generator, critic = Optimizer(), Optimizer()
     program.epoch(4, generator, critic, critic, critic)
     assert len(program.spans("step")) == 1 + 2 + 3 * 3  # the generator's first, then the critic's
 
 
 def test_one_optimiser_for_each_weight_is_one_step(program):
-    program.epoch(3, *(Thing() for _ in range(50)))
+    program.epoch(3, *(Optimizer() for _ in range(50)))
     assert len(program.spans("step")) == 3
 
 
@@ -281,7 +286,7 @@ def test_a_closure_that_reads_the_loader_within_an_update_is_a_step(program):
     for _ in range(2):
         program.loop.update_begins()
         program.validate()
-        program.loop.update_ends(program.adam)
+        program.loop.update_ends(program.adam, lambda: program.adam.weights)
     assert program.spans("validation") == program.spans("epoch") == []
     assert len(program.spans("step")) == 2
 
@@ -298,14 +303,30 @@ def test_an_update_that_failed_is_none(program):
     assert len(program.spans("epoch")) == 2
 
 
-def test_a_new_optimiser_with_a_new_pass_is_another_training(program):
+def test_other_weights_in_a_new_pass_are_another_training(program):
     for _ in range(2):
-        optimizer = Thing()
+        optimizer = Optimizer()
         program.epoch(2, optimizer)
         program.epoch(2, optimizer)
     assert program.spans("training") == [(0, 1, 12), (1, 13, 24)]
     assert [index for index, *_ in program.spans("epoch")] == [0, 1, 0, 1]
     assert [index for index, *_ in program.spans("step")] == [0, 1, 2, 3] * 2
+
+
+def test_a_new_optimiser_of_the_same_weights_goes_on_with_the_training(program):
+    head, body = Thing(), Thing()
+    program.epoch(2, Optimizer(head))
+    program.epoch(2, Optimizer(body, head))
+    assert [index for index, *_ in program.spans("epoch")] == [0, 1]
+    assert len(program.spans("training")) == 1
+
+
+def test_without_a_loader_a_training_ends_when_its_weights_are_gone(program):
+    for _ in range(2):
+        program.update(Optimizer())
+        program.validate()
+    assert len(program.spans("training")) == 2
+    assert program.spans("validation") == []
 
 
 def test_what_a_trainer_tells_is_not_guessed_as_well(program):

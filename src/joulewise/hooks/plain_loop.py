@@ -9,17 +9,21 @@ What is seen: passes over loaders begin, fetch batches and end; optimisers updat
   where the pass was broken off.
 - A *validation* is a pass, during a training, in which nothing was updated.
 - A *training* begins with the first epoch (or step) and lasts until the last of them is over. A
-  pass that begins with an optimiser never seen before begins another one.
+  pass whose first update is of weights never updated before begins another one.
 """
 
 from __future__ import annotations
 
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from .marks import Marks
+
+
+def _gone() -> None:
+    """What a weak reference to something gone returns."""
 
 
 class Pass:
@@ -65,6 +69,7 @@ class PlainLoop:
         self._rest_ns = 0  # what came before belongs to no step that is still to be marked
         self._last_ns = 0
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._weights: dict[int, Callable[[], object]] = {}
         self._pace: Callable[[], object] = lambda: None
         self._ahead: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -116,7 +121,7 @@ class PlainLoop:
 
     def _is_validation(self, left: Pass, *, exhausted: bool) -> bool:
         # Nor is a pass within an update (the closure of LBFGS), nor one batch taken to look at.
-        if self._training is None or left.updates or self._updating_since_ns is not None:
+        if left.updates or self._updating_since_ns is not None or not self._has_weights():
             return False
         return left.batches > 1 or (exhausted and left.batches == 1)
 
@@ -126,21 +131,25 @@ class PlainLoop:
         if self._updating_since_ns is None:
             self._updating_since_ns = self.clock()
 
-    def update_ends(self, optimizer: object) -> None:
+    def update_ends(self, optimizer: object, weights: Callable[[], Iterable[object]]) -> None:
         since_ns, self._updating_since_ns = self._updating_since_ns, None
         if self._is_told():
             return
         now_ns = self.clock()
         self._leave_abandoned()
+        if not self._has_weights():
+            self.end_training()
         self._epoch = self._outer() or self._epoch
         feeding = self._feeding()
         if feeding is not self._epoch:
-            self._turn_to(feeding, optimizer)
+            self._turn_to(feeding, optimizer, weights)
         if self._training is None:
             self._begin_training(now_ns if since_ns is None else since_ns)
         for fed in self._open:
             fed.updates += fed.batch_ns > self._updated_ns
-        self._optimizers.add(optimizer)
+        if optimizer not in self._optimizers:
+            self._optimizers.add(optimizer)
+            self._weights.update((id(weight), weakref.ref(weight)) for weight in weights())
         self._updated_ns = self._last_ns = now_ns
         if self._sets_pace(optimizer):
             self.marks.whole("step", self._rest_ns, now_ns, self._steps)
@@ -177,13 +186,24 @@ class PlainLoop:
                     return other
         return None
 
-    def _turn_to(self, feeding: Pass | None, optimizer: object) -> None:
+    def _is_known(self, optimizer: object, weights: Callable[[], Iterable[object]]) -> bool:
+        if optimizer in self._optimizers:
+            return True
+        return any(self._weights.get(id(weight), _gone)() is weight for weight in weights())
+
+    def _has_weights(self) -> bool:
+        """False when all that was trained is gone: then the training is over."""
+        return any(weight() is not None for weight in self._weights.values())
+
+    def _turn_to(
+        self, feeding: Pass | None, optimizer: object, weights: Callable[[], Iterable[object]]
+    ) -> None:
         if self._epoch is not None and not self._epoch.over:
             self._end_epoch(self._updated_ns)
         self._epoch = feeding
         if feeding is None:
             return
-        if self._training is not None and optimizer not in self._optimizers:
+        if self._training is not None and not self._is_known(optimizer, weights):
             self.end_training()
             self._epoch = feeding
         if self._training is None:

@@ -33,10 +33,10 @@ _pass_begins, _pass_ends = quietly(loop.pass_begins), quietly(loop.pass_ends)
 _pass_abandoned = quietly(loop.pass_abandoned)
 
 
-def watch_optimizers(module: Any) -> None:
+def watch_optimizers(torch: Any) -> None:
     # In a compiled step Python runs once, when it is traced: there is nothing to mark, and a
     # traced mark would break the graph.
-    is_compiling = getattr(getattr(module.torch, "compiler", None), "is_compiling", bool)
+    is_compiling = getattr(getattr(torch, "compiler", None), "is_compiling", bool)
 
     def before(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if not is_compiling():
@@ -44,10 +44,15 @@ def watch_optimizers(module: Any) -> None:
 
     def after(optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if not is_compiling():
-            _update_ends(optimizer)
+            _update_ends(optimizer, lambda: _weights(optimizer))
 
-    module.register_optimizer_step_pre_hook(before)
-    module.register_optimizer_step_post_hook(after)
+    optimizers = sys.modules["torch.optim.optimizer"]
+    optimizers.register_optimizer_step_pre_hook(before)
+    optimizers.register_optimizer_step_post_hook(after)
+
+
+def _weights(optimizer: Any) -> list[Any]:
+    return [weight for group in optimizer.param_groups for weight in group["params"]]
 
 
 def watch_loaders(module: Any) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # at run time `typing` would cost every interpreter more than
 
 # The module whose import wakes a hook, and the hook: a file beside this one and its function.
 HOOKS = {
-    "torch.optim.optimizer": ("torch_hooks", "watch_optimizers"),
+    "torch": ("torch_hooks", "watch_optimizers"),
     "torch.utils.data.dataloader": ("torch_hooks", "watch_loaders"),
     "accelerate.data_loader": ("torch_hooks", "watch_accelerate"),
     "keras.src.callbacks.callback_list": ("keras_fit", "watch_callbacks"),

@@ -1,4 +1,5 @@
 """A loop of one's own with accelerate: two epochs with a validation each."""
+# ruff: noqa: T201 - a program that prints
 
 import time
 

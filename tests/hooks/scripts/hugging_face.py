@@ -1,4 +1,5 @@
 """The Trainer of transformers on a tiny BERT, made from its configuration."""
+# ruff: noqa: T201 - a program that prints
 
 import os
 import sys

@@ -1,4 +1,5 @@
 """A small convolutional network on images that look a little like MNIST, in Keras."""
+# ruff: noqa: T201, ARG002 - a program that prints, with the arguments its framework wants
 
 import os
 import time

@@ -1,4 +1,5 @@
 """A loop of one's own: two epochs, each followed by a validation."""
+# ruff: noqa: T201 - a program that prints
 
 import time
 

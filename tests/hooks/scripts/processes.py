@@ -1,4 +1,5 @@
 """Trainings in processes that the program starts itself, one for each start method."""
+# ruff: noqa: T201 - a program that prints
 
 import multiprocessing
 import os
