@@ -21,6 +21,7 @@ def details(manifest: Manifest, measured: Mapping[str, Measured]) -> dict[str, A
             "recorder_s": manifest.recorder.cpu_s if manifest.recorder else None,
         },
         "rate_hz": manifest.rate_hz,
+        "rates": {key: manifest.options.get(key) for key in ("price_per_kwh", "gco2_per_kwh")},
         "devices": {
             device.info.key: _device(manifest, device.info.key) for device in manifest.devices
         },

@@ -1,19 +1,29 @@
-"""result.json: what a run came to, kept so that ``ls`` and ``show`` need not compute it again."""
+"""result.json: what a run came to, kept so that ``ls`` and ``show`` need not compute it again.
+
+It is one JSON object. Its first line holds all but the spans and the details, so that a list of
+a thousand runs reads a thousand lines.
+"""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any, Final
 
 from joulewise.data import RunResult
-from joulewise.data.contract import as_json, from_json
+from joulewise.data.contract import RESULT_FORMAT, as_json, from_json
 from joulewise.record.files import replace_file
 from joulewise.record.layout import RESULT
+
+_LONG: Final = ("spans", "details")
 
 
 def write_result(run: Path, result: RunResult) -> None:
     """Replace the kept result as a whole; an OSError is the caller's to tell of."""
-    replace_file(run / RESULT, json.dumps(as_json(result), allow_nan=False) + "\n")
+    told = as_json(result)
+    long = {key: told.pop(key) for key in _LONG}
+    first, rest = (json.dumps(part, allow_nan=False) for part in (told, long))
+    replace_file(run / RESULT, f"{first[:-1]},\n{rest[1:]}\n")
 
 
 def read_result(run: Path) -> RunResult | None:
@@ -22,3 +32,14 @@ def read_result(run: Path) -> RunResult | None:
         return from_json(json.loads((run / RESULT).read_text("utf-8")))
     except (OSError, ValueError):
         return None
+
+
+def read_summary(run: Path) -> dict[str, Any] | None:
+    """The kept result without spans and details, in its documented form."""
+    try:
+        with (run / RESULT).open(encoding="utf-8") as file:
+            told = json.loads(file.readline().rstrip(",\n") + "}")
+    except (OSError, ValueError):
+        return None
+    fits = isinstance(told, dict) and told.get("format") == RESULT_FORMAT
+    return told if fits else None

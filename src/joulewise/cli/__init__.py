@@ -15,6 +15,10 @@ from joulewise.errors import JoulewiseError
 
 VERBS = {
     "run": "measures a command: what it takes in joules, and where",
+    "ls": "the stored runs: how each ended, its time and its energy",
+    "show": "what a run came to, or a group of runs",
+    "export": "a run's trace and spans as CSV, JSON or Parquet",
+    "rm": "deletes runs",
     "doctor": "every device, sensor and knob: available, or why not and the exact fix",
     "calibrate": "what this board's sensor really does: update period, window, lag, gain",
     "sim": "runs any NVML client on simulated GPUs",

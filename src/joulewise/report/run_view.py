@@ -24,7 +24,7 @@ from joulewise.report.figures import (
 
 @dataclass(frozen=True)
 class Rates:
-    """What a kilowatt-hour costs and emits, where the user has said."""
+    """What a kilowatt-hour costs and emits; None is what was said when the run was made."""
 
     price_per_kwh: float | None = None
     gco2_per_kwh: float | None = None
@@ -149,18 +149,21 @@ def _notes(result: RunResult, rates: Rates) -> Iterator[str]:
     for out in result.excluded:
         by_reason.setdefault(out.reason, []).append(out.device)
     for reason, devices in by_reason.items():
-        yield f"not in the total: {words.keys(map(plain, devices))}, {plain(reason)}"
+        named = all(device[-1:].isdecimal() for device in devices)
+        listed = words.keys(devices) if named else ", ".join(devices)
+        yield f"not in the total: {plain(listed)}, {plain(reason)}"
     for key, baseline in result.details.get("baseline", {}).items():
         net = result.run.devices[key].net if key in result.counted else None
         if net is not None:
             idle = f"{watts(baseline.get('power_w'))}, {baseline.get('kind')}"
             yield f"net of idle ({idle}): {plain(key)} {energy(net)}"
-    total = result.run.total
-    if total and rates.price_per_kwh is not None:
-        yield f"cost: {_scaled(total, rates.price_per_kwh)} at {rates.price_per_kwh:g} per kWh"
-    if total and rates.gco2_per_kwh is not None:
-        grams = _scaled(total, rates.gco2_per_kwh)
-        yield f"emitted: {grams} g CO₂ at {rates.gco2_per_kwh:g} g per kWh"
+    total, told = result.run.total, result.details.get("rates", {})
+    price = told.get("price_per_kwh") if rates.price_per_kwh is None else rates.price_per_kwh
+    grams = told.get("gco2_per_kwh") if rates.gco2_per_kwh is None else rates.gco2_per_kwh
+    if total and price is not None:
+        yield f"cost: {_scaled(total, price)} at {price:g} per kWh"
+    if total and grams is not None:
+        yield f"emitted: {_scaled(total, grams)} g CO₂ at {grams:g} g per kWh"
 
 
 def _scaled(value: Energy, per_kwh: float) -> str:

@@ -1,0 +1,84 @@
+"""``joulewise export``: a run's data for other programs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from joulewise.cli.output import STDOUT
+from joulewise.errors import UsageError
+
+FORMATS = ("csv", "json", "parquet")
+EPILOG = """\b
+Examples:
+  joulewise export last -o trace.csv
+  joulewise export last --what spans -o spans.parquet
+  joulewise export last --what sensors --device gpu0 --format json -o -
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.option(
+    "--what",
+    type=click.Choice(["trace", "samples", "sensors", "spans"]),
+    default="trace",
+    show_default=True,
+    help="Power and energy as polled; the driver's own samples; all other sensors; every span.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    help="[default: by the ending of PATH, else csv]",
+)
+@click.option("--device", "devices", multiple=True, metavar="KEY", help="Only this; repeatable.")
+@click.option(
+    "-o", "--output", "path", required=True, metavar="PATH", help="Where to; - is stdout."
+)
+@click.argument("which", metavar="RUN")
+@click.pass_obj
+def command(
+    store: Path, which: str, *, what: str, form: str | None, devices: tuple[str, ...], path: str
+) -> None:
+    """Write a run's trace or spans as a table, one row a reading or a span on a device.
+
+    Times are `t_s` (seconds since the command started) and `t_ns` (CLOCK_MONOTONIC). What could
+    not be read is empty in CSV and null elsewhere.
+    """
+    form = form or _by_ending(path)
+    if path == STDOUT and form == "parquet" and sys.stdout.isatty():
+        raise UsageError("Parquet is not for a terminal", "give -o a file")
+    from joulewise.cli.show import result_of
+    from joulewise.record.manifest import read_manifest
+    from joulewise.record.store import find
+
+    run = find(store, which)
+    manifest = read_manifest(run)
+    origin_ns = result_of(run).start_monotonic_ns
+    from joulewise.analyse.tables import lane_table, span_table
+    from joulewise.record.layout import Lane
+    from joulewise.record.marks import read_spans
+    from joulewise.report.export import write
+
+    lanes = {"trace": Lane.FAST, "samples": Lane.BUFFER, "sensors": Lane.SLOW}
+    known = [device.info.key for device in manifest.devices]
+    for key in devices:
+        if key not in known:
+            raise UsageError(f"{run.name} has no device {key!r}", f"it has {', '.join(known)}")
+    wanted = [key for key in known if not devices or key in devices]
+    if what == "spans":
+        shape, pieces = span_table(run, manifest, read_spans(run), origin_ns, wanted)
+    else:
+        shape, pieces = lane_table(run, wanted, lanes[what], origin_ns)
+    rows = write(shape, pieces, form, path)
+    if path != STDOUT:
+        click.echo(f"{rows} rows in {path}", err=True)
+
+
+def _by_ending(path: str) -> str:
+    ending = Path(path).suffix.lower().lstrip(".")
+    if ending in FORMATS or path == STDOUT or not ending:
+        return ending if ending in FORMATS else "csv"
+    raise UsageError(f"no format goes with {path}", f"add --format {'|'.join(FORMATS)}")

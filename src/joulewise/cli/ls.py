@@ -1,0 +1,58 @@
+"""``joulewise ls``: the stored runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from joulewise.cli.output import STDOUT, console, json_option, write_json
+
+EPILOG = """\b
+Examples:
+  joulewise ls
+  joulewise ls --filter 'state=complete energy>1kJ since=2026-11-01'
+  joulewise ls --filter tag=baseline --filter name='resnet*'
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.option(
+    "--filter",
+    "filters",
+    multiple=True,
+    metavar="TERMS",
+    help="Only runs that meet all terms: name, tag, group, host, state, id, command, energy, "
+    "time, exit, since, until; may be repeated.",
+)
+@json_option
+@click.pass_obj
+def command(store: Path, filters: tuple[str, ...], json_path: str | None) -> None:
+    """List the stored runs, the newest last: how each ended, its time and its energy.
+
+    Reads what is stored and computes nothing: a run that was killed has its energy after its
+    first `show`. Names, tags and the like may have * and ? in them.
+    """
+    from joulewise.record.store import Skipped
+    from joulewise.report.filters import parse_filter
+    from joulewise.report.runs import Listed, as_json, listing
+
+    tests = [parse_filter(text) for text in filters]
+    found = list(listing(store))
+    runs = [run for run in found if isinstance(run, Listed) and all(test(run) for test in tests)]
+    skipped = [one for one in found if isinstance(one, Skipped)]
+    if json_path:
+        told = {
+            "runs": [as_json(run) for run in runs],
+            "skipped": [{"path": str(one.path), "reason": one.reason} for one in skipped],
+        }
+        write_json(told, json_path)
+    if json_path == STDOUT:
+        return
+    if runs or skipped:
+        from joulewise.report.runs_table import draw
+
+        draw(runs, skipped, console())
+    if not runs:
+        which = " that this filter lets through" if filters and found else ""
+        click.echo(f"no runs in {store}{which}; joulewise run -- CMD... makes one", err=True)

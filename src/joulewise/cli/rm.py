@@ -1,0 +1,57 @@
+"""``joulewise rm``: runs that are no longer needed."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+from joulewise.errors import JoulewiseError, UsageError
+from joulewise.record.layout import LIVE, MANIFEST, MARKS, MISSES, PROCESSES, RESULT, TRACE
+
+_FILES = {MANIFEST, RESULT, TRACE, MARKS, PROCESSES, MISSES, LIVE}
+
+
+@click.command()
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.argument("which", nargs=-1, required=True, metavar="RUN...")
+@click.pass_obj
+def command(store: Path, which: tuple[str, ...], *, yes: bool) -> None:
+    """Delete runs for good.
+
+    RUN is an id, the beginning of one, a name, or `last`. A run that is being recorded is not
+    deleted, nor is anything that is no run.
+    """
+    from joulewise.record.store import find, remove
+
+    runs = list(dict.fromkeys(find(store, one) for one in which))
+    for run in runs:  # all or none: what cannot go is said before anything is gone
+        _check(run)
+    names = ", ".join(run.name for run in runs)
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UsageError(f"nobody to ask whether to delete {names}", "add --yes")
+        click.confirm(f"Delete {names} for good?", abort=True, err=True)
+    for run in runs:
+        remove(run)
+    click.echo(f"deleted {names}", err=True)
+
+
+def _check(run: Path) -> None:
+    """Refuse what is being recorded, and what only happens to have a file of the same name."""
+    from joulewise.record.manifest import read_manifest
+    from joulewise.record.store import RECORDING, status
+
+    try:
+        manifest = read_manifest(run)
+    except JoulewiseError as error:
+        foreign = sorted(path.name for path in run.iterdir() if path.name not in _FILES)
+        if foreign:
+            raise UsageError(
+                f"{run} is no run, or a damaged one: {error.message}, and it holds {foreign[0]}",
+                "delete it yourself if it can go: rm -r",
+            ) from None
+        return
+    if status(manifest) == RECORDING:
+        raise UsageError(f"{run.name} is being recorded", "end its command first")

@@ -1,0 +1,109 @@
+"""``joulewise show``: what a stored run came to."""
+
+from __future__ import annotations
+
+import shlex
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from joulewise.cli.output import STDOUT, console, json_option, write_json
+from joulewise.errors import UsageError
+
+if TYPE_CHECKING:
+    from joulewise.data import RunResult
+
+
+@click.command()
+@click.option("--errors", is_flag=True, help="Show both parts of each error in place of watts.")
+@click.option(
+    "--price-per-kwh",
+    type=click.FloatRange(min=0),
+    metavar="MONEY",
+    help="Also show the cost. [default: as given to run]",
+)
+@click.option(
+    "--gco2-per-kwh",
+    type=click.FloatRange(min=0),
+    metavar="GRAMS",
+    help="Also show the carbon. [default: as given to run]",
+)
+@json_option
+@click.argument("which", metavar="RUN|GROUP")
+@click.pass_obj
+def command(
+    store: Path,
+    which: str,
+    *,
+    errors: bool,
+    price_per_kwh: float | None,
+    gco2_per_kwh: float | None,
+    json_path: str | None,
+) -> None:
+    """Show a run's energy on every device, its spans, and what a reader must know.
+
+    RUN is an id, the beginning of one, a name, or `last`; one that is being recorded is shown up
+    to now. A GROUP is shown as the sum of its runs, each device once.
+    """
+    from joulewise.data.contract import as_json
+
+    result = _result(store, which)
+    if json_path:
+        write_json(as_json(result), json_path)
+    if json_path != STDOUT:
+        from joulewise.report.run import draw
+        from joulewise.report.run_view import Rates
+
+        rates = Rates(price_per_kwh, gco2_per_kwh)
+        draw(result, console(), rates=rates, errors=errors, program=_program(store))
+
+
+def _result(store: Path, which: str) -> RunResult:
+    from joulewise.record.store import find
+
+    try:
+        return result_of(find(store, which))
+    except UsageError:
+        group = _group(store, which)
+        if group is None:
+            raise
+        return group
+
+
+def result_of(run: Path) -> RunResult:
+    """The kept result where there is one that fits, else computed, and kept if the run is over."""
+    from joulewise.analyse.kept import read_result, write_result
+    from joulewise.record.store import RECORDING
+
+    kept = read_result(run)
+    if kept is not None and kept.state != RECORDING:
+        return kept
+    from joulewise.analyse.run import analyse
+
+    result = analyse(run)
+    if result.state != RECORDING:
+        with suppress(OSError):  # a store that is only read is no reason to show nothing
+            write_result(run, result)
+    return result
+
+
+def _group(store: Path, name: str) -> RunResult | None:
+    from joulewise.record.store import Skipped, readable
+
+    found = (one for one in readable(store) if not isinstance(one, Skipped))
+    mine = [(run, manifest) for run, manifest in found if name and manifest.group == name]
+    if not mine:
+        return None
+    from joulewise.analyse.group import Member, sum_group
+
+    return sum_group(name, [Member(manifest, result_of(run)) for run, manifest in mine])
+
+
+def _program(store: Path) -> str:
+    """How the next command finds the same store."""
+    ctx = click.get_current_context()
+    source = ctx.parent and ctx.parent.get_parameter_source("store")
+    given = source is click.core.ParameterSource.COMMANDLINE
+    return f"joulewise --store {shlex.quote(str(store))}" if given else "joulewise"

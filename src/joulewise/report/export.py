@@ -1,0 +1,106 @@
+"""Tables into files that other programs read: CSV, JSON, Parquet, written as they come."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Final
+
+import pyarrow as pa
+
+from joulewise.errors import JoulewiseError
+
+STDOUT: Final = "-"
+# A cell that begins so is run as a formula by the programs that people open CSV with.
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def write(shape: pa.Schema, pieces: Iterable[pa.Table], form: str, path: str) -> int:
+    """Write all pieces; how many rows there were. A file appears once it is whole."""
+    writer = _WRITERS[form]
+    if path == STDOUT:
+        rows = writer(shape, pieces, sys.stdout.buffer)
+        sys.stdout.buffer.flush()
+        return rows
+    whole = Path(path)
+    part = whole.with_name(f".{whole.name}.part")
+    try:
+        with part.open("wb") as file:
+            rows = writer(shape, pieces, file)
+        part.replace(whole)
+    except OSError as error:
+        with suppress(OSError):
+            part.unlink()
+        raise JoulewiseError(
+            f"cannot write {path}: {error.strerror}", "give -o a path with room that can be written"
+        ) from None
+    return rows
+
+
+def _csv(shape: pa.Schema, pieces: Iterable[pa.Table], file: IO[bytes]) -> int:
+    from pyarrow import csv
+
+    rows = 0
+    with csv.CSVWriter(file, _plain_schema(shape)) as writer:
+        for piece in pieces:
+            writer.write_table(_safe(piece))
+            rows += piece.num_rows
+    return rows
+
+
+def _json(shape: pa.Schema, pieces: Iterable[pa.Table], file: IO[bytes]) -> int:
+    """One array, one object a line."""
+    names = shape.names
+    rows = 0
+    file.write(b"[")
+    for piece in pieces:
+        columns = [column.to_pylist() for column in piece.columns]
+        for row in zip(*columns, strict=True):
+            line = json.dumps(dict(zip(names, row, strict=True)), allow_nan=False)
+            file.write(f"{',' if rows else ''}\n{line}".encode())
+            rows += 1
+    file.write(b"\n]\n")
+    return rows
+
+
+def _parquet(shape: pa.Schema, pieces: Iterable[pa.Table], file: IO[bytes]) -> int:
+    from pyarrow import parquet
+
+    rows = 0
+    with parquet.ParquetWriter(file, shape, compression="zstd") as writer:
+        for piece in pieces:
+            writer.write_table(piece)
+            rows += piece.num_rows
+    return rows
+
+
+_WRITERS: Final[dict[str, Callable[[pa.Schema, Iterable[pa.Table], IO[bytes]], int]]] = {
+    "csv": _csv,
+    "json": _json,
+    "parquet": _parquet,
+}
+FORMATS: Final = tuple(_WRITERS)
+
+
+def _plain_schema(shape: pa.Schema) -> pa.Schema:
+    text = pa.types.is_dictionary
+    return pa.schema([(f.name, pa.string() if text(f.type) else f.type) for f in shape])
+
+
+def _safe(piece: pa.Table) -> pa.Table:
+    columns = []
+    for column in piece.columns:
+        if pa.types.is_dictionary(column.type):
+            whole = column.combine_chunks()
+            words = [_inert(word) for word in whole.dictionary.to_pylist()]
+            columns.append(pa.array(words, pa.string()).take(whole.indices))
+        else:
+            columns.append(column)
+    return pa.Table.from_arrays(columns, schema=_plain_schema(piece.schema))
+
+
+def _inert(text: str) -> str:
+    return f"'{text}" if text.startswith(_FORMULA) else text

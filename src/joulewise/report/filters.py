@@ -1,0 +1,98 @@
+"""``ls --filter``: which runs are meant, as in ``name=resnet energy>1kJ since=2026-11-01``."""
+
+from __future__ import annotations
+
+import operator
+import re
+import shlex
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from fnmatch import fnmatchcase
+from typing import Any, Final
+
+from joulewise.errors import UsageError
+from joulewise.report.runs import Listed
+from joulewise.session.budget import parse_budget
+
+Test = Callable[[Listed], bool]
+
+_TERM: Final = re.compile(r"([a-z]+)(!=|>=|<=|=|>|<)(.*)", re.DOTALL)
+_COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
+    "=": operator.eq,
+    "!=": operator.ne,
+    ">": operator.gt,
+    "<": operator.lt,
+    ">=": operator.ge,
+    "<=": operator.le,
+}
+_WORDS: Final[dict[str, Callable[[Listed], Sequence[str]]]] = {
+    "id": lambda run: [run.id],
+    "name": lambda run: [run.name],
+    "tag": lambda run: run.tags,
+    "group": lambda run: [run.group],
+    "host": lambda run: [run.host],
+    "state": lambda run: [run.state],
+    "command": lambda run: [run.command],
+}
+_FIGURES: Final[dict[str, Callable[[Listed], float | None]]] = {
+    "energy": lambda run: run.energy_j,
+    "time": lambda run: run.time_s,
+    "exit": lambda run: run.exit_code,
+}
+_MOMENTS: Final = ("since", "until")
+_HINT: Final = (
+    "such as: name=resnet* tag=a state=complete group=ID 'energy>1kJ' 'time<=30min' exit=0 "
+    "since=2026-11-01 until=2026-11-30T18:00"
+)
+
+
+def parse_filter(text: str) -> Test:
+    """A test of all terms in ``text``, which white space parts."""
+    try:
+        terms = shlex.split(text)
+    except ValueError as error:
+        raise UsageError(f"no such filter: {text!r} ({error})", _HINT) from None
+    tests = [_term(term) for term in terms]
+    return lambda run: all(test(run) for test in tests)
+
+
+def _term(term: str) -> Test:
+    parts = _TERM.fullmatch(term)
+    if parts is None:
+        raise UsageError(f"no such filter: {term!r}", _HINT)
+    field, sign, value = parts.groups()
+    if field in _WORDS and sign in {"=", "!="}:
+        told, wanted = _WORDS[field], sign == "="
+        return lambda run: any(fnmatchcase(word, value) for word in told(run)) is wanted
+    if field in _FIGURES:
+        figure, limit, compare = _FIGURES[field], _figure(field, value, term), _COMPARE[sign]
+        return lambda run: (known := figure(run)) is not None and compare(known, limit)
+    if field in _MOMENTS and sign == "=":
+        moment = _moment(value, term)
+        if field == "since":
+            return lambda run: run.started >= moment
+        return lambda run: run.started < moment
+    known = ", ".join([*_WORDS, *_FIGURES, *_MOMENTS])
+    what = f"{field!r} takes no {sign}" if field in known.split(", ") else f"no field {field!r}"
+    raise UsageError(f"no such filter: {term!r} ({what}; there are {known})", _HINT)
+
+
+def _figure(field: str, value: str, term: str) -> float:
+    try:
+        return float(value)
+    except ValueError:
+        pass
+    try:
+        amount = parse_budget(value)
+    except UsageError:
+        amount = None
+    if amount is None or amount.kind != field or amount.stop:
+        raise UsageError(f"no such filter: {term!r} ({value!r} is no {field})", _HINT) from None
+    return amount.limit
+
+
+def _moment(value: str, term: str) -> datetime:
+    try:
+        return datetime.fromisoformat(value).astimezone()
+    except ValueError:
+        raise UsageError(f"no such filter: {term!r} ({value!r} is no date)", _HINT) from None

@@ -1,0 +1,84 @@
+"""Draws a list of runs, a line each, the newest next to the prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from rich.console import Console
+from rich.text import Text
+
+from joulewise.data import Energy, Source
+from joulewise.record.store import Skipped
+from joulewise.report.figures import error, fitting, joules, plain, seconds
+from joulewise.report.run_view import ending
+from joulewise.report.runs import Listed
+
+_WIDE: Final = 110
+"""Columns of a terminal that has room for when a run started, which its id tells as well."""
+
+_STYLE: Final = {"complete": "green", "recording": "cyan"}
+_RIGHT: Final = {"time", "energy", "error"}
+_LONGEST_NAME: Final = 24
+
+
+def draw(runs: Sequence[Listed], skipped: Sequence[Skipped], console: Console) -> None:
+    if runs:
+        _draw_table([_cells(run) for run in runs], console)
+    for one in skipped:
+        line = f"not a run that can be read: {plain(one.path.name)} ({plain(one.reason)})"
+        console.print(Text(fitting(line, console.encoding), style="yellow"), soft_wrap=True)
+
+
+def _cells(run: Listed) -> dict[str, str]:
+    energy, within = _energy(run)
+    return {
+        "run": plain(run.id),
+        "name": plain(run.name),
+        "started": run.started.strftime("%Y-%m-%d %H:%M"),
+        "ended": ending(run.state, run.exit_code),
+        "time": "-" if run.time_s is None else seconds(run.time_s),
+        "energy": energy,
+        "error": within,
+        "command": plain(run.command),
+    }
+
+
+def _draw_table(rows: Sequence[dict[str, str]], console: Console) -> None:
+    rows = [{key: fitting(cell, console.encoding) for key, cell in row.items()} for row in rows]
+    headers = [header for header in rows[0] if any(row[header] for row in rows)]
+    if console.is_terminal and console.width < _WIDE:
+        headers.remove("started")
+    widths = {h: max(len(h), *(len(row[h]) for row in rows)) for h in headers}
+    widths["command"] = 0
+    if console.is_terminal and "name" in widths:
+        widths["name"] = min(widths["name"], _LONGEST_NAME)
+    _draw_line({header: header for header in headers}, widths, console, "dim")
+    for row in rows:
+        _draw_line(row, widths, console)
+
+
+def _draw_line(
+    row: dict[str, str], widths: dict[str, int], console: Console, style: str = ""
+) -> None:
+    line = Text(style=style)
+    for header, width in widths.items():
+        cell = row[header][:width] if width else row[header]
+        told = cell.rjust(width) if header in _RIGHT else cell.ljust(width)
+        ended = header == "ended" and not style
+        line.append(told, style=_STYLE.get(cell, "yellow") if ended else "")
+        line.append("  ")
+    line.rstrip()
+    if console.is_terminal:
+        console.print(line, no_wrap=True, overflow="crop")
+    else:  # a pipe has no width: whoever reads it gets all of a run on its line
+        console.print(line, soft_wrap=True)
+
+
+def _energy(run: Listed) -> tuple[str, str]:
+    told = run.energy
+    if told is None:
+        return "-", ""
+    parts = told["value"], told["error_sampling"], told["error_gain"]
+    energy = Energy(*parts, Source(told["source"]))
+    return joules(energy.value), error(energy)
