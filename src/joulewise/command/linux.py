@@ -46,11 +46,12 @@ class Timer:
     def fileno(self) -> int:
         return self._descriptor
 
-    def set(self, t_ns: int) -> None:
+    def set(self, t_ns: int, every_ns: int = 0) -> None:
+        """Be readable from then on; with ``every_ns`` again after each such time."""
         if t_ns == self._set_ns:
             return
         self._set_ns = t_ns
-        moment = (ctypes.c_long * 4)(0, 0, *divmod(t_ns, NS_PER_S))
+        moment = (ctypes.c_long * 4)(*divmod(every_ns, NS_PER_S), *divmod(t_ns, NS_PER_S))
         _checked(_libc.timerfd_settime(self._descriptor, _ABSOLUTE, moment, None))
 
     def close(self) -> None:

@@ -2,51 +2,34 @@
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic_ns, time_ns
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
-from joulewise.data import Quantity, SensorInfo, Source
 from joulewise.devices import Device, Discovery
 from joulewise.record.alive import boot_id, started_ticks
-from joulewise.record.buffered import Buffered, has_buffer
-from joulewise.record.deadlines import Channel, Deadlines, Loop
 from joulewise.record.driver_clock import STEP_NS, wall_lag_ns
-from joulewise.record.files import GrowingFile
+from joulewise.record.environment import surroundings
 from joulewise.record.found import recorded_device
-from joulewise.record.journal import Journal
-from joulewise.record.layout import MISSES, PROCESSES, STREAM, Lane, lane_path
+from joulewise.record.lanes import Lanes
 from joulewise.record.manifest import CommandRecord, Manifest, RecorderRecord, write_manifest
 from joulewise.record.notes import Notes
-from joulewise.record.processes import Family, Users
-from joulewise.record.readings import FAST, Readings, fast_quantities, slow_quantities
+from joulewise.record.processes import Family
 from joulewise.record.secrets import mask
-from joulewise.record.streams import Stream
 from joulewise.record.watch import Watch
 from joulewise.record.writer import Writer
 from joulewise.units import NS_PER_S
 
 RATE_HZ: Final = 10.0
-# Between what is modelled there is nothing to see: the model counts on by itself.
-_MODELLED_HZ: Final = 2.0
-_BUFFER_HZ: Final = 1.0
-_SLOW_HZ: Final = 1.0
-_PROCESSES_HZ: Final = 2.0
 _PATIENCE_S: Final = 2.0
 _SWITCH_S: Final = 0.0005
 _SAVE_NS: Final = 30 * NS_PER_S
-_MOST_MISSES: Final = 10_000
-_MOST_PROCESSES: Final = 100_000
-
-
-_Stored = TypeVar("_Stored", Readings, Buffered)
 
 
 @dataclass(frozen=True)
@@ -69,16 +52,16 @@ class Recorder:
         self._run = run
         self._options = options
         self._notes = Notes()
-        self._writer = Writer(self._notes, self._each_time)
         self._watch = Watch()
         self._family = Family(run.name)
-        self._misses = Journal(_MOST_MISSES)
-        self._processes = Journal(_MOST_PROCESSES)
-        self._channels: list[Readings | Buffered] = []
+        self._writer = Writer(self._notes, self._each_time)
+        self._lanes = Lanes(run, options.rate_hz, self._family, self._notes, self._writer)
+        self._found = discovery.devices
+        self._reopened: list[Device] = []
+        self._looking = threading.Thread(target=self._look_around, name="looking", daemon=True)
         self._lock = threading.Lock()
         self._changed = False
         self._saved_ns = 0
-        self._devices = discovery.devices
         self._wall_lag_ns = wall_lag_ns(monotonic_ns, time_ns)
         self._manifest = Manifest(
             id=run.name,
@@ -98,13 +81,14 @@ class Recorder:
         )
 
     def start(self) -> None:
-        """Begin to sample; run.json is there when this returns."""
+        """Begin to sample: when this returns, run.json is there and every device was read once."""
         # A thread that computes must not keep the one with a deadline waiting for 5 ms.
         sys.setswitchinterval(_SWITCH_S)
-        loops = self._loops()
+        loops = self._lanes.loops(self._found, self._on_reopened)
         self._save()
         self._writer.start()
         self._watch.start(loops)
+        self._looking.start()
 
     def tell(self, command: CommandRecord) -> None:
         """A command began or ended: known by its process id, secrets in its arguments masked."""
@@ -121,10 +105,10 @@ class Recorder:
         self._notes.add(code, message, device)
 
     def stop(self, state: str = "complete", exit_code: int | None = None) -> Manifest:
-        """End sampling, write what is left, and say in run.json how the run ended."""
-        for loop in self._watch.end(_PATIENCE_S):
-            for channel in loop.channels:
-                self._notes.add("device_unavailable", "its driver hangs", channel.name)
+        """Read every device once more, write what is left, and say how the run ended."""
+        for name in self._watch.end(_PATIENCE_S):
+            self._notes.add("device_unavailable", "its driver hangs", name.partition(".")[0])
+        self._looking.join(_PATIENCE_S)
         self._writer.end()
         with self._lock:
             self._manifest = replace(
@@ -135,70 +119,37 @@ class Recorder:
                 monotonic_end_ns=monotonic_ns(),
             )
         self._save()
+        for device in self._reopened:
+            device.close()
         return self._manifest
 
-    def _loops(self) -> list[Loop]:
-        measured = [d for d in self._devices if not _estimated(d)]
-        estimated = [d for d in self._devices if _estimated(d)]
-        rate_hz = self._options.rate_hz
-        modelled_hz = min(rate_hz, _MODELLED_HZ)
-        self._writer.add_journal(self._misses, GrowingFile(self._run / MISSES))
-        self._writer.add_journal(self._processes, GrowingFile(self._run / PROCESSES))
-        loops = [
-            self._loop("fast", [self._fast(d, rate_hz) for d in measured], rate_hz),
-            self._loop("modelled", [self._fast(d, modelled_hz) for d in estimated], modelled_hz),
-            self._loop("buffer", [self._buffer(d) for d in measured if has_buffer(d)], _BUFFER_HZ),
-            self._loop("slow", [self._slow(d) for d in self._devices], _SLOW_HZ),
-            self._loop("processes", [self._users(d) for d in measured], _PROCESSES_HZ),
-        ]
-        return [loop for loop in loops if loop.channels]
+    def _on_reopened(self, device: Device) -> None:
+        """A device that slept or was lost answers: it is recorded from now on."""
+        recorded = recorded_device(device, self._options.environ)
+        with self._lock:
+            self._reopened.append(device)
+            self._manifest = replace(
+                self._manifest,
+                devices=tuple(
+                    recorded if each.info.key == device.info.key else each
+                    for each in self._manifest.devices
+                ),
+            )
+            self._changed = True
+        self._notes.add("device_back", "it answers, and is read from here on", device.info.key)
+        self._watch.add(self._lanes.loops([device], self._on_reopened))
 
-    def _loop(self, name: str, channels: Sequence[Channel | None], rate_hz: float) -> Loop:
-        found = [channel for channel in channels if channel is not None]
-        return Loop(name, found, Deadlines(0, round(NS_PER_S / rate_hz)), self._missed)
-
-    def _fast(self, device: Device, rate_hz: float) -> Readings | None:
-        quantities = fast_quantities(device)
-        for quantity in quantities:  # the first power of a CPU takes two readings and a wait
-            device.read(quantity)
-        return self._readings(device, Lane.FAST, quantities, rate_hz) if quantities else None
-
-    def _slow(self, device: Device) -> Readings | None:
-        quantities = slow_quantities(device)
-        return self._readings(device, Lane.SLOW, quantities, _SLOW_HZ) if quantities else None
-
-    def _readings(
-        self, device: Device, lane: Lane, quantities: Sequence[Quantity], rate_hz: float
-    ) -> Readings:
-        channel = Readings(
-            f"{device.info.key}{lane.value}",
-            device,
-            quantities,
-            self._notes,
-            period_ns=round(NS_PER_S / rate_hz),
-        )
-        return self._keep(channel, device, lane)
-
-    def _buffer(self, device: Device) -> Buffered:
-        name = f"{device.info.key}{Lane.BUFFER.value}"
-        return self._keep(Buffered(name, device, self._notes), device, Lane.BUFFER)
-
-    def _users(self, device: Device) -> Users | None:
-        return Users(device, self._family, self._processes, self._notes)
-
-    def _keep(self, channel: _Stored, device: Device, lane: Lane) -> _Stored:
-        path = lane_path(self._run, device.info.key, lane, STREAM)
-        stream = Stream(path, channel.rows.columns)
-        self._writer.add_stream(channel.rows, channel.statistics, stream)
-        self._channels.append(channel)
-        return channel
-
-    def _missed(
-        self, loop: str, channels: Sequence[Channel], deadline_ns: int, missed: int
-    ) -> None:
-        names = [channel.name for channel in channels]
-        line = {"loop": loop, "until_ns": deadline_ns, "missed": missed, "channels": names}
-        self._misses.add(json.dumps(line))
+    def _look_around(self) -> None:
+        found = surroundings(Path(self._options.cwd), self._options.environ)
+        with self._lock:
+            self._manifest = replace(
+                self._manifest,
+                host=found.host,
+                git=found.git,
+                environ=found.environ,
+                versions=found.versions,
+            )
+            self._changed = True
 
     def _each_time(self) -> None:
         lag_ns = wall_lag_ns(monotonic_ns, time_ns)
@@ -212,12 +163,9 @@ class Recorder:
 
     def _save(self) -> None:
         with self._lock:
-            recorder = RecorderRecord(
-                os.getpid(),
-                started_ticks(os.getpid()),
-                _cpu_s(),
-                {channel.name: channel.statistics.summary() for channel in self._channels},
-            )
+            pid = os.getpid()
+            lanes = self._lanes.summary()
+            recorder = RecorderRecord(pid, started_ticks(pid), _cpu_s(), lanes)
             self._manifest = replace(self._manifest, recorder=recorder, notes=self._notes.all())
             manifest, self._changed = self._manifest, False
         self._saved_ns = monotonic_ns()
@@ -225,12 +173,6 @@ class Recorder:
             write_manifest(self._run, manifest)
         except OSError as error:
             self._notes.once("not_stored", f"run.json: {error.strerror}")
-
-
-def _estimated(device: Device) -> bool:
-    sensors = [device.sensors.get(quantity) for quantity in FAST]
-    sources = [sensor.source for sensor in sensors if isinstance(sensor, SensorInfo)]
-    return bool(sources) and Source.MEASURED not in sources
 
 
 def _cpu_s() -> float:

@@ -5,61 +5,98 @@ from __future__ import annotations
 import os
 import select
 import threading
+from collections.abc import Iterable
 from time import monotonic_ns
+from typing import Final
 
+from joulewise.command.linux import HERE
 from joulewise.record.deadlines import Channel, Deadlines, Loop
+from joulewise.units import NS_PER_MS, NS_PER_S
+
+_APART_NS: Final = 3 * NS_PER_MS
+_FIRST_S: Final = 1.0
 
 
 class Watch:
-    """Starts loops, and parts one whose alarm goes off: it re-arms that alarm while all is well."""
+    """Runs loops, and parts one whose alarm goes off: the loop re-arms it while all is well."""
 
     def __init__(self) -> None:
-        self._loops: dict[int, Loop] = {}
+        self._loops: list[Loop] = []
         self._lock = threading.Lock()
+        self._ending = False
         self._over = False
         self._news, self._tell = os.pipe()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
-    def start(self, loops: list[Loop]) -> None:
-        for loop in loops:
-            loop.deadlines.next_ns = monotonic_ns() + loop.deadlines.period_ns // 2
-            self._add(loop)
-        self._thread.start()
+    def start(self, loops: Iterable[Loop]) -> None:
+        """Begin, and return when what is served once more at the end has been served once."""
+        if HERE:  # elsewhere there are no alarms to wait for
+            self._thread.start()
+        self.add(loops)
+        for loop in self._loops:
+            if loop.once_more:
+                loop.served.wait(_FIRST_S)
 
-    def end(self, timeout_s: float) -> list[Loop]:
-        """End every loop; those that did not, since a driver holds them."""
+    def add(self, loops: Iterable[Loop]) -> None:
+        """Run more loops, a moment apart: one after the other they find the caches warm."""
+        start_ns = monotonic_ns()
+        for index, loop in enumerate(loops):
+            loop.deadlines.next_ns = start_ns + index * _APART_NS
+            self._start(loop)
+
+    def end(self, timeout_s: float) -> list[str]:
+        """End every loop; the names of those channels whose driver does not come back."""
+        deadline_ns = monotonic_ns() + round(timeout_s * NS_PER_S)
+        with self._lock:
+            self._ending = True
+            for loop in self._loops:
+                loop.end()
+        hanging = [
+            channel.name
+            for loop in self._each_loop()
+            if not loop.join(max(0.0, (deadline_ns - monotonic_ns()) / NS_PER_S))
+            for channel in loop.channels
+        ]
         self._over = True
         os.write(self._tell, b"x")
-        self._thread.join()
-        with self._lock:
-            loops = list(self._loops.values())
-        for loop in loops:
-            loop.end()
-        deadline_ns = monotonic_ns() + round(timeout_s * 1e9)
-        return [
-            loop for loop in loops if not loop.join(max(0.0, (deadline_ns - monotonic_ns()) / 1e9))
-        ]
+        if HERE:
+            self._thread.join()
+        return hanging
 
-    def _add(self, loop: Loop) -> None:
+    def _each_loop(self) -> Iterable[Loop]:
+        """Also those that come while the others are being ended."""
+        index = 0
+        while index < len(self._loops):
+            yield self._loops[index]
+            index += 1
+
+    def _start(self, loop: Loop) -> None:
         with self._lock:
-            self._loops[loop.alarm.fileno()] = loop
+            self._loops.append(loop)
+            if self._ending:
+                loop.end()
         loop.start()
+        os.write(self._tell, b"x")
 
     def _run(self) -> None:
         poller = select.poll()
         poller.register(self._news, select.POLLIN)
-        for descriptor in self._loops:
-            poller.register(descriptor, select.POLLIN)
+        watched: dict[int, Loop] = {}
         while not self._over:
             for descriptor, _ in poller.poll():
-                loop = self._loops.get(descriptor)
-                others = loop.part(monotonic_ns()) if loop else ()
-                if loop and others:
-                    successor = self._succeed(loop, others)
-                    self._add(successor)
-                    poller.register(successor.alarm, select.POLLIN)
+                if descriptor == self._news:
+                    os.read(self._news, 1)
+                    for loop in self._loops:
+                        if loop.alarm and loop.alarm.fileno() not in watched:
+                            watched[loop.alarm.fileno()] = loop
+                            poller.register(loop.alarm, select.POLLIN)
+                    continue
+                loop = watched[descriptor]
+                others = loop.part(monotonic_ns())
+                if others:
+                    self._start(_successor(loop, others))
 
-    @staticmethod
-    def _succeed(loop: Loop, others: tuple[Channel, ...]) -> Loop:
-        deadlines = Deadlines(loop.deadlines.next_ns, loop.deadlines.period_ns)
-        return Loop(loop.name, others, deadlines, loop.on_missed)
+
+def _successor(loop: Loop, others: tuple[Channel, ...]) -> Loop:
+    deadlines = Deadlines(loop.deadlines.next_ns, loop.deadlines.period_ns)
+    return Loop(loop.name, others, deadlines, loop.on_missed, once_more=loop.once_more)

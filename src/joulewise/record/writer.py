@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from time import monotonic
 from typing import Final
 
 from joulewise.record.files import GrowingFile
@@ -15,6 +16,9 @@ from joulewise.record.statistics import Statistics
 from joulewise.record.streams import Stream
 
 EVERY_S: Final = 1.0
+# Soon after what is read once a second, so that it is on disk half a second later at the most.
+_FIRST_S: Final = 0.4
+_SYNC_ALL: Final = 5
 _ROOM_B: Final = 64 << 20
 
 
@@ -34,13 +38,20 @@ class Writer:
         self._room_b = room_b
         self._streams: list[tuple[Rows, Statistics, Stream]] = []
         self._journals: list[tuple[Journal, GrowingFile]] = []
+        self._urgent: list[GrowingFile] = []
+        self._rounds = 0
         self._over = threading.Event()
         self._written = threading.Event()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._syncer = threading.Thread(target=self._sync, name="sync", daemon=True)
 
-    def add_stream(self, rows: Rows, statistics: Statistics, stream: Stream) -> None:
+    def add_stream(
+        self, rows: Rows, statistics: Statistics, stream: Stream, *, hurry: bool
+    ) -> None:
+        """``hurry`` where a power cut must not cost more than the last second."""
         self._streams.append((rows, statistics, stream))
+        if hurry:
+            self._urgent.append(stream.file)
 
     def add_journal(self, journal: Journal, file: GrowingFile) -> None:
         self._journals.append((journal, file))
@@ -55,7 +66,7 @@ class Writer:
         self._thread.join()
         self._written.set()
         self._syncer.join()
-        self._try(GrowingFile.sync)
+        self._try(GrowingFile.sync, self._files())
         for file in self._files():
             file.close()
 
@@ -70,15 +81,17 @@ class Writer:
             lines = journal.take()
             if lines:
                 file.add(lines)
-        self._try(GrowingFile.flush)
+        self._try(GrowingFile.flush, self._files())
         self._make_room()
         point("after-batch")
         self._written.set()
 
     def _run(self) -> None:
+        next_s = monotonic() + _FIRST_S
         over = False
         while not over:
-            over = self._over.wait(EVERY_S)
+            over = self._over.wait(max(0.0, next_s - monotonic()))
+            next_s = max(next_s + EVERY_S, monotonic())
             self.write()
             self._each_time()
 
@@ -86,10 +99,11 @@ class Writer:
         while not self._over.is_set():
             self._written.wait()
             self._written.clear()
-            self._try(GrowingFile.sync)
+            self._rounds += 1
+            self._try(GrowingFile.sync, self._urgent if self._rounds % _SYNC_ALL else self._files())
 
-    def _try(self, action: Callable[[GrowingFile], None]) -> None:
-        for file in self._files():
+    def _try(self, action: Callable[[GrowingFile], None], files: list[GrowingFile]) -> None:
+        for file in files:
             try:
                 action(file)
             except OSError as error:  # noqa: PERF203  # one file's trouble is not another's

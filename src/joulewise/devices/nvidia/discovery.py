@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,8 +61,7 @@ def _discover(options: Options, root: Path) -> list[Device] | Unavailable:
             "the NVIDIA driver is loaded, but shows no GPU",
             "check `lspci | grep -i nvidia` and `dmesg | grep -i nvrm`; in a container use --gpus",
         )
-    # What `joulewise sim` shows is on no bus: this machine's own GPUs must not speak for it.
-    asleep = {} if "JOULEWISE_SIM" in options.environ else sleepers(root, count)
+    asleep = _asleep(options, root, count)
     candidates = {
         index: _sleeping(index, asleep[index]) if index in asleep else _candidate(index)
         for index in range(count)
@@ -73,7 +74,32 @@ def _discover(options: Options, root: Path) -> list[Device] | Unavailable:
         index: "; ".join(filter(None, (seen.notes.get(index), seen.reason)))
         for index in sorted(seen.indices)
     }
-    return [_open(candidates[index], driver, note) for index, note in notes.items()]
+    return [
+        _open(candidates[index], driver, note, partial(_reopen, index, note, options, root))
+        for index, note in notes.items()
+    ]
+
+
+def _reopen(index: int, note: str, options: Options, root: Path) -> Device | None:
+    """A GPU that did not answer before, or None while it still does not or is asleep."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return None
+    try:
+        if index in _asleep(options, root, pynvml.nvmlDeviceGetCount()):
+            return None
+        found = _open(_candidate(index), _driver(), note, lambda: None)
+        return None if isinstance(found, SilentGpu) else found
+    except pynvml.NVMLError:
+        return None
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _asleep(options: Options, root: Path, count: int) -> dict[int, Sleeper]:
+    # What `joulewise sim` shows is on no bus: this machine's own GPUs must not speak for it.
+    return {} if "JOULEWISE_SIM" in options.environ else sleepers(root, count)
 
 
 def _sleeping(index: int, sleeper: Sleeper) -> _Candidate:
@@ -97,7 +123,9 @@ def _candidate(index: int) -> _Candidate:
     return _Candidate(replace(identity, speed=_speed(handle), slices=_slices(handle)), handle)
 
 
-def _open(candidate: _Candidate, driver: str, note: str) -> Device:
+def _open(
+    candidate: _Candidate, driver: str, note: str, reopened: Callable[[], Device | None]
+) -> Device:
     identity = candidate.identity
     info = DeviceInfo(
         f"gpu{identity.index}",
@@ -109,13 +137,13 @@ def _open(candidate: _Candidate, driver: str, note: str) -> Device:
         note=note,
     )
     if candidate.fault is not None:
-        return SilentGpu(info, candidate.fault)
+        return SilentGpu(info, candidate.fault, reopened)
     try:
         architecture = pynvml.nvmlDeviceGetArchitecture(candidate.handle)
         major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(candidate.handle)
         return NvidiaGpu(info, candidate.handle, identity.index, architecture, (major, minor))
     except pynvml.NVMLError as error:
-        return SilentGpu(info, fault(error.value, identity.index))
+        return SilentGpu(info, fault(error.value, identity.index), reopened)
 
 
 def _driver() -> str:

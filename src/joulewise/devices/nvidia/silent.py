@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NoReturn
 
 from joulewise.data import DeviceInfo, Knob, Quantity, Unavailable
 from joulewise.devices.base import BaseDevice
 from joulewise.devices.nvidia.faults import Fault
+from joulewise.devices.protocol import Device
 
 _KNOBS = (Knob.POWER_LIMIT, Knob.SM_CLOCK, Knob.MEMORY_CLOCK)
 
 
 class SilentGpu(BaseDevice):
-    """It is listed, so that nobody counts without it unawares, and gives one reason for all."""
+    """It is listed, so that nobody counts without it unawares, and gives one reason for all.
 
-    def __init__(self, info: DeviceInfo, fault: Fault) -> None:
+    ``reopened`` looks again, without waking it: the GPU itself once it answers, else None.
+    """
+
+    def __init__(
+        self, info: DeviceInfo, fault: Fault, reopened: Callable[[], Device | None]
+    ) -> None:
         self.info = info
+        self.reopened = reopened
         self._fault = fault
         self._why = fault.unavailable()
         self.sensors = {q: self._why for q in Quantity if q is not Quantity.LOAD}

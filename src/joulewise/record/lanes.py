@@ -1,0 +1,128 @@
+"""Which device is read in which way, and how often."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from joulewise.data import Quantity, SensorInfo, Source
+from joulewise.devices import Device
+from joulewise.record.buffered import Buffered, has_buffer
+from joulewise.record.deadlines import Channel, Deadlines, Loop
+from joulewise.record.files import GrowingFile
+from joulewise.record.journal import Journal
+from joulewise.record.layout import MISSES, PROCESSES, STREAM, Lane, lane_path
+from joulewise.record.notes import Notes
+from joulewise.record.processes import Family, Users
+from joulewise.record.readings import FAST, Readings, fast_quantities, slow_quantities
+from joulewise.record.silent import Silent
+from joulewise.record.streams import Stream
+from joulewise.record.writer import Writer
+from joulewise.units import NS_PER_S
+
+# Between two readings of a model there is nothing to see: it counts on by itself. Beside devices
+# that are measured it is the least exact part of a total, and need not cost the most.
+_MODELLED_HZ: Final = 10.0
+_MODELLED_BESIDE_HZ: Final = 2.0
+_BUFFER_HZ: Final = 1.0
+_SLOW_HZ: Final = 1.0
+_PROCESSES_HZ: Final = 2.0
+_SILENT_HZ: Final = 0.2
+# What joules come from is read when a run begins and when it ends, however short it is.
+_ENERGY: Final = ("fast", "modelled", "buffer")
+_MOST_MISSES: Final = 10_000
+_MOST_PROCESSES: Final = 100_000
+_Stored = TypeVar("_Stored", Readings, Buffered)
+
+
+class Lanes:
+    """Makes the loops that fill a run's files, and knows how each file did."""
+
+    def __init__(
+        self, run: Path, rate_hz: float, family: Family, notes: Notes, writer: Writer
+    ) -> None:
+        self._run = run
+        self._rate_hz = rate_hz
+        self._family = family
+        self._notes = notes
+        self._writer = writer
+        self._lock = threading.Lock()
+        self._stored: list[Readings | Buffered] = []
+        self._misses = Journal(_MOST_MISSES)
+        self._processes = Journal(_MOST_PROCESSES)
+        writer.add_journal(self._misses, GrowingFile(run / MISSES))
+        writer.add_journal(self._processes, GrowingFile(run / PROCESSES))
+
+    def loops(self, devices: Iterable[Device], on_reopened: Callable[[Device], None]) -> list[Loop]:
+        devices = list(devices)
+        known = [device for device in devices if fast_quantities(device)]
+        modelled = [device for device in known if _is_modelled(device)]
+        measured = [device for device in known if not _is_modelled(device)]
+        modelled_hz = min(self._rate_hz, _MODELLED_BESIDE_HZ if measured else _MODELLED_HZ)
+        buffered = [self._buffered(device) for device in measured if has_buffer(device)]
+        slow = [device for device in devices if slow_quantities(device)]
+        users = [Users(d, self._family, self._processes, self._notes) for d in measured]
+        silent = [Silent(d, on_reopened) for d in devices if hasattr(d, "reopened")]
+        loops = (
+            self._loop("fast", [self._fast(d, self._rate_hz) for d in measured], self._rate_hz),
+            self._loop("modelled", [self._fast(d, modelled_hz) for d in modelled], modelled_hz),
+            self._loop("buffer", buffered, _BUFFER_HZ),
+            self._loop("slow", [self._slow(device) for device in slow], _SLOW_HZ),
+            self._loop("processes", users, _PROCESSES_HZ),
+            self._loop("silent", silent, _SILENT_HZ),
+        )
+        return [loop for loop in loops if loop.channels]
+
+    def summary(self) -> dict[str, Any]:
+        """How each file did, by its name without the ending."""
+        with self._lock:
+            return {channel.name: channel.statistics.summary() for channel in self._stored}
+
+    def _fast(self, device: Device, rate_hz: float) -> Readings:
+        return self._readings(device, Lane.FAST, fast_quantities(device), rate_hz)
+
+    def _slow(self, device: Device) -> Readings:
+        return self._readings(device, Lane.SLOW, slow_quantities(device), _SLOW_HZ)
+
+    def _readings(
+        self, device: Device, lane: Lane, quantities: Sequence[Quantity], rate_hz: float
+    ) -> Readings:
+        name, period_ns = f"{device.info.key}{lane.value}", round(NS_PER_S / rate_hz)
+        channel = Readings(name, device, quantities, self._notes, period_ns=period_ns)
+        return self._store(channel, device, lane)
+
+    def _buffered(self, device: Device) -> Buffered:
+        name = f"{device.info.key}{Lane.BUFFER.value}"
+        return self._store(Buffered(name, device, self._notes), device, Lane.BUFFER)
+
+    def _store(self, channel: _Stored, device: Device, lane: Lane) -> _Stored:
+        path = lane_path(self._run, device.info.key, lane, STREAM)
+        stream = Stream(path, channel.rows.columns)
+        self._writer.add_stream(channel.rows, channel.statistics, stream, hurry=lane is Lane.FAST)
+        with self._lock:
+            self._stored.append(channel)
+        return channel
+
+    def _loop(self, name: str, channels: Sequence[Channel], rate_hz: float) -> Loop:
+        return Loop(
+            name,
+            channels,
+            Deadlines(0, round(NS_PER_S / rate_hz)),
+            self._missed,
+            once_more=name in _ENERGY,
+        )
+
+    def _missed(
+        self, loop: str, channels: Sequence[Channel], deadline_ns: int, missed: int
+    ) -> None:
+        names = [channel.name for channel in channels]
+        line = {"loop": loop, "until_ns": deadline_ns, "missed": missed, "channels": names}
+        self._misses.add(json.dumps(line))
+
+
+def _is_modelled(device: Device) -> bool:
+    sensors = [device.sensors.get(quantity) for quantity in FAST]
+    return all(s.source is not Source.MEASURED for s in sensors if isinstance(s, SensorInfo))
