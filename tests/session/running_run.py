@@ -111,7 +111,8 @@ def running(store, *arguments, code=WAIT, **options):
     finally:
         process.kill()
         process.stdin.close()
-        process.stdout.read()
+        if not process.stdout.closed:
+            process.stdout.read()
         process.wait(DEADLINE_S)
         if recorder_pid:
             eventually(lambda: gone(recorder_pid))

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from joulewise.data.contract import as_json
 from joulewise.record.manifest import CommandRecord
@@ -73,9 +73,13 @@ class Host:
         if not self._recording.has_commands:
             self._recording.discard()
             return
-        result = self._recording.finish(stopped=self._stopped)
+        self._recording.stop(stopped=self._stopped)
+        try:
+            answer: dict[str, Any] = {"result": as_json(self._recording.result())}
+        except Exception as error:  # noqa: BLE001  # there is nobody else to hear of it
+            answer = {"result": None, "reason": f"{type(error).__name__}: {error}"}
         if self._last:
-            self._last.send("result", result=as_json(result))
+            self._last.send("result", **answer)
 
     def _look(self) -> None:
         for event in self._recording.look():
@@ -158,7 +162,10 @@ class Host:
 
     def _on_cancel(self, member: Member, _message: Message) -> None:
         self._leave(member)
-        member.wire.close()
+        if self._members:
+            member.wire.close()
+        else:
+            self._last = member.wire  # closed once nothing is left of it
 
     def _on_killed(self, member: Member) -> None:
         """The command died with its parent; what it had started goes on, and ends here."""

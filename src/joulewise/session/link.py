@@ -84,7 +84,7 @@ class RecorderProcess:
         self._process = process
         self._over = False
         self.ready = ready
-        self.left_to = 0
+        self.remark = ""
 
     @classmethod
     def start(
@@ -139,37 +139,52 @@ class RecorderProcess:
         return self._wire.receive()
 
     def finish(self, give_up: Callable[[], bool] = lambda: False) -> RunResult | None:
-        """End the recording; None where the recorder is gone, or the run is ``left_to`` others.
+        """End the recording; None and a ``remark`` where there is no result to be had.
 
         ``give_up`` is asked now and then while the result is awaited; the recorder then ends the
         run without us.
         """
         self._wire.send("goodbye")
-        result = None
-        while result is None and not self._wire.closed and not self.left_to:
+        while not self._wire.closed:
             if give_up():
-                self._over = True
+                self._over, self.remark = True, "the result is still being computed"
                 self._wire.close()
                 return None
             for message in self._wire.receive(timeout_s=_LOOK_S):
                 if message["kind"] == "result":
-                    result = _told_result(message)
-                elif message["kind"] == "left":
-                    self.left_to = message["others"]
-        self._over = result is not None or self.left_to > 0
+                    self._over = True
+                    _end(self._wire, self._process)
+                    return self._told(message)
+                if message["kind"] == "left":  # it goes on without us
+                    self._over = True
+                    self._wire.close()
+                    self.remark = _counted_with(message["others"])
+                    return None
         _end(self._wire, self._process)
-        return result
+        return None
 
-    def leave(self) -> None:
-        """In a fork: the recorder is the parent's, and must notice when that is gone."""
-        self._wire.close()
-        if self._process:
-            self._process.returncode = 0  # not ours to wait for
+    def _told(self, last: Message) -> RunResult | None:
+        if last["kind"] == "left":
+            others = (
+                "another command" if last["others"] == 1 else f"{last['others']} other commands"
+            )
+            self.remark = f"its energy is counted together with {others} still running"
+            return None
+        if last["result"] is None:
+            self.remark = f"the result cannot be computed: {last['reason']}"
+            return None
+        from joulewise.data.contract import from_json
+
+        return from_json(last["result"])
 
     def cancel(self) -> None:
         """Nothing was run: leave no trace of it."""
+        self._over = True
         self._wire.send("cancel")
-        _end(self._wire, self._process)
+        deadline = time.monotonic() + _END_DEADLINE_S
+        while not self._wire.closed and time.monotonic() < deadline:
+            self._wire.receive(timeout_s=_LOOK_S)
+        self._wire.close()
 
 
 _Started = tuple[Wire, "subprocess.Popen[bytes] | None", Ready]
@@ -233,6 +248,11 @@ def _answer(wire: Wire) -> Ready | None:
     return None
 
 
+def _counted_with(others: int) -> str:
+    who = "another command" if others == 1 else f"{others} other commands"
+    return f"its energy is counted together with {who} still running"
+
+
 def _above_standard(end: socket.socket) -> socket.socket:
     """Where stdin, stdout or stderr is closed, a new descriptor would take its place."""
     if end.fileno() >= _FIRST_DESCRIPTOR:
@@ -250,12 +270,6 @@ def _told_error(message: Message) -> JoulewiseError:
     error = JoulewiseError(message["message"], message["hint"])
     error.exit_status = message["status"]
     return error
-
-
-def _told_result(message: Message) -> RunResult:
-    from joulewise.data.contract import from_json
-
-    return from_json(message["result"])
 
 
 def _end(wire: Wire, process: subprocess.Popen[bytes] | None) -> None:

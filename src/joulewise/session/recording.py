@@ -112,18 +112,19 @@ class Recording:
         if event:
             self._note_budget(event)
 
-    def finish(self, *, stopped: bool) -> RunResult:
-        """End the recording; the result is computed and kept."""
-        from joulewise.analyse.kept import write_result
-        from joulewise.analyse.run import analyse
-        from joulewise.record.compact import LARGE_ROWS, compact
-
-        if self._request.budgets:  # between the last look and the end, one may have been used up
-            self.look(ended=True)
+    def stop(self, *, stopped: bool) -> None:
+        """End the recording; from here on the run is whole, whatever comes of its result."""
         codes = [each.exit_code for each in self._commands.values()]
         exit_code = next((code for code in codes if code), codes[0] if codes else None)
         self._recorder.stop("stopped" if stopped else "complete", exit_code)
         (self.run / LIVE).unlink(missing_ok=True)
+
+    def result(self) -> RunResult:
+        """What came of it, computed and kept."""
+        from joulewise.analyse.kept import write_result
+        from joulewise.analyse.run import analyse
+        from joulewise.record.compact import LARGE_ROWS, compact
+
         with suppress(OSError):  # the streams are as good, only larger
             compact(self.run, over_rows=int(os.environ.get(_OVER_ROWS, LARGE_ROWS)))
         result = analyse(self.run)

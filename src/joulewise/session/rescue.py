@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -28,11 +29,10 @@ def finish_run(run: Path, ended: Ended) -> tuple[RunResult | None, str]:
         from joulewise.analyse.run import analyse
 
         result = analyse(run)
-        write_result(run, result)
+        with suppress(OSError):  # a full disk: `show` computes it again
+            write_result(run, result)
     except JoulewiseError as error:
         return None, f"the recorder was killed, and {error.message}"
-    except OSError as error:
-        return None, f"the recorder was killed, and the run cannot be finished: {error.strerror}"
     return result, ""
 
 
@@ -51,15 +51,14 @@ def _tell(run: Path, ended: Ended) -> None:
         else each
         for each in manifest.commands
     )
-    write_manifest(
-        run,
-        replace(
-            manifest,
-            commands=commands,
-            state="stopped",
-            exit_code=ended.exit_code,
-            wall_end_ns=time.time_ns(),
-            monotonic_end_ns=ended.end_ns,
-            notes=(*manifest.notes, note),
-        ),
+    manifest = replace(
+        manifest,
+        commands=commands,
+        state="stopped",
+        exit_code=ended.exit_code,
+        wall_end_ns=time.time_ns(),
+        monotonic_end_ns=ended.end_ns,
+        notes=(*manifest.notes, note),
     )
+    with suppress(OSError):
+        write_manifest(run, manifest)

@@ -96,29 +96,24 @@ def run(
             recorder.cancel()
             raise
         recorder.command_started(child.pid, command, start_ns, token)
-        try:
-            return attend(child, recorder, Limits(budgets, child, start_ns, recorder, voice.say))
-        except Exception as error:  # noqa: BLE001  # a fault of ours must not end the command
-            fault = f"{type(error).__name__}: {error}"
-            return Outcome(child.exit_status, recorder.ready.run, None, f"unexpected {fault}")
+        return attend(child, recorder, Limits(budgets, child, start_ns, recorder, voice.say))
 
 
 def attend(command: Measured, recorder: RecorderProcess, limits: Limits) -> Outcome:
     """Wait until the command has ended, and get its result."""
-    _wait(command, recorder, limits)
-    ended = Ended(command.pid, time.monotonic_ns(), command.exit_status, command.cpu_s)
-    recorder.command_ended(*ended)
-    if limits.stopped:
-        recorder.tell("end_rest")
-    result = recorder.finish(give_up=lambda: asked_to_end(command.signals))
-    remark = ""
-    if recorder.left_to:
-        remark = f"its energy is counted together with {_others(recorder.left_to)} still running"
-    elif recorder.lost:
-        result, remark = finish_run(recorder.ready.run, ended)
-    elif result is None:
-        remark = "not waiting for the result, which is still being computed"
-    return Outcome(command.exit_status, recorder.ready.run, result, remark)
+    run = recorder.ready.run
+    try:
+        _wait(command, recorder, limits)
+        ended = Ended(command.pid, time.monotonic_ns(), command.exit_status, command.cpu_s)
+        recorder.command_ended(*ended)
+        if limits.stopped:
+            recorder.tell("end_rest")
+        result, remark = recorder.finish(lambda: asked_to_end(command.signals)), recorder.remark
+        if recorder.lost:
+            result, remark = finish_run(run, ended)
+    except Exception as error:  # noqa: BLE001  # a fault of ours must not end the command
+        result, remark = None, f"unexpected {type(error).__name__}: {error}"
+    return Outcome(command.exit_status, run, result, remark)
 
 
 def _wait(command: Measured, recorder: RecorderProcess, limits: Limits) -> None:
@@ -158,7 +153,3 @@ def _environ(base: Mapping[str, str], run: Path, token: str, *, hooks: bool) -> 
 
 def asked_to_end(signals: Signals) -> bool:
     return any(received.number in _LAST_WORDS for received in signals)
-
-
-def _others(count: int) -> str:
-    return "another command" if count == 1 else f"{count} other commands"

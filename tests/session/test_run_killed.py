@@ -1,0 +1,141 @@
+"""Whoever is killed: what was recorded can be read, and nobody is left behind."""
+
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+from running_run import (
+    DEADLINE_S,
+    JOULEWISE,
+    eventually,
+    gone,
+    manifest,
+    python,
+    run,
+    running,
+    runs,
+)
+
+from joulewise.record.layout import Lane
+from joulewise.record.manifest import read_manifest
+from joulewise.record.store import status
+from joulewise.record.trace import open_lane
+
+PARENT = """
+import subprocess
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print(os.getpid(), child.pid, flush=True)
+sys.stdin.read()
+"""
+STUBBORN = PARENT.replace("import time;", "import signal, time; signal.signal(15, signal.SIG_IGN);")
+
+
+def rows(folder):
+    return sum(
+        lane.rows
+        for device in read_manifest(folder).devices
+        if (lane := open_lane(folder, device.info.key, Lane.FAST))
+    )
+
+
+@pytest.mark.parametrize("code", [PARENT, STUBBORN], ids=["willing", "stubborn"])
+def test_killing_joulewise_ends_the_command_and_all_that_it_started(code, tmp_path):
+    child = child_pid_file = tmp_path / "child"
+    code = code.replace(
+        "print(", f"open({str(child_pid_file)!r}, 'w').write(str(child.pid)); print("
+    )
+    with running(tmp_path / "store", code=code) as session:
+        child = int(child_pid_file.read_text())
+        session.kill(session.process.pid)
+        for pid in (session.command_pid, child, session.recorder_pid):
+            eventually(lambda pid=pid: gone(pid))
+        told = session.manifest()
+        assert (told["state"], told["exit_code"]) == ("stopped", 137)
+        assert told["commands"][0]["end_ns"]
+        assert rows(session.run) > 0
+        assert json.loads((session.run / "result.json").read_text())["state"] == "stopped"
+
+
+def test_killing_the_recorder_touches_nothing_and_joulewise_tells_what_there_is(tmp_path):
+    with running(tmp_path) as session:
+        eventually(lambda: rows(session.run) > 0)
+        session.kill(session.recorder_pid)
+        eventually(lambda: gone(session.recorder_pid))
+        assert not gone(session.command_pid)
+        output, errors = session.process.communicate("", timeout=DEADLINE_S)
+        assert (session.process.returncode, output) == (0, "")
+        assert "the recorder was killed" in errors
+        assert "Traceback" not in errors
+        told = session.manifest()
+        assert (told["state"], told["exit_code"]) == ("stopped", 0)
+        warnings = json.loads((session.run / "result.json").read_text())["warnings"]
+        assert [w["code"] for w in warnings].count("recorder_ended") == 1
+
+
+def test_killing_all_three_leaves_a_run_that_says_so(tmp_path):
+    with running(tmp_path) as session:
+        eventually(lambda: rows(session.run) > 0)
+        for pid in (session.recorder_pid, session.process.pid, session.command_pid):
+            session.kill(pid)
+        for pid in session.pids:
+            eventually(lambda pid=pid: gone(pid))
+        assert status(read_manifest(session.run)) == "killed"
+        assert rows(session.run) > 0
+
+
+def test_the_recorder_hears_no_other_signal(tmp_path):
+    with running(tmp_path) as session:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+            session.kill(session.recorder_pid, number)
+        session.process.communicate("", timeout=DEADLINE_S)
+        assert session.process.returncode == 0
+        assert session.manifest()["state"] == "complete"
+
+
+def test_who_is_impatient_gets_the_exit_status_and_the_run_is_finished(tmp_path):
+    """Ctrl-C while the result is computed: the recorder, stopped, would take for ever."""
+    code = "print(os.getpid(), flush=True); sys.stdin.read(); sys.exit(6)"
+    with running(tmp_path, code=code) as session:
+        session.kill(session.recorder_pid, signal.SIGSTOP)
+        session.process.stdin.close()
+        eventually(lambda: gone(session.command_pid))
+        session.process.send_signal(signal.SIGINT)
+        assert session.process.wait(DEADLINE_S) == 6
+        assert f"joulewise show {session.run.name}" in session.process.stderr.read()
+        session.kill(session.recorder_pid, signal.SIGCONT)
+        eventually(lambda: gone(session.recorder_pid))
+        assert session.manifest()["state"] == "complete"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_ended_before_the_command_started_it_leaves_no_run(number, tmp_path):
+    process = subprocess.Popen(
+        [*JOULEWISE, "--store", str(tmp_path), "run", "--baseline", "600", "--", "true"],
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr.readline().startswith("joulewise: ")
+    recorder = manifest(tmp_path)["recorder"]["pid"]
+    process.send_signal(number)
+    assert "Traceback" not in process.communicate(timeout=DEADLINE_S)[1]
+    assert process.returncode in {130, -number}
+    eventually(lambda: gone(recorder))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "point",
+    ["after-batch", "before-rename-run.json:2", "after-rename-run.json:2", "compact-written",
+     "compact-renamed"],
+)  # fmt: skip
+def test_a_recorder_that_dies_at_its_worst_moment(point, tmp_path):
+    environ = {**os.environ, "JOULEWISE_TEST_KILL_AT": point, "JOULEWISE_COMPACT_OVER_ROWS": "0"}
+    done = run(tmp_path, *python("time.sleep(1.2); sys.exit(3)"), env=environ)
+    assert done.returncode == 3
+    assert "Traceback" not in done.stderr
+    (folder,) = runs(tmp_path)
+    assert rows(folder) > 0
+    assert "the recorder was killed" in done.stderr
+    assert (folder / "result.json").exists()
