@@ -109,7 +109,8 @@ def joules(value: float) -> str:
 def error(energy: Energy) -> str:
     if energy.value <= 0:
         return f"{energy.error:.2g} J"
-    return f"{100 * energy.error / energy.value:.2g} %"
+    percent = 100 * energy.error / energy.value
+    return f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"
 
 
 def title(name: str, index: int | None) -> str:
