@@ -1,130 +1,157 @@
-"""The readings of an energy counter around some moments, in one pass over its chunks."""
+"""What a counter says of any stretch of time: between its ticks, beyond them, across a jump."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from joulewise.analyse.lanes import Columns, Rows, blocks, readable
+from joulewise.analyse.integral import Z95, Integral
+from joulewise.analyse.lanes import Rows
+from joulewise.analyse.placing import Placed
+from joulewise.analyse.shape import Shape
+from joulewise.analyse.ticks import ticks_around
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-AROUND: Final = 48
-# A governor lets short peaks pass, and gains are off.
-_IMPOSSIBLE: Final = 1.5
+# Joules by which a counter of whole millijoules may be off.
+_QUANTUM_J: Final = 0.001
+# A counter that moved half as far as the readings, in so long a time, had stopped in it.
+_STOPPED: Final = 0.5
+_STOPPED_S: Final = 1.0
 
 
 @dataclass(frozen=True)
-class Points:
-    """Where the counter was seen to have moved: at the poll ``t_ns``, and not yet at ``before_ns``.
+class Counted:
+    """Joules of some windows, 95 % half-widths, and whether the counter broke in them."""
 
-    Only those around the moments asked for, and on both sides of a ``break_``: a step from the
-    point before that no device could have drawn. ``row`` numbers all points of the lane, so that
-    neighbours are told from those that only stand side by side here. ``moves`` counts them up
-    to each point; ``last_ns`` is the last poll that got an answer.
-    """
-
-    t_ns: NDArray[np.int64]
-    before_ns: NDArray[np.int64]
-    count_j: NDArray[np.float64]
+    energy_j: NDArray[np.float64]
+    error_j: NDArray[np.float64]
     broken: NDArray[np.bool_]
-    row: NDArray[np.int64]
-    last_ns: int
-
-    @property
-    def joined(self) -> NDArray[np.bool_]:
-        """Whether each point follows on the one before it."""
-        return np.append(False, np.diff(self.row) == 1)
-
-    def only(self, wanted: NDArray[np.bool_]) -> Points:
-        """Without some of them; those left and right of one that goes become neighbours."""
-        row = self.row - np.cumsum(~wanted)
-        columns = (self.t_ns, self.before_ns, self.count_j, self.broken, row)
-        return Points(*(column[wanted] for column in columns), self.last_ns)
 
 
-def points_around(
-    lane: Rows, times_ns: NDArray[np.int64], *, most_w: float | None, period_ns: float
-) -> Points | None:
-    """The counter's points around these moments, which ascend; None where it was never read."""
-    found: list[list[NDArray[np.int64] | NDArray[np.float64] | NDArray[np.bool_]]] = []
-    moves = _Moves(readable(lane.chunks(("t_ns", "energy_j")), "energy_j"))
-    for block in blocks(moves.chunks(), AROUND):
-        columns = block.columns
-        owned = slice(block.first, block.end)
-        t_ns, count_j = columns["t_ns"], columns["energy_j"]
-        if block.end <= block.first:
-            continue
-        broken = np.append(False, _broken(t_ns, count_j, most_w, period_ns))
-        edges = t_ns[owned.start - 1] if owned.start else np.iinfo(np.int64).min
-        here = times_ns[np.searchsorted(times_ns, edges, "right") :]
-        here = here[: np.searchsorted(here, t_ns[block.end - 1], "right")]
-        keep = _around(np.searchsorted(t_ns, here), len(t_ns))
-        if broken[owned].any():
-            keep |= _around(block.first + np.flatnonzero(broken[owned]), len(t_ns))
-        if block.row == 0 or block.end == len(t_ns):  # the ends, for what lies beyond them
-            keep |= _around(np.array([0 if block.row == 0 else len(t_ns)]), len(t_ns))
-        at = np.flatnonzero(keep)
-        parts = [t_ns[at], columns["before_ns"][at], count_j[at], broken[at], block.row + at]
-        # A block's first row does not know the step before it; a neighbour block does.
-        known = parts[4] > block.row if block.row else slice(None)
-        found.append([part[known] for part in parts])
-    if not found:
-        return None
-    whole = [np.concatenate([parts[i] for parts in found]) for i in range(5)]
-    _, first = np.unique(whole[4], return_index=True)
-    return Points(*(part[first] for part in whole), moves.last_ns)  # type: ignore[arg-type]
+@dataclass(frozen=True)
+class _Moments:
+    """A counter at some moments, each between the points ``at`` and ``after``."""
+
+    energy_j: NDArray[np.float64]
+    error_j: NDArray[np.float64]
+    at: NDArray[np.intp]
+    after: NDArray[np.intp]
 
 
-class _Moves:
-    """The rows in which the counter is not what it was in the row before."""
+def best_counter(
+    placed: list[Placed], integral: Integral, *, read: bool, buffer: Rows | None
+) -> Counter:
+    """Of the ways to place its ticks that with which the readings agree best.
 
-    def __init__(self, chunks: Iterator[Columns]) -> None:
-        self._chunks = chunks
-        self.last_ns = 0
-
-    def chunks(self) -> Iterator[Columns]:
-        last_j = np.nan
-        for chunk in self._chunks:
-            t_ns, count_j = chunk["t_ns"], chunk["energy_j"]
-            if not len(t_ns):
-                continue
-            before_ns = np.empty_like(t_ns)
-            before_ns[0] = self.last_ns or t_ns[0]
-            before_ns[1:] = t_ns[:-1]
-            same = count_j[1:] == count_j[:-1]
-            self.last_ns = int(t_ns[-1])
-            if count_j[0] == last_j or same.any():
-                moved = np.append(count_j[0] != last_j, ~same)
-                t_ns, before_ns, count_j = t_ns[moved], before_ns[moved], count_j[moved]
-            last_j = chunk["energy_j"][-1]
-            if len(t_ns):
-                yield {"t_ns": t_ns, "before_ns": before_ns, "energy_j": count_j}
+    ``read``: whether there are readings at all.
+    """
+    return min(
+        (Counter(one, integral, read=read, buffer=buffer) for one in placed),
+        key=lambda counter: counter.shape.misfit_j,
+    )
 
 
-def _broken(
-    t_ns: NDArray[np.int64], count_j: NDArray[np.float64], most_w: float | None, period_ns: float
-) -> NDArray[np.bool_]:
-    steps = np.diff(count_j)
-    if not len(steps):
-        return np.zeros(0, bool)
-    broken = steps < 0
-    most_per_ns = np.inf if most_w is None else _IMPOSSIBLE * most_w / NS_PER_S
-    if steps.max() > most_per_ns * period_ns:
-        broken |= steps > most_per_ns * (np.diff(t_ns) + period_ns)
-    return broken
+class Counter:
+    """A counter whose ticks have been placed, beside the integral of the readings."""
+
+    def __init__(
+        self, placed: Placed, integral: Integral, *, read: bool, buffer: Rows | None
+    ) -> None:
+        self._integral = integral
+        self._buffer = buffer
+        self._tick = integral.place(placed.tick_ns)
+        self._power_j = integral.course.energy_j[self._tick]
+        self.placed = _stopped(placed, self._power_j) if read else placed
+        points = self.placed.points
+        # The readings stand in for a step that cannot be, so that the count runs on.
+        jumps = np.where(points.broken[1:], np.diff(self._power_j) - np.diff(points.count_j), 0.0)
+        self._total_j = points.count_j + np.append(0.0, np.cumsum(jumps))
+        self.shape = Shape(self.placed, self._total_j, self._power_j, read=read)
+
+    def between(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> Counted:
+        """Moments are named as the integral does."""
+        first, last = self._at(start), self._at(end)
+        broken = self.placed.points.broken
+        mended_j2 = np.zeros(len(broken))
+        jumps = np.flatnonzero(broken)
+        mended_j2[jumps] = self._integral.error_j(self._tick[jumps - 1], self._tick[jumps]) ** 2
+        total_j2, number = np.cumsum(mended_j2), np.cumsum(broken)
+        within_j2 = np.maximum(total_j2[last.after] - total_j2[first.at], 0.0)
+        return Counted(
+            last.energy_j - first.energy_j,
+            np.sqrt(first.error_j**2 + last.error_j**2 + within_j2),
+            number[last.after] > number[first.at],
+        )
+
+    def _at(self, moments: NDArray[np.intp]) -> _Moments:
+        """Between two ticks the counter's joules are spread as the readings were."""
+        tick_ns, total, power_j = self.placed.tick_ns, self._total_j, self._power_j
+        t_ns = self._integral.times_ns[moments]
+        read_j = self._integral.course.energy_j[moments]
+        last = len(tick_ns) - 1
+        at = np.clip(np.searchsorted(tick_ns, t_ns, "right") - 1, 0, max(last - 1, 0))
+        after = np.minimum(at + 1, last)
+        span_s = np.maximum((tick_ns[after] - tick_ns[at]) / NS_PER_S, 1e-9)
+        part = np.clip((t_ns - tick_ns[at]) / NS_PER_S / span_s, 0.0, 1.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            share = (read_j - power_j[at]) / (power_j[after] - power_j[at])
+        share = np.where(np.isfinite(share), np.clip(share, 0.0, 1.0), part)
+        rise = total[after] - total[at]
+        within = total[at] + rise * share
+        # What two ticks tell is certain: no more than lies between them can be amiss.
+        half_s = self.placed.half_s
+        most = np.maximum(within - total[at], total[after] - within) + _QUANTUM_J
+        most[(half_s[at] > 0) | (half_s[after] > 0)] = np.inf
+        error = np.minimum(self._error_j(moments, at, after, part, rise), most)
+
+        beyond = np.where(t_ns < tick_ns[0], 0, last)
+        outside = (t_ns < tick_ns[0]) | (t_ns > tick_ns[last])
+        energy = np.where(outside, total[beyond] + read_j - power_j[beyond], within)
+        ends = self._tick[beyond]
+        alone = self._integral.error_j(np.minimum(ends, moments), np.maximum(ends, moments))
+        return _Moments(energy, error + np.where(outside, alone, 0.0), at, after)
+
+    def _error_j(
+        self,
+        moments: NDArray[np.intp],
+        at: NDArray[np.intp],
+        after: NDArray[np.intp],
+        part: NDArray[np.float64],
+        rise_j: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """Three doubts: of the ticks passed over, of the shape between two, of when they were."""
+        integral, shape, half_s = self._integral, self.shape, self.placed.half_s
+        period_s = integral.timing.period_s
+        span_s = np.maximum((self.placed.tick_ns[after] - self.placed.tick_ns[at]) / NS_PER_S, 1e-9)
+        rate_w = rise_j / span_s
+        between = part * (1 - part)
+        passed = shape.wander_j(at) ** 2 * between * np.clip(1 - period_s / span_s, 0.0, None)
+        swing_w = integral.course.swing_w[moments]
+        doubt_w = shape.doubt_w(at, swing_w, rate_w, integral.timing.seen, integral.range_w)
+        share = self._share(integral.times_ns[moments])
+        bow = 4 * share * (1 - share) * (period_s * doubt_w) ** 2
+        when_s2 = ((half_s[at] * (1 - part)) ** 2 + (half_s[after] * part) ** 2) / 3
+        return np.hypot(Z95 * np.sqrt(passed + bow + rate_w**2 * when_s2), _QUANTUM_J)
+
+    def _share(self, t_ns: NDArray[np.int64]) -> NDArray[np.float64]:
+        """How far each moment lies between two ticks of the sensor; the middle if nobody knows."""
+        if self._buffer is None:
+            return np.full(len(t_ns), 0.5)
+        period_ns = self._integral.timing.period_s * NS_PER_S
+        unique_ns, which = np.unique(t_ns, return_inverse=True)
+        tick_ns, next_ns = ticks_around(self._buffer, unique_ns, period_ns)
+        return np.asarray(((unique_ns - tick_ns) / np.maximum(next_ns - tick_ns, 1))[which])
 
 
-def _around(rows: NDArray[np.intp], size: int) -> NDArray[np.bool_]:
-    """Which of ``size`` rows stand near one of these."""
-    if len(rows) * AROUND > size:
-        return np.ones(size, bool)
-    near = (rows[:, None] + np.arange(-AROUND, AROUND)).reshape(-1)
-    keep = np.zeros(size, bool)
-    keep[near[(near >= 0) & (near < size)]] = True
-    return keep
+def _stopped(placed: Placed, power_j: NDArray[np.float64]) -> Placed:
+    """Breaks the counter also where it stood still for long while power was drawn."""
+    long = np.diff(placed.tick_ns) > _STOPPED_S * NS_PER_S
+    points = placed.points
+    short = np.diff(points.count_j) < _STOPPED * np.diff(power_j)
+    broken = points.broken | np.append(False, long & short & points.joined[1:])
+    return replace(placed, points=replace(points, broken=broken))

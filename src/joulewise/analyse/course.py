@@ -69,6 +69,15 @@ def follow(
     return pass_.course()
 
 
+def without_readings(times_ns: NDArray[np.int64], power_w: float) -> Course:
+    """The course of a device whose power nobody read: constant, as far as anybody knows."""
+    passed_s = (times_ns - times_ns[0]) / NS_PER_S
+    zero, same = np.zeros(len(times_ns)), np.full(len(times_ns), power_w)
+    news = np.zeros(len(times_ns), np.int64)
+    energy_j = passed_s * power_w
+    return Course(energy_j, zero, news, passed_s, energy_j, same, same, zero, power_w, 2 * power_w)
+
+
 class _Pass:
     def __init__(self, times_ns: NDArray[np.int64], gap_ns: float) -> None:
         size = len(times_ns)

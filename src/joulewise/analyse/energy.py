@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from joulewise.analyse.counter import Points, points_around
-from joulewise.analyse.course import Course, follow
-from joulewise.analyse.edges import Z95, Count, Counter, Moments, Ticks, count_at
-from joulewise.analyse.highest import highest_between
+from joulewise.analyse.counter import Counter, best_counter
+from joulewise.analyse.course import Course, follow, without_readings
+from joulewise.analyse.integral import Z95, Integral
 from joulewise.analyse.lanes import Rows
-from joulewise.analyse.ticks import ticks_around
+from joulewise.analyse.placing import placings
+from joulewise.analyse.points import Points, points_around
 from joulewise.analyse.timing import Timing, timing_of
 from joulewise.data import Energy, Source
 from joulewise.record.manifest import RecordedDevice
@@ -26,9 +26,6 @@ from joulewise.units import NS_PER_S
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_STUCK_PERIODS: Final = 20
-_CLOSE: Final = 0.05
-_CLOSE_S: Final = 0.001
 # Where no lower reading was seen, what a device draws at least, as a share of the most.
 _LEAST: Final = 0.1
 
@@ -37,12 +34,15 @@ _LEAST: Final = 0.1
 class WindowEnergy:
     """Of each window, in its order. NaN is what could not be had.
 
-    ``energy_j`` has the card's gain divided out; ``error_sampling_j`` is a 95 % half-width.
-    ``counter_j`` and ``integral_j`` are the two ways to it. ``gap_s`` is time without a reading.
+    ``energy_j`` has the card's gain divided out, as have the joules and watts beside it;
+    ``error_sampling_j`` is a 95 % half-width. ``counter_j`` and ``integral_j`` are the two ways
+    to it. ``gap_s`` is time without a reading of power. ``blind_j`` is what the readings alone
+    could not exclude, were the load in step with the sensor; only the integral suffers from it.
+
     ``too_short``: shorter than the sensor can tell. ``disagree``: the two ways differ by more
-    than both may be off, and the error spans them. ``counter_broken``: the counter went back or
-    jumped. ``stuck``: power did not move for longer than it ever should.
-    ``power_hz`` and ``counter_hz`` are new values a second (None without that lane).
+    than both may be off, and the error spans them. ``counter_broken``: the counter went back,
+    jumped or stood still. ``stuck``: power did not move for longer than it ever should.
+    ``power_hz`` and ``counter_hz`` are new values a second, None without such a lane.
     """
 
     energy_j: NDArray[np.float64]
@@ -52,6 +52,7 @@ class WindowEnergy:
     gap_s: NDArray[np.float64]
     counter_j: NDArray[np.float64]
     integral_j: NDArray[np.float64]
+    blind_j: NDArray[np.float64]
     too_short: NDArray[np.bool_]
     disagree: NDArray[np.bool_]
     counter_broken: NDArray[np.bool_]
@@ -63,15 +64,14 @@ class WindowEnergy:
 def energy_of(found: WindowEnergy, i: int, device: RecordedDevice) -> Energy | None:
     """The joules of window ``i`` with both parts of their error; None where there are none."""
     value = float(found.energy_j[i])
-    if not np.isfinite(value):
+    if not math.isfinite(value):
         return None
-    sources = device.sources
-    source = sources.get("energy_j" if np.isfinite(found.counter_j[i]) else "power_w")
+    way = "energy_j" if math.isfinite(found.counter_j[i]) else "power_w"
     return Energy(
         value,
         float(found.error_sampling_j[i]),
         Z95 * device.card.gain_sigma * abs(value),
-        source or next(iter(sources.values()), Source.MEASURED),
+        device.sources.get(way, Source.MEASURED),
     )
 
 
@@ -84,228 +84,110 @@ def window_energy(
     """What ``device`` drew in each window ``(start, end)``, as its lanes tell."""
     windows_ns = np.asarray(windows_ns, np.int64).reshape(-1, 2)
     edges_ns = np.unique(windows_ns)
-    power = _first_with("power_w", buffer, fast)
+    if not len(edges_ns):
+        return _nothing(windows_ns)
     timing = timing_of(device.card, fast, buffer)
     points = None
-    if fast is not None and "energy_j" in fast.columns and len(edges_ns):
+    if fast is not None and "energy_j" in fast.columns:
         points = points_around(
             fast,
             edges_ns,
             most_w=device.maximum_w,
             period_ns=timing.counter_s * NS_PER_S,
         )
-    ticks = _possible_ticks(points, buffer, timing)
-    times_ns = np.unique(np.concatenate([edges_ns, *(some.t_ns for _, some in ticks)]))
-    course = None
-    if power is not None and len(times_ns):
-        shift_ns = round(timing.shift_s * NS_PER_S)
-        course = follow(
-            power,
-            times_ns + shift_ns,
-            step_ns=timing.step_s * NS_PER_S,
-            period_ns=timing.period_s * NS_PER_S,
-        )
-    return _Reckoning(device, timing, windows_ns, times_ns, course, ticks, buffer).result()
+    placed = [] if points is None else placings(points, buffer, timing)
+    times_ns = np.unique(np.concatenate([edges_ns, *(one.tick_ns for one in placed)]))
+    course = _follow(buffer if buffer is not None else fast, times_ns, timing)
+    if course is None and points is None:
+        return _nothing(windows_ns)
+    read = course is not None
+    course = course or without_readings(times_ns, _mean_w(points))
+    integral = Integral(times_ns, course, timing, _range_w(device, course))
+    counter = best_counter(placed, integral, read=read, buffer=buffer) if placed else None
+    return _reckon(integral, counter, windows_ns, device.card.gain, read=read)
 
 
-def _first_with(column: str, *lanes: Rows | None) -> Rows | None:
-    return next((lane for lane in lanes if lane is not None and column in lane.columns), None)
+def _follow(lane: Rows | None, times_ns: NDArray[np.int64], timing: Timing) -> Course | None:
+    if lane is None or "power_w" not in lane.columns:
+        return None
+    return follow(
+        lane,
+        times_ns + round(timing.shift_s * NS_PER_S),
+        step_ns=timing.step_s * NS_PER_S,
+        period_ns=timing.period_s * NS_PER_S,
+    )
 
 
-def _possible_ticks(
-    points: Points | None, buffer: Rows | None, timing: Timing
-) -> list[tuple[Points, Ticks]]:
-    """When the counter made its values: with the driver's samples, or just any time before."""
-    if points is None:
-        return []
-    longest_ns = round(timing.counter_s * (1 + timing.spread) * NS_PER_S)
-    since_ns = np.maximum(points.before_ns, points.t_ns - longest_ns)
-    half_ns = (points.t_ns - since_ns) // 2
-    loose = Ticks(points.t_ns - half_ns, half_ns / NS_PER_S)
-    if buffer is None:
-        return [(points, loose)]
-    tick_ns, next_ns = ticks_around(buffer, points.t_ns, timing.period_s * NS_PER_S)
-    # A poll takes a little while: one that asked just before a tick may have got the next value.
-    # Alone among others it can be spared; many in a row are kept, as unsure as they are.
-    close_ns = min(_CLOSE * timing.period_s, _CLOSE_S) * NS_PER_S
-    close = (next_ns - points.t_ns < close_ns) & ~points.broken
-    among = np.convolve(close, np.ones(3), "same") > 1
-    kept = ~close | among
-    unsure_s = np.where(close, timing.period_s, 0.0)
-    tied = Ticks(tick_ns[kept], unsure_s[kept])
-    return [(points.only(kept), tied), (points, loose)]
-
-
-class _Reckoning:
-    """Everything is known at ``times_ns``; windows are differences between two of them."""
-
-    def __init__(
-        self,
-        device: RecordedDevice,
-        timing: Timing,
-        windows_ns: NDArray[np.int64],
-        times_ns: NDArray[np.int64],
-        course: Course | None,
-        ticks: list[tuple[Points, Ticks]],
-        buffer: Rows | None,
-    ) -> None:
-        self._device = device
-        self._timing = timing
-        self._times_ns = times_ns
-        self._course = course
-        self._ticks = ticks
-        self._buffer = buffer
-        self._start, self._end = np.searchsorted(times_ns, windows_ns).T
-        self._time_s = (windows_ns[:, 1] - windows_ns[:, 0]) / NS_PER_S
-        self._none = np.full(len(windows_ns), np.nan)
-        self._no = np.zeros(len(windows_ns), bool)
-
-    def result(self) -> WindowEnergy:
-        integral_j, integral_error_j = self._integral()
-        counter_j, counter_error_j, broken = self._counter()
-        has_counter = np.isfinite(counter_j)
-        energy_j = np.where(has_counter, counter_j, integral_j)
-        error_j = np.where(has_counter, counter_error_j, integral_error_j)
+def _reckon(
+    integral: Integral,
+    counter: Counter | None,
+    windows_ns: NDArray[np.int64],
+    gain: float,
+    *,
+    read: bool,
+) -> WindowEnergy:
+    start, end = integral.place(windows_ns).T
+    time_s = integral.time_s(start, end)
+    none, no = np.full(len(start), np.nan), np.zeros(len(start), bool)
+    integral_j, integral_error_j = none, none
+    if read:
+        integral_j, integral_error_j = integral.energy_j(start, end), integral.error_j(start, end)
+    blind_j = integral.blind_j(start, end) if read else none
+    energy_j, error_j, counter_j, disagree, broken = integral_j, integral_error_j, none, no, no
+    if counter is not None:
+        counted = counter.between(start, end)
+        energy_j = counter_j = counted.energy_j
         apart_j = np.abs(counter_j - integral_j)
-        disagree = apart_j > counter_error_j + integral_error_j + self._blind_j()
-        error_j = np.where(disagree, np.maximum(error_j, apart_j), error_j)
-        shortest_s = max(self._timing.period_s, self._timing.window_s, self._timing.counter_s)
-        gain = self._device.card.gain
-        with np.errstate(divide="ignore", invalid="ignore"):
-            mean_w = np.where(self._time_s > 0, energy_j / self._time_s, np.nan) / gain
-        return WindowEnergy(
-            energy_j=energy_j / gain,
-            error_sampling_j=error_j / gain,
-            mean_w=mean_w,
-            peak_w=self._peak_w(),
-            gap_s=self._gap_s(),
-            counter_j=counter_j / gain,
-            integral_j=integral_j / gain,
-            too_short=self._time_s < 2 * shortest_s,
-            disagree=disagree,
-            counter_broken=broken,
-            stuck=self._stuck(),
-        )
+        disagree = apart_j > counted.error_j + integral_error_j + blind_j
+        error_j = np.where(disagree, np.maximum(counted.error_j, apart_j), counted.error_j)
+        broken = counted.broken
+    timing = integral.timing
+    error_j = np.maximum(error_j, _short_j(integral, time_s, energy_j)) * (time_s > 0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean_w = np.where(time_s > 0, energy_j / time_s, np.nan)
+    return WindowEnergy(
+        energy_j=energy_j / gain,
+        error_sampling_j=error_j / gain,
+        mean_w=mean_w / gain,
+        peak_w=integral.peak_w(start, end) / gain if read else none,
+        gap_s=integral.gap_s(start, end) if read else none,
+        counter_j=counter_j / gain,
+        integral_j=integral_j / gain,
+        blind_j=blind_j / gain,
+        too_short=time_s < 2 * timing.shortest_s,
+        disagree=disagree,
+        counter_broken=broken,
+        stuck=integral.stuck(start, end) if read else no,
+        power_hz=integral.news_hz if read else None,
+        counter_hz=counter.placed.points.moves_hz if counter else None,
+    )
 
-    def _between(self, column: NDArray[Any]) -> NDArray[Any]:
-        return column[self._end] - column[self._start]
 
-    def _integral(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        if self._course is None:
-            return self._none, self._none
-        error = self._spread_j(self._start, self._end)
-        return self._between(self._course.energy_j), error
+def _short_j(
+    integral: Integral, time_s: NDArray[np.float64], energy_j: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Within one period power can have been anything: all of it is in doubt, less in two."""
+    period_s = integral.timing.shortest_s
+    doubt = np.clip(2 - time_s / period_s, 0.0, 1.0)
+    low_w, high_w = integral.range_w
+    room_j = np.maximum(high_w * time_s - energy_j, energy_j - low_w * time_s)
+    return np.asarray(doubt * np.clip(room_j, 0.0, energy_j))
 
-    def _spread_j(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.float64]:
-        """How far the integral of the readings between two times may be off."""
-        course, timing = self._course, self._timing
-        if course is None:
-            return np.full(len(start), np.nan)
-        time_s = (self._times_ns[end] - self._times_ns[start]) / NS_PER_S
-        news = np.maximum(course.news[end] - course.news[start], 1)
-        hold_s = np.clip(time_s / news, timing.step_s, None)
-        rough = np.maximum(course.rough_w2[end] - course.rough_w2[start], 0.0) / 2
-        unseen = 1 - 0.8 * np.minimum(timing.window_s / hold_s, 1.0)
-        swing = course.swing_w[start], course.swing_w[end]
-        place_s = timing.place_s
-        random = Z95 * np.sqrt(
-            rough * hold_s**2 * unseen + (place_s * swing[0]) ** 2 + (place_s * swing[1]) ** 2
-        )
-        gap_s = course.gap_s[end] - course.gap_s[start]
-        gap_j = course.gap_j[end] - course.gap_j[start]
-        least_w, most_w = self._range_w
-        gap = np.maximum(most_w * gap_s - gap_j, gap_j - least_w * gap_s)
-        return np.asarray(random + np.maximum(gap, 0.0))
 
-    def _counter(
-        self,
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.bool_]]:
-        if not self._ticks:
-            return self._none, self._none, self._no
-        counters = [Counter(*pair, self._power_j(pair[1].t_ns)) for pair in self._ticks]
-        # Two ways to place the counter's ticks: the data themselves tell which is right.
-        counter = min(counters, key=lambda one: one.misfit_j)
-        start, end = (
-            count_at(self._moments(at), counter, self._timing, self._range_w)
-            for at in (self._start, self._end)
-        )
-        tick = np.searchsorted(self._times_ns, counter.ticks.t_ns)
-        mended, broken = self._mended(counter.points, tick, start.at, end.after)
-        beyond = self._beyond_j(self._start, start, tick) + self._beyond_j(self._end, end, tick)
-        error = np.sqrt(start.error_j**2 + end.error_j**2 + mended) + beyond
-        return end.energy_j - start.energy_j, error, broken
+def _range_w(device: RecordedDevice, course: Course) -> tuple[float, float]:
+    """The least and the most that the device may draw."""
+    most_w = max(device.maximum_w or 0.0, course.highest_w)
+    return min(course.lowest_w, _LEAST * most_w), most_w
 
-    def _power_j(self, times_ns: NDArray[np.int64]) -> NDArray[np.float64]:
-        if self._course is None:
-            return np.full(len(times_ns), np.nan)
-        return self._course.energy_j[np.searchsorted(self._times_ns, times_ns)]
 
-    def _moments(self, at: NDArray[np.intp]) -> Moments:
-        t_ns = self._times_ns[at]
-        swing_w = np.zeros(len(at)) if self._course is None else self._course.swing_w[at]
-        share = np.full(len(at), 0.5)
-        if self._buffer is not None:
-            unique_ns, which = np.unique(t_ns, return_inverse=True)
-            tick, after = ticks_around(self._buffer, unique_ns, self._timing.period_s * NS_PER_S)
-            share = ((unique_ns - tick) / np.maximum(after - tick, 1))[which]
-        return Moments(t_ns, self._power_j(t_ns), swing_w, share)
+def _mean_w(points: Points | None) -> float:
+    if points is None or len(points.t_ns) < 2:
+        return 0.0
+    steps_j, steps_s = np.diff(points.count_j), np.diff(points.t_ns) / NS_PER_S
+    sound = ~points.broken[1:]
+    return float(steps_j[sound].sum() / max(steps_s[sound].sum(), 1e-9))
 
-    def _beyond_j(
-        self, at: NDArray[np.intp], count: Count, tick: NDArray[np.intp]
-    ) -> NDArray[np.float64]:
-        """What the readings may be off by where they had to go on for the counter."""
-        early = self._spread_j(np.minimum(at, tick[0]), np.full_like(at, tick[0]))
-        late = self._spread_j(np.full_like(at, tick[-1]), np.maximum(at, tick[-1]))
-        return np.where(count.beyond < 0, early, np.where(count.beyond > 0, late, 0.0))
 
-    def _mended(
-        self,
-        points: Points,
-        tick: NDArray[np.intp],
-        first: NDArray[np.intp],
-        last: NDArray[np.intp],
-    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """The squared error of what stands in for the counter's jumps, and whether it jumped."""
-        if not points.broken.any():
-            return np.zeros(len(self._start)), self._no
-        jumps = np.flatnonzero(points.broken)
-        error = np.zeros(len(points.broken))
-        error[jumps] = self._spread_j(tick[jumps - 1], tick[jumps])
-        number, squares = np.cumsum(points.broken), np.cumsum(error**2)
-        return squares[last] - squares[first], number[last] > number[first]
-
-    @property
-    def _range_w(self) -> tuple[float, float]:
-        """The least and the most that the device may draw."""
-        highest, lowest = 0.0, math.inf
-        if self._course is not None:
-            highest, lowest = self._course.highest_w, self._course.lowest_w
-        most_w = max(self._device.maximum_w or 0.0, highest)
-        return min(lowest, _LEAST * most_w), most_w
-
-    def _blind_j(self) -> NDArray[np.float64]:
-        """What the readings cannot exclude: any power between lowest and most, while unseen."""
-        if self._course is None:
-            return self._none
-        timing, course = self._timing, self._course
-        unseen = 1 - min(0.67 * timing.seen, 1.0)
-        mean_w = self._between(course.energy_j) / np.maximum(self._time_s, 1e-9)
-        least_w, most_w = self._range_w
-        swing = np.maximum(most_w - mean_w, mean_w - least_w)
-        return np.asarray(unseen * self._time_s * np.maximum(swing, 0.0))
-
-    def _peak_w(self) -> NDArray[np.float64]:
-        if self._course is None:
-            return self._none
-        return highest_between(self._course.peak_w, self._course.reading_w, self._start, self._end)
-
-    def _gap_s(self) -> NDArray[np.float64]:
-        return self._none if self._course is None else self._between(self._course.gap_s)
-
-    def _stuck(self) -> NDArray[np.bool_]:
-        course = self._course
-        if course is None or course.news[-1] == 0:
-            return self._no
-        return (self._between(course.news) == 0) & (
-            self._time_s > _STUCK_PERIODS * max(self._timing.period_s, self._timing.step_s)
-        )
+def _nothing(windows_ns: NDArray[np.int64]) -> WindowEnergy:
+    none, no = np.full(len(windows_ns), np.nan), np.zeros(len(windows_ns), bool)
+    return WindowEnergy(none, none, none, none, none, none, none, none, no, no, no, no)

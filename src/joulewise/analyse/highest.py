@@ -30,5 +30,5 @@ def highest_between(
         highest[fits] = np.maximum(highest[fits], both)
         size *= 2
         if not (length >= size).any():
-            return highest
+            return np.asarray(highest)
         table = np.maximum(table[: -(size // 2)], table[size // 2 :])

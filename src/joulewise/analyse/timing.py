@@ -32,6 +32,11 @@ class Timing:
     spread: float
 
     @property
+    def shortest_s(self) -> float:
+        """What is shorter than this, nothing tells apart."""
+        return max(self.period_s, self.counter_s, min(self.window_s, self.step_s))
+
+    @property
     def seen(self) -> float:
         """The share of the time that readings average over."""
         return self.window_s / max(self.period_s, self.step_s)

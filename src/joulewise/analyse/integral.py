@@ -1,0 +1,93 @@
+"""The integral of the power readings between any two of some moments, and what it may miss."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from joulewise.analyse.course import Course
+from joulewise.analyse.highest import highest_between
+from joulewise.analyse.timing import Timing
+from joulewise.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+Z95: Final = 1.96
+# A window whose edges stand on these many readings without a new one among them.
+_STUCK: Final = 20
+# A sensor's window may be a third shorter, beside its period, than the tables have both.
+_SEEN_AT_LEAST: Final = 0.67
+
+
+@dataclass(frozen=True)
+class Integral:
+    """Moments are named by their place in ``times_ns``. ``range_w``: what may be drawn at all."""
+
+    times_ns: NDArray[np.int64]
+    course: Course
+    timing: Timing
+    range_w: tuple[float, float]
+
+    def place(self, times_ns: NDArray[np.int64]) -> NDArray[np.intp]:
+        return np.searchsorted(self.times_ns, times_ns)
+
+    def time_s(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.float64]:
+        return np.asarray((self.times_ns[end] - self.times_ns[start]) / NS_PER_S)
+
+    def energy_j(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.float64]:
+        return np.asarray(self.course.energy_j[end] - self.course.energy_j[start])
+
+    def error_j(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.float64]:
+        """A 95 % half-width.
+
+        Each reading stands for as long as it was held, and is off by what readings that follow
+        each other differ; at the edges nobody knows to which side a change belongs; in a gap the
+        device may have drawn anything that it can.
+        """
+        course, timing = self.course, self.timing
+        news = np.maximum(course.news[end] - course.news[start], 1)
+        held_s = np.maximum(self.time_s(start, end) / news, timing.step_s)
+        rough_w2 = np.maximum(course.rough_w2[end] - course.rough_w2[start], 0.0) / 2
+        swing_w2 = course.swing_w[start] ** 2 + course.swing_w[end] ** 2
+        seen = Z95 * np.sqrt(rough_w2 * held_s**2 + swing_w2 * timing.place_s**2)
+        gap_j = course.gap_j[end] - course.gap_j[start]
+        return np.asarray(seen + self._room_j(self.gap_s(start, end), gap_j))
+
+    def blind_j(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.float64]:
+        """What readings cannot exclude that average only a share of the time.
+
+        A load in step with the sensor shows it always the same face.
+        """
+        unseen = 1 - min(_SEEN_AT_LEAST * self.timing.seen, 1.0)
+        room_j = self._room_j(self.time_s(start, end), self.energy_j(start, end))
+        return np.asarray(unseen * room_j)
+
+    def gap_s(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.float64]:
+        return np.asarray(self.course.gap_s[end] - self.course.gap_s[start])
+
+    def peak_w(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.float64]:
+        return highest_between(self.course.peak_w, self.course.reading_w, start, end)
+
+    def stuck(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """Whether nothing new came for long, from a sensor that has shown that it can move."""
+        news = self.course.news
+        long_s = _STUCK * max(self.timing.period_s, self.timing.step_s)
+        still = (news[end] == news[start]) & (self.time_s(start, end) > long_s)
+        return np.asarray(still & (news[-1] > 0))
+
+    @property
+    def news_hz(self) -> float | None:
+        """New values a second."""
+        time_s = (self.times_ns[-1] - self.times_ns[0]) / NS_PER_S
+        return float((self.course.news[-1] - self.course.news[0]) / time_s) if time_s else None
+
+    def _room_j(
+        self, time_s: NDArray[np.float64], energy_j: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """How far from ``energy_j`` the device can have been in that time."""
+        low_w, high_w = self.range_w
+        room_j = np.maximum(high_w * time_s - energy_j, energy_j - low_w * time_s)
+        return np.asarray(np.maximum(room_j, 0.0) * (time_s > 0))

@@ -1,0 +1,140 @@
+"""The readings of an energy counter around some moments, in one pass over its chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from joulewise.analyse.lanes import Columns, Rows, blocks, readable
+from joulewise.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+AROUND: Final = 48
+# A governor lets short peaks pass, and gains are off.
+_IMPOSSIBLE: Final = 1.5
+_LONG_AGO_NS: Final = -(1 << 62)
+
+
+@dataclass(frozen=True)
+class Points:
+    """Where the counter was seen to have moved: at the poll ``t_ns``, and not yet at ``before_ns``.
+
+    Only those around the moments asked for, and on both sides of a step that no device could have
+    drawn (``broken``: from the point before). ``row`` numbers all points of the lane, so that
+    neighbours are told from those that only stand side by side here.
+    """
+
+    t_ns: NDArray[np.int64]
+    before_ns: NDArray[np.int64]
+    count_j: NDArray[np.float64]
+    broken: NDArray[np.bool_]
+    row: NDArray[np.int64]
+
+    @property
+    def joined(self) -> NDArray[np.bool_]:
+        """Whether each point follows on the one before it."""
+        return np.append(False, np.diff(self.row) == 1)
+
+    @property
+    def moves_hz(self) -> float | None:
+        """New values a second."""
+        time_s = (self.t_ns[-1] - self.t_ns[0]) / NS_PER_S
+        return float((self.row[-1] - self.row[0]) / time_s) if time_s > 0 else None
+
+    def only(self, wanted: NDArray[np.bool_]) -> Points:
+        """Without some of them; those left and right of one that goes become neighbours."""
+        return Points(
+            self.t_ns[wanted],
+            self.before_ns[wanted],
+            self.count_j[wanted],
+            self.broken[wanted],
+            (self.row - np.cumsum(~wanted))[wanted],
+        )
+
+
+def points_around(
+    lane: Rows, times_ns: NDArray[np.int64], *, most_w: float | None, period_ns: float
+) -> Points | None:
+    """The counter's points around these moments, which ascend; None where it was never read."""
+    found: list[Points] = []
+    moves = _moves(readable(lane.chunks(("t_ns", "energy_j")), "energy_j"))
+    for block in blocks(moves, AROUND):
+        columns = block.columns
+        owned = slice(block.first, block.end)
+        t_ns, count_j = columns["t_ns"], columns["energy_j"]
+        if block.end <= block.first:
+            continue
+        broken = np.append(False, _broken(t_ns, count_j, most_w, period_ns))
+        edges = t_ns[owned.start - 1] if owned.start else np.iinfo(np.int64).min
+        here = times_ns[np.searchsorted(times_ns, edges, "right") :]
+        here = here[: np.searchsorted(here, t_ns[block.end - 1], "right")]
+        keep = _around(np.searchsorted(t_ns, here), len(t_ns))
+        if broken[owned].any():
+            keep |= _around(block.first + np.flatnonzero(broken[owned]), len(t_ns))
+        if block.row == 0 or block.end == len(t_ns):  # the ends, for what lies beyond them
+            keep |= _around(np.array([0 if block.row == 0 else len(t_ns)]), len(t_ns))
+        # A block's first row does not know the step before it; a neighbour block does.
+        keep[0] &= block.row == 0
+        at = np.flatnonzero(keep)
+        before_ns = columns["before_ns"][at]
+        found.append(Points(t_ns[at], before_ns, count_j[at], broken[at], block.row + at))
+    return _merge(found) if found else None
+
+
+def _merge(parts: Sequence[Points]) -> Points:
+    """Each point once, though blocks overlap."""
+    row, first = np.unique(np.concatenate([part.row for part in parts]), return_index=True)
+    return Points(
+        np.concatenate([part.t_ns for part in parts])[first],
+        np.concatenate([part.before_ns for part in parts])[first],
+        np.concatenate([part.count_j for part in parts])[first],
+        np.concatenate([part.broken for part in parts])[first],
+        row,
+    )
+
+
+def _moves(chunks: Iterable[Columns]) -> Iterator[Columns]:
+    """The rows in which the counter is not what it was in the row before."""
+    last_ns, last_j = _LONG_AGO_NS, np.nan
+    for chunk in chunks:
+        t_ns, count_j = chunk["t_ns"], chunk["energy_j"]
+        if not len(t_ns):
+            continue
+        before_ns = np.empty_like(t_ns)
+        before_ns[0], before_ns[1:] = last_ns, t_ns[:-1]
+        moved = count_j[1:] != count_j[:-1]
+        first = count_j[0] != last_j
+        last_ns, last_j = t_ns[-1], count_j[-1]
+        if not first or not moved.all():
+            moved = np.append(first, moved)
+            t_ns, before_ns, count_j = t_ns[moved], before_ns[moved], count_j[moved]
+        if len(t_ns):
+            yield {"t_ns": t_ns, "before_ns": before_ns, "energy_j": count_j}
+
+
+def _broken(
+    t_ns: NDArray[np.int64], count_j: NDArray[np.float64], most_w: float | None, period_ns: float
+) -> NDArray[np.bool_]:
+    steps = np.diff(count_j)
+    if not len(steps):
+        return np.zeros(0, bool)
+    broken = steps < 0
+    most_per_ns = np.inf if most_w is None else _IMPOSSIBLE * most_w / NS_PER_S
+    if steps.max() > most_per_ns * period_ns:
+        broken |= steps > most_per_ns * (np.diff(t_ns) + period_ns)
+    return broken
+
+
+def _around(rows: NDArray[np.intp], size: int) -> NDArray[np.bool_]:
+    """Which of ``size`` rows stand near one of these."""
+    if len(rows) * AROUND > size:
+        return np.ones(size, bool)
+    near = (rows[:, None] + np.arange(-AROUND, AROUND)).reshape(-1)
+    keep = np.zeros(size, bool)
+    keep[near[(near >= 0) & (near < size)]] = True
+    return keep
