@@ -178,9 +178,11 @@ def _busy_s(stat: Path) -> dict[int, float] | Unavailable:
     ticks_per_s = os.sysconf("SC_CLK_TCK")
     busy: dict[int, float] = {}
     for line in text.splitlines():
-        name, *fields = line.split() or [""]
+        if not line.startswith("cpu"):
+            break  # they come first; the next one has a number for each interrupt of the machine
+        name, *fields = line.split()
         number = name.removeprefix("cpu")
-        if name.startswith("cpu") and number.isdigit():
+        if number.isdigit():
             ticks = fields[:_FIELDS]
             if len(ticks) < _FIELDS or not all(tick.isdigit() for tick in ticks):
                 return Unavailable(f"{stat} says {line[:40]!r}, which is no count")
