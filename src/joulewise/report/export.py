@@ -26,16 +26,21 @@ def write(shape: pa.Schema, pieces: Iterable[pa.Table], form: str, path: str) ->
         sys.stdout.buffer.flush()
         return rows
     whole = Path(path)
-    part = whole.with_name(f".{whole.name}.part")
+    # A device or a pipe is written to, never replaced.
+    special = whole.exists() and not whole.is_file()
+    part = whole if special else whole.with_name(f".{whole.name}.part")
     try:
         with part.open("wb") as file:
             rows = writer(shape, pieces, file)
-        part.replace(whole)
+        if not special:
+            part.replace(whole)
     except OSError as error:
-        with suppress(OSError):
-            part.unlink()
+        if not special:
+            with suppress(OSError):
+                part.unlink()
         raise JoulewiseError(
-            f"cannot write {path}: {error.strerror}", "give -o a path with room that can be written"
+            f"cannot write {path}: {error.strerror or error}",
+            "give -o a path with room that can be written",
         ) from None
     return rows
 

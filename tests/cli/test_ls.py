@@ -1,0 +1,140 @@
+"""The list of runs: a line each, filters, and what is no run."""
+
+import json
+
+import pytest
+
+from joulewise.record.layout import MANIFEST, RESULT
+
+OLD, NEW = "20261101-120000-aaaa", "20261116-003512-bbbb"
+
+
+@pytest.fixture
+def two(make_run):
+    make_run(OLD, name="old", tags=("a", "b"), group="7", wall_start_ns=1_793_534_400 * 10**9)
+    make_run(NEW, name="new", watts=500.0, exit_code=3, wall_start_ns=1_794_790_000 * 10**9)
+
+
+@pytest.mark.usefixtures("two")
+class TestTwoRuns:
+    def test_a_line_each_the_newest_last(self, joulewise):
+        ran = joulewise("ls")
+        assert ran.stderr == ""
+        header, old, new = ran.stdout.splitlines()
+        assert " ".join(header.split()) == "run name started ended time energy error command"
+        assert old.split()[:2] == [OLD, "old"]
+        assert old.split()[4:9] == ["complete", "10.0", "s", "2.20", "kJ"]
+        assert "exit status 3" in new
+        assert new.endswith("python train.py")
+
+    @pytest.mark.parametrize(
+        ("terms", "found"),
+        [
+            ("name=old", [OLD]),
+            ("name=o*", [OLD]),
+            ("name!=old", [NEW]),
+            ("tag=b", [OLD]),
+            ("tag=c", []),
+            ("group=7", [OLD]),
+            ("state=complete", [OLD, NEW]),
+            ("energy>3kJ", [NEW]),
+            ("energy<=1Wh", [OLD]),
+            ("time>9s time<1min", [OLD, NEW]),
+            ("exit=3", [NEW]),
+            ("since=2026-11-10", [NEW]),
+            ("until=2026-11-10", [OLD]),
+            ("since=2026-11-10 energy<3kJ", []),
+            ("'command=python train.py'", [OLD, NEW]),
+        ],
+    )
+    def test_filters(self, joulewise, terms, found):
+        ran = joulewise("ls", "--filter", terms, "--json", "-")
+        assert [run["id"] for run in json.loads(ran.stdout)["runs"]] == found
+
+    def test_several_filters_must_all_hold(self, joulewise):
+        ran = joulewise("ls", "--filter", "tag=a", "--filter", "name=new", "--json", "-")
+        assert json.loads(ran.stdout)["runs"] == []
+
+    def test_what_json_tells(self, joulewise):
+        (run, _) = json.loads(joulewise("ls", "--json", "-").stdout)["runs"]
+        assert run["id"] == OLD
+        assert run["tags"] == ["a", "b"]
+        assert run["time_s"] == 10
+        assert run["energy_j"]["total"]["value"] == pytest.approx(2200, rel=0.02)
+        assert run["energy_j"]["total"]["source"] == "mixed"
+
+    def test_nothing_passes(self, joulewise):
+        ran = joulewise("ls", "--filter", "name=nobody")
+        assert ran.stdout == ""
+        assert "that this filter lets through" in ran.stderr
+
+    def test_what_is_no_run_has_a_line_of_its_own(self, joulewise, store):
+        (store / "foreign").mkdir()
+        (store / "notes.txt").write_text("mine")
+        for name, text in (("cut", '{"id": "x"'), ("other", '{"name": "npm"}'), ("bin", "\xff\0")):
+            (store / name).mkdir()
+            (store / name / MANIFEST).write_text(text, encoding="latin-1")
+        ran = joulewise("ls")
+        assert ran.returncode == 0
+        assert ran.stderr == ""
+        lines = ran.stdout.splitlines()
+        assert [line for line in lines if line.startswith("not a run")] == lines[3:]
+        assert len(lines) == 3 + 4
+        assert NEW in lines[2]
+
+    @pytest.mark.parametrize("damage", ["", "{", "[]", '{"energy_j": 7}'])
+    def test_a_damaged_result_is_none(self, joulewise, store, damage):
+        (store / NEW / RESULT).write_text(damage)
+        ran = joulewise("ls")
+        assert ran.returncode == 0
+        assert ran.stdout.splitlines()[2].split()[-3] == "-"
+
+
+@pytest.mark.parametrize(
+    ("terms", "word"),
+    [
+        ("colour=red", "no field 'colour'"),
+        ("energy", "'energy'"),
+        ("energy>many", "'many' is no energy"),
+        ("energy>3min", "'3min' is no energy"),
+        ("since=yesterday", "'yesterday' is no date"),
+        ("name>b", "takes no >"),
+        ("name='x", "quotation"),
+    ],
+)
+def test_a_bad_filter_is_two_lines(joulewise, terms, word):
+    ran = joulewise("ls", "--filter", terms)
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("joulewise: no such filter: ")
+    assert word in ran.stderr
+    assert ran.stderr.count("\n") == 2
+
+
+def test_a_run_that_was_killed(joulewise, make_run):
+    make_run(OLD, result=False, state="recording", exit_code=None, monotonic_end_ns=None)
+    line = joulewise("ls").stdout.splitlines()[1]
+    assert "killed" in line
+    (run,) = json.loads(joulewise("ls", "--json", "-").stdout)["runs"]
+    assert (run["state"], run["energy_j"]) == ("killed", {"total": None})
+
+
+def test_an_empty_store(joulewise, store):
+    ran = joulewise("ls")
+    assert (ran.returncode, ran.stdout) == (0, "")
+    assert ran.stderr == f"no runs in {store}; joulewise run -- CMD... makes one\n"
+    assert json.loads(joulewise("ls", "--json", "-").stdout) == {"runs": [], "skipped": []}
+
+
+def test_hostile_names(joulewise, make_run):
+    make_run(OLD, name="\x1b[31mred[bold]\n", spans=False)
+    ran = joulewise("ls")
+    assert "\x1b" not in ran.stdout
+    assert r"\x1b[31mred[bold]\n" in ran.stdout
+    assert len(ran.stdout.splitlines()) == 2
+
+
+def test_another_encoding(joulewise_alone, make_run):
+    make_run(OLD, name="é")
+    ran = joulewise_alone("ls", PYTHONIOENCODING="ascii")
+    assert ran.returncode == 0
+    assert "+/-" in ran.stdout
