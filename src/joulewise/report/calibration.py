@@ -152,7 +152,7 @@ def _time(figure: Figure | None) -> str:
         return "-"
     unit, factor = ("s", 1.0) if figure.value >= 1 else ("ms", 1e3)
     value, error = figure.value * factor, figure.error * factor
-    decimals = next((d for d in range(4) if error >= 0.5 * 10**-d), 3)
+    decimals = next((d for d in range(4) if error >= 0.95 * 10**-d), 3)
     shown = f"{error:.{decimals}f}" if error >= 0.5e-3 else "<0.001"
     return f"{value:.{decimals}f} ± {shown} {unit}"
 

@@ -8,11 +8,13 @@ that it never outlives whoever started it by more than a burst.
 
 from __future__ import annotations
 
+import os
 import select
 import signal
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Final
 
 from joulewise.errors import JoulewiseError, UsageError
@@ -34,17 +36,17 @@ Load = Callable[[str], Work]
 def main(source: str, index: str) -> int:
     # Ctrl-C is for whoever started this, who then closes stdin.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        load = _simulated(int(index)) if source == "sim" else _torch()
-        for line in iter(sys.stdin.readline, ""):
-            kind, *times = line.split()
-            _wave(load(kind), [float(time_s) for time_s in times])
-    except JoulewiseError as error:
-        _say(f"error\t{error.message}\t{error.hint}")
-        return 1
-    except BrokenPipeError:
-        return 1
-    return 0
+    with suppress(BrokenPipeError):  # nobody listens any more
+        try:
+            load = _simulated(int(index)) if source == "sim" else _torch()
+            for line in iter(sys.stdin.readline, ""):
+                kind, *times = line.split()
+                _wave(load(kind), [float(time_s) for time_s in times])
+        except JoulewiseError as error:
+            _say(f"error\t{error.message}\t{error.hint}")
+        else:
+            return 0
+    return 1
 
 
 def _wave(work: Work, times: list[float]) -> None:
@@ -130,8 +132,7 @@ def _awaited(torch: Any, piece: Callable[[], object]) -> Work:
 
 
 def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    os.write(1, f"{line}\n".encode())  # unbuffered: nothing is left to fail at the end
 
 
 if __name__ == "__main__":
