@@ -1,5 +1,6 @@
 """Which devices count, and what is said of the others."""
 
+import numpy as np
 import pytest
 from made_run import PID, START, S, device
 
@@ -93,6 +94,12 @@ def test_a_driver_that_tells_no_processes_counts_all_and_says_so():
     assert "tells no processes" in warning.message
 
 
+def test_a_command_that_was_over_before_anyone_looked():
+    choice = choose(manifest(device("gpu0")), [], START, START + S // 10)
+    assert choice.counted == ("gpu0",)
+    assert choice.warnings[0].message.startswith("the command was over before its processes")
+
+
 def test_process_ids_of_the_host_count_all_and_say_so():
     notes = ({"code": "host_process_ids", "message": "", "device": "gpu0"},)
     sightings = [*seen("gpu0", (-1, ()), (1, (HOSTS,))), *seen("gpu1", (-1, ()))]
@@ -128,12 +135,12 @@ def test_strangers_are_told_once():
 
 
 def test_when_it_was_held():
-    import numpy as np
-
     sightings = seen("gpu0", (0, ()), (2, (OURS,)), (4, ()))
     times = START + np.array([-1, 0, 1, 2, 3, 4, 5]) * S
     assert held_at(sightings, "gpu0", times).tolist() == [0, 0, 0, 1, 1, 0, 0]
     assert held_at([], "gpu0", times).tolist() == [0] * 7
+    assert held_at(seen("gpu0", (2, (OTHER,))), "gpu0", times).tolist() == [1] * 7
+    assert held_at(seen("gpu0", (2, (OURS,))), "gpu0", times).tolist() == [0, 0, 0, 1, 1, 1, 1]
 
 
 @pytest.mark.parametrize(

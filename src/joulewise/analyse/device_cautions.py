@@ -16,6 +16,7 @@ from joulewise.record.manifest import Manifest
 from joulewise.units import NS_PER_S
 
 _GAP_S: Final = 0.3
+_ESTIMATED_GAP_S: Final = 1.0  # what is modelled counts on by itself
 _GAP_ROWS: Final = 3
 _THROTTLED: Final = 0.01
 # A GPU that is idle, or runs as it was told to, is not throttled.
@@ -36,7 +37,8 @@ def cautions(
 def gap(measured: Measured, manifest: Manifest, run: Stretch) -> Iterator[RunWarning]:
     """Time in which a device was not read, and the reason that it gave."""
     odd, key = measured.oddities, measured.device.info.key
-    least_s = max(_GAP_S, _GAP_ROWS / manifest.rate_hz)
+    estimated = Source.MEASURED not in measured.device.sources.values()
+    least_s = max(_ESTIMATED_GAP_S if estimated else _GAP_S, _GAP_ROWS / manifest.rate_hz)
     if not odd.gap_s > least_s:
         return
     # The first piece with so much of it ends that much after the gap began.

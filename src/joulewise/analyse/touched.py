@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from joulewise.data import Caution, Excluded, Kind, RunWarning
 from joulewise.record.layout import PROCESSES
 from joulewise.record.manifest import Manifest, RecordedDevice
+from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 UNTOUCHED = "no process of the command used it"
 HOST_IDS = Caution.HOST_PROCESS_IDS.value
+_LOOK_NS = 2 * NS_PER_S
+_SHORT_HINT = "a command of some seconds has its GPUs told apart"
 _HOST_IDS_HINT = "in a container started with --pid=host, the command's GPUs are told apart"
 
 
@@ -96,17 +99,22 @@ def choose(
     return Choice(
         counted,
         tuple(Excluded(key, reason) for key, reason in excluded.items()),
-        tuple(_warnings(manifest.devices, excluded, unsure, seen)),
+        tuple(_warnings(manifest.devices, excluded, unsure, seen, end_ns - start_ns)),
     )
 
 
 def held_at(sightings: Sequence[Sighting], key: str, t_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Whether a process held the device at each of these times."""
+    """Whether a process held the device at each of these times.
+
+    Nobody looks before the command starts: others who are there at the first look were before.
+    """
     import numpy as np
 
     mine = [sighting for sighting in sightings if sighting.device == key]
+    first = mine[0].holders or () if mine else ()
+    before = any(holder.ours is False for holder in first)
     times = np.array([sighting.t_ns for sighting in mine], np.int64)
-    held = np.array([False, *(bool(sighting.holders) for sighting in mine)])
+    held = np.array([before, *(bool(sighting.holders) for sighting in mine)])
     return held[np.searchsorted(times, t_ns, side="right")]
 
 
@@ -169,6 +177,7 @@ def _warnings(
     excluded: Mapping[str, str],
     unsure: Sequence[str],
     seen: Mapping[str, tuple[Holder, ...] | None],
+    time_ns: int,
 ) -> Iterator[RunWarning]:
     for device in devices:
         key = device.info.key
@@ -183,11 +192,10 @@ def _warnings(
             yield RunWarning(Caution.EXCLUDED, excluded[key], hint, key)
     counted = [key for key in unsure if key not in excluded]
     if counted:
-        listed = any(seen[key] for key in counted)
-        what = (
-            "the driver tells the host's process ids, which say nothing in this container"
-            if listed
-            else "the driver tells no processes"
-        )
+        what, hint = "the driver tells no processes", _HOST_IDS_HINT
+        if any(seen[key] for key in counted):
+            what = "the driver tells the host's process ids, which say nothing in this container"
+        elif time_ns < _LOOK_NS:
+            what, hint = "the command was over before its processes could be listed", _SHORT_HINT
         message = f"{what}, so all that {', '.join(counted)} drew is counted as the command's"
-        yield RunWarning(Caution.HOST_PROCESS_IDS, message, _HOST_IDS_HINT)
+        yield RunWarning(Caution.HOST_PROCESS_IDS, message, hint)
