@@ -7,6 +7,7 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -22,15 +23,29 @@ Examples:
   joulewise run --budget 2kWh:stop -- torchrun --nproc-per-node 4 train.py
   joulewise run --pid 4711
 """
-_POSITIVE = click.FloatRange(min=0, min_open=True, max=math.inf, max_open=True)
 _MOST_HZ = 1000
+
+
+class _Number(click.FloatRange):
+    """A number within bounds, which "nan" is not."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is no number that can be meant.", param, ctx)
+        return number
+
+
+_POSITIVE = _Number(min=0, min_open=True)
 
 
 @click.command(epilog=EPILOG, context_settings={"allow_interspersed_args": False})
 @click.option(
     "--rate",
     "rate_hz",
-    type=click.FloatRange(min=0, min_open=True, max=_MOST_HZ),
+    type=_Number(min=0, min_open=True, max=_MOST_HZ),
     default=DEFAULT_RATE_HZ,
     show_default=True,
     metavar="HZ",
@@ -63,7 +78,7 @@ _MOST_HZ = 1000
 @click.option(
     "--baseline",
     "baseline_s",
-    type=click.FloatRange(min=0, max=3600),
+    type=_Number(min=0, max=3600),
     default=0.0,
     metavar="SECONDS",
     help="Measure so long before the command starts, to tell idle power from its own.",

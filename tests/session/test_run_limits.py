@@ -1,0 +1,87 @@
+"""Budgets: warned of once, and a command that must end is ended."""
+
+import json
+import signal
+
+import pytest
+from running_run import eventually, gone, manifest, python, run
+
+from joulewise.session.budget import parse_budget
+from joulewise.session.limits import Limits
+
+FOR_EVER = "time.sleep(600)"
+STUBBORN = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + FOR_EVER
+
+
+def test_time_used_up_is_said_once_and_nothing_is_stopped(tmp_path):
+    done = run(tmp_path, "--budget", "0.3s", *python("time.sleep(1.5); sys.exit(4)"))
+    assert done.returncode == 4
+    said = [line for line in done.stderr.splitlines() if line.startswith("joulewise: the budget")]
+    assert said == ["joulewise: the budget of 0.3s is used up"]
+    (folder,) = tmp_path.iterdir()
+    warnings = json.loads((folder / "result.json").read_text())["warnings"]
+    assert [w["code"] for w in warnings].count("budget") == 1
+
+
+@pytest.mark.parametrize("budget", ["0.5s:stop", "2J:stop"])
+def test_a_budget_stops_the_command_with_all_it_started(budget, tmp_path):
+    pids = tmp_path / "pids"
+    code = f"""
+import subprocess
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+open({str(pids)!r}, "w").write(f"{{os.getpid()}} {{child.pid}}")
+{FOR_EVER}
+"""
+    done = run(tmp_path / "store", "--budget", budget, *python(code))
+    assert done.returncode == 128 + signal.SIGTERM, done.stderr
+    assert "stopping the command" in done.stderr
+    for pid in map(int, pids.read_text().split()):
+        eventually(lambda pid=pid: gone(pid))
+    told = manifest(tmp_path / "store")
+    assert told["commands"][0]["exit_code"] == 128 + signal.SIGTERM
+
+
+class Command:
+    def __init__(self):
+        self.sent = []
+
+    def send(self, number):
+        self.sent.append(number)
+
+
+class Line:
+    def tell(self, kind, **content):
+        pass
+
+
+def test_what_does_not_end_within_the_grace_is_killed(monkeypatch):
+    now_ns = 0
+    monkeypatch.setattr("joulewise.session.limits.time.monotonic_ns", lambda: now_ns)
+    command, said = Command(), []
+    limits = Limits([parse_budget("2s:stop")], command, 0, Line(), said.append, grace_s=10)
+    assert limits.look() == 2
+    now_ns = 2_500_000_000
+    assert limits.look() == 10
+    assert command.sent == [signal.SIGTERM]
+    now_ns = 12_400_000_000
+    assert limits.look() == pytest.approx(0.1)
+    assert command.sent == [signal.SIGTERM]
+    now_ns = 12_500_000_000
+    assert limits.look() is None
+    assert command.sent == [signal.SIGTERM, signal.SIGKILL]
+    limits.look()
+    assert len(command.sent) == 2
+    assert "did not end within 10 s" in said[-1]
+
+
+def test_the_recorder_and_we_may_find_the_same_which_is_said_once():
+    command, said = Command(), []
+    limits = Limits([], command, 0, Line(), said.append)
+    event = {
+        "kind": "budget", "budget": "1J", "state": "exceeded", "stop": True, "message": "used up",
+    }  # fmt: skip
+    limits.hear(event)
+    limits.hear(event)
+    limits.hear({"kind": "something newer"})
+    assert said == ["used up"]
+    assert command.sent == [signal.SIGTERM]
