@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from joulewise.data import Caution, RunResult, RunWarning
 from joulewise.devices import Device, Discovery, Options, discover
 from joulewise.errors import JoulewiseError
-from joulewise.record.layout import LIVE, MANIFEST, MARKS
+from joulewise.record.layout import LIVE, MANIFEST, MARKS, PROCESSES
 from joulewise.record.manifest import CommandRecord, Manifest, read_manifest
 from joulewise.record.recorder import Recorder, RecorderOptions
 from joulewise.record.store import new_run
@@ -162,6 +162,8 @@ class Course:
         self._cards = {each.info.key: each.card for each in manifest.devices}
         self._start_ns = start_ns
         self._follower: SpanFollower | None = None
+        self._sighted_b = -1
+        self._counted: tuple[str, ...] = ()
         costs = {"gco2": request.gco2_per_kwh, "price": request.price_per_kwh}
         self.progress = Progress(
             run,
@@ -173,12 +175,22 @@ class Course:
 
     def look(self, meters: Sequence[Meter], now_ns: int, *, ended: bool) -> list[Event]:
         # Not before it is needed: a short command is over before all that is loaded.
-        from joulewise.analyse.touched import choose, read_sightings
         from joulewise.record.marks import SpanFollower
 
         self._follower = self._follower or SpanFollower(self._run / MARKS)
         energies = {meter.info.key: meter.energy(self._cards[meter.info.key]) for meter in meters}
-        sightings = read_sightings(self._run)
-        counted = choose(self._manifest, sightings, self._start_ns, now_ns).counted
+        counted = self._count(now_ns)
         spans = self._follower.poll()
         return self.progress.look(now_ns, energies, counted, spans, ended=ended)
+
+    def _count(self, now_ns: int) -> tuple[str, ...]:
+        """The devices that the command has touched; a long run's file is read only as it grows."""
+        from joulewise.analyse.touched import choose, read_sightings
+
+        path = self._run / PROCESSES
+        size_b = path.stat().st_size if path.exists() else 0
+        if size_b != self._sighted_b:
+            self._sighted_b = size_b
+            sightings = read_sightings(self._run)
+            self._counted = choose(self._manifest, sightings, self._start_ns, now_ns).counted
+        return self._counted
