@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from joulewise.hooks.marks import Marks
 
-    _Open = tuple["OpenSpan", tuple[tuple[Marks, int], ...]]
+    _Open = tuple["OpenSpan", list[tuple[Marks, int]]]
 
 RUN_MARKS: Final = "JOULEWISE_MARKS"
 # Folders of the measure() blocks that a process was started in, one a line, for its children.
@@ -80,11 +80,10 @@ class OpenSpan:
         if self._sync:
             await_gpu()
         start_ns = time.monotonic_ns()
-        tokens = tuple(
-            (marks, marks.begin(self._name, self._index, self._total, start_ns))
-            for marks in self._targets()
-        )
-        _spans_here.set((*_spans_here.get(), (self, tokens)))
+        if targets := self._targets():
+            name, index, total = self._name, self._index, self._total
+            tokens = [(marks, marks.begin(name, index, total, start_ns)) for marks in targets]
+            _spans_here.set((*_spans_here.get(), (self, tokens)))
         return self
 
     def __exit__(
@@ -97,12 +96,13 @@ class OpenSpan:
             await_gpu()
         end_ns = time.monotonic_ns()
         opened = _spans_here.get()
-        for place in reversed(range(len(opened))):
-            if opened[place][0] is self:
-                _spans_here.set(opened[:place] + opened[place + 1 :])
-                for marks, token in opened[place][1]:
-                    marks.end(token, end_ns)
-                return
+        place = len(opened) - 1
+        while place >= 0 and opened[place][0] is not self:
+            place -= 1
+        if place >= 0:
+            _spans_here.set(opened[:place] + opened[place + 1 :])
+            for marks, token in opened[place][1]:
+                marks.end(token, end_ns)
 
     def __call__(self, function: _Function) -> _Function:
         return around(function, lambda: self, "span")
@@ -180,6 +180,8 @@ def closed(marks: Marks, folder: str) -> None:
 
 def measuring() -> tuple[Marks, ...]:
     """Where the spans of this moment go."""
+    if not _measured_anywhere:
+        return _around_this()
     # One that was stopped elsewhere may still stand in this context.
     here = tuple(marks for marks in _measured_here.get() if marks in _measured_anywhere)
     return (here or tuple(_measured_anywhere)) + _around_this()
