@@ -80,6 +80,14 @@ def test_a_mean_and_its_spread_share_a_unit(mean, deviation, unit, said):
     assert figures.spread(mean, deviation, unit) == said
 
 
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(0, "0"), (6.34e-5, "0.0000634"), (0.36, "0.360"), (12.345, "12.3"), (1.2e6, "1200000")],
+)
+def test_an_amount_has_no_exponent(value, said):
+    assert figures.amount(value) == said
+
+
 @given(st.floats(1e-6, 1e15))
 def test_what_is_printed_is_the_value_to_half_a_percent(value):
     number, _, unit = figures.joules(value).partition(" ")

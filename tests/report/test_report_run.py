@@ -125,8 +125,8 @@ def test_spans_are_summed_up_by_name():
 def test_money_and_carbon_only_where_their_rates_are_given():
     assert "cost" not in drawn(result())
     text = drawn(result(), rates=Rates(price_per_kwh=0.36, gco2_per_kwh=360))
-    assert "cost: 0.001 ± 0.4 % at 0.36 per kWh" in text
-    assert "emitted: 1 ± 0.4 % g CO₂ at 360 g per kWh" in text
+    assert "cost: 0.00100 ± 0.4 % at 0.36 per kWh" in text
+    assert "emitted: 1.00 ± 0.4 % g CO₂ at 360 g per kWh" in text
 
 
 def test_a_warning_has_its_hint():

@@ -60,6 +60,14 @@ def seconds(value: float) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
+def amount(value: float) -> str:
+    """Three digits that matter of what has no prefixes, such as money; never an exponent."""
+    if value == 0 or abs(value) >= 1000:
+        return f"{value:.0f}"
+    decimals = max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:.{decimals}f}"
+
+
 def spread(mean: float | None, deviation: float | None, unit: str) -> str:
     """A mean and the standard deviation around it, in one unit: ``12.3 ± 0.2 s``."""
     if mean is None:

@@ -10,6 +10,7 @@ from joulewise.data import Caution, Energy, RunResult, RunWarning, Source, Use
 from joulewise.report import words
 from joulewise.report.figures import (
     J_PER_KWH,
+    amount,
     energy,
     error,
     joules,
@@ -167,7 +168,7 @@ def _notes(result: RunResult, rates: Rates) -> Iterator[str]:
 
 
 def _scaled(value: Energy, per_kwh: float) -> str:
-    return f"{value.value / J_PER_KWH * per_kwh:.3g} {error(value)}"
+    return f"{amount(value.value / J_PER_KWH * per_kwh)} {error(value)}"
 
 
 def _spans(kinds: Mapping[str, Mapping[str, Any]]) -> Iterator[SpanRow]:
