@@ -181,9 +181,7 @@ class RecorderProcess:
         """Nothing was run: leave no trace of it."""
         self._over = True
         self._wire.send("cancel")
-        deadline = time.monotonic() + _END_DEADLINE_S
-        while not self._wire.closed and time.monotonic() < deadline:
-            self._wire.receive(timeout_s=_LOOK_S)
+        _await_close(self._wire)
         self._wire.close()
 
 
@@ -274,11 +272,18 @@ def _told_error(message: Message) -> JoulewiseError:
 
 def _end(wire: Wire, process: subprocess.Popen[bytes] | None) -> None:
     """Let go; a recorder that does not end by itself soon is stuck in a driver."""
-    wire.close()
     if process is None:
+        wire.close()
         return
-    try:
-        process.wait(_END_DEADLINE_S)
-    except subprocess.TimeoutExpired:
+    wire.hang_up()
+    _await_close(wire)  # which is when it ends
+    if not wire.closed:
         process.kill()
-        process.wait()
+    process.wait()
+    wire.close()
+
+
+def _await_close(wire: Wire) -> None:
+    deadline = time.monotonic() + _END_DEADLINE_S
+    while not wire.closed and time.monotonic() < deadline:
+        wire.receive(timeout_s=_LOOK_S)

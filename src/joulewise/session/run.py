@@ -86,7 +86,8 @@ def run(
     with ExitStack() as stack:
         try:
             voice.opening(recorder.ready)
-            time.sleep(request.baseline_s)
+            if request.baseline_s:
+                time.sleep(request.baseline_s)
             signals = stack.enter_context(closing(take_signals()))
             token = f"{os.getpid()}-{time.monotonic_ns()}"
             told = _environ(environ, recorder.ready.run, token, hooks=request.hooks)

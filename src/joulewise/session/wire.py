@@ -7,6 +7,7 @@ import select
 import socket
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 Message = Mapping[str, Any]
@@ -56,6 +57,11 @@ class Wire:
             if messages or timeout_s == 0:
                 return messages
         return []
+
+    def hang_up(self) -> None:
+        """Say no more, and still hear when the other end is closed."""
+        with suppress(OSError):
+            self._connection.shutdown(socket.SHUT_WR)
 
     def close(self) -> None:
         self.closed = True

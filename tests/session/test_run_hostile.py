@@ -1,0 +1,155 @@
+"""Sensors that fail and clocks that are set: a gap and a warning, never the command's trouble."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from running_run import DEADLINE_S, JOULEWISE, environment, python, run, runs
+
+FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
+# One GPU each, so that one run of some seconds shows what becomes of all of them. The driver keeps
+# its samples for about two seconds: a board that is away for longer leaves a gap.
+BLIND = {
+    "gpu1:lost@4s-8s;gpu1:counter-unsupported": "gap",
+    "gpu2:call=GetPowerUsage,code=15@4s-8s;gpu2:call=GetSamples,code=15@4s-8s;"
+    "gpu2:counter-unsupported": "gap",
+    "gpu5:stuck@5s;gpu5:counter-unsupported": "sensor_stuck",
+}
+ODD = {  # here the counter or the driver's samples tell what happened meanwhile
+    "gpu10:lost@4s-8s": "gap",
+    "gpu3:counter-reset@5s": "counter_reset",
+    "gpu4:counter-backwards=50J@5s": "counter_reset",
+    "gpu6:slow=600ms@4s-8s": "recorder_late",
+}
+HARMLESS = ["gpu7:stale=500ms", "gpu8:denied;gpu8:limit-refused", "gpu9:counter-unsupported"]
+TRAINS_FOR_S = 11
+LOAD = """
+import threading
+from joulewise.simulate.client import gpu
+def train(device):
+    while time.monotonic() < float(sys.argv[1]):
+        device.step("resnet50", steps=1)
+trainings = [threading.Thread(target=train, args=(gpu(index),)) for index in range(11)]
+[training.start() for training in trainings]
+[training.join() for training in trainings]
+print("trained")
+sys.exit(5)
+"""
+
+
+@pytest.fixture(scope="module")
+def told(tmp_path_factory):
+    """The result of a training on simulated GPUs, most of which have a fault in mid-run."""
+    store = tmp_path_factory.mktemp("store")
+    faults = [word for fault in (*BLIND, *ODD, *HARMLESS) for word in ("--fault", fault)]
+    sim = [*JOULEWISE, "sim", "--gpu", "v100x11", "--latency", "none", *faults, "--"]
+    until_s = str(time.monotonic() + TRAINS_FOR_S)
+    done = subprocess.run(
+        [*sim, *JOULEWISE, "--store", str(store), "run", *python(LOAD), until_s],
+        capture_output=True, text=True, check=False, timeout=DEADLINE_S, env=environment(),
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (5, "trained\n"), done.stderr
+    assert "Traceback" not in done.stderr
+    (folder,) = runs(store)
+    return json.loads((folder / "result.json").read_text())
+
+
+def share(told, key):
+    gpu = told["energy_j"][key]
+    return gpu["error_sampling"] / gpu["value"]
+
+
+def codes(told, key):
+    return {warning["code"] for warning in told["warnings"] if warning["device"] == key}
+
+
+@pytest.mark.parametrize(("fault", "code"), [*BLIND.items(), *ODD.items()])
+def test_a_fault_in_mid_run_is_a_warning(fault, code, told):
+    key = fault.partition(":")[0]
+    assert code in codes(told, key), told["warnings"]
+    assert code not in codes(told, "gpu0")
+    assert key in told["counted"]
+
+
+@pytest.mark.parametrize("fault", BLIND)
+def test_what_was_not_seen_widens_the_error(fault, told):
+    assert share(told, fault.partition(":")[0]) > 2 * share(told, "gpu0")
+
+
+@pytest.mark.parametrize("fault", [*ODD, *HARMLESS])
+def test_a_fault_that_hides_nothing_changes_no_energy(fault, told):
+    key = fault.partition(":")[0]
+    assert told["energy_j"][key]["value"] == pytest.approx(
+        told["energy_j"]["gpu0"]["value"], rel=0.2
+    )
+
+
+def test_without_the_library_the_rest_is_measured(tmp_path):
+    sim = [*JOULEWISE, "sim", "--gpu", "v100", "--fault", "library-absent", "--"]
+    done = subprocess.run(
+        [*sim, *JOULEWISE, "--store", str(tmp_path), "run", "--", "true"],
+        capture_output=True, text=True, check=False, timeout=DEADLINE_S, env=environment(),
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert "cpu0" in done.stderr
+
+
+@pytest.mark.skipif(not FAKETIME.exists(), reason="needs libfaketime")
+def test_a_clock_set_back_changes_nothing_but_is_told(tmp_path):
+    """Only our own processes see the false clock; what they measure by cannot be set."""
+    clock = tmp_path / "clock"
+    clock.write_text("+0")
+    environ = environment(
+        LD_PRELOAD=str(FAKETIME),
+        FAKETIME_TIMESTAMP_FILE=str(clock),
+        FAKETIME_NO_CACHE="1",
+        FAKETIME_DONT_FAKE_MONOTONIC="1",
+    )
+    code = f"sleep 1.3; echo -3600 > '{clock}'; sleep 1.3"
+    result = tmp_path / "r.json"
+    command = ["--", "env", "-u", "LD_PRELOAD", "sh", "-c", code]
+    done = run(tmp_path / "store", "--json", str(result), *command, env=environ)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(result.read_text())
+    assert 2.6 <= told["time_s"] < DEADLINE_S
+    assert "wall_clock_set" in codes(told, None)
+    assert told["energy_j"]["total"]["value"] > 0
+    assert "gap" not in {w["code"] for w in told["warnings"]}
+
+
+def test_where_the_system_has_no_queue_of_signals(tmp_path):
+    """As on macOS: plain handlers, nothing that dies with its parent."""
+    start = (
+        "import sys; from joulewise.command import linux; linux.HERE = False; "
+        "from joulewise.cli import main; main()"
+    )
+    code = """
+def handle(number, frame):
+    print("got", number, flush=True)
+    sys.exit(7)
+signal.signal(signal.SIGTERM, handle)
+print("ready", flush=True)
+signal.pause()
+"""
+    process = subprocess.Popen(
+        [sys.executable, "-c", start, "--store", str(tmp_path), "run", *python(code)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
+    )  # fmt: skip
+    assert process.stdout.readline() == "ready\n"
+    process.terminate()
+    output, said = process.communicate(timeout=DEADLINE_S)
+    assert (process.returncode, output) == (7, "got 15\n")
+    assert "total" in said
+
+
+def test_a_hundred_kills_ten_of_them_here():
+    script = Path(__file__).parents[2] / "benchmarks" / "kills.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "--rounds", "10", "--seed", str(os.getpid())],
+        capture_output=True, text=True, check=False, timeout=300, env=environment(),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
