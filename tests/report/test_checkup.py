@@ -13,6 +13,7 @@ from rich.console import Console
 
 from joulewise.data import Kind, Knob, Quantity, SensorInfo, Source, Unavailable
 from joulewise.devices import Discovery
+from joulewise.record.cards import KeptCard, keep_card
 from joulewise.report.checkup import Checkup, as_json, examine
 from joulewise.report.doctor import alike, draw, next_commands, trust
 from joulewise.testing import ToyClock, ToyDevice
@@ -106,7 +107,7 @@ def test_json_is_whole_and_plain():
     assert [device["key"] for device in found["devices"]] == ["gpu0", "gpu1"]
     assert {*found["devices"][0]} == {
         *("key", "kind", "name", "uid", "vendor", "driver", "note", "better", "contains"),
-        *("sensors", "knobs"),
+        *("calibrated", "sensors", "knobs"),
     }
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 
@@ -277,3 +278,18 @@ def test_the_next_commands_depend_on_what_is_there():
     assert simulated[0] == "joulewise sim --gpu v100 -- joulewise doctor"
     (better,) = next_commands(checkup(*toys(1), cpu(Source.MODELLED)))
     assert better[0] == "joulewise doctor --cpu-tdp WATTS"
+
+
+def test_a_card_is_told_and_one_of_another_driver_too(tmp_path):
+    environ = {"JOULEWISE_STATE": str(tmp_path)}
+    device, other = toys(2)
+    for toy, driver in ((device, device.info.driver), (other, "of yesterday")):
+        keep_card(KeptCard(toy.info.uid, driver, toy.info.name, "2026-11-16", "bursts"), environ)
+    found = examine(Discovery((device, other), {}), environ)
+    text = drawn(found)
+    assert f"{device.info.key} calibrated 2026-11-16, its gain not" in text
+    assert f"{other.info.key} is not calibrated: the card was made with driver of yesterday" in text
+    assert "joulewise calibrate --gpu" in text
+    told = [entry["calibrated"] for entry in as_json(found)["devices"]]
+    assert told[0]["when"] == "2026-11-16"
+    assert "of yesterday" in told[1]["reason"]

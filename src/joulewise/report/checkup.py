@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from joulewise.data import (
@@ -17,6 +19,7 @@ from joulewise.data import (
     Unavailable,
 )
 from joulewise.devices import Device, Discovery
+from joulewise.record.cards import KeptCard, kept_card
 
 
 @dataclass(frozen=True)
@@ -37,9 +40,12 @@ class KnobState:
 
 @dataclass(frozen=True)
 class DeviceState:
+    """``card`` is what calibrating it has found, or why the card that is there does not count."""
+
     info: DeviceInfo
     sensors: Mapping[Quantity, SensorState | Unavailable]
     knobs: Mapping[Knob, KnobState | Unavailable]
+    card: KeptCard | Unavailable | None = None
 
     def energy_source(self) -> tuple[Source, str] | Unavailable:
         """What its joules would rest on, and by which sensor."""
@@ -57,10 +63,11 @@ class Checkup:
     missing: Mapping[str, Unavailable]
 
 
-def examine(discovery: Discovery) -> Checkup:
+def examine(discovery: Discovery, environ: Mapping[str, str] = os.environ) -> Checkup:
     """Read every sensor and knob once, all devices at a time: some readings take a while."""
     with ThreadPoolExecutor(max(1, len(discovery.devices))) as pool:
-        return Checkup(tuple(pool.map(_state, discovery.devices)), dict(discovery.missing))
+        states = pool.map(partial(_state, environ), discovery.devices)
+        return Checkup(tuple(states), dict(discovery.missing))
 
 
 def as_json(checkup: Checkup) -> dict[str, Any]:
@@ -71,11 +78,12 @@ def as_json(checkup: Checkup) -> dict[str, Any]:
     }
 
 
-def _state(device: Device) -> DeviceState:
+def _state(environ: Mapping[str, str], device: Device) -> DeviceState:
     return DeviceState(
         device.info,
         {quantity: _sensor(device, quantity) for quantity in device.sensors},
         {knob: _knob(device, knob) for knob in device.knobs},
+        kept_card(device.info, environ),
     )
 
 
@@ -104,9 +112,16 @@ def _device_json(device: DeviceState) -> dict[str, Any]:
         "note": info.note,
         "better": _why(info.better) if info.better else None,
         "contains": list(info.contains),
+        "calibrated": _card_json(device.card),
         "sensors": {quantity.value: _sensor_json(s) for quantity, s in device.sensors.items()},
         "knobs": {knob.value: _knob_json(state) for knob, state in device.knobs.items()},
     }
+
+
+def _card_json(card: KeptCard | Unavailable | None) -> dict[str, str] | None:
+    if isinstance(card, KeptCard):
+        return {"when": card.when, "how": card.how, "gain": card.gain_how or "not calibrated"}
+    return None if card is None else {"when": "", **_why(card)}
 
 
 def _sensor_json(sensor: SensorState | Unavailable) -> dict[str, Any]:

@@ -120,11 +120,21 @@ def _draw_group(group: Sequence[DeviceState], console: Console) -> None:
         _indent(table, console)
     for note in _sensor_notes(group[0]):
         _indent(Text(note, style="dim"), console)
+    for device in group:
+        _draw_card(device, console)
     if info.better:
         _draw_why("measured instead", info.better, console, style="yellow")
     for names, why in _not_had(group):
         _draw_why(names, why, console)
     console.print()
+
+
+def _draw_card(device: DeviceState, console: Console) -> None:
+    if isinstance(device.card, Unavailable):
+        _draw_why(f"{device.info.key} is not calibrated", device.card, console, style="yellow")
+    elif device.card is not None:
+        gain = "" if device.card.gain else ", its gain not"
+        _indent(Text(f"{device.info.key} calibrated {device.card.when}{gain}", "dim"), console)
 
 
 def _indent(what: Table | Text, console: Console) -> None:
