@@ -1,7 +1,7 @@
 """Trainers of the frameworks, in scripts that know nothing of us."""
 
 import pytest
-from conftest import assert_times, untimed
+from hooked import assert_around, untimed
 
 
 def by_epoch(said):
@@ -15,7 +15,7 @@ def by_epoch(said):
 def test_a_trainer_is_marked_and_notices_nothing(execute, script, epochs, steps):
     done = execute(script)
     assert done.exit_code == 0, done.stderr
-    assert_times(done.named("epoch"), by_epoch(done.said("epoch")))
+    assert_around(done.named("epoch"), by_epoch(done.said("epoch")))
     assert done.indices("epoch") == done.indices("validation") == list(range(epochs))
     assert {span.total for span in done.named("epoch")} == {epochs}
     assert done.indices("step") == list(range(steps))

@@ -3,7 +3,7 @@
 import sys
 from collections import Counter
 
-from conftest import assert_times, untimed
+from hooked import assert_between, untimed
 
 # Epochs, validations and steps of each.
 MARKED = {
@@ -46,8 +46,8 @@ def test_loops_leave_their_spans_and_notice_nothing(execute):
 def test_epochs_and_validations_are_where_the_program_says(execute):
     done = execute("plain.py")
     assert (done.exit_code, done.stderr) == (0, "")
-    assert_times(done.named("epoch"), done.said("epoch"))
-    assert_times(done.named("validation"), done.said("validation"))
+    assert_between(done.named("epoch"), done.said("epoch"))
+    assert_between(done.named("validation"), done.said("validation"))
     assert done.indices("epoch") == done.indices("validation") == [0, 1]
     assert done.indices("step") == list(range(16))
     (training,) = done.named("training")

@@ -6,10 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-Watcher = Callable[..., Any]
 
-
-def quietly(watcher: Watcher) -> Watcher:
+def quietly(watcher: Callable[..., Any]) -> Callable[..., Any]:
     """The same, but None where it fails."""
 
     @functools.wraps(watcher)
@@ -23,7 +21,10 @@ def quietly(watcher: Watcher) -> Watcher:
 
 
 def around(
-    holder: Any, name: str, before: Watcher | None = None, after: Watcher | None = None
+    holder: Any,
+    name: str,
+    before: Callable[..., Any] | None = None,
+    after: Callable[..., Any] | None = None,
 ) -> None:
     """Has the watchers called with a function's arguments, before it and when it is over.
 

@@ -15,15 +15,17 @@ model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.ReLU(), torch.nn.Li
 optimizer = torch.optim.Adam(model.parameters())
 
 for _ in range(2):
-    print("epoch", time.monotonic_ns(), end=" ")
+    times = [time.monotonic_ns()]
     for inputs, targets in training:
+        times.append(time.monotonic_ns())
         optimizer.zero_grad()
         torch.nn.functional.mse_loss(model(inputs), targets).backward()
         optimizer.step()
-    print(time.monotonic_ns())
-    print("validation", time.monotonic_ns(), end=" ")
+    print("epoch", times[0], times[1], times[-1], time.monotonic_ns())
+    times = [time.monotonic_ns()]
     with torch.no_grad():
         for inputs, targets in held_out:
+            times.append(time.monotonic_ns())
             torch.nn.functional.mse_loss(model(inputs), targets)
-    print(time.monotonic_ns())
+    print("validation", times[0], times[1], times[-1], time.monotonic_ns())
 print("weights", sum(p.double().sum().item() for p in model.parameters()).hex())
