@@ -232,6 +232,32 @@ def test_a_sleeping_gpu_is_seen_and_not_woken(bus, monkeypatch):
 
 
 @pytest.mark.usefixtures("machine")
+def test_a_gpu_that_something_else_woke_is_opened_again(bus, monkeypatch):
+    devices = discover_gpus(Options(environ={}), bus)
+    with monkeypatch.context() as patched:
+        patched.setattr(pynvml, "nvmlDeviceGetHandleByIndex", pytest.fail)  # it would wake it
+        assert devices[1].reopened() is None
+    status = bus / "sys/bus/pci/drivers/nvidia/0000:07:00.0/power/runtime_status"
+    status.write_text("active\n")
+    awake = devices[1].reopened()
+    assert awake.info.key == "gpu1"
+    assert isinstance(awake.read(Quantity.POWER), Reading)
+    keys([*devices, awake])
+
+
+@on("v100,v100", "gpu1:lost@0-5s")
+def test_a_gpu_that_came_back_is_opened_again(machine):
+    devices = machine.gpus()
+    assert devices[1].reopened() is None
+    machine.elapse(6)
+    back = devices[1].reopened()
+    assert back.info.key == "gpu1"
+    assert back.info.uid.startswith("GPU-")
+    assert isinstance(back.read(Quantity.POWER), Reading)
+    keys([*devices, back])
+
+
+@pytest.mark.usefixtures("machine")
 def test_a_sleeping_gpu_keeps_its_place_on_the_bus(bus):
     in_bus_order = Options({"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
     assert keys(discover_gpus(in_bus_order, bus)) == ["gpu1"]

@@ -1,6 +1,10 @@
 """Streams that are cut anywhere, and what is read back."""
 
 import math
+import os
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -111,7 +115,39 @@ def test_packing_keeps_every_value_and_leaves_one_file(run):
         assert np.array_equal(values, column(after, name))
 
 
+@pytest.mark.parametrize("point", ["compact-written", "compact-renamed"])
+def test_killed_while_packing_a_run_is_whole_and_packed_the_next_time(run, point):
+    record(run, [batch(0, 100)])
+    code = "import sys, pathlib; from joulewise.record.compact import compact; "
+    code += "compact(pathlib.Path(sys.argv[1]), over_rows=0)"
+    environ = {**os.environ, "JOULEWISE_TEST_KILL_AT": point}
+    killed = subprocess.run([sys.executable, "-c", code, str(run)], env=environ, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    assert len(list((run / TRACE).iterdir())) == 2
+    assert column(open_lane(run, "gpu0", Lane.FAST), "t_ns").tolist() == list(range(100))
+    compact(run, over_rows=0)
+    assert [path.name for path in (run / TRACE).iterdir()] == ["gpu0.parquet"]
+    assert column(open_lane(run, "gpu0", Lane.FAST), "t_ns").tolist() == list(range(100))
+
+
 def test_small_runs_stay_as_they_are(run):
     record(run, [batch(0)])
     assert compact(run) == []
     assert [path.name for path in (run / TRACE).iterdir()] == ["gpu0.arrows"]
+
+
+def test_many_small_batches_come_in_few_large_chunks(run, monkeypatch):
+    monkeypatch.setattr("joulewise.record.trace.CHUNK_ROWS", 1000)
+    record(run, [batch(start) for start in range(0, 5000, 10)])
+    chunks = list(open_lane(run, "gpu0", Lane.FAST).chunks(["energy_j", "t_ns"]))
+    assert [len(chunk["t_ns"]) for chunk in chunks] == [1000] * 5
+    assert list(chunks[0]) == ["energy_j", "t_ns"]
+
+
+def test_a_packed_lane_comes_row_group_by_row_group_in_order(run, monkeypatch):
+    monkeypatch.setattr("joulewise.record.compact.GROUP_ROWS", 256)
+    record(run, [batch(start, 100) for start in range(0, 1000, 100)])
+    compact(run, over_rows=0)
+    chunks = list(open_lane(run, "gpu0", Lane.FAST).chunks(["t_ns"]))
+    assert [len(chunk["t_ns"]) for chunk in chunks] == [256, 256, 256, 232]
+    assert np.concatenate([chunk["t_ns"] for chunk in chunks]).tolist() == list(range(1000))

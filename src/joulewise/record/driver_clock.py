@@ -20,6 +20,7 @@ STEP_NS: Final = 2 * NS_PER_MS
 _NS_PER_US: Final = 1000
 _AHEAD_NS: Final = 5 * NS_PER_MS
 _OLDEST_NS: Final = 60 * NS_PER_S
+_TAIL: Final = 16
 
 
 def wall_lag_ns(now_ns: Callable[[], int], wall_ns: Callable[[], int]) -> int:
@@ -42,18 +43,22 @@ class DriverClock:
         self._lag_ns: int | None = None  # our clock less the driver's
         self._wall_lag_ns = 0
         self._set_ns: int | None = None  # when the wall clock was found to have been set
-        self._last_us = 0
+        self._all_until_ns = 0
+        self._usual_us = 0
+        self._tail: list[Sample] = []
         self._last_ns = 0
 
     def since_us(self) -> int:
         """After which sample to ask.
 
-        After any, once the wall clock was set: a new one may bear an older time than the known.
+        After any, for a while after the wall clock was set: times say little about the order then.
         """
         lag_ns = wall_lag_ns(self._now_ns, self._wall_ns)
+        now_ns = self._now_ns()
         if self._set_ns is None and abs(lag_ns - self._wall_lag_ns) > STEP_NS:
-            self._set_ns = self._now_ns()
-        return self._last_us if self._set_ns is None else 0
+            self._set_ns = now_ns
+            self._all_until_ns = now_ns + _OLDEST_NS
+        return self._tail[-1].t_us if self._tail and now_ns >= self._all_until_ns else 0
 
     def place(self, samples: Sequence[Sample]) -> list[tuple[int, float]]:
         """When each new sample was taken (CLOCK_MONOTONIC), and its value; none of them twice."""
@@ -63,7 +68,7 @@ class DriverClock:
         lag_ns = self._lag_ns
         if lag_ns is None:
             lag_ns = self._anchor(new[-1].t_us * _NS_PER_US)
-        step = self._step(new) if self._set_ns is not None else None
+        step = self._step(new)
         placed = []
         for index, sample in enumerate(new):
             if index == step:
@@ -73,13 +78,19 @@ class DriverClock:
                 self._last_ns = t_ns
                 placed.append((t_ns, sample.value))
         self._lag_ns = lag_ns
-        self._last_us = new[-1].t_us
+        self._tail = [*self._tail, *new][-_TAIL:]
         return placed
 
     def _unknown(self, samples: Sequence[Sample]) -> Sequence[Sample]:
-        for index in range(len(samples) - 1, -1, -1):
-            if samples[index].t_us == self._last_us:
-                return samples[index + 1 :]
+        """What follows the last that are known, which are told by more than the very last."""
+        if not self._tail:
+            return samples
+        for end in range(1, len(samples) + 1):
+            length = min(end, len(self._tail))
+            if samples[end - 1] == self._tail[-1] and (
+                list(samples[end - length : end]) == self._tail[-length:]
+            ):
+                return samples[end:]
         return samples
 
     def _anchor(self, newest_ns: int) -> int:
@@ -91,17 +102,19 @@ class DriverClock:
         return self._wall_lag_ns if -_AHEAD_NS < age_ns < _OLDEST_NS else now_ns - newest_ns
 
     def _step(self, new: Sequence[Sample]) -> int | None:
-        """The first sample after the wall clock was set; None if the driver did not follow."""
-        lag_ns = wall_lag_ns(self._now_ns, self._wall_ns)
-        set_ns = self._wall_lag_ns - lag_ns
-        times_us = [self._last_us, *(sample.t_us for sample in new)]
+        """The first sample after the wall clock was set; None where there is none."""
+        times_us = [sample.t_us for sample in (*self._tail[-1:], *new)]
         gaps_us = [after - before for before, after in pairwise(times_us)]
-        usual_us = median_low(gaps_us)
+        if self._set_ns is None:
+            self._usual_us = median_low(gaps_us or [0])
+            return None
+        lag_ns = wall_lag_ns(self._now_ns, self._wall_ns)
+        step_ns = self._wall_lag_ns - lag_ns
         for index, gap_us in enumerate(gaps_us):
-            if abs((gap_us - usual_us) * _NS_PER_US - set_ns) < abs(set_ns) / 2:
+            if abs((gap_us - self._usual_us) * _NS_PER_US - step_ns) < abs(step_ns) / 2:
                 self._wall_lag_ns, self._set_ns = lag_ns, None
                 return index
         newest_ns = times_us[-1] * _NS_PER_US + (self._lag_ns or 0)
-        if newest_ns > (self._set_ns or 0):
+        if newest_ns > self._set_ns:  # taken since then, and not moved: a clock of its own
             self._wall_lag_ns, self._set_ns = lag_ns, None
         return None

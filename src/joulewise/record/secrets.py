@@ -14,6 +14,13 @@ _WORD: Final = (
     r"[-_]?key|apikey|auth|authorization|bearer)"
 )
 _NAMES_SECRET: Final = re.compile(rf"(?:^|[-_.]){_WORD}$", re.IGNORECASE)
+# A language model's tokens are none.
+_NAMES_TOKEN: Final = re.compile(
+    r"(?:pad|eos|bos|unk|mask|sep|cls|special|stop|start|end|image|video|audio|text|per|max|num"
+    r"|min|new|next|decoder|placeholder)[-_]?token$",
+    re.IGNORECASE,
+)
+_WORDS: Final = re.compile(r"""(?:"[^"]*"|'[^']*'|[^\s"'])+""")
 _OPTION: Final = re.compile(r"^(?P<name>-{0,2}[A-Za-z][\w.\-]*)=(?P<value>.+)$", re.DOTALL)
 _FLAG: Final = re.compile(r"^--?[A-Za-z][\w.\-]*$")
 _SHAPES: Final = (
@@ -40,17 +47,30 @@ def mask(arguments: Iterable[str]) -> tuple[str, ...]:
     hide_next = False
     for argument in arguments:
         masked.append(MASK if hide_next and not _FLAG.match(argument) else _masked(argument))
-        hide_next = bool(_FLAG.match(argument) and _NAMES_SECRET.search(argument))
+        hide_next = bool(_FLAG.match(argument) and _names_secret(argument))
     return tuple(masked)
+
+
+def _names_secret(name: str) -> bool:
+    return bool(_NAMES_SECRET.search(name)) and not _NAMES_TOKEN.search(name)
 
 
 def _masked(argument: str) -> str:
     option = _OPTION.match(argument)
-    if option and _NAMES_SECRET.search(option["name"]):
+    if option and _names_secret(option["name"]):
         return f"{option['name']}={MASK}"
     argument = _URL.sub(rf"\g<scheme>{MASK}@", argument)
     argument = _HEADER.sub(rf"\g<name>\g<colon>{MASK}", argument)
     argument = _QUERY.sub(rf"\g<name>{MASK}", argument)
     for shape in _SHAPES:
         argument = shape.sub(MASK, argument)
-    return argument
+    return _masked_within(argument)
+
+
+def _masked_within(line: str) -> str:
+    """An argument that is itself a command line, as a shell's is."""
+    words = _WORDS.findall(line)
+    if len(words) < 2:
+        return line
+    masked = iter(mask(words))
+    return _WORDS.sub(lambda _: next(masked), line)

@@ -1,0 +1,135 @@
+"""Deadlines are kept, or missed and told; one that hangs holds up none of the others."""
+
+import threading
+import time
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from joulewise.record.deadlines import Deadlines, Loop
+from joulewise.record.watch import Watch
+
+MS = 10**6
+DEADLINE_S = 30
+
+
+def eventually(condition):
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.005)
+
+
+class Served:
+    """Counts; hangs while it is told to."""
+
+    def __init__(self, name):
+        self.name = name
+        self.times = 0
+        self.skipped = 0
+        self.go_on = threading.Event()
+        self.go_on.set()
+
+    def serve(self, _deadline_ns):
+        self.times += 1
+        assert self.go_on.wait(DEADLINE_S)
+
+    def skip(self, missed):
+        self.skipped += missed
+
+
+@given(
+    period=st.integers(1, 10**10),
+    first=st.integers(0, 10**15),
+    late=st.lists(st.integers(0, 10**11), max_size=20),
+)
+def test_every_deadline_is_served_or_missed_and_none_is_early(period, first, late):
+    deadlines = Deadlines(first, period)
+    served = missed = 0
+    now = first
+    for more in late:
+        now = max(now, deadlines.next_ns) + more
+        deadline, gone_by = deadlines.reach(now)
+        assert deadline <= now < deadline + period == deadlines.next_ns
+        served, missed = served + 1, missed + gone_by
+    assert deadlines.next_ns == first + (served + missed) * period
+
+
+def watching(channels, *, once_more=False, period_ns=10 * MS):
+    missed = []
+    loop = Loop(
+        "fast",
+        channels,
+        Deadlines(0, period_ns),
+        lambda *told: missed.append(told),
+        once_more=once_more,
+    )
+    watch = Watch()
+    watch.start([loop])
+    return watch, missed
+
+
+def test_a_driver_that_hangs_holds_up_no_other_device():
+    first, stuck, last = channels = [Served(name) for name in ("gpu0", "gpu1", "gpu2")]
+    watch, _ = watching(channels)
+    try:
+        eventually(lambda: last.times > 2)
+        stuck.go_on.clear()
+        eventually(lambda: stuck.times > last.times)  # it hangs before the last is served
+        then = first.times, last.times, stuck.times
+        eventually(lambda: first.times > then[0] + 5 and last.times > then[1] + 5)
+        assert stuck.times == then[2]
+        stuck.go_on.set()
+        eventually(lambda: stuck.times > then[2] + 5)
+    finally:
+        stuck.go_on.set()
+        assert watch.end(DEADLINE_S) == []
+
+
+def test_two_that_hang_hold_up_no_other():
+    channels = [Served(f"gpu{index}") for index in range(4)]
+    watch, _ = watching(channels)
+    try:
+        channels[0].go_on.clear()
+        channels[2].go_on.clear()
+        eventually(lambda: channels[1].times > 10 and channels[3].times > 10)
+    finally:
+        channels[0].go_on.set()
+        channels[2].go_on.set()
+        assert watch.end(DEADLINE_S) == []
+
+
+def test_deadlines_that_went_by_are_told_and_not_made_up_for():
+    channel = Served("gpu0")
+    watch, missed = watching([channel])
+    try:
+        eventually(lambda: channel.times > 2)
+        channel.go_on.clear()
+        time.sleep(0.1)  # ten deadlines go by
+        channel.go_on.set()
+        eventually(lambda: missed)
+        (name, channels, _, count), *_ = missed
+        assert (name, channels) == ("fast", (channel,))
+        assert count >= 5
+        assert channel.skipped == sum(told[3] for told in missed)
+    finally:
+        watch.end(DEADLINE_S)
+
+
+def test_the_first_reading_is_there_when_it_has_started_and_the_last_when_it_has_ended():
+    channel = Served("gpu0")
+    watch, _ = watching([channel], once_more=True, period_ns=3600 * 10**9)
+    assert channel.times == 1
+    assert watch.end(DEADLINE_S) == []
+    assert channel.times == 2
+
+
+def test_who_hangs_at_the_end_is_named_and_the_others_are_read_once_more():
+    stuck, other = channels = [Served("gpu0"), Served("gpu1")]
+    watch, _ = watching(channels, once_more=True, period_ns=3600 * 10**9)
+    stuck.go_on.clear()
+    try:
+        assert watch.end(2.0) == ["gpu0"]
+        assert other.times == 2
+    finally:
+        stuck.go_on.set()

@@ -1,0 +1,150 @@
+"""Who uses a device, and whose they are."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field
+
+import pytest
+
+from joulewise.data import DeviceInfo, Kind, Process, Unavailable
+from joulewise.record.journal import Journal
+from joulewise.record.notes import Notes
+from joulewise.record.processes import Family, Users
+
+GB = 1 << 30
+GPU = DeviceInfo("gpu0", Kind.GPU, "GPU", "GPU-0", "none")
+
+
+@dataclass
+class Gpu:
+    used_by: object = ()
+    info: DeviceInfo = GPU
+
+    def processes(self):
+        return self.used_by
+
+
+@dataclass
+class Proc:
+    """A machine's /proc, made up."""
+
+    path: object
+    inside: bool = False
+
+    def __post_init__(self):
+        (self.path / "self/ns").mkdir(parents=True)
+        number = 4026532999 if self.inside else 4026531836
+        (self.path / "self/ns/pid").symlink_to(f"pid:[{number}]")
+
+    def add(self, pid, parent=1, environ="", name="python"):
+        folder = self.path / str(pid)
+        folder.mkdir()
+        (folder / "stat").write_text(f"{pid} ({name}) S {parent} " + "0 " * 40)
+        (folder / "environ").write_bytes(environ.encode().replace(b" ", b"\0"))
+        (folder / "comm").write_text(f"{name}\n")
+
+
+@dataclass
+class Watched:
+    proc: Proc
+    gpu: Gpu = field(default_factory=Gpu)
+    journal: Journal = field(default_factory=lambda: Journal(1000))
+    notes: Notes = field(default_factory=Notes)
+
+    def __post_init__(self):
+        self.family = Family("run-7", self.proc.path)
+        self.users = Users(self.gpu, self.family, self.journal, self.notes)
+
+    def look(self, *processes):
+        self.gpu.used_by = processes
+        self.users.serve(0)
+        return [json.loads(line) for line in self.journal.take().splitlines()]
+
+
+@pytest.fixture
+def watched(tmp_path, request):
+    return Watched(Proc(tmp_path, inside=getattr(request, "param", False)))
+
+
+def ours(lines):
+    (line,) = lines
+    return {each["pid"]: each["ours"] for each in line["processes"]}
+
+
+def test_the_command_is_known_by_its_environment(watched):
+    watched.proc.add(10, environ="A=1 JOULEWISE_RUN=run-7 B=2")
+    watched.proc.add(11, environ="JOULEWISE_RUN=run-77")
+    watched.proc.add(12)
+    found = watched.look(*(Process(pid, GB, "compute") for pid in (12, 11, 10)))
+    assert ours(found) == {10: True, 11: False, 12: False}
+
+
+def test_the_command_is_known_by_its_ancestors(watched):
+    for pid, parent in ((10, 1), (11, 10), (12, 11), (20, 1)):
+        watched.proc.add(pid, parent)
+    watched.family.adopt(10)
+    found = watched.look(Process(12, None, "compute"), Process(20, None, "graphics"))
+    assert ours(found) == {12: True, 20: False}
+    assert found[0]["device"] == "gpu0"
+    assert found[0]["processes"][0] == {
+        "pid": 12, "memory_b": None, "kind": "compute", "name": "python", "ours": True
+    }  # fmt: skip
+
+
+def test_a_line_is_written_when_something_changes_and_not_before(watched):
+    watched.proc.add(10)
+    assert watched.look() == []
+    assert watched.look(Process(10, 2 * GB, "compute"))
+    assert watched.look(Process(10, 2 * GB + 1, "compute")) == []
+    assert watched.look(Process(10, 4 * GB, "compute"))
+    watched.family.adopt(10)
+    assert ours(watched.look(Process(10, 4 * GB, "compute"))) == {10: True}
+    assert watched.look(Process(10, 4 * GB, "compute")) == []
+    assert ours(watched.look()) == {}
+
+
+def test_a_device_that_does_not_tell_has_no_lines(watched):
+    watched.gpu.used_by = Unavailable("lost")
+    watched.users.serve(0)
+    assert watched.journal.take() == b""
+
+
+def test_who_cannot_be_seen_is_not_ours(watched):
+    assert ours(watched.look(Process(999, GB, "compute"))) == {999: False}
+    assert watched.notes.all() == ()
+
+
+@pytest.mark.parametrize("watched", [True], indirect=True)
+def test_in_a_container_numbers_of_the_host_are_nobody_known(watched):
+    assert ours(watched.look(Process(999, GB, "compute"))) == {999: None}
+    assert watched.notes.all() == ()  # it may have ended a moment ago
+    watched.look(Process(999, GB, "compute"))
+    watched.look(Process(999, GB, "compute"))
+    assert [note["code"] for note in watched.notes.all()] == ["host_process_ids"]
+
+
+@pytest.mark.parametrize("watched", [True], indirect=True)
+def test_in_a_container_that_has_its_own_numbers_the_command_is_known(watched):
+    watched.proc.add(10, environ="JOULEWISE_RUN=run-7")
+    assert ours(watched.look(Process(10, GB, "compute"))) == {10: True}
+    assert watched.notes.all() == ()
+
+
+def test_real_processes(tmp_path):
+    family = Family("run-9")
+    environ = {**os.environ, "JOULEWISE_RUN": "run-9"}
+    command = [sys.executable, "-c", "input()"]
+    mine = subprocess.Popen(command, stdin=subprocess.PIPE, env=environ)
+    other = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=tmp_path)
+    try:
+        assert family.has(other.pid) is False
+        family.adopt(other.pid)
+        assert family.has(other.pid) is True
+        mine_seen = [family.has(mine.pid)]
+        assert mine_seen == [True]
+    finally:
+        for process in (mine, other):
+            process.stdin.close()
+            process.wait()

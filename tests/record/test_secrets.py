@@ -1,0 +1,111 @@
+"""Secrets are masked, and nothing else is."""
+
+import shlex
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from joulewise.record.secrets import MASK, mask
+
+HF, OPENAI, GITHUB = "hf_" + "aB3" * 11, "sk-proj-" + "x9Y" * 12, "ghp_" + "Zz0" * 12
+AWS = "AKIA" + "IOSFODNN7EXAMPLE"
+JWT = "eyJhbGciOiJIUzI1NiJ9." + "eyJzdWIiOiIxMjM0In0." + "c2lnbmF0dXJl"
+
+
+@pytest.mark.parametrize(
+    ("given_line", "kept_line"),
+    [
+        ("train.py --token abc --lr 0.1", "train.py --token *** --lr 0.1"),
+        ("train.py --token=abc", "train.py --token=***"),
+        ("train.py -token abc", "train.py -token ***"),
+        ("train.py --api-key=X --epochs 3", "train.py --api-key=*** --epochs 3"),
+        ("train.py --api_key X", "train.py --api_key ***"),
+        ("train.py --apikey X", "train.py --apikey ***"),
+        ("train.py --wandb-api-key X", "train.py --wandb-api-key ***"),
+        ("train.py --hf_token X", "train.py --hf_token ***"),
+        ("train.py --password 'two words'", "train.py --password ***"),
+        ("train.py --db.password=X", "train.py --db.password=***"),
+        ("train.py --passwd X --secret Y", "train.py --passwd *** --secret ***"),
+        ("train.py --client-secret X", "train.py --client-secret ***"),
+        ("train.py --aws-secret-access-key X", "train.py --aws-secret-access-key ***"),
+        ("train.py --private-key X", "train.py --private-key ***"),
+        ("train.py hub.token=X", "train.py hub.token=***"),
+        ("env WANDB_API_KEY=X python train.py", "env WANDB_API_KEY=*** python train.py"),
+        ("env HF_TOKEN=X MYSQL_PWD=Y python", "env HF_TOKEN=*** MYSQL_PWD=*** python"),
+        (f"train.py --hub {HF}", "train.py --hub ***"),
+        (f"train.py {OPENAI}", "train.py ***"),
+        (f"train.py --auth-with={GITHUB}", "train.py --auth-with=***"),
+        (f"train.py {AWS}", "train.py ***"),
+        (f"train.py --header {JWT}", "train.py --header ***"),
+        (f"sh -c 'login {HF} && train'", "sh -c 'login *** && train'"),
+        ("sh -c 'login --token=abc; run'", "sh -c 'login --token=*** run'"),
+        ("sh -c 'login  --password \"a b\" && run'", "sh -c 'login  --password *** && run'"),
+        ("sh -c 'HF_TOKEN=abc python train.py'", "sh -c 'HF_TOKEN=***'"),
+        ("curl -H 'Authorization: Bearer abc'", "curl -H 'Authorization: ***'"),
+        ("curl -H 'X-Api-Key: abc'", "curl -H 'X-Api-Key: ***'"),
+        ("get https://me:pw@host/data.tar", "get https://***@host/data.tar"),
+        ("get --url=postgresql://me:pw@db/jobs", "get --url=postgresql://***@db/jobs"),
+        ("get 'https://h/x?a=1&access_token=X&b=2'", "get 'https://h/x?a=1&access_token=***&b=2'"),
+        ("train.py --token --lr 0.1", "train.py --token --lr 0.1"),
+        ("train.py --token", "train.py --token"),
+    ],
+)
+def test_secrets_are_masked(given_line, kept_line):
+    assert mask(shlex.split(given_line)) == tuple(shlex.split(kept_line))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "python train.py --lr 0.1 --batch-size 128",
+        "train.py --tokenizer bert --max-tokens 128 --num-tokens=4 --token-dim 64",
+        "train.py --key-dim 3 --keys a b --keyword x --num-key-value-heads 8",
+        "train.py --passes 2 --bypass --compass=north",
+        "train.py --author me --authors=you --oauth2-flow code",
+        "train.py --pad-token-id 0 --pad-token '<pad>' --eos_token=</s> --tokens_per_batch 4096",
+        "train.py optimizer.lr=0.1 model=resnet50 +trainer.max_epochs=3",
+        "train.py --sk-learn --hf_model gpt2 --ghp x --data s3://bucket/key",
+        "train.py https://example.org/a@b/data user@host:/path me@example.org",
+        "train.py --seed 42 /data/password-list/train --secretary no",
+        "torchrun --nproc_per_node=2 --master_addr 10.0.0.1 train.py",
+        "sh -c 'python train.py && echo done'",
+    ],
+)
+def test_what_a_training_is_told_is_kept(line):
+    assert mask(shlex.split(line)) == tuple(shlex.split(line))
+
+
+@given(st.lists(st.text(max_size=40), max_size=12))
+def test_as_many_arguments_come_out_and_a_second_time_changes_nothing(arguments):
+    once = mask(arguments)
+    assert len(once) == len(arguments)
+    assert mask(once) == once
+
+
+@given(
+    before=st.lists(st.sampled_from(["--lr", "0.1", "train.py", "--flag"]), max_size=4),
+    name=st.sampled_from(["--token", "--api-key", "--password", "--hf-token", "--client_secret"]),
+    secret=st.text("abcdefghijklmnopqrstuvwxyz0123456789/+=@:", min_size=6, max_size=40),
+    joined=st.booleans(),
+)
+def test_no_secret_after_its_name_is_left(before, name, secret, joined):
+    arguments = [f"{name}={secret}"] if joined else [name, secret]
+    masked = mask([*before, *arguments])
+    assert masked[: len(before)] == tuple(before)
+    assert MASK in masked[-1]
+    assert secret not in " ".join(masked)
+
+
+@given(
+    name=st.sampled_from(["--lr", "--epochs", "--tokenizer", "--max-tokens", "--key-dim", "-b"]),
+    value=st.one_of(
+        st.integers().map(str),
+        st.floats().map(str),
+        st.text("abcdefghijklmnopqrstuvwxyz-./", min_size=1, max_size=20).map(lambda t: f"m{t}"),
+    ),
+    joined=st.booleans(),
+)
+def test_no_plain_argument_is_touched(name, value, joined):
+    arguments = ("train.py", f"{name}={value}") if joined else ("train.py", name, value)
+    assert mask(arguments) == arguments

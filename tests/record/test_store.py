@@ -1,0 +1,201 @@
+"""Runs in a store: made, found, told apart, removed; and run.json read back."""
+
+import json
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+
+from joulewise.data import Card, DeviceInfo, Kind, Source, Unavailable
+from joulewise.errors import JoulewiseError, UsageError
+from joulewise.record.alive import boot_id, started_ticks
+from joulewise.record.layout import FORMAT, MANIFEST
+from joulewise.record.manifest import (
+    CommandRecord,
+    Manifest,
+    RecordedDevice,
+    RecorderRecord,
+    read_manifest,
+    write_manifest,
+)
+from joulewise.record.store import (
+    Skipped,
+    default_store,
+    find,
+    new_run,
+    readable,
+    remove,
+    runs,
+    status,
+)
+
+
+def manifest(run, **more):
+    known = {"commands": (), "boot_id": boot_id(), "state": "complete", **more}
+    return Manifest(run.name, cwd="/", rate_hz=10.0, wall_start_ns=1, monotonic_start_ns=2, **known)
+
+
+def made(store, when_s=0.0, **more):
+    run = new_run(store, when_s)
+    write_manifest(run, manifest(run, **more))
+    return run
+
+
+def test_everything_in_a_manifest_comes_back(tmp_path):
+    device = RecordedDevice(
+        DeviceInfo("gpu0", Kind.GPU, "V100", "GPU-1", "nvidia", contains=("a", "b")),
+        sources={"power_w": Source.MEASURED},
+        card=Card(update_period_s=0.02, gain_sigma=0.01),
+        settings={"power_limit_w": 250.0},
+        maximum_w=300.0,
+    )
+    silent = RecordedDevice(
+        DeviceInfo("gpu1", Kind.GPU, "V100", "GPU-2", "nvidia", better=Unavailable("no", "do")),
+        unavailable=Unavailable("lost"),
+    )
+    run = new_run(tmp_path)
+    before = manifest(
+        run,
+        commands=(CommandRecord(4, ("python", "tränen.py"), 10, 20, 3, 1.5),),
+        devices=(device, silent),
+        missing={"amd": Unavailable("none", "buy one")},
+        recorder=RecorderRecord(5, 6, 0.25, {"gpu0": {"rows": 7, "rate_cv": None}}),
+        tags=("a", "b"),
+        options={"budgets": ["2kWh"]},
+        notes=({"code": "gap", "message": "…"},),
+    )
+    write_manifest(run, before)
+    after = read_manifest(run)
+    assert after == before
+    assert [path.name for path in run.iterdir() if path.is_file()] == [MANIFEST]
+
+
+def test_what_a_newer_joulewise_added_is_passed_over(tmp_path):
+    run = made(tmp_path)
+    told = json.loads((run / MANIFEST).read_text())
+    told["weather"] = {"sun": True}
+    (run / MANIFEST).write_text(json.dumps(told))
+    assert read_manifest(run).id == run.name
+
+
+def test_a_newer_format_is_refused_in_a_line(tmp_path):
+    run = made(tmp_path)
+    told = json.loads((run / MANIFEST).read_text())
+    told["format"] = FORMAT + 1
+    (run / MANIFEST).write_text(json.dumps(told))
+    with pytest.raises(JoulewiseError, match="newer joulewise") as refused:
+        read_manifest(run)
+    assert "\n" not in refused.value.message
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "{}", '{"format": "1"}', '{"format": 1}', '{"format": 1, "id": 7}', "\0\0\0"],
+)
+def test_what_is_damaged_or_foreign_is_skipped_with_a_reason(tmp_path, text):
+    good = made(tmp_path)
+    bad = tmp_path / "zzz"
+    bad.mkdir()
+    (bad / MANIFEST).write_text(text)
+    (tmp_path / "notes.txt").write_text("mine")
+    (tmp_path / "empty").mkdir()
+    found = list(readable(tmp_path))
+    assert [each[0] for each in found if not isinstance(each, Skipped)] == [good]
+    skipped = {each.path.name: each.reason for each in found if isinstance(each, Skipped)}
+    assert skipped.keys() == {"zzz", "empty"}
+    assert all(skipped.values())
+    with pytest.raises(JoulewiseError):
+        read_manifest(bad)
+
+
+def test_a_store_that_is_not_there_has_no_runs(tmp_path):
+    assert list(runs(tmp_path / "none")) == []
+    with pytest.raises(UsageError, match="no runs"):
+        find(tmp_path / "none", "last")
+
+
+def test_the_store_is_named_by_the_environment(tmp_path):
+    assert default_store({"JOULEWISE_STORE": str(tmp_path)}) == tmp_path
+    assert str(default_store({})) == "joulewise-runs"
+
+
+def test_runs_that_begin_at_once_have_names_of_their_own(tmp_path):
+    store = tmp_path / "mit Leerzeichen und Ümläuten ☂"
+    with ThreadPoolExecutor(8) as pool:
+        made_runs = list(pool.map(lambda _: new_run(store, 0.0), range(200)))
+    assert len(set(made_runs)) == 200
+    assert len(list(store.iterdir())) == 200
+
+
+def test_a_run_is_found_by_id_prefix_name_last_and_path(tmp_path):
+    first, second = made(tmp_path, 0.0, name="small"), made(tmp_path, 100.0, name="big")
+    assert find(tmp_path, first.name) == first
+    assert find(tmp_path, first.name[:-2]) == first
+    assert find(tmp_path, "big") == second
+    assert find(tmp_path, "last") == second
+    assert find(tmp_path / "elsewhere", str(first)) == first
+    with pytest.raises(UsageError, match="begins 2 runs"):
+        find(tmp_path, first.name[:4])
+    for unknown in ("nothing", ""):
+        with pytest.raises(UsageError, match="no run"):
+            find(tmp_path, unknown)
+
+
+def test_a_name_that_was_used_twice_means_the_newest(tmp_path):
+    made(tmp_path, 0.0, name="again")
+    newest = made(tmp_path, 100.0, name="again")
+    assert find(tmp_path, "again") == newest
+
+
+def test_how_a_run_stands(tmp_path):
+    run = new_run(tmp_path)
+    recorder = RecorderRecord(os.getpid(), started_ticks(os.getpid()))
+    recording = manifest(run, state="recording", recorder=recorder)
+    assert status(recording) == "recording"
+    assert status(replace(recording, state="complete")) == "complete"
+    assert status(replace(recording, state="stopped")) == "stopped"
+    later = replace(recorder, started_ticks=recorder.started_ticks + 1)
+    assert status(replace(recording, recorder=later)) == "killed"
+    assert status(replace(recording, boot_id="another")) == "killed"
+    assert status(replace(recording, recorder=None)) == "killed"
+
+
+def test_a_recorder_that_is_a_zombie_is_dead(tmp_path):
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    recorder = RecorderRecord(child.pid, started_ticks(child.pid))
+    run = manifest(new_run(tmp_path), state="recording", recorder=recorder)
+    assert status(run) == "recording"
+    child.stdin.close()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert status(run) == "killed"
+    child.wait()
+
+
+def test_a_run_that_is_recorded_is_not_removed(tmp_path):
+    recorder = RecorderRecord(os.getpid(), started_ticks(os.getpid()))
+    run = made(tmp_path, state="recording", recorder=recorder)
+    with pytest.raises(UsageError, match="being recorded"):
+        remove(run)
+    assert read_manifest(run)
+    for state in ("complete", "stopped"):
+        write_manifest(run, manifest(run, state=state))
+    remove(run)
+    assert not run.exists()
+
+
+def test_what_cannot_be_read_can_be_removed(tmp_path):
+    run = new_run(tmp_path)
+    (run / MANIFEST).write_text("{")
+    remove(run)
+    assert not run.exists()
+
+
+@pytest.mark.parametrize("store", ["/dev/null/runs", "/proc/runs"])
+def test_a_store_that_cannot_be_written_is_a_line_with_a_hint(store, tmp_path):
+    with pytest.raises(JoulewiseError, match="cannot make a run") as refused:
+        new_run(tmp_path.__class__(store))
+    assert "--store" in refused.value.hint
+    assert "\n" not in str(refused.value)
