@@ -44,8 +44,10 @@ class Buffered:
                 )
             return
         self._fault = ""
-        for t_ns, value in self._clock.place(samples):
-            self.rows.add(t_ns, late_ns, (value,))
+        placed = self._clock.place(samples)
+        if placed:
+            times_ns, values = zip(*placed, strict=True)
+            self.rows.extend(times_ns, late_ns, values)
 
     def skip(self, missed: int) -> None:
         self.statistics.missed += missed

@@ -62,6 +62,14 @@ class Rows:
             for column, value in zip(self._values, values, strict=True):
                 column.append(value)
 
+    def extend(self, t_ns: Sequence[int], late_ns: int, *values: Sequence[float]) -> None:
+        """Several rows at once, column by column, all as late."""
+        with self._lock:
+            self._times.extend(t_ns)
+            self._late.extend([late_ns] * len(t_ns))
+            for column, several in zip(self._values, values, strict=True):
+                column.extend(several)
+
     def take(self) -> Batch | None:
         """All rows so far, which are then no longer here; None where there are none."""
         with self._lock:
