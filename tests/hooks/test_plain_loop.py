@@ -13,14 +13,16 @@ class Written:
     def __init__(self):
         self.spans = []
 
-    def begin(self, name, index, _total, t_ns):
+    def begin(self, name, index, *, t_ns, guessed):
+        assert guessed
         self.spans.append([name, index, t_ns, None])
         return len(self.spans) - 1
 
     def end(self, token, t_ns):
         self.spans[token][3] = t_ns
 
-    def whole(self, name, start_ns, end_ns, index):
+    def whole(self, name, start_ns, end_ns, index, *, guessed):
+        assert guessed
         self.spans.append([name, index, start_ns, end_ns])
 
 

@@ -111,6 +111,23 @@ def test_a_rank_is_what_the_launcher_says(environ, expected):
     assert place(environ)[:3] == expected
 
 
+def test_what_is_told_counts_before_what_is_guessed(run):
+    follower = SpanFollower(run / "marks")
+    by_hand, hooks = Marks(run / "marks"), Marks(run / "marks")
+    for index in range(2):
+        told = by_hand.begin("epoch", index, 2)
+        guess = hooks.begin("epoch", index, guessed=True)
+        hooks.whole("step", 1, 2, index, guessed=True)
+        hooks.end(guess)
+        by_hand.end(told)
+        assert [span.total for span in follower.poll()] == [2]
+    by_hand.close()
+    hooks.close()
+    table = read_spans(run)
+    assert table.named("epoch").total.tolist() == [2, 2]
+    assert table.named("step").index.tolist() == [0, 1]
+
+
 def test_half_a_record_at_the_end_does_not_count(run):
     path = write(run, [("epoch", 0, 10, 20), ("epoch", 1, 30, 40)])
     os.truncate(path, path.stat().st_size - RECORD_BYTES // 2)

@@ -9,6 +9,7 @@
 
 Every call may be given its time (``t_ns``, CLOCK_MONOTONIC) and takes the present otherwise. None
 of them raises and none prints: where marks cannot be written they go silent (``marks.silent``).
+``guessed`` says that nobody told of the span: where the program tells of its like, that counts.
 A name may be any text; NAME_BYTES of its UTF-8 are kept. One file a process, one ``write`` a mark;
 the format is told in docs/reference/marks.md and read by ``joulewise.record.marks``.
 """
@@ -34,9 +35,10 @@ RECORD_BYTES = 48
 HEADER_FORM = struct.Struct("<BBHIqqiiiIQ")
 # magic, kind, part, name, text
 NAME_FORM = struct.Struct("<BBHI40s")
-# magic, kind, 0, name, t, start, index, total, thread, token
+# magic, kind, flags, name, t, start, index, total, thread, token
 MARK_FORM = struct.Struct("<BBHIqqqqII")
 CLOCK_MONOTONIC = 1
+GUESSED = 1
 NONE = -(2**63)
 SHUT = -1
 HIGH_DESCRIPTOR = 700
@@ -72,6 +74,8 @@ class Marks:
         index: int | None = None,
         total: int | None = None,
         t_ns: int | None = None,
+        *,
+        guessed: bool = False,
     ) -> int:
         """The span's token, for its end."""
         token = next(self._tokens)
@@ -84,6 +88,7 @@ class Marks:
             index=index,
             total=total,
             token=token,
+            guessed=guessed,
         )
         return token
 
@@ -100,9 +105,18 @@ class Marks:
         end_ns: int,
         index: int | None = None,
         total: int | None = None,
+        *,
+        guessed: bool = False,
     ) -> None:
         self._mark(
-            kind=WHOLE, name=name, t_ns=end_ns, start_ns=start_ns, index=index, total=total, token=0
+            kind=WHOLE,
+            name=name,
+            t_ns=end_ns,
+            start_ns=start_ns,
+            index=index,
+            total=total,
+            token=0,
+            guessed=guessed,
         )
 
     def close(self) -> None:
@@ -120,6 +134,7 @@ class Marks:
         index: int | None,
         total: int | None,
         token: int,
+        guessed: bool,
     ) -> None:
         if not self._opened:
             self._open(t_ns)
@@ -129,7 +144,7 @@ class Marks:
             record = MARK_FORM.pack(
                 MAGIC,
                 kind,
-                0,
+                GUESSED if guessed else 0,
                 self._names.get(name) or self._new_name(name),
                 t_ns,
                 start_ns,

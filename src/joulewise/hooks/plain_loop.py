@@ -115,7 +115,7 @@ class PlainLoop:
         if left is self._epoch:
             self._end_epoch(end_ns if exhausted else self._updated_ns)
         elif self._is_validation(left, exhausted=exhausted):
-            self.marks.whole("validation", left.begin_ns, end_ns, self._validations)
+            self._mark("validation", left.begin_ns, end_ns, self._validations)
             self._validations += 1
             self._rest_ns = self._last_ns = max(self._last_ns, end_ns)
 
@@ -152,7 +152,7 @@ class PlainLoop:
             self._weights.update((id(weight), weakref.ref(weight)) for weight in weights())
         self._updated_ns = self._last_ns = now_ns
         if self._sets_pace(optimizer):
-            self.marks.whole("step", self._rest_ns, now_ns, self._steps)
+            self._mark("step", self._rest_ns, now_ns, self._steps)
             self._steps += 1
             self._rest_ns = now_ns
         if feeding is not None and feeding.over:
@@ -208,7 +208,7 @@ class PlainLoop:
             self._epoch = feeding
         if self._training is None:
             self._begin_training(feeding.begin_ns)
-        self._epoch_token = self.marks.begin("epoch", self._epochs, None, feeding.begin_ns)
+        self._epoch_token = self._begin("epoch", self._epochs, feeding.begin_ns)
         self._epochs += 1
         self._rest_ns = feeding.begin_ns
 
@@ -218,7 +218,7 @@ class PlainLoop:
         self._last_ns = max(self._last_ns, end_ns)
 
     def _begin_training(self, begin_ns: int) -> None:
-        self._training = self.marks.begin("training", self._next_training(), None, begin_ns)
+        self._training = self._begin("training", self._next_training(), begin_ns)
         self._rest_ns = begin_ns
 
     def end_training(self) -> None:
@@ -239,3 +239,9 @@ class PlainLoop:
             self._pace = weakref.ref(optimizer)
         self._ahead.clear()
         return True
+
+    def _begin(self, name: str, index: int, begin_ns: int) -> int:
+        return self.marks.begin(name, index, t_ns=begin_ns, guessed=True)
+
+    def _mark(self, name: str, begin_ns: int, end_ns: int, index: int) -> None:
+        self.marks.whole(name, begin_ns, end_ns, index, guessed=True)

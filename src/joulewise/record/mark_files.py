@@ -13,7 +13,7 @@ from joulewise.hooks import marks as written
 
 RECORD = np.dtype(
     [
-        ("magic", "u1"), ("kind", "u1"), ("part", "<u2"), ("name", "<u4"),
+        ("magic", "u1"), ("kind", "u1"), ("flags", "<u2"), ("name", "<u4"),
         ("t_ns", "<i8"), ("start_ns", "<i8"), ("index", "<i8"), ("total", "<i8"),
         ("thread", "<u4"), ("token", "<u4"),
     ]
@@ -98,6 +98,7 @@ def spans_in(file: MarkFile) -> dict[str, NDArray[Any]]:
         "start_ns": np.concatenate([begun["start_ns"], over["start_ns"]]),
         "end_ns": np.concatenate([end_ns, over["t_ns"]]),
         "closed": np.concatenate([closed, np.ones(len(over), bool)]),
+        "guessed": np.concatenate([begun["flags"], over["flags"]]) & written.GUESSED > 0,
     }
     np.maximum(columns["end_ns"], columns["start_ns"], out=columns["end_ns"])
     return columns

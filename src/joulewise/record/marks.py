@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from joulewise.data import Caution, RunWarning, Span
 from joulewise.hooks.marks import NONE
 from joulewise.record.layout import MARKS
-from joulewise.record.mark_files import Header, UnreadableMarksError, read_mark_file, spans_in
-from joulewise.record.rank_merge import jobs, merged
+from joulewise.record.mark_files import UnreadableMarksError, read_mark_file, spans_in
+from joulewise.record.rank_merge import Process, jobs, merged
 from joulewise.record.span_follower import SpanFollower
 
 __all__ = ["SpanFollower", "SpanTable", "read_spans"]
@@ -70,7 +70,7 @@ def read_spans(run: Path) -> SpanTable:
     """Every span of a run; the ranks of one job appear as one. Never raises for what it finds."""
     codes: dict[str, int] = {}
     warnings: list[RunWarning] = []
-    parts: list[tuple[Header, dict[str, NDArray[Any]]]] = []
+    parts: list[Process] = []
     for path in sorted((run / MARKS).glob("*.marks")):
         try:
             file = read_mark_file(path)
@@ -86,7 +86,21 @@ def read_spans(run: Path) -> SpanTable:
         columns["name"] = _translated(columns["name"], known, codes)
         columns["pid"] = np.full(len(columns["name"]), file.header.pid, np.int64)
         parts.append((file.header, columns))
-    return _table(codes, [merged(job) for job in jobs(parts)], warnings)
+    return _table(codes, [merged(job) for job in jobs(_without_guesses(parts))], warnings)
+
+
+def _without_guesses(parts: list[Process]) -> list[Process]:
+    """Where a process tells of its epochs, those that were guessed from its loaders go."""
+    told: dict[int, set[int]] = {}
+    for header, columns in parts:
+        told.setdefault(header.pid, set()).update(
+            np.unique(columns["name"][~columns["guessed"]]).tolist()
+        )
+    kept = []
+    for header, columns in parts:
+        keep = ~columns["guessed"] | ~np.isin(columns["name"], list(told[header.pid]))
+        kept.append((header, {column: columns[column][keep] for column in COLUMNS}))
+    return kept
 
 
 def _translated(

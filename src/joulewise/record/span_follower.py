@@ -38,6 +38,7 @@ class SpanFollower:
     def __init__(self, marks: Path) -> None:
         self._marks = marks
         self._files: dict[str, _Followed | None] = {}
+        self._told: set[tuple[int, str]] = set()
 
     def poll(self) -> list[Span]:
         """Spans that began (``closed`` is False, the end is the start) or ended since last time.
@@ -53,13 +54,13 @@ class SpanFollower:
             if file is None:
                 continue
             try:
-                spans += _news(file)
+                spans += _news(file, self._told)
             except (OSError, UnreadableMarksError):
                 self._files[name] = None  # read_spans says what is wrong with it
         return sorted(spans, key=lambda span: span.start_ns)
 
 
-def _news(file: _Followed) -> list[Span]:
+def _news(file: _Followed, told: set[tuple[int, str]]) -> list[Span]:
     news: dict[int, Span] = {}
     with file.path.open("rb") as stream:
         stream.seek(file.offset)
@@ -75,17 +76,26 @@ def _news(file: _Followed) -> list[Span]:
                 raise UnreadableMarksError("another rank tells the same")
             if not are_sound(records).all():
                 raise UnreadableMarksError("damaged")
-            _take(file, records, news)
+            _take(file, records, told, news)
     return list(news.values())
 
 
-def _take(file: _Followed, records: NDArray[np.void], news: dict[int, Span]) -> None:
+def _take(
+    file: _Followed,
+    records: NDArray[np.void],
+    told: set[tuple[int, str]],
+    news: dict[int, Span],
+) -> None:
     file.codes |= {code: name for code, name in read_names(records).items() if name in FOLLOWED}
     pid = file.header.pid if file.header is not None else 0
     ours = np.isin(records["name"], list(file.codes)) & (records["kind"] == written.BEGIN)
     for record in records[ours]:
-        index, total = (_or_none(int(record[key])) for key in ("index", "total"))
         name, t_ns = file.codes[int(record["name"])], int(record["t_ns"])
+        if not record["flags"] & written.GUESSED:
+            told.add((pid, name))
+        elif (pid, name) in told:
+            continue
+        index, total = (_or_none(int(record[key])) for key in ("index", "total"))
         span = Span(name, index, t_ns, t_ns, pid, total, closed=False)
         file.open[int(record["token"])] = news[int(record["token"])] = span
     ours = np.isin(records["token"], list(file.open)) & (records["kind"] == written.END)
