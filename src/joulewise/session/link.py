@@ -177,6 +177,12 @@ class RecorderProcess:
 
         return from_json(last["result"])
 
+    def leave(self) -> None:
+        """In a fork: the recorder is the parent's, and must notice when that is gone."""
+        self._wire.close()
+        if self._process:
+            self._process.returncode = 0  # not ours to wait for
+
     def cancel(self) -> None:
         """Nothing was run: leave no trace of it."""
         self._over = True

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from joulewise.data import Energy, Span, Unavailable, total
-from joulewise.data.contract import TOTAL, energy_json
+from joulewise.data.contract import TOTAL, energy_json, finite
 from joulewise.record.layout import LIVE
 from joulewise.session.budget import Budget, Event, Watch
 from joulewise.session.outlook import Course, as_json
@@ -94,7 +94,7 @@ def _write(path: Path, content: Mapping[str, Any]) -> None:
     """A disk that is full costs the view, not the run."""
     new = path.with_name(f".{path.name}.part")
     try:
-        new.write_text(json.dumps(content, allow_nan=False), encoding="utf-8")
+        new.write_text(json.dumps(finite(content)), encoding="utf-8")
         new.replace(path)
     except OSError:
         with suppress(OSError):

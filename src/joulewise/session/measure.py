@@ -201,7 +201,7 @@ class Measurement(Measured):
             recorder.finish(give_up=lambda: True)
             raise
         if self._result is None and self._trouble is None:
-            self._give_up("the recorder ended before the measurement did", None)
+            self._give_up(recorder.remark or "the recorder ended before the measurement did", None)
 
     def _give_up(self, what: str, error: Exception | None) -> None:
         from joulewise.data import Caution, RunWarning
