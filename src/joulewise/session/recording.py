@@ -114,6 +114,8 @@ class Recording:
 
     def stop(self, *, stopped: bool) -> None:
         """End the recording; from here on the run is whole, whatever comes of its result."""
+        if self._request.budgets:  # between the last look and the end, one may have been used up
+            self.look(ended=True)
         codes = [each.exit_code for each in self._commands.values()]
         exit_code = next((code for code in codes if code), codes[0] if codes else None)
         self._recorder.stop("stopped" if stopped else "complete", exit_code)
