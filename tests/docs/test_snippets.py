@@ -60,6 +60,7 @@ def assert_shown(shown, printed, *, vary=False):
 
 @pytest.mark.parametrize(("vary", "body"), list(blocks(CONSOLE)))
 def test_a_shown_command_prints_what_is_shown(vary, body, tmp_path):
+    (tmp_path / "examples").symlink_to(ROOT / "examples")
     for part in re.split(r"^\$ ", body, flags=re.MULTILINE)[1:]:
         command, _, shown = part.partition("\n")
         assert_shown(shown, run(["bash", "-c", command], tmp_path), vary=bool(vary))
