@@ -36,7 +36,7 @@ def attach(
     with ExitStack() as stack:
         try:
             voice.opening(recorder.ready)
-            signals = stack.enter_context(closing(take_signals()))
+            signals = take_signals()  # for good: all that is left is to tell, and to exit
             attached = stack.enter_context(closing(Attached(pid, signals)))
         except BaseException:
             recorder.cancel()

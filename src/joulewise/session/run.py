@@ -88,7 +88,7 @@ def run(
             voice.opening(recorder.ready)
             if request.baseline_s:
                 time.sleep(request.baseline_s)
-            signals = stack.enter_context(closing(take_signals()))
+            signals = take_signals()  # for good: all that is left is to tell, and to exit
             token = f"{os.getpid()}-{time.monotonic_ns()}"
             told = _environ(environ, recorder.ready.run, token, hooks=request.hooks)
             start_ns = time.monotonic_ns()
