@@ -6,7 +6,8 @@ import time
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joulewise.record.deadlines import Deadlines, Loop
+from joulewise.record.deadlines import Deadlines
+from joulewise.record.loops import Loop
 from joulewise.record.watch import Watch
 
 MS = 10**6
@@ -80,7 +81,26 @@ def test_a_driver_that_hangs_holds_up_no_other_device():
         eventually(lambda: first.times > then[0] + 5 and last.times > then[1] + 5)
         assert stuck.times == then[2]
         stuck.go_on.set()
-        eventually(lambda: stuck.times > then[2] + 5)
+        eventually(lambda: any(len(loop.channels) == 3 for loop in watch._loops))
+        joined = [channel.times for channel in channels]
+        eventually(lambda: all(c.times > n + 5 for c, n in zip(channels, joined, strict=True)))
+    finally:
+        stuck.go_on.set()
+        assert watch.end(DEADLINE_S) == []
+
+
+def test_loops_that_are_done_are_let_go():
+    stuck, other = channels = [Served("gpu0"), Served("gpu1")]
+    watch, _ = watching(channels)
+    try:
+        for _ in range(3):
+            stuck.go_on.clear()
+            eventually(lambda: sum(len(loop.channels) == 1 for loop in watch._loops) == 2)
+            stuck.go_on.set()
+            eventually(lambda: any(len(loop.channels) == 2 for loop in watch._loops))
+        assert len(watch._loops) <= 3
+        then = other.times
+        eventually(lambda: other.times > then + 3)
     finally:
         stuck.go_on.set()
         assert watch.end(DEADLINE_S) == []

@@ -11,10 +11,11 @@ from typing import Any, Final, TypeVar
 from joulewise.data import Quantity, SensorInfo, Source
 from joulewise.devices import Device
 from joulewise.record.buffered import Buffered, has_buffer
-from joulewise.record.deadlines import Channel, Deadlines, Loop
+from joulewise.record.deadlines import Deadlines
 from joulewise.record.files import GrowingFile
 from joulewise.record.journal import Journal
 from joulewise.record.layout import MISSES, PROCESSES, STREAM, Lane, lane_path
+from joulewise.record.loops import Channel, Loop
 from joulewise.record.notes import Notes
 from joulewise.record.processes import Family, Users
 from joulewise.record.readings import FAST, Readings, fast_quantities, slow_quantities

@@ -10,7 +10,7 @@ from time import monotonic_ns
 from typing import Final
 
 from joulewise.command.linux import HERE
-from joulewise.record.deadlines import Channel, Deadlines, Loop
+from joulewise.record.loops import Loop
 from joulewise.units import NS_PER_MS, NS_PER_S
 
 _APART_NS: Final = 3 * NS_PER_MS
@@ -34,8 +34,7 @@ class Watch:
             self._thread.start()
         self.add(loops)
         for loop in self._loops:
-            if loop.once_more:
-                loop.served.wait(_FIRST_S)
+            loop.wait_for_first(_FIRST_S)
 
     def add(self, loops: Iterable[Loop]) -> None:
         """Run more loops, a moment apart: one after the other they find the caches warm."""
@@ -86,17 +85,23 @@ class Watch:
             for descriptor, _ in poller.poll():
                 if descriptor == self._news:
                     os.read(self._news, 1)
-                    for loop in self._loops:
-                        if loop.alarm and loop.alarm.fileno() not in watched:
-                            watched[loop.alarm.fileno()] = loop
-                            poller.register(loop.alarm, select.POLLIN)
-                    continue
-                loop = watched[descriptor]
-                others = loop.part(monotonic_ns())
-                if others:
-                    self._start(_successor(loop, others))
+                    self._look_through(poller, watched)
+                elif descriptor in watched:
+                    others = watched[descriptor].part(monotonic_ns())
+                    if others:
+                        self._start(others)
 
-
-def _successor(loop: Loop, others: tuple[Channel, ...]) -> Loop:
-    deadlines = Deadlines(loop.deadlines.next_ns, loop.deadlines.period_ns)
-    return Loop(loop.name, others, deadlines, loop.on_missed, once_more=loop.once_more)
+    def _look_through(self, poller: select.poll, watched: dict[int, Loop]) -> None:
+        """Listen to the alarms of new loops, and let go of those that are done."""
+        with self._lock:
+            loops = list(self._loops)
+            done = [] if self._ending else [loop for loop in loops if loop.is_done]
+            self._loops = [loop for loop in loops if loop not in done]
+        for loop in done:
+            if loop.alarm and watched.pop(loop.alarm.fileno(), None):
+                poller.unregister(loop.alarm)
+            loop.close()
+        for loop in self._loops:
+            if loop.alarm and loop.alarm.fileno() not in watched:
+                watched[loop.alarm.fileno()] = loop
+                poller.register(loop.alarm, select.POLLIN)

@@ -1,0 +1,123 @@
+"""How well the recorder keeps its time, and what it costs: 8 simulated GPUs, in real time.
+
+Polled at 100 Hz, with calls that take no time and with calls as long as a driver's; at the default
+rate; and the driver's own buffer at 50 Hz, of which no sample may be dropped or doubled. The
+limits hold for a machine that is otherwise idle.
+
+    .venv/bin/python benchmarks/recorder.py [--seconds 30] [--minutes 10]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from verdict import Verdicts
+
+from joulewise.devices import discover
+from joulewise.record.layout import MISSES, Lane
+from joulewise.record.manifest import read_manifest
+from joulewise.record.recorder import RATE_HZ, Recorder, RecorderOptions
+from joulewise.record.store import new_run
+from joulewise.record.trace import open_lane
+
+GPUS = [f"gpu{index}" for index in range(8)]
+POLL_HZ = 100.0
+BUFFER_MS = 20
+WARM_UP_S = 2.0
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__)
+    arguments.add_argument("--seconds", type=float, default=30.0)
+    arguments.add_argument("--minutes", type=float, default=10.0)
+    given = arguments.parse_args()
+    verdicts = Verdicts()
+    with tempfile.TemporaryDirectory() as folder:
+        for latency in ("none", "driver"):
+            run, cpu = recorded(Path(folder), POLL_HZ, given.seconds, latency)
+            judge_time(verdicts, run, f"8 GPUs at 100 Hz, latency {latency}")
+            if latency == "none":
+                verdicts.at_most("CPU at 100 Hz, of one core", cpu, 0.05)
+        _, cpu = recorded(Path(folder), RATE_HZ, given.seconds, "none")
+        verdicts.at_most("CPU at the default rate, of one core", cpu, 0.01)
+        run, _ = recorded(Path(folder), RATE_HZ, given.minutes * 60, "driver")
+        judge_buffer(verdicts, run, f"the driver's buffer over {given.minutes:g} minutes")
+    verdicts.show()
+    sys.exit(not verdicts.all_met)
+
+
+def judge_time(verdicts: Verdicts, run: Path, what: str) -> None:
+    lanes = [read_manifest(run).recorder.lanes[gpu] for gpu in GPUS]  # type: ignore[union-attr]
+    lines = [json.loads(line) for line in _lines(run / MISSES)]
+    told = {gpu: sum(line["missed"] for line in lines if gpu in line["channels"]) for gpu in GPUS}
+    met = min(lane["rows"] / (lane["rows"] + lane["missed"]) for lane in lanes)
+    untold = sum(lane["missed"] - told[gpu] for gpu, lane in zip(GPUS, lanes, strict=True))
+    verdicts.at_most(f"{what}: CV of the rate", max(lane["rate_cv"] for lane in lanes), 0.02)
+    verdicts.at_least(f"{what}: deadlines met", met, 0.998, percent=True)
+    verdicts.at_most(f"{what}: misses not recorded", untold, 0, percent=False)
+    late_ms = max(lane["late_p99_ms"] for lane in lanes)
+    verdicts.at_most(f"{what}: p99 lateness, ms", late_ms, 5, percent=False)
+    effective_hz = np.mean([lane["effective_hz"] for lane in lanes])
+    print(f"{what}: {effective_hz:.1f} Hz of new values")
+
+
+def judge_buffer(verdicts: Verdicts, run: Path, what: str) -> None:
+    dropped = doubled = samples = 0
+    for gpu in GPUS:
+        reader = open_lane(run, gpu, Lane.BUFFER)
+        if reader is None:
+            sys.exit(f"{gpu} has no buffer")
+        t_ns = np.concatenate([chunk["t_ns"] for chunk in reader.chunks(["t_ns"])])
+        steps = np.rint(np.diff(t_ns) / (BUFFER_MS * 1e6)).astype(int)
+        samples += len(t_ns)
+        dropped += int((steps - 1).clip(min=0).sum())
+        doubled += int((steps < 1).sum())
+    print(f"{what}: {samples} samples")
+    verdicts.at_most(f"{what}: dropped", dropped, 0, percent=False)
+    verdicts.at_most(f"{what}: doubled", doubled, 0, percent=False)
+
+
+def recorded(store: Path, rate_hz: float, seconds: float, latency: str) -> tuple[Path, float]:
+    """A run, and the share of one core that its recorder used."""
+    run = new_run(store)
+    command = [sys.executable, "-m", "joulewise", "sim", "--gpu", "v100x8"]
+    command += ["--workload", "resnet50", "--latency", latency, "--"]
+    command += [sys.executable, __file__, "record", str(run), str(rate_hz), str(seconds)]
+    told: dict[str, Any] = json.loads(
+        subprocess.run(command, check=True, capture_output=True).stdout
+    )
+    print(f"{rate_hz:g} Hz for {seconds:g} s, latency {latency}: {told['cpu']:.2%} of one core")
+    return run, told["cpu"]
+
+
+def record(run: str, rate_hz: str, seconds: str) -> None:
+    """In a process of its own, on the simulated GPUs."""
+    discovery = discover()
+    recorder = Recorder(Path(run), discovery, RecorderOptions(rate_hz=float(rate_hz)))
+    recorder.start()
+    time.sleep(WARM_UP_S)
+    used_s, began_s = time.process_time(), time.monotonic()
+    time.sleep(float(seconds))
+    cpu = (time.process_time() - used_s) / (time.monotonic() - began_s)
+    recorder.stop()
+    discovery.close()
+    print(json.dumps({"cpu": cpu}))
+
+
+def _lines(path: Path) -> list[str]:
+    return path.read_text().splitlines() if path.exists() else []
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["record"]:
+        record(*sys.argv[2:])
+    else:
+        main()
