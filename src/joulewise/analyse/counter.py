@@ -12,6 +12,7 @@ from joulewise.analyse.lanes import Rows
 from joulewise.analyse.placing import Placed
 from joulewise.analyse.shape import Shape
 from joulewise.analyse.ticks import ticks_around
+from joulewise.analyse.timing import Timing
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 
 # Joules by which a counter of whole millijoules may be off.
 _QUANTUM_J: Final = 0.001
-# A counter that moved half as far as the readings, in so long a time, had stopped in it.
+# A counter that moved half as far as the readings, in so many periods, had stopped in them.
 _STOPPED: Final = 0.5
-_STOPPED_S: Final = 1.0
+_STOPPED_PERIODS: Final = 4
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Counter:
         self._buffer = buffer
         self._tick = integral.place(placed.tick_ns)
         self._power_j = integral.course.energy_j[self._tick]
-        self.placed = _stopped(placed, self._power_j) if read else placed
+        self.placed = _stopped(placed, self._power_j, integral.timing) if read else placed
         points = self.placed.points
         # The readings stand in for a step that cannot be, so that the count runs on.
         jumps = np.where(points.broken[1:], np.diff(self._power_j) - np.diff(points.count_j), 0.0)
@@ -82,6 +83,7 @@ class Counter:
         mended_j2[jumps] = self._integral.error_j(self._tick[jumps - 1], self._tick[jumps]) ** 2
         total_j2, number = np.cumsum(mended_j2), np.cumsum(broken)
         within_j2 = np.maximum(total_j2[last.after] - total_j2[first.at], 0.0)
+        within_j2 += self._integral.unchecked_j(start, end) ** 2
         return Counted(
             last.energy_j - first.energy_j,
             np.sqrt(first.error_j**2 + last.error_j**2 + within_j2),
@@ -148,10 +150,11 @@ class Counter:
         return np.asarray(((unique_ns - tick_ns) / np.maximum(next_ns - tick_ns, 1))[which])
 
 
-def _stopped(placed: Placed, power_j: NDArray[np.float64]) -> Placed:
+def _stopped(placed: Placed, power_j: NDArray[np.float64], timing: Timing) -> Placed:
     """Breaks the counter also where it stood still for long while power was drawn."""
-    long = np.diff(placed.tick_ns) > _STOPPED_S * NS_PER_S
     points = placed.points
+    longest_s = _STOPPED_PERIODS * max(timing.counter_s, timing.poll_s)
+    long = np.diff(placed.tick_ns) > longest_s * NS_PER_S
     short = np.diff(points.count_j) < _STOPPED * np.diff(power_j)
     broken = points.broken | np.append(False, long & short & points.joined[1:])
     return replace(placed, points=replace(points, broken=broken))

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from joulewise.analyse.lanes import Block, Rows, blocks, readable
+from joulewise.analyse.silences import Silences, Standstills
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ _FEW: Final = 256
 _MOST_AROUND: Final = 64
 # Polls come late now and then: one that is missing is no gap yet.
 _MISSED: Final = 2.5
+# A sensor that shows the very same for so many periods, and so long, is stuck.
+_STILL: Final = 20
+_STILL_NS: Final = NS_PER_S
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,7 @@ class Course:
     """At each moment what has come since the first reading, and what stands around it.
 
     Before the first reading and after the last, those go on, and the time is a gap.
+    ``still_s`` is time in which a sensor that can move did not, for long.
     ``rough_w2`` adds up the squared steps from reading to reading, ``news`` counts those that
     are steps at all. ``reading_w`` is the reading that the moment belongs to, ``peak_w`` the
     highest from there up to the next moment's, ``swing_w`` how far readings around the moment
@@ -40,6 +45,8 @@ class Course:
     news: NDArray[np.int64]
     gap_s: NDArray[np.float64]
     gap_j: NDArray[np.float64]
+    still_s: NDArray[np.float64]
+    still_j: NDArray[np.float64]
     reading_w: NDArray[np.float64]
     peak_w: NDArray[np.float64]
     swing_w: NDArray[np.float64]
@@ -61,7 +68,7 @@ def follow(
 
     ``step_ns`` is the time between rows, ``period_ns`` that between new values.
     """
-    pass_ = _Pass(times_ns, max(step_ns, period_ns) * _MISSED)
+    pass_ = _Pass(times_ns, max(step_ns, period_ns))
     around = int(np.clip(np.ceil(2 * period_ns / max(step_ns, 1)), 2, _MOST_AROUND))
     chunks = readable(lane.chunks(("t_ns", "power_w")), "power_w")
     for block in blocks(chunks, around + 1):
@@ -75,14 +82,18 @@ def without_readings(times_ns: NDArray[np.int64], power_w: float) -> Course:
     zero, same = np.zeros(len(times_ns)), np.full(len(times_ns), power_w)
     news = np.zeros(len(times_ns), np.int64)
     energy_j = passed_s * power_w
-    return Course(energy_j, zero, news, passed_s, energy_j, same, same, zero, power_w, 2 * power_w)
+    return Course(
+        *(energy_j, zero, news, passed_s, energy_j, zero, zero),
+        *(same, same, zero, power_w, 2 * power_w),
+    )
 
 
 class _Pass:
-    def __init__(self, times_ns: NDArray[np.int64], gap_ns: float) -> None:
+    def __init__(self, times_ns: NDArray[np.int64], step_ns: float) -> None:
         size = len(times_ns)
         self._times_ns = times_ns
-        self._gap_ns = gap_ns
+        self._gap_ns = step_ns * _MISSED
+        self._still_ns = max(step_ns * _STILL, _STILL_NS)
         self._energy_wns = np.zeros(size)
         self._rough_w2 = np.zeros(size)
         self._news = np.zeros(size, np.int64)
@@ -91,10 +102,11 @@ class _Pass:
         self._swing_w = np.zeros(size)
         self._sums: tuple[float, float, int] = (0.0, 0.0, 0)
         self._range_w = (np.inf, -np.inf)
-        self._gaps: list[NDArray[np.float64]] = []
+        self._gaps = Silences()
         self._done = 0
         self._first: tuple[int, float] | None = None
         self._last: tuple[int, float] = (0, 0.0)
+        self._still = Standstills(self._still_ns, 0)
 
     def take(self, block: Block, around: int) -> None:
         t_ns, power_w = block.columns["t_ns"], block.columns["power_w"]
@@ -120,13 +132,15 @@ class _Pass:
         self._mark(late, last_w)
         if self._done:
             self._peak_w[self._done - 1] = max(self._peak_w[self._done - 1], last_w)
-        gap_s, gap_j = self._gap()
+        self._still.end(last_ns, last_w)
+        # What never moved is no sensor that is stuck, but a constant.
+        still = self._still if news else Silences()
         return Course(
             self._energy_wns / NS_PER_S,
             self._rough_w2,
             self._news,
-            gap_s,
-            gap_j,
+            *self._gap(),
+            *still.up_to(self._times_ns),
             self._reading_w,
             self._peak_w,
             self._swing_w,
@@ -137,6 +151,7 @@ class _Pass:
     def _begin(self, first_ns: int, first_w: float) -> None:
         self._first = first_ns, first_w
         self._range_w = first_w, first_w
+        self._still = Standstills(self._still_ns, first_ns)
         self._done = int(np.searchsorted(self._times_ns, first_ns, "right"))
         early = slice(0, self._done)
         self._energy_wns[early] = (self._times_ns[early] - first_ns) * first_w
@@ -156,6 +171,7 @@ class _Pass:
         if lasting.max() > self._gap_ns:
             self._bridge(t_ns, around_w[start - 1 : start + rows], lasting, energy)
         steps = power_w - around_w[start - 1 : start + rows - 1]
+        self._still.look(t_ns[1:], power_w, np.flatnonzero(steps))
 
         here = slice(self._done, int(np.searchsorted(self._times_ns, t_ns[-1], "right")))
         self._done = here.stop
@@ -166,7 +182,11 @@ class _Pass:
 
         changed = _counts(steps, cuts)
         np.multiply(steps, steps, out=steps)
-        sums = [np.add.reduceat(energy, cuts), np.add.reduceat(steps, cuts), changed]
+        sums = [
+            np.add.reduceat(energy, cuts),
+            np.add.reduceat(steps, cuts, dtype=np.float64),
+            changed,
+        ]
         before = [np.cumsum(part) - part for part in sums]
         peaks = np.maximum.reduceat(power_w, cuts)
 
@@ -222,7 +242,7 @@ class _Pass:
         gaps = np.flatnonzero(lasting > self._gap_ns)
         mean_w = (power_w[gaps] + power_w[gaps + 1]) / 2
         energy[gaps] = mean_w * lasting[gaps]
-        self._gaps.append(np.stack([t_ns[gaps], t_ns[gaps + 1], mean_w]))
+        self._gaps.add(t_ns[gaps], t_ns[gaps + 1], mean_w)
 
     def _gap(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Unread time up to each moment, and what was put in its place."""
@@ -230,19 +250,8 @@ class _Pass:
         last_ns, last_w = self._last
         early = np.minimum(self._times_ns - first_ns, 0) / NS_PER_S
         late = np.maximum(self._times_ns - last_ns, 0) / NS_PER_S
-        gap_s, gap_j = early + late, early * first_w + late * last_w
-        if self._gaps:
-            start, end, mean_w = np.concatenate(self._gaps, axis=1)
-            edges = np.stack([start, end], axis=1).reshape(-1)
-            lasting = (end - start) / NS_PER_S
-            gap_s += np.interp(self._times_ns, edges, _stairs(lasting))
-            gap_j += np.interp(self._times_ns, edges, _stairs(lasting * mean_w))
-        return gap_s, gap_j
-
-
-def _stairs(parts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The sum of the parts before each and after each."""
-    return np.repeat(np.append(0.0, np.cumsum(parts)), 2)[1:-1]
+        gap_s, gap_j = self._gaps.up_to(self._times_ns)
+        return gap_s + early + late, gap_j + early * first_w + late * last_w
 
 
 def _counts(steps: NDArray[np.float64], cuts: NDArray[np.intp]) -> NDArray[np.int64]:

@@ -36,12 +36,13 @@ class WindowEnergy:
 
     ``energy_j`` has the card's gain divided out, as have the joules and watts beside it;
     ``error_sampling_j`` is a 95 % half-width. ``counter_j`` and ``integral_j`` are the two ways
-    to it. ``gap_s`` is time without a reading of power. ``blind_j`` is what the readings alone
+    to it. ``gap_s`` is time without a reading of power, ``still_s`` time in which it stood still
+    for longer than such a sensor does. ``blind_j`` is what the readings alone
     could not exclude, were the load in step with the sensor; only the integral suffers from it.
 
     ``too_short``: shorter than the sensor can tell. ``disagree``: the two ways differ by more
     than both may be off, and the error spans them. ``counter_broken``: the counter went back,
-    jumped or stood still. ``stuck``: power did not move for longer than it ever should.
+    jumped or stood still. ``stuck``: readings of power did not move in all of it.
     ``power_hz`` and ``counter_hz`` are new values a second, None without such a lane.
     """
 
@@ -50,6 +51,7 @@ class WindowEnergy:
     mean_w: NDArray[np.float64]
     peak_w: NDArray[np.float64]
     gap_s: NDArray[np.float64]
+    still_s: NDArray[np.float64]
     counter_j: NDArray[np.float64]
     integral_j: NDArray[np.float64]
     blind_j: NDArray[np.float64]
@@ -151,6 +153,7 @@ def _reckon(
         mean_w=mean_w / gain,
         peak_w=integral.peak_w(start, end) / gain if read else none,
         gap_s=integral.gap_s(start, end) if read else none,
+        still_s=integral.still_s(start, end) if read else none,
         counter_j=counter_j / gain,
         integral_j=integral_j / gain,
         blind_j=blind_j / gain,
@@ -190,4 +193,4 @@ def _mean_w(points: Points | None) -> float:
 
 def _nothing(windows_ns: NDArray[np.int64]) -> WindowEnergy:
     none, no = np.full(len(windows_ns), np.nan), np.zeros(len(windows_ns), bool)
-    return WindowEnergy(none, none, none, none, none, none, none, none, no, no, no, no)
+    return WindowEnergy(*(none,) * 9, *(no,) * 4)

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Z95: Final = 1.96
-# A window whose edges stand on these many readings without a new one among them.
-_STUCK: Final = 20
+# What a counter may be off by while nothing checks it.
+_UNCHECKED: Final = 0.01
+_WHOLE: Final = 0.99
 # A sensor's window may be a third shorter, beside its period, than the tables have both.
 _SEEN_AT_LEAST: Final = 0.67
 
@@ -53,8 +54,11 @@ class Integral:
         rough_w2 = np.maximum(course.rough_w2[end] - course.rough_w2[start], 0.0) / 2
         swing_w2 = course.swing_w[start] ** 2 + course.swing_w[end] ** 2
         seen = Z95 * np.sqrt(rough_w2 * held_s**2 + swing_w2 * timing.place_s**2)
-        gap_j = course.gap_j[end] - course.gap_j[start]
-        return np.asarray(seen + self._room_j(self.gap_s(start, end), gap_j))
+        return np.asarray(seen + self._room_j(*self._unread(start, end)))
+
+    def unchecked_j(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.float64]:
+        """What a counter may be off by where there were no readings beside it."""
+        return _UNCHECKED * self._unread(start, end)[1]
 
     def blind_j(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.float64]:
         """What readings cannot exclude that average only a share of the time.
@@ -68,21 +72,29 @@ class Integral:
     def gap_s(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.float64]:
         return np.asarray(self.course.gap_s[end] - self.course.gap_s[start])
 
+    def still_s(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.float64]:
+        return np.asarray(self.course.still_s[end] - self.course.still_s[start])
+
     def peak_w(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.float64]:
         return highest_between(self.course.peak_w, self.course.reading_w, start, end)
 
     def stuck(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Whether nothing new came for long, from a sensor that has shown that it can move."""
-        news = self.course.news
-        long_s = _STUCK * max(self.timing.period_s, self.timing.step_s)
-        still = (news[end] == news[start]) & (self.time_s(start, end) > long_s)
-        return np.asarray(still & (news[-1] > 0))
+        """Whether a sensor that has shown that it can move did not, all the time."""
+        return np.asarray(self.still_s(start, end) > _WHOLE * self.time_s(start, end))
 
     @property
     def news_hz(self) -> float | None:
         """New values a second."""
         time_s = (self.times_ns[-1] - self.times_ns[0]) / NS_PER_S
         return float((self.course.news[-1] - self.course.news[0]) / time_s) if time_s else None
+
+    def _unread(
+        self, start: NDArray[np.intp], end: NDArray[np.intp]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Seconds without a reading, or with one that stood still, and what stands in for them."""
+        course = self.course
+        time_s, energy_j = course.gap_s + course.still_s, course.gap_j + course.still_j
+        return time_s[end] - time_s[start], energy_j[end] - energy_j[start]
 
     def _room_j(
         self, time_s: NDArray[np.float64], energy_j: NDArray[np.float64]

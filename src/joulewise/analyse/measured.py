@@ -105,7 +105,7 @@ def measure(
         uses,
         told.energy_j[:n],
         told.error_sampling_j[:n],
-        ~(told.disagree | told.counter_broken | told.stuck | (told.gap_s > 0))[:n],
+        ~(told.disagree | told.counter_broken | (told.still_s > 0) | (told.gap_s > 0))[:n],
         Oddities(
             bool(told.disagree[0]),
             bool(told.counter_broken[0]),

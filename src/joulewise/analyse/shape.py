@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _NEAR: Final = 12
-_SWING: Final = 0.1
-_BEND: Final = 0.65
+_SWING: Final = 0.14
+_BEND: Final = 0.9
+_USUAL: Final = 1.2
 _CLIMB: Final = 0.06
 # No wave between the least and the most that the device may draw is further off.
 _BOUND: Final = 0.45
@@ -109,7 +110,7 @@ class Shape:
         whole = self._joined[2:] & self._joined[1:-1] & self._joined[:-2]
         bends = np.abs(rate_w[2:] - 2 * rate_w[1:-1] + rate_w[:-2]) / 2 * whole
         climbs = np.abs(rate_w[2:] - rate_w[:-2]) / 2 * whole
-        far = np.clip(at[:, None] + np.arange(-_NEAR, _NEAR - 1), 0, len(bends) - 1)
+        far = np.clip(at[:, None] + np.arange(-AROUND, AROUND - 1), 0, len(bends) - 1)
         near = np.clip(at[:, None] + np.arange(-2, 1), 0, len(bends) - 1)
-        usual = 1.5 * np.median(bends[far], axis=1)
+        usual = _USUAL * np.quantile(bends[far], 0.75, axis=1)
         return np.maximum(bends[near].max(axis=1), usual), climbs[near].max(axis=1)

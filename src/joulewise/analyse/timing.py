@@ -19,11 +19,14 @@ _DEFAULT_S: Final = 0.1
 class Timing:
     """``step_s`` from row to row of the power lane, ``period_s`` from new value to new value.
 
+    ``poll_s`` is the time between two polls of the counter.
+
     ``shift_s`` is how much later than the power itself the power lane tells of it, ``place_s``
     by how much (one standard deviation) that may be off at the edge of a window.
     """
 
     step_s: float
+    poll_s: float
     period_s: float
     window_s: float
     counter_s: float
@@ -59,6 +62,7 @@ def timing_of(card: Card, fast: Rows | None, buffer: Rows | None) -> Timing:
     ) ** 0.5
     return Timing(
         step_s=step_s,
+        poll_s=typical_step_ns(fast) / NS_PER_S if fast is not None else step_s,
         period_s=period_s,
         window_s=window_s,
         counter_s=card.counter_period_s or period_s,

@@ -1,0 +1,69 @@
+"""Stretches of a lane of power in which nothing new was told: no reading, or always the same."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from joulewise.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+class Silences:
+    """Stretches, each with the power that stands for it."""
+
+    def __init__(self) -> None:
+        self._parts: list[NDArray[np.float64]] = []
+
+    def add(self, start_ns: NDArray[Any], end_ns: NDArray[Any], power_w: NDArray[Any]) -> None:
+        if len(start_ns):
+            self._parts.append(np.stack([start_ns, end_ns, power_w]))
+
+    @property
+    def time_s(self) -> float:
+        return sum(float((part[1] - part[0]).sum()) for part in self._parts) / NS_PER_S
+
+    def up_to(self, times_ns: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Their seconds and joules up to each moment."""
+        if not self._parts:
+            return np.zeros(len(times_ns)), np.zeros(len(times_ns))
+        start_ns, end_ns, power_w = np.concatenate(self._parts, axis=1)
+        edges_ns = np.stack([start_ns, end_ns], axis=1).reshape(-1)
+        lasting_s = (end_ns - start_ns) / NS_PER_S
+        return (
+            np.interp(times_ns, edges_ns, _stairs(lasting_s)),
+            np.interp(times_ns, edges_ns, _stairs(lasting_s * power_w)),
+        )
+
+
+class Standstills(Silences):
+    """Those in which the reading did not move for ``long_ns``."""
+
+    def __init__(self, long_ns: float, first_ns: int) -> None:
+        super().__init__()
+        self._long_ns = long_ns
+        self._moved_ns = first_ns
+
+    def look(self, t_ns: NDArray[np.int64], power_w: NDArray[Any], moved: NDArray[np.intp]) -> None:
+        """Rows in order, and which of them brought another value than the row before."""
+        if not len(moved):
+            return
+        moved_ns = t_ns[moved]
+        since_ns = np.append(self._moved_ns, moved_ns[:-1])
+        long = np.flatnonzero(moved_ns - since_ns > self._long_ns)
+        if len(long):
+            held_w = power_w[np.maximum(moved[long] - 1, 0)]
+            self.add(since_ns[long], moved_ns[long], held_w)
+        self._moved_ns = int(moved_ns[-1])
+
+    def end(self, last_ns: int, last_w: float) -> None:
+        if last_ns - self._moved_ns > self._long_ns:
+            self.add(np.array([self._moved_ns]), np.array([last_ns]), np.array([last_w]))
+
+
+def _stairs(parts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The sum of the parts before each and after each."""
+    return np.repeat(np.append(0.0, np.cumsum(parts)), 2)[1:-1]
