@@ -81,6 +81,19 @@ def test_many_steps_are_told_as_a_summary(made, monkeypatch):
     assert by_epoch[0]["energy_j"]["mean"] == pytest.approx(0.4 * (ramp(2.95) + 20), rel=0.03)
 
 
+def test_of_too_many_some_are_measured_and_all_are_counted(made, monkeypatch):
+    monkeypatch.setattr(analysing, "STEPS_KEPT", 10)
+    monkeypatch.setattr(analysing, "SPANS_KEPT", 10)
+    monkeypatch.setattr(analysing, "SAMPLED", 12)
+    mine = [("mine", i, 1 + 0.1 * i, 1.05 + 0.1 * i) for i in range(40)]
+    made.spans(("epoch", 0, 1, 9), *mine, *[("step", i, 1 + i, 1.5 + i) for i in range(8)])
+    result = analyse(made.write())
+    assert {one.span.name for one in result.spans} == {"epoch", "step"}
+    told = result.details["spans"]["mine"]
+    assert (told["count"], told["time_s"]["mean"]) == (40, pytest.approx(0.05))
+    assert told["energy_j"]["mean"] == pytest.approx(0.05 * (ramp(3) + 20), rel=0.15)
+
+
 def test_few_steps_are_told_one_by_one(made):
     made.spans(*[("step", i, 1 + 0.5 * i, 1.4 + 0.5 * i) for i in range(16)])
     result = analyse(made.write())

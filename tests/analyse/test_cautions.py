@@ -159,7 +159,7 @@ def test_spans_that_are_too_short_are_one_warning_a_name(tmp_path):
     made.spans(("epoch", 0, 1, 9))
     (warning,) = warnings(made, Caution.SPAN_TOO_SHORT)
     assert warning.span == "step"
-    assert "of 50 spans 'step': too short for the sensors at 10 ms" in warning.message
+    assert "spans 'step': too short for the sensors at 10 ms" in warning.message
     assert "have less than 10 % here" in warning.hint
 
 

@@ -25,7 +25,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 STEPS_KEPT: Final = 1_000
-"""A result holds so many steps; of more it has a summary for each epoch."""
+SPANS_KEPT: Final = 10_000
+"""A result holds so many spans of a name; of more it has a summary, and ``export`` has them all."""
+
+SAMPLED: Final = 20_000
+"""So many of them, drawn at random, make the energies of a summary."""
 
 _BUSY_PCT: Final = 5.0
 
@@ -38,11 +42,14 @@ def analyse(run: Path) -> RunResult:
     sightings = read_sightings(run)
     last_row_ns = None if state == "complete" else _last_row_ns(run, manifest)
     whole = _whole(manifest, spans, last_row_ns)
-    kept = _kept(spans)
+    crowded = _crowded(spans)
+    looked_at = _looked_at(crowded)
+    seen = spans.where(looked_at)
     windows_ns = np.concatenate(
-        [[[whole.start_ns, whole.end_ns]], np.column_stack([spans.start_ns, spans.end_ns])]
+        [[[whole.start_ns, whole.end_ns]], np.column_stack([seen.start_ns, seen.end_ns])]
     )
-    wanted = np.concatenate([[0], kept + 1])
+    kept = ~crowded[looked_at]
+    wanted = np.flatnonzero(np.append(True, kept))
     measured = {
         device.info.key: measure(run, device, windows_ns, wanted, sightings)
         for device in manifest.devices
@@ -57,12 +64,12 @@ def analyse(run: Path) -> RunResult:
         unread=[key for key, one in measured.items() if one.uses[0].energy is None],
     )
     counted = [measured[key] for key in choice.counted]
-    energy_j, sampling_j = _sums(counted, len(spans))
+    energy_j, sampling_j = _sums(counted, len(seen))
     uses = {
         device.info.key: measured[device.info.key].uses if device.info.key in measured else ()
         for device in manifest.devices
     }
-    told = [Span("run", None, whole.start_ns, whole.end_ns), *spans.where(kept)]
+    told = [Span("run", None, whole.start_ns, whole.end_ns), *seen.where(kept)]
     results = [_result(span, i, uses, choice.counted) for i, span in enumerate(told)]
     return RunResult(
         id=manifest.id,
@@ -83,15 +90,15 @@ def analyse(run: Path) -> RunResult:
                 last_row_ns=last_row_ns,
                 counted=counted,
                 sightings=sightings,
-                spans=spans,
+                spans=seen,
                 energy_j=energy_j,
                 sampling_j=sampling_j,
             ),
         ),
         details={
             **details(manifest, measured),
-            "spans": by_name(spans, energy_j),
-            **({"steps": steps_by_epoch(spans, energy_j)} if len(kept) < len(spans) else {}),
+            "spans": by_name(spans, seen, energy_j),
+            **({} if kept.all() else {"steps": steps_by_epoch(spans, seen, energy_j)}),
         },
     )
 
@@ -119,12 +126,19 @@ def _last_row_ns(run: Path, manifest: Manifest) -> int | None:
     return max(last, default=None)
 
 
-def _kept(spans: SpanTable) -> NDArray[np.int64]:
-    """The positions of the spans that are told one by one."""
-    steps = np.isin(spans.name, [i for i, name in enumerate(spans.names) if name == "step"])
-    if steps.sum() <= STEPS_KEPT:
-        steps[:] = False
-    return np.flatnonzero(~steps)
+def _crowded(spans: SpanTable) -> NDArray[np.bool_]:
+    """Which spans are of a name that has too many to tell one by one."""
+    counts = np.bincount(spans.name, minlength=len(spans.names))
+    most = [STEPS_KEPT if name == "step" else SPANS_KEPT for name in spans.names]
+    return np.asarray((counts > np.array(most, np.int64))[spans.name], bool)
+
+
+def _looked_at(crowded: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """All that are told one by one, and of the others enough for a summary."""
+    many = np.flatnonzero(crowded)
+    if len(many) > SAMPLED:
+        many = np.random.default_rng(0).choice(many, SAMPLED, replace=False)
+    return np.sort(np.concatenate([np.flatnonzero(~crowded), many]))
 
 
 def _busy(measured: Measured, run: Stretch) -> bool:

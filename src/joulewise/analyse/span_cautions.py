@@ -39,7 +39,8 @@ def too_short(
         mine = spans.name == code
         bad = mine & short
         name = spans.names[code]
-        many = f"{bad.sum()} of {mine.sum()} spans {name!r}"
+        share = bad.sum() / mine.sum()
+        many = f"{'all' if share == 1 else f'{100 * share:.0f} % of the'} spans {name!r}"
         yield _warning(many, times_s[bad], energy_j[bad], sampling_j[bad], name)
 
 

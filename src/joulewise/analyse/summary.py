@@ -17,42 +17,46 @@ if TYPE_CHECKING:
 Figures = dict[str, "float | None"]
 
 
-def by_name(spans: SpanTable, energy_j: NDArray[np.float64]) -> dict[str, dict[str, Any]]:
-    """Each name's spans, in the order in which the names first appear."""
+def by_name(
+    spans: SpanTable, seen: SpanTable, energy_j: NDArray[np.float64]
+) -> dict[str, dict[str, Any]]:
+    """Each name's spans, in the order in which the names first appear.
+
+    Energies are of those in ``seen``, counts and times of all.
+    """
     told = {}
     codes, first = np.unique(spans.name, return_index=True)
     for code in codes[np.argsort(first)].tolist():
-        chosen = spans.name == code
-        mine = spans.where(chosen)
+        mine = spans.where(spans.name == code)
         announced = mine.total.max()
         told[spans.names[code]] = {
             "count": len(mine),
             "announced": None if announced == NONE else int(announced),
             "unfinished": int((~mine.closed).sum()),
-            **_figures(mine, energy_j[chosen]),
+            "time_s": figures(_times_s(mine)),
+            "energy_j": figures(energy_j[seen.name == code]),
         }
     return told
 
 
-def steps_by_epoch(spans: SpanTable, energy_j: NDArray[np.float64]) -> list[dict[str, Any]]:
+def steps_by_epoch(
+    spans: SpanTable, seen: SpanTable, energy_j: NDArray[np.float64]
+) -> list[dict[str, Any]]:
     """The steps of each epoch; those of no epoch stand under a null index."""
     epochs, steps = spans.named("epoch"), spans.named("step")
-    if not len(steps):
-        return []
-    middle_ns = (steps.start_ns + steps.end_ns) // 2
-    owner = np.searchsorted(epochs.start_ns, middle_ns, side="right") - 1
-    if len(epochs):
-        owner[middle_ns > epochs.end_ns[owner]] = -1
-    order = np.argsort(owner, kind="stable")
-    owners, first = np.unique(owner[order], return_index=True)
-    energy_j = energy_j[np.isin(spans.name, steps.name[:1])]
+    times_s = _times_s(steps)
+    all_by_epoch = _by_epoch(steps, epochs)
+    some = seen.named("step")
+    step_j = energy_j[np.isin(seen.name, some.name[:1])] if len(some) else energy_j[:0]
+    some_by_epoch = _by_epoch(some, epochs)
     return [
         {
             "epoch": None if epoch < 0 or epochs.index[epoch] == NONE else int(epochs.index[epoch]),
             "count": len(mine),
-            **_figures(steps.where(mine), energy_j[mine]),
+            "time_s": figures(times_s[mine]),
+            "energy_j": figures(step_j[some_by_epoch.get(epoch, [])]),
         }
-        for epoch, mine in zip(owners.tolist(), np.split(order, first[1:]), strict=True)
+        for epoch, mine in all_by_epoch.items()
     ]
 
 
@@ -73,6 +77,18 @@ def figures(values: NDArray[np.float64]) -> Figures:
     }
 
 
-def _figures(spans: SpanTable, energy_j: NDArray[np.float64]) -> dict[str, Figures]:
-    times_s = (spans.end_ns - spans.start_ns) / NS_PER_S
-    return {"time_s": figures(times_s), "energy_j": figures(energy_j)}
+def _times_s(spans: SpanTable) -> NDArray[np.float64]:
+    return np.asarray((spans.end_ns - spans.start_ns) / NS_PER_S)
+
+
+def _by_epoch(steps: SpanTable, epochs: SpanTable) -> dict[int, NDArray[np.intp]]:
+    """The positions of each epoch's steps, by that of the epoch; -1 is none."""
+    if not len(steps):
+        return {}
+    middle_ns = (steps.start_ns + steps.end_ns) // 2
+    owner = np.searchsorted(epochs.start_ns, middle_ns, side="right") - 1
+    if len(epochs):
+        owner[middle_ns > epochs.end_ns[owner]] = -1
+    order = np.argsort(owner, kind="stable")
+    owners, first = np.unique(owner[order], return_index=True)
+    return dict(zip(owners.tolist(), np.split(order, first[1:]), strict=True))

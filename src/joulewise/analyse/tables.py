@@ -81,8 +81,14 @@ def span_table(
             if not wanted or not device.sources or not len(spans):
                 continue
             fast, buffer = (open_lane(run, device.info.key, lane) for lane in _POWER)
-            told = window_energy(device, fast, buffer, windows_ns)
-            figures, source = _figures(told, device), _source(device)
+            parts = [
+                _figures(
+                    window_energy(device, fast, buffer, windows_ns[start : start + _ROWS]), device
+                )
+                for start in range(0, len(spans), _ROWS)
+            ]
+            figures = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+            source = _source(device)
             if device.info.key in keys:
                 yield from _span_rows(spans, origin_ns, device.info.key, figures, source)
             if device.info.key in counted:
