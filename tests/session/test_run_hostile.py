@@ -8,7 +8,17 @@ import time
 from pathlib import Path
 
 import pytest
-from running_run import DEADLINE_S, JOULEWISE, environment, python, run, runs
+from running_run import (
+    DEADLINE_S,
+    JOULEWISE,
+    environment,
+    eventually,
+    gone,
+    python,
+    run,
+    running,
+    runs,
+)
 
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 # One GPU each, so that one run of some seconds shows what becomes of all of them. The driver keeps
@@ -121,29 +131,33 @@ def test_a_clock_set_back_changes_nothing_but_is_told(tmp_path):
     assert "gap" not in {w["code"] for w in told["warnings"]}
 
 
-def test_where_the_system_has_no_queue_of_signals(tmp_path):
-    """As on macOS: plain handlers, nothing that dies with its parent."""
-    start = (
-        "import sys; from joulewise.command import linux; linux.HERE = False; "
-        "from joulewise.cli import main; main()"
-    )
-    code = """
+PLAIN = """
 def handle(number, frame):
     print("got", number, flush=True)
     sys.exit(7)
 signal.signal(signal.SIGTERM, handle)
-print("ready", flush=True)
+print(os.getpid(), flush=True)
 signal.pause()
 """
-    process = subprocess.Popen(
-        [sys.executable, "-c", start, "--store", str(tmp_path), "run", *python(code)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment(),
-    )  # fmt: skip
-    assert process.stdout.readline() == "ready\n"
-    process.terminate()
-    output, said = process.communicate(timeout=DEADLINE_S)
-    assert (process.returncode, output) == (7, "got 15\n")
-    assert "total" in said
+
+
+def test_elsewhere_plain_handlers_pass_signals_on(tmp_path):
+    """As on macOS: no signalfd, timerfd or death with the parent."""
+    with running(tmp_path, code=PLAIN, env=environment(JOULEWISE_PLAIN="1")) as session:
+        session.process.terminate()
+        output, said = session.process.communicate(timeout=DEADLINE_S)
+        assert (session.process.returncode, output) == (7, "got 15\n")
+        assert "only Linux" in said.splitlines()[0]
+        assert "total" in said
+        assert session.manifest()["state"] == "complete"
+
+
+def test_elsewhere_the_recorder_ends_the_command_of_a_killed_joulewise(tmp_path):
+    with running(tmp_path, env=environment(JOULEWISE_PLAIN="1")) as session:
+        session.kill(session.process.pid)
+        for pid in (session.command_pid, session.recorder_pid):
+            eventually(lambda pid=pid: gone(pid))
+        assert session.manifest()["state"] == "stopped"
 
 
 def test_a_hundred_kills_ten_of_them_here():

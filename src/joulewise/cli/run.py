@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from joulewise.cli.output import STDOUT
+from joulewise.command import linux
 from joulewise.errors import UsageError
 from joulewise.session.link import DEFAULT_RATE_HZ, Ready, Request
 from joulewise.session.run import Outcome, Voice
@@ -24,6 +25,10 @@ Examples:
   joulewise run --pid 4711
 """
 _MOST_HZ = 1000
+_NOT_HERE = (
+    "only Linux ends the command at once when joulewise is killed (here the recorder does, a "
+    "moment later), and shares a recorder within a group"
+)
 
 
 class _Number(click.FloatRange):
@@ -169,6 +174,8 @@ def _check(command: tuple[str, ...], pid: int | None, json_path: str | None) -> 
 def _opening(ready: Ready) -> None:
     from joulewise.report.opening import opening
 
+    if not linux.HERE:
+        _say(_NOT_HERE)
     _say(opening(ready))
 
 

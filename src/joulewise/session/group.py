@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import os
 import socket
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -19,7 +18,6 @@ from joulewise.session.wire import Wire
 
 _JOB_IDS: Final = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "OAR_JOB_ID")
 _MOST_WAITING: Final = 256
-POSSIBLE: Final = sys.platform == "linux"
 
 
 def job_id(environ: Mapping[str, str]) -> str:

@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from joulewise.command import linux
 from joulewise.data import RunResult
 from joulewise.errors import JoulewiseError
 from joulewise.session import group
@@ -96,7 +97,7 @@ class RecorderProcess:
         """Have a recorder make a run in the store, or join the one that serves our group."""
         request = request or Request()
         environ = os.environ if environ is None else environ
-        if request.group and group.POSSIBLE:
+        if request.group and linux.HERE:
             for _ in range(_TRIES_TO_JOIN):
                 if shared := _join(store, request) or _start(store, request, environ, shared=True):
                     return cls(*shared)
