@@ -141,12 +141,13 @@ def test_a_fork_has_a_file_of_its_own_and_ends_nothing_of_its_parent(run, marks)
     token = marks.begin("parent", t_ns=1)
 
     def work():
-        marks.end(token, 2)
-        marks.whole("child", 3, 4)
+        own = marks.begin("child", t_ns=3)
+        marks.end(own, 4)
+        marks.end(token, 5)
 
     child = in_fork(work)
     marks.end(token, 9)
     spans = {span.name: span for span in read_spans(run)}
     assert len(list((run / "marks").iterdir())) == 2
     assert (spans["parent"].end_ns, spans["parent"].pid) == (9, os.getpid())
-    assert spans["child"].pid == child
+    assert (spans["child"].end_ns, spans["child"].pid) == (4, child)

@@ -4,7 +4,7 @@
 
     marks = Marks(folder)                        # nothing is opened before the first mark
     token = marks.begin("epoch", 3, total=10)    # any thread; spans may nest and overlap
-    marks.end(token)                             # once more moves the end; from a fork: ignored
+    marks.end(token)                             # once more moves the end
     marks.whole("step", start_ns, end_ns, 17)    # a span that is over, in one record
 
 Every call may be given its time (``t_ns``, CLOCK_MONOTONIC) and takes the present otherwise. None
@@ -57,6 +57,7 @@ class Marks:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self._folder = os.fspath(folder)
+        # Goes on in a fork: an end that a child writes to its file belongs to nothing in there.
         self._tokens = itertools.count(1)
         self._start_afresh()
         _make_room()
@@ -93,8 +94,6 @@ class Marks:
         return token
 
     def end(self, token: int, t_ns: int | None = None) -> None:
-        if token < self._first_token:
-            return
         end_ns = time.monotonic_ns() if t_ns is None else t_ns
         self._write(MARK_FORM.pack(MAGIC, END, 0, 0, end_ns, 0, NONE, NONE, self._thread.id, token))
 
@@ -204,7 +203,6 @@ class Marks:
         self._names: dict[str, int] = {}
         self._descriptor = SHUT
         self._opened = False
-        self._first_token = next(self._tokens)
 
     def _in_child(self) -> None:
         was_silent, descriptor = self.silent, self._descriptor
