@@ -192,6 +192,17 @@ def test_an_iterator_that_is_kept_after_a_break_is_over_when_another_feeds(progr
     assert program.spans("epoch") == [(0, 1, 3), (1, 4, 6)]
 
 
+def test_a_validation_that_breaks_off_at_the_end_is_kept(program):
+    program.epoch()
+    iterator = Thing()
+    held_out = program.begin(iterator)
+    program.batch(held_out, held_out)
+    del iterator
+    gc.collect()
+    assert program.spans("validation") == [(0, 7, 9)]
+    assert program.spans("training") == [(0, 1, 9)]
+
+
 def test_a_validation_that_breaks_off_ends_when_its_iterator_goes(program):
     program.epoch()
     iterator = Thing()
@@ -319,11 +330,12 @@ def test_a_new_optimiser_of_the_same_weights_goes_on_with_the_training(program):
     head, body = Thing(), Thing()
     program.epoch(2, Optimizer(head))
     program.epoch(2, Optimizer(body, head))
-    assert [index for index, *_ in program.spans("epoch")] == [0, 1]
+    program.epoch(2, Optimizer(head))
+    assert [index for index, *_ in program.spans("epoch")] == [0, 1, 2]
     assert len(program.spans("training")) == 1
 
 
-def test_without_a_loader_a_training_ends_when_its_weights_are_gone(program):
+def test_without_a_loader_a_training_ends_when_its_optimisers_are_gone(program):
     for _ in range(2):
         program.update(Optimizer())
         program.validate()

@@ -10,6 +10,7 @@ MARKED = {
     "persistent_workers": (2, 2, 6),
     "new_loader_each_epoch": (3, 0, 9),
     "pickled_loader": (1, 0, 3),
+    "optimizer_each_epoch": (2, 0, 6),
     "two_optimizers": (1, 0, 3),
     "accumulated": (2, 0, 4),
     "scaler_skips": (1, 0, 2),

@@ -22,10 +22,6 @@ from typing import Any
 from .marks import Marks
 
 
-def _gone() -> None:
-    """What a weak reference to something gone returns."""
-
-
 class Pass:
     """One pass over a loader; ``gone_ns`` is when its iterator was thrown away."""
 
@@ -69,7 +65,8 @@ class PlainLoop:
         self._rest_ns = 0  # what came before belongs to no step that is still to be marked
         self._last_ns = 0
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
-        self._weights: dict[int, Callable[[], object]] = {}
+        # Strongly, since torch refuses to swap tensors that have weak references.
+        self._weight: object = None
         self._pace: Callable[[], object] = lambda: None
         self._ahead: weakref.WeakSet[Any] = weakref.WeakSet()
 
@@ -121,7 +118,8 @@ class PlainLoop:
 
     def _is_validation(self, left: Pass, *, exhausted: bool) -> bool:
         # Nor is a pass within an update (the closure of LBFGS), nor one batch taken to look at.
-        if left.updates or self._updating_since_ns is not None or not self._has_weights():
+        # And one after the training's optimisers are gone is no longer part of it.
+        if left.updates or self._updating_since_ns is not None or not self._optimizers:
             return False
         return left.batches > 1 or (exhausted and left.batches == 1)
 
@@ -132,12 +130,13 @@ class PlainLoop:
             self._updating_since_ns = self.clock()
 
     def update_ends(self, optimizer: object, weights: Callable[[], Iterable[object]]) -> None:
+        """``weights`` is asked of an optimiser that is new; the first of them is held on to."""
         since_ns, self._updating_since_ns = self._updating_since_ns, None
         if self._is_told():
             return
         now_ns = self.clock()
         self._leave_abandoned()
-        if not self._has_weights():
+        if not self._optimizers and not self._is_known(optimizer, weights):
             self.end_training()
         self._epoch = self._outer() or self._epoch
         feeding = self._feeding()
@@ -149,7 +148,8 @@ class PlainLoop:
             fed.updates += fed.batch_ns > self._updated_ns
         if optimizer not in self._optimizers:
             self._optimizers.add(optimizer)
-            self._weights.update((id(weight), weakref.ref(weight)) for weight in weights())
+            if self._weight is None:
+                self._weight = next(iter(weights()), None)
         self._updated_ns = self._last_ns = now_ns
         if self._sets_pace(optimizer):
             self._mark("step", self._rest_ns, now_ns, self._steps)
@@ -189,11 +189,7 @@ class PlainLoop:
     def _is_known(self, optimizer: object, weights: Callable[[], Iterable[object]]) -> bool:
         if optimizer in self._optimizers:
             return True
-        return any(self._weights.get(id(weight), _gone)() is weight for weight in weights())
-
-    def _has_weights(self) -> bool:
-        """False when all that was trained is gone: then the training is over."""
-        return any(weight() is not None for weight in self._weights.values())
+        return self._weight is not None and any(weight is self._weight for weight in weights())
 
     def _turn_to(
         self, feeding: Pass | None, optimizer: object, weights: Callable[[], Iterable[object]]
@@ -223,6 +219,7 @@ class PlainLoop:
 
     def end_training(self) -> None:
         """When another begins, a trainer takes over, or the program ends."""
+        self._leave_abandoned()
         if self._training is not None:
             if self._epoch is not None and not self._epoch.over:
                 self._end_epoch(self._updated_ns)

@@ -59,6 +59,16 @@ def pickled_loader():
 
 
 @case
+def optimizer_each_epoch():
+    weights, optimizer = parts()
+    for _ in range(2):
+        for (inputs,) in DataLoader(data, 4):
+            update(optimizer, weights, inputs)
+        optimizer = torch.optim.SGD([weights], lr=0.001)
+    torch.utils.swap_tensors(weights, torch.nn.Parameter(torch.zeros(4)))
+
+
+@case
 def two_optimizers():
     (one, first), (other, second) = parts(), parts(torch.optim.Adam)
     for (inputs,) in DataLoader(data, 4):
