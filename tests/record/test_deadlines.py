@@ -56,18 +56,23 @@ def test_every_deadline_is_served_or_missed_and_none_is_early(period, first, lat
     assert deadlines.next_ns == first + (served + missed) * period
 
 
+class Told:
+    def __init__(self):
+        self.missed = []
+        self.failed = []
+
+    def on_missed(self, *told):
+        self.missed.append(told)
+
+    def on_failed(self, *told):
+        self.failed.append(told)
+
+
 def watching(channels, *, once_more=False, period_ns=10 * MS):
-    missed = []
-    loop = Loop(
-        "fast",
-        channels,
-        Deadlines(0, period_ns),
-        lambda *told: missed.append(told),
-        once_more=once_more,
-    )
+    told = Told()
     watch = Watch()
-    watch.start([loop])
-    return watch, missed
+    watch.start([Loop("fast", channels, Deadlines(0, period_ns), told, once_more=once_more)])
+    return watch, told
 
 
 def test_a_driver_that_hangs_holds_up_no_other_device():
@@ -106,6 +111,20 @@ def test_loops_that_are_done_are_let_go():
         assert watch.end(DEADLINE_S) == []
 
 
+def test_a_bug_in_one_ends_no_other():
+    wrong, other = channels = [Served("gpu0"), Served("gpu1")]
+    wrong.go_on = None
+    watch, told = watching(channels)
+    try:
+        eventually(lambda: other.times > 5)
+        assert wrong.times > 4  # it may pass
+        channel, error = told.failed[0]
+        assert channel is wrong
+        assert isinstance(error, AttributeError)
+    finally:
+        assert watch.end(DEADLINE_S) == []
+
+
 def test_two_that_hang_hold_up_no_other():
     channels = [Served(f"gpu{index}") for index in range(4)]
     watch, _ = watching(channels)
@@ -121,17 +140,17 @@ def test_two_that_hang_hold_up_no_other():
 
 def test_deadlines_that_went_by_are_told_and_not_made_up_for():
     channel = Served("gpu0")
-    watch, missed = watching([channel])
+    watch, told = watching([channel])
     try:
         eventually(lambda: channel.times > 2)
         channel.go_on.clear()
         time.sleep(0.1)  # ten deadlines go by
         channel.go_on.set()
-        eventually(lambda: missed)
-        (name, channels, _, count), *_ = missed
+        eventually(lambda: told.missed)
+        (name, channels, _, count), *_ = told.missed
         assert (name, channels) == ("fast", (channel,))
         assert count >= 5
-        assert channel.skipped == sum(told[3] for told in missed)
+        assert channel.skipped == sum(each[3] for each in told.missed)
     finally:
         watch.end(DEADLINE_S)
 

@@ -102,7 +102,8 @@ class Lanes:
     def _store(self, channel: _Stored, device: Device, lane: Lane) -> _Stored:
         path = lane_path(self._run, device.info.key, lane, STREAM)
         stream = Stream(path, channel.rows.columns)
-        self._writer.add_stream(channel.rows, channel.statistics, stream, hurry=lane is Lane.FAST)
+        hurry = lane is Lane.FAST and not _is_modelled(device)
+        self._writer.add_stream(channel.rows, channel.statistics, stream, hurry=hurry)
         with self._lock:
             self._stored.append(channel)
         return channel
@@ -112,11 +113,16 @@ class Lanes:
             name,
             channels,
             Deadlines(0, round(NS_PER_S / rate_hz)),
-            self._missed,
+            self,
             once_more=name in _ENERGY,
         )
 
-    def _missed(
+    def on_failed(self, channel: Channel, error: Exception) -> None:
+        key = channel.name.partition(".")[0]
+        what = f"{channel.name}: unexpected {type(error).__name__}: {error}"
+        self._notes.once("device_unavailable", what, key)
+
+    def on_missed(
         self, loop: str, channels: Sequence[Channel], deadline_ns: int, missed: int
     ) -> None:
         names = [channel.name for channel in channels]

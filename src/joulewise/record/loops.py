@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import monotonic_ns
 from typing import Final, Protocol
 
@@ -26,7 +26,14 @@ class Channel(Protocol):
     def skip(self, missed: int) -> None: ...
 
 
-OnMissed = Callable[[str, Sequence[Channel], int, int], None]
+class Events(Protocol):
+    """Who is told of what goes wrong in a loop."""
+
+    def on_missed(
+        self, loop: str, channels: Sequence[Channel], deadline_ns: int, missed: int
+    ) -> None: ...
+
+    def on_failed(self, channel: Channel, error: Exception) -> None: ...
 
 
 class Loop:
@@ -43,14 +50,14 @@ class Loop:
         name: str,
         channels: Sequence[Channel],
         deadlines: Deadlines,
-        on_missed: OnMissed,
+        events: Events,
         *,
         once_more: bool = False,
     ) -> None:
         self.name = name
         self.channels = tuple(channels)
         self.deadlines = deadlines
-        self._on_missed = on_missed
+        self._events = events
         self._once_more = once_more
         self._served = threading.Event()
         self.alarm = Timer() if HERE else None
@@ -102,7 +109,7 @@ class Loop:
                 self._set_alarm(now_ns)
                 return None
             deadlines = Deadlines(self.deadlines.next_ns, self.deadlines.period_ns)
-            loop = Loop(self.name, others, deadlines, self._on_missed, once_more=self._once_more)
+            loop = Loop(self.name, others, deadlines, self._events, once_more=self._once_more)
             for served_ns, channel in self._joining:
                 loop.take_in(channel, served_ns)
             self.channels, self._joining, self._others = (stuck,), [], loop
@@ -137,13 +144,16 @@ class Loop:
         if missed:
             for channel in channels:
                 channel.skip(missed)
-            self._on_missed(self.name, channels, deadline_ns, missed)
+            self._events.on_missed(self.name, channels, deadline_ns, missed)
         for channel in channels:
             with self._lock:
                 if self.channels is not channels:
                     break
                 self._serving, self._since_ns = channel, monotonic_ns()
-            channel.serve(deadline_ns)
+            try:
+                channel.serve(deadline_ns)
+            except Exception as error:  # noqa: BLE001  # a bug in one must not end the others
+                self._events.on_failed(channel, error)
         with self._lock:
             self._serving = None
         self._quick = self._quick + 1 if monotonic_ns() - began_ns < self._patience_ns // 2 else 0

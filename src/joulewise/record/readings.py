@@ -59,6 +59,7 @@ class Readings:
         self._faults: dict[Quantity, str] = {}
 
     def serve(self, deadline_ns: int) -> None:
+        """Read everything once: one more row."""
         asked_ns = t_ns = self._now_ns()
         values: list[float] = []
         for quantity in self._quantities:

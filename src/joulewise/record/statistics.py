@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
+from collections.abc import Sequence
 from typing import Any, Final
 
 from joulewise.record.rows import Batch
@@ -32,8 +34,7 @@ class Statistics:
     def count(self, batch: Batch) -> None:
         """Some more rows. The values of one column are looked at for news: a repeat is none."""
         self.rows += len(batch)
-        for t_ns in batch.values[0]:
-            self._time(t_ns)
+        self._count_seconds(batch.values[0])
         for value in batch.values[batch.columns.index(self._news)]:
             if value != self._last and not math.isnan(value):
                 self.new_values += 1
@@ -42,19 +43,24 @@ class Statistics:
             self._late[min(late_ns // _BIN_NS, _BINS)] += 1
         self._latest_ns = max(self._latest_ns, *batch.late_ns, 0)
 
-    def _time(self, t_ns: int) -> None:
+    def _count_seconds(self, times_ns: Sequence[int]) -> None:
         if not self._first_ns:
-            self._first_ns = t_ns
+            self._first_ns = times_ns[0]
             # Halfway between deadlines, so that a row that is a little late stays in its second.
-            self._second_ns = t_ns - self._period_ns // 2
-        while t_ns - self._second_ns >= NS_PER_S:
+            self._second_ns = times_ns[0] - self._period_ns // 2
+        self._newest_ns = times_ns[-1]
+        counted = 0
+        while True:
+            ends = bisect_left(times_ns, self._second_ns + NS_PER_S, counted)
+            self._in_second += ends - counted
+            counted = ends
+            if counted == len(times_ns):
+                return
             self._seconds += 1
             self._sum += self._in_second
             self._squares += self._in_second**2
             self._in_second = 0
             self._second_ns += NS_PER_S
-        self._in_second += 1
-        self._newest_ns = t_ns
 
     def summary(self) -> dict[str, Any]:
         """For run.json. What cannot be said yet is null."""
