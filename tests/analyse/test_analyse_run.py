@@ -8,7 +8,7 @@ import pytest
 from made_run import PID, START, MadeRun, S, device
 
 from joulewise.analyse import run as analysing
-from joulewise.analyse.kept import read_result, write_result
+from joulewise.analyse.kept import read_result, read_summary, write_result
 from joulewise.analyse.run import analyse
 from joulewise.data import Source
 from joulewise.data.contract import as_json
@@ -172,6 +172,9 @@ def test_the_kept_result_is_the_same(made):
     kept = read_result(run)
     assert as_json(kept) == as_json(result)
     assert kept.details["about"]["command"] == "python train.py"
+    summary = read_summary(run)
+    assert summary["energy_j"] == as_json(result)["energy_j"]
+    assert not {"spans", "details"} & set(summary)
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"format": 99}'])

@@ -163,6 +163,12 @@ def test_spans_that_are_too_short_are_one_warning_a_name(tmp_path):
     assert "have less than 10 % here" in warning.hint
 
 
+def test_a_span_in_a_gap_is_not_short(made):
+    made.fast(device("gpu0", measured=("power_w",)), noisy(200), lost=[(2, 5)])
+    made.spans(("epoch", 0, 2, 5.5))
+    assert [warning.code for warning in warnings(made)] == [Caution.GAP]
+
+
 def test_a_run_of_ten_milliseconds(tmp_path):
     made = MadeRun(tmp_path / "run", hz=10, seconds=0.01).processes("gpu0", (0, [OURS]))
     made.fast(device("gpu0", measured=("power_w",)), noisy(lambda t: 300 if t > 0 else 40))

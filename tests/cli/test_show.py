@@ -135,13 +135,19 @@ class TestGroup:
         result = told(joulewise("show", "job7", "--json", "-"))
         assert result["energy_j"]["total"]["value"] == pytest.approx(2200, rel=0.02)
 
-    def test_a_gpu_counts_once_whatever_its_container_calls_the_node(self, joulewise, make_run):
+    def test_a_gpu_counts_once_whatever_the_node_says_it_is(self, joulewise, make_run):
         make_run(ID, group="job7", host={"name": "box1"}, boot_id="1")
-        make_run(OTHER, group="job7", host={"name": "box2"}, boot_id="1")
+        make_run(OTHER, group="job7", host={"name": "box2"}, boot_id="2")
         result = told(joulewise("show", "job7", "--json", "-"))
-        assert result["counted"] == ["box1/gpu0", "box1/cpu0"]
+        assert result["counted"] == ["box1/gpu0", "box1/cpu0", "box2/cpu0"]
         reasons = {out["device"]: out["reason"] for out in result["excluded"]}
         assert reasons["box2/gpu0"] == f"the same device is in {ID}"
+
+    def test_containers_on_one_machine_share_its_cpu(self, joulewise, make_run):
+        make_run(ID, group="job7", host={"name": "box1"}, boot_id="1")
+        make_run(OTHER, group="job7", host={"name": "box2"}, boot_id="1")
+        counted = told(joulewise("show", "job7", "--json", "-"))["counted"]
+        assert counted == ["box1/gpu0", "box1/cpu0"]
 
     def test_what_came_one_after_the_other_adds_up(self, joulewise, make_run):
         later_ns = (1_800_000_000 + 60) * S

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -37,28 +37,37 @@ def cautions(
 def gap(measured: Measured, manifest: Manifest, run: Stretch) -> Iterator[RunWarning]:
     """Time in which a device was not read, and the reason that it gave."""
     odd, key = measured.oddities, measured.device.info.key
+    noted = _faults(manifest, key)
+    faults = [one for one in noted if run.start_ns <= int(one["t_ns"]) <= run.end_ns]
+    reasons = dict.fromkeys(fault.get("message", "") for fault in noted)
+    why = f": {', '.join(reasons)}" if reasons else ""
     estimated = Source.MEASURED not in measured.device.sources.values()
     least_s = max(_ESTIMATED_GAP_S if estimated else _GAP_S, _GAP_ROWS / manifest.rate_hz)
-    if not odd.gap_s > least_s:
+    if odd.gap_s > least_s:
+        # The first piece with so much of it ends that much after the gap began.
+        ends_ns = odd.pieces_ns[odd.piece_gap_s >= min(least_s, odd.piece_gap_s.max()), 1]
+        first_ns = int(ends_ns[0]) - round(least_s * NS_PER_S)
+        what = f"no reading for {odd.gap_s:.1f} s of {run.time_s:.1f} s, first about"
+        hint = "what was read around it stands in, and the error is wider by what may have been"
+    elif faults:
+        first_ns = int(faults[0]["t_ns"])
+        what, hint = "it could not be polled for a while,", "the driver's own samples bridge that"
+    else:
         return
-    # The first piece with so much of it ends that much after the gap began.
-    ends_ns = odd.pieces_ns[odd.piece_gap_s >= min(least_s, odd.piece_gap_s.max()), 1]
-    first_ns = int(ends_ns[0]) - round(least_s * NS_PER_S)
-    reasons = [
-        note.get("message", "")
+    after = f"{run.after_s(first_ns):.0f} s after the start"
+    yield RunWarning(Caution.GAP, f"{what} {after}{why}", hint, key)
+
+
+def _faults(manifest: Manifest, key: str) -> list[Mapping[str, str]]:
+    """What the recorder noted of this device's power and counter, or of all of it."""
+    return [
+        note
         for note in manifest.notes
         if note.get("code") == Caution.UNAVAILABLE.value
         and note.get("device") == key
-        and note.get("quantity") in _ENERGY
+        and note.get("quantity", Quantity.POWER.value) in _ENERGY
+        and "t_ns" in note
     ]
-    why = f": {', '.join(dict.fromkeys(reasons))}" if reasons else ""
-    yield RunWarning(
-        Caution.GAP,
-        f"no reading for {odd.gap_s:.1f} s of {run.time_s:.1f} s, "
-        f"first about {run.after_s(first_ns):.0f} s after the start{why}",
-        "what was read around it stands in, and the error is wider by what may have been",
-        key,
-    )
 
 
 def stuck(measured: Measured, run: Stretch) -> Iterator[RunWarning]:

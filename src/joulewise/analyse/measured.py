@@ -112,7 +112,7 @@ def measure(
             float(told.gap_s[0]),
             pieces_ns,
             told.gap_s[end:],
-            told.stuck[end:] & ~(told.gap_s[end:] > 0),
+            told.stuck[end:],
         ),
         slow,
         idle,
