@@ -79,7 +79,8 @@ def descendants(pid: int) -> list[int]:
     found = [pid]
     for parent in found:
         for task in Path(f"/proc/{parent}/task").iterdir():
-            found += map(int, (task / "children").read_text().split())
+            with contextlib.suppress(FileNotFoundError):  # a thread that has just ended
+                found += map(int, (task / "children").read_text().split())
     return found
 
 
