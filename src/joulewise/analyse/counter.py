@@ -23,6 +23,7 @@ _QUANTUM_J: Final = 0.001
 # A counter that moved half as far as the readings, in so many periods, had stopped in them.
 _STOPPED: Final = 0.5
 _STOPPED_PERIODS: Final = 4
+_CLEARLY: Final = 0.9
 
 
 @dataclass(frozen=True)
@@ -47,14 +48,14 @@ class _Moments:
 def best_counter(
     placed: list[Placed], integral: Integral, *, read: bool, buffer: Rows | None
 ) -> Counter:
-    """Of the ways to place its ticks that with which the readings agree best.
+    """Of the ways to place its ticks the first, unless the readings clearly prefer another.
 
     ``read``: whether there are readings at all.
     """
-    return min(
-        (Counter(one, integral, read=read, buffer=buffer) for one in placed),
-        key=lambda counter: counter.shape.misfit_j,
-    )
+    first, *others = (Counter(one, integral, read=read, buffer=buffer) for one in placed)
+    clearly_j = _CLEARLY * first.shape.misfit_j
+    better = (other for other in others if other.shape.misfit_j < clearly_j)
+    return next(better, first)
 
 
 class Counter:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _FEW: Final = 256
+_ENOUGH: Final = 1 << 12
 _MOST_AROUND: Final = 64
 # Polls come late now and then: one that is missing is no gap yet.
 _MISSED: Final = 2.5
@@ -55,9 +56,13 @@ class Course:
 
 
 def typical_step_ns(lane: Rows) -> float:
-    """The time between rows, by those of the first chunk."""
-    t_ns = next(lane.chunks(("t_ns",)), {"t_ns": np.empty(0, np.int64)})["t_ns"]
-    steps = np.diff(t_ns[: 1 << 14])
+    """The time between rows, by the first of them."""
+    found: list[NDArray[np.int64]] = []
+    for chunk in lane.chunks(("t_ns",)):
+        found.append(chunk["t_ns"][:_ENOUGH])
+        if sum(map(len, found)) >= _ENOUGH:
+            break
+    steps = np.diff(np.concatenate(found)[:_ENOUGH]) if found else np.empty(0)
     return float(np.median(steps)) if len(steps) else 0.0
 
 
@@ -133,8 +138,7 @@ class _Pass:
         if self._done:
             self._peak_w[self._done - 1] = max(self._peak_w[self._done - 1], last_w)
         self._still.end(last_ns, last_w)
-        # What never moved is no sensor that is stuck, but a constant.
-        still = self._still if news else Silences()
+        still = self._still if self._still.odd else Silences()
         return Course(
             self._energy_wns / NS_PER_S,
             self._rough_w2,
@@ -170,8 +174,9 @@ class _Pass:
         energy = power_w * lasting
         if lasting.max() > self._gap_ns:
             self._bridge(t_ns, around_w[start - 1 : start + rows], lasting, energy)
-        steps = power_w - around_w[start - 1 : start + rows - 1]
-        self._still.look(t_ns[1:], power_w, np.flatnonzero(steps))
+        before_w = around_w[start - 1 : start + rows - 1]
+        steps = power_w - before_w
+        self._still.look(t_ns, before_w, np.flatnonzero(steps))
 
         here = slice(self._done, int(np.searchsorted(self._times_ns, t_ns[-1], "right")))
         self._done = here.stop

@@ -50,7 +50,7 @@ class Integral:
         """
         course, timing = self.course, self.timing
         news = np.maximum(course.news[end] - course.news[start], 1)
-        held_s = np.maximum(self.time_s(start, end) / news, timing.step_s)
+        held_s = timing.held_s or np.maximum(self.time_s(start, end) / news, timing.step_s)
         rough_w2 = np.maximum(course.rough_w2[end] - course.rough_w2[start], 0.0) / 2
         swing_w2 = course.swing_w[start] ** 2 + course.swing_w[end] ** 2
         seen = Z95 * np.sqrt(rough_w2 * held_s**2 + swing_w2 * timing.place_s**2)

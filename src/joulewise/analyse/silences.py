@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -10,6 +10,8 @@ from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+_RULE: Final = 20
 
 
 class Silences:
@@ -23,8 +25,8 @@ class Silences:
             self._parts.append(np.stack([start_ns, end_ns, power_w]))
 
     @property
-    def time_s(self) -> float:
-        return sum(float((part[1] - part[0]).sum()) for part in self._parts) / NS_PER_S
+    def number(self) -> int:
+        return sum(part.shape[1] for part in self._parts)
 
     def up_to(self, times_ns: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Their seconds and joules up to each moment."""
@@ -46,22 +48,26 @@ class Standstills(Silences):
         super().__init__()
         self._long_ns = long_ns
         self._moved_ns = first_ns
+        self._moves = 0
 
     def look(self, t_ns: NDArray[np.int64], power_w: NDArray[Any], moved: NDArray[np.intp]) -> None:
-        """Rows in order, and which of them brought another value than the row before."""
+        """Rows in order, and after which of them another value came."""
         if not len(moved):
             return
-        moved_ns = t_ns[moved]
-        since_ns = np.append(self._moved_ns, moved_ns[:-1])
-        long = np.flatnonzero(moved_ns - since_ns > self._long_ns)
-        if len(long):
-            held_w = power_w[np.maximum(moved[long] - 1, 0)]
-            self.add(since_ns[long], moved_ns[long], held_w)
-        self._moved_ns = int(moved_ns[-1])
+        self._moves += len(moved)
+        since_ns = np.append(self._moved_ns, t_ns[moved[:-1] + 1])
+        long = np.flatnonzero(t_ns[moved] - since_ns > self._long_ns)
+        self.add(since_ns[long], t_ns[moved[long]], power_w[moved[long]])
+        self._moved_ns = int(t_ns[moved[-1] + 1])
 
     def end(self, last_ns: int, last_w: float) -> None:
         if last_ns - self._moved_ns > self._long_ns:
             self.add(np.array([self._moved_ns]), np.array([last_ns]), np.array([last_w]))
+
+    @property
+    def odd(self) -> bool:
+        """Whether this sensor moves as a rule, so that one which does not must be stuck."""
+        return self._moves >= _RULE * max(self.number, 1)
 
 
 def _stairs(parts: NDArray[np.float64]) -> NDArray[np.float64]:

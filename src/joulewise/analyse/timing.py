@@ -19,7 +19,8 @@ _DEFAULT_S: Final = 0.1
 class Timing:
     """``step_s`` from row to row of the power lane, ``period_s`` from new value to new value.
 
-    ``poll_s`` is the time between two polls of the counter.
+    ``poll_s`` is the time between two polls of the counter. ``held_s`` is how long a reading
+    stands, None where nobody has said how often there is a new one.
 
     ``shift_s`` is how much later than the power itself the power lane tells of it, ``place_s``
     by how much (one standard deviation) that may be off at the edge of a window.
@@ -27,6 +28,7 @@ class Timing:
 
     step_s: float
     poll_s: float
+    held_s: float | None
     period_s: float
     window_s: float
     counter_s: float
@@ -62,6 +64,7 @@ def timing_of(card: Card, fast: Rows | None, buffer: Rows | None) -> Timing:
     ) ** 0.5
     return Timing(
         step_s=step_s,
+        held_s=max(step_s, period_s) if buffer is not None or card.update_period_s else None,
         poll_s=typical_step_ns(fast) / NS_PER_S if fast is not None else step_s,
         period_s=period_s,
         window_s=window_s,
