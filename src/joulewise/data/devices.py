@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 
 class Source(str, Enum):
@@ -129,9 +130,11 @@ class DeviceInfo:
     better: Unavailable | None = None
 
 
-@dataclass(frozen=True)
-class Sample:
-    """One entry of a driver's own buffer, at the driver's own time (microseconds)."""
+class Sample(NamedTuple):
+    """One entry of a driver's own buffer, at the driver's own time (microseconds).
+
+    A tuple, since they come by the hundred: it is made in a third of the time.
+    """
 
     t_us: int
     value: float
