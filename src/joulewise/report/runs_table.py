@@ -15,7 +15,7 @@ from joulewise.report.run_view import ending
 from joulewise.report.runs import Listed
 
 _WIDE: Final = 110
-"""Columns of a terminal that has room for when a run started, which its id tells as well."""
+"""Columns of a terminal that has room for more than tells runs apart; an id tells its start."""
 
 _STYLE: Final = {"complete": "green", "recording": "cyan"}
 _RIGHT: Final = {"time", "energy", "error"}
@@ -26,8 +26,8 @@ def draw(runs: Sequence[Listed], skipped: Sequence[Skipped], console: Console) -
     if runs:
         _draw_table([_cells(run) for run in runs], console)
     for one in skipped:
-        line = f"not a run that can be read: {plain(one.path.name)} ({plain(one.reason)})"
-        console.print(Text(fitting(line, console.encoding), style="yellow"), soft_wrap=True)
+        line = fitting(plain(one.reason), console.encoding)
+        console.print(Text(line, style="yellow"), soft_wrap=True)
 
 
 def _cells(run: Listed) -> dict[str, str]:
@@ -36,7 +36,7 @@ def _cells(run: Listed) -> dict[str, str]:
         "run": plain(run.id),
         "name": plain(run.name),
         "started": run.started.strftime("%Y-%m-%d %H:%M"),
-        "ended": ending(run.state, run.exit_code),
+        "ended": ending(run.state, run.exit_code).replace("exit status", "exit"),
         "time": "-" if run.time_s is None else seconds(run.time_s),
         "energy": energy,
         "error": within,
@@ -48,7 +48,7 @@ def _draw_table(rows: Sequence[dict[str, str]], console: Console) -> None:
     rows = [{key: fitting(cell, console.encoding) for key, cell in row.items()} for row in rows]
     headers = [header for header in rows[0] if any(row[header] for row in rows)]
     if console.is_terminal and console.width < _WIDE:
-        headers.remove("started")
+        headers = [header for header in headers if header not in {"started", "error"}]
     widths = {h: max(len(h), *(len(row[h]) for row in rows)) for h in headers}
     widths["command"] = 0
     if console.is_terminal and "name" in widths:
