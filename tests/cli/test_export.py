@@ -70,6 +70,12 @@ def test_every_span_on_every_device_and_the_total(joulewise, run):
     assert (gpu["source"], total["source"]) == ("measured", "mixed")
 
 
+def test_the_spans_of_one_device_have_no_total(joulewise, run):
+    del run
+    rows = rows_of(joulewise("export", ID, "--what", "spans", "--device", "gpu1", "-o", "-"))
+    assert [row["device"] for row in rows] == ["gpu1", "gpu1"]
+
+
 def test_spans_agree_with_what_is_shown(joulewise, run):
     del run
     shown = json.loads(joulewise("show", ID, "--json", "-").stdout)["spans"][0]["energy_j"]

@@ -10,11 +10,10 @@ import numpy as np
 import pyarrow as pa
 
 from joulewise.analyse.energy import WindowEnergy, window_energy
-from joulewise.analyse.kept import read_summary
 from joulewise.data import Source
 from joulewise.hooks.marks import NONE
 from joulewise.record.layout import Lane
-from joulewise.record.manifest import Manifest, RecordedDevice
+from joulewise.record.manifest import RecordedDevice
 from joulewise.record.marks import SpanTable
 from joulewise.record.streams import schema as lane_schema
 from joulewise.record.trace import open_lane
@@ -67,18 +66,20 @@ def lane_table(run: Path, keys: Sequence[str], lane: Lane, origin_ns: int) -> Pi
 
 
 def span_table(
-    run: Path, manifest: Manifest, spans: SpanTable, origin_ns: int, keys: Sequence[str]
+    run: Path,
+    devices: Sequence[RecordedDevice],
+    spans: SpanTable,
+    origin_ns: int,
+    counted: Sequence[str] = (),
 ) -> Pieces:
     """Every span on some devices, one after the other, and the total of those that count."""
 
     def pieces() -> Iterator[pa.Table]:
         windows_ns = np.column_stack([spans.start_ns, spans.end_ns])
-        counted = (read_summary(run) or {}).get("counted", [])
         sums = np.zeros((3, len(spans)))
         sources = set()
-        for device in manifest.devices:
-            wanted = device.info.key in {*keys, *counted}
-            if not wanted or not device.sources or not len(spans):
+        for device in devices:
+            if not device.sources or not len(spans):
                 continue
             fast, buffer = (open_lane(run, device.info.key, lane) for lane in _POWER)
             parts = [
@@ -89,8 +90,7 @@ def span_table(
             ]
             figures = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
             source = _source(device)
-            if device.info.key in keys:
-                yield from _span_rows(spans, origin_ns, device.info.key, figures, source)
+            yield from _span_rows(spans, origin_ns, device.info.key, figures, source)
             if device.info.key in counted:
                 energy_j, sampling_j, gain_j = list(figures.values())[:3]
                 sums += [energy_j, sampling_j**2, gain_j**2]

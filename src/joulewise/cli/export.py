@@ -56,7 +56,8 @@ def command(
 
     run = find(store, which)
     manifest = read_manifest(run)
-    origin_ns = result_of(run).start_monotonic_ns
+    result = result_of(run)
+    origin_ns = result.start_monotonic_ns
     from joulewise.analyse.tables import lane_table, span_table
     from joulewise.record.layout import Lane
     from joulewise.record.marks import read_spans
@@ -67,11 +68,12 @@ def command(
     for key in devices:
         if key not in known:
             raise UsageError(f"{run.name} has no device {key!r}", f"it has {', '.join(known)}")
-    wanted = [key for key in known if not devices or key in devices]
+    wanted = [one for one in manifest.devices if not devices or one.info.key in devices]
     if what == "spans":
-        shape, pieces = span_table(run, manifest, read_spans(run), origin_ns, wanted)
+        counted = () if devices else result.counted
+        shape, pieces = span_table(run, wanted, read_spans(run), origin_ns, counted)
     else:
-        shape, pieces = lane_table(run, wanted, lanes[what], origin_ns)
+        shape, pieces = lane_table(run, [one.info.key for one in wanted], lanes[what], origin_ns)
     rows = write(shape, pieces, form, path)
     if path != STDOUT:
         click.echo(f"{rows} rows in {path}", err=True)
