@@ -29,7 +29,16 @@ def waves(seconds, shortest_s, longest_s, seed=1, lead_s=1.0):
 
 
 def recorded(
-    sensor, on_s, off_s, *, polls_s=None, rise_s=0.0, warming_w=0.0, seed=1, swing_w=SWING_W
+    sensor,
+    on_s,
+    off_s,
+    *,
+    polls_s=None,
+    rise_s=0.0,
+    warming_w=0.0,
+    blip_w=0.0,
+    seed=1,
+    swing_w=SWING_W,
 ):
     """What polls show; ``rise_s`` is by how much power comes later than the load."""
     draw = np.random.default_rng(seed)
@@ -45,6 +54,7 @@ def recorded(
     to_s = tick_s - sensor.lag_s
     share = np.interp(to_s, edges, on_so_far) - np.interp(to_s - sensor.window_s, edges, on_so_far)
     reading = LOW_W + swing_w * share / sensor.window_s + warming_w * tick_s / end_s
+    reading = reading + blip_w * (tick % 37 == 20)
     reading = reading + sensor.noise_w * draw.standard_normal(tick.size)
     if sensor.quantum_w:
         reading = np.rint(reading / sensor.quantum_w) * sensor.quantum_w

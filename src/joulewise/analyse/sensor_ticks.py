@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _FEWEST: Final = 12
 _POLLS_PER_PERIOD: Final = 2.5
+_PROMPT: Final = 3.0  # polls: a machine that is busy delays some of them by many
 # How sharply the changes must fold: 0 is chance; a late poll here and there leaves 0.9.
 _SHARP: Final = 0.6
 _AS_SHARP: Final = 0.9
@@ -49,7 +50,8 @@ def find_ticks(t_s: NDArray[np.float64], value: NDArray[np.float64]) -> Ticks | 
     before_s, after_s = t_s[at - 1], t_s[at]
     middle_s, width_s = (before_s + after_s) / 2, after_s - before_s
     poll_s = float(np.median(np.diff(t_s)))
-    rough_s = _fold(np.diff(middle_s), poll_s)
+    prompt = width_s <= _PROMPT * poll_s
+    rough_s = _fold(np.diff(middle_s[prompt] if prompt.sum() >= _FEWEST else middle_s), poll_s)
     if rough_s is None:
         return Unavailable(
             f"its new values come in no steady rhythm, or faster than every {poll_s * 1e3:.2g} ms"

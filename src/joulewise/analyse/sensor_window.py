@@ -27,6 +27,8 @@ _FOLLOWS: Final = 0.8
 _COARSE_TICKS: Final = 400
 _WINDOW_RATIO: Final = 1.15
 _LAGS_PER_PERIOD: Final = 12
+_STRAY: Final = 9.0  # median deviations: six standard ones
+_MOST_STRAYS: Final = 0.1
 _ITERATIONS: Final = 20
 _PARTS: Final = 10
 _STUDENT_95: Final = 2.26  # for as many parts
@@ -52,6 +54,8 @@ def fit_response(
         return Unavailable(few, "take more time: --seconds")
     shape = data.refined(_coarse(data, period_s), period_s)
     follows = 1 - data.left(shape)
+    data = data.without_strays(shape)
+    shape = data.refined(shape, period_s)
     if follows < _FOLLOWS:
         return Unavailable(
             f"its readings follow the load by only {follows:.0%}: something else used the GPU, "
@@ -79,13 +83,19 @@ class _Data:
     on_s: Array
     off_s: Array
 
+    def kept(self, some: NDArray[np.bool_] | slice) -> _Data:
+        return _Data(self.tick_s[some], self.value[some], self.on_s, self.off_s)
+
     def without(self, part: int) -> _Data:
-        keep = np.arange(self.tick_s.size) * _PARTS // self.tick_s.size != part
-        return _Data(self.tick_s[keep], self.value[keep], self.on_s, self.off_s)
+        return self.kept(np.arange(self.tick_s.size) * _PARTS // self.tick_s.size != part)
 
     def thinned(self) -> _Data:
-        some = slice(None, None, -(-self.tick_s.size // _COARSE_TICKS))
-        return _Data(self.tick_s[some], self.value[some], self.on_s, self.off_s)
+        return self.kept(slice(None, None, -(-self.tick_s.size // _COARSE_TICKS)))
+
+    def without_strays(self, shape: Array) -> _Data:
+        """Without the few readings that are far off the rest: somebody's blip, a mistaken time."""
+        off = np.abs(self.residual(shape))
+        return self.kept(off <= max(_STRAY * np.median(off), np.quantile(off, 1 - _MOST_STRAYS)))
 
     def left(self, shape: Array) -> float:
         """The share of the readings' variance that the load does not explain."""

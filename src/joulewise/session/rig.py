@@ -31,6 +31,7 @@ POLLED: Final = (Quantity.POWER, Quantity.POWER_INSTANT, Quantity.ENERGY)
 
 _LOOK_EVERY: Final = 50
 _AFTER: Final = POLL_HZ // 2
+_INTERRUPTED: Final = 3.0
 _LATEST_S: Final = 30.0
 _HELD_BACK: Final = 0x4 | 0x8 | 0x20 | 0x40 | 0x80  # what lowers clocks under load
 
@@ -91,6 +92,7 @@ class _Polls:
     device: Device
     quantities: Sequence[Quantity]
     t_ns: list[int] = field(default_factory=list)
+    took_ns: list[int] = field(default_factory=list)
     rows: list[list[float]] = field(default_factory=list)
     throttle: int = 0
 
@@ -105,8 +107,9 @@ class _Polls:
             self._due_s = max(self._due_s, now_s - 1 / POLL_HZ) + 1 / POLL_HZ
             time.sleep(max(0.0, self._due_s - now_s - self._draw.random() / POLL_HZ))
             readings = [self.device.read(quantity) for quantity in self.quantities]
-            first = readings[0]
-            self.t_ns.append(first.t_ns if isinstance(first, Reading) else time.monotonic_ns())
+            first, end_ns = readings[0], time.monotonic_ns()
+            self.t_ns.append(first.t_ns if isinstance(first, Reading) else end_ns)
+            self.took_ns.append(end_ns - self.t_ns[-1])
             self.rows.append([r.value if isinstance(r, Reading) else np.nan for r in readings])
         held = self.device.read(Quantity.THROTTLE)
         if isinstance(held, Reading) and self.device.info.vendor == "nvidia":
@@ -118,6 +121,9 @@ class _Polls:
 
     def recording(self, edges: Sequence[tuple[int, int]], faults: tuple[str, ...]) -> Recording:
         table: NDArray[np.float64] = np.array(self.rows)
+        # Who is put to sleep in the middle of a call gets a value that is newer than its time.
+        took_ns = np.array(self.took_ns)
+        table[took_ns > _INTERRUPTED * np.median(took_ns)] = np.nan
         on_ns, off_ns = np.array(edges, np.int64).reshape(-1, 2).T
         return Recording(
             t_s=np.array(self.t_ns) / NS_PER_S,
