@@ -188,6 +188,11 @@ class TestCountersThatBreak:
         assert np.isnan(found.counter_j[0])
         assert found.energy_j[0] == pytest.approx(2000, abs=0.1)
 
+    @pytest.mark.parametrize("readings", [1, 2])
+    def test_one_that_answered_hardly_ever(self, readings):
+        found = measure(constant(200), (1, 11), change=cut(0.1 * readings, 99, "energy_j"))
+        assert found.energy_j[0] == pytest.approx(2000, abs=1)
+
     def test_disagreement_is_told_and_spanned(self):
         found = measure(
             constant(200),
