@@ -58,6 +58,16 @@ def test_a_gpu_in_use_is_left_alone():
     assert "--force" in done.stderr
 
 
+def test_a_gpu_that_is_lost_does_not_keep_others_from_it():
+    done = calibrate(
+        "--seconds", "8", "--json", "-", sim=("--gpu", "v100x2", "--fault", "gpu0:lost")
+    )
+    assert done.returncode == 0, done.stderr
+    lost, found = json.loads(done.stdout)["gpus"]
+    assert "gpu0 cannot be calibrated" in lost["warnings"][0]
+    assert found["sensors"]["power_w"] is not None
+
+
 def test_a_gpu_that_does_not_answer_says_why():
     done = calibrate(sim=("--fault", "gpu0:lost"))
     assert done.returncode == 125

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from joulewise.cli.output import STDOUT, console, json_option, write_json
-from joulewise.errors import UsageError
+from joulewise.errors import JoulewiseError, UsageError
 
 if TYPE_CHECKING:
     from joulewise.devices import Device
@@ -72,12 +72,12 @@ def command(
     which: str | None,
     force: bool,
     json_path: str | None,
-) -> None:
+) -> int:
     """Find a GPU's sensor timing, and with a wall meter its gain, and keep them as its card.
 
     Bursts of load show how often the sensor updates, over what time it averages and how late it
     is. Later runs take their errors from the card, as long as board and driver are the same.
-    No power limit or clock is changed.
+    No power limit or clock is changed. The exit status is 0 where any GPU could be calibrated.
     """
     if meter_path is None and (efficiency is not None or which is not None):
         option = "--run" if which is not None else "--psu-efficiency"
@@ -93,6 +93,7 @@ def command(
         write_json(as_json(boards), json_path)
     if json_path != STDOUT:
         draw(boards, console())
+    return 0 if any(board.tells for board in boards) else JoulewiseError.exit_status
 
 
 def _from_load(
@@ -103,9 +104,27 @@ def _from_load(
     discovery = discover()
     try:
         devices = _chosen(discovery.devices, gpus)
-        return [_calibrated(device, seconds, meter, force=force) for device in devices]
+        return [
+            _calibrated(device, seconds, meter, force=force)
+            if len(devices) == 1
+            else _calibrated_or_why(device, seconds, meter, force=force)
+            for device in devices
+        ]
     finally:
         discovery.close()
+
+
+def _calibrated_or_why(
+    device: Device, seconds: float, meter: WallMeter | None, *, force: bool
+) -> Calibration:
+    """One GPU that cannot be calibrated must not keep the others from it."""
+    from joulewise.data import Quantity, Unavailable
+    from joulewise.session.calibrate import Calibration
+
+    try:
+        return _calibrated(device, seconds, meter, force=force)
+    except JoulewiseError as error:
+        return Calibration(device.info, {Quantity.POWER: Unavailable(error.message, error.hint)})
 
 
 def _calibrated(
