@@ -74,6 +74,7 @@ class Running:
     command_pid: int
     recorder_pid: int
     run: Path
+    others: list[int]
 
     @property
     def pids(self):
@@ -91,7 +92,7 @@ WAIT = "print(os.getpid(), flush=True); sys.stdin.read()"
 
 @contextmanager
 def running(store, *arguments, code=WAIT, **options):
-    """A run whose command has said its pid and reads stdin to its end."""
+    """A run whose command has said its pid (and those of others) and reads stdin to its end."""
     options = {"stderr": subprocess.PIPE, "env": environment(), **options}
     process = subprocess.Popen(
         [*JOULEWISE, "--store", str(store), "run", *arguments, *python(code)],
@@ -104,10 +105,10 @@ def running(store, *arguments, code=WAIT, **options):
     try:
         line = first_line(process.stdout)
         assert line, process.stderr.read()
-        command_pid = int(line.split()[0])
+        command_pid, *others = map(int, line.split())
         folder = Path(store) / environ_of(command_pid)["JOULEWISE_RUN"]
         recorder_pid = json.loads((folder / "run.json").read_text())["recorder"]["pid"]
-        yield Running(process, command_pid, recorder_pid, folder)
+        yield Running(process, command_pid, recorder_pid, folder, others)
     finally:
         process.kill()
         process.stdin.close()

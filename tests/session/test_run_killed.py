@@ -25,7 +25,10 @@ from joulewise.record.trace import open_lane
 
 PARENT = """
 import subprocess
-child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+nothing = subprocess.DEVNULL
+code = "import time; time.sleep(600)"
+pipes = {"stdin": nothing, "stdout": nothing, "stderr": nothing}
+child = subprocess.Popen([sys.executable, "-c", code], **pipes)
 print(os.getpid(), child.pid, flush=True)
 sys.stdin.read()
 """
@@ -42,15 +45,15 @@ def rows(folder):
 
 @pytest.mark.parametrize("code", [PARENT, STUBBORN], ids=["willing", "stubborn"])
 def test_killing_joulewise_ends_the_command_and_all_that_it_started(code, tmp_path):
-    child = child_pid_file = tmp_path / "child"
-    code = code.replace(
-        "print(", f"open({str(child_pid_file)!r}, 'w').write(str(child.pid)); print("
-    )
-    with running(tmp_path / "store", code=code) as session:
-        child = int(child_pid_file.read_text())
-        session.kill(session.process.pid)
-        for pid in (session.command_pid, child, session.recorder_pid):
-            eventually(lambda pid=pid: gone(pid))
+    with running(tmp_path, code=code) as session:
+        (child,) = session.others
+        try:
+            session.kill(session.process.pid)
+            for pid in (session.command_pid, child, session.recorder_pid):
+                eventually(lambda pid=pid: gone(pid))
+        finally:
+            if not gone(child):
+                os.kill(child, signal.SIGKILL)
         told = session.manifest()
         assert (told["state"], told["exit_code"]) == ("stopped", 137)
         assert told["commands"][0]["end_ns"]
