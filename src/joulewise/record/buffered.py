@@ -44,10 +44,8 @@ class Buffered:
                 )
             return
         self._fault = ""
-        placed = self._clock.place(samples)
-        if placed:
-            times_ns, values = zip(*placed, strict=True)
-            self.rows.extend(times_ns, late_ns, values)
+        times_ns, values = self._clock.place(samples)
+        self.rows.extend(times_ns, late_ns, values)
 
     def skip(self, missed: int) -> None:
         self.statistics.missed += missed

@@ -43,6 +43,7 @@ class DriverClock:
         self._lag_ns: int | None = None  # our clock less the driver's
         self._wall_lag_ns = 0
         self._set_ns: int | None = None  # when the wall clock was found to have been set
+        self._all = True
         self._all_until_ns = 0
         self._usual_us = 0
         self._tail: list[Sample] = []
@@ -58,32 +59,42 @@ class DriverClock:
         if self._set_ns is None and abs(lag_ns - self._wall_lag_ns) > STEP_NS:
             self._set_ns = now_ns
             self._all_until_ns = now_ns + _OLDEST_NS
-        return self._tail[-1].t_us if self._tail and now_ns >= self._all_until_ns else 0
+        self._all = not self._tail or now_ns < self._all_until_ns
+        return 0 if self._all else self._tail[-1].t_us
 
-    def place(self, samples: Sequence[Sample]) -> list[tuple[int, float]]:
+    def place(self, samples: Sequence[Sample]) -> tuple[list[int], list[float]]:
         """When each new sample was taken (CLOCK_MONOTONIC), and its value; none of them twice."""
         new = self._unknown(samples)
         if not new:
-            return []
+            return [], []
         lag_ns = self._lag_ns
         if lag_ns is None:
             lag_ns = self._anchor(new[-1].t_us * _NS_PER_US)
         step = self._step(new)
-        placed = []
-        for index, sample in enumerate(new):
-            if index == step:
-                lag_ns = self._wall_lag_ns
-            t_ns = sample.t_us * _NS_PER_US + lag_ns
-            if t_ns > self._last_ns:
-                self._last_ns = t_ns
-                placed.append((t_ns, sample.value))
+        before = len(new) if step is None else step
+        times_ns = [sample.t_us * _NS_PER_US + lag_ns for sample in new[:before]]
+        if step is not None:
+            lag_ns = self._wall_lag_ns
+            times_ns += [sample.t_us * _NS_PER_US + lag_ns for sample in new[before:]]
+        values = [sample.value for sample in new]
         self._lag_ns = lag_ns
         self._tail = [*self._tail, *new][-_TAIL:]
-        return placed
+        return self._ascending(times_ns, values)
+
+    def _ascending(self, times_ns: list[int], values: list[float]) -> tuple[list[int], list[float]]:
+        if times_ns[0] <= self._last_ns or times_ns != sorted(times_ns):
+            kept = []
+            for t_ns, value in zip(times_ns, values, strict=True):
+                if t_ns > self._last_ns:
+                    kept.append((t_ns, value))
+                    self._last_ns = t_ns
+            return [t_ns for t_ns, _ in kept], [value for _, value in kept]
+        self._last_ns = times_ns[-1]
+        return times_ns, values
 
     def _unknown(self, samples: Sequence[Sample]) -> Sequence[Sample]:
         """What follows the last that are known, which are told by more than the very last."""
-        if not self._tail:
+        if not (self._all and self._tail):
             return samples
         for end in range(1, len(samples) + 1):
             length = min(end, len(self._tail))
@@ -103,6 +114,8 @@ class DriverClock:
 
     def _step(self, new: Sequence[Sample]) -> int | None:
         """The first sample after the wall clock was set; None where there is none."""
+        if self._set_ns is None and self._usual_us:
+            return None
         times_us = [sample.t_us for sample in (*self._tail[-1:], *new)]
         gaps_us = [after - before for before, after in pairwise(times_us)]
         if self._set_ns is None:

@@ -27,7 +27,7 @@ from joulewise.units import NS_PER_S
 # Between two readings of a model there is nothing to see: it counts on by itself. Beside devices
 # that are measured it is the least exact part of a total, and need not cost the most.
 _MODELLED_HZ: Final = 10.0
-_MODELLED_BESIDE_HZ: Final = 2.0
+_MODELLED_BESIDE_HZ: Final = 1.0
 _BUFFER_HZ: Final = 1.0
 _SLOW_HZ: Final = 1.0
 _PROCESSES_HZ: Final = 2.0
