@@ -6,8 +6,8 @@ from types import SimpleNamespace
 from joulewise.data import DeviceInfo, Energy, Kind, Source
 from joulewise.record.layout import LIVE, PROCESSES
 from joulewise.record.manifest import Manifest, RecordedDevice
-from joulewise.session.link import Request
 from joulewise.session.recording import Course
+from joulewise.session.request import Request
 
 S = 1_000_000_000
 

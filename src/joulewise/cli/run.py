@@ -14,7 +14,7 @@ import click
 from joulewise.cli.output import STDOUT
 from joulewise.command import linux
 from joulewise.errors import UsageError
-from joulewise.session.link import DEFAULT_RATE_HZ, Ready, Request
+from joulewise.session.request import DEFAULT_RATE_HZ, Ready, Request
 from joulewise.session.run import Outcome, Voice
 
 EPILOG = """\b

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from joulewise.session.link import Ready
+from joulewise.session.request import Ready
 
 
 def opening(ready: Ready) -> str:

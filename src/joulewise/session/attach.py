@@ -14,7 +14,8 @@ from joulewise.errors import UsageError
 from joulewise.record.alive import is_alive, started_ticks, stat_fields
 from joulewise.session.budget import Budget
 from joulewise.session.limits import Limits
-from joulewise.session.link import RecorderProcess, Request
+from joulewise.session.link import RecorderProcess
+from joulewise.session.request import Request
 from joulewise.session.run import Outcome, Voice, asked_to_end, attend
 
 _CPU_TICKS: Final = slice(11, 15)  # of /proc/PID/stat, after the name: its own, and those it reaped

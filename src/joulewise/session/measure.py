@@ -147,7 +147,8 @@ class Measurement(Measured):
 
     def _begin(self) -> None:
         from joulewise.record.store import default_store
-        from joulewise.session.link import DEFAULT_RATE_HZ, RecorderProcess, Request
+        from joulewise.session.link import RecorderProcess
+        from joulewise.session.request import DEFAULT_RATE_HZ, Request
 
         name, tags, rate_hz, store = self._options
         request = Request(rate_hz=rate_hz or DEFAULT_RATE_HZ, name=name, tags=tags)

@@ -15,7 +15,7 @@ from typing import Final, NoReturn
 
 from joulewise.errors import JoulewiseError
 from joulewise.session import group
-from joulewise.session.link import Request
+from joulewise.session.request import Request
 from joulewise.session.wire import Wire
 
 _BUG: Final = "this is a bug in joulewise, please report it"

@@ -19,9 +19,9 @@ from joulewise.record.manifest import CommandRecord, Manifest, read_manifest
 from joulewise.record.recorder import Recorder, RecorderOptions
 from joulewise.record.store import new_run
 from joulewise.session.budget import Event, parse_budget
-from joulewise.session.link import Ready, Request
 from joulewise.session.live import Progress
 from joulewise.session.meters import Meter
+from joulewise.session.request import Ready, Request
 
 if TYPE_CHECKING:
     from joulewise.record.marks import SpanFollower

@@ -18,7 +18,8 @@ from joulewise.data import RunResult
 from joulewise.session.budget import Budget
 from joulewise.session.ending import COMMAND
 from joulewise.session.limits import Limits
-from joulewise.session.link import Ready, RecorderProcess, Request
+from joulewise.session.link import RecorderProcess
+from joulewise.session.request import Ready, Request
 from joulewise.session.rescue import Ended, finish_run
 
 _LAST_WORDS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)

@@ -1,0 +1,123 @@
+"""Starting a recorder, or joining one, until it records; and seeing it end."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Final
+
+from joulewise.errors import JoulewiseError
+from joulewise.session import group
+from joulewise.session.request import Ready, Request
+from joulewise.session.wire import Message, Wire
+
+HINT: Final = "see what `joulewise doctor` says; the command was not started"
+_START_DEADLINE_S: Final = 60.0
+_END_DEADLINE_S: Final = 10.0
+_LOOK_S: Final = 0.1
+_FIRST_DESCRIPTOR: Final = 3
+_MARKS: Final = "JOULEWISE_MARKS"  # in it, our own process would mark its spans
+# Not ``-m``: that would look for every module in the user's working directory first.
+_MAIN: Final = (
+    "import sys; sys.path[:] = [p for p in sys.path if p] + sys.argv[2:]; "
+    "from joulewise.session.recorder import main; main(int(sys.argv[1]))"
+)
+Started = tuple[Wire, "subprocess.Popen[bytes] | None", Ready]
+
+
+def join(store: Path, request: Request) -> Started | None:
+    wire = group.join(group.address(store, request.group))
+    return _greet(wire, None, store, request, shared=True) if wire else None
+
+
+def start(
+    store: Path, request: Request, environ: Mapping[str, str], *, shared: bool
+) -> Started | None:
+    ours, theirs = (_above_standard(end) for end in socket.socketpair())
+    with theirs:
+        process = subprocess.Popen(
+            [
+                *(sys.executable, "-W", "ignore", "-c", _MAIN),
+                *(str(theirs.fileno()), str(Path(__file__).parents[2])),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+            start_new_session=True,
+            env={name: value for name, value in environ.items() if name != _MARKS},
+        )
+    return _greet(Wire(ours), process, store, request, shared=shared)
+
+
+def _greet(
+    wire: Wire,
+    process: subprocess.Popen[bytes] | None,
+    store: Path,
+    request: Request,
+    *,
+    shared: bool,
+) -> Started | None:
+    """Say what is wanted, and wait until it records; None where it ends instead."""
+    ready = None
+    try:
+        where = os.path.abspath(store)  # noqa: PTH100  # pathlib's would follow links
+        wire.send("start", store=where, shared=shared, request=asdict(request))
+        ready = _answer(wire)
+    finally:
+        if ready is None:
+            end(wire, process)
+    return None if ready is None else (wire, process, ready)
+
+
+def _answer(wire: Wire) -> Ready | None:
+    deadline = time.monotonic() + _START_DEADLINE_S
+    while not wire.closed:
+        for message in wire.receive(timeout_s=_LOOK_S):
+            if message["kind"] == "ready":
+                return Ready.told(message)
+            if message["kind"] == "error":
+                raise _told_error(message)
+        if time.monotonic() > deadline:
+            raise JoulewiseError(f"the recorder is not ready after {_START_DEADLINE_S} s", HINT)
+    return None
+
+
+def _above_standard(end: socket.socket) -> socket.socket:
+    """Where stdin, stdout or stderr is closed, a new descriptor would take its place."""
+    if end.fileno() >= _FIRST_DESCRIPTOR:
+        return end
+    with end:
+        return socket.socket(fileno=fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, _FIRST_DESCRIPTOR))
+
+
+def _told_error(message: Message) -> JoulewiseError:
+    error = JoulewiseError(message["message"], message["hint"])
+    error.exit_status = message["status"]
+    return error
+
+
+def end(wire: Wire, process: subprocess.Popen[bytes] | None) -> None:
+    """Let go; a recorder that does not end by itself soon is stuck in a driver."""
+    if process is None:
+        wire.close()
+        return
+    wire.hang_up()
+    await_close(wire)  # which is when it ends
+    if not wire.closed:
+        process.kill()
+    process.wait()
+    wire.close()
+
+
+def await_close(wire: Wire) -> None:
+    deadline = time.monotonic() + _END_DEADLINE_S
+    while not wire.closed and time.monotonic() < deadline:
+        wire.receive(timeout_s=_LOOK_S)
