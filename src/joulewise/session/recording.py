@@ -31,7 +31,7 @@ _OVER_ROWS: Final = "JOULEWISE_COMPACT_OVER_ROWS"
 
 
 class Recording:
-    """Samples from the moment it is made; ``finish`` or ``discard`` ends it."""
+    """Samples from the moment it is made until ``stop`` or ``discard``."""
 
     def __init__(self, store: Path, request: Request, environ: Mapping[str, str]) -> None:
         self._request = request
