@@ -104,7 +104,11 @@ class Counter:
         with np.errstate(divide="ignore", invalid="ignore"):
             share = (read_j - power_j[at]) / (power_j[after] - power_j[at])
         share = np.where(np.isfinite(share), np.clip(share, 0.0, 1.0), part)
+        # From tick to tick the readings know the shape; within one as far as they see of it.
+        timing = self._integral.timing
+        trust = np.where(span_s > 1.5 * timing.period_s, 1.0, min(timing.seen, 1.0))
         rise = total[after] - total[at]
+        share = self._feasible(part + trust * (share - part), part * span_s, span_s, rise)
         within = total[at] + rise * share
         # What two ticks tell is certain: no more than lies between them can be amiss.
         half_s = self.placed.half_s
@@ -118,6 +122,22 @@ class Counter:
         ends = self._tick[beyond]
         alone = self._integral.error_j(np.minimum(ends, moments), np.maximum(ends, moments))
         return _Moments(energy, error + np.where(outside, alone, 0.0), at, after)
+
+    def _feasible(
+        self,
+        share: NDArray[np.float64],
+        into_s: NDArray[np.float64],
+        span_s: NDArray[np.float64],
+        rise_j: NDArray[np.float64],
+    ) -> NDArray[np.float64]:
+        """The nearest share that power between the least and the most could have made."""
+        low_w, high_w = self._integral.range_w
+        rest_s = span_s - into_s
+        low_j = np.maximum(low_w * into_s, rise_j - high_w * rest_s)
+        high_j = np.minimum(high_w * into_s, rise_j - low_w * rest_s)
+        possible = (low_j >= 0) & (low_j <= high_j) & (high_j <= rise_j)
+        clipped = np.clip(share * rise_j, low_j, np.maximum(high_j, low_j))
+        return np.where(possible, clipped / np.maximum(rise_j, 1e-9), share)
 
     def _error_j(
         self,

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 # Where no lower reading was seen, what a device draws at least, as a share of the most.
 _LEAST: Final = 0.1
+# A governor lets short peaks pass its limit, and gains are off.
+_OVER: Final = 1.1
 
 
 @dataclass(frozen=True)
@@ -179,7 +181,7 @@ def _short_j(
 
 def _range_w(device: RecordedDevice, course: Course) -> tuple[float, float]:
     """The least and the most that the device may draw."""
-    most_w = max(device.maximum_w or 0.0, course.highest_w)
+    most_w = _OVER * max(device.maximum_w or 0.0, course.highest_w)
     return min(course.lowest_w, _LEAST * most_w), most_w
 
 

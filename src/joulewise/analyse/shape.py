@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _NEAR: Final = 12
-_SWING: Final = 0.14
+_SWING: Final = 0.12
 _BEND: Final = 0.9
 _USUAL: Final = 1.2
 _CLIMB: Final = 0.06
