@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from joulewise.devices import Discovery
+from joulewise.record.cards import card_for
 from joulewise.record.layout import MISSES, Lane
 from joulewise.record.manifest import CommandRecord, read_manifest
 from joulewise.record.recorder import Recorder, RecorderOptions
@@ -167,6 +168,9 @@ def test_a_gpu_that_sleeps_is_not_read_until_it_is_awake(tmp_path, monkeypatch):
     assert read_manifest(run).devices[0].sources == {}
     sleeper.awake = True
     wait_for_rows(run, "gpu0", 10)
+    now = recorder.manifest
+    assert now.devices[0].sources.keys() == {"power_w", "energy_j"}
+    assert now.devices[0].card == card_for(real, {})
     manifest = recorder.stop()
     assert not sleeper.touched
     assert manifest.devices[0].sources.keys() == {"power_w", "energy_j"}
@@ -194,6 +198,12 @@ def test_commands_are_kept_by_their_process_and_without_their_secrets(recorder):
     )
     assert read_manifest(recorder._run) == manifest
     assert (manifest.state, manifest.exit_code, manifest.name) == ("stopped", 3, "toy")
+
+
+def test_a_note_is_in_the_manifest_at_once(recorder):
+    recorder.note("host_process_ids", "who is who is not known", "gpu0")
+    (note,) = recorder.manifest.notes
+    assert (note["code"], note["device"]) == ("host_process_ids", "gpu0")
 
 
 def test_a_command_is_in_the_manifest_while_it_runs(recorder):

@@ -80,6 +80,12 @@ class Recorder:
             options=options.options,
         )
 
+    @property
+    def manifest(self) -> Manifest:
+        """The run as it is known now: with every note, and devices as they were last opened."""
+        with self._lock:
+            return replace(self._manifest, notes=self._notes.all())
+
     def start(self) -> None:
         """Begin to sample: when this returns, run.json is there and every device was read once."""
         # A thread that computes must not keep the one with a deadline waiting for 5 ms.
