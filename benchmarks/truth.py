@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 # The model's few figures were set on seeds 1 to 9; these have been looked at for judging only.
-SEED: Final = 31_415_926
+SEED: Final = 2_718_281
 ALL: Final = 0.93
 EACH: Final = 0.92
 WIDTH: Final = 1.5

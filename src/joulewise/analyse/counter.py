@@ -12,7 +12,6 @@ from joulewise.analyse.lanes import Rows
 from joulewise.analyse.placing import Placed
 from joulewise.analyse.shape import Shape
 from joulewise.analyse.ticks import ticks_around
-from joulewise.analyse.timing import Timing
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -24,6 +23,10 @@ _QUANTUM_J: Final = 0.001
 _STOPPED: Final = 0.5
 _STOPPED_PERIODS: Final = 4
 _CLEARLY: Final = 0.9
+_UNSEEN: Final = 0.25
+# A counter that goes back by a little may be late rather than broken: what it shows from there on
+# was drawn before, and differs from what is drawn now by some of the jump.
+_MENDED: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -68,10 +71,12 @@ class Counter:
         self._buffer = buffer
         self._tick = integral.place(placed.tick_ns)
         self._power_j = integral.course.energy_j[self._tick]
-        self.placed = _stopped(placed, self._power_j, integral.timing) if read else placed
+        self.placed = _checked(placed, integral, self._power_j) if read else placed
         points = self.placed.points
         # The readings stand in for a step that cannot be, so that the count runs on.
         jumps = np.where(points.broken[1:], np.diff(self._power_j) - np.diff(points.count_j), 0.0)
+        self._jump_j = np.abs(jumps)
+        self._a_second_j = integral.range_w[1]
         self._total_j = points.count_j + np.append(0.0, np.cumsum(jumps))
         self.shape = Shape(self.placed, self._total_j, self._power_j, read=read)
 
@@ -82,6 +87,7 @@ class Counter:
         mended_j2 = np.zeros(len(broken))
         jumps = np.flatnonzero(broken)
         mended_j2[jumps] = self._integral.error_j(self._tick[jumps - 1], self._tick[jumps]) ** 2
+        mended_j2[jumps] += (_MENDED * np.minimum(self._jump_j[jumps - 1], self._a_second_j)) ** 2
         total_j2, number = np.cumsum(mended_j2), np.cumsum(broken)
         within_j2 = np.maximum(total_j2[last.after] - total_j2[first.at], 0.0)
         within_j2 += self._integral.unchecked_j(start, end) ** 2
@@ -108,13 +114,18 @@ class Counter:
         timing = self._integral.timing
         trust = np.where(span_s > 1.5 * timing.period_s, 1.0, min(timing.seen, 1.0))
         rise = total[after] - total[at]
-        share = self._feasible(part + trust * (share - part), part * span_s, span_s, rise)
-        within = total[at] + rise * share
-        # What two ticks tell is certain: no more than lies between them can be amiss.
+        risen = (part + trust * (share - part)) * rise
+        low, high = self._feasible(part * span_s, span_s, rise)
+        risen = np.clip(risen, low, high)
+        within = total[at] + risen
+        # What two ticks tell is certain: no more than lies between them can be amiss, and where
+        # nothing was read in between, all of that may be.
         half_s = self.placed.half_s
-        most = np.maximum(within - total[at], total[after] - within) + _QUANTUM_J
-        most[(half_s[at] > 0) | (half_s[after] > 0)] = np.inf
-        error = np.minimum(self._error_j(moments, at, after, part, rise), most)
+        most = np.maximum(risen - low, high - risen) + _QUANTUM_J
+        unread = self._integral.unread_s(self._tick[at], self._tick[after]) / span_s
+        error = np.maximum(self._error_j(moments, at, after, part, rise), unread * most)
+        certain = (half_s[at] == 0) & (half_s[after] == 0)
+        error = np.where(certain, np.minimum(error, most), error)
 
         beyond = np.where(t_ns < tick_ns[0], 0, last)
         outside = (t_ns < tick_ns[0]) | (t_ns > tick_ns[last])
@@ -125,19 +136,20 @@ class Counter:
 
     def _feasible(
         self,
-        share: NDArray[np.float64],
         into_s: NDArray[np.float64],
         span_s: NDArray[np.float64],
         rise_j: NDArray[np.float64],
-    ) -> NDArray[np.float64]:
-        """The nearest share that power between the least and the most could have made."""
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Between what the count has risen, if power kept to the least and the most.
+
+        Where the whole rise cannot be, by these, nothing is known but that it never falls.
+        """
         low_w, high_w = self._integral.range_w
         rest_s = span_s - into_s
         low_j = np.maximum(low_w * into_s, rise_j - high_w * rest_s)
         high_j = np.minimum(high_w * into_s, rise_j - low_w * rest_s)
-        possible = (low_j >= 0) & (low_j <= high_j) & (high_j <= rise_j)
-        clipped = np.clip(share * rise_j, low_j, np.maximum(high_j, low_j))
-        return np.where(possible, clipped / np.maximum(rise_j, 1e-9), share)
+        possible = (low_w * span_s <= rise_j) & (rise_j <= high_w * span_s)
+        return np.where(possible, low_j, 0.0), np.where(possible, high_j, rise_j)
 
     def _error_j(
         self,
@@ -153,8 +165,11 @@ class Counter:
         span_s = np.maximum((self.placed.tick_ns[after] - self.placed.tick_ns[at]) / NS_PER_S, 1e-9)
         rate_w = rise_j / span_s
         between = part * (1 - part)
-        passed = shape.wander_j(at) ** 2 * between * np.clip(1 - period_s / span_s, 0.0, None)
         swing_w = integral.course.swing_w[moments]
+        unseen = max(1 - integral.timing.seen, 0.0)
+        passed_s = np.clip(span_s - period_s, 0.0, None)
+        passed = shape.wander_j(at, passed_s) ** 2 * between
+        passed += passed_s * period_s * (_UNSEEN * unseen * swing_w) ** 2 * between
         doubt_w = shape.doubt_w(at, swing_w, rate_w, integral.timing.seen, integral.range_w)
         share = self._share(integral.times_ns[moments])
         bow = 4 * share * (1 - share) * (period_s * doubt_w) ** 2
@@ -171,11 +186,19 @@ class Counter:
         return np.asarray(((unique_ns - tick_ns) / np.maximum(next_ns - tick_ns, 1))[which])
 
 
-def _stopped(placed: Placed, power_j: NDArray[np.float64], timing: Timing) -> Placed:
-    """Breaks the counter also where it stood still for long while power was drawn."""
-    points = placed.points
-    longest_s = _STOPPED_PERIODS * max(timing.counter_s, timing.poll_s)
-    long = np.diff(placed.tick_ns) > longest_s * NS_PER_S
-    short = np.diff(points.count_j) < _STOPPED * np.diff(power_j)
-    broken = points.broken | np.append(False, long & short & points.joined[1:])
+def _checked(placed: Placed, integral: Integral, power_j: NDArray[np.float64]) -> Placed:
+    """Breaks the counter also where readings show that it stood still, or ran ahead.
+
+    A poll that got the next tick's value runs ahead too, but its neighbour makes up for it.
+    """
+    points, timing = placed.points, integral.timing
+    lasting_s = np.diff(placed.tick_ns) / NS_PER_S
+    rise_j, read_j = np.diff(points.count_j), np.diff(power_j)
+    stood = lasting_s > _STOPPED_PERIODS * max(timing.counter_s, timing.poll_s)
+    stood &= rise_j < _STOPPED * read_j
+    beside_j = np.pad(rise_j - read_j, 1)
+    made_up = np.minimum(beside_j[:-2], beside_j[2:]) < -(rise_j - read_j) / 2
+    certain = (placed.half_s[1:] == 0) & (placed.half_s[:-1] == 0)
+    ahead = certain & (rise_j > integral.range_w[1] * lasting_s + _QUANTUM_J) & ~made_up
+    broken = points.broken | np.append(False, (stood | ahead) & points.joined[1:])
     return replace(placed, points=replace(points, broken=broken))

@@ -56,6 +56,10 @@ class Integral:
         seen = Z95 * np.sqrt(rough_w2 * held_s**2 + swing_w2 * timing.place_s**2)
         return np.asarray(seen + self._room_j(*self._unread(start, end)))
 
+    def unread_s(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.float64]:
+        """Time in which nothing was read, or always the same."""
+        return self._unread(start, end)[0]
+
     def unchecked_j(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.float64]:
         """What a counter may be off by where there were no readings beside it."""
         return _UNCHECKED * self._unread(start, end)[1]

@@ -57,9 +57,9 @@ class Shape:
         off_j, lasting_s = self._off_j[self._sound], self._lasting_s[self._sound]
         return float(np.std(off_j - off_j.sum() / lasting_s.sum() * lasting_s))
 
-    def wander_j(self, at: NDArray[np.intp]) -> NDArray[np.float64]:
-        """By how much a step of the counter differs from that of the readings, near a stretch."""
-        return self._differences(at, _NEAR)[0]
+    def wander_j(self, at: NDArray[np.intp], span_s: NDArray[np.float64]) -> NDArray[np.float64]:
+        """By how much counter and readings go apart in a time, by what they do near a stretch."""
+        return np.asarray(np.sqrt(span_s) * self._differences(at, _NEAR)[0])
 
     def doubt_w(
         self,
@@ -89,7 +89,7 @@ class Shape:
     def _differences(
         self, at: NDArray[np.intp], reach: int
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Of counter and readings around a stretch: by the step (J), and surely on the mean (W)."""
+        """Of counter and readings around a stretch: in a second (J), and surely on the mean (W)."""
         lasting, off = self._lasting_s * self._joined, self._off_j * self._joined
         columns = [lasting, off, lasting**2, lasting * off, off**2, self._joined]
         sums = np.concatenate([np.zeros((1, 6)), np.cumsum(np.stack(columns, axis=1), axis=0)])
@@ -100,7 +100,8 @@ class Shape:
         wander_j2 = np.maximum(gone2 - 2 * mean_w * cross + mean_w**2 * time2, 0.0)
         wander_j2 /= np.maximum(number - 1, 1)
         unsure_w2 = 4 * wander_j2 * number / time**2
-        return np.sqrt(wander_j2), np.sqrt(np.maximum(mean_w**2 - unsure_w2, 0.0))
+        in_a_second_j2 = wander_j2 * number / time
+        return np.sqrt(in_a_second_j2), np.sqrt(np.maximum(mean_w**2 - unsure_w2, 0.0))
 
     def _course(self, at: NDArray[np.intp]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """How the mean power from tick to tick bends and how it climbs, around a stretch."""
