@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from joulewise.data import Excluded, Kind, RunResult, Span, SpanResult, Use, total
+from joulewise.data import Excluded, Kind, RunResult, Span, SpanResult, Use, total, total_of_one
 from joulewise.record.manifest import Manifest, RecordedDevice
 from joulewise.units import NS_PER_S
 
@@ -102,7 +102,7 @@ def _sum(uses: Sequence[Use]) -> Use:
     if len(uses) == 1:
         return uses[0]
     peaks = [use.peak_w for use in uses if use.peak_w is not None]
-    energy = total(use.energy for use in uses if use.energy)
+    energy = total_of_one(use.energy for use in uses if use.energy)
     return Use(energy, peak_w=max(peaks, default=None)) if energy else Use(None)
 
 

@@ -19,6 +19,7 @@ from joulewise.data.energy import (
     Card,
     Energy,
     total,
+    total_of_one,
 )
 from joulewise.data.runs import (
     Caution,
@@ -52,4 +53,5 @@ __all__ = [
     "Unavailable",
     "Use",
     "total",
+    "total_of_one",
 ]

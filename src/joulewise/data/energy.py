@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from joulewise.data.devices import Source
 
@@ -39,6 +39,13 @@ def total(parts: Iterable[Energy]) -> Energy | None:
         math.hypot(*(part.error_gain for part in parts)),
         sources.pop() if len(sources) == 1 else Source.MIXED,
     )
+
+
+def total_of_one(parts: Iterable[Energy]) -> Energy | None:
+    """The sum over one device's times: its gain is off by the same in all of them."""
+    parts = list(parts)
+    found = total(parts)
+    return found and replace(found, error_gain=math.fsum(part.error_gain for part in parts))
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,40 @@
+"""Runs of a group as one result: whose errors add up how, and what counts where runs overlap."""
+
+import math
+
+import pytest
+from made_run import START, S, device
+
+from joulewise.analyse.group import Member, sum_group
+from joulewise.data import Caution, Energy, RunResult, Source, Span, SpanResult, Use, total
+from joulewise.record.manifest import Manifest
+
+
+def member(name, start_s, end_s, joules, *, counted=True, keys=("gpu0",), sampling=1.0):
+    """A run at some seconds of the world's time, of so many joules on each device."""
+    devices = tuple(device(key) for key in keys)
+    manifest = Manifest(
+        name, (), "/", 10.0, start_s * S, START, "boot", devices, host={"name": "n1"}
+    )
+    used = Use(Energy(joules, sampling, 0.05 * joules, Source.MEASURED), peak_w=300.0)
+    uses = dict.fromkeys(keys, used)
+    span = Span("run", None, START, START + (end_s - start_s) * S)
+    parts = [use.energy for use in uses.values()] if counted else []
+    whole = SpanResult(span, total(parts), uses)
+    return Member(
+        manifest,
+        RunResult(name, 0, "complete", START, whole, counted=tuple(keys) if counted else ()),
+    )
+
+
+class TestErrors:
+    def test_repeats_on_one_board_leave_its_gain_as_unknown_as_it_was(self):
+        found = sum_group("g", [member(str(i), 10 * i, 10 * i + 9, 100.0) for i in range(9)])
+        assert found.run.total.value == pytest.approx(900)
+        assert found.run.total.error_gain == pytest.approx(45)
+        assert found.run.total.error_sampling == pytest.approx(3)
+        assert found.run.devices["n1/gpu0"].energy == found.run.total
+
+    def test_boards_know_nothing_of_each_other(self):
+        runs = [member(str(i), 10 * i, 10 * i + 9, 100.0, keys=("gpu0", "gpu1")) for i in (0, 1)]
+        assert sum_group("g", runs).run.total.error_gain == pytest.approx(math.hypot(10, 10))
