@@ -38,3 +38,31 @@ class TestErrors:
     def test_boards_know_nothing_of_each_other(self):
         runs = [member(str(i), 10 * i, 10 * i + 9, 100.0, keys=("gpu0", "gpu1")) for i in (0, 1)]
         assert sum_group("g", runs).run.total.error_gain == pytest.approx(math.hypot(10, 10))
+
+
+class TestOverlap:
+    def test_the_longer_run_counts_and_the_other_is_told_of(self):
+        found = sum_group("g", [member("a", 0, 100, 10e3), member("b", 50, 1000, 95e3)])
+        assert found.run.total.value == 95e3
+        assert found.counted == ("n1/gpu0",)
+        (warning,) = found.warnings
+        assert warning.code is Caution.OVERLAP
+        assert warning.device == "n1/gpu0"
+        assert "a recorded it at the same time as b; 50 s of it are in no other" in warning.message
+        assert [out.device for out in found.excluded] == ["n1/gpu0"]
+
+    def test_what_the_same_time_holds_twice_leaves_no_seconds(self):
+        found = sum_group("g", [member("a", 0, 100, 10e3), member("b", 0, 100, 10e3)])
+        assert found.run.total.value == 10e3
+        assert "in no other" not in found.warnings[0].message
+
+    def test_the_run_that_used_it_counts_though_a_longer_one_saw_it(self):
+        found = sum_group("g", [member("a", 0, 100, 9e3, counted=False), member("b", 10, 50, 4e3)])
+        assert found.run.total.value == 4e3
+        assert not found.warnings
+        assert not found.excluded
+
+    def test_runs_that_touch_do_not_overlap(self):
+        found = sum_group("g", [member("a", 0, 100, 10e3), member("b", 100, 200, 10e3)])
+        assert found.run.total.value == 20e3
+        assert not found.warnings

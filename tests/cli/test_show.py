@@ -141,7 +141,7 @@ class TestGroup:
         result = told(joulewise("show", "job7", "--json", "-"))
         assert result["counted"] == ["box1/gpu0", "box1/cpu0", "box2/cpu0"]
         reasons = {out["device"]: out["reason"] for out in result["excluded"]}
-        assert reasons["box2/gpu0"] == f"the same device is in {ID}"
+        assert reasons["box2/gpu0"] == f"{OTHER} recorded it at the same time as {ID}"
 
     def test_containers_on_one_machine_share_its_cpu(self, joulewise, make_run):
         make_run(ID, group="job7", host={"name": "box1"}, boot_id="1")

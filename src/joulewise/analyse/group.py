@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from joulewise.data import Excluded, Kind, RunResult, Span, SpanResult, Use, total, total_of_one
+from joulewise.data import (
+    Caution,
+    Energy,
+    Excluded,
+    Kind,
+    RunResult,
+    RunWarning,
+    Span,
+    SpanResult,
+    Use,
+    total,
+    total_of_one,
+)
 from joulewise.record.manifest import Manifest, RecordedDevice
 from joulewise.units import NS_PER_S
 
@@ -31,34 +43,58 @@ class Member:
         return self.manifest.host.get("name") or self.manifest.id
 
 
+@dataclass(frozen=True)
+class _Part:
+    """What one run has of one device; ``reason`` is why it does not count there."""
+
+    key: str
+    member: Member
+    use: Use
+    reason: str | None
+
+    @property
+    def rank(self) -> tuple[bool, bool, int]:
+        """Of two at the same time, that counts which counts at all, and saw more."""
+        lasting_ns = self.member.end_ns - self.member.start_ns
+        return self.reason is None, self.use.energy is not None, lasting_ns
+
+
 def sum_group(name: str, members: Sequence[Member]) -> RunResult:
     """From the start of the first run to the end of the last, over all nodes."""
     members = sorted(members, key=lambda member: member.start_ns)
-    uses: dict[str, list[Use]] = {}
-    counted: dict[str, None] = {}
-    excluded: dict[str, Excluded] = {}
-    taken: dict[tuple[str, str], list[Member]] = {}
+    boards: dict[tuple[str, str], list[_Part]] = {}
     for member in members:
         reasons = {out.device: out.reason for out in member.result.excluded}
         for device in member.manifest.devices:
-            key = f"{member.node}/{device.info.key}"
-            use = member.result.run.devices[device.info.key]
-            before = taken.setdefault(_identity(member, device), [])
-            twin = next((other for other in before if _overlap(other, member)), None)
-            if twin is not None:
-                if key not in uses:
-                    uses[key] = [use]
-                    excluded[key] = Excluded(key, f"the same device is in {twin.manifest.id}")
-                continue
-            before.append(member)
-            uses.setdefault(key, []).append(use)
-            if device.info.key in member.result.counted:
-                counted[key] = None
-            else:
-                excluded[key] = Excluded(key, reasons.get(device.info.key, ""))
+            key = device.info.key
+            counts = key in member.result.counted
+            reason = None if counts else reasons.get(key, "")
+            part = _Part(f"{member.node}/{key}", member, member.result.run.devices[key], reason)
+            boards.setdefault(_identity(member, device), []).append(part)
+    uses: dict[str, list[Use]] = {}
+    energies: list[Energy | None] = []
+    counted: dict[str, None] = {}
+    excluded: list[Excluded] = []
+    warnings: list[RunWarning] = []
+    for parts in boards.values():
+        kept, left = _once(parts)
+        counting = [part for part in kept if part.reason is None]
+        energies.append(_sum([part.use for part in counting]).energy)
+        counted.update(dict.fromkeys(part.key for part in counting))
+        for part in kept:
+            uses.setdefault(part.key, []).append(part.use)
+        for part in left:
+            uses.setdefault(part.key, [part.use])
+        twice = [(part.key, _left_out(part, kept)) for part in left if part.reason is None]
+        excluded += [Excluded(key, reason) for key, reason in twice]
+        warnings += [
+            RunWarning(Caution.OVERLAP, f"{key} counts once: {reason}", device=key)
+            for key, reason in twice
+        ]
+        whys = {part.key: part.reason for part in parts if part.reason is not None}
+        excluded += [Excluded(key, why) for key, why in whys.items() if key not in counted]
     devices = {key: _sum(mine) for key, mine in uses.items()}
     start_ns, end_ns = members[0].start_ns, max(member.end_ns for member in members)
-    energies = [devices[key].energy for key in counted]
     whole = SpanResult(
         Span("run", None, start_ns, end_ns), total(e for e in energies if e), devices
     )
@@ -70,11 +106,14 @@ def sum_group(name: str, members: Sequence[Member]) -> RunResult:
         start_monotonic_ns=start_ns,
         run=whole,
         counted=tuple(counted),
-        excluded=tuple(out for key, out in excluded.items() if key not in counted),
-        warnings=tuple(
-            replace(warning, device=warning.device and f"{member.node}/{warning.device}")
-            for member in members
-            for warning in member.result.warnings
+        excluded=tuple(excluded),
+        warnings=(
+            *warnings,
+            *(
+                replace(warning, device=warning.device and f"{member.node}/{warning.device}")
+                for member in members
+                for warning in member.result.warnings
+            ),
         ),
         details={
             "about": {
@@ -93,8 +132,27 @@ def _identity(member: Member, device: RecordedDevice) -> tuple[str, str]:
     return member.manifest.boot_id or member.node, device.info.uid
 
 
-def _overlap(one: Member, other: Member) -> bool:
-    return one.start_ns < other.end_ns and other.start_ns < one.end_ns
+def _once(parts: Sequence[_Part]) -> tuple[list[_Part], list[_Part]]:
+    """Those of one device that follow each other, the longest first, and what overlaps them."""
+    kept: list[_Part] = []
+    left: list[_Part] = []
+    for part in sorted(parts, key=lambda part: part.rank, reverse=True):
+        (left if any(_shared_ns(part, other) for other in kept) else kept).append(part)
+    return kept, left
+
+
+def _left_out(part: _Part, kept: Sequence[_Part]) -> str:
+    twins = [other for other in kept if _shared_ns(part, other)]
+    alone_ns = part.member.end_ns - part.member.start_ns
+    alone_ns -= sum(_shared_ns(part, other) for other in twins)
+    named = ", ".join(other.member.manifest.id for other in twins)
+    only = f"; {alone_ns / NS_PER_S:.3g} s of it are in no other" if alone_ns else ""
+    return f"{part.member.manifest.id} recorded it at the same time as {named}{only}"
+
+
+def _shared_ns(one: _Part, other: _Part) -> int:
+    start_ns = max(one.member.start_ns, other.member.start_ns)
+    return max(0, min(one.member.end_ns, other.member.end_ns) - start_ns)
 
 
 def _sum(uses: Sequence[Use]) -> Use:

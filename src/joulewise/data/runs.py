@@ -47,6 +47,7 @@ class Caution(str, Enum):
     NOT_STORED = "not_stored"
     NO_BASELINE = "no_baseline"
     SPANS_LOST = "spans_lost"
+    OVERLAP = "runs_overlap"
     BUDGET = "budget"
     HOOKS = "hooks"
 
