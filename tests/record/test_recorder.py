@@ -1,6 +1,7 @@
 """Whole recordings: of simulated GPUs through NVML, killed, with faults, and of a sleeper."""
 
 import json
+import platform
 import select
 import subprocess
 import sys
@@ -204,6 +205,14 @@ def test_a_note_is_in_the_manifest_at_once(recorder):
     recorder.note("host_process_ids", "who is who is not known", "gpu0")
     (note,) = recorder.manifest.notes
     assert (note["code"], note["device"]) == ("host_process_ids", "gpu0")
+
+
+def test_it_shows_life_though_nothing_happens(recorder, monkeypatch):
+    monkeypatch.setattr("joulewise.record.recorder._SAVE_NS", 0)
+    first = read_manifest(recorder._run)
+    assert first.host["name"] == platform.node()
+    saved_ns = first.recorder.saved_wall_ns
+    eventually(lambda: read_manifest(recorder._run).recorder.saved_wall_ns > saved_ns)
 
 
 def test_a_command_is_in_the_manifest_while_it_runs(recorder):

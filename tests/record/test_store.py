@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -161,6 +162,21 @@ def test_how_a_run_stands(tmp_path):
     assert status(replace(recording, recorder=later)) == "killed"
     assert status(replace(recording, boot_id="another")) == "killed"
     assert status(replace(recording, recorder=None)) == "killed"
+
+
+@pytest.mark.parametrize(
+    "where", [{"boot_id": "another", "host": {"name": "node7"}}, {"host": {"name": "container"}}]
+)
+def test_a_run_of_another_node_is_recorded_while_it_shows_life(tmp_path, where):
+    for silent_s, stands in ((0, "recording"), (60, "recording"), (200, "killed")):
+        recorder = RecorderRecord(1, 1, saved_wall_ns=time.time_ns() - silent_s * 10**9)
+        run = made(tmp_path, state="recording", recorder=recorder, **where)
+        assert status(read_manifest(run)) == stands
+    remove(run)
+    recorder = replace(recorder, saved_wall_ns=time.time_ns())
+    run = made(tmp_path, state="recording", recorder=recorder, **where)
+    with pytest.raises(UsageError, match="being recorded"):
+        remove(run)
 
 
 def test_a_recorder_that_is_a_zombie_is_dead(tmp_path):

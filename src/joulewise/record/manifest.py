@@ -46,12 +46,17 @@ class CommandRecord:
 
 @dataclass(frozen=True)
 class RecorderRecord:
-    """How the recorder did; ``lanes`` tells of each file its rows, new values and lateness."""
+    """How the recorder did; ``lanes`` tells of each file its rows, new values and lateness.
+
+    ``saved_wall_ns`` is when it last wrote this, twice a minute at least: its sign of life to who
+    cannot see its process.
+    """
 
     pid: int
     started_ticks: int
     cpu_s: float | None = None
     lanes: Mapping[str, Any] = field(default_factory=dict)
+    saved_wall_ns: int = 0
 
 
 @dataclass(frozen=True)

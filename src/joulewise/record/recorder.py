@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import resource
 import sys
 import threading
@@ -77,6 +78,7 @@ class Recorder:
             name=options.name,
             tags=options.tags,
             group=options.group,
+            host={"name": platform.node()},
             options=options.options,
         )
 
@@ -171,7 +173,7 @@ class Recorder:
         with self._lock:
             pid = os.getpid()
             lanes = self._lanes.summary()
-            recorder = RecorderRecord(pid, started_ticks(pid), _cpu_s(), lanes)
+            recorder = RecorderRecord(pid, started_ticks(pid), _cpu_s(), lanes, time_ns())
             self._manifest = replace(self._manifest, recorder=recorder, notes=self._notes.all())
             manifest, self._changed = self._manifest, False
         self._saved_ns = monotonic_ns()

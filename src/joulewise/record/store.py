@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import secrets
 import shutil
 import time
@@ -15,11 +16,13 @@ from typing import Final
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.record.alive import boot_id, is_alive
 from joulewise.record.layout import MANIFEST, MARKS, TRACE
-from joulewise.record.manifest import Manifest, read_manifest
+from joulewise.record.manifest import Manifest, RecorderRecord, read_manifest
+from joulewise.units import NS_PER_S
 
 FOLDER: Final = "joulewise-runs"
 LAST: Final = "last"
 RECORDING, KILLED = "recording", "killed"
+_SILENT_NS: Final = 90 * NS_PER_S  # a recorder saves run.json every 30 s
 _ELSEWHERE: Final = "name another with --store DIR or $JOULEWISE_STORE"
 
 
@@ -73,11 +76,15 @@ def status(manifest: Manifest) -> str:
     """How a run stands: recording, complete, stopped, or killed while it recorded."""
     if manifest.state != RECORDING:
         return manifest.state
-    recorder = manifest.recorder
-    here = recorder is not None and manifest.boot_id == boot_id()
-    if here and recorder and is_alive(recorder.pid, recorder.started_ticks):
-        return RECORDING
-    return KILLED
+    return RECORDING if manifest.recorder and _lives(manifest, manifest.recorder) else KILLED
+
+
+def _lives(manifest: Manifest, recorder: RecorderRecord) -> bool:
+    """Of another node or container only what it writes is seen, not whether its process lives."""
+    name = platform.node()
+    if manifest.boot_id == boot_id() and manifest.host.get("name", name) == name:
+        return is_alive(recorder.pid, recorder.started_ticks)
+    return time.time_ns() - recorder.saved_wall_ns < _SILENT_NS
 
 
 def find(store: Path, which: str) -> Path:
