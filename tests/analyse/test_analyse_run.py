@@ -12,7 +12,8 @@ from joulewise.analyse.kept import read_result, read_summary, write_result
 from joulewise.analyse.run import analyse
 from joulewise.data import Source
 from joulewise.data.contract import as_json
-from joulewise.record.layout import RESULT, STREAM, Lane, lane_path
+from joulewise.hooks.marks import Marks
+from joulewise.record.layout import MARKS, RESULT, STREAM, Lane, lane_path
 from joulewise.record.manifest import CommandRecord, read_manifest, write_manifest
 
 
@@ -66,6 +67,18 @@ def test_every_span_on_every_device(made):
     assert epoch["count"] == 2
     assert epoch["time_s"]["mean"] == 4
     assert epoch["energy_j"]["mean"] == pytest.approx(training.total.value / 2, rel=1e-3)
+
+
+def test_a_span_that_was_cut_off_is_in_no_figure(made):
+    made.spans(("epoch", 0, 1, 4), ("epoch", 1, 4, 7))
+    Marks(made.path / MARKS).begin("epoch", 2, 40, START + 7 * S)
+    result = analyse(made.write())
+    assert [one.span.closed for one in result.spans] == [True, True, False]
+    epoch = result.details["spans"]["epoch"]
+    assert (epoch["count"], epoch["unfinished"], epoch["announced"]) == (2, 1, 40)
+    assert epoch["time_s"]["min"] == epoch["time_s"]["max"] == 3
+    each_j = [one.total.value for one in result.spans[:2]]
+    assert epoch["energy_j"]["mean"] == pytest.approx(sum(each_j) / 2)
 
 
 def test_many_steps_are_told_as_a_summary(made, monkeypatch):

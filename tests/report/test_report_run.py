@@ -122,6 +122,11 @@ def test_spans_are_summed_up_by_name():
     assert line_with(text, "step ") == "step 4000 20.0 ms -"
 
 
+def test_spans_that_were_cut_off_stand_beside_the_count():
+    text = drawn(result(details={"spans": {"epoch": {**SPANS["epoch"], "unfinished": 1}}}))
+    assert line_with(text, "epoch ").startswith("epoch 4 of 5, 1 unfinished 20.0")
+
+
 def test_money_and_carbon_only_where_their_rates_are_given():
     assert "cost" not in drawn(result())
     text = drawn(result(), rates=Rates(price_per_kwh=0.36, gco2_per_kwh=360))

@@ -22,7 +22,8 @@ def by_name(
 ) -> dict[str, dict[str, Any]]:
     """Each name's spans, in the order in which the names first appear.
 
-    Energies are of those in ``seen``, counts and times of all.
+    Energies are of those in ``seen``, counts and times of all. A span that was cut off is none of
+    its kind: it counts as unfinished and is in no figure.
     """
     told = {}
     codes, first = np.unique(spans.name, return_index=True)
@@ -30,11 +31,11 @@ def by_name(
         mine = spans.where(spans.name == code)
         announced = mine.total.max()
         told[spans.names[code]] = {
-            "count": len(mine),
+            "count": int(mine.closed.sum()),
             "announced": None if announced == NONE else int(announced),
             "unfinished": int((~mine.closed).sum()),
-            "time_s": figures(_times_s(mine)),
-            "energy_j": figures(energy_j[seen.name == code]),
+            "time_s": figures(_times_s(mine)[mine.closed]),
+            "energy_j": figures(energy_j[(seen.name == code) & seen.closed]),
         }
     return told
 
@@ -43,7 +44,8 @@ def steps_by_epoch(
     spans: SpanTable, seen: SpanTable, energy_j: NDArray[np.float64]
 ) -> list[dict[str, Any]]:
     """The steps of each epoch; those of no epoch stand under a null index."""
-    epochs, steps = spans.named("epoch"), spans.named("step")
+    epochs, steps = spans.named("epoch"), spans.where(spans.closed).named("step")
+    seen, energy_j = seen.where(seen.closed), energy_j[seen.closed]
     times_s = _times_s(steps)
     all_by_epoch = _by_epoch(steps, epochs)
     some = seen.named("step")

@@ -175,9 +175,10 @@ def _spans(kinds: Mapping[str, Mapping[str, Any]]) -> Iterator[SpanRow]:
     for name, kind in kinds.items():
         announced = kind.get("announced")
         of = f" of {announced}" if announced and announced != kind["count"] else ""
+        unfinished = f", {cut_off} unfinished" if (cut_off := kind.get("unfinished")) else ""
         yield SpanRow(
             plain(name),
-            f"{kind['count']}{of}",
+            f"{kind['count']}{of}{unfinished}",
             _spread(kind["time_s"], "s"),
             _spread(kind["energy_j"], "J"),
         )
