@@ -126,6 +126,26 @@ def test_in_a_container_numbers_of_the_host_are_nobody_known(watched):
 
 
 @pytest.mark.parametrize("watched", [True], indirect=True)
+def test_in_a_container_too_only_a_change_is_a_line(watched):
+    stranger, other = Process(999, GB, "compute"), Process(998, GB, "compute")
+    assert watched.look(stranger)
+    assert [watched.look(stranger) for _ in range(5)] == [[]] * 5
+    assert ours(watched.look(stranger, other)) == {999: None, 998: None}
+    watched.proc.add(998)
+    assert ours(watched.look(stranger, other)) == {999: None, 998: False}
+    assert watched.look(stranger, other) == []
+
+
+def test_a_journal_that_is_full_is_said_once(watched):
+    watched.users._journal = watched.journal = Journal(2)
+    looks = [watched.look(Process(pid, GB, "compute")) for pid in (1, 2, 3, 4)]
+    assert [len(lines) for lines in looks] == [1, 1, 0, 0]
+    (note,) = watched.notes.all()
+    assert note["code"] == "not_stored"
+    assert "processes.jsonl" in note["message"]
+
+
+@pytest.mark.parametrize("watched", [True], indirect=True)
 def test_in_a_container_that_has_its_own_numbers_the_command_is_known(watched):
     watched.proc.add(10, environ="JOULEWISE_RUN=run-7")
     assert ours(watched.look(Process(10, GB, "compute"))) == {10: True}

@@ -13,11 +13,14 @@ class Journal:
         self._lock = threading.Lock()
         self._lines: list[str] = []
 
-    def add(self, line: str) -> None:
+    def add(self, line: str) -> bool:
+        """Whether there was room for it."""
         with self._lock:
-            if self._left > 0:
-                self._left -= 1
-                self._lines.append(line + "\n")
+            if self._left <= 0:
+                return False
+            self._left -= 1
+            self._lines.append(line + "\n")
+            return True
 
     def take(self) -> bytes:
         with self._lock:

@@ -12,6 +12,7 @@ from joulewise.data import Process, Unavailable
 from joulewise.devices.protocol import Device
 from joulewise.record.alive import parent
 from joulewise.record.journal import Journal
+from joulewise.record.layout import PROCESSES
 from joulewise.record.notes import Notes
 
 RUN_VARIABLE: Final = "JOULEWISE_RUN"
@@ -42,11 +43,13 @@ class Family:
 
     def has(self, pid: int) -> bool | None:
         """Whether the process is the command's; None where it is known by another number here."""
-        folder = self._proc / str(pid)
-        if not folder.exists():
-            # In a container NVML tells the host's numbers. Elsewhere, who cannot be seen is not us.
-            return None if self._inside else False
-        return self._marked(folder) or self._descends(pid)
+        if not self.sees(pid):
+            return None
+        return self._marked(self._proc / str(pid)) or self._descends(pid)
+
+    def sees(self, pid: int) -> bool:
+        # In a container NVML tells the host's numbers. Elsewhere, who cannot be seen is not us.
+        return not self._inside or (self._proc / str(pid)).exists()
 
     def name(self, pid: int) -> str:
         try:
@@ -79,9 +82,7 @@ class Users:
         self._family = family
         self._journal = journal
         self._notes = notes
-        self._known: list[tuple[Any, ...]] = []
-        self._family_then: tuple[int, ...] = ()
-        self._unseen: set[int] = set()
+        self._state: tuple[list[Any], tuple[int, ...], set[int]] = ([], (), set())
 
     def serve(self, _deadline_ns: int) -> None:
         t_ns = monotonic_ns()
@@ -90,36 +91,41 @@ class Users:
             return
         # Memory comes and goes in every step: half a gigabyte more or less is news.
         known = [(each.pid, each.kind, (each.memory_b or 0) >> 29) for each in told]
-        if known == self._known and self._family.roots == self._family_then and not self._unseen:
+        unseen = self._look_for_unseen(told)
+        state = (known, self._family.roots, unseen)
+        if state == self._state:
             return
-        self._known, self._family_then = known, self._family.roots
+        self._state = state
         line = {
             "t_ns": t_ns,
             "device": self._device.info.key,
             "processes": self._describe(told),
         }
-        self._journal.add(json.dumps(line))
+        if not self._journal.add(json.dumps(line)):
+            message = f"{PROCESSES} is full: who used the devices from here on is not known"
+            self._notes.once("not_stored", message)
 
     def skip(self, missed: int) -> None:
         """Who used a device meanwhile is told at the next time."""
 
-    def _describe(self, told: Iterable[Process]) -> list[dict[str, Any]]:
-        ours = {process.pid: self._family.has(process.pid) for process in told}
-        unseen = {pid for pid, mine in ours.items() if mine is None}
-        if unseen & self._unseen:  # one that has just ended is still listed for a moment
+    def _look_for_unseen(self, told: Iterable[Process]) -> set[int]:
+        unseen = {process.pid for process in told if not self._family.sees(process.pid)}
+        if unseen & self._state[2]:  # one that has just ended is still listed for a moment
             self._notes.once(
                 "host_process_ids",
                 "NVML tells process ids of the host, which this container does not know",
                 self._device.info.key,
             )
-        self._unseen = unseen
+        return unseen
+
+    def _describe(self, told: Iterable[Process]) -> list[dict[str, Any]]:
         return [
             {
                 "pid": process.pid,
                 "memory_b": process.memory_b,
                 "kind": process.kind,
                 "name": self._family.name(process.pid),
-                "ours": ours[process.pid],
+                "ours": self._family.has(process.pid),
             }
             for process in sorted(told, key=lambda process: process.pid)
         ]
