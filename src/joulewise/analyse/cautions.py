@@ -141,13 +141,14 @@ def busy_with_others(
     known = [command.cpu_s for command in manifest.commands]
     if busy_s is None or not known or any(cpu_s is None for cpu_s in known):
         return
-    recorder_s = manifest.recorder.cpu_s if manifest.recorder else None
-    ours_s = sum(cpu_s for cpu_s in known if cpu_s is not None) + (recorder_s or 0.0)
-    others_s = busy_s - ours_s
+    recorder_s = (manifest.recorder.cpu_s if manifest.recorder else None) or 0.0
+    command_s = sum(cpu_s for cpu_s in known if cpu_s is not None)
+    others_s = busy_s - command_s - recorder_s
     if others_s > max(_BUSY_SHARE * busy_s, _BUSY_CPUS * run.time_s):
         yield RunWarning(
             Caution.OTHER_PROCESSES,
-            f"the CPUs worked {busy_s:.1f} s, the command's processes {ours_s:.1f} s of that",
+            f"the CPUs worked {busy_s:.1f} s, the command's processes {command_s:.1f} s of that "
+            f"and joulewise {recorder_s:.1f} s",
             "the CPU's energy is that of the whole machine; measure while nothing else runs",
             "cpu0",
         )
