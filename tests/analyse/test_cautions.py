@@ -151,18 +151,34 @@ def test_a_command_whose_cpu_time_is_not_known(made):
     assert busy_machine(made, commands=(command,)) == []
 
 
-def test_spans_that_are_too_short_are_one_warning_a_name(tmp_path):
-    made = MadeRun(tmp_path / "run", hz=10).processes("gpu0", (0.2, [OURS]))
-    steps = itertools.count(1, 0.01)
-    made.fast(device("gpu0", measured=("power_w",)), noisy(lambda t: 100 + 100 * (int(7 * t) % 2)))
-    made.spans(
-        *[("step", i, start, start + 0.01) for i, start in zip(range(50), steps, strict=False)]
-    )
+def short_spans(path, *names, **changed):
+    made = MadeRun(path / "run", hz=10).processes("gpu0", (0.2, [OURS]))
+    wave = noisy(lambda t: 100 + 100 * (int(7 * t) % 2))
+    made.fast(device("gpu0", measured=("power_w",), **changed), wave)
+    for name, time_s in names:
+        starts = itertools.islice(itertools.count(1, time_s), 50)
+        made.spans(*[(name, i, start, start + time_s) for i, start in enumerate(starts)])
     made.spans(("epoch", 0, 1, 9))
-    (warning,) = warnings(made, Caution.SPAN_TOO_SHORT)
+    return warnings(made, Caution.SPAN_TOO_SHORT)
+
+
+def test_spans_that_are_too_short(tmp_path):
+    (warning,) = short_spans(tmp_path, ("step", 0.01))
     assert warning.span == "step"
-    assert "spans 'step': too short for the sensors at 10 ms" in warning.message
-    assert "have less than 10 % here" in warning.hint
+    assert warning.message.startswith("too short for the sensors")
+    assert warning.message.endswith("all spans 'step' (10 ms)")
+    assert "have less than 10 % here; a higher --rate may help" in warning.hint
+
+
+def test_spans_of_all_names_that_are_too_short_are_one_warning(tmp_path):
+    (warning,) = short_spans(tmp_path, ("step", 0.01), ("load", 0.005))
+    assert warning.span is None
+    assert warning.message.endswith("all spans 'step' (10 ms), all spans 'load' (5.0 ms)")
+
+
+def test_a_sensor_that_is_asked_as_often_as_it_has_news_gains_nothing_by_a_higher_rate(tmp_path):
+    (warning,) = short_spans(tmp_path, ("step", 0.01), card=Card(0.1, 0.1, 0.005, 0.1))
+    assert "--rate" not in warning.hint
 
 
 def test_a_span_in_a_gap_is_not_short(made):
@@ -171,11 +187,13 @@ def test_a_span_in_a_gap_is_not_short(made):
     assert [warning.code for warning in warnings(made)] == [Caution.GAP]
 
 
-def test_a_run_of_ten_milliseconds(tmp_path):
+@pytest.mark.parametrize("until_s", [np.inf, -0.2])
+def test_a_run_of_ten_milliseconds(tmp_path, until_s):
     made = MadeRun(tmp_path / "run", hz=10, seconds=0.01).processes("gpu0", (0, [OURS]))
-    made.fast(device("gpu0", measured=("power_w",)), noisy(lambda t: 300 if t > 0 else 40))
+    level = noisy(lambda t: 300 if t > 0 else 40)
+    made.fast(device("gpu0", measured=("power_w",)), level, until_s=until_s)
     (warning,) = warnings(made, Caution.SPAN_TOO_SHORT)
-    assert (warning.span, warning.message.partition(":")[0]) == ("run", "the run")
+    assert (warning.span, warning.message.rpartition(":")[2]) == ("run", " the run (10 ms)")
 
 
 @pytest.mark.parametrize(("step_s", "way"), [(3600, "forward"), (-3600, "back")])

@@ -51,8 +51,9 @@ def cautions(
     for measured in counted:
         yield from device_cautions.cautions(measured, manifest, sightings, run)
     yield from busy_with_others(manifest, _busy_s(counted, manifest, run), run)
-    yield from span_cautions.too_short_run(counted, run)
-    yield from span_cautions.too_short(counted, spans, energy_j, sampling_j)
+    rate_hz = manifest.rate_hz
+    yield from span_cautions.too_short_run(counted, run, rate_hz)
+    yield from span_cautions.too_short(counted, spans, energy_j, sampling_j, rate_hz)
 
 
 def from_notes(manifest: Manifest) -> Iterator[RunWarning]:

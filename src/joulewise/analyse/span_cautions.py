@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from joulewise.data import Caution, RunWarning, total
+from joulewise.data import Caution, RunWarning, Source, total
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ TOO_WIDE: Final = 0.2
 """A sampling error beyond this share of the energy says that the sensors hardly saw the span."""
 
 _USEFUL: Final = 0.1
+_SURELY_SHORT_S: Final = 1.0
+_ASKED: Final = 0.9  # of a sensor's period: one that is asked about as often has no more to tell
 
 
 def too_short(
@@ -28,53 +30,75 @@ def too_short(
     spans: SpanTable,
     energy_j: NDArray[np.float64],
     sampling_j: NDArray[np.float64],
+    rate_hz: float,
 ) -> Iterator[RunWarning]:
-    """One warning for all spans of a name; where a sensor failed, length is not to blame."""
+    """One warning for all of them; where a sensor failed, length is not to blame."""
     times_s = (spans.end_ns - spans.start_ns) / NS_PER_S
     with np.errstate(invalid="ignore"):
         short = sampling_j > TOO_WIDE * np.abs(energy_j)
     for measured in counted:
         short &= measured.clean[1:]
+    if not short.any():
+        return
+    names, useful_s = {}, []
     for code in np.unique(spans.name[short]).tolist():
         mine = spans.name == code
         bad = mine & short
-        name = spans.names[code]
         share = bad.sum() / mine.sum()
-        many = f"{'all' if share == 1 else f'{100 * share:.0f} % of the'} spans {name!r}"
-        yield _warning(many, times_s[bad], energy_j[bad], sampling_j[bad], name)
+        many = "all" if share == 1 else f"{100 * share:.0f} % of the"
+        names[spans.names[code]] = f"{many} spans {spans.names[code]!r} ({_about(times_s[bad])})"
+        useful_s.append(_useful_s(times_s[bad], energy_j[bad], sampling_j[bad]))
+    only = next(iter(names)) if len(names) == 1 else None
+    yield _warning(", ".join(names.values()), max(useful_s), counted, rate_hz, only)
 
 
-def too_short_run(counted: Sequence[Measured], run: Stretch) -> Iterator[RunWarning]:
+def too_short_run(
+    counted: Sequence[Measured], run: Stretch, rate_hz: float
+) -> Iterator[RunWarning]:
+    """In the shortest runs a sensor does not fail: there was no time for it to answer."""
     energies = [measured.uses[0].energy for measured in counted]
     whole = total(energy for energy in energies if energy)
-    clean = all(measured.clean[0] for measured in counted)
+    clean = run.time_s < _SURELY_SHORT_S or all(measured.clean[0] for measured in counted)
     if clean and whole and whole.error_sampling > TOO_WIDE * abs(whole.value):
         figures = ([run.time_s], [whole.value], [whole.error_sampling])
         times_s, energy_j, sampling_j = map(np.array, figures)
-        yield _warning("the run", times_s, energy_j, sampling_j, "run")
+        useful_s = _useful_s(times_s, energy_j, sampling_j)
+        yield _warning(f"the run ({_about(times_s)})", useful_s, counted, rate_hz, "run")
+
+
+def _useful_s(
+    times_s: NDArray[np.float64], energy_j: NDArray[np.float64], sampling_j: NDArray[np.float64]
+) -> float:
+    """The edges of a span cost about the same joules however long it lasts."""
+    power_w = energy_j.sum() / max(times_s.sum(), 1e-9)
+    return float(np.median(sampling_j)) / (_USEFUL * power_w) if power_w > 0 else 0.0
 
 
 def _warning(
-    which: str,
-    times_s: NDArray[np.float64],
-    energy_j: NDArray[np.float64],
-    sampling_j: NDArray[np.float64],
-    name: str,
+    which: str, useful_s: float, counted: Sequence[Measured], rate_hz: float, name: str | None
 ) -> RunWarning:
-    # The edges of a span cost about the same joules however long it lasts.
-    power_w = energy_j.sum() / max(times_s.sum(), 1e-9)
-    useful_s = float(np.median(sampling_j)) / (_USEFUL * power_w) if power_w > 0 else None
     enough = f"of {_about(useful_s)} and more" if useful_s else "that last longer"
+    faster = "; a higher --rate may help" if _outpaced(counted, rate_hz) else ""
     return RunWarning(
         Caution.SPAN_TOO_SHORT,
-        f"{which}: too short for the sensors at {_about(float(np.median(times_s)))}, "
-        f"the sampling error is above {100 * TOO_WIDE:.0f} %",
-        f"spans {enough} have less than {100 * _USEFUL:.0f} % here; a higher --rate may help",
+        f"too short for the sensors, whose sampling error is above {100 * TOO_WIDE:.0f} %: {which}",
+        f"spans {enough} have less than {100 * _USEFUL:.0f} % here{faster}",
         span=name,
     )
 
 
-def _about(seconds: float) -> str:
+def _outpaced(counted: Sequence[Measured], rate_hz: float) -> bool:
+    """Whether some sensor has news more often than it is asked."""
+    return any(
+        period_s is not None and period_s * rate_hz < _ASKED
+        for device in (measured.device for measured in counted)
+        if Source.MEASURED in device.sources.values()
+        for period_s in (device.card.update_period_s, device.card.counter_period_s)
+    )
+
+
+def _about(times_s: NDArray[np.float64] | float) -> str:
+    seconds = float(np.median(times_s))
     if seconds >= 1:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     return f"{1e3 * seconds:.1f} ms" if seconds < 0.01 else f"{1e3 * seconds:.0f} ms"
