@@ -179,6 +179,29 @@ def test_a_run_of_another_node_is_recorded_while_it_shows_life(tmp_path, where):
         remove(run)
 
 
+def test_who_is_killed_before_it_found_a_device_leaves_a_run_that_can_go(tmp_path):
+    script = f"""
+import os, pathlib
+from joulewise.record.store import new_run
+new_run(pathlib.Path({str(tmp_path)!r}))
+os.kill(os.getpid(), 9)
+"""
+    assert subprocess.run([sys.executable, "-c", script], check=False).returncode == -9
+    ((run, left),) = readable(tmp_path)
+    assert (status(left), left.devices, left.commands) == ("killed", (), ())
+    assert find(tmp_path, "last") == run
+    remove(run)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_is_killed_before_it_wrote_anything_leaves_what_can_go_by_its_id(tmp_path):
+    (tmp_path / "20261116-003512-7f3a").mkdir()
+    (tmp_path / "20261116").mkdir()
+    remove(find(tmp_path, "20261116-003512-7f3a"))
+    with pytest.raises(UsageError):
+        find(tmp_path, "20261116")
+
+
 def test_a_recorder_that_is_a_zombie_is_dead(tmp_path):
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     recorder = RecorderRecord(child.pid, started_ticks(child.pid))

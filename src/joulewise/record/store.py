@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import secrets
 import shutil
 import time
@@ -14,13 +15,14 @@ from pathlib import Path
 from typing import Final
 
 from joulewise.errors import JoulewiseError, UsageError
-from joulewise.record.alive import boot_id, is_alive
+from joulewise.record.alive import boot_id, is_alive, started_ticks
 from joulewise.record.layout import MANIFEST, MARKS, TRACE
-from joulewise.record.manifest import Manifest, RecorderRecord, read_manifest
+from joulewise.record.manifest import Manifest, RecorderRecord, read_manifest, write_manifest
 from joulewise.units import NS_PER_S
 
 FOLDER: Final = "joulewise-runs"
 LAST: Final = "last"
+_ID: Final = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 RECORDING, KILLED = "recording", "killed"
 _SILENT_NS: Final = 90 * NS_PER_S  # a recorder saves run.json every 30 s
 _ELSEWHERE: Final = "name another with --store DIR or $JOULEWISE_STORE"
@@ -41,6 +43,7 @@ def new_run(store: Path, now_s: float | None = None) -> Path:
             with suppress(FileExistsError):
                 run.mkdir()
                 break
+        write_manifest(run, _first_manifest(run))
         (run / TRACE).mkdir()
         (run / MARKS).mkdir()
     except OSError as error:
@@ -48,6 +51,23 @@ def new_run(store: Path, now_s: float | None = None) -> Path:
             f"cannot make a run in {store}: {error.strerror}", f"free it, or {_ELSEWHERE}"
         ) from None
     return run
+
+
+def _first_manifest(run: Path) -> Manifest:
+    """Written before anything is known: who is killed while it looks for devices leaves a run."""
+    return Manifest(
+        id=run.name,
+        commands=(),
+        cwd=os.getcwd(),  # noqa: PTH109  # as text, like all of run.json
+        rate_hz=0.0,
+        wall_start_ns=time.time_ns(),
+        monotonic_start_ns=time.monotonic_ns(),
+        boot_id=boot_id(),
+        recorder=RecorderRecord(
+            os.getpid(), started_ticks(os.getpid()), saved_wall_ns=time.time_ns()
+        ),
+        host={"name": platform.node()},
+    )
 
 
 @dataclass(frozen=True)
@@ -92,7 +112,7 @@ def find(store: Path, which: str) -> Path:
     path = Path(which)
     if (path / MANIFEST).is_file():
         return path
-    if which != LAST and path.name == which and (store / which / MANIFEST).is_file():
+    if which != LAST and path.name == which and _is_run(store / which):
         return store / which
     found = list(runs(store))
     if not found:
@@ -112,6 +132,11 @@ def find(store: Path, which: str) -> Path:
             f"{which!r} begins {len(by_id)} runs: {_some(by_id)}", "give more of the id"
         )
     return meant[-1]  # a name may be used again: the newest is meant
+
+
+def _is_run(path: Path) -> bool:
+    """Also a directory whose maker was killed before it could write a manifest."""
+    return (path / MANIFEST).is_file() or (bool(_ID.fullmatch(path.name)) and path.is_dir())
 
 
 def remove(run: Path) -> None:
