@@ -5,6 +5,7 @@ import json
 import pytest
 
 from joulewise.record.layout import MANIFEST, RESULT
+from joulewise.record.store import new_run
 
 OLD, NEW = "20261101-120000-aaaa", "20261116-003512-bbbb"
 
@@ -138,3 +139,11 @@ def test_another_encoding(joulewise_alone, make_run):
     ran = joulewise_alone("ls", PYTHONIOENCODING="ascii")
     assert ran.returncode == 0
     assert "+/-" in ran.stdout
+
+
+def test_a_run_that_has_no_command_yet(joulewise, store):
+    run = new_run(store)
+    ran = joulewise("ls")
+    assert ran.returncode == 0
+    assert run.name in ran.stdout
+    assert "recording" in ran.stdout

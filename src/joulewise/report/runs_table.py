@@ -46,7 +46,7 @@ def _cells(run: Listed) -> dict[str, str]:
 
 def _draw_table(rows: Sequence[dict[str, str]], console: Console) -> None:
     rows = [{key: fitting(cell, console.encoding) for key, cell in row.items()} for row in rows]
-    headers = [header for header in rows[0] if any(row[header] for row in rows)]
+    headers = [h for h in rows[0] if h == "command" or any(row[h] for row in rows)]
     if console.is_terminal and console.width < _WIDE:
         headers = [header for header in headers if header not in {"started", "error"}]
     widths = {h: max(len(h), *(len(row[h]) for row in rows)) for h in headers}
