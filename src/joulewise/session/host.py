@@ -6,9 +6,10 @@ import os
 import selectors
 import signal
 import socket
+import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from joulewise.session.recording import Recording
 from joulewise.session.wire import Message, Wire
 
 _LOOK_S: Final = 1.0
+_WORKING_S: Final = 1.0
 _KILLED: Final = 128 + signal.SIGKILL
 
 
@@ -73,13 +75,33 @@ class Host:
         if not self._recording.has_commands:
             self._recording.discard()
             return
-        self._recording.stop(stopped=self._stopped)
-        try:
-            answer: dict[str, Any] = {"result": as_json(self._recording.result())}
-        except Exception as error:  # noqa: BLE001  # there is nobody else to hear of it
-            answer = {"result": None, "reason": f"{type(error).__name__}: {error}"}
+        with self._working():
+            self._recording.stop(stopped=self._stopped)
+            try:
+                answer: dict[str, Any] = {"result": as_json(self._recording.result())}
+            except Exception as error:  # noqa: BLE001  # there is nobody else to hear of it
+                answer = {"result": None, "reason": f"{type(error).__name__}: {error}"}
         if self._last:
             self._last.send("result", **answer)
+
+    @contextmanager
+    def _working(self) -> Iterator[None]:
+        """Whoever waits for us hears meanwhile that we do not hang."""
+        wires = [member.wire for member in self._members] + ([self._last] if self._last else [])
+        done = threading.Event()
+
+        def tell() -> None:
+            while not done.wait(_WORKING_S):
+                for wire in wires:
+                    wire.send("working")
+
+        teller = threading.Thread(target=tell, daemon=True)
+        teller.start()
+        try:
+            yield
+        finally:
+            done.set()
+            teller.join()
 
     def _look(self) -> None:
         for event in self._recording.look():
@@ -150,7 +172,8 @@ class Host:
 
     def _on_end_rest(self, member: Member, _message: Message) -> None:
         if member.token:
-            end_all(member.token)
+            with self._working():
+                end_all(member.token)
 
     def _on_goodbye(self, member: Member, _message: Message) -> None:
         self._leave(member)
@@ -173,7 +196,8 @@ class Host:
         self._leave(member)
         member.wire.close()
         if member.token:
-            end_all(member.token)
+            with self._working():
+                end_all(member.token)
         for pid in member.running:
             self._recording.ended(pid, end_ns, _KILLED if member.token else None)
             self._stopped = True

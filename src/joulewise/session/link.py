@@ -4,8 +4,8 @@ What they tell it: ``start`` with a :class:`Request`, ``command_started`` and ``
 ``budget`` where they found one used up, ``end_rest`` (what the command left running must end),
 ``goodbye`` (and they wait for the result) or ``cancel`` (nothing was measured, and no run shall be
 left). What it tells them: ``ready`` with a :class:`Ready`, or ``error``, or nothing at all where
-another recorder serves the group; then perhaps ``budget``; at last ``result``, or ``left`` where
-other commands of the group still run.
+another recorder serves the group; then perhaps ``budget``, and ``working`` now and then while it
+is busy; at last ``result``, or ``left`` where other commands of the group still run.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from joulewise.session.wire import Message, Wire
 
 _LOOK_S: Final = 0.1
 _TRIES_TO_JOIN: Final = 50
+_SILENCE_S: Final = 15.0
+_LEAVING_S: Final = 2.0
 
 
 class RecorderProcess:
@@ -91,29 +93,38 @@ class RecorderProcess:
         """What the recorder has said since."""
         return self._wire.receive()
 
-    def finish(self, give_up: Callable[[], bool] = lambda: False) -> RunResult | None:
+    def finish(
+        self, give_up: Callable[[], bool] = lambda: False, silence_s: float = _SILENCE_S
+    ) -> RunResult | None:
         """End the recording; None and a ``remark`` where there is no result to be had.
 
         ``give_up`` is asked now and then while the result is awaited; the recorder then ends the
-        run without us.
+        run without us. One that says nothing for ``silence_s`` hangs: it is killed, and ``lost``.
         """
         self._wire.send("goodbye")
+        heard_s = time.monotonic()
         while not self._wire.closed:
             if give_up():
                 self._over, self.remark = True, "the result is still being computed"
                 self._wire.close()
                 return None
-            for message in self._wire.receive(timeout_s=_LOOK_S):
+            messages = self._wire.receive(timeout_s=_LOOK_S)
+            if messages:
+                heard_s = time.monotonic()
+            elif time.monotonic() - heard_s > silence_s:
+                self.remark = f"the recorder did not answer for {silence_s:g} s"
+                break
+            for message in messages:
                 if message["kind"] == "result":
                     self._over = True
-                    starting.end(self._wire, self._process)
+                    starting.end(self._wire, self._process, _LEAVING_S)
                     return self._told(message)
                 if message["kind"] == "left":  # it goes on without us
                     self._over = True
                     self._wire.close()
                     self.remark = _counted_with(message["others"])
                     return None
-        starting.end(self._wire, self._process)
+        starting.end(self._wire, self._process, patience_s=0.0)
         return None
 
     def _told(self, last: Message) -> RunResult | None:

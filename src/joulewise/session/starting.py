@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Final
@@ -21,6 +23,7 @@ from joulewise.session.wire import Message, Wire
 HINT: Final = "see what `joulewise doctor` says; the command was not started"
 _START_DEADLINE_S: Final = 60.0
 _END_DEADLINE_S: Final = 10.0
+_REAP_DEADLINE_S: Final = 1.0
 _LOOK_S: Final = 0.1
 _FIRST_DESCRIPTOR: Final = 3
 _MARKS: Final = "JOULEWISE_MARKS"  # in it, our own process would mark its spans
@@ -104,20 +107,24 @@ def _told_error(message: Message) -> JoulewiseError:
     return error
 
 
-def end(wire: Wire, process: subprocess.Popen[bytes] | None) -> None:
+def end(
+    wire: Wire, process: subprocess.Popen[bytes] | None, patience_s: float = _END_DEADLINE_S
+) -> None:
     """Let go; a recorder that does not end by itself soon is stuck in a driver."""
-    if process is None:
-        wire.close()
-        return
-    wire.hang_up()
-    await_close(wire)  # which is when it ends
-    if not wire.closed:
-        process.kill()
-    process.wait()
+    if process is not None:
+        wire.hang_up()
+        await_close(wire, patience_s)  # which is when it ends
+        if not wire.closed:
+            with suppress(OSError):
+                os.killpg(process.pid, signal.SIGKILL)
+        try:
+            process.wait(_REAP_DEADLINE_S)
+        except subprocess.TimeoutExpired:
+            process.returncode = 0  # a driver holds it: not even SIGKILL ends it now
     wire.close()
 
 
-def await_close(wire: Wire) -> None:
-    deadline = time.monotonic() + _END_DEADLINE_S
+def await_close(wire: Wire, patience_s: float = _END_DEADLINE_S) -> None:
+    deadline = time.monotonic() + patience_s
     while not wire.closed and time.monotonic() < deadline:
         wire.receive(timeout_s=_LOOK_S)

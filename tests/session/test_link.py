@@ -1,0 +1,90 @@
+"""The line to a recorder, and a recorder that hangs."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+
+from running_run import eventually, gone
+
+from joulewise.session import host, starting
+from joulewise.session.host import Host
+from joulewise.session.link import RecorderProcess
+from joulewise.session.rescue import Ended, finish_run
+from joulewise.session.wire import Wire
+
+
+def recorder_pid(recorder):
+    return json.loads((recorder.ready.run / "run.json").read_text())["recorder"]["pid"]
+
+
+def test_a_recorder_that_hangs_is_killed_and_its_run_finished_without_it(tmp_path):
+    recorder = RecorderProcess.start(tmp_path)
+    pid = recorder_pid(recorder)
+    recorder.command_started(os.getpid(), ["me"], 1)
+    eventually(lambda: json.loads((recorder.ready.run / "run.json").read_text())["commands"])
+    os.kill(pid, signal.SIGSTOP)
+    assert recorder.finish(silence_s=0.2) is None
+    assert recorder.lost
+    assert "did not answer for 0.2 s" in recorder.remark
+    eventually(lambda: gone(pid))
+    result, _ = finish_run(recorder.ready.run, Ended(os.getpid(), 2, 0, None))
+    assert result.state == "stopped"
+
+
+def test_a_recorder_that_not_even_sigkill_ends_is_not_waited_for(monkeypatch):
+    ours, theirs = socket.socketpair()
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True
+    )
+    try:
+        with monkeypatch.context() as patched, theirs:
+            patched.setattr(starting.os, "killpg", lambda *_: None)
+            patched.setattr(starting, "_REAP_DEADLINE_S", 0.01)
+            starting.end(Wire(ours), process, patience_s=0.0)
+        assert process.returncode == 0
+    finally:
+        os.kill(process.pid, signal.SIGKILL)
+        os.waitpid(process.pid, 0)
+
+
+class SlowRecording:
+    """Has its result once ``heard`` is set."""
+
+    has_commands = True
+
+    def __init__(self, heard):
+        self._heard = heard
+        self.ready = starting.Ready("run", (), 10.0)
+
+    def look(self):
+        return []
+
+    def stop(self, *, stopped):
+        pass
+
+    def result(self):
+        assert self._heard.wait(60)
+        raise ValueError("none")
+
+
+def test_while_the_result_is_computed_the_recorder_says_so(monkeypatch):
+    monkeypatch.setattr(host, "_WORKING_S", 0.01)
+    ours, theirs = socket.socketpair()
+    heard = threading.Event()
+    serving = threading.Thread(target=lambda: Host(SlowRecording(heard), Wire(theirs)).serve())
+    serving.start()
+    wire = Wire(ours)
+    wire.send("goodbye")
+    kinds = []
+    while "result" not in kinds:
+        kinds += [message["kind"] for message in wire.receive(timeout_s=60)]
+        if kinds.count("working") > 1:
+            heard.set()
+    serving.join()
+    theirs.close()
+    ours.close()
+    assert kinds[0] == "ready"
