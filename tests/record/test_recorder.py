@@ -166,7 +166,9 @@ def test_a_gpu_that_sleeps_is_not_read_until_it_is_awake(tmp_path, monkeypatch):
     run = new_run(tmp_path)
     recorder = Recorder(run, Discovery((sleeper,), {}), RecorderOptions(rate_hz=50))
     recorder.start()
-    assert read_manifest(run).devices[0].sources == {}
+    asleep = read_manifest(run).devices[0]
+    assert (asleep.sources, asleep.awake_ns) == ({}, None)
+    woken_ns = time.monotonic_ns()
     sleeper.awake = True
     wait_for_rows(run, "gpu0", 10)
     now = recorder.manifest
@@ -174,6 +176,8 @@ def test_a_gpu_that_sleeps_is_not_read_until_it_is_awake(tmp_path, monkeypatch):
     assert now.devices[0].card == card_for(real, {})
     manifest = recorder.stop()
     assert not sleeper.touched
+    assert woken_ns < manifest.devices[0].awake_ns < column(run, "gpu0", "t_ns")[0]
+    assert read_manifest(run).devices == manifest.devices
     assert manifest.devices[0].sources.keys() == {"power_w", "energy_j"}
     assert [note["code"] for note in manifest.notes] == ["device_back"]
     assert real._closed
@@ -218,6 +222,7 @@ def test_it_shows_life_though_nothing_happens(recorder, monkeypatch):
 def test_a_command_is_in_the_manifest_while_it_runs(recorder):
     recorder.tell(CommandRecord(10, ("train.py",), 5))
     eventually(lambda: read_manifest(recorder._run).commands)
+    assert recorder.manifest.devices[0].awake_ns is None
 
 
 def test_a_wall_clock_that_is_set_is_noted(recorder, monkeypatch):

@@ -21,7 +21,9 @@ class RecordedDevice:
 
     ``sources`` tells for ``power_w`` and ``energy_j`` where they come from; empty where the
     device cannot be read, and ``unavailable`` says why. ``settings`` are its knobs' values at
-    the start. ``maximum_w`` bounds what it can draw, None where nobody knows.
+    the start. ``maximum_w`` bounds what it can draw, None where nobody knows. ``awake_ns`` is
+    when a device that slept, or did not answer, was opened after all (CLOCK_MONOTONIC); None
+    where it could be read from the start, or never.
     """
 
     info: DeviceInfo
@@ -30,6 +32,7 @@ class RecordedDevice:
     settings: Mapping[str, float] = field(default_factory=dict)
     maximum_w: float | None = None
     unavailable: Unavailable | None = None
+    awake_ns: int | None = None
 
 
 @dataclass(frozen=True)

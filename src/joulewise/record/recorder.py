@@ -133,7 +133,8 @@ class Recorder:
 
     def _on_reopened(self, device: Device) -> None:
         """A device that slept or was lost answers: it is recorded from now on."""
-        recorded = recorded_device(device, self._options.environ)
+        awake_ns = monotonic_ns()
+        recorded = replace(recorded_device(device, self._options.environ), awake_ns=awake_ns)
         with self._lock:
             self._reopened.append(device)
             self._manifest = replace(
