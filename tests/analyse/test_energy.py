@@ -1,11 +1,13 @@
 """Joules of windows on lanes whose truth is known."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from sensed import S, Sensor, constant, device, lane, lanes, ramp, square, windows
 
 from joulewise.analyse.energy import energy_of, window_energy
-from joulewise.data import Source
+from joulewise.data import Card, Source
 
 TURING = Sensor(period_s=0.1, window_s=0.1, lag_s=0.05)
 
@@ -284,3 +286,28 @@ def test_a_cards_gain_is_divided_out():
     assert told.error_gain == pytest.approx(1.96 * 0.005 * 2000, rel=1e-3)
     assert told.source is Source.MEASURED
     assert found.peak_w[0] == pytest.approx(200)
+
+
+class TestComputedWhenAsked:
+    """A counter without ticks, such as that of memory assumed to draw so many watts."""
+
+    def assumed(self, rate_hz, *pairs_s, source=Source.ASSUMED, watts=6.0):
+        t_s = np.arange(0.0, 12.0, 1 / rate_hz) + np.random.default_rng(1).uniform(0, 0.004)
+        t_ns = windows(*np.column_stack([t_s, t_s]))[:, 0]
+        fast = {"t_ns": t_ns, "power_w": np.full(len(t_s), watts), "energy_j": watts * t_s}
+        sources = dict.fromkeys(("power_w", "energy_j"), source)
+        card = Card(counter_period_s=0.0, gain_sigma=0.48)
+        recorded = replace(device(maximum_w=None), sources=sources, card=card)
+        return window_energy(recorded, lane(fast), None, windows(*pairs_s))
+
+    @pytest.mark.parametrize("rate_hz", [1.0, 10.0, 100.0])
+    def test_constant_power_is_exact_and_in_no_doubt(self, rate_hz):
+        found = self.assumed(rate_hz, (1.03, 2.13), (0.05, 1.15), (2, 11.9), (3.001, 3.002))
+        assert found.mean_w == pytest.approx([6.0] * 4)
+        assert found.error_sampling_j == pytest.approx([0.0] * 4, abs=0.01)
+        assert not found.counter_broken.any()
+
+    def test_a_model_is_in_doubt_between_two_readings(self):
+        found = self.assumed(1.0, (1.3, 2.6), source=Source.MODELLED)
+        assert found.mean_w == pytest.approx([6.0])
+        assert found.error_sampling_j[0] > 0.1

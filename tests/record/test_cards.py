@@ -177,3 +177,9 @@ def test_the_state_folder(monkeypatch):
     assert state_folder({"XDG_STATE_HOME": "/xdg"}) == Path("/xdg/joulewise")
     at_home = Path.home() / ".local/state/joulewise"
     assert state_folder({"XDG_STATE_HOME": "relative"}) == state_folder({}) == at_home
+
+
+def test_what_is_computed_when_asked_has_no_ticks(environ):
+    assert card_for(Board(source=Source.ASSUMED), environ).counter_period_s == 0.0
+    assert card_for(Board(source=Source.MODELLED), environ).counter_period_s == 0.0
+    assert card_for(Board(), environ).counter_period_s is None

@@ -198,7 +198,8 @@ def _checked(placed: Placed, integral: Integral, power_j: NDArray[np.float64]) -
     stood &= rise_j < _STOPPED * read_j
     beside_j = np.pad(rise_j - read_j, 1)
     made_up = np.minimum(beside_j[:-2], beside_j[2:]) < -(rise_j - read_j) / 2
-    certain = (placed.half_s[1:] == 0) & (placed.half_s[:-1] == 0)
+    # A model's readings of power are made of its count, and later.
+    certain = (placed.half_s[1:] == 0) & (placed.half_s[:-1] == 0) & (timing.counter_s > 0)
     ahead = certain & (rise_j > integral.range_w[1] * lasting_s + _QUANTUM_J) & ~made_up
     broken = points.broken | np.append(False, (stood | ahead) & points.joined[1:])
     return replace(placed, points=replace(points, broken=broken))

@@ -7,7 +7,7 @@ integral of those readings stands beside it, or alone. docs/explanation/error.md
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 _LEAST: Final = 0.1
 # A governor lets short peaks pass its limit, and gains are off.
 _OVER: Final = 1.1
+# Nothing is sampled of what is assumed: it is as constant unseen, and off by its gain alone.
+_ROUNDED_J: Final = 0.001
 
 
 @dataclass(frozen=True)
@@ -108,7 +110,10 @@ def window_energy(
     course = course or without_readings(times_ns, _mean_w(points))
     integral = Integral(times_ns, course, timing, _range_w(device, course))
     counter = best_counter(placed, integral, read=read, buffer=buffer) if placed else None
-    return _reckon(integral, counter, windows_ns, device.card.gain, read=read)
+    found = _reckon(integral, counter, windows_ns, device.card.gain, read=read)
+    if Source.ASSUMED in device.sources.values():
+        return replace(found, error_sampling_j=np.minimum(found.error_sampling_j, _ROUNDED_J))
+    return found
 
 
 def _follow(lane: Rows | None, times_ns: NDArray[np.int64], timing: Timing) -> Course | None:

@@ -19,7 +19,8 @@ _DEFAULT_S: Final = 0.1
 class Timing:
     """``step_s`` from row to row of the power lane, ``period_s`` from new value to new value.
 
-    ``poll_s`` is the time between two polls of the counter. ``held_s`` is how long a reading
+    ``poll_s`` is the time between two polls of the counter, ``counter_s`` that between its ticks:
+    0 where it is computed when asked. ``held_s`` is how long a reading
     stands, None where nobody has said how often there is a new one.
 
     ``shift_s`` is how much later than the power itself the power lane tells of it, ``place_s``
@@ -68,7 +69,7 @@ def timing_of(card: Card, fast: Rows | None, buffer: Rows | None) -> Timing:
         poll_s=typical_step_ns(fast) / NS_PER_S if fast is not None else step_s,
         period_s=period_s,
         window_s=window_s,
-        counter_s=card.counter_period_s or period_s,
+        counter_s=period_s if card.counter_period_s is None else card.counter_period_s,
         shift_s=late_s - step_s / 2,
         place_s=place_s,
         spread=card.timing_spread,

@@ -92,7 +92,7 @@ def table_card(device: Device, quantity: Quantity = Quantity.POWER) -> Card:
     return Card(
         update_period_s=power.update_period_s if power else None,
         window_s=power.window_s if power else None,
-        counter_period_s=energy.update_period_s if energy else None,
+        counter_period_s=_tick_s(energy) if energy else None,
         gain_sigma=_MEASURED[device.info.kind] if measured else _WITHIN_A_FACTOR_OF_2,
     )
 
@@ -186,6 +186,11 @@ def _value(found: Figure | None, otherwise: float | None) -> float | None:
 def _sensor(device: Device, quantity: Quantity) -> SensorInfo | None:
     sensor = device.sensors.get(quantity)
     return sensor if isinstance(sensor, SensorInfo) else None
+
+
+def _tick_s(counter: SensorInfo) -> float | None:
+    """What is modelled or assumed is computed when it is asked for, and has no ticks."""
+    return counter.update_period_s if counter.source is Source.MEASURED else 0.0
 
 
 def _parse(data: dict[str, Any]) -> KeptCard:
