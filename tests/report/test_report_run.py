@@ -167,7 +167,7 @@ def test_hostile_names_are_text(hostile):
     ("state", "code", "said"),
     [
         ("complete", 0, "complete"),
-        ("complete", 3, "exit status 3"),
+        ("complete", 3, "exit 3"),
         ("complete", 137, "signal 9"),
         ("killed", None, "killed"),
         ("recording", None, "recording"),
@@ -175,7 +175,15 @@ def test_hostile_names_are_text(hostile):
     ],
 )
 def test_how_it_ended(state, code, said):
-    assert ending(state, code) == said
+    assert ending(state, code, []) == said
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [(0, "exit 0, recorder killed"), (137, "signal 9, recorder killed"), (None, "stopped")],
+)
+def test_a_command_that_outlived_its_recorder(code, said):
+    assert ending("stopped", code, ["recorder_ended"]) == said
 
 
 def test_the_next_commands_can_be_pasted():

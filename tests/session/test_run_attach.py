@@ -46,7 +46,7 @@ def test_until_it_ends(tmp_path):
     assert command["arguments"][-2:] == ["--password", "***"]
     assert 0.05 < command["cpu_s"] < 2
     assert told["state"] == "complete"
-    assert json.loads((tmp_path / "r.json").read_text())["exit_code"] == 0
+    assert json.loads((tmp_path / "r.json").read_text())["exit_code"] is None  # nobody told us
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -63,6 +63,8 @@ def test_interrupted_it_shows_the_result_and_leaves_the_job_alone(number, tmp_pa
         _, said = measuring.communicate(timeout=DEADLINE_S)
         assert measuring.returncode == 0
         assert "total" in said
+        assert "measuring was ended, the process goes on" in said
+        assert json.loads((folder / "run.json").read_text())["state"] == "stopped"
         assert not gone(process.pid)
 
 
@@ -79,7 +81,9 @@ def test_killed_it_leaves_the_job_alone(tmp_path):
         measuring.kill()
         measuring.wait()
         eventually(lambda: gone(told["recorder"]["pid"]))
-        assert json.loads((folder / "run.json").read_text())["state"] == "stopped"
+        told = json.loads((folder / "run.json").read_text())
+        assert told["state"] == "stopped"
+        assert "joulewise was killed, the process goes on" in told["notes"][-1]["message"]
         assert not gone(process.pid)
 
 

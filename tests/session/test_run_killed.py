@@ -58,7 +58,10 @@ def test_killing_joulewise_ends_the_command_and_all_that_it_started(code, tmp_pa
         assert (told["state"], told["exit_code"]) == ("stopped", 137)
         assert told["commands"][0]["end_ns"]
         assert rows(session.run) > 0
-        assert json.loads((session.run / "result.json").read_text())["state"] == "stopped"
+        result = json.loads((session.run / "result.json").read_text())
+        assert result["state"] == "stopped"
+        (why,) = [w["message"] for w in result["warnings"] if w["code"] == "stopped"]
+        assert why == "joulewise was killed, and the command with it (exit 137)"
 
 
 def test_killing_the_recorder_touches_nothing_and_joulewise_tells_what_there_is(tmp_path):
@@ -70,6 +73,7 @@ def test_killing_the_recorder_touches_nothing_and_joulewise_tells_what_there_is(
         output, errors = session.process.communicate("", timeout=DEADLINE_S)
         assert (session.process.returncode, output) == (0, "")
         assert "the recorder was killed" in errors
+        assert "  exit 0, recorder killed · " in errors
         assert "Traceback" not in errors
         told = session.manifest()
         assert (told["state"], told["exit_code"]) == ("stopped", 0)
@@ -131,7 +135,7 @@ def test_ended_before_the_command_started_it_leaves_no_run(number, tmp_path):
 
 @pytest.mark.parametrize(
     "point",
-    ["after-batch", "before-rename-run.json:2", "after-rename-run.json:2", "compact-written",
+    ["after-batch", "before-rename-run.json:3", "after-rename-run.json:3", "compact-written",
      "compact-renamed"],
 )  # fmt: skip
 def test_a_recorder_that_dies_at_its_worst_moment(point, tmp_path):

@@ -44,6 +44,7 @@ class Caution(str, Enum):
     CLOCK_SET = "wall_clock_set"
     LATE = "recorder_late"
     RECORDER_ENDED = "recorder_ended"
+    STOPPED = "stopped"
     NOT_STORED = "not_stored"
     NO_BASELINE = "no_baseline"
     SPANS_LOST = "spans_lost"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -87,21 +87,24 @@ def view(result: RunResult, rates: Rates = NO_RATES, program: str = "joulewise")
     )
 
 
-def ending(state: str, exit_code: int | None) -> str:
-    """How a run ended, in a word or two."""
-    if state != "complete":
-        return state
-    if exit_code in {0, None}:
-        return "complete"
-    if exit_code is not None and exit_code > 128:
-        return f"signal {exit_code - 128}"
-    return f"exit status {exit_code}"
+def ending(state: str, exit_code: int | None, codes: Collection[str]) -> str:
+    """How a run ended, in a word or two; ``codes`` are those of its warnings or notes."""
+    if state == "stopped" and exit_code is not None and Caution.RECORDER_ENDED in codes:
+        return f"{_exit(exit_code)}, recorder killed"
+    return _exit(exit_code) if state == "complete" and exit_code else state
+
+
+def _exit(code: int) -> str:
+    return f"signal {code - 128}" if code > 128 else f"exit {code}"
 
 
 def _facts(result: RunResult, about: Mapping[str, Any]) -> Iterator[str]:
     if about.get("command"):
         yield plain(about["command"])
-    told = [ending(result.state, result.exit_code), seconds(result.time_s)]
+    told = [
+        ending(result.state, result.exit_code, [w.code for w in result.warnings]),
+        seconds(result.time_s),
+    ]
     told += [plain(str(about[key])) for key in ("started", "host") if about.get(key)]
     told += [f"group {plain(about['group'])}"] if about.get("group") else []
     told += [f"tags {', '.join(map(plain, about['tags']))}"] if about.get("tags") else []

@@ -27,6 +27,7 @@ class Listed:
     host: str
     state: str
     exit_code: int | None
+    codes: tuple[str, ...]
     started: datetime
     time_s: float | None
     energy: dict[str, Any] | None
@@ -76,6 +77,7 @@ def _listed(path: Path, manifest: Manifest) -> Listed:
         host=manifest.host.get("name", ""),
         state=status(manifest),
         exit_code=manifest.exit_code,
+        codes=tuple(note.get("code", "") for note in manifest.notes),
         started=started.astimezone(),
         time_s=time_s,
         energy=(summary.get("energy_j") or {}).get("total"),

@@ -36,7 +36,7 @@ def _cells(run: Listed) -> dict[str, str]:
         "run": plain(run.id),
         "name": plain(run.name),
         "started": run.started.strftime("%Y-%m-%d %H:%M"),
-        "ended": ending(run.state, run.exit_code).replace("exit status", "exit"),
+        "ended": ending(run.state, run.exit_code, run.codes),
         "time": "-" if run.time_s is None else seconds(run.time_s),
         "energy": energy,
         "error": within,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ from joulewise.session.link import RecorderProcess
 from joulewise.session.request import Request
 from joulewise.session.run import Outcome, Voice, asked_to_end, attend
 
+_LEFT: Final = "measuring was ended, the process goes on"
 _CPU_TICKS: Final = slice(11, 15)  # of /proc/PID/stat, after the name: its own, and those it reaped
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
@@ -38,7 +40,8 @@ def attach(
         try:
             voice.opening(recorder.ready)
             signals = take_signals()  # for good: all that is left is to tell, and to exit
-            attached = stack.enter_context(closing(Attached(pid, signals)))
+            left = partial(recorder.tell, "stopped", message=_LEFT)
+            attached = stack.enter_context(closing(Attached(pid, signals, left)))
         except BaseException:
             recorder.cancel()
             raise
@@ -49,15 +52,19 @@ def attach(
 
 
 class Attached:
-    """A process that is none of our children. The signals that we get are for us alone."""
+    """A process that is none of our children. The signals that we get are for us alone.
+
+    ``left`` is called where one of them ends the measuring and not the process.
+    """
 
     # Its CPU time can be read only while it is there.
     look_s: float | None = 0.5
-    exit_status = 0
+    exit_status = None
 
-    def __init__(self, pid: int, signals: Signals) -> None:
+    def __init__(self, pid: int, signals: Signals, left: Callable[[], None]) -> None:
         self.pid = pid
         self.signals = signals
+        self._left = left
         self.arguments = _arguments(pid)
         self.cpu_s: float | None = None
         self._started_ticks = started_ticks(pid)
@@ -75,7 +82,12 @@ class Attached:
         cpu_s = _cpu_s(self.pid)
         if started_ticks(self.pid) in {self._started_ticks, 0} and cpu_s is not None:
             self.cpu_s = cpu_s - self._cpu_before_s
-        return asked_to_end(self.signals) or not is_alive(self.pid, self._started_ticks)
+        if not is_alive(self.pid, self._started_ticks):
+            return True
+        if asked_to_end(self.signals):
+            self._left()
+            return True
+        return False
 
     def send(self, number: int) -> None:
         """It is not ours to end."""

@@ -33,6 +33,7 @@ class Member:
     running: set[int] = field(default_factory=set)
     token: str = ""
     alive: int | None = None
+    pid: int = 0
 
 
 class Host:
@@ -51,6 +52,7 @@ class Host:
             "command_started": self._on_command_started,
             "command_ended": self._on_command_ended,
             "budget": self._on_budget,
+            "stopped": self._on_stopped,
             "end_rest": self._on_end_rest,
             "goodbye": self._on_goodbye,
             "cancel": self._on_cancel,
@@ -123,7 +125,8 @@ class Host:
         self._selector.register(wire, selectors.EVENT_READ, lambda: self._on_words(member))
         # The children of a program that measures itself hold its end of the line open.
         with suppress(AttributeError, OSError):  # Linux has it since 5.3
-            member.alive = os.pidfd_open(wire.peer()[0])
+            member.pid = wire.peer()[0]
+            member.alive = os.pidfd_open(member.pid)
             self._selector.register(
                 member.alive, selectors.EVENT_READ, lambda: self._on_death(member)
             )
@@ -170,6 +173,10 @@ class Host:
     def _on_budget(self, _member: Member, message: Message) -> None:
         self._recording.heard(message)
 
+    def _on_stopped(self, _member: Member, message: Message) -> None:
+        self._stopped = True
+        self._recording.note_stopped(message["message"])
+
     def _on_end_rest(self, member: Member, _message: Message) -> None:
         if member.token:
             with self._working():
@@ -200,7 +207,15 @@ class Host:
                 end_all(member.token)
         for pid in member.running:
             self._recording.ended(pid, end_ns, _KILLED if member.token else None)
+        if member.running:
             self._stopped = True
+            self._recording.note_stopped(
+                f"joulewise was killed, and the command with it (exit {_KILLED})"
+                if member.token
+                else "the program was killed while it measured itself"
+                if member.pid in member.running
+                else "joulewise was killed, the process goes on"
+            )
 
     def _leave(self, member: Member) -> None:
         self._members.discard(member)

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 
 _OVER_ROWS: Final = "JOULEWISE_COMPACT_OVER_ROWS"
+_DISCOVERY_S: Final = 5.0  # for each vendor's driver; the command waits for them
 
 
 class Recording:
@@ -43,10 +44,13 @@ class Recording:
             raise
         self._commands: dict[int, CommandRecord] = {}
         self._course: Course | None = None
+        self._blind = False
 
     def _open(self, environ: Mapping[str, str]) -> None:
         request = self._request
-        found = discover(Options(environ=environ, cpu_tdp_w=request.cpu_tdp_w))
+        found = discover(
+            Options(environ=environ, cpu_tdp_w=request.cpu_tdp_w, deadline_s=_DISCOVERY_S)
+        )
         self._meters = [Meter(device) for device in found.devices]
         devices = tuple(cast("Device", meter) for meter in self._meters)
         options = RecorderOptions(
@@ -101,7 +105,11 @@ class Recording:
             return []
         ends_ns = [each.end_ns for each in self._commands.values() if each.end_ns]
         now_ns = max(ends_ns) if ended and ends_ns else monotonic_ns()
-        events = self._course.look(self._meters, now_ns, ended=ended)
+        try:
+            events = self._course.look(self._meters, now_ns, ended=ended)
+        except Exception as error:  # noqa: BLE001  # it costs the view, never the recording
+            self._note_blind(error)
+            return []
         for event in events:
             self._note_budget(event)
         return events
@@ -149,6 +157,17 @@ class Recording:
     def _tell(self, command: CommandRecord) -> None:
         self._commands[command.pid] = command
         self._recorder.tell(command)
+
+    def note_stopped(self, why: str) -> None:
+        """Measuring ends, and not because the command did."""
+        self._recorder.note(Caution.STOPPED.value, why)
+
+    def _note_blind(self, error: Exception) -> None:
+        if not self._blind:
+            self._blind = True
+            code = Caution.BUDGET.value if self._request.budgets else "look_failed"
+            why = f"{type(error).__name__}: {error}"
+            self._recorder.note(code, f"budgets were not watched to the end: {why}")
 
     def _note_budget(self, event: Event) -> None:
         if event.state == "exceeded":  # what was foreseen is past once there is a result

@@ -21,6 +21,7 @@ from joulewise.session.limits import Limits
 from joulewise.session.link import RecorderProcess
 from joulewise.session.request import Ready, Request
 from joulewise.session.rescue import Ended, finish_run
+from joulewise.session.starting import NotReadyError
 
 _LAST_WORDS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -30,7 +31,7 @@ class Outcome:
     """How a command ended and what it took; ``remark`` says why there is no result."""
 
     exit_status: int
-    run: Path
+    run: Path | None
     result: RunResult | None
     remark: str = ""
 
@@ -66,7 +67,9 @@ class Measured(Protocol):
     def cpu_s(self) -> float | None: ...
 
     @property
-    def exit_status(self) -> int: ...
+    def exit_status(self) -> int | None:
+        """None where nobody tells us."""
+        ...
 
     def ended(self) -> bool: ...
 
@@ -83,7 +86,10 @@ def run(
     """Run the command to its end, and measure it."""
     environ = original_environ()
     find_program(command[0], environ.get("PATH", os.defpath))
-    recorder = RecorderProcess.start(store, request)
+    try:
+        recorder = RecorderProcess.start(store, request)
+    except NotReadyError as error:  # a sensor's fault is never the command's
+        return _run_unmeasured(command, environ, error)
     with ExitStack() as stack:
         try:
             voice.opening(recorder.ready)
@@ -101,6 +107,17 @@ def run(
         return attend(child, recorder, Limits(budgets, child, start_ns, recorder, voice.say))
 
 
+def _run_unmeasured(
+    command: Sequence[str], environ: Mapping[str, str], why: NotReadyError
+) -> Outcome:
+    with closing(Child(command, environ, take_signals())) as child:
+        with selectors.DefaultSelector() as selector:
+            selector.register(child.signals, selectors.EVENT_READ)
+            while not child.ended():
+                selector.select()
+        return Outcome(child.exit_status, None, None, f"not measured: {why.message}; {why.hint}")
+
+
 def attend(command: Measured, recorder: RecorderProcess, limits: Limits) -> Outcome:
     """Wait until the command has ended, and get its result."""
     run = recorder.ready.run
@@ -115,7 +132,7 @@ def attend(command: Measured, recorder: RecorderProcess, limits: Limits) -> Outc
             result, remark = finish_run(run, ended)
     except Exception as error:  # noqa: BLE001  # a fault of ours must not end the command
         result, remark = None, f"unexpected {type(error).__name__}: {error}"
-    return Outcome(command.exit_status, run, result, remark)
+    return Outcome(command.exit_status or 0, run, result, remark)
 
 
 def _wait(command: Measured, recorder: RecorderProcess, limits: Limits) -> None:
