@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 
+import pytest
 from running_run import eventually, gone
 
 from joulewise.session import host, starting
@@ -49,6 +50,19 @@ def test_a_recorder_that_not_even_sigkill_ends_is_not_waited_for(monkeypatch):
     finally:
         os.kill(process.pid, signal.SIGKILL)
         os.waitpid(process.pid, 0)
+
+
+def test_a_recorder_that_does_not_get_ready_is_killed_and_said_to_be_missing(monkeypatch, tmp_path):
+    started = []
+    popen = subprocess.Popen
+    monkeypatch.setattr(starting, "_START_DEADLINE_S", 0.1)
+    monkeypatch.setattr(starting, "_MAIN", "import time; time.sleep(600)")
+    monkeypatch.setattr(
+        starting.subprocess, "Popen", lambda *a, **k: started.append(popen(*a, **k)) or started[0]
+    )
+    with pytest.raises(starting.NotReadyError, match="not ready after"):
+        RecorderProcess.start(tmp_path)
+    assert started[0].returncode == -signal.SIGKILL
 
 
 class SlowRecording:

@@ -14,6 +14,7 @@ from running_run import (
     environment,
     eventually,
     gone,
+    manifest,
     python,
     run,
     running,
@@ -106,6 +107,28 @@ def test_without_the_library_the_rest_is_measured(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0
     assert "cpu0" in done.stderr
+
+
+def test_a_driver_that_hangs_is_missing_and_the_command_starts(tmp_path):
+    fault = "gpu0:slow=600s,call=GetHandleByIndex"
+    sim = [*JOULEWISE, "sim", "--gpu", "v100", "--fault", fault, "--"]
+    done = subprocess.run(
+        [*sim, *JOULEWISE, "--store", str(tmp_path), "run", "--", "sh", "-c", "exit 4"],
+        capture_output=True, text=True, check=False, timeout=DEADLINE_S, env=environment(),
+    )  # fmt: skip
+    assert done.returncode == 4, done.stderr
+    assert "cpu0" in done.stderr
+    why = manifest(tmp_path)["missing"]["nvidia"]["reason"]
+    assert why == "the driver did not answer within 5 s"
+
+
+def test_without_a_recorder_the_command_runs_unmeasured(tmp_path):
+    """The recorder's first write of run.json is its last."""
+    environ = environment(JOULEWISE_TEST_KILL_AT="before-rename-run.json:1")
+    done = run(tmp_path, *python("print('ran'); sys.exit(3)"), env=environ)
+    assert (done.returncode, done.stdout) == (3, "ran\n")
+    assert done.stderr.count("\n") == 1
+    assert "the recorder ended at once: the command is not measured" in done.stderr
 
 
 @pytest.mark.skipif(not FAKETIME.exists(), reason="needs libfaketime")

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import math
 import os
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import click
 
-from joulewise.cli.output import STDOUT
+from joulewise.cli.numbers import POSITIVE, Number, Whole
+from joulewise.cli.output import STDOUT, pass_store, program
 from joulewise.command import linux
 from joulewise.errors import UsageError
+from joulewise.record.store import LAST
 from joulewise.session.request import DEFAULT_RATE_HZ, Ready, Request
 from joulewise.session.run import Outcome, Voice
 
@@ -31,33 +31,24 @@ _NOT_HERE = (
 )
 
 
-class _Number(click.FloatRange):
-    """A number within bounds, which "nan" is not."""
-
-    def convert(
-        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
-    ) -> float:
-        number = float(super().convert(value, param, ctx))
-        if not math.isfinite(number):
-            self.fail(f"{value!r} is no number that can be meant.", param, ctx)
-        return number
-
-
-_POSITIVE = _Number(min=0, min_open=True)
-
-
 @click.command(epilog=EPILOG, context_settings={"allow_interspersed_args": False})
 @click.option(
     "--rate",
     "rate_hz",
-    type=_Number(min=0, min_open=True, max=_MOST_HZ),
+    type=Number(min=0, min_open=True, max=_MOST_HZ),
     default=DEFAULT_RATE_HZ,
     show_default=True,
     metavar="HZ",
     help="How often power and counters are read.",
 )
-@click.option("--name", default="", help="A name to find the run by.")
-@click.option("--tag", "tags", multiple=True, help="A word to filter runs by; may be repeated.")
+@click.option("--name", metavar="NAME", help="A name to find the run by.")
+@click.option(
+    "--tag",
+    "tags",
+    multiple=True,
+    metavar="WORD",
+    help="A word to filter runs by; may be repeated.",
+)
 @click.option(
     "--group",
     metavar="ID",
@@ -72,18 +63,18 @@ _POSITIVE = _Number(min=0, min_open=True)
     metavar="AMOUNT[:stop]",
     help="Warn beyond 2kWh, 30min or 500gCO2; with :stop, end the command. May be repeated.",
 )
-@click.option("--gco2-per-kwh", type=_POSITIVE, metavar="G", help="What the grid emits.")
-@click.option("--price-per-kwh", type=_POSITIVE, metavar="PRICE", help="What energy costs.")
+@click.option("--gco2-per-kwh", type=POSITIVE, metavar="G", help="What the grid emits.")
+@click.option("--price-per-kwh", type=POSITIVE, metavar="PRICE", help="What energy costs.")
 @click.option(
     "--epochs",
-    type=click.IntRange(min=1),
+    type=Whole(min=1),
     metavar="N",
     help="How many there will be, where the program does not tell.",
 )
 @click.option(
     "--baseline",
     "baseline_s",
-    type=_Number(min=0, max=3600),
+    type=Number(min=0, max=3600),
     default=0.0,
     metavar="SECONDS",
     help="Measure so long before the command starts, to tell idle power from its own.",
@@ -91,24 +82,30 @@ _POSITIVE = _Number(min=0, min_open=True)
 @click.option(
     "--cpu-tdp",
     "cpu_tdp_w",
-    type=_POSITIVE,
+    type=POSITIVE,
     metavar="WATTS",
     help="The CPU's TDP, where its power must be modelled.",
 )
-@click.option("--json", "json_path", metavar="PATH", help="Also write the result here as JSON.")
+@click.option(
+    "--json",
+    "json_path",
+    metavar="PATH",
+    help="Also write the result here as JSON; - (stdout) only with --pid, as it is CMD's else.",
+)
 @click.option(
     "--pid",
-    type=click.IntRange(min=1),
+    type=Whole(min=1),
+    metavar="PID",
     help="Measure this process until it ends, instead of a command; Ctrl-C stops measuring.",
 )
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- CMD...]")
-@click.pass_obj
+@pass_store
 def command(
     store: Path,
     *,
     command: tuple[str, ...],
     rate_hz: float,
-    name: str,
+    name: str | None,
     tags: tuple[str, ...],
     group: str | None,
     no_hooks: bool,
@@ -127,12 +124,13 @@ def command(
     steps marked with no change to them (Keras, PyTorch, Lightning, Hugging Face).
     """
     _check(command, pid, json_path)
+    _check_words(name, tags)
     from joulewise.session.budget import parse_budget
     from joulewise.session.group import job_id
 
     request = Request(
         rate_hz=rate_hz,
-        name=name,
+        name=name or "",
         tags=tags,
         group=job_id(os.environ) if group is None else group,
         budgets=budgets,
@@ -153,7 +151,7 @@ def command(
         from joulewise.session.attach import attach
 
         outcome = attach(pid, store, request, limits, voice)
-    _tell(outcome, json_path, request)
+    _tell(outcome, json_path, request, program(store))
     return outcome.exit_status
 
 
@@ -167,8 +165,21 @@ def _check(command: tuple[str, ...], pid: int | None, json_path: str | None) -> 
         raise UsageError("both a command and --pid", "give the one or the other")
     if json_path == STDOUT and pid is None:
         raise UsageError("stdout belongs to the command", "give --json a file")
-    if json_path and not os.access(Path(json_path).parent, os.W_OK):
-        raise UsageError(f"cannot write {json_path}", "give --json a path in a folder of yours")
+    if json_path and json_path != STDOUT and not _writable(Path(json_path)):
+        raise UsageError(f"cannot write {json_path}", "give --json a file in a folder of yours")
+
+
+def _writable(path: Path) -> bool:
+    return not path.is_dir() and os.access(path if path.exists() else path.parent, os.W_OK)
+
+
+def _check_words(name: str | None, tags: tuple[str, ...]) -> None:
+    if name == LAST:
+        raise UsageError("a run cannot be named last, which is the newest", "name it otherwise")
+    if name is not None and not name.strip():
+        raise UsageError("a name that is empty", "leave out --name for none")
+    if not all(tag.strip() for tag in tags):
+        raise UsageError("a tag that is empty", "leave out --tag for none")
 
 
 def _opening(ready: Ready) -> None:
@@ -189,7 +200,8 @@ def _say(line: str) -> None:
 
 def _tell(outcome: Outcome, json_path: str | None, request: Request) -> None:
     if outcome.result is None:
-        _say(f"{outcome.remark}; see: joulewise show {outcome.run.name}")
+        if outcome.run:
+            _say(f"{outcome.remark}; see: joulewise show {outcome.run.name}")
         return
     if json_path:
         from joulewise.cli.output import write_json
@@ -206,4 +218,6 @@ def _tell(outcome: Outcome, json_path: str | None, request: Request) -> None:
             from joulewise.report.run_view import Rates
 
             rates = Rates(request.price_per_kwh, request.gco2_per_kwh)
-            draw(outcome.result, console(stderr=True), rates=rates)
+            if sys.stderr.isatty() and outcome.result.state == "stopped":
+                sys.stderr.write("\n")  # after the ^C that stands there
+            draw(outcome.result, console(stderr=True), rates=rates, program=again)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
 
@@ -13,6 +14,7 @@ from joulewise.devices.protocol import Device
 __all__ = ["Device", "Discovery", "Options", "discover"]
 
 _FAMILIES = ("nvidia", "amd", "cpu", "ram")
+_Found = tuple[Sequence[Device] | Unavailable, int]
 
 
 @dataclass(frozen=True)
@@ -33,15 +35,36 @@ def discover(options: Options | None = None) -> Discovery:
     missing: dict[str, Unavailable] = {}
     options = options or Options()
     for family in _FAMILIES:
-        try:
-            module = import_module(f"joulewise.devices.{family}")
-            found = module.find(options)
-            if family == "nvidia":
-                options = replace(options, first_gpu=module.count())
-        except Exception as error:  # noqa: BLE001  # one vendor's fault must not hide the others
-            found = Unavailable(f"{type(error).__name__}: {error}", "please report this as a bug")
+        found, first_gpu = _in_time(family, options)
+        options = replace(options, first_gpu=first_gpu)
         if isinstance(found, Unavailable):
             missing[family] = found
         else:
             devices.extend(found)
     return Discovery(tuple(devices), missing)
+
+
+def _in_time(family: str, options: Options) -> _Found:
+    if options.deadline_s is None:
+        return _find(family, options)
+    answer: list[_Found] = []
+    finder = threading.Thread(target=lambda: answer.append(_find(family, options)), daemon=True)
+    finder.start()
+    finder.join(options.deadline_s)
+    if answer:
+        return answer[0]
+    what = f"the driver did not answer within {options.deadline_s:g} s"
+    return Unavailable(what, "see whether it hangs: dmesg"), options.first_gpu
+
+
+def _find(family: str, options: Options) -> _Found:
+    """The devices, and the number of the next GPU."""
+    first_gpu = options.first_gpu
+    try:
+        module = import_module(f"joulewise.devices.{family}")
+        found = module.find(options)
+        if family == "nvidia":
+            first_gpu = module.count()
+    except Exception as error:  # noqa: BLE001  # one vendor's fault must not hide the others
+        found = Unavailable(f"{type(error).__name__}: {error}", "please report this as a bug")
+    return found, first_gpu

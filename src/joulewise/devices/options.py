@@ -18,12 +18,14 @@ class Options:
     modules) and ``$JOULEWISE_DMI``, ``kfd`` (AMD's driver for compute) and ``$JOULEWISE_KFD``.
     ``cpu_tdp_w`` (or ``$JOULEWISE_CPU_TDP``) overrides the table behind the modelled CPU power.
     ``now_ns`` and ``sleep`` are the clock of the CPU and RAM. GPUs that are not numbered by NVML
-    are numbered from ``first_gpu``, which discovery sets to the number of those that are.
+    are numbered from ``first_gpu``, which discovery sets to the number of those that are. A family
+    of devices that has not answered after ``deadline_s`` is missing.
     """
 
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     cpu_tdp_w: float | None = None
     first_gpu: int = 0
+    deadline_s: float | None = None
     now_ns: Callable[[], int] = time.monotonic_ns
     sleep: Callable[[float], None] = time.sleep
 

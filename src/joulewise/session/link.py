@@ -19,7 +19,6 @@ from typing import Any, Final
 
 from joulewise.command import linux
 from joulewise.data import RunResult
-from joulewise.errors import JoulewiseError
 from joulewise.session import starting
 from joulewise.session.request import Ready, Request
 from joulewise.session.wire import Message, Wire
@@ -58,7 +57,7 @@ class RecorderProcess:
                 time.sleep(_LOOK_S)  # the other one is about to end, or does not listen yet
         alone = starting.start(store, request, environ, shared=False)
         if alone is None:
-            raise JoulewiseError("the recorder ended at once", starting.HINT)
+            raise starting.NotReadyError("the recorder ended at once")
         return cls(*alone)
 
     def fileno(self) -> int:

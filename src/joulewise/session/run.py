@@ -89,7 +89,8 @@ def run(
     try:
         recorder = RecorderProcess.start(store, request)
     except NotReadyError as error:  # a sensor's fault is never the command's
-        return _run_unmeasured(command, environ, error)
+        voice.say(f"{error.message}: the command is not measured; {error.hint}")
+        return _run_unmeasured(command, environ)
     with ExitStack() as stack:
         try:
             voice.opening(recorder.ready)
@@ -107,15 +108,13 @@ def run(
         return attend(child, recorder, Limits(budgets, child, start_ns, recorder, voice.say))
 
 
-def _run_unmeasured(
-    command: Sequence[str], environ: Mapping[str, str], why: NotReadyError
-) -> Outcome:
+def _run_unmeasured(command: Sequence[str], environ: Mapping[str, str]) -> Outcome:
     with closing(Child(command, environ, take_signals())) as child:
         with selectors.DefaultSelector() as selector:
             selector.register(child.signals, selectors.EVENT_READ)
             while not child.ended():
                 selector.select()
-        return Outcome(child.exit_status, None, None, f"not measured: {why.message}; {why.hint}")
+        return Outcome(child.exit_status, None, None)
 
 
 def attend(command: Measured, recorder: RecorderProcess, limits: Limits) -> Outcome:

@@ -20,8 +20,8 @@ from joulewise.session import group
 from joulewise.session.request import Ready, Request
 from joulewise.session.wire import Message, Wire
 
-HINT: Final = "see what `joulewise doctor` says; the command was not started"
-_START_DEADLINE_S: Final = 60.0
+_HINT: Final = "see what `joulewise doctor` says"
+_START_DEADLINE_S: Final = 20.0
 _END_DEADLINE_S: Final = 10.0
 _REAP_DEADLINE_S: Final = 1.0
 _LOOK_S: Final = 0.1
@@ -32,6 +32,15 @@ _MAIN: Final = (
     "import sys; sys.path[:] = [p for p in sys.path if p] + sys.argv[2:]; "
     "from joulewise.session.recorder import main; main(int(sys.argv[1]))"
 )
+
+
+class NotReadyError(JoulewiseError):
+    """The recorder is dead or hangs, for no reason that it could tell."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, _HINT)
+
+
 Started = tuple[Wire, "subprocess.Popen[bytes] | None", Ready]
 
 
@@ -76,7 +85,8 @@ def _greet(
         ready = _answer(wire)
     finally:
         if ready is None:
-            end(wire, process)
+            stuck = isinstance(sys.exc_info()[1], NotReadyError)
+            end(wire, process, 0.0 if stuck else _END_DEADLINE_S)
     return None if ready is None else (wire, process, ready)
 
 
@@ -89,7 +99,7 @@ def _answer(wire: Wire) -> Ready | None:
             if message["kind"] == "error":
                 raise _told_error(message)
         if time.monotonic() > deadline:
-            raise JoulewiseError(f"the recorder is not ready after {_START_DEADLINE_S} s", HINT)
+            raise NotReadyError(f"the recorder is not ready after {_START_DEADLINE_S:g} s")
     return None
 
 
