@@ -311,3 +311,23 @@ class TestComputedWhenAsked:
         found = self.assumed(1.0, (1.3, 2.6), source=Source.MODELLED)
         assert found.mean_w == pytest.approx([6.0])
         assert found.error_sampling_j[0] > 0.1
+
+
+class TestAsleep:
+    """A GPU that nobody could read before it was woken, 3 s into the run."""
+
+    def test_it_drew_next_to_nothing_before_it_was_woken(self):
+        fast, samples = lanes(constant(60))
+        for columns in (fast, samples):
+            late = columns["t_ns"] >= windows((3, 3))[0, 0]
+            columns.update({name: column[late] for name, column in columns.items()})
+        awake_ns = int(windows((3, 3))[0, 0])
+        woken = replace(device(), awake_ns=awake_ns)
+        asked = windows((-2997, 11), (-2997, 3), (1, 2), (4, 6))
+        found = window_energy(woken, lane(fast), lane(samples), asked)
+        assert found.energy_j == pytest.approx([7500 + 480, 7500, 2.5, 120], abs=1)
+        assert found.error_sampling_j == pytest.approx([7500, 7500, 2.5, 0], abs=2)
+        assert found.mean_w == pytest.approx([7980 / 3008, 2.5, 2.5, 60], abs=0.1)
+        assert np.isnan(found.peak_w).tolist() == [False, True, True, False]
+        assert found.gap_s == pytest.approx([0, 0, 0, 0], abs=0.1)
+        assert not found.disagree.any()

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from joulewise.analyse import device_cautions, span_cautions
+from joulewise.analyse.asleep import asleep
 from joulewise.analyse.measured import Measured
 from joulewise.analyse.stretch import Stretch
 from joulewise.analyse.touched import Sighting
@@ -49,6 +50,7 @@ def cautions(
     yield from late(manifest)
     yield from no_baseline(manifest, counted)
     for measured in counted:
+        yield from asleep(measured, run)
         yield from device_cautions.cautions(measured, manifest, sightings, run)
     yield from busy_with_others(manifest, _busy_s(counted, manifest, run), run)
     rate_hz = manifest.rate_hz

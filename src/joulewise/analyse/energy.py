@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from joulewise.analyse.asleep import with_sleep
 from joulewise.analyse.counter import Counter, best_counter
 from joulewise.analyse.course import Course, follow, without_readings
 from joulewise.analyse.integral import Z95, Integral
@@ -89,6 +90,18 @@ def window_energy(
 ) -> WindowEnergy:
     """What ``device`` drew in each window ``(start, end)``, as its lanes tell."""
     windows_ns = np.asarray(windows_ns, np.int64).reshape(-1, 2)
+    if device.awake_ns is None:
+        return _awake(device, fast, buffer, windows_ns)
+    found = _awake(device, fast, buffer, np.maximum(windows_ns, device.awake_ns))
+    return with_sleep(found, windows_ns, device.awake_ns)
+
+
+def _awake(
+    device: RecordedDevice,
+    fast: Rows | None,
+    buffer: Rows | None,
+    windows_ns: NDArray[np.int64],
+) -> WindowEnergy:
     edges_ns = np.unique(windows_ns)
     if not len(edges_ns):
         return _nothing(windows_ns)

@@ -37,7 +37,7 @@ def too_short(
     with np.errstate(invalid="ignore"):
         short = sampling_j > TOO_WIDE * np.abs(energy_j)
     for measured in counted:
-        short &= measured.clean[1:]
+        short &= measured.clean[1:] & (spans.start_ns >= (measured.device.awake_ns or 0))
     if not short.any():
         return
     names, useful_s = {}, []
@@ -58,7 +58,10 @@ def too_short_run(
     """In the shortest runs a sensor does not fail: there was no time for it to answer."""
     energies = [measured.uses[0].energy for measured in counted]
     whole = total(energy for energy in energies if energy)
-    clean = run.time_s < _SURELY_SHORT_S or all(measured.clean[0] for measured in counted)
+    clean = run.time_s < _SURELY_SHORT_S or all(
+        measured.clean[0] and run.start_ns >= (measured.device.awake_ns or 0)
+        for measured in counted
+    )
     if clean and whole and whole.error_sampling > TOO_WIDE * abs(whole.value):
         figures = ([run.time_s], [whole.value], [whole.error_sampling])
         times_s, energy_j, sampling_j = map(np.array, figures)
