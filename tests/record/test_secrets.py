@@ -47,12 +47,57 @@ JWT = "eyJhbGciOiJIUzI1NiJ9." + "eyJzdWIiOiIxMjM0In0." + "c2lnbmF0dXJl"
         ("get https://me:pw@host/data.tar", "get https://***@host/data.tar"),
         ("get --url=postgresql://me:pw@db/jobs", "get --url=postgresql://***@db/jobs"),
         ("get 'https://h/x?a=1&access_token=X&b=2'", "get 'https://h/x?a=1&access_token=***&b=2'"),
+        ("train.py --apiToken abc --authToken=abc", "train.py --apiToken *** --authToken=***"),
+        ("train.py --dbPassword=abc --hftoken abc", "train.py --dbPassword=*** --hftoken ***"),
+        ("train.py +logger.token=abc lr=1", "train.py +logger.token=*** lr=1"),
+        ("train.py ++logger.api_key=abc", "train.py ++logger.api_key=***"),
+        ("train.py --wandb-key abc --api-keys a,b", "train.py --wandb-key *** --api-keys ***"),
+        ("train.py --passcode 12 --pat abc", "train.py --passcode *** --pat ***"),
+        ("train.py --developer-token abc", "train.py --developer-token ***"),
+        ("train.py --APIKey abc --accessTokens x", "train.py --APIKey *** --accessTokens ***"),
+        ("train.py --token -abc --lr 0.1", "train.py --token *** --lr 0.1"),
+        ("curl -u me:pass host", "curl -u me:*** host"),
+        ("curl --user=me:pa:ss host", "curl --user=me:*** host"),
+        ("get 'https://h/x?sig=abc&b=2'", "get 'https://h/x?sig=***&b=2'"),
+        ("get --url=https://h/x?a=1&token=abc", "get --url=https://h/x?a=1&token=***"),
+        ("get 'https://h/x?X-Amz-Signature=abc#f'", "get 'https://h/x?X-Amz-Signature=***#f'"),
+        ("get postgresql://u:p@ss@h/db", "get postgresql://***@h/db"),
         ("train.py --token --lr 0.1", "train.py --token --lr 0.1"),
         ("train.py --token", "train.py --token"),
     ],
 )
 def test_secrets_are_masked(given_line, kept_line):
     assert mask(shlex.split(given_line)) == tuple(shlex.split(kept_line))
+
+
+@pytest.mark.parametrize(
+    ("argument", "kept"),
+    [
+        ('--config={"api_key": "abc", "lr": 1}', '--config={"api_key": "***", "lr": 1}'),
+        ('{"a":{"apiToken":"a\\"bc"},"n":2}', '{"a":{"apiToken":"***"},"n":2}'),
+        (r"{\"api_key\": \"abc\", \"n\": 2}", r"{\"api_key\": \"***\", \"n\": 2}"),
+        ("logger={api_key: abc, lr: 1}", "logger={api_key: ***, lr: 1}"),
+        ("import wandb; wandb.login(key='abc')", "import wandb; wandb.login(key='***')"),
+        ("hub.login('abc', True)", "hub.login('***', True)"),
+        ('run(token = "abc", lr=3)', 'run(token = "***", lr=3)'),
+        ("os.environ['HF_TOKEN'] = 'abc'", "os.environ['HF_TOKEN'] = '***'"),
+    ],
+)
+def test_secrets_in_json_and_in_scripts_are_masked(argument, kept):
+    assert mask([argument]) == (kept,)
+    assert mask([kept]) == (kept,)
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        '--config={"lr": 0.1, "tokenizer": "bert", "pad_token": "<pad>", "key": "image"}',
+        "import train; train.main(lr='0.1', key='image', max_tokens='3'); print('a: b')",
+        "logger={name: csv, max_tokens: 3}",
+    ],
+)
+def test_other_values_in_json_and_in_scripts_are_kept(argument):
+    assert mask([argument]) == (argument,)
 
 
 @pytest.mark.parametrize(
@@ -70,6 +115,9 @@ def test_secrets_are_masked(given_line, kept_line):
         "train.py --seed 42 /data/password-list/train --secretary no",
         "torchrun --nproc_per_node=2 --master_addr 10.0.0.1 train.py",
         "sh -c 'python train.py && echo done'",
+        "train.py --token-dropout 0.1 --monkey x --sort-key a --image-key=b --maxToken 3",
+        "docker run -u 1000:1000 img",
+        "python -u train.py https://h/x?page=2&keyword=a",
     ],
 )
 def test_what_a_training_is_told_is_kept(line):

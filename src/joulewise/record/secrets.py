@@ -8,21 +8,29 @@ from typing import Final
 
 MASK: Final = "***"
 
-# What the name of an option ends with if a secret follows: --token, --hf-api-key, DB_PASSWORD=.
-_WORD: Final = (
-    r"(?:pass(?:word|wd|phrase)?|pwd|secret|token|credentials?|(?:api|access|auth|secret|private)"
-    r"[-_]?key|apikey|auth|authorization|bearer)"
+# What the last word of a name is if a secret follows: --token, --hftoken, dbPassword, --pat.
+_SECRET: Final = re.compile(
+    r"\w*(?:pass(?:word|wd|phrase|code)|pwd|secret|token|credential|(?:api|access|private)key)s?"
+    r"|pass|pat|auth|authorization|bearer"
 )
-_NAMES_SECRET: Final = re.compile(rf"(?:^|[-_.]){_WORD}$", re.IGNORECASE)
+# Whose key or tokens are a secret: --wandb-key, --api-keys. A dictionary's key is none.
+_KEY_OF: Final = re.compile(
+    r"api|access|auth|secret|private|wandb|hf|openai|anthropic|comet|neptune|mlflow|clearml|aws"
+    r"|azure|gcp|account|storage|ssh|signing|encryption|license|service|refresh|bearer"
+)
 # A language model's tokens are none.
-_NAMES_TOKEN: Final = re.compile(
-    r"(?:pad|eos|bos|unk|mask|sep|cls|special|stop|start|end|image|video|audio|text|per|max|num"
-    r"|min|new|next|decoder|placeholder)[-_]?token$",
-    re.IGNORECASE,
+_TOKEN_OF: Final = re.compile(
+    r"pad|padding|eos|bos|sos|unk|mask|sep|cls|class|special|stop|start|end|first|last|image|video"
+    r"|audio|text|prompt|per|max|num|min|new|next|decoder|placeholder|register"
 )
+_HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 _WORDS: Final = re.compile(r"""(?:"[^"]*"|'[^']*'|[^\s"'])+""")
-_OPTION: Final = re.compile(r"^(?P<name>-{0,2}[A-Za-z][\w.\-]*)=(?P<value>.+)$", re.DOTALL)
+_OPTION: Final = re.compile(
+    r"^(?P<name>(?:-{0,2}|\+{0,2})[A-Za-z][\w.\-]*)=(?P<value>.+)$", re.DOTALL
+)
 _FLAG: Final = re.compile(r"^--?[A-Za-z][\w.\-]*$")
+# One with two dashes is another option: the one before had no value.
+_LONG_FLAG: Final = re.compile(r"^--[A-Za-z][\w.\-]*$")
 _SHAPES: Final = (
     re.compile(r"\bhf_[A-Za-z0-9]{16,}"),
     re.compile(r"\bsk-[A-Za-z0-9_\-]{16,}"),
@@ -33,38 +41,79 @@ _SHAPES: Final = (
     re.compile(r"\bAIza[\w\-]{30,}"),
     re.compile(r"\beyJ[\w\-]{8,}\.[\w\-]{8,}\.[\w\-]*"),
 )
-_URL: Final = re.compile(r"(?P<scheme>[a-z][a-z0-9+.\-]*://)[^/\s@]+@", re.IGNORECASE)
+_URL: Final = re.compile(r"(?P<scheme>[a-z][a-z0-9+.\-]*://)[^/\s]+@", re.IGNORECASE)
+_USER: Final = ("-u", "--user", "--proxy-user")
+_PASSWORD: Final = re.compile(r"(?!\d+:\d+$)(?P<user>[^:/\s]+:).+", re.DOTALL)
 _HEADER: Final = re.compile(
     r"(?P<name>\b(?:proxy-)?authorization|x-[\w-]*(?:key|token)|cookie)(?P<colon>\s*:\s*).+",
     re.IGNORECASE | re.DOTALL,
 )
-_QUERY: Final = re.compile(rf"(?P<name>[?&](?:[\w\-]*[-_.])?{_WORD}=)[^&\s]+", re.IGNORECASE)
+_QUERY: Final = re.compile(r"(?P<head>[?&](?P<name>[\w.\-]+)=)(?P<value>[^&#\s\"']+)")
+_IN_QUERY: Final = re.compile(r"sig|key|.*signature|.*credential", re.IGNORECASE)
+# In JSON and in scripts: "api_key": "abc", token='abc', environ["KEY"] = "abc".
+_QUOTED: Final = r"""(?P<quote>\\?["'])(?P<value>(?:(?!(?P=quote))(?:\\.|[^\\]))*)(?P=quote)"""
+_ASSIGNED: Final = re.compile(
+    rf"""(?P<head>(?<![\w.\-])(?P<name>[A-Za-z][\w.\-]*)(?:\\?["'])?\]?\s*[:=]\s*){_QUOTED}""",
+    re.DOTALL,
+)
+_LISTED: Final = re.compile(
+    r"""(?P<head>[{,]\s*(?:\\?["'])?(?P<name>[A-Za-z][\w.\-]*)(?:\\?["'])?\s*:\s*)"""
+    r"""(?P<value>[^\s,}"'\\]+)"""
+)
+_LOGIN: Final = re.compile(r"(?P<head>\blogin\()(?P<arguments>[^)]+)")
 
 
 def mask(arguments: Iterable[str]) -> tuple[str, ...]:
     """The arguments with every secret in them replaced by ``***``."""
     masked: list[str] = []
-    hide_next = False
+    before = ""
     for argument in arguments:
-        masked.append(MASK if hide_next and not _FLAG.match(argument) else _masked(argument))
-        hide_next = bool(_FLAG.match(argument) and _names_secret(argument))
+        if _FLAG.match(before) and _names_secret(before) and not _LONG_FLAG.match(argument):
+            masked.append(MASK)
+        elif before in _USER:
+            masked.append(_PASSWORD.sub(rf"\g<user>{MASK}", argument))
+        else:
+            masked.append(_masked(argument))
+        before = argument
     return tuple(masked)
 
 
 def _names_secret(name: str) -> bool:
-    return bool(_NAMES_SECRET.search(name)) and not _NAMES_TOKEN.search(name)
+    words = [word for word in re.split(r"[^a-z0-9]+", _HUMP.sub("-", name).lower()) if word]
+    whose, last = ["", *words][-2:] if words else ("", "")
+    if last in {"key", "keys", "tokens"}:
+        return bool(_KEY_OF.fullmatch(whose))
+    if last.endswith("token") and _TOKEN_OF.fullmatch(last.removesuffix("token") or whose):
+        return False
+    return bool(_SECRET.fullmatch(last))
 
 
 def _masked(argument: str) -> str:
     option = _OPTION.match(argument)
     if option and _names_secret(option["name"]):
         return f"{option['name']}={MASK}"
+    if option and option["name"] in _USER:
+        return f"{option['name']}=" + _PASSWORD.sub(rf"\g<user>{MASK}", option["value"])
     argument = _URL.sub(rf"\g<scheme>{MASK}@", argument)
     argument = _HEADER.sub(rf"\g<name>\g<colon>{MASK}", argument)
-    argument = _QUERY.sub(rf"\g<name>{MASK}", argument)
+    argument = _LOGIN.sub(_login_masked, argument)
+    for named in (_QUERY, _ASSIGNED, _LISTED):
+        argument = named.sub(_value_masked, argument)
     for shape in _SHAPES:
         argument = shape.sub(MASK, argument)
     return _masked_within(argument)
+
+
+def _value_masked(found: re.Match[str]) -> str:
+    in_url = found.re is _QUERY and _IN_QUERY.fullmatch(found["name"])
+    if not (in_url or _names_secret(found["name"])):
+        return found[0]
+    quote = found.groupdict().get("quote", "")
+    return f"{found['head']}{quote}{MASK}{quote}"
+
+
+def _login_masked(call: re.Match[str]) -> str:
+    return call["head"] + re.sub(_QUOTED, rf"\g<quote>{MASK}\g<quote>", call["arguments"])
 
 
 def _masked_within(line: str) -> str:
