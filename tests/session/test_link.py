@@ -1,7 +1,9 @@
 """The line to a recorder, and a recorder that hangs."""
 
+import fcntl
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -63,6 +65,20 @@ def test_a_recorder_that_does_not_get_ready_is_killed_and_said_to_be_missing(mon
     with pytest.raises(starting.NotReadyError, match="not ready after"):
         RecorderProcess.start(tmp_path)
     assert started[0].returncode == -signal.SIGKILL
+
+
+def test_a_program_with_thousands_of_open_files_has_a_line_too():
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limits[1], limits[1]))
+    ours, theirs = socket.socketpair()
+    high = socket.socket(fileno=fcntl.fcntl(ours, fcntl.F_DUPFD_CLOEXEC, 1500))
+    try:
+        Wire(theirs).send("hello")
+        assert [each["kind"] for each in Wire(high).receive(timeout_s=60)] == ["hello"]
+    finally:
+        for end in (ours, theirs, high):
+            end.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 class SlowRecording:

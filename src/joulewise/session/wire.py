@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import select
+import selectors
 import socket
 import struct
 from collections.abc import Mapping
@@ -13,6 +13,8 @@ from typing import Any, Final
 Message = Mapping[str, Any]
 
 _CHUNK_B: Final = 1 << 16
+# Not epoll, which takes a descriptor of its own; select knows none beyond the first 1024.
+_Selector = getattr(selectors, "PollSelector", selectors.SelectSelector)
 
 
 class Wire:
@@ -44,7 +46,7 @@ class Wire:
     def receive(self, timeout_s: float | None = 0.0) -> list[Message]:
         """What has come, waiting so long for something; ``closed`` tells whether that was all."""
         while not self.closed:
-            if not select.select([self._connection], [], [], timeout_s)[0]:
+            if not self._wait(timeout_s):
                 return []
             try:
                 chunk = self._connection.recv(_CHUNK_B)
@@ -57,6 +59,11 @@ class Wire:
             if messages or timeout_s == 0:
                 return messages
         return []
+
+    def _wait(self, timeout_s: float | None) -> bool:
+        with _Selector() as selector:
+            selector.register(self._connection, selectors.EVENT_READ)
+            return bool(selector.select(timeout_s))
 
     def hang_up(self) -> None:
         """Say no more, and still hear when the other end is closed."""
