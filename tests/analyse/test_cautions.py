@@ -50,6 +50,12 @@ def test_a_gap_says_how_long_when_and_why(made):
     assert warning.message.endswith(": GPU is lost")
 
 
+def test_a_gap_of_the_whole_run_begins_with_it(made):
+    made.fast(device("gpu0"), noisy(200), lost=[(-0.5, 9.9)])
+    (warning,) = warnings(made, Caution.GAP)
+    assert "first about 0 s after the start" in warning.message
+
+
 def test_a_reading_that_is_missed_is_no_gap(made):
     made.fast(device("gpu0"), noisy(200), lost=[(4, 4.03)])
     assert warnings(made) == []

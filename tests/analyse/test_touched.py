@@ -125,7 +125,16 @@ def test_a_gpu_that_works_for_nobody_may_work_for_the_command():
 def test_a_gpu_without_a_reading_is_in_no_total():
     choice = chosen([device("gpu0")], seen("gpu0", (1, (OURS,))), unread=["gpu0"])
     assert choice.counted == ()
-    assert choice.excluded[0].reason == "it gave no reading while the command ran"
+    assert choice.excluded[0].reason == "it was hardly read while the command ran"
+
+
+def test_a_gpu_that_is_lost_is_no_sign_of_a_container():
+    lost = {"code": "device_unavailable", "device": "gpu0", "message": "it is lost", "t_ns": "0"}
+    unread = chosen([device("gpu0")], [], notes=(lost,), unread=["gpu0"])
+    assert unread.excluded[0].reason == "it was hardly read while the command ran: it is lost"
+    assert codes(unread) == [(Caution.UNAVAILABLE, "gpu0")]
+    (warning,) = chosen([device("gpu0")], [], notes=(lost,)).warnings
+    assert "pid" not in warning.hint
 
 
 def test_strangers_are_told_once():

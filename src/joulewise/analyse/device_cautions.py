@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
 from joulewise.analyse.measured import Measured
 from joulewise.analyse.stretch import Stretch
-from joulewise.analyse.touched import Sighting, strangers
+from joulewise.analyse.touched import Sighting, faults_of, strangers
+from joulewise.analyse.unread import LONG_S
 from joulewise.data import Caution, Quantity, RunWarning, Source
 from joulewise.devices.nvidia.throttle import throttle_names
 from joulewise.record.manifest import Manifest
-from joulewise.units import NS_PER_S
 
-_GAP_S: Final = 0.3
 _ESTIMATED_GAP_S: Final = 1.0  # what is modelled counts on by itself
 _GAP_ROWS: Final = 3
 _THROTTLED: Final = 0.01
 # A GPU that is idle, or runs as it was told to, is not throttled.
 _NOT_THROTTLED: Final = {"idle", "application clocks", "sync boost", "display clocks"}
-_ENERGY: Final = {Quantity.POWER.value, Quantity.ENERGY.value}
 
 
 def cautions(
@@ -37,51 +35,39 @@ def cautions(
 def gap(measured: Measured, manifest: Manifest, run: Stretch) -> Iterator[RunWarning]:
     """Time in which a device was not read, and the reason that it gave."""
     odd, key = measured.oddities, measured.device.info.key
-    noted = _faults(manifest, key)
+    noted = faults_of(manifest, key)
     faults = [one for one in noted if run.start_ns <= int(one["t_ns"]) <= run.end_ns]
     reasons = dict.fromkeys(fault.get("message", "") for fault in noted)
     why = f": {', '.join(reasons)}" if reasons else ""
     estimated = Source.MEASURED not in measured.device.sources.values()
-    least_s = max(_ESTIMATED_GAP_S if estimated else _GAP_S, _GAP_ROWS / manifest.rate_hz)
-    if odd.gap_s > least_s:
-        # The first piece with so much of it ends that much after the gap began.
-        ends_ns = odd.pieces_ns[odd.piece_gap_s >= min(least_s, odd.piece_gap_s.max()), 1]
-        first_ns = int(ends_ns[0]) - round(least_s * NS_PER_S)
-        what = f"no reading for {odd.gap_s:.1f} s of {run.time_s:.1f} s, first about"
-        hint = "what was read around it stands in, and the error is wider by what may have been"
+    least_s = max(_ESTIMATED_GAP_S if estimated else LONG_S, _GAP_ROWS / manifest.rate_hz)
+    of = f"of {run.time_s:.1f} s, first about"
+    wider = "and the error is wider by what may have been"
+    if odd.gap.time_s > least_s:
+        first_ns, what = odd.gap.first_ns, f"no reading for {odd.gap.time_s:.1f} s {of}"
+        hint = f"what was read around it stands in, {wider}"
+    elif odd.unread.time_s > least_s:
+        first_ns = odd.unread.first_ns
+        what = f"it could not be polled for {odd.unread.time_s:.1f} s {of}"
+        hint = f"what else was read bridges that, {wider}"
     elif faults:
         first_ns = int(faults[0]["t_ns"])
-        what, hint = "it could not be polled for a while,", "the driver's own samples bridge that"
+        what, hint = "it could not be polled for a moment,", "that is too short to matter"
     else:
         return
     after = f"{run.after_s(first_ns):.0f} s after the start"
     yield RunWarning(Caution.GAP, f"{what} {after}{why}", hint, key)
 
 
-def _faults(manifest: Manifest, key: str) -> list[Mapping[str, str]]:
-    """What the recorder noted of this device's power and counter, or of all of it."""
-    return [
-        note
-        for note in manifest.notes
-        if note.get("code") == Caution.UNAVAILABLE.value
-        and note.get("device") == key
-        and note.get("quantity", Quantity.POWER.value) in _ENERGY
-        and "t_ns" in note
-    ]
-
-
 def stuck(measured: Measured, run: Stretch) -> Iterator[RunWarning]:
-    odd, device = measured.oddities, measured.device
-    if not odd.stuck.any() or Source.MEASURED not in device.sources.values():
+    still, device = measured.oddities.still, measured.device
+    if not still.time_s > 0 or Source.MEASURED not in device.sources.values():
         return
-    pieces = odd.pieces_ns[odd.stuck]
-    since_ns = np.maximum(pieces[:, 0], np.append(pieces[0, 0], pieces[:-1, 1]))
-    lasted_s = float((pieces[:, 1] - since_ns).sum()) / NS_PER_S
     counter = measured.uses[0].counter_j is not None
     yield RunWarning(
         Caution.STUCK,
-        f"its power reading did not move for about {lasted_s:.0f} s, "
-        f"first {run.after_s(int(pieces[0, 0])):.0f} s after the start",
+        f"its power reading did not move for about {still.time_s:.0f} s, "
+        f"first {run.after_s(still.first_ns):.0f} s after the start",
         "the energy rests on its counter, peak watts may be missing"
         if counter
         else "the energy of that time is not known; see joulewise doctor",

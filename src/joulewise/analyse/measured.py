@@ -21,6 +21,7 @@ from joulewise.analyse.baseline import (
 )
 from joulewise.analyse.energy import WindowEnergy, energy_of, window_energy
 from joulewise.analyse.touched import Sighting, held_at
+from joulewise.analyse.unread import across_faults
 from joulewise.data import Energy, Kind, Quantity, Use
 from joulewise.record.layout import Lane
 from joulewise.record.manifest import RecordedDevice
@@ -31,22 +32,37 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Columns = dict[str, "NDArray[Any]"]
-_HOP_S: Final = 0.5
-_HOPS: Final = 5
+_PIECE_S: Final = 0.5
 _MOST_PIECES: Final = 2_000
 _SLOW: Final = (*USED, Quantity.THROTTLE.value, Quantity.LOAD.value)
 
 
 @dataclass(frozen=True)
+class Lapse:
+    """Seconds of the run in which something failed, all together and in each of its pieces."""
+
+    time_s: float
+    pieces_ns: NDArray[np.int64]
+    piece_s: NDArray[np.float64]
+
+    @property
+    def first_ns(self) -> int:
+        """About when it began: it lasts up to the end of its first piece if it goes on there."""
+        first = int(np.argmax(self.piece_s > 0))
+        start_ns, end_ns = map(int, self.pieces_ns[first])
+        goes_on = self.piece_s[first + 1 : first + 2].any()
+        return end_ns - round(self.piece_s[first] * NS_PER_S) if goes_on else start_ns
+
+
+@dataclass(frozen=True)
 class Oddities:
-    """Of the run as a whole, and in which of its overlapping pieces it was so."""
+    """Of the run: no reading of power, none of something that is polled, always the same."""
 
     disagree: bool
     counter_broken: bool
-    gap_s: float
-    pieces_ns: NDArray[np.int64]
-    piece_gap_s: NDArray[np.float64]
-    stuck: NDArray[np.bool_]
+    gap: Lapse
+    unread: Lapse
+    still: Lapse
 
 
 @dataclass(frozen=True)
@@ -90,30 +106,23 @@ def measure(
         stretches = idle_stretches(slow, held_at(sightings, key, slow["t_ns"]), device.card)
     idle_ns = np.array([[s.start_ns, s.end_ns] for s in stretches], np.int64).reshape(-1, 2)
     pieces_ns = _pieces(*windows_ns[0].tolist())
-    told = window_energy(
-        device,
-        open_lane(run, key, Lane.FAST),
-        open_lane(run, key, Lane.BUFFER),
-        np.concatenate([windows_ns, idle_ns, pieces_ns]),
-    )
+    fast = open_lane(run, key, Lane.FAST)
+    all_ns = np.concatenate([windows_ns, idle_ns, pieces_ns])
+    told = window_energy(device, fast, open_lane(run, key, Lane.BUFFER), all_ns)
+    told, unread_s = across_faults(told, fast, np.maximum(all_ns, device.awake_ns or 0))
     n, end = len(windows_ns), len(windows_ns) + len(idle_ns)
     idle = baselines(stretches, told.energy_j[n:end], told.error_sampling_j[n:end])
     times_s = (windows_ns[:, 1] - windows_ns[:, 0]) / NS_PER_S
     uses = tuple(_use(told, i, device, chosen(idle), times_s[i]) for i in wanted.tolist())
+    failed = (told.still_s > 0) | (told.gap_s > 0) | (unread_s > 0)
+    lapses = (Lapse(float(s[0]), pieces_ns, s[end:]) for s in (told.gap_s, unread_s, told.still_s))
     return Measured(
         device,
         uses,
         told.energy_j[:n],
         told.error_sampling_j[:n],
-        ~(told.disagree | told.counter_broken | (told.still_s > 0) | (told.gap_s > 0))[:n],
-        Oddities(
-            bool(told.disagree[0]),
-            bool(told.counter_broken[0]),
-            float(told.gap_s[0]),
-            pieces_ns,
-            told.gap_s[end:],
-            told.stuck[end:],
-        ),
+        ~(told.disagree | told.counter_broken | failed)[:n],
+        Oddities(bool(told.disagree[0]), bool(told.counter_broken[0]), *lapses),
         slow,
         idle,
         "" if idle else no_baseline,
@@ -121,10 +130,9 @@ def measure(
 
 
 def _pieces(start_ns: int, end_ns: int) -> NDArray[np.int64]:
-    """Overlapping pieces of the run, long enough for a sensor to have moved in each."""
-    hop_ns = max(round(_HOP_S * NS_PER_S), (end_ns - start_ns) // _MOST_PIECES)
-    starts_ns = np.arange(start_ns, max(end_ns, start_ns + 1), hop_ns)
-    return np.column_stack([starts_ns, np.minimum(starts_ns + _HOPS * hop_ns, end_ns)])
+    piece_ns = max(round(_PIECE_S * NS_PER_S), (end_ns - start_ns) // _MOST_PIECES)
+    starts_ns = np.arange(start_ns, max(end_ns, start_ns + 1), piece_ns)
+    return np.column_stack([starts_ns, np.minimum(starts_ns + piece_ns, end_ns)])
 
 
 def _use(

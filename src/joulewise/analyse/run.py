@@ -164,5 +164,5 @@ def _result(
     span: Span, i: int, uses: Mapping[str, Sequence[Use]], counted: Sequence[str]
 ) -> SpanResult:
     devices = {key: mine[i] if mine else Use(None) for key, mine in uses.items()}
-    energies = [devices[key].energy for key in counted]
-    return SpanResult(span, total(energy for energy in energies if energy), devices)
+    energies = [energy for key in counted if (energy := devices[key].energy)]
+    return SpanResult(span, total(energies) if len(energies) == len(counted) else None, devices)

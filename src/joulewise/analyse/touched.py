@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from joulewise.data import Caution, Excluded, Kind, RunWarning
+from joulewise.data import Caution, Excluded, Kind, Quantity, RunWarning
 from joulewise.record.layout import PROCESSES
 from joulewise.record.manifest import Manifest, RecordedDevice
 from joulewise.units import NS_PER_S
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 UNTOUCHED = "no process of the command used it"
 HOST_IDS = Caution.HOST_PROCESS_IDS.value
+_ENERGY = {Quantity.POWER.value, Quantity.ENERGY.value}
 _LOOK_NS = 2 * NS_PER_S
 _SHORT_HINT = "a command of some seconds has its GPUs told apart"
 _HOST_IDS_HINT = "in a container started with --pid=host, the command's GPUs are told apart"
@@ -90,7 +91,8 @@ def choose(
             why = device.unavailable.reason if device.unavailable else "it has no sensor"
             excluded[key] = f"cannot be read: {why}"
         elif key in unread:
-            excluded[key] = "it gave no reading while the command ran"
+            why = "".join(f": {fault['message']}" for fault in faults_of(manifest, key)[:1])
+            excluded[key] = f"it was hardly read while the command ran{why}"
         elif key in gpus and key not in unsure and not _ours(seen[key]):
             others = _names(seen[key] or ())
             excluded[key] = f"{UNTOUCHED} (others did: {others})" if others else UNTOUCHED
@@ -99,7 +101,9 @@ def choose(
     return Choice(
         counted,
         tuple(Excluded(key, reason) for key, reason in excluded.items()),
-        tuple(_warnings(manifest.devices, excluded, unsure, seen, end_ns - start_ns)),
+        tuple(
+            _warnings(manifest, excluded, unsure, seen, unread=unread, time_ns=end_ns - start_ns)
+        ),
     )
 
 
@@ -116,6 +120,18 @@ def held_at(sightings: Sequence[Sighting], key: str, t_ns: NDArray[np.int64]) ->
     times = np.array([sighting.t_ns for sighting in mine], np.int64)
     held = np.array([before, *(bool(sighting.holders) for sighting in mine)])
     return held[np.searchsorted(times, t_ns, side="right")]
+
+
+def faults_of(manifest: Manifest, key: str) -> list[Mapping[str, str]]:
+    """What the recorder noted of this device's power and counter, or of all of it."""
+    return [
+        note
+        for note in manifest.notes
+        if note.get("code") == Caution.UNAVAILABLE.value
+        and note.get("device") == key
+        and note.get("quantity", Quantity.POWER.value) in _ENERGY
+        and "t_ns" in note
+    ]
 
 
 def strangers(
@@ -173,18 +189,20 @@ def _inside(devices: Sequence[RecordedDevice], excluded: Mapping[str, str]) -> d
 
 
 def _warnings(
-    devices: Sequence[RecordedDevice],
+    manifest: Manifest,
     excluded: Mapping[str, str],
     unsure: Sequence[str],
     seen: Mapping[str, tuple[Holder, ...] | None],
+    *,
+    unread: Collection[str],
     time_ns: int,
 ) -> Iterator[RunWarning]:
-    for device in devices:
+    for device in manifest.devices:
         key = device.info.key
         if key not in excluded:
             continue
         unavailable = device.unavailable
-        if unavailable or not device.sources:
+        if unavailable or not device.sources or key in unread:
             hint = (unavailable and unavailable.fix) or "joulewise doctor tells more"
             yield RunWarning(Caution.UNAVAILABLE, excluded[key], hint, key)
         else:
@@ -197,5 +215,7 @@ def _warnings(
             what = "the driver tells the host's process ids, which say nothing in this container"
         elif time_ns < _LOOK_NS:
             what, hint = "the command was over before its processes could be listed", _SHORT_HINT
+        elif any(faults_of(manifest, key) for key in counted):
+            what, hint = "a GPU that fails tells no processes", "joulewise doctor tells more"
         message = f"{what}, so all that {', '.join(counted)} drew is counted as the command's"
         yield RunWarning(Caution.HOST_PROCESS_IDS, message, hint)
