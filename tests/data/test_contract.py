@@ -135,3 +135,23 @@ def test_what_is_no_number_is_null():
 def test_what_is_no_result_is_refused(told):
     with pytest.raises(ValueError, match="result"):
         from_json(told)
+
+
+class TestNetTotal:
+    def told(self, *nets):
+        """Of so many GPUs, beside a CPU that has no baseline."""
+        energy = Energy(1000.0, 3.0, 4.0, Source.MEASURED)
+        uses = {f"n1/gpu{i}": Use(energy, net) for i, net in enumerate(nets)}
+        uses["n1/cpu0"] = Use(energy)
+        whole = SpanResult(Span("run", None, START_NS, START_NS), energy, uses)
+        result = RunResult("a", 0, "complete", START_NS, whole, counted=tuple(uses))
+        return as_json(result)["net_total"]
+
+    def test_is_that_of_the_gpus(self):
+        net = Energy(600.0, 3.0, 4.0, Source.MEASURED)
+        assert self.told(net, net)["value"] == 1200
+        assert self.told(net, net)["error"] == pytest.approx(math.hypot(5, 5))
+
+    def test_is_none_where_one_has_no_baseline(self):
+        assert self.told(Energy(600.0, 3.0, 4.0, Source.MEASURED), None) is None
+        assert self.told() is None

@@ -114,6 +114,15 @@ def test_the_two_parts_of_the_error():
 
 def test_net_names_the_idle_that_was_taken_off():
     assert "net of idle (40.0 W, asleep): gpu0 4.00 kJ ± 0.6 %" in drawn(result())
+    assert "all GPUs" not in drawn(result())
+
+
+def test_net_of_several_gpus_is_also_told_together():
+    uses = {"gpu0": GPU, "gpu1": GPU}
+    whole = SpanResult(Span("run", None, 0, S), total([GPU.energy, GPU.energy]), uses)
+    idle = {key: {"kind": "asleep", "power_w": 40.0} for key in uses}
+    told = drawn(result(run=whole, counted=tuple(uses), details={"baseline": idle}))
+    assert "net of idle, all GPUs: 8.00 kJ ± 0.4 %" in told
 
 
 def test_spans_are_summed_up_by_name():

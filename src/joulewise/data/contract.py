@@ -32,6 +32,7 @@ def as_json(result: RunResult) -> dict[str, Any]:
         "start_monotonic_ns": start_ns,
         "time_s": result.time_s,
         "energy_j": _energies(result.run),
+        "net_total": energy_json(result.net_total),
         "counted": list(result.counted),
         "excluded": [{"device": out.device, "reason": out.reason} for out in result.excluded],
         "spans": [_span(span, start_ns) for span in result.spans],

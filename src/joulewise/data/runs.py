@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from joulewise.data.energy import Energy
+from joulewise.data.energy import Energy, total
 
 
 @dataclass(frozen=True)
@@ -111,3 +111,11 @@ class RunResult:
     @property
     def time_s(self) -> float:
         return (self.run.span.end_ns - self.run.span.start_ns) / 1e9
+
+    @property
+    def net_total(self) -> Energy | None:
+        """What all GPUs that count drew above idle; None unless each has a baseline."""
+        keys = [key for key in self.counted if key.rpartition("/")[2].startswith("gpu")]
+        nets = [self.run.devices[key].net for key in keys if key in self.run.devices]
+        known = [net for net in nets if net is not None]
+        return total(known) if len(known) == len(nets) else None

@@ -161,6 +161,9 @@ def _notes(result: RunResult, rates: Rates) -> Iterator[str]:
         if net is not None:
             idle = f"{watts(baseline.get('power_w'))}, {baseline.get('kind')}"
             yield f"net of idle ({idle}): {plain(key)} {energy(net)}"
+    several = len([key for key in result.counted if result.run.devices[key].net]) > 1
+    if several and result.net_total:
+        yield f"net of idle, all GPUs: {energy(result.net_total)}"
     total, told = result.run.total, result.details.get("rates", {})
     price = told.get("price_per_kwh") if rates.price_per_kwh is None else rates.price_per_kwh
     grams = told.get("gco2_per_kwh") if rates.gco2_per_kwh is None else rates.gco2_per_kwh
