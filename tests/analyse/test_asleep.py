@@ -17,6 +17,6 @@ def test_a_gpu_that_woke_late_is_told_of_and_gets_no_joules_for_its_sleep(tmp_pa
     assert result.run.total.value == pytest.approx(4 * 60 + 6 * 2.5, abs=2)
     assert result.run.total.error_sampling == pytest.approx(15, abs=2)
     assert result.spans[0].total.value == pytest.approx(10)
-    warning = result.warnings[0]
+    (warning,) = result.warnings
     assert (warning.code, warning.device) == (Caution.GAP, "gpu0")
     assert warning.message == "it slept for the first 6.0 s, for which 0 to 5 W are assumed"
