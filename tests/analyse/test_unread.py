@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from made_run import PID, START, MadeRun, S, device
 
+from joulewise.analyse.measured import Lapse
 from joulewise.analyse.run import analyse
 from joulewise.data import Caution
 from joulewise.record.layout import Lane
@@ -127,3 +128,12 @@ def test_a_span_that_nobody_saw_has_no_total(tmp_path):
     seen, unseen = analyse(made.spans(("epoch", 0, 1, 4), ("epoch", 1, 6.1, 8.9)).write()).spans
     assert seen.total.value == pytest.approx(3 * 221, rel=0.05)
     assert unseen.devices["gpu0"].energy is unseen.total is None
+
+
+@pytest.mark.parametrize(
+    ("piece_s", "first_s"), [([0, 0.2, 0.5, 0.1], 0.8), ([0.5, 0.5], 0.0), ([0, 0.3, 0], 0.5)]
+)
+def test_a_lapse_began_where_its_first_piece_says(piece_s, first_s):
+    starts_ns = np.arange(len(piece_s)) * S // 2
+    lapse = Lapse(sum(piece_s), np.column_stack([starts_ns, starts_ns + S // 2]), np.array(piece_s))
+    assert lapse.first_ns == first_s * S
