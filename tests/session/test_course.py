@@ -14,7 +14,7 @@ S = 1_000_000_000
 
 def test_a_gpu_counts_from_when_the_command_is_seen_on_it(tmp_path):
     keys = ("gpu0", "gpu1")
-    course = Course(tmp_path, manifest(*keys), Request(), 0)
+    course = Course(tmp_path, Request(), 0)
     for key in keys:
         sight(tmp_path, key, 0, [])
     assert [counted_j(course, tmp_path, keys, second) for second in (1, 2)] == [None, None]
@@ -46,6 +46,6 @@ def counted_j(course, run, keys, second):
         )
         for key in keys
     ]
-    course.look(meters, second * S, ended=False)
+    course.look(meters, manifest(*keys), second * S, ended=False)
     total = json.loads((run / LIVE).read_text())["energy_j"]["total"]
     return total and total["value"]

@@ -76,3 +76,22 @@ def test_what_could_not_be_read_is_none(values):
 def test_everything_else_is_the_devices():
     assert Meter(Device(Quantity.LOAD, [])).sensors
     assert metered(Quantity.LOAD, [1, 2]).energy(Card()) is None
+
+
+def test_a_device_that_slept_is_added_up_once_it_is_open():
+    class Asleep:
+        sensors = {}  # noqa: RUF012
+
+        def reopened(self):
+            return next(opened)
+
+    opened = iter([None, Device(Quantity.ENERGY, [50, 70, 75])])
+    meter = Meter(Asleep())
+    meter.begin(0)
+    assert meter.reopened() is None
+    assert meter.energy(Card()) is None
+    assert meter.reopened() is meter
+    for _ in range(3):
+        meter.read(Quantity.ENERGY)
+    assert meter.energy(Card()).value == 25
+    assert not hasattr(meter, "reopened")

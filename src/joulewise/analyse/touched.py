@@ -56,10 +56,10 @@ class Choice:
 def read_sightings(run: Path) -> tuple[Sighting, ...]:
     """What processes.jsonl tells; a line that was cut off is none."""
     try:
-        lines = (run / PROCESSES).read_text("utf-8", errors="replace").splitlines()
+        lines = (run / PROCESSES).read_bytes().splitlines()
     except OSError:
         return ()
-    return tuple(_sightings(lines))
+    return tuple(parse_sightings(lines))
 
 
 def choose(
@@ -142,10 +142,10 @@ def strangers(
     return tuple({holder.pid: holder for holder in held if holder.ours is False}.values())
 
 
-def _sightings(lines: Iterable[str]) -> Iterator[Sighting]:
+def parse_sightings(lines: Iterable[bytes]) -> Iterator[Sighting]:
     for line in lines:
         with suppress(ValueError, KeyError, TypeError):
-            told = json.loads(line)
+            told = json.loads(line.decode("utf-8", errors="replace"))
             listed = told["processes"]
             holders = None if listed is None else tuple(map(_holder, listed))
             yield Sighting(told["t_ns"], told["device"], holders)

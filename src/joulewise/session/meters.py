@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, cast
 
 from joulewise.data import Card, Energy, Quantity, Reading, SensorInfo, Unavailable
@@ -16,10 +18,7 @@ class Meter:
     """A device that adds up what it tells: its counter's steps, or else its power over time."""
 
     def __init__(self, device: Device) -> None:
-        self._device = device
-        sensors = device.sensors
-        found = [q for q in (Quantity.ENERGY, Quantity.POWER) if _is_there(sensors.get(q))]
-        self._counts_by = found[0] if found else None
+        self._take(device)
         self._lock = threading.Lock()
         self._last: Reading | None = None
         self._interval_s = 0.0
@@ -27,8 +26,23 @@ class Meter:
         self._since_j = 0.0
         self._since_ns = 0
 
+    def _take(self, device: Device) -> None:
+        self._device = device
+        sensors = device.sensors
+        found = [q for q in (Quantity.ENERGY, Quantity.POWER) if _is_there(sensors.get(q))]
+        self._counts_by = found[0] if found else None
+
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._device, name)
+        found = getattr(self._device, name)
+        return partial(self._reopened, found) if name == "reopened" else found
+
+    def _reopened(self, reopened: Callable[[], Device | None]) -> Meter | None:
+        """A device that slept: once it is open it is read through us, too."""
+        device = reopened()
+        if device is None:
+            return None
+        self._take(device)
+        return self
 
     def read(self, quantity: Quantity) -> Reading | Unavailable:
         reading = self._device.read(quantity)

@@ -15,7 +15,7 @@ from joulewise.data import Caution, RunResult, RunWarning
 from joulewise.devices import Device, Discovery, Options, discover
 from joulewise.errors import JoulewiseError
 from joulewise.record.layout import LIVE, MANIFEST, MARKS, PROCESSES
-from joulewise.record.manifest import CommandRecord, Manifest, read_manifest
+from joulewise.record.manifest import CommandRecord, Manifest
 from joulewise.record.recorder import Recorder, RecorderOptions
 from joulewise.record.store import new_run
 from joulewise.session.budget import Event, parse_budget
@@ -24,6 +24,7 @@ from joulewise.session.meters import Meter
 from joulewise.session.request import Ready, Request
 
 if TYPE_CHECKING:
+    from joulewise.analyse.touched import Sighting
     from joulewise.record.marks import SpanFollower
 
 
@@ -69,7 +70,6 @@ class Recording:
                 f"cannot write in {self.run.parent}",
                 "make room there, or name another with --store",
             )
-        self._manifest = read_manifest(self.run)
 
     @property
     def ready(self) -> Ready:
@@ -77,7 +77,7 @@ class Recording:
             (each.info.key, each.info.name, next(iter(each.sources.values())).value)
             if each.sources
             else (each.info.key, each.info.name, "")
-            for each in self._manifest.devices
+            for each in self._recorder.manifest.devices
         )
         return Ready(self.run, devices, self._request.rate_hz)
 
@@ -89,7 +89,7 @@ class Recording:
         if not self._commands:
             for meter in self._meters:
                 meter.begin(command.start_ns)
-            self._course = Course(self.run, self._manifest, self._request, command.start_ns)
+            self._course = Course(self.run, self._request, command.start_ns)
         self._tell(command)
 
     def ended(
@@ -106,7 +106,8 @@ class Recording:
         ends_ns = [each.end_ns for each in self._commands.values() if each.end_ns]
         now_ns = max(ends_ns) if ended and ends_ns else monotonic_ns()
         try:
-            events = self._course.look(self._meters, now_ns, ended=ended)
+            manifest = self._recorder.manifest
+            events = self._course.look(self._meters, manifest, now_ns, ended=ended)
         except Exception as error:  # noqa: BLE001  # it costs the view, never the recording
             self._note_blind(error)
             return []
@@ -177,13 +178,13 @@ class Recording:
 class Course:
     """How far a run has come since its first command started."""
 
-    def __init__(self, run: Path, manifest: Manifest, request: Request, start_ns: int) -> None:
+    def __init__(self, run: Path, request: Request, start_ns: int) -> None:
         self._run = run
-        self._manifest = manifest
-        self._cards = {each.info.key: each.card for each in manifest.devices}
         self._start_ns = start_ns
         self._follower: SpanFollower | None = None
-        self._sighted_b = -1
+        self._sightings: list[Sighting] = []
+        self._sighted_b = 0
+        self._counted_for: tuple[object, ...] = ()
         self._counted: tuple[str, ...] = ()
         costs = {"gco2": request.gco2_per_kwh, "price": request.price_per_kwh}
         self.progress = Progress(
@@ -194,24 +195,37 @@ class Course:
             per_kwh={name: cost for name, cost in costs.items() if cost is not None},
         )
 
-    def look(self, meters: Sequence[Meter], now_ns: int, *, ended: bool) -> list[Event]:
+    def look(
+        self, meters: Sequence[Meter], manifest: Manifest, now_ns: int, *, ended: bool
+    ) -> list[Event]:
         # Not before it is needed: a short command is over before all that is loaded.
         from joulewise.record.marks import SpanFollower
 
         self._follower = self._follower or SpanFollower(self._run / MARKS)
-        energies = {meter.info.key: meter.energy(self._cards[meter.info.key]) for meter in meters}
-        counted = self._count(now_ns)
+        cards = {each.info.key: each.card for each in manifest.devices}
+        energies = {meter.info.key: meter.energy(cards[meter.info.key]) for meter in meters}
+        counted = self._count(manifest, now_ns)
         spans = self._follower.poll()
         return self.progress.look(now_ns, energies, counted, spans, ended=ended)
 
-    def _count(self, now_ns: int) -> tuple[str, ...]:
-        """The devices that the command has touched; a long run's file is read only as it grows."""
-        from joulewise.analyse.touched import choose, read_sightings
+    def _count(self, manifest: Manifest, now_ns: int) -> tuple[str, ...]:
+        """The devices that the command has touched, chosen again when something is new."""
+        from joulewise.analyse.touched import choose
 
-        path = self._run / PROCESSES
-        size_b = path.stat().st_size if path.exists() else 0
-        if size_b != self._sighted_b:
-            self._sighted_b = size_b
-            sightings = read_sightings(self._run)
-            self._counted = choose(self._manifest, sightings, self._start_ns, now_ns).counted
+        self._read_sightings()
+        known = (self._sighted_b, manifest.devices, manifest.notes)
+        if known != self._counted_for:
+            self._counted_for = known
+            self._counted = choose(manifest, self._sightings, self._start_ns, now_ns).counted
         return self._counted
+
+    def _read_sightings(self) -> None:
+        """What was added since: a long run's file is long."""
+        from joulewise.analyse.touched import parse_sightings
+
+        with suppress(FileNotFoundError), (self._run / PROCESSES).open("rb") as file:
+            file.seek(self._sighted_b)
+            added = file.read()
+            whole = added[: added.rfind(b"\n") + 1]
+            self._sighted_b += len(whole)
+            self._sightings += parse_sightings(whole.splitlines())
