@@ -13,7 +13,7 @@ from typing import Any, Final
 from joulewise.data import RunResult
 from joulewise.data.contract import RESULT_FORMAT, as_json, from_json
 from joulewise.record.files import replace_file
-from joulewise.record.layout import RESULT
+from joulewise.record.layout import LIVE, RESULT
 
 _LONG: Final = ("spans", "details")
 
@@ -43,3 +43,12 @@ def read_summary(run: Path) -> dict[str, Any] | None:
         return None
     fits = isinstance(told, dict) and told.get("format") == RESULT_FORMAT
     return told if fits else None
+
+
+def read_outlook(run: Path) -> dict[str, Any] | None:
+    """What the recorder says of the run's epochs and of its end, while it goes on."""
+    try:
+        told = json.loads((run / LIVE).read_text("utf-8"))
+        return {"epochs": told["epochs"], **told["outlook"]}
+    except (OSError, ValueError, KeyError, TypeError):
+        return None

@@ -10,6 +10,7 @@ import numpy as np
 
 from joulewise.analyse.cautions import cautions
 from joulewise.analyse.details import details
+from joulewise.analyse.kept import read_outlook
 from joulewise.analyse.measured import Measured, measure
 from joulewise.analyse.stretch import Stretch
 from joulewise.analyse.summary import by_name, steps_by_epoch
@@ -18,7 +19,7 @@ from joulewise.data import Quantity, RunResult, Span, SpanResult, Use, total
 from joulewise.record.layout import Lane
 from joulewise.record.manifest import Manifest, read_manifest
 from joulewise.record.marks import SpanTable, read_spans
-from joulewise.record.store import status
+from joulewise.record.store import RECORDING, status
 from joulewise.record.trace import open_lane
 
 if TYPE_CHECKING:
@@ -100,6 +101,7 @@ def analyse(run: Path) -> RunResult:
             "spans": by_name(spans, seen, energy_j),
             **({} if kept.all() else {"steps": steps_by_epoch(spans, seen, energy_j)}),
         },
+        outlook=read_outlook(run) if state == RECORDING else None,
     )
 
 

@@ -46,6 +46,7 @@ def as_json(result: RunResult) -> dict[str, Any]:
             }
             for warning in result.warnings
         ],
+        "outlook": result.outlook,
         "details": finite(result.details),
     }
 
@@ -71,6 +72,7 @@ def from_json(told: Mapping[str, Any]) -> RunResult:
                 for warning in told["warnings"]
             ),
             details=told["details"],
+            outlook=told.get("outlook"),
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no result of a run: {type(error).__name__} {error}") from None

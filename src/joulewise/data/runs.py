@@ -95,7 +95,11 @@ class Excluded:
 
 @dataclass(frozen=True)
 class RunResult:
-    """Everything that ``show`` tells of a run. ``run`` is the whole; ``spans`` lie within it."""
+    """Everything that ``show`` tells of a run. ``run`` is the whole; ``spans`` lie within it.
+
+    ``outlook`` is what live.json says of a run that is being recorded: epochs done, and what the
+    whole of it will take, or why that cannot be told.
+    """
 
     id: str
     exit_code: int | None
@@ -107,6 +111,7 @@ class RunResult:
     excluded: tuple[Excluded, ...] = ()
     warnings: tuple[RunWarning, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
+    outlook: Mapping[str, Any] | None = None
 
     @property
     def time_s(self) -> float:

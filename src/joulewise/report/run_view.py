@@ -21,6 +21,7 @@ from joulewise.report.figures import (
     watts,
     within,
 )
+from joulewise.report.outlook import outlook
 
 
 @dataclass(frozen=True)
@@ -149,6 +150,7 @@ def _parts(value: Energy) -> tuple[str, str]:
 
 
 def _notes(result: RunResult, rates: Rates) -> Iterator[str]:
+    yield from outlook(result.outlook)
     by_reason: dict[str, list[str]] = {}
     for out in result.excluded:
         by_reason.setdefault(out.reason, []).append(out.device)

@@ -1,0 +1,30 @@
+"""What a run that goes on will take, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from joulewise.report.figures import amount, between, joules, plain, seconds
+
+
+def outlook(told: Mapping[str, Any] | None) -> Iterator[str]:
+    """Epochs, time and energy in one line, costs in others; or why that cannot be told."""
+    if not told:
+        return
+    done, of = told["epochs"]["done"], told["epochs"]["total"]
+    epochs = f"epoch {done} of {of} is done" if of is not None else f"{done} epochs are done"
+    if "reason" in told:
+        fix = f" ({told['fix']})" if told["fix"] else ""
+        yield plain(f"outlook: {epochs}; none yet, {told['reason']}{fix}")
+        return
+    time_s, energy_j = told["time_s"], told["energy_j"]
+    takes = f"{seconds(time_s['value'])} ({between(time_s['low'], time_s['high'], 's')})"
+    if energy_j:
+        within = between(energy_j["low"], energy_j["high"], "J")
+        takes += f" and {joules(energy_j['value'])} ({within})"
+    yield f"outlook: {epochs}; the whole run takes {takes}"
+    for name, label, unit in (("price", "cost", ""), ("gco2", "emitted", " g CO₂")):
+        if cost := told.get(name):
+            value, low, high = (amount(cost[part]) for part in ("value", "low", "high"))
+            yield f"outlook: {label} {value}{unit} ({low}-{high})"

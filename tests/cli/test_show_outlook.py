@@ -1,0 +1,46 @@
+"""``show`` of a run that is being recorded says what the run will take."""
+
+import json
+import os
+
+import pytest
+from made_run import START
+
+from joulewise.record.alive import boot_id, started_ticks
+from joulewise.record.layout import LIVE
+from joulewise.record.manifest import CommandRecord, RecorderRecord
+
+ID = "20261116-003512-7f3a"
+OUTLOOK = {
+    "time_s": {"value": 50.0, "low": 45.0, "high": 55.0},
+    "energy_j": {"value": 1e4, "low": 9e3, "high": 1.1e4},
+}
+
+
+@pytest.fixture
+def recording(make_run):
+    me = RecorderRecord(os.getpid(), started_ticks(os.getpid()))
+    changed = {"commands": (CommandRecord(1, ("sleep",), START),), "monotonic_end_ns": None}
+    changed |= {"recorder": me, "boot_id": boot_id(), "state": "recording", "exit_code": None}
+    return make_run(ID, result=False, **changed)
+
+
+def test_the_outlook_is_shown_and_in_the_json(joulewise, recording):
+    live = {"epochs": {"done": 2, "total": 10}, "outlook": OUTLOOK}
+    (recording / LIVE).write_text(json.dumps(live))
+    assert "epoch 2 of 10 is done; the whole run takes 50.0 s" in joulewise("show", ID).stdout
+    told = json.loads(joulewise("show", ID, "--json", "-").stdout)
+    assert told["outlook"] == {"epochs": {"done": 2, "total": 10}, **OUTLOOK}
+
+
+@pytest.mark.parametrize("damage", [None, "", "[]", "{}"])
+def test_a_run_that_tells_nothing_yet_has_none(joulewise, recording, damage):
+    if damage is not None:
+        (recording / LIVE).write_text(damage)
+    assert json.loads(joulewise("show", ID, "--json", "-").stdout)["outlook"] is None
+
+
+def test_a_run_that_is_over_has_none(joulewise, make_run):
+    run = make_run(ID)
+    (run / LIVE).write_text(json.dumps({"epochs": {}, "outlook": OUTLOOK}))
+    assert json.loads(joulewise("show", ID, "--json", "-").stdout)["outlook"] is None

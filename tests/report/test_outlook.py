@@ -1,0 +1,36 @@
+"""The outlook of a run that is being recorded, as ``show`` words it."""
+
+from joulewise.report.outlook import outlook
+
+EPOCHS = {"epochs": {"done": 6, "total": 90}}
+
+
+def estimate(value):
+    return {"value": value, "low": 0.9 * value, "high": 1.1 * value}
+
+
+def test_what_the_run_will_take():
+    told = {**EPOCHS, "time_s": estimate(50.0), "energy_j": estimate(2e5), "price": estimate(0.02)}
+    assert list(outlook(told)) == [
+        (
+            "outlook: epoch 6 of 90 is done; the whole run takes 50.0 s (45.0-55.0 s) "
+            "and 200 kJ (180-220 kJ)"
+        ),
+        "outlook: cost 0.0200 (0.0180-0.0220)",
+    ]
+
+
+def test_joules_that_nobody_could_read_are_left_out():
+    (line,) = outlook({**EPOCHS, "time_s": estimate(50.0), "energy_j": None})
+    assert line.endswith("takes 50.0 s (45.0-55.0 s)")
+
+
+def test_why_there_is_none_yet():
+    told = {"reason": "the number of epochs is not known", "fix": "joulewise run --epochs N"}
+    assert list(outlook({"epochs": {"done": 0, "total": None}, **told})) == [
+        (
+            "outlook: 0 epochs are done; none yet, the number of epochs is not known "
+            "(joulewise run --epochs N)"
+        )
+    ]
+    assert not list(outlook(None))
