@@ -84,7 +84,18 @@ def test_a_reader_that_left_early_is_no_matter_to_speak_of(args):
     os.close(read)
     ran = on_stdout(write, *args)
     os.close(write)
-    assert (ran.returncode, ran.stderr) == (1, "")
+    assert (ran.returncode, ran.stderr) == (141, "")
+
+
+def test_lines_in_a_pipe_end_where_their_words_do():
+    lines = run("doctor").stdout.splitlines()
+    assert lines == [line.rstrip() for line in lines]
+
+
+def test_a_verb_that_is_nearly_one():
+    ran = run("shwo")
+    assert ran.returncode == 2
+    assert ran.stderr.startswith("joulewise: there is no verb 'shwo'; did you mean show?\n")
 
 
 def test_the_tdp_goes_into_the_model():

@@ -168,3 +168,19 @@ def rename_gpus(run, node):
         for one in manifest.devices
     )
     write_manifest(run, replace(manifest, devices=devices))
+
+
+def test_a_name_that_several_have_is_the_newest_and_says_so(joulewise, make_run):
+    for number in (1, 2):
+        make_run(f"2026111{number}-003512-7f3a", name="twice")
+    ran = joulewise("show", "twice")
+    assert ran.stdout.startswith("run 20261112-003512-7f3a  twice\n")
+    assert ran.stderr == "2 runs are named twice: this is the newest\n"
+
+
+def test_a_command_of_several_lines_is_one_line(joulewise, make_run):
+    code = "import x\nprint(x)\n" + "y\n" * 500
+    make_run("long", commands=(CommandRecord(1, ("python", "-c", code), START, START + S),))
+    lines = joulewise("show", "long").stdout.splitlines()
+    assert lines[1].startswith("  python -c 'import x print(x) y y")
+    assert len(lines[1]) < 130

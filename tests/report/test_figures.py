@@ -64,20 +64,30 @@ def test_an_energy_has_both():
     assert figures.energy(None) == "unavailable"
 
 
+def test_an_energy_whose_error_leaves_nothing_of_it_has_a_bound():
+    assert figures.energy(Energy(0.0848, 0.351, 0, Source.MODELLED)) == "below 436 mJ"
+    assert figures.figures(Energy(0.0848, 0.351, 0, Source.MODELLED)) == ("below 436 mJ", "")
+    assert figures.energy(Energy(-3, 5, 0, Source.MEASURED)) == "below 2.00 J"
+    assert figures.energy(Energy(3, math.inf, 0, Source.MEASURED)) == "3.00 J ± unknown"
+
+
 @pytest.mark.parametrize(
-    ("mean", "deviation", "unit", "said"),
+    ("low", "high", "unit", "said"),
     [
-        (12.34, 0.21, "s", "12.3 ± 0.2 s"),
-        (5900, 20, "J", "5.90 ± 0.02 kJ"),
-        (0.0231, 0.002, "s", "23.1 ± 2.0 ms"),
-        (125, 3, "s", "2 min 05 s ± 3.00 s"),
-        (125, None, "s", "2 min 05 s"),
-        (7, None, "J", "7.00 J"),
+        (12.1, 12.4, "s", "12.1-12.4 s"),
+        (12.1, 12.1, "s", "12.1 s"),
+        (800, 1200, "J", "800 J - 1.20 kJ"),
+        (65, 125, "s", "1 min 05 s - 2 min 05 s"),
         (None, None, "J", "-"),
     ],
 )
-def test_a_mean_and_its_spread_share_a_unit(mean, deviation, unit, said):
-    assert figures.spread(mean, deviation, unit) == said
+def test_a_range_says_its_unit_once(low, high, unit, said):
+    assert figures.between(low, high, unit) == said
+
+
+def test_a_command_of_several_lines_in_one():
+    assert figures.one_line("python -c 'a\n\tb\x1b'") == "python -c 'a b\\x1b'"
+    assert figures.one_line("python train.py", 8) == "python …"
 
 
 @pytest.mark.parametrize(

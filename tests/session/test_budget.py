@@ -60,7 +60,7 @@ def test_stop_is_said_with_the_budget():
         "0J",
         "nanJ",
         "1e999J",
-        "3mJ",
+        "3mj",
         "30m",
         "2kWh:go",
     ],

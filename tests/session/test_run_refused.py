@@ -17,6 +17,12 @@ from running_run import environment, manifest, python, run, runs
         (["--budget", "5gCO2", "--", "true"], 2, "5gCO2", "--gco2-per-kwh"),
         (["--json", "-", "--", "true"], 2, "stdout", "file"),
         (["--json", "/no/such/folder/r.json", "--", "true"], 2, "/no/such", "folder"),
+        (["--json", "/tmp", "--", "true"], 2, "cannot write /tmp", "file"),
+        (["--name", "last", "--", "true"], 2, "last", "otherwise"),
+        (["--name", "", "--", "true"], 2, "empty", "--name"),
+        (["--tag", " ", "--", "true"], 2, "empty", "--tag"),
+        (["--rate", "fast", "--", "true"], 2, "'fast' is not a number", "--help"),
+        (["--epochs", "1.5", "--", "true"], 2, "'1.5' is not a whole number", "--help"),
         (["--rate", "0", "--", "true"], 2, "0", "--help"),
         (["--rate", "nan", "--", "true"], 2, "nan", "--help"),
         (["--price-per-kwh", "inf", "--", "true"], 2, "inf", "--help"),
@@ -133,6 +139,15 @@ def test_the_store_named_by_the_environment(tmp_path):
     )  # fmt: skip
     assert done.returncode == 0
     assert len(runs(tmp_path / "s")) == 1
+
+
+def test_the_store_after_the_verb(tmp_path):
+    done = subprocess.run(
+        [os.sys.executable, "-m", "joulewise", "run", "--store", "my runs", "--", "true"],
+        env=environment(), cwd=tmp_path, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    (folder,) = runs(tmp_path / "my runs")
+    assert f"  joulewise --store 'my runs' show {folder.name} --errors" in done.stderr
 
 
 def test_arguments_that_are_no_text(tmp_path):

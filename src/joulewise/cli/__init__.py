@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
@@ -23,6 +24,7 @@ VERBS = {
     "calibrate": "what this board's sensor really does: update period, window, lag, gain",
     "sim": "runs any NVML client on simulated GPUs",
 }
+_LEFT = 128 + 13  # as of SIGPIPE, which Python ignores
 # How writing to a full disk, over a quota or to a dead terminal ends.
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
@@ -39,6 +41,15 @@ class _Verbs(click.Group):
         command = import_module(f"joulewise.cli.{cmd_name}").command
         assert isinstance(command, click.Command)  # noqa: S101
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args[0] not in VERBS and not args[0].startswith("-"):
+            near = get_close_matches(args[0], VERBS, 1)
+            ask = f"; did you mean {near[0]}?" if near else ""
+            ctx.fail(f"there is no verb {args[0]!r}{ask}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Verbs"):
@@ -81,9 +92,8 @@ def main() -> None:
         sys.exit(end.exit_code)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(130)
-    except BrokenPipeError:
-        sys.stderr.close()
-        sys.exit(141)
+    except SystemExit:  # how click and rich end where whoever read the output has left
+        sys.exit(_LEFT)
     except Exception as error:  # no traceback reaches a user
         if "JOULEWISE_DEBUG" in os.environ:
             raise

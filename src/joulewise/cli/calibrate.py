@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from joulewise.cli.output import STDOUT, console, json_option, write_json
+from joulewise.cli.numbers import Number, Whole
+from joulewise.cli.output import STDOUT, console, json_option, pass_store, write_json
 from joulewise.errors import JoulewiseError, UsageError
 
 if TYPE_CHECKING:
@@ -33,14 +34,15 @@ Examples:
 @click.option(
     "--gpu",
     "gpus",
-    type=click.IntRange(min=0),
+    type=Whole(min=0),
     multiple=True,
     metavar="N",
     help="This GPU, by its NVML index; may be repeated.  [default: all]",
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=8, max=3600),
+    type=Number(min=8, max=3600),
+    metavar="SECONDS",
     default=30.0,
     show_default=True,
     help="How long each GPU is loaded; the errors shrink with time.",
@@ -61,7 +63,7 @@ Examples:
 @click.option("--run", "which", metavar="RUN", help="Take the gain from this run; load nothing.")
 @click.option("--force", is_flag=True, help="Also while other processes use the GPU.")
 @json_option
-@click.pass_obj
+@pass_store
 def command(
     store: Path,
     *,

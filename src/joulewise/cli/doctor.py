@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import math
-
 import click
 
+from joulewise.cli.numbers import POSITIVE
 from joulewise.cli.output import STDOUT, console, json_option, write_json
-from joulewise.errors import UsageError
 
 
 @click.command()
 @click.option(
     "--cpu-tdp",
     "cpu_tdp_w",
-    type=click.FloatRange(min=0, min_open=True),
+    type=POSITIVE,
     metavar="WATTS",
     help="The CPU's TDP, where its power must be modelled.",
 )
@@ -24,8 +22,6 @@ def command(cpu_tdp_w: float | None, json_path: str | None) -> None:
 
     The exit status is 0 whatever was found: what is missing is part of the report.
     """
-    if cpu_tdp_w is not None and not math.isfinite(cpu_tdp_w):
-        raise UsageError(f"a TDP of {cpu_tdp_w} W", "give it in watts, such as 150")
     from joulewise.devices import Options, discover
     from joulewise.report.checkup import as_json, examine
 

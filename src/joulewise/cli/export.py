@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from joulewise.cli.output import STDOUT
+from joulewise.cli.output import STDOUT, pass_store
 from joulewise.errors import UsageError
 
 FORMATS = ("csv", "json", "parquet")
@@ -38,7 +38,7 @@ Examples:
     "-o", "--output", "path", required=True, metavar="PATH", help="Where to; - is stdout."
 )
 @click.argument("which", metavar="RUN")
-@click.pass_obj
+@pass_store
 def command(
     store: Path, which: str, *, what: str, form: str | None, devices: tuple[str, ...], path: str
 ) -> None:
@@ -76,7 +76,7 @@ def command(
         shape, pieces = lane_table(run, [one.info.key for one in wanted], lanes[what], origin_ns)
     rows = write(shape, pieces, form, path)
     if path != STDOUT:
-        click.echo(f"{rows} rows in {path}", err=True)
+        click.echo(f"{rows} row{'' if rows == 1 else 's'} in {path}", err=True)
 
 
 def _by_ending(path: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from joulewise.cli.output import STDOUT, console, json_option, write_json
+from joulewise.cli.output import STDOUT, console, json_option, pass_store, write_json
 
 EPILOG = """\b
 Examples:
@@ -26,12 +26,13 @@ Examples:
     "time, exit, since, until; may be repeated.",
 )
 @json_option
-@click.pass_obj
+@pass_store
 def command(store: Path, filters: tuple[str, ...], json_path: str | None) -> None:
     """List the stored runs, the newest last: how each ended, its time and its energy.
 
     Reads what is stored and computes nothing: a run that was killed has its energy after its
-    first `show`. Names, tags and the like may have * and ? in them.
+    first `show`. Names, tags and the like may have * and ? in them, and are
+    told apart by case; units are not (30MIN), but for mJ and MJ.
     """
     from joulewise.record.store import Skipped
     from joulewise.report.filters import parse_filter
@@ -54,5 +55,6 @@ def command(store: Path, filters: tuple[str, ...], json_path: str | None) -> Non
 
         draw(runs, skipped, console())
     if not runs:
-        which = " that this filter lets through" if filters and found else ""
-        click.echo(f"no runs in {store}{which}; joulewise run -- CMD... makes one", err=True)
+        some = filters and len(found) > len(skipped)
+        more = " that this filter lets through" if some else "; joulewise run -- CMD... makes one"
+        click.echo(f"no runs in {store}{more}", err=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-import os
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 STDOUT = "-"
-_WIDTH = 100
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -45,16 +44,40 @@ def write_json(result: dict[str, Any], path: str) -> None:
         ) from None
 
 
+def pass_store(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The store as the first argument; ``--store`` may stand after the verb, too."""
+
+    def given(ctx: click.Context, _param: click.Parameter, value: Path | None) -> None:
+        if value is not None:
+            ctx.obj = value
+
+    option = click.option(
+        "--store",
+        type=click.Path(path_type=Path),
+        metavar="DIR",
+        expose_value=False,
+        callback=given,
+        help="The folder with the runs.",
+    )
+    return option(click.pass_obj(command))
+
+
+def program(store: Path) -> str:
+    """How the next command finds the same store."""
+    from joulewise.record.store import default_store
+
+    known = store == default_store()
+    return "joulewise" if known else f"joulewise --store {shlex.quote(str(store))}"
+
+
 def console(*, stderr: bool = False) -> Console:
     """For a verb's own result; what does not fit a terminal's encoding is replaced.
 
     It goes to ``stderr`` where stdout is a command's.
     """
-    from rich.console import Console
+    from joulewise.report.screen import Screen
 
     stream = sys.stderr if stderr else sys.stdout
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="replace")
-    # A file or a pipe has no width, and must not take that of the terminal it was started from.
-    width = None if stream.isatty() or "COLUMNS" in os.environ else _WIDTH
-    return Console(highlight=False, markup=False, emoji=False, width=width, stderr=stderr)
+    return Screen(stream)

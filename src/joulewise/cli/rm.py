@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from joulewise.cli.output import pass_store
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.record.layout import LIVE, MANIFEST, MARKS, MISSES, PROCESSES, RESULT, TRACE
 
@@ -16,7 +17,7 @@ _FILES = {MANIFEST, RESULT, TRACE, MARKS, PROCESSES, MISSES, LIVE}
 @click.command()
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.argument("which", nargs=-1, required=True, metavar="RUN...")
-@click.pass_obj
+@pass_store
 def command(store: Path, which: tuple[str, ...], *, yes: bool) -> None:
     """Delete runs for good.
 

@@ -198,10 +198,10 @@ def _say(line: str) -> None:
             sys.stderr.flush()
 
 
-def _tell(outcome: Outcome, json_path: str | None, request: Request) -> None:
+def _tell(outcome: Outcome, json_path: str | None, request: Request, again: str) -> None:
     if outcome.result is None:
         if outcome.run:
-            _say(f"{outcome.remark}; see: joulewise show {outcome.run.name}")
+            _say(f"{outcome.remark}; see: {again} show {outcome.run.name}")
         return
     if json_path:
         from joulewise.cli.output import write_json

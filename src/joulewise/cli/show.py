@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from joulewise.cli.output import STDOUT, console, json_option, write_json
+from joulewise.cli.numbers import Number
+from joulewise.cli.output import STDOUT, console, json_option, pass_store, program, write_json
 from joulewise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -20,19 +20,19 @@ if TYPE_CHECKING:
 @click.option("--errors", is_flag=True, help="Show both parts of each error in place of watts.")
 @click.option(
     "--price-per-kwh",
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
     metavar="MONEY",
     help="Also show the cost. [default: as given to run]",
 )
 @click.option(
     "--gco2-per-kwh",
-    type=click.FloatRange(min=0),
+    type=Number(min=0),
     metavar="GRAMS",
     help="Also show the carbon. [default: as given to run]",
 )
 @json_option
 @click.argument("which", metavar="RUN|GROUP")
-@click.pass_obj
+@pass_store
 def command(
     store: Path,
     which: str,
@@ -57,19 +57,23 @@ def command(
         from joulewise.report.run_view import Rates
 
         rates = Rates(price_per_kwh, gco2_per_kwh)
-        draw(result, console(), rates=rates, errors=errors, program=_program(store))
+        draw(result, console(), rates=rates, errors=errors, program=program(store))
 
 
 def _result(store: Path, which: str) -> RunResult:
-    from joulewise.record.store import find
+    from joulewise.record.store import find, named
 
     try:
-        return result_of(find(store, which))
+        run = find(store, which)
     except UsageError:
         group = _group(store, which)
         if group is None:
             raise
         return group
+    same = [] if run.name.startswith(which) else named(store, which)
+    if len(same) > 1:
+        click.echo(f"{len(same)} runs are named {which}: this is the newest", err=True)
+    return result_of(run)
 
 
 def result_of(run: Path) -> RunResult:
@@ -99,11 +103,3 @@ def _group(store: Path, name: str) -> RunResult | None:
     from joulewise.analyse.group import Member, sum_group
 
     return sum_group(name, [Member(manifest, result_of(run)) for run, manifest in mine])
-
-
-def _program(store: Path) -> str:
-    """How the next command finds the same store."""
-    ctx = click.get_current_context()
-    source = ctx.parent and ctx.parent.get_parameter_source("store")
-    given = source is click.core.ParameterSource.COMMANDLINE
-    return f"joulewise --store {shlex.quote(str(store))}" if given else "joulewise"

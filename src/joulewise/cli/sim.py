@@ -7,6 +7,7 @@ from pathlib import Path
 
 import click
 
+from joulewise.cli.numbers import Whole
 from joulewise.simulate.boards import BOARDS
 from joulewise.simulate.workloads import WORKLOADS
 
@@ -33,7 +34,7 @@ Examples:
     help="Which GPUs: v100, v100x8, or a mix such as v100x2,rtx6000.",
 )
 @click.option("--workload", metavar="NAME", help="Keep every GPU busy with this from the start.")
-@click.option("--batch-size", type=click.IntRange(min=1), help="The workload's batch size.")
+@click.option("--batch-size", type=Whole(min=1), metavar="N", help="The workload's batch size.")
 @click.option(
     "--truth",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -54,7 +55,14 @@ Examples:
     show_default=True,
     help="Whether a call takes as long as a driver's.",
 )
-@click.option("--seed", default=0, show_default=True, help="Another seed is another set of boards.")
+@click.option(
+    "--seed",
+    type=Whole(),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Another seed is another set of boards.",
+)
 @click.option(
     "--persistence",
     type=click.Choice(["on", "off"]),

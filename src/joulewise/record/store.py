@@ -24,6 +24,7 @@ FOLDER: Final = "joulewise-runs"
 LAST: Final = "last"
 _ID: Final = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 RECORDING, KILLED = "recording", "killed"
+STATES: Final = (RECORDING, "complete", "stopped", KILLED)
 _SILENT_NS: Final = 90 * NS_PER_S  # a recorder saves run.json every 30 s
 _ELSEWHERE: Final = "name another with --store DIR or $JOULEWISE_STORE"
 
@@ -122,7 +123,7 @@ def find(store: Path, which: str) -> Path:
     if which == LAST:
         return found[-1]
     by_id = [run for run in found if run.name.startswith(which)] if which else []
-    meant = by_id or [run for run in found if which and _name(run) == which]
+    meant = by_id or named(store, which)
     if not meant:
         raise UsageError(
             f"{store} has no run {which!r}", f"joulewise ls lists them; or {_ELSEWHERE}"
@@ -137,6 +138,11 @@ def find(store: Path, which: str) -> Path:
 def _is_run(path: Path) -> bool:
     """Also a directory whose maker was killed before it could write a manifest."""
     return (path / MANIFEST).is_file() or (bool(_ID.fullmatch(path.name)) and path.is_dir())
+
+
+def named(store: Path, name: str) -> list[Path]:
+    """The runs of that name, oldest first."""
+    return [run for run in runs(store) if name and _name(run) == name]
 
 
 def remove(run: Path) -> None:

@@ -11,7 +11,7 @@ from typing import IO, Final
 
 import pyarrow as pa
 
-from joulewise.errors import JoulewiseError
+from joulewise.errors import UsageError
 
 STDOUT: Final = "-"
 # A cell that begins so is run as a formula by the programs that people open CSV with.
@@ -38,7 +38,7 @@ def write(shape: pa.Schema, pieces: Iterable[pa.Table], form: str, path: str) ->
         if not special:
             with suppress(OSError):
                 part.unlink()
-        raise JoulewiseError(
+        raise UsageError(
             f"cannot write {path}: {error.strerror or error}",
             "give -o a path with room that can be written",
         ) from None

@@ -25,12 +25,19 @@ def watt_hours(value_j: float) -> str:
 
 
 def energy(value: Energy | None) -> str:
-    """``12.3 kJ ± 1.2 %``."""
-    return "unavailable" if value is None else f"{joules(value.value)} {error(value)}"
+    """``12.3 kJ ± 1.2 %``; ``below 499 mJ`` where the error leaves nothing of it."""
+    return "unavailable" if value is None else " ".join(filter(None, figures(value)))
 
 
-def error(value: Energy) -> str:
-    return within(value.error, value.value)
+def figures(value: Energy) -> tuple[str, str]:
+    """The joules and their error, for two columns."""
+    if is_resolved(value):
+        return joules(value.value), within(value.error, value.value)
+    return f"below {joules(value.value + value.error)}", ""
+
+
+def is_resolved(value: Energy) -> bool:
+    return not abs(value.value) < value.error < math.inf
 
 
 def within(half_width: float, value: float) -> str:
@@ -68,18 +75,16 @@ def amount(value: float) -> str:
     return f"{value:.{decimals}f}"
 
 
-def spread(mean: float | None, deviation: float | None, unit: str) -> str:
-    """A mean and the standard deviation around it, in one unit: ``12.3 ± 0.2 s``."""
-    if mean is None:
+def between(low: float | None, high: float | None, unit: str) -> str:
+    """The least and the most of several: ``12.1-12.4 s``."""
+    if low is None or high is None:
         return "-"
-    if unit == "s" and mean >= 59.95:
-        around = "" if deviation is None else f" ± {seconds(deviation)}"
-        return seconds(mean) + around
-    factor, prefix = _prefix(mean)
-    number = _digits(mean / factor)
-    decimals = len(number.partition(".")[2])
-    around = "" if deviation is None else f" ± {deviation / factor:.{decimals}f}"
-    return f"{number}{around} {prefix}{unit}"
+    least, most = (seconds(v) if unit == "s" else _prefixed(v, unit) for v in (low, high))
+    if least == most:
+        return least
+    (number, *unit_low), (_, *unit_high) = least.split(" "), most.split(" ")
+    alike = len(unit_low) == 1 and unit_low == unit_high
+    return f"{number}-{most}" if alike else f"{least} - {most}"
 
 
 def plain(text: str) -> str:
@@ -87,6 +92,12 @@ def plain(text: str) -> str:
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
     )
+
+
+def one_line(text: str, most: int | None = None) -> str:
+    """The same with white space as single blanks, and its end left off where it is long."""
+    line = plain(" ".join(text.split()))
+    return line if most is None or len(line) <= most else f"{line[: most - 1]}…"
 
 
 def fitting(text: str, encoding: str) -> str:

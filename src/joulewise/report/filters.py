@@ -11,6 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Any, Final
 
 from joulewise.errors import UsageError
+from joulewise.record.store import STATES
 from joulewise.report.runs import Listed
 from joulewise.session.budget import parse_budget
 
@@ -39,6 +40,7 @@ _FIGURES: Final[dict[str, Callable[[Listed], float | None]]] = {
     "time": lambda run: run.time_s,
     "exit": lambda run: run.exit_code,
 }
+_A: Final = {"energy": "an energy", "time": "a time", "exit": "an exit status"}
 _MOMENTS: Final = ("since", "until")
 _HINT: Final = (
     "such as: name=resnet* tag=a state=complete group=ID 'energy>1kJ' 'time<=30min' exit=0 "
@@ -51,7 +53,7 @@ def parse_filter(text: str) -> Test:
     try:
         terms = shlex.split(text)
     except ValueError as error:
-        raise UsageError(f"no such filter: {text!r} ({error})", _HINT) from None
+        raise _wrong(text, str(error).lower()) from None
     tests = [_term(term) for term in terms]
     return lambda run: all(test(run) for test in tests)
 
@@ -59,8 +61,10 @@ def parse_filter(text: str) -> Test:
 def _term(term: str) -> Test:
     parts = _TERM.fullmatch(term)
     if parts is None:
-        raise UsageError(f"no such filter: {term!r}", _HINT)
+        raise _wrong(term, "a term is a field, a sign and a value")
     field, sign, value = parts.groups()
+    if field == "state" and not any(fnmatchcase(state, value) for state in STATES):
+        raise _wrong(term, f"a state is one of {', '.join(STATES)}")
     if field in _WORDS and sign in {"=", "!="}:
         told, wanted = _WORDS[field], sign == "="
         return lambda run: any(fnmatchcase(word, value) for word in told(run)) is wanted
@@ -74,7 +78,7 @@ def _term(term: str) -> Test:
         return lambda run: run.started < moment
     known = ", ".join([*_WORDS, *_FIGURES, *_MOMENTS])
     what = f"{field!r} takes no {sign}" if field in known.split(", ") else f"no field {field!r}"
-    raise UsageError(f"no such filter: {term!r} ({what}; there are {known})", _HINT)
+    raise _wrong(term, f"{what}; there are {known}")
 
 
 def _figure(field: str, value: str, term: str) -> float:
@@ -87,7 +91,7 @@ def _figure(field: str, value: str, term: str) -> float:
     except UsageError:
         amount = None
     if amount is None or amount.kind != field or amount.stop:
-        raise UsageError(f"no such filter: {term!r} ({value!r} is no {field})", _HINT) from None
+        raise _wrong(term, f"{value!r} is not {_A[field]}") from None
     return amount.limit
 
 
@@ -95,4 +99,8 @@ def _moment(value: str, term: str) -> datetime:
     try:
         return datetime.fromisoformat(value).astimezone()
     except ValueError:
-        raise UsageError(f"no such filter: {term!r} ({value!r} is no date)", _HINT) from None
+        raise _wrong(term, f"{value!r} is not a date") from None
+
+
+def _wrong(term: str, why: str) -> UsageError:
+    return UsageError(f"cannot read the filter {term!r}: {why}", _HINT)

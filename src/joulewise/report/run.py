@@ -36,8 +36,8 @@ def _draw(shown: RunView, console: Console, *, errors: bool) -> None:
     def text(line: str, style: str = "") -> Text:
         return Text(fitting(line, console.encoding), style=style)
 
-    def indent(what: Table | Text, by: int = 2) -> None:
-        console.print(Padding(what, (0, 0, 0, by), expand=False))
+    def indent(what: Table | Text) -> None:
+        console.print(Padding(what, (0, 0, 0, 2), expand=False))
 
     console.print(text(shown.title, "bold"))
     for fact in shown.facts:
@@ -52,9 +52,14 @@ def _draw(shown: RunView, console: Console, *, errors: bool) -> None:
     if shown.warnings:
         console.print()
     for warning in shown.warnings:
-        indent(text(f"warning: {_where(warning)}{plain(warning.message)}", "yellow"))
+        lines = Table.grid(padding=(0, 1, 0, 0))
+        lines.add_row(
+            text("warning:", "yellow"),
+            text(f"{_where(warning)}{plain(warning.message)}", "yellow"),
+        )
         if warning.hint:
-            indent(text(plain(warning.hint)), 4)
+            lines.add_row("", text(plain(warning.hint)))
+        indent(lines)
     console.print()
     console.print(text(shown.finding, "bold"))
     for command, what in shown.commands:
@@ -86,9 +91,9 @@ def _device_table(rows: Sequence[Row], total: Row, console: Console, *, errors: 
 def _span_table(rows: Sequence[SpanRow], console: Console) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("span", overflow="fold")
-    for header in ("count", "time each", "energy each"):
+    for header in ("count", "mean time", "min-max", "mean energy", "min-max"):
         table.add_column(header, justify="right", overflow="fold")
     for row in rows:
-        cells = (fitting(cell, console.encoding) for cell in (row.count, row.time, row.energy))
-        table.add_row(Text(row.name), *map(Text, cells))
+        cells = (row.count, row.time, row.times, row.energy, row.energies)
+        table.add_row(Text(row.name), *(Text(fitting(cell, console.encoding)) for cell in cells))
     return table

@@ -11,12 +11,14 @@ from joulewise.report import words
 from joulewise.report.figures import (
     J_PER_KWH,
     amount,
+    between,
     energy,
-    error,
+    figures,
+    is_resolved,
     joules,
+    one_line,
     plain,
     seconds,
-    spread,
     watt_hours,
     watts,
     within,
@@ -33,6 +35,7 @@ class Rates:
 
 
 NO_RATES: Final = Rates()
+_LONGEST_COMMAND: Final = 120
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,9 @@ class SpanRow:
     name: str
     count: str
     time: str
+    times: str
     energy: str
+    energies: str
 
 
 @dataclass(frozen=True)
@@ -101,7 +106,7 @@ def _exit(code: int) -> str:
 
 def _facts(result: RunResult, about: Mapping[str, Any]) -> Iterator[str]:
     if about.get("command"):
-        yield plain(about["command"])
+        yield one_line(about["command"], _LONGEST_COMMAND)
     told = [
         ending(result.state, result.exit_code, [w.code for w in result.warnings]),
         seconds(result.time_s),
@@ -120,8 +125,7 @@ def _row(key: str, use: Use) -> Row:
         means = " (power samples)" if use.counter_j is None else " (counter)"
     return Row(
         plain(key),
-        joules(use.energy.value),
-        error(use.energy),
+        *figures(use.energy),
         watts(use.mean_w),
         watts(use.peak_w),
         use.energy.source.value + means,
@@ -136,8 +140,7 @@ def _total(result: RunResult) -> Row:
     mean_w = total.value / result.time_s if result.time_s > 0 else None
     return Row(
         "total",
-        joules(total.value),
-        error(total),
+        *figures(total),
         watts(mean_w),
         "",
         total.source.value,
@@ -176,7 +179,10 @@ def _notes(result: RunResult, rates: Rates) -> Iterator[str]:
 
 
 def _scaled(value: Energy, per_kwh: float) -> str:
-    return f"{amount(value.value / J_PER_KWH * per_kwh)} {error(value)}"
+    if not is_resolved(value):
+        return f"below {amount((value.value + value.error) / J_PER_KWH * per_kwh)}"
+    share = within(value.error, value.value)
+    return f"{amount(value.value / J_PER_KWH * per_kwh)} {share}"
 
 
 def _spans(kinds: Mapping[str, Mapping[str, Any]]) -> Iterator[SpanRow]:
@@ -187,20 +193,25 @@ def _spans(kinds: Mapping[str, Mapping[str, Any]]) -> Iterator[SpanRow]:
         yield SpanRow(
             plain(name),
             f"{kind['count']}{of}{unfinished}",
-            _spread(kind["time_s"], "s"),
-            _spread(kind["energy_j"], "J"),
+            *_mean_and_range(kind["time_s"], "s"),
+            *_mean_and_range(kind["energy_j"], "J"),
         )
 
 
-def _spread(told: Mapping[str, float | None] | None, unit: str) -> str:
-    return spread(told.get("mean"), told.get("std"), unit) if told else "-"
+def _mean_and_range(told: Mapping[str, float | None] | None, unit: str) -> tuple[str, str]:
+    mean = told.get("mean") if told else None
+    if told is None or mean is None:
+        return "-", "-"
+    figure = seconds(mean) if unit == "s" else joules(mean)
+    return figure, between(told.get("min"), told.get("max"), unit)
 
 
 def _finding(result: RunResult) -> str:
     total = result.run.total
     if total is None:
         return f"No device's energy could be read in these {seconds(result.time_s)}."
-    said = f"{energy(total)} ({watt_hours(total.value)}) in {seconds(result.time_s)}"
+    hours = f" ({watt_hours(total.value)})" if is_resolved(total) else ""
+    said = f"{energy(total)}{hours} in {seconds(result.time_s)}"
     parts = {key: result.run.devices[key].energy for key in result.counted}
     if len(parts) > 1 and total.value > 0:
         shares = _shares({key: part.value for key, part in parts.items() if part})

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from joulewise.data import Energy, Source
 from joulewise.record.store import Skipped
-from joulewise.report.figures import error, fitting, joules, plain, seconds
+from joulewise.report.figures import figures, fitting, one_line, plain, seconds
 from joulewise.report.run_view import ending
 from joulewise.report.runs import Listed
 
@@ -40,7 +40,7 @@ def _cells(run: Listed) -> dict[str, str]:
         "time": "-" if run.time_s is None else seconds(run.time_s),
         "energy": energy,
         "error": within,
-        "command": plain(run.command),
+        "command": one_line(run.command),
     }
 
 
@@ -81,4 +81,4 @@ def _energy(run: Listed) -> tuple[str, str]:
         return "-", ""
     parts = told["value"], told["error_sampling"], told["error_gain"]
     energy = Energy(*parts, Source(told["source"]))
-    return joules(energy.value), error(energy)
+    return figures(energy)

@@ -37,13 +37,20 @@ State = Literal["foreseen", "exceeded"]
 
 J_PER_KWH: Final = 3.6e6
 _UNITS: Final[Mapping[str, tuple[Kind, float]]] = {
+    "µJ": ("energy", 1e-6),
+    "mJ": ("energy", 1e-3),
     "J": ("energy", 1.0),
     "kJ": ("energy", 1e3),
     "MJ": ("energy", 1e6),
     "GJ": ("energy", 1e9),
+    "µWh": ("energy", 3.6e-3),
+    "mWh": ("energy", 3.6),
     "Wh": ("energy", 3.6e3),
     "kWh": ("energy", J_PER_KWH),
     "MWh": ("energy", 3.6e9),
+    "GWh": ("energy", 3.6e12),
+    "µs": ("time", 1e-6),
+    "ms": ("time", 1e-3),
     "s": ("time", 1.0),
     "min": ("time", 60.0),
     "h": ("time", 3600.0),
@@ -55,7 +62,8 @@ _UNITS: Final[Mapping[str, tuple[Kind, float]]] = {
 # A milli- or a mega-: only the exact spelling tells.
 _PREFIX_MATTERS: Final = {"mj", "mwh"}
 _ANY_CASE: Final = {unit.lower(): unit for unit in _UNITS if unit.lower() not in _PREFIX_MATTERS}
-_FORM: Final = re.compile(r"\s*([0-9.][0-9.eE+]*)\s*([A-Za-z][A-Za-z0-9]*)\s*(:\s*stop)?\s*")
+_FORM: Final = re.compile(r"\s*([0-9.][0-9.eE+-]*)\s*([A-Za-zµ][A-Za-z0-9]*)\s*(:\s*stop)?\s*")
+_MICRO: Final = re.compile("\u03bc|u(?=[JWs])")  # the Greek letter, and what keyboards have
 _HINT: Final = "write it as 2kWh, 500Wh, 3MJ, 30min, 2h or 500gCO2, and :stop after it to stop"
 
 
@@ -85,15 +93,15 @@ class Event:
 
 def parse_budget(text: str, gco2_per_kwh: float | None = None) -> Budget:
     """What was meant by ``2kWh``, ``30min``, ``500gCO2`` or one of them with ``:stop``."""
-    form = _FORM.fullmatch(text)
+    form = _FORM.fullmatch(_MICRO.sub("µ", text))
     unit = form and (form[2] if form[2] in _UNITS else _ANY_CASE.get(form[2].lower()))
     if not form or not unit:
-        raise UsageError(f"no such budget: {text!r}", _HINT)
+        raise UsageError(f"cannot read the budget {text!r}", _HINT)
     kind, factor = _UNITS[unit]
     try:
         limit = float(form[1]) * factor
     except ValueError:
-        raise UsageError(f"no such budget: {text!r}", _HINT) from None
+        raise UsageError(f"cannot read the budget {text!r}", _HINT) from None
     if not 0 < limit < math.inf:
         raise UsageError(f"a budget of {text!r}", "it must be more than nothing")
     plain = f"{form[1]}{unit}{':stop' if form[3] else ''}"
