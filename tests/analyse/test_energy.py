@@ -237,6 +237,15 @@ class TestGaps:
         assert found.gap_s == pytest.approx([2, 3], abs=0.1)
         assert np.all(found.error_sampling_j > 300)
 
+    def test_polls_stand_in_for_samples_that_ended_early(self):
+        def ended(_, samples):
+            samples.update({name: column[:100] for name, column in samples.items()})
+
+        noisy = {"sensor": Sensor(noise_w=0.3), "counter": False}
+        found = measure(constant(200), (1, 11), change=ended, **noisy)
+        assert found.gap_s[0] == 0
+        assert found.error_sampling_j[0] < 5
+
     def test_a_sensor_that_stands_still_is_no_reading(self):
         def stuck(fast, samples):
             for columns in (fast, samples):

@@ -14,7 +14,7 @@ import numpy as np
 
 from joulewise.analyse.asleep import with_sleep
 from joulewise.analyse.counter import Counter, best_counter
-from joulewise.analyse.course import Course, follow, without_readings
+from joulewise.analyse.course import Course, follow, typical_step_ns, without_readings
 from joulewise.analyse.integral import Z95, Integral
 from joulewise.analyse.lanes import Rows
 from joulewise.analyse.placing import placings
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 _LEAST: Final = 0.1
 # A governor lets short peaks pass its limit, and gains are off.
 _OVER: Final = 1.1
+_MOST: Final = 0.8
 # Nothing is sampled of what is assumed: it is as constant unseen, and off by its gain alone.
 _ROUNDED_J: Final = 0.001
 
@@ -105,9 +106,12 @@ def _awake(
     edges_ns = np.unique(windows_ns)
     if not len(edges_ns):
         return _nothing(windows_ns)
+    counts = fast is not None and "energy_j" in fast.columns
+    if fast is not None and not counts and not _covers(buffer, fast):
+        buffer = None
     timing = timing_of(device.card, fast, buffer)
     points = None
-    if fast is not None and "energy_j" in fast.columns:
+    if fast is not None and counts:
         points = points_around(
             fast,
             edges_ns,
@@ -127,6 +131,13 @@ def _awake(
     if Source.ASSUMED in device.sources.values():
         return replace(found, error_sampling_j=np.minimum(found.error_sampling_j, _ROUNDED_J))
     return found
+
+
+def _covers(buffer: Rows | None, fast: Rows) -> bool:
+    """Whether the driver's samples are there about as long as the polls, not cut off by a fault."""
+    if buffer is None:
+        return False
+    return buffer.rows * typical_step_ns(buffer) > _MOST * fast.rows * typical_step_ns(fast)
 
 
 def _follow(lane: Rows | None, times_ns: NDArray[np.int64], timing: Timing) -> Course | None:

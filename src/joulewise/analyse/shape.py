@@ -108,10 +108,12 @@ class Shape:
         rate_w = self._rise_j / self._lasting_s
         if len(rate_w) < 3:
             return np.zeros(len(at)), np.zeros(len(at))
+        at, which = np.unique(at, return_inverse=True)  # many windows may end in one stretch
         whole = self._joined[2:] & self._joined[1:-1] & self._joined[:-2]
         bends = np.abs(rate_w[2:] - 2 * rate_w[1:-1] + rate_w[:-2]) / 2 * whole
         climbs = np.abs(rate_w[2:] - rate_w[:-2]) / 2 * whole
         far = np.clip(at[:, None] + np.arange(-AROUND, AROUND - 1), 0, len(bends) - 1)
         near = np.clip(at[:, None] + np.arange(-2, 1), 0, len(bends) - 1)
         usual = _USUAL * np.quantile(bends[far], 0.75, axis=1)
-        return np.maximum(bends[near].max(axis=1), usual), climbs[near].max(axis=1)
+        bend_w = np.maximum(bends[near].max(axis=1), usual)
+        return bend_w[which], climbs[near].max(axis=1)[which]
