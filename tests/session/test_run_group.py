@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from contextlib import ExitStack
 
 import pytest
 from running_run import (
@@ -20,6 +21,8 @@ from running_run import (
 )
 
 from joulewise.session.group import address, job_id, join, listen
+
+ENDS_WITH = "print(os.getpid(), flush=True); sys.stdin.read(); sys.exit({})"
 
 
 @pytest.mark.parametrize(
@@ -137,6 +140,22 @@ def test_after_a_killed_recorder_the_next_begins_a_run_of_its_own(tmp_path):
         eventually(lambda: gone(first.recorder_pid))
         assert run(tmp_path, "--group", "g", "--", "true").returncode == 0
     assert len(runs(tmp_path)) == 2
+
+
+def test_all_who_find_the_recorder_gone_write_down_how_their_command_ended(tmp_path):
+    group = [running(tmp_path, "--group", "g", code=ENDS_WITH.format(n)) for n in (0, 7, 0)]
+    with ExitStack() as stack:
+        members = [stack.enter_context(member) for member in group]
+        eventually(lambda: len(manifest(tmp_path)["commands"]) == 3)
+        members[0].kill(members[0].recorder_pid)
+        eventually(lambda: gone(members[0].recorder_pid))
+        for member in members:
+            member.process.stdin.close()
+        assert [member.process.wait(DEADLINE_S) for member in members] == [0, 7, 0]
+        told = manifest(tmp_path)
+    assert [command["exit_code"] for command in told["commands"]] == [0, 7, 0]
+    assert (told["exit_code"], told["state"]) == (7, "stopped")
+    assert [note["code"] for note in told["notes"]].count("recorder_ended") == 1
 
 
 def test_commands_one_after_the_other_are_runs_of_the_same_group(tmp_path):

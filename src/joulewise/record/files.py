@@ -62,7 +62,7 @@ class GrowingFile:
 
 def replace_file(path: Path, text: str) -> None:
     """Put ``text`` in place of what is there; a reader meanwhile finds the one or the other."""
-    part = path.with_name(f".{path.name}.part")
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with part.open("w", encoding="utf-8") as file:
             file.write(text)

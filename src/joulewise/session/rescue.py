@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -24,16 +27,31 @@ class Ended(NamedTuple):
 def finish_run(run: Path, ended: Ended) -> tuple[RunResult | None, str]:
     """Write down how the command ended, and compute what can be; else the reason why not."""
     try:
-        _tell(run, ended)
-        from joulewise.analyse.kept import write_result
-        from joulewise.analyse.run import analyse
+        with _alone(run):
+            _tell(run, ended)
+            from joulewise.analyse.kept import write_result
+            from joulewise.analyse.run import analyse
 
-        result = analyse(run)
-        with suppress(OSError):  # a full disk: `show` computes it again
-            write_result(run, result)
+            result = analyse(run)
+            with suppress(OSError):  # a full disk: `show` computes it again
+                write_result(run, result)
     except JoulewiseError as error:
         return None, f"the recorder was killed, and {error.message}"
     return result, ""
+
+
+@contextmanager
+def _alone(run: Path) -> Iterator[None]:
+    """All commands of a group find the recorder gone, and some end at once."""
+    folder = None
+    with suppress(OSError):  # a file system that locks nothing
+        folder = os.open(run, os.O_RDONLY | os.O_CLOEXEC)
+        fcntl.flock(folder, fcntl.LOCK_EX)
+    try:
+        yield
+    finally:
+        if folder is not None:
+            os.close(folder)
 
 
 def _tell(run: Path, ended: Ended) -> None:
@@ -51,14 +69,16 @@ def _tell(run: Path, ended: Ended) -> None:
         else each
         for each in manifest.commands
     )
+    codes = [each.exit_code for each in commands if each.end_ns is not None]
+    others = (each for each in manifest.notes if each.get("code") != note["code"])
     manifest = replace(
         manifest,
         commands=commands,
         state="stopped",
-        exit_code=ended.exit_code,
+        exit_code=next((code for code in codes if code), ended.exit_code),
         wall_end_ns=time.time_ns(),
-        monotonic_end_ns=ended.end_ns,
-        notes=(*manifest.notes, note),
+        monotonic_end_ns=max(ended.end_ns, manifest.monotonic_end_ns or 0),
+        notes=(*others, note),
     )
     with suppress(OSError):
         write_manifest(run, manifest)
