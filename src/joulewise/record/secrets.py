@@ -41,11 +41,14 @@ _SHAPES: Final = (
     re.compile(r"\bAIza[\w\-]{30,}"),
     re.compile(r"\beyJ[\w\-]{8,}\.[\w\-]{8,}\.[\w\-]*"),
 )
-_URL: Final = re.compile(r"(?P<scheme>[a-z][a-z0-9+.\-]*://)[^/\s]+@", re.IGNORECASE)
+_URL: Final = re.compile(
+    r"(?P<scheme>(?<![a-z0-9+.\-])[a-z][a-z0-9+.\-]*://)[^/\s]+@", re.IGNORECASE
+)
 _USER: Final = ("-u", "--user", "--proxy-user")
 _PASSWORD: Final = re.compile(r"(?!\d+:\d+$)(?P<user>[^:/\s]+:).+", re.DOTALL)
 _HEADER: Final = re.compile(
-    r"(?P<name>\b(?:proxy-)?authorization|x-[\w-]*(?:key|token)|cookie)(?P<colon>\s*:\s*).+",
+    r"(?P<name>(?<![\w-])(?:(?:proxy-)?authorization|x-[\w-]*(?:key|token)|(?:set-)?cookie))"
+    r"(?P<colon>\s*:\s*).+",
     re.IGNORECASE | re.DOTALL,
 )
 _QUERY: Final = re.compile(r"(?P<head>[?&](?P<name>[\w.\-]+)=)(?P<value>[^&#\s\"']+)")
