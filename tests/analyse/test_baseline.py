@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+import sensed
 from hypothesis import given
 from hypothesis import strategies as st
-from made_run import PID, MadeRun, S, device
+from made_run import PID, START, MadeRun, S, device
 
 from joulewise.analyse.baseline import (
     Baseline,
@@ -12,10 +13,13 @@ from joulewise.analyse.baseline import (
     IdleStretch,
     baselines,
     chosen,
+    cut,
     idle_stretches,
+    quiet,
 )
 from joulewise.analyse.run import analyse
 from joulewise.data import Card, Energy, Source
+from joulewise.record.layout import Lane
 
 CARD = Card(0.1, 0.1, 0.0)  # 0.2 s are left out at either end
 
@@ -128,6 +132,69 @@ def test_a_run_after_an_idle_time_has_gross_and_net(tmp_path):
     baseline = result.details["baseline"]["gpu0"]
     assert baseline["kind"] == "asleep"
     assert baseline["power_w"] == pytest.approx(40, rel=0.01)
+
+
+def bursts(path, pause_s, *, seed, samples, work_s=0.2, looks_s=1 / 6):
+    """Half a minute of work and pauses, of which the slow lane sees what just precedes a row."""
+    low_w, high_w = 57.0, 390.0
+    sensor = sensed.Sensor(0.1, 0.025, 0.02, noise_w=0.4)
+    period_s = pause_s + work_s
+    phase_s = np.random.default_rng(seed).uniform(0, period_s)
+    wave = sensed.square(low_w, high_w, period_s, work_s / period_s)
+    fast, buffer = sensed.lanes(lambda t: wave(t + phase_s), 32, sensor, seed=seed)
+    made = MadeRun(path, lead_s=1, seconds=30, hz=10)
+    made.devices.append(device("gpu0", card=sensor.card, maximum_w=400.0))
+    shift_ns = START - S - sensed.START
+    for lane, columns in ((Lane.FAST, fast), (Lane.BUFFER, buffer))[: 2 if samples else 1]:
+        made.lane("gpu0", lane, {**columns, "t_ns": columns["t_ns"] + shift_ns})
+
+    def utilisation(t):
+        at_s = t + 1 + phase_s
+        return wave(at_s) - wave(at_s - looks_s) - low_w * looks_s
+
+    made.slow("gpu0", gpu_utilisation_pct=utilisation, performance_state=lambda _: 0)
+    made.processes("gpu0", (-1, [(PID, "python", True)]))
+    truth_j = wave(31 + phase_s) - wave(1 + phase_s)
+    return analyse(made.write()), truth_j, truth_j - 30 * low_w
+
+
+@pytest.mark.parametrize("samples", [True, False], ids=["samples", "polls"])
+@pytest.mark.parametrize("seed", range(4))
+def test_bursts_that_the_slow_lane_misses_are_no_idle(tmp_path, seed, samples):
+    result, gross_j, net_j = bursts(tmp_path / "run", 1.6, seed=seed, samples=samples)
+    use = result.run.devices["gpu0"]
+    assert use.energy.value == pytest.approx(gross_j, abs=use.energy.error)
+    assert use.net.value == pytest.approx(net_j, abs=use.net.error)
+    assert use.net.error < 0.2 * net_j
+    baseline = result.details["baseline"]["gpu0"]
+    assert baseline["power_w"] == pytest.approx(57, abs=baseline["error_w"])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_pauses_that_are_all_too_short_are_no_idle(tmp_path, seed):
+    result, *_ = bursts(tmp_path / "run", 0.25, seed=seed, samples=True, work_s=0.083, looks_s=0)
+    baseline = result.details["baseline"]["gpu0"]
+    assert (baseline["kind"], result.run.devices["gpu0"].net) == (None, None)
+    assert baseline["reason"] == "its power did not keep still while it seemed idle"
+
+
+def test_idle_is_never_more_than_the_run_drew():
+    (baseline,) = baselines(
+        [IdleStretch(0, 2 * S)], np.array([120.0]), np.array([0.1]), 50
+    ).values()
+    assert baseline.power_w == 50
+    assert baseline.error_w > 10
+
+
+def test_a_burst_spoils_no_more_than_its_own_piece():
+    pieces = cut([IdleStretch(0, 10 * S)])
+    assert len(pieces) == 20
+    mean_w, peak_w = np.full(20, 40.0), np.full(20, 40.5)
+    mean_w[3], peak_w[3] = 60, 200
+    peak_w[4] = 200
+    sure = quiet(pieces, mean_w, peak_w, 300)
+    assert np.flatnonzero(~sure).tolist() == [3, 4]
+    assert not quiet(pieces, mean_w, np.full(20, 200.0), 300).any()
 
 
 def test_a_gpu_that_was_busy_gives_no_baseline_and_a_reason(tmp_path):

@@ -3,11 +3,13 @@
 An idle GPU draws one of three powers: *asleep* (no process, clocks down), *context attached* (a
 process holds it and its clocks are down) and *clocks up* (it has just worked, or is held ready).
 What lies before the command, after it and in its pauses is sorted into these by utilisation,
-performance state, clocks and the list of processes.
+performance state, clocks and the list of processes. These are told once a second, of its last part
+only: a burst in between is seen by the power readings alone, so that idle is what they find quiet.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +31,11 @@ USED: Final = (
 SHORTEST_S: Final = 1.0
 _BUSY_PCT: Final = 1.0
 _DEEP_STATE: Final = 8  # P8 and beyond: clocks down. P0 is the fastest
+_PIECE_S: Final = 0.5
+_MOST_PIECES: Final = 1_000
+_OF_SWING, _OF_LEVEL = 0.03, 0.05  # what readings of one idle may differ
+_QUIET_SHARE: Final = 0.2  # fewer that look quiet were sampled beside their bursts
+_DRIFT: Final = 0.02  # idle power follows the board's heat
 _UP: Final = 0.5  # of the highest clock seen, where the driver tells no performance state
 
 
@@ -91,10 +98,49 @@ def idle_stretches(
     return found
 
 
+def cut(stretches: Sequence[IdleStretch]) -> list[IdleStretch]:
+    """Short pieces of all of them: a burst shall spoil no more than its own."""
+    piece_s = max(_PIECE_S, sum(stretch.time_s for stretch in stretches) / _MOST_PIECES)
+    pieces = []
+    for one in stretches:
+        number = max(int(one.time_s / piece_s), 1)
+        edges = [
+            one.start_ns + (one.end_ns - one.start_ns) * i // number for i in range(number + 1)
+        ]
+        pieces += [IdleStretch(a, b, one.kind) for a, b in itertools.pairwise(edges)]
+    return pieces
+
+
+def quiet(
+    pieces: Sequence[IdleStretch],
+    mean_w: NDArray[np.float64],
+    peak_w: NDArray[np.float64],
+    highest_w: float,
+) -> NDArray[np.bool_]:
+    """Which pieces no burst was in: both mean and peak are near the lowest peak of their kind."""
+    import numpy as np
+
+    kinds = np.array([piece.kind.value for piece in pieces])
+    peak_w = np.where(np.isnan(peak_w), mean_w, peak_w)
+    times_s = np.array([piece.time_s for piece in pieces])
+    found = np.zeros(len(pieces), bool)
+    for kind in np.unique(kinds[np.isfinite(peak_w)]):
+        mine = (kinds == kind) & np.isfinite(peak_w)
+        number, level_w = mine.sum(), peak_w[mine].min()
+        near_w = _OF_SWING * np.fmax(highest_w - level_w, 0.0) + _OF_LEVEL * level_w
+        mine &= (peak_w <= level_w + near_w) & (np.abs(mean_w - peak_w) <= 2 * near_w)
+        if times_s[mine].sum() >= SHORTEST_S and mine.sum() >= _QUIET_SHARE * number:
+            found |= mine
+    return found
+
+
 def baselines(
-    stretches: Sequence[IdleStretch], energy_j: NDArray[np.float64], error_j: NDArray[np.float64]
+    stretches: Sequence[IdleStretch],
+    energy_j: NDArray[np.float64],
+    error_j: NDArray[np.float64],
+    run_w: float = math.inf,
 ) -> dict[Idle, Baseline]:
-    """Each kind's mean watts, from the joules of its stretches."""
+    """Each kind's mean watts, from the joules of its stretches; never above the run's mean."""
     import numpy as np
 
     found = {}
@@ -105,11 +151,13 @@ def baselines(
         times = np.array([stretches[i].time_s for i in mine])
         joules, time_s = energy_j[mine], float(times.sum())
         power_w = float(joules.sum()) / time_s
-        error_w = float(np.sqrt(np.square(error_j[mine]).sum())) / time_s
+        over_w = float(np.fmax(power_w - run_w, 0.0))
+        sampling_w = float(np.sqrt(np.square(error_j[mine]).sum())) / time_s
+        error_w = math.hypot(sampling_w, _DRIFT * power_w, over_w)
         if len(mine) > 1:  # heat and clocks make one idle differ from the next
             spread = np.sqrt(np.average(np.square(joules / times - power_w), weights=times))
             error_w = math.hypot(error_w, 1.96 * float(spread) / math.sqrt(len(mine) - 1))
-        found[kind] = Baseline(kind, power_w, error_w, time_s)
+        found[kind] = Baseline(kind, power_w - over_w, error_w, time_s)
     return found
 
 

@@ -17,7 +17,9 @@ from joulewise.analyse.baseline import (
     IdleStretch,
     baselines,
     chosen,
+    cut,
     idle_stretches,
+    quiet,
 )
 from joulewise.analyse.energy import WindowEnergy, energy_of, window_energy
 from joulewise.analyse.touched import Sighting, held_at
@@ -103,7 +105,7 @@ def measure(
     no_baseline = "nothing tells whether it was idle"
     if device.info.kind is Kind.GPU and Quantity.GPU_UTILISATION.value in slow:
         no_baseline = f"it was never idle for {SHORTEST_S:g} s at a time"
-        stretches = idle_stretches(slow, held_at(sightings, key, slow["t_ns"]), device.card)
+        stretches = cut(idle_stretches(slow, held_at(sightings, key, slow["t_ns"]), device.card))
     idle_ns = np.array([[s.start_ns, s.end_ns] for s in stretches], np.int64).reshape(-1, 2)
     pieces_ns = _pieces(*windows_ns[0].tolist())
     fast = open_lane(run, key, Lane.FAST)
@@ -111,7 +113,11 @@ def measure(
     told = window_energy(device, fast, open_lane(run, key, Lane.BUFFER), all_ns)
     told, unread_s = across_faults(told, fast, np.maximum(all_ns, device.awake_ns or 0))
     n, end = len(windows_ns), len(windows_ns) + len(idle_ns)
-    idle = baselines(stretches, told.energy_j[n:end], told.error_sampling_j[n:end])
+    if stretches:
+        no_baseline = "its power did not keep still while it seemed idle"
+    sure = quiet(stretches, told.mean_w[n:end], told.peak_w[n:end], float(told.peak_w[0]))
+    idle_j = np.where(sure, told.energy_j[n:end], np.nan)
+    idle = baselines(stretches, idle_j, told.error_sampling_j[n:end], float(told.mean_w[0]))
     times_s = (windows_ns[:, 1] - windows_ns[:, 0]) / NS_PER_S
     uses = tuple(_use(told, i, device, chosen(idle), times_s[i]) for i in wanted.tolist())
     failed = (told.still_s > 0) | (told.gap_s > 0) | (unread_s > 0)
