@@ -302,7 +302,7 @@ def test_an_interrupt_ends_the_block_and_the_recorder(tmp_path):
 
 def test_an_interrupt_while_the_result_is_awaited_passes(tmp_path, monkeypatch):
     m = joulewise.measure(store=tmp_path).start()
-    recorder, process = manifest(m)["recorder"]["pid"], m._recorder._process
+    recorder = manifest(m)["recorder"]["pid"]
 
     def interrupted(**_options):
         raise KeyboardInterrupt
@@ -310,9 +310,26 @@ def test_an_interrupt_while_the_result_is_awaited_passes(tmp_path, monkeypatch):
     monkeypatch.setattr(m._recorder._wire, "receive", interrupted)
     with pytest.raises(KeyboardInterrupt):
         m.stop()
-    process.wait(DEADLINE_S)
-    assert gone(recorder)
+    eventually(lambda: gone(recorder))
     assert m.energy_j is None
+
+
+def test_a_program_that_waits_for_all_its_children_does_not_wait_for_the_recorder(tmp_path):
+    done = script(f"""
+import joulewise, os
+with joulewise.measure(store={str(tmp_path)!r}) as m:
+    if os.fork() == 0:
+        os._exit(0)
+    reaped = 0
+    try:
+        while True:
+            os.wait()
+            reaped += 1
+    except ChildProcessError:
+        print("reaped", reaped)
+print(m.result is not None)
+""")
+    assert done.stdout.splitlines() == ["reaped 1", "True"], done.stderr
 
 
 def test_a_program_that_forgets_to_stop_leaves_a_whole_run(tmp_path):

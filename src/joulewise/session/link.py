@@ -45,8 +45,14 @@ class RecorderProcess:
         store: Path,
         request: Request | None = None,
         environ: Mapping[str, str] | None = None,
+        *,
+        apart: bool = False,
     ) -> RecorderProcess:
-        """Have a recorder make a run in the store, or join the one that serves our group."""
+        """Have a recorder make a run in the store, or join the one that serves our group.
+
+        A program that waits for all of its children would wait for ever if one was the recorder:
+        ``apart``, it is none.
+        """
         request = request or Request()
         environ = os.environ if environ is None else environ
         if request.group and linux.HERE:
@@ -55,7 +61,7 @@ class RecorderProcess:
                 if shared := shared or starting.start(store, request, environ, shared=True):
                     return cls(*shared)
                 time.sleep(_LOOK_S)  # the other one is about to end, or does not listen yet
-        alone = starting.start(store, request, environ, shared=False)
+        alone = starting.start(store, request, environ, shared=False, apart=apart)
         if alone is None:
             raise starting.NotReadyError("the recorder ended at once")
         return cls(*alone)

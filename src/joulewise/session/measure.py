@@ -154,7 +154,7 @@ class Measurement(Measured):
         request = Request(rate_hz=rate_hz or DEFAULT_RATE_HZ, name=name, tags=tags)
         # Not for the recorder: it marks nothing, and would load the hooks of a run around us.
         environ = {k: v for k, v in os.environ.items() if k not in {RUN_MARKS, MEASURE_MARKS}}
-        recorder = RecorderProcess.start(store or default_store(), request, environ)
+        recorder = RecorderProcess.start(store or default_store(), request, environ, apart=True)
         self._recorder, self.path = recorder, recorder.ready.run
         self._marks = _marks_of(self.path)
         opened(self._marks, _folder(self.path))

@@ -29,7 +29,8 @@ _FIRST_DESCRIPTOR: Final = 3
 _MARKS: Final = "JOULEWISE_MARKS"  # in it, our own process would mark its spans
 # Not ``-m``: that would look for every module in the user's working directory first.
 _MAIN: Final = (
-    "import sys; sys.path[:] = [p for p in sys.path if p] + sys.argv[2:]; "
+    "import os, sys; sys.argv[2] and os.fork() and os._exit(0); "
+    "sys.path[:] = [p for p in sys.path if p] + sys.argv[3:]; "
     "from joulewise.session.recorder import main; main(int(sys.argv[1]))"
 )
 
@@ -50,14 +51,15 @@ def join(store: Path, request: Request) -> Started | None:
 
 
 def start(
-    store: Path, request: Request, environ: Mapping[str, str], *, shared: bool
+    store: Path, request: Request, environ: Mapping[str, str], *, shared: bool, apart: bool = False
 ) -> Started | None:
+    """A recorder of our own; ``apart`` it is no child of ours, and known by its process group."""
     ours, theirs = (_above_standard(end) for end in socket.socketpair())
     with theirs:
         process = subprocess.Popen(
             [
                 *(sys.executable, "-W", "ignore", "-c", _MAIN),
-                *(str(theirs.fileno()), str(Path(__file__).parents[2])),
+                *(str(theirs.fileno()), "apart" if apart else "", str(Path(__file__).parents[2])),
             ],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -66,6 +68,8 @@ def start(
             start_new_session=True,
             env={name: value for name, value in environ.items() if name != _MARKS},
         )
+    if apart:
+        process.wait()
     return _greet(Wire(ours), process, store, request, shared=shared)
 
 
