@@ -209,5 +209,10 @@ def test_details_tell_how_it_was_measured(made):
     write_manifest(run, replace(manifest, recorder=recorder))
     details = json.loads(json.dumps(as_json(analyse(run))))["details"]
     assert details["devices"]["gpu0"]["effective_hz"] == {"gpu0": 49.5, "gpu0.buffer": 50.0}
-    assert details["cpu"] == {"command_s": 1.5, "recorder_s": 0.2}
+    assert details["cpu"] == {
+        "command_s": 1.5,
+        "recorder_s": 0.2,
+        "busy_s": None,
+        "command_share_j": None,
+    }
     assert details["devices"]["cpu0"]["sources"]["power_w"] == "modelled"

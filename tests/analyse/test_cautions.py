@@ -143,7 +143,8 @@ def test_a_cpu_that_works_for_others(made):
     (warning,) = busy_machine(made)  # 4 CPUs, 10 s, half busy; the command took 1.5 s, we 0.2 s
     assert (warning.code, warning.device) == (Caution.OTHER_PROCESSES, "cpu0")
     assert warning.message == (
-        "the CPUs worked 20.0 s, the command's processes 1.5 s of that and joulewise 0.2 s"
+        "the CPUs worked 20.0 s, the command's processes 1.5 s of that and joulewise 0.2 s; "
+        "by that share about 10.8 J above idle are the command's"
     )
 
 

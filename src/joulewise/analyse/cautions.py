@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from joulewise.analyse import device_cautions, span_cautions
 from joulewise.analyse.asleep import asleep
+from joulewise.analyse.cpu_share import CpuShare
 from joulewise.analyse.measured import Measured
 from joulewise.analyse.stretch import Stretch
 from joulewise.analyse.touched import Sighting
-from joulewise.data import Caution, Kind, Quantity, RunWarning
+from joulewise.data import Caution, Kind, RunWarning
 from joulewise.record.manifest import Manifest
 from joulewise.units import NS_PER_S
 
@@ -38,6 +39,7 @@ def cautions(
     run: Stretch,
     last_row_ns: int | None,
     counted: Sequence[Measured],
+    cpu: CpuShare,
     sightings: Sequence[Sighting],
     spans: SpanTable,
     energy_j: NDArray[np.float64],
@@ -52,7 +54,7 @@ def cautions(
     for measured in counted:
         yield from asleep(measured, run)
         yield from device_cautions.cautions(measured, manifest, sightings, run)
-    yield from busy_with_others(manifest, _busy_s(counted, manifest, run), run)
+    yield from busy_with_others(cpu, run)
     rate_hz = manifest.rate_hz
     yield from span_cautions.too_short_run(counted, run, rate_hz)
     yield from span_cautions.too_short(counted, spans, energy_j, sampling_j, rate_hz)
@@ -137,33 +139,22 @@ def late(manifest: Manifest) -> Iterator[RunWarning]:
         )
 
 
-def busy_with_others(
-    manifest: Manifest, busy_s: float | None, run: Stretch
-) -> Iterator[RunWarning]:
-    """CPU time of the machine that was not the command's; wait4 counts short-lived children."""
-    known = [command.cpu_s for command in manifest.commands]
-    if busy_s is None or not known or any(cpu_s is None for cpu_s in known):
+def busy_with_others(cpu: CpuShare, run: Stretch) -> Iterator[RunWarning]:
+    """CPU time of the machine that was not the command's."""
+    if cpu.busy_s is None or cpu.command_s is None:
         return
-    recorder_s = (manifest.recorder.cpu_s if manifest.recorder else None) or 0.0
-    command_s = sum(cpu_s for cpu_s in known if cpu_s is not None)
-    others_s = busy_s - command_s - recorder_s
-    if others_s > max(_BUSY_SHARE * busy_s, _BUSY_CPUS * run.time_s):
+    recorder_s = cpu.recorder_s or 0.0
+    others_s = cpu.busy_s - cpu.command_s - recorder_s
+    if others_s > max(_BUSY_SHARE * cpu.busy_s, _BUSY_CPUS * run.time_s):
+        about = ""
+        if cpu.command_share_j is not None:
+            about = (
+                f"; by that share about {cpu.command_share_j:.3g} J above idle are the command's"
+            )
         yield RunWarning(
             Caution.OTHER_PROCESSES,
-            f"the CPUs worked {busy_s:.1f} s, the command's processes {command_s:.1f} s of that "
-            f"and joulewise {recorder_s:.1f} s",
+            f"the CPUs worked {cpu.busy_s:.1f} s, the command's processes {cpu.command_s:.1f} s of "
+            f"that and joulewise {recorder_s:.1f} s{about}",
             "the CPU's energy is that of the whole machine; measure while nothing else runs",
             "cpu0",
         )
-
-
-def _busy_s(counted: Sequence[Measured], manifest: Manifest, run: Stretch) -> float | None:
-    """How long the machine's CPUs worked, all together."""
-    loads = []
-    for measured in counted:
-        if measured.device.info.kind is Kind.CPU and Quantity.LOAD.value in measured.slow:
-            load = measured.slow[Quantity.LOAD.value][run.holds(measured.slow["t_ns"])]
-            load = load[load == load]  # noqa: PLR0124  # not NaN
-            loads += [float(load.mean())] if len(load) else []
-    cpus = manifest.host.get("cpus", "")
-    return sum(loads) / len(loads) / 100 * int(cpus) * run.time_s if loads and cpus else None

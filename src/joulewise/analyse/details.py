@@ -7,19 +7,17 @@ from collections.abc import Mapping
 from datetime import datetime, timezone
 from typing import Any
 
+from joulewise.analyse.cpu_share import CpuShare
 from joulewise.analyse.measured import Measured
 from joulewise.data import Kind
 from joulewise.record.manifest import Manifest
 from joulewise.units import NS_PER_S
 
 
-def details(manifest: Manifest, measured: Mapping[str, Measured]) -> dict[str, Any]:
+def details(manifest: Manifest, measured: Mapping[str, Measured], cpu: CpuShare) -> dict[str, Any]:
     return {
         "about": about(manifest),
-        "cpu": {
-            "command_s": _cpu_s(manifest),
-            "recorder_s": manifest.recorder.cpu_s if manifest.recorder else None,
-        },
+        "cpu": vars(cpu),
         "rate_hz": manifest.rate_hz,
         "rates": {key: manifest.options.get(key) for key in ("price_per_kwh", "gco2_per_kwh")},
         "devices": {
@@ -44,11 +42,6 @@ def about(manifest: Manifest) -> dict[str, Any]:
         "started": started.isoformat(sep=" ", timespec="seconds"),
         "host": manifest.host.get("name", ""),
     }
-
-
-def _cpu_s(manifest: Manifest) -> float | None:
-    known = [command.cpu_s for command in manifest.commands if command.cpu_s is not None]
-    return sum(known) if known else None
 
 
 def _device(manifest: Manifest, key: str) -> dict[str, Any]:

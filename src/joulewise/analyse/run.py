@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from joulewise.analyse.cautions import cautions
+from joulewise.analyse.cpu_share import cpu_share
 from joulewise.analyse.details import details
 from joulewise.analyse.kept import read_outlook
 from joulewise.analyse.measured import Measured, measure
@@ -65,6 +66,7 @@ def analyse(run: Path) -> RunResult:
         unread=[key for key, one in measured.items() if one.uses[0].energy is None],
     )
     counted = [measured[key] for key in choice.counted]
+    cpu = cpu_share(counted, manifest, whole)
     energy_j, sampling_j = _sums(counted, len(seen))
     uses = {
         device.info.key: measured[device.info.key].uses if device.info.key in measured else ()
@@ -90,6 +92,7 @@ def analyse(run: Path) -> RunResult:
                 run=whole,
                 last_row_ns=last_row_ns,
                 counted=counted,
+                cpu=cpu,
                 sightings=sightings,
                 spans=seen,
                 energy_j=energy_j,
@@ -97,7 +100,7 @@ def analyse(run: Path) -> RunResult:
             ),
         ),
         details={
-            **details(manifest, measured),
+            **details(manifest, measured, cpu),
             "spans": by_name(spans, seen, energy_j),
             **({} if kept.all() else {"steps": steps_by_epoch(spans, seen, energy_j)}),
         },

@@ -123,6 +123,8 @@ def _row(key: str, use: Use) -> Row:
     means = ""
     if use.energy.source is Source.MEASURED:
         means = " (power samples)" if use.counter_j is None else " (counter)"
+    elif _kind(key) == "cpu":
+        means = " (whole machine)"
     return Row(
         plain(key),
         *figures(use.energy),
@@ -223,11 +225,15 @@ def _shares(parts: Mapping[str, float]) -> Sequence[tuple[str, float]]:
     """By kind of device, largest first: ``GPU``, ``CPU``."""
     kinds: dict[str, float] = {}
     for key, value in parts.items():
-        kind = key.rpartition("/")[2].rstrip("0123456789")
+        kind = _kind(key)
         kinds[kind] = kinds.get(kind, 0.0) + value
     named = {"gpu": "GPU", "cpu": "CPU", "dram": "RAM"}
     ordered = sorted(kinds.items(), key=lambda kind: -kind[1])
     return [(named.get(kind, plain(kind)), value) for kind, value in ordered]
+
+
+def _kind(key: str) -> str:
+    return key.rpartition("/")[2].rstrip("0123456789")
 
 
 def _commands(result: RunResult, program: str) -> Iterator[tuple[str, str]]:
