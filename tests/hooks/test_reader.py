@@ -128,12 +128,14 @@ def test_what_is_told_counts_before_what_is_guessed(run):
     assert table.named("step").index.tolist() == [0, 1]
 
 
-def test_half_a_record_at_the_end_does_not_count(run):
+def test_half_a_record_at_the_end_does_not_count_and_is_said(run):
     path = write(run, [("epoch", 0, 10, 20), ("epoch", 1, 30, 40)])
     os.truncate(path, path.stat().st_size - RECORD_BYTES // 2)
     table = read_spans(run)
     assert table.closed.tolist() == [True, False]
-    assert table.warnings == ()
+    (warning,) = table.warnings
+    assert warning.code is Caution.SPANS_LOST
+    assert "full disk" in warning.message
 
 
 def test_a_damaged_file_is_read_up_to_the_damage_and_said(run):

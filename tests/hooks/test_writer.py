@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from joulewise.data import Caution
 from joulewise.hooks.marks import MOST_NAMES, NAME_BYTES, OTHER_NAMES, RECORD_BYTES, Marks
 from joulewise.record.marks import read_spans
 
@@ -116,7 +117,19 @@ def test_a_full_disk_silences_it(run, marks):
     marks.whole("after", 3, 4)
     assert marks.silent
     marks.whole("later", 5, 6)
-    assert [span.name for span in read_spans(run)] == ["before"]
+    table = read_spans(run)
+    assert [span.name for span in table] == ["before"]
+    (warning,) = table.warnings
+    assert warning.code is Caution.SPANS_LOST
+
+
+def test_a_disk_that_is_full_from_the_start_is_said(run, marks, monkeypatch):
+    monkeypatch.setattr(os, "write", lambda *_: 0)
+    marks.whole("span", 1, 2)
+    monkeypatch.undo()
+    (path,) = (run / "marks").glob("*.lost")
+    table = read_spans(run)
+    assert [path.stem in warning.message for warning in table.warnings] == [True]
 
 
 def test_its_descriptor_is_out_of_the_way_of_a_program_that_closes_all(marks):

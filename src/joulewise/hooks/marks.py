@@ -166,6 +166,7 @@ class Marks:
             whole = False
         if not whole:  # whatever came after half a record could not be read
             self.close()
+            _leave_word(self._lost)
 
     def _new_name(self, name: str) -> int:
         with self._lock:
@@ -191,7 +192,9 @@ class Marks:
             if self._opened:
                 return
             try:
-                self._descriptor = _create(self._folder, os.getpid(), time.monotonic_ns())
+                stem = f"{self._folder}/{os.getpid()}-{time.monotonic_ns()}"
+                self._lost = f"{stem}.lost"
+                self._descriptor = _create(f"{stem}.marks")
                 self._write(_header(now_ns))
             except (OSError, struct.error):  # no such folder (a container), no right, no room
                 self._descriptor = SHUT
@@ -203,6 +206,7 @@ class Marks:
         self._names: dict[str, int] = {}
         self._descriptor = SHUT
         self._opened = False
+        self._lost = ""
 
     def _in_child(self) -> None:
         was_silent, descriptor = self.silent, self._descriptor
@@ -227,9 +231,14 @@ def _close(descriptor: int) -> None:
             os.close(descriptor)
 
 
-def _create(folder: str, pid: int, start_ns: int) -> int:
+def _leave_word(path: str) -> None:
+    # A disk that takes no more content mostly takes a name.
+    with contextlib.suppress(OSError):
+        _close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o644))
+
+
+def _create(path: str) -> int:
     # Never a file that is there: after exec the same process begins a new one.
-    path = f"{folder}/{pid}-{start_ns}.marks"
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
     return _out_of_the_way(os.open(path, flags, 0o644))
 

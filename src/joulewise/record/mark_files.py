@@ -36,12 +36,16 @@ class Header:
 
 @dataclass(frozen=True)
 class MarkFile:
-    """``whole`` is False where something other than records came in between; it ends there."""
+    """``whole`` is False where something other than records came in between; it ends there.
+
+    ``cut`` says that it ends in half a record: a disk was full, and nothing was written since.
+    """
 
     header: Header
     names: dict[int, str]
     records: NDArray[np.void]
     whole: bool
+    cut: bool
 
 
 def read_mark_file(path: Path) -> MarkFile | None:
@@ -50,11 +54,12 @@ def read_mark_file(path: Path) -> MarkFile | None:
     if not len(records):
         return None
     header = read_header(records[:1].tobytes())
+    cut = path.stat().st_size % RECORD.itemsize > 0
     sound = are_sound(records)
     whole = bool(sound.all())
     if not whole:
         records = records[: int(np.argmin(sound))]
-    return MarkFile(header, read_names(records), records, whole)
+    return MarkFile(header, read_names(records), records, whole, cut)
 
 
 def read_header(record: bytes) -> Header:

@@ -71,12 +71,15 @@ def read_spans(run: Path) -> SpanTable:
     codes: dict[str, int] = {}
     warnings: list[RunWarning] = []
     parts: list[Process] = []
+    ended_early = {path.stem for path in (run / MARKS).glob("*.lost")}
     for path in sorted((run / MARKS).glob("*.marks")):
         try:
             file = read_mark_file(path)
         except (OSError, UnreadableMarksError) as error:
             warnings.append(_lost(path, str(error)))
             continue
+        if path.stem in ended_early or (file and file.cut):
+            warnings.append(_lost(path, "its process could write no more, as on a full disk"))
         if file is None:
             continue
         if not file.whole:
