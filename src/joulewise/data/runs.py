@@ -50,7 +50,6 @@ class Caution(str, Enum):
     SPANS_LOST = "spans_lost"
     OVERLAP = "runs_overlap"
     BUDGET = "budget"
-    HOOKS = "hooks"
 
 
 @dataclass(frozen=True)
