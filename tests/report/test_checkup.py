@@ -220,7 +220,7 @@ def test_a_better_source_has_its_fix_and_boards_may_differ_in_its_number():
         toy.info = replace(toy.info, better=why)
     found = checkup(*devices)
     text = drawn(found)
-    assert text.count("  measured instead: intel-rapl:0 is readable by root only\n") == 1
+    assert text.count("  why it is not measured: intel-rapl:0 is readable by root only\n") == 1
     assert text.count("    fix: sudo chmod it\n") == 1
     told = [device["better"] for device in as_json(found)["devices"]]
     assert told[1] == {"reason": "intel-rapl:1 is readable by root only", "fix": "sudo chmod it"}

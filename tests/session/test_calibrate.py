@@ -136,10 +136,15 @@ class TestKeeping:
 
 
 class TestTelling:
-    def shown(self, *found):
+    def shown(self, *found, **options):
         text = io.StringIO()
-        draw(list(found), Console(file=text, width=100, markup=False))
+        draw(list(found), Console(file=text, width=100, markup=False), **options)
         return text.getvalue()
+
+    def test_a_simulated_board_and_its_card_are_gone_together(self, environ):
+        kept = keep(FOUND, environ, WHEN)
+        assert "as long as this simulation lasts" in self.shown(kept, simulated=True)
+        assert "simulation" not in self.shown(kept)
 
     def test_figures_stand_with_their_errors_beside_the_tables(self, environ):
         text = self.shown(keep(FOUND, environ, WHEN))

@@ -94,7 +94,7 @@ def command(
     if json_path:
         write_json(as_json(boards), json_path)
     if json_path != STDOUT:
-        draw(boards, console())
+        draw(boards, console(), simulated="JOULEWISE_SIM" in os.environ)
     return 0 if any(board.tells for board in boards) else JoulewiseError.exit_status
 
 

@@ -24,7 +24,8 @@ def as_json(boards: list[Calibration]) -> dict[str, Any]:
     return {"gpus": [_board_json(board) for board in boards]}
 
 
-def draw(boards: list[Calibration], console: Console) -> None:
+def draw(boards: list[Calibration], console: Console, *, simulated: bool = False) -> None:
+    kept = "kept for as long as this simulation lasts, in" if simulated else "kept in"
     for board in boards:
         info = board.info
         console.print(Text.assemble((info.key, "bold"), f"  {info.name}, driver {info.driver}"))
@@ -32,7 +33,7 @@ def draw(boards: list[Calibration], console: Console) -> None:
         for line in warnings(board):
             console.print(Text(f"  {line}", style="yellow"), soft_wrap=True)
         if board.path is not None:
-            console.print(Text(f"  kept in {board.path}"), soft_wrap=True)
+            console.print(Text(f"  {kept} {board.path}"), soft_wrap=True)
         console.print()
     for command, what in _next(boards):
         console.print(Text.assemble("  ", (command, "cyan"), f"  # {what}"), soft_wrap=True)

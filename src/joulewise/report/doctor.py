@@ -123,7 +123,7 @@ def _draw_group(group: Sequence[DeviceState], console: Console) -> None:
     for device in group:
         _draw_card(device, console)
     if info.better:
-        _draw_why("measured instead", info.better, console, style="yellow")
+        _draw_why("why it is not measured", info.better, console, style="yellow")
     for names, why in _not_had(group):
         _draw_why(names, why, console)
     console.print()
