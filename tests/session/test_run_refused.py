@@ -3,6 +3,7 @@
 import os
 import resource
 import subprocess
+import sys
 from contextlib import contextmanager
 
 import pytest
@@ -52,6 +53,30 @@ def test_a_script_that_the_system_cannot_run_leaves_no_run(content, status, tmp_
     assert done.returncode == status
     assert "Traceback" not in done.stderr
     assert list((tmp_path / "store").iterdir()) == []
+
+
+ELSEWHERE = """
+import ctypes, signal, sys
+sys.modules["fcntl"] = None
+for name in ("SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGCHLD", "pthread_sigmask"):
+    delattr(signal, name)
+ctypes.CDLL = None
+from joulewise.cli import main
+sys.argv = ["joulewise", "run", "--", "true"]
+main()
+"""
+
+
+def test_on_a_system_that_lacks_what_it_takes():
+    done = subprocess.run(
+        [sys.executable, "-c", ELSEWHERE],
+        capture_output=True, text=True, check=False, timeout=60, env=environment(),
+    )  # fmt: skip
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        "joulewise: run does not work on this system",
+        "  use Linux or macOS; on Windows, WSL",
+    ]
 
 
 def test_a_store_that_cannot_be_made(tmp_path):

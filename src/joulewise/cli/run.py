@@ -6,16 +6,18 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from joulewise.cli.numbers import POSITIVE, Number, Whole
 from joulewise.cli.output import STDOUT, pass_store, program
-from joulewise.command import linux
 from joulewise.errors import UsageError
 from joulewise.record.store import LAST
 from joulewise.session.request import DEFAULT_RATE_HZ, Ready, Request
-from joulewise.session.run import Outcome, Voice
+
+if TYPE_CHECKING:
+    from joulewise.session.run import Outcome
 
 EPILOG = """\b
 Examples:
@@ -142,10 +144,10 @@ def command(
         hooks=not no_hooks,
     )
     limits = [parse_budget(budget, gco2_per_kwh) for budget in budgets]
+    from joulewise.session.run import Voice, run
+
     voice = Voice(_opening, _say)
     if pid is None:
-        from joulewise.session.run import run
-
         outcome = run(command, store, request, limits, voice)
     else:
         from joulewise.session.attach import attach
@@ -157,8 +159,12 @@ def command(
 
 def _check(command: tuple[str, ...], pid: int | None, json_path: str | None) -> None:
     """What can be wrong with the request, before anything starts."""
-    if os.name == "nt":
-        raise UsageError("run does not work on Windows", "use it in WSL")
+    try:
+        import fcntl  # noqa: F401  # what has it has signals and sockets as we need them
+    except ImportError:
+        raise UsageError(
+            "run does not work on this system", "use Linux or macOS; on Windows, WSL"
+        ) from None
     if pid is None and not command:
         raise UsageError("no command to run", "put it after --, as in: -- python train.py")
     if pid is not None and command:
@@ -183,6 +189,7 @@ def _check_words(name: str | None, tags: tuple[str, ...]) -> None:
 
 
 def _opening(ready: Ready) -> None:
+    from joulewise.command import linux
     from joulewise.report.opening import opening
 
     if not linux.HERE:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import selectors
 import socket
 import struct
@@ -30,8 +31,10 @@ class Wire:
         return self._connection.fileno()
 
     def peer(self) -> tuple[int, int]:
-        """The process at the other end, and its user (Linux only)."""
-        option = getattr(socket, "SO_PEERCRED")  # noqa: B009  # other systems have none
+        """The process at the other end, and its user (on Linux; elsewhere 0, and ourselves)."""
+        option = getattr(socket, "SO_PEERCRED", None)
+        if option is None:
+            return 0, os.getuid()
         credentials = self._connection.getsockopt(socket.SOL_SOCKET, option, 12)
         pid, uid, _ = struct.unpack("iII", credentials)
         return pid, uid
