@@ -211,6 +211,13 @@ def test_a_wall_clock_that_was_set(made, step_s, way):
     assert f"went {way} by 3600" in warning.message or f"went {way} by 3599.5" in warning.message
 
 
+def test_a_machine_that_slept_has_no_clock_that_was_set(made):
+    made.notes += [{"code": "suspended", "message": "the machine was suspended for 60.0 s"}]
+    (warning,) = warnings(made, wall_end_ns=1_800_000_072 * S)
+    assert warning.code is Caution.SUSPENDED
+    assert warning.hint
+
+
 def test_what_the_recorder_noted_is_told_once(made):
     made.notes += [
         {"code": "wall_clock_set", "message": "the wall clock was set by +60 s"},

@@ -227,7 +227,7 @@ def test_a_command_is_in_the_manifest_while_it_runs(recorder):
 
 def test_a_wall_clock_that_is_set_is_noted(recorder, monkeypatch):
     wall_ns = time.time_ns
-    monkeypatch.setattr("joulewise.record.recorder.time_ns", lambda: wall_ns() - 3600 * S)
+    monkeypatch.setattr(recorder._clocks, "_wall_ns", lambda: wall_ns() - 3600 * S)
     eventually(lambda: read_manifest(recorder._run).notes)
     (note,) = read_manifest(recorder._run).notes
     assert note["code"] == "wall_clock_set"

@@ -28,6 +28,7 @@ _BUSY_SHARE: Final = 0.1
 _BUSY_CPUS: Final = 0.2
 _HINTS: Final = {
     Caution.CLOCK_SET: "energies and times are not affected: they rest on a clock nobody can set",
+    Caution.SUSPENDED: "that time is in no figure: the clock that times rest on stood still",
     Caution.NOT_STORED: "make room where the runs are; the figures are of what could be written",
 }
 
@@ -78,7 +79,8 @@ def from_notes(manifest: Manifest) -> Iterator[RunWarning]:
 def clock_set(manifest: Manifest) -> Iterator[RunWarning]:
     if manifest.wall_end_ns is None or manifest.monotonic_end_ns is None:
         return
-    if any(note.get("code") == Caution.CLOCK_SET.value for note in manifest.notes):
+    known = {Caution.CLOCK_SET.value, Caution.SUSPENDED.value}
+    if any(note.get("code") in known for note in manifest.notes):
         return
     wall_s = (manifest.wall_end_ns - manifest.wall_start_ns) / NS_PER_S
     lasted_s = (manifest.monotonic_end_ns - manifest.monotonic_start_ns) / NS_PER_S

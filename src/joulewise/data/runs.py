@@ -42,6 +42,7 @@ class Caution(str, Enum):
     COUNTER_RESET = "counter_reset"
     STUCK = "sensor_stuck"
     CLOCK_SET = "wall_clock_set"
+    SUSPENDED = "suspended"
     LATE = "recorder_late"
     RECORDER_ENDED = "recorder_ended"
     STOPPED = "stopped"

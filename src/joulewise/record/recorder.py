@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from joulewise.devices import Device, Discovery
 from joulewise.record.alive import boot_id, started_ticks
-from joulewise.record.driver_clock import STEP_NS, wall_lag_ns
+from joulewise.record.clocks import Clocks
 from joulewise.record.environment import surroundings
 from joulewise.record.found import recorded_device
 from joulewise.record.lanes import Lanes
@@ -63,7 +63,7 @@ class Recorder:
         self._lock = threading.Lock()
         self._changed = False
         self._saved_ns = 0
-        self._wall_lag_ns = wall_lag_ns(monotonic_ns, time_ns)
+        self._clocks = Clocks()
         self._manifest = Manifest(
             id=run.name,
             commands=(),
@@ -161,11 +161,8 @@ class Recorder:
             self._changed = True
 
     def _each_time(self) -> None:
-        lag_ns = wall_lag_ns(monotonic_ns, time_ns)
-        if abs(lag_ns - self._wall_lag_ns) > STEP_NS:
-            by_s = (self._wall_lag_ns - lag_ns) / NS_PER_S
-            self._notes.add("wall_clock_set", f"the wall clock was set by {by_s:+.3f} s")
-            self._wall_lag_ns = lag_ns
+        for code, message in self._clocks.news():
+            self._notes.add(code.value, message)
         news = len(self._notes.all()) != len(self._manifest.notes)
         if self._changed or news or monotonic_ns() - self._saved_ns > _SAVE_NS:
             self._save()

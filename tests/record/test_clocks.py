@@ -1,0 +1,65 @@
+"""A wall clock that is set and a machine that sleeps are two things."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from joulewise.data import Caution
+from joulewise.record.clocks import Clocks, boot_ns
+
+S = 10**9
+
+
+@dataclass
+class Machine:
+    now: int = 100 * S
+    wall: int = 5_000 * S
+    boot: int = 300 * S
+
+    def goes_on(self, seconds, *, asleep_s=0.0, set_by_s=0.0):
+        self.now += round(seconds * S)
+        self.boot += round((seconds + asleep_s) * S)
+        self.wall += round((seconds + asleep_s + set_by_s) * S)
+
+
+@pytest.fixture
+def machine():
+    return Machine()
+
+
+@pytest.fixture
+def clocks(machine):
+    return Clocks(lambda: machine.now, lambda: machine.wall, lambda: machine.boot)
+
+
+def told(clocks):
+    return list(clocks.news())
+
+
+def test_nothing_happens(machine, clocks):
+    machine.goes_on(1000)
+    assert told(clocks) == []
+
+
+def test_a_machine_that_slept_has_no_clock_that_was_set(machine, clocks):
+    machine.goes_on(1, asleep_s=3600)
+    assert told(clocks) == [(Caution.SUSPENDED, "the machine was suspended for 3600.0 s")]
+    machine.goes_on(1)
+    assert told(clocks) == []
+
+
+def test_a_clock_that_was_set_is_no_sleep(machine, clocks):
+    machine.goes_on(1, set_by_s=-3600)
+    assert told(clocks) == [(Caution.CLOCK_SET, "the wall clock was set by -3600.000 s")]
+    assert told(clocks) == []
+
+
+def test_both_at_once_are_told_apart(machine, clocks):
+    machine.goes_on(1, asleep_s=60, set_by_s=2)
+    assert [code for code, _ in told(clocks)] == [Caution.SUSPENDED, Caution.CLOCK_SET]
+    assert told(clocks) == []
+
+
+def test_this_machine_was_awake_while_it_ran_this():
+    assert boot_ns() > 0
+    assert Caution.SUSPENDED not in [code for code, _ in Clocks().news()]
