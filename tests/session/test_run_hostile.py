@@ -125,10 +125,25 @@ def test_a_driver_that_hangs_is_missing_and_the_command_starts(tmp_path):
 def test_without_a_recorder_the_command_runs_unmeasured(tmp_path):
     """The recorder's first write of run.json is its last."""
     environ = environment(JOULEWISE_TEST_KILL_AT="before-rename-run.json:1")
-    done = run(tmp_path, *python("print('ran'); sys.exit(3)"), env=environ)
+    result = tmp_path / "r.json"
+    command = ["--json", str(result), *python("print('ran'); sys.exit(3)")]
+    done = run(tmp_path / "store", *command, env=environ)
     assert (done.returncode, done.stdout) == (3, "ran\n")
+    assert json.loads(result.read_text()) == {"id": None, "exit_code": 3, "energy_j": None}
     assert done.stderr.count("\n") == 1
     assert "the recorder ended at once: the command is not measured" in done.stderr
+
+
+def test_a_fault_in_our_report_leaves_the_command_its_exit_status(tmp_path):
+    breaks = "import sys; sys.modules['joulewise.report.run'] = None; "
+    main = "from joulewise.cli import main; main()"
+    done = subprocess.run(
+        [sys.executable, "-c", breaks + main, "--store", str(tmp_path),
+         "run", *python("sys.exit(3)")],
+        capture_output=True, text=True, check=False, timeout=DEADLINE_S, env=environment(),
+    )  # fmt: skip
+    assert done.returncode == 3
+    assert "joulewise: the result cannot be shown: ModuleNotFoundError" in done.stderr
 
 
 @pytest.mark.skipif(not FAKETIME.exists(), reason="needs libfaketime")

@@ -6,7 +6,7 @@ import os
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -153,7 +153,10 @@ def command(
         from joulewise.session.attach import attach
 
         outcome = attach(pid, store, request, limits, voice)
-    _tell(outcome, json_path, request, program(store))
+    try:
+        _tell(outcome, json_path, request, program(store))
+    except Exception as error:  # noqa: BLE001  # the command has ended as it did, and so do we
+        _say(f"the result cannot be shown: {type(error).__name__}: {error}")
     return outcome.exit_status
 
 
@@ -206,18 +209,17 @@ def _say(line: str) -> None:
 
 
 def _tell(outcome: Outcome, json_path: str | None, request: Request, again: str) -> None:
-    if outcome.result is None:
-        if outcome.run:
-            _say(f"{outcome.remark}; see: {again} show {outcome.run.name}")
-        return
+    if outcome.result is None and outcome.run:
+        _say(f"{outcome.remark}; see: {again} show {outcome.run.name}")
     if json_path:
         from joulewise.cli.output import write_json
-        from joulewise.data.contract import as_json
 
         try:
-            write_json(as_json(outcome.result), json_path)
-        except UsageError as error:  # the command has ended as it did, and so do we
+            write_json(_as_json(outcome), json_path)
+        except UsageError as error:
             _say(f"{error.message}; {error.hint}")
+    if outcome.result is None:
+        return
     with suppress(OSError, ValueError):
         if sys.stderr is not None and json_path != STDOUT:
             from joulewise.cli.output import console
@@ -228,3 +230,12 @@ def _tell(outcome: Outcome, json_path: str | None, request: Request, again: str)
             if sys.stderr.isatty() and outcome.result.state == "stopped":
                 sys.stderr.write("\n")  # after the ^C that stands there
             draw(outcome.result, console(stderr=True), rates=rates, program=again)
+
+
+def _as_json(outcome: Outcome) -> dict[str, Any]:
+    if outcome.result is None:
+        name = outcome.run and outcome.run.name
+        return {"id": name, "exit_code": outcome.exit_status, "energy_j": None}
+    from joulewise.data.contract import as_json
+
+    return as_json(outcome.result)
