@@ -13,9 +13,8 @@ from joulewise.units import NS_PER_S
 
 def boot_ns() -> int:
     """The clock that goes on while the machine is suspended; where there is none, ours."""
-    if sys.platform == "linux":
-        return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-    return time.monotonic_ns()
+    linux = sys.platform == "linux"
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) if linux else time.monotonic_ns()
 
 
 class Clocks:
