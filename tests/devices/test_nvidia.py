@@ -282,6 +282,22 @@ def test_processes_have_their_memory_where_the_driver_tells(device, machine):
     assert device.processes() == [Process(11, 1 << 30, "compute"), Process(12, None, "compute")]
 
 
+def test_clients_of_mps_are_told_beside_its_server_once(device, machine, monkeypatch):
+    with pytest.raises(pynvml.NVMLError_NotSupported):
+        pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3(device._handle)
+    machine.shared.set_processes(0, [(11, 1 << 30), (13, 3 << 30)])
+    clients = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(device._handle)
+    machine.shared.set_processes(0, [(10, 1 << 29), (11, 2 << 30)])
+    name = "nvmlDeviceGetMPSComputeRunningProcesses_v3"
+    monkeypatch.setattr(pynvml, name, lambda _: clients)
+    told = sorted(device.processes(), key=lambda process: process.pid)
+    assert told == [
+        Process(10, 1 << 29, "compute"),
+        Process(11, 2 << 30, "compute"),
+        Process(13, 3 << 30, "compute"),
+    ]
+
+
 def test_a_process_that_computes_and_draws_is_one(device, machine, monkeypatch):
     # Nothing that is simulated draws: the same process is listed for both.
     machine.shared.set_processes(0, [(11, 1 << 30)])

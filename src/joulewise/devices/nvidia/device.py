@@ -89,12 +89,21 @@ class NvidiaGpu(BaseDevice):
             graphics = pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3(self._handle)
         except pynvml.NVMLError as error:
             return self._fault(error).unavailable()
+        computing = {each.pid: each for each in (*self._served(), *compute)}
         by_pid: dict[int, Process] = {}
-        for kind, processes in (("compute", compute), ("graphics", graphics)):
+        for kind, processes in (("compute", computing.values()), ("graphics", graphics)):
             for each in processes:
                 both = f"{by_pid[each.pid].kind}+{kind}" if each.pid in by_pid else kind
                 by_pid[each.pid] = Process(each.pid, each.usedGpuMemory, both)
         return list(by_pid.values())
+
+    def _served(self) -> Sequence[Any]:
+        """Clients of CUDA MPS, whose server is all that the other list may show."""
+        try:
+            served: Sequence[Any] = pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3(self._handle)
+        except pynvml.NVMLError:  # no such thing on this GPU, or in this library
+            return ()
+        return served
 
     def _get(self, knob: Knob) -> float | Unavailable:
         get = self._turns[knob].get
