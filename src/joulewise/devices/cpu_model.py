@@ -166,7 +166,8 @@ def _looked_up(info: CpuInfo, cpus: tuple[int, ...]) -> Rating | None:
 def _guessed(info: CpuInfo, package: int, cpus: tuple[int, ...]) -> Rating:
     # What a cloud calls a CPU is a thread, of which a core has two.
     cores = len(cpus) / 2 if info.virtual else info.cores.get(package, len(cpus))
-    why = f"not in the table: {UNKNOWN_W_PER_CORE:g} W assumed for each of {cores:g} core{'' if cores == 1 else 's'}"
+    each = "a core" if cores == 1 else f"each of {cores:g} cores"
+    why = f"not in the table: {UNKNOWN_W_PER_CORE:g} W assumed for {each}"
     return Rating(UNKNOWN_W_PER_CORE * cores, f"{why} (others have 4 to 24)")
 
 
