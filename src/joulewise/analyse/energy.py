@@ -74,13 +74,22 @@ def energy_of(found: WindowEnergy, i: int, device: RecordedDevice) -> Energy | N
     value = float(found.energy_j[i])
     if not math.isfinite(value):
         return None
-    way = "energy_j" if math.isfinite(found.counter_j[i]) else "power_w"
     return Energy(
         value,
         float(found.error_sampling_j[i]),
-        Z95 * device.card.gain_sigma * abs(value),
-        device.sources.get(way, Source.MEASURED),
+        gain_error(device) * abs(value),
+        source_of(device, counted=math.isfinite(found.counter_j[i])),
     )
+
+
+def gain_error(device: RecordedDevice) -> float:
+    """A share of the energy, as a 95 % half-width."""
+    return Z95 * device.card.gain_sigma
+
+
+def source_of(device: RecordedDevice, *, counted: bool) -> Source:
+    """Where joules come from: the counter, or readings of power where it did not tell."""
+    return device.sources.get("energy_j" if counted else "power_w", Source.MEASURED)
 
 
 def window_energy(

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
-from joulewise.analyse.energy import WindowEnergy, window_energy
+from joulewise.analyse.energy import WindowEnergy, gain_error, source_of, window_energy
+from joulewise.analyse.unread import across_faults
 from joulewise.data import Source
 from joulewise.hooks.marks import NONE
 from joulewise.record.layout import Lane
@@ -22,9 +23,9 @@ from joulewise.units import NS_PER_S
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_Z95: Final = 1.96
 _ROWS: Final = 1 << 16
 _POWER: Final = (Lane.FAST, Lane.BUFFER)
+_SUMMED: Final = ("energy_j", "error_sampling_j", "error_gain_j")
 _NAME: Final = pa.dictionary(pa.int32(), pa.string())
 SPANS: Final = pa.schema(
     [
@@ -77,58 +78,63 @@ def span_table(
     def pieces() -> Iterator[pa.Table]:
         windows_ns = np.column_stack([spans.start_ns, spans.end_ns])
         sums = np.zeros((3, len(spans)))
-        sources = set()
+        sources = np.full(len(spans), "", object)
         for device in devices:
             if not device.sources or not len(spans):
                 continue
-            fast, buffer = (open_lane(run, device.info.key, lane) for lane in _POWER)
-            parts = [
-                _figures(
-                    window_energy(device, fast, buffer, windows_ns[start : start + _ROWS]), device
-                )
-                for start in range(0, len(spans), _ROWS)
-            ]
-            figures = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-            source = _source(device)
-            yield from _span_rows(spans, origin_ns, device.info.key, figures, source)
+            figures = _figures(run, device, windows_ns)
+            yield from _span_rows(spans, origin_ns, device.info.key, figures)
             if device.info.key in counted:
-                energy_j, sampling_j, gain_j = list(figures.values())[:3]
+                energy_j, sampling_j, gain_j = (figures[name] for name in _SUMMED)
                 sums += [energy_j, sampling_j**2, gain_j**2]
-                sources.add(source)
-        if sources:
-            total = {
-                "energy_j": sums[0],
-                "error_sampling_j": np.sqrt(sums[1]),
-                "error_gain_j": np.sqrt(sums[2]),
-            }
-            source = sources.pop() if len(sources) == 1 else Source.MIXED.value
-            yield from _span_rows(spans, origin_ns, "total", total, source)
+                mine = figures["source"]
+                same = (sources == "") | (sources == mine)
+                sources = np.where(same, mine, Source.MIXED.value)
+        if counted and len(spans):
+            # As in a result: no total where one that counts could not be read.
+            parts = (sums[0], np.sqrt(sums[1]), np.sqrt(sums[2]))
+            sources[np.isnan(sums[0])] = None
+            total = {**dict(zip(_SUMMED, parts, strict=True)), "source": sources}
+            yield from _span_rows(spans, origin_ns, "total", total)
 
     return SPANS, pieces()
 
 
-def _figures(told: WindowEnergy, device: RecordedDevice) -> dict[str, NDArray[np.float64]]:
+def _figures(
+    run: Path, device: RecordedDevice, windows_ns: NDArray[np.int64]
+) -> dict[str, NDArray[Any]]:
+    fast, buffer = (open_lane(run, device.info.key, lane) for lane in _POWER)
+    parts = []
+    for start in range(0, len(windows_ns), _ROWS):
+        part_ns = windows_ns[start : start + _ROWS]
+        told = window_energy(device, fast, buffer, part_ns)
+        told, _ = across_faults(told, fast, np.maximum(part_ns, device.awake_ns or 0))
+        parts.append(_columns(told, device))
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _columns(told: WindowEnergy, device: RecordedDevice) -> dict[str, NDArray[Any]]:
+    counter, power = (source_of(device, counted=counted).value for counted in (True, False))
+    known = np.isfinite(told.energy_j)
+    sources = np.where(np.isfinite(told.counter_j), counter, power).astype(object)
+    sources[~known] = None
     return {
         "energy_j": told.energy_j,
-        "error_sampling_j": told.error_sampling_j,
-        "error_gain_j": _Z95 * device.card.gain_sigma * np.abs(told.energy_j),
+        "error_sampling_j": np.where(known, told.error_sampling_j, np.nan),
+        "error_gain_j": gain_error(device) * np.abs(told.energy_j),
         "mean_w": told.mean_w,
         "peak_w": told.peak_w,
         "counter_j": told.counter_j,
         "integral_j": told.integral_j,
+        "source": sources,
     }
-
-
-def _source(device: RecordedDevice) -> str:
-    return (device.sources.get("energy_j") or next(iter(device.sources.values()))).value
 
 
 def _span_rows(
     spans: SpanTable,
     origin_ns: int,
     device: str,
-    figures: dict[str, NDArray[np.float64]],
-    source: str,
+    figures: dict[str, NDArray[Any]],
 ) -> Iterator[pa.Table]:
     names = pa.array(spans.names, pa.string())
     for start in range(0, len(spans), _ROWS):
@@ -144,7 +150,6 @@ def _span_rows(
             "closed": some.closed,
             "device": _alike(device, rows),
             **{name: values[part] for name, values in figures.items()},
-            "source": _alike(source, rows),
         }
         yield _table(cells, SPANS, rows)
 
