@@ -72,6 +72,21 @@ def test_the_second_joins_and_the_last_one_shows_the_result(tmp_path):
         assert all(c["end_ns"] for c in told["commands"])
 
 
+def test_who_joins_is_told_which_options_are_the_firsts(tmp_path):
+    both = ["--group", "g", "--tag", "same"]
+    with (
+        running(tmp_path, *both, "--name", "one") as first,
+        running(tmp_path, *both, "--name", "two", "--rate", "20", "--budget", "1MJ") as second,
+    ):
+        _, said = second.process.communicate("", timeout=DEADLINE_S)
+        told = "without its own --rate, --name, --budget"
+        assert said.splitlines()[0].endswith(told)
+        _, said = first.process.communicate("", timeout=DEADLINE_S)
+        assert "without" not in said
+    done = run(tmp_path, *both, "--", "true")
+    assert "without" not in done.stderr
+
+
 def test_without_a_group_two_at_once_are_two_runs(tmp_path):
     with running(tmp_path) as first, running(tmp_path) as second:
         assert first.recorder_pid != second.recorder_pid

@@ -18,4 +18,5 @@ def opening(ready: Ready) -> str:
     ]
     what = ", ".join(parts) or "no device that can be read"
     joins = "joining run" if ready.joined else "run"
-    return f"{what}; {ready.rate_hz:g} Hz; {joins} {ready.run.name}"
+    line = f"{what}; {ready.rate_hz:g} Hz; {joins} {ready.run.name}"
+    return f"{line}, without its own {', '.join(ready.unheeded)}" if ready.unheeded else line

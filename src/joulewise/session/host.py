@@ -18,6 +18,7 @@ from joulewise.record.manifest import CommandRecord
 from joulewise.session.budget import as_message
 from joulewise.session.ending import end_all
 from joulewise.session.recording import Recording
+from joulewise.session.request import Request
 from joulewise.session.wire import Message, Wire
 
 _LOOK_S: Final = 1.0
@@ -132,7 +133,7 @@ class Host:
             )
         return member
 
-    def _greet(self, member: Member, *, joined: bool) -> None:
+    def _greet(self, member: Member, *, joined: bool, unheeded: tuple[str, ...] = ()) -> None:
         ready = self._recording.ready
         member.wire.send(
             "ready",
@@ -140,6 +141,7 @@ class Host:
             devices=ready.devices,
             rate_hz=ready.rate_hz,
             joined=joined,
+            unheeded=unheeded,
         )
 
     def _on_words(self, member: Member) -> None:
@@ -155,8 +157,9 @@ class Host:
         if member in self._members:
             self._on_killed(member)
 
-    def _on_start(self, member: Member, _message: Message) -> None:
-        self._greet(member, joined=True)
+    def _on_start(self, member: Member, message: Message) -> None:
+        unheeded = Request.told(message["request"]).unheeded(self._recording.request)
+        self._greet(member, joined=True, unheeded=unheeded)
 
     def _on_command_started(self, member: Member, message: Message) -> None:
         member.token = message["token"]

@@ -36,7 +36,7 @@ class Recording:
     """Samples from the moment it is made until ``stop`` or ``discard``."""
 
     def __init__(self, store: Path, request: Request, environ: Mapping[str, str]) -> None:
-        self._request = request
+        self.request = request
         self.run = new_run(store)
         try:
             self._open(environ)
@@ -48,7 +48,7 @@ class Recording:
         self._blind = False
 
     def _open(self, environ: Mapping[str, str]) -> None:
-        request = self._request
+        request = self.request
         found = discover(
             Options(environ=environ, cpu_tdp_w=request.cpu_tdp_w, deadline_s=_DISCOVERY_S)
         )
@@ -79,7 +79,7 @@ class Recording:
             else (each.info.key, each.info.name, "")
             for each in self._recorder.manifest.devices
         )
-        return Ready(self.run, devices, self._request.rate_hz)
+        return Ready(self.run, devices, self.request.rate_hz)
 
     @property
     def has_commands(self) -> bool:
@@ -89,7 +89,7 @@ class Recording:
         if not self._commands:
             for meter in self._meters:
                 meter.begin(command.start_ns)
-            self._course = Course(self.run, self._request, command.start_ns)
+            self._course = Course(self.run, self.request, command.start_ns)
         self._tell(command)
 
     def ended(
@@ -123,7 +123,7 @@ class Recording:
 
     def stop(self, *, stopped: bool) -> None:
         """End the recording; from here on the run is whole, whatever comes of its result."""
-        if self._request.budgets:  # between the last look and the end, one may have been used up
+        if self.request.budgets:  # between the last look and the end, one may have been used up
             self.look(ended=True)
         codes = [each.exit_code for each in self._commands.values()]
         exit_code = next((code for code in codes if code), codes[0] if codes else None)
@@ -166,7 +166,7 @@ class Recording:
     def _note_blind(self, error: Exception) -> None:
         if not self._blind:
             self._blind = True
-            code = Caution.BUDGET.value if self._request.budgets else "look_failed"
+            code = Caution.BUDGET.value if self.request.budgets else "look_failed"
             why = f"{type(error).__name__}: {error}"
             self._recorder.note(code, f"budgets were not watched to the end: {why}")
 

@@ -8,6 +8,16 @@ from pathlib import Path
 from typing import Any, Final
 
 DEFAULT_RATE_HZ: Final = 10.0
+_SHARED: Final = {
+    "rate_hz": "--rate",
+    "name": "--name",
+    "tags": "--tag",
+    "budgets": "--budget",
+    "gco2_per_kwh": "--gco2-per-kwh",
+    "price_per_kwh": "--price-per-kwh",
+    "epochs": "--epochs",
+    "cpu_tdp_w": "--cpu-tdp",
+}
 
 
 @dataclass(frozen=True)
@@ -31,21 +41,32 @@ class Request:
         lists = {name: tuple(message[name]) for name in ("tags", "budgets")}
         return cls(**{**message, **lists})
 
+    def unheeded(self, first: Request) -> tuple[str, ...]:
+        """The options that are given here, and otherwise by the first of the group."""
+        return tuple(
+            option
+            for name, option in _SHARED.items()
+            if getattr(self, name) not in {getattr(Request(), name), getattr(first, name)}
+        )
+
 
 @dataclass(frozen=True)
 class Ready:
     """The recorder records: where, what, and how often.
 
     ``devices`` are (key, name, where its joules come from), the last empty where it has none.
-    ``joined`` says that the run is another command's, too.
+    ``joined`` says that the run is another command's, too, and ``unheeded`` which options are as
+    that one has them.
     """
 
     run: Path
     devices: tuple[tuple[str, str, str], ...]
     rate_hz: float
     joined: bool = False
+    unheeded: tuple[str, ...] = ()
 
     @classmethod
     def told(cls, message: Mapping[str, Any]) -> Ready:
         devices = tuple((key, name, source) for key, name, source in message["devices"])
-        return cls(Path(message["run"]), devices, message["rate_hz"], message["joined"])
+        run, unheeded = Path(message["run"]), tuple(message["unheeded"])
+        return cls(run, devices, message["rate_hz"], message["joined"], unheeded)
