@@ -1,6 +1,7 @@
 """Reading marks back: ranks, damage, unfinished spans, and following them as they come."""
 
 import os
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulewise.data import Caution
-from joulewise.hooks.marks import RECORD_BYTES, Marks
+from joulewise.hooks.marks import MAGIC, MARK_FORM, NONE, RECORD_BYTES, WHOLE, Marks
 from joulewise.hooks.ranks import place
 from joulewise.record.marks import SpanFollower, read_spans
 
@@ -192,6 +193,32 @@ def test_a_million_steps_are_columns(run):
     assert len(table) == 1_000_000
     assert table.end_ns.sum() == 5_000_000
     assert SpanFollower(run / "marks").poll() == []
+
+
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_steps_take_little_memory_while_they_are_read(run, ranks):
+    steps = 100_000
+    for number in range(ranks):
+        path = write(run, [("step", 0, 0, 5)], **rank(number, ranks))
+        with path.open("ab") as file:
+            for step in range(1, steps):
+                file.write(MARK_FORM.pack(MAGIC, WHOLE, 0, 1, step * 9, step * 8, step, NONE, 1, 0))
+    tracemalloc.start()
+    table = read_spans(run)
+    _, peak_b = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(table) == steps
+    assert table.index.tolist() == list(range(steps))
+    assert peak_b < 100 * steps * ranks + 10_000_000
+
+
+def test_marks_are_read_alike_whatever_is_read_at_once(run, monkeypatch):
+    name = "a long name " * 12
+    write(run, [(name, 0, 10, 20), ("epoch", 1, 30, 40), (name, 2, 50, None), ("x", 3, 60, 70)])
+    at_once = seen(run)
+    for records in (1, 2, 3):
+        monkeypatch.setattr("joulewise.record.mark_files._AT_ONCE", records)
+        assert seen(run) == at_once
 
 
 def test_following_tells_what_began_and_what_ended(run):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ RECORD = np.dtype(
         ("thread", "<u4"), ("token", "<u4"),
     ]
 )  # fmt: skip
+_AT_ONCE: Final = 65_536
 
 
 class UnreadableMarksError(Exception):
@@ -36,30 +37,32 @@ class Header:
 
 @dataclass(frozen=True)
 class MarkFile:
-    """``whole`` is False where something other than records came in between; it ends there.
+    """``spans`` are columns of equal length; ``name`` is the file's own code.
 
+    ``whole`` is False where something other than records came in between; it ends there.
     ``cut`` says that it ends in half a record: a disk was full, and nothing was written since.
     """
 
     header: Header
     names: dict[int, str]
-    records: NDArray[np.void]
+    spans: dict[str, NDArray[Any]]
     whole: bool
     cut: bool
 
 
 def read_mark_file(path: Path) -> MarkFile | None:
     """What can be read; half a record at the end does not count. None of an empty file."""
-    records = np.fromfile(path, RECORD)
-    if not len(records):
+    reading, header, whole = _Reading(), None, True
+    with path.open("rb") as stream:
+        while whole and len(records := np.fromfile(stream, RECORD, _AT_ONCE)):
+            header = header or read_header(records[:1].tobytes())
+            sound = are_sound(records)
+            whole = bool(sound.all())
+            reading.take(records if whole else records[: int(np.argmin(sound))])
+    if header is None:
         return None
-    header = read_header(records[:1].tobytes())
     cut = path.stat().st_size % RECORD.itemsize > 0
-    sound = are_sound(records)
-    whole = bool(sound.all())
-    if not whole:
-        records = records[: int(np.argmin(sound))]
-    return MarkFile(header, read_names(records), records, whole, cut)
+    return MarkFile(header, read_names(reading.names()), reading.spans(), whole, cut)
 
 
 def read_header(record: bytes) -> Header:
@@ -90,39 +93,59 @@ def read_names(records: NDArray[np.void]) -> dict[int, str]:
     }
 
 
-def spans_in(file: MarkFile) -> dict[str, NDArray[Any]]:
-    """Columns of the file's spans; ``name`` is the file's own code."""
-    records = file.records
-    begun = records[records["kind"] == written.BEGIN]
-    over = records[records["kind"] == written.WHOLE]
-    end_ns, closed = _ends(records, begun["token"])
-    columns = {
-        "name": np.concatenate([begun["name"], over["name"]]).astype(np.int64),
-        "index": np.concatenate([begun["index"], over["index"]]),
-        "total": np.concatenate([begun["total"], over["total"]]),
-        "start_ns": np.concatenate([begun["start_ns"], over["start_ns"]]),
-        "end_ns": np.concatenate([end_ns, over["t_ns"]]),
-        "closed": np.concatenate([closed, np.ones(len(over), bool)]),
-        "guessed": np.concatenate([begun["flags"], over["flags"]]) & written.GUESSED > 0,
+class _Reading:
+    """Takes records as they come and keeps of them what spans need: millions of steps fit."""
+
+    def __init__(self) -> None:
+        self._names: list[NDArray[np.void]] = []
+        self._spans: list[dict[str, NDArray[Any]]] = []
+        self._ends: list[dict[str, NDArray[Any]]] = []
+        self._last_ns = 0
+
+    def take(self, records: NDArray[np.void]) -> None:
+        kind = records["kind"]
+        self._names.append(records[kind == written.NAME])
+        spans = records[(kind == written.BEGIN) | (kind == written.WHOLE)]
+        self._spans.append(
+            {
+                "name": spans["name"].copy(),
+                "index": spans["index"].copy(),
+                "total": spans["total"].copy(),
+                "start_ns": spans["start_ns"].copy(),
+                "end_ns": spans["t_ns"].copy(),
+                "closed": spans["kind"] == written.WHOLE,
+                "guessed": spans["flags"] & written.GUESSED > 0,
+                "token": spans["token"].copy(),
+            }
+        )
+        ends = records[kind == written.END]
+        self._ends.append({"token": ends["token"].copy(), "t_ns": ends["t_ns"].copy()})
+        times_ns = records["t_ns"][kind >= written.BEGIN]
+        self._last_ns = max(self._last_ns, int(times_ns.max(initial=0)))
+
+    def names(self) -> NDArray[np.void]:
+        return np.concatenate(self._names)
+
+    def spans(self) -> dict[str, NDArray[Any]]:
+        columns, ends = joined(self._spans), joined(self._ends)
+        tokens = columns.pop("token")
+        begun = np.flatnonzero(~columns["closed"])
+        columns["end_ns"][begun] = self._last_ns  # unless it ended: the last sign of life
+        if len(begun) and len(ends["token"]):
+            tokens = tokens[begun]
+            order = np.argsort(tokens, kind="stable")
+            at = np.searchsorted(tokens, ends["token"], sorter=order)
+            at = order[np.minimum(at, len(order) - 1)]
+            known = tokens[at] == ends["token"]
+            at = begun[at[known]]
+            columns["end_ns"][at] = ends["t_ns"][known]  # of several, the last one stays
+            columns["closed"][at] = True
+        np.maximum(columns["end_ns"], columns["start_ns"], out=columns["end_ns"])
+        return columns
+
+
+def joined(parts: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """One after the other, column by column; what was joined is let go."""
+    return {
+        column: np.concatenate([part.pop(column) for part in parts]) for column in list(parts[0])
     }
-    np.maximum(columns["end_ns"], columns["start_ns"], out=columns["end_ns"])
-    return columns
-
-
-def _ends(
-    records: NDArray[np.void], tokens: NDArray[np.uint32]
-) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """When the begun spans ended: at their last end, or at the last sign of life."""
-    marks = records[records["kind"] >= written.BEGIN]
-    last_ns = int(marks["t_ns"].max()) if len(marks) else 0
-    end_ns = np.full(len(tokens), last_ns, np.int64)
-    closed = np.zeros(len(tokens), bool)
-    ended = records[records["kind"] == written.END]
-    if len(tokens) and len(ended):
-        order = np.argsort(tokens, kind="stable")
-        at = np.searchsorted(tokens, ended["token"], sorter=order)
-        begun = order[np.minimum(at, len(tokens) - 1)]
-        known = tokens[begun] == ended["token"]
-        end_ns[begun[known]] = ended["t_ns"][known]  # of several, the last one stays
-        closed[begun[known]] = True
-    return end_ns, closed

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from joulewise.data import Caution, RunWarning, Span
 from joulewise.hooks.marks import NONE
 from joulewise.record.layout import MARKS
-from joulewise.record.mark_files import UnreadableMarksError, read_mark_file, spans_in
+from joulewise.record.mark_files import UnreadableMarksError, joined, read_mark_file
 from joulewise.record.rank_merge import Process, jobs, merged
 from joulewise.record.span_follower import SpanFollower
 
@@ -84,7 +84,7 @@ def read_spans(run: Path) -> SpanTable:
             continue
         if not file.whole:
             warnings.append(_lost(path, "it is damaged; what stands before the damage is used"))
-        columns = spans_in(file)
+        columns = file.spans
         known = {code: codes.setdefault(name, len(codes)) for code, name in file.names.items()}
         columns["name"] = _translated(columns["name"], known, codes)
         columns["pid"] = np.full(len(columns["name"]), file.header.pid, np.int64)
@@ -102,28 +102,28 @@ def _without_guesses(parts: list[Process]) -> list[Process]:
     kept = []
     for header, columns in parts:
         keep = ~columns["guessed"] | ~np.isin(columns["name"], list(told[header.pid]))
-        kept.append((header, {column: columns[column][keep] for column in COLUMNS}))
+        rows = slice(None) if keep.all() else keep
+        kept.append((header, {column: columns.pop(column)[rows] for column in COLUMNS}))
     return kept
 
 
 def _translated(
     names: NDArray[np.int64], known: dict[int, int], codes: dict[str, int]
 ) -> NDArray[np.int64]:
-    used, inverse = np.unique(names, return_inverse=True)
-    ours = [known[code] if code in known else codes.setdefault("?", len(codes)) for code in used]
-    return np.array(ours, np.int64)[inverse]
+    used = np.unique(names)
+    unknown = any(code not in known for code in used.tolist())
+    other = codes.setdefault("?", len(codes)) if unknown else -1
+    ours = np.array([known.get(code, other) for code in used.tolist()], np.int64)
+    return ours[np.searchsorted(used, names)]
 
 
 def _table(
     codes: dict[str, int], parts: list[dict[str, NDArray[Any]]], warnings: list[RunWarning]
 ) -> SpanTable:
     empty = {column: np.zeros(0, bool if column == "closed" else np.int64) for column in COLUMNS}
-    columns = {
-        column: np.concatenate([empty[column], *(part[column] for part in parts)])
-        for column in COLUMNS
-    }
+    columns = joined([empty, *parts])
     order = np.lexsort((-columns["end_ns"], columns["start_ns"]))
-    sorted_columns = {column: values[order] for column, values in columns.items()}
+    sorted_columns = {column: columns.pop(column)[order] for column in COLUMNS}
     return SpanTable(tuple(codes), **sorted_columns, warnings=tuple(warnings))
 
 

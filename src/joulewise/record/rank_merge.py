@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from joulewise.record.mark_files import Header
+from joulewise.record.mark_files import Header, joined
 
 Process = tuple[Header, dict[str, NDArray[Any]]]
 
@@ -43,15 +43,15 @@ def merged(job: Sequence[Process]) -> dict[str, NDArray[Any]]:
     """
     if len(job) == 1:
         return job[0][1]
-    columns = {column: np.concatenate([spans[column] for _, spans in job]) for column in job[0][1]}
     member = np.repeat(np.arange(len(job)), [len(spans["name"]) for _, spans in job])
+    columns = joined([spans for _, spans in job])
     occurrence = _occurrences(member, columns)
     order = np.lexsort((member, occurrence, columns["index"], columns["name"]))
     keys = (columns["name"][order], columns["index"][order], occurrence[order])
     first = np.flatnonzero(_changes(*keys))
     if not len(first):
         return columns
-    ordered = {column: values[order] for column, values in columns.items()}
+    ordered = {column: columns.pop(column)[order] for column in list(columns)}
     return {
         "name": ordered["name"][first],
         "index": ordered["index"][first],
