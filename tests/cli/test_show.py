@@ -129,6 +129,13 @@ class TestGroup:
         assert result["details"]["runs"] == [ID, OTHER]
         assert "4.40 kJ" in joulewise("show", "job7").stdout
 
+    def test_a_job_is_all_of_its_steps(self, joulewise, make_run):
+        make_run(ID, group="job7.0", host={"name": "n1"}, boot_id="1")
+        make_run(OTHER, group="job7.1", host={"name": "n2"}, boot_id="2")
+        assert told(joulewise("show", "job7", "--json", "-"))["details"]["runs"] == [ID, OTHER]
+        assert told(joulewise("show", "job7.1", "--json", "-"))["details"]["runs"] == [OTHER]
+        assert joulewise("show", "job").returncode == 2
+
     def test_a_device_that_two_recorders_saw_counts_once(self, joulewise, make_run):
         make_run(ID, group="job7", host={"name": "n1"}, boot_id="1")
         make_run(OTHER, group="job7", host={"name": "n1"}, boot_id="1")

@@ -30,6 +30,7 @@ ENDS_WITH = "print(os.getpid(), flush=True); sys.stdin.read(); sys.exit({})"
     [
         ({}, ""),
         ({"SLURM_JOB_ID": "12"}, "12"),
+        ({"SLURM_JOB_ID": "12", "SLURM_STEP_ID": "3"}, "12.3"),
         ({"PBS_JOBID": "7.head"}, "7.head"),
         ({"LSB_JOBID": "8"}, "8"),
         ({"FLUX_JOB_ID": "f2"}, "f2"),

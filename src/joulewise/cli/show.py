@@ -93,11 +93,16 @@ def result_of(run: Path) -> RunResult:
     return result
 
 
+def _is_in(group: str, name: str) -> bool:
+    """A job's name is that of all its steps."""
+    return group == name or group.startswith(f"{name}.")
+
+
 def _group(store: Path, name: str) -> RunResult | None:
     from joulewise.record.store import Skipped, readable
 
     found = (one for one in readable(store) if not isinstance(one, Skipped))
-    mine = [(run, manifest) for run, manifest in found if name and manifest.group == name]
+    mine = [(run, manifest) for run, manifest in found if name and _is_in(manifest.group, name)]
     if not mine:
         return None
     from joulewise.analyse.group import Member, sum_group

@@ -21,7 +21,12 @@ _MOST_WAITING: Final = 256
 
 
 def job_id(environ: Mapping[str, str]) -> str:
-    """The scheduler's job that this process belongs to; empty where there is none."""
+    """The scheduler's job that this process belongs to; empty where there is none.
+
+    Under Slurm it is the job's step: a step's processes, and so its recorder, end with it.
+    """
+    if environ.get("SLURM_JOB_ID") and environ.get("SLURM_STEP_ID"):
+        return f"{environ['SLURM_JOB_ID']}.{environ['SLURM_STEP_ID']}"
     for name in _JOB_IDS:
         if environ.get(name):
             return environ[name]
