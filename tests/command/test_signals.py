@@ -58,3 +58,42 @@ def test_each_signal_waits_and_says_whether_the_command_has_it_too(environ, from
         "ignored ones []",
     ]
     assert done.returncode == -signal.SIGTERM, done.stderr
+
+
+IN_TIMEOUT = """
+import signal, time
+from joulewise.command.signals import take_signals
+
+taken = take_signals()
+print("ready", flush=True)
+came = []
+while not came:
+    came = [each.shared for each in taken if each.number == signal.SIGTERM]
+    time.sleep(0.001)
+print(*set(came))
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "shared"), [([], "True"), (["--foreground"], "False")], ids=["group", "alone"]
+)
+def test_what_timeout_sends_has_gone_to_the_command_as_well(options, shared):
+    """It signals us and then its group; with --foreground, us alone."""
+    process = subprocess.Popen(
+        ["timeout", *options, "600", sys.executable, "-c", IN_TIMEOUT],
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    assert process.stdout.readline() == "ready\n"
+    process.terminate()
+    assert process.communicate(timeout=60)[0] == f"{shared}\n"
+
+
+def test_what_a_program_sends_that_started_us_is_for_us():
+    process = subprocess.Popen(
+        [sys.executable, "-c", IN_TIMEOUT], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout.readline() == "ready\n"
+    process.terminate()
+    assert process.communicate(timeout=60)[0] == "False\n"

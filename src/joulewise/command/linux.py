@@ -101,6 +101,15 @@ def parent(pid: int) -> int:
     return int(stat.rpartition(b")")[2].split()[1])
 
 
+def arguments(pid: int) -> list[str]:
+    """What a process was started as; empty where it is gone."""
+    try:
+        line = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return []
+    return [os.fsdecode(word) for word in line.split(b"\0")[:-1]]
+
+
 def _checked(result: int) -> int:
     if result < 0:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

@@ -66,7 +66,8 @@ class QueuedSignals:
         for number, by_kernel, sender in self._queue:
             # A terminal sends to its whole foreground group, and so does a command that ends
             # the group it is in. It must not get back what it sent.
-            yield Signal(number, shared=by_kernel or _descends(sender))
+            shared = by_kernel or _descends(sender) or _is_timeout(sender)
+            yield Signal(number, shared=shared)
 
     def close(self) -> None:
         self._queue.close()
@@ -111,6 +112,18 @@ def _descends(pid: int) -> bool:
         if pid == ours:
             return True
     return False
+
+
+def _is_timeout(sender: int) -> bool:
+    """Whether timeout(1) started us: it leads our group, and sends all of it what it sends us.
+
+    Anyone else in our group may mean us alone, as a script does that ends what it has started.
+    """
+    if not sender == os.getppid() == os.getpgrp():
+        return False
+    name, *rest = linux.arguments(sender) or [""]
+    alone = any(word.startswith(("-f", "--f")) for word in rest)  # --foreground
+    return os.path.basename(name) == "timeout" and not alone  # noqa: PTH119
 
 
 def _in_foreground() -> bool:
