@@ -89,7 +89,7 @@ def line_with(text, words):
 def test_a_device_has_energy_error_watts_and_source():
     text = drawn(result())
     assert line_with(text, "gpu0 ") == "gpu0 8.00 kJ ± 0.5 % 80.0 W 160 W measured (counter)"
-    assert line_with(text, "cpu0 ") == "cpu0 2.00 kJ ± 0.5 % 20.0 W 40.0 W modelled (whole machine)"
+    assert line_with(text, "cpu0 ") == "cpu0 2.00 kJ ± 0.5 % 20.0 W 40.0 W modelled"
     assert line_with(text, "gpu3 ") == "gpu3 unavailable - - -"
 
 

@@ -123,8 +123,6 @@ def _row(key: str, use: Use) -> Row:
     means = ""
     if use.energy.source is Source.MEASURED:
         means = " (power samples)" if use.counter_j is None else " (counter)"
-    elif _kind(key) == "cpu":
-        means = " (whole machine)"
     return Row(
         plain(key),
         *figures(use.energy),
