@@ -111,7 +111,7 @@ def test_who_is_impatient_gets_the_exit_status_and_the_run_is_finished(tmp_path)
         # The first may come while the command is being reaped, and be taken as meant for it.
         eventually(lambda: session.process.send_signal(signal.SIGINT) or session.process.poll())
         assert session.process.returncode == 6
-        assert f"joulewise show {session.run.name}" in session.process.stderr.read()
+        assert f" show {session.run.name}" in session.process.stderr.read()
         session.kill(session.recorder_pid, signal.SIGCONT)
         eventually(lambda: gone(session.recorder_pid))
         assert session.manifest()["state"] == "complete"
