@@ -283,8 +283,6 @@ def test_processes_have_their_memory_where_the_driver_tells(device, machine):
 
 
 def test_clients_of_mps_are_told_beside_its_server_once(device, machine, monkeypatch):
-    with pytest.raises(pynvml.NVMLError_NotSupported):
-        pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3(device._handle)
     machine.shared.set_processes(0, [(11, 1 << 30), (13, 3 << 30)])
     clients = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(device._handle)
     machine.shared.set_processes(0, [(10, 1 << 29), (11, 2 << 30)])
@@ -296,6 +294,18 @@ def test_clients_of_mps_are_told_beside_its_server_once(device, machine, monkeyp
         Process(11, 2 << 30, "compute"),
         Process(13, 3 << 30, "compute"),
     ]
+
+
+@pytest.mark.parametrize(
+    "code", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND]
+)
+def test_processes_are_told_where_nobody_knows_mps(device, machine, monkeypatch, code):
+    def refuse(_handle):
+        raise pynvml.NVMLError(code)
+
+    machine.shared.set_processes(0, [(11, 1 << 30)])
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetMPSComputeRunningProcesses_v3", refuse)
+    assert device.processes() == [Process(11, 1 << 30, "compute")]
 
 
 def test_a_process_that_computes_and_draws_is_one(device, machine, monkeypatch):
