@@ -21,7 +21,9 @@ from joulewise.session.recording import Recording
 from joulewise.session.request import Request
 from joulewise.session.wire import Message, Wire
 
+# A budget is held to the second; who only wants to know how far a run is can wait.
 _LOOK_S: Final = 1.0
+_LOOK_AT_LEISURE_S: Final = 3.0
 _WORKING_S: Final = 1.0
 _KILLED: Final = 128 + signal.SIGKILL
 
@@ -65,12 +67,13 @@ class Host:
 
     def serve(self) -> None:
         """Until everybody has left; then the run is finished, and the last is told the result."""
-        look_s = time.monotonic() + _LOOK_S
+        every_s = _LOOK_S if self._recording.request.budgets else _LOOK_AT_LEISURE_S
+        look_s = time.monotonic() + every_s
         while self._members:
             for key, _ in self._selector.select(max(0.0, look_s - time.monotonic())):
                 key.data()
             if time.monotonic() >= look_s:
-                look_s = time.monotonic() + _LOOK_S
+                look_s = time.monotonic() + every_s
                 self._look()
         self._selector.close()
         if self._listener:
