@@ -1,10 +1,11 @@
-"""What measuring costs the job, beside what peers cost it, on 8 simulated GPUs.
+"""What measuring costs the job, beside what peers cost it, on simulated GPUs.
 
-    .venv/bin/python benchmarks/cost.py [recorder | training] [--alone]
+    .venv/bin/python benchmarks/cost.py recorder|training [--gpu v100x8] [--alone]
 
 `recorder` (3 minutes): CPU time of watching alone. codecarbon and zeus are asked for the same
 rates as ours, which does not say that they keep them; zeus, left to choose, polls as fast as it
-can. `training` (6 minutes): what a training loses, see cost_training.py. Both, if none is named.
+can. `training` (6 minutes): what a training loses, see cost_training.py. The recorder watches 8
+GPUs unless told otherwise, the training, which is bound by its CPU, has one.
 Every figure comes with its 95 % interval, whose upper end is what has to meet a limit. The
 simulation itself is not counted: its calls take no longer than they need (`--latency none`).
 """
@@ -19,14 +20,15 @@ from beside import OURS, PEERS, Table, adopt_orphans, install, simulated
 from cost_recorder import judge_recorder
 from cost_training import judge_training
 
-GPUS = simulated("v100x8", "--workload", "resnet50")
+GPUS = {"recorder": "v100x8", "training": "v100"}
 
 
 def main() -> None:
     options = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    options.add_argument("part", nargs="?", choices=("recorder", "training"))
+    options.add_argument("part", choices=GPUS)
+    options.add_argument("--gpu", help="what is simulated")
     options.add_argument("--alone", action="store_true", help="leave the peers out")
     options.add_argument("--seconds", type=float, default=15, help="of each recorder and rate")
     options.add_argument("--pairs", type=int, default=2500, help="of blocks of a training")
@@ -38,13 +40,15 @@ def main() -> None:
     tools = [OURS] if arguments.alone else [OURS, *PEERS]
     if "JOULEWISE_SIM" not in os.environ:
         install(*tools[1:])
-        os.execv(GPUS[0], [*GPUS, sys.executable, *sys.argv])
+        gpu = arguments.gpu or GPUS[arguments.part]
+        command = [*simulated(gpu, "--workload", "resnet50"), sys.executable, *sys.argv]
+        os.execv(command[0], command)
 
     adopt_orphans()
     table = Table()
-    if arguments.part != "training":
+    if arguments.part == "recorder":
         judge_recorder(table, tools, arguments.seconds)
-    if arguments.part != "recorder":
+    else:
         pairs = {tool: arguments.pairs if tool == OURS else arguments.peer_pairs for tool in tools}
         judge_training(table, pairs, arguments.seconds, arguments.rounds)
     table.show()
