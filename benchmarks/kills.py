@@ -32,8 +32,8 @@ from joulewise.simulate.client import available
 
 POINTS = (
     "after-batch",
-    "before-rename-run.json:2",
-    "after-rename-run.json:2",
+    "before-rename-run.json:3",
+    "after-rename-run.json:3",
     "compact-written",
     "compact-renamed",
 )
