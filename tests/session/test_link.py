@@ -16,6 +16,7 @@ from running_run import eventually, gone
 from joulewise.session import host, starting
 from joulewise.session.host import Host
 from joulewise.session.link import RecorderProcess
+from joulewise.session.request import Request
 from joulewise.session.rescue import Ended, finish_run
 from joulewise.session.wire import Wire
 
@@ -85,6 +86,7 @@ class SlowRecording:
     """Has its result once ``heard`` is set."""
 
     has_commands = True
+    request = Request()
 
     def __init__(self, heard):
         self._heard = heard
@@ -111,7 +113,9 @@ def test_while_the_result_is_computed_the_recorder_says_so(monkeypatch):
     wire.send("goodbye")
     kinds = []
     while "result" not in kinds:
-        kinds += [message["kind"] for message in wire.receive(timeout_s=60)]
+        messages = wire.receive(timeout_s=60)
+        assert messages, "it says nothing"
+        kinds += [message["kind"] for message in messages]
         if kinds.count("working") > 1:
             heard.set()
     serving.join()
