@@ -55,6 +55,20 @@ def test_a_recorder_that_not_even_sigkill_ends_is_not_waited_for(monkeypatch):
         os.waitpid(process.pid, 0)
 
 
+def test_a_recorder_is_reaped_where_a_faked_clock_has_sleeps_fail(monkeypatch):
+    def fail(_):
+        raise OSError(22, "Invalid argument")
+
+    ours, theirs = socket.socketpair()
+    process = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
+    with theirs:
+        monkeypatch.setattr(starting.time, "sleep", fail)
+        monkeypatch.setattr(starting.os, "killpg", lambda *_: None)
+        monkeypatch.setattr(starting, "_REAP_DEADLINE_S", 60.0)
+        starting.end(Wire(ours), process, patience_s=0.0)
+    assert process.returncode == 3
+
+
 def test_a_recorder_that_does_not_get_ready_is_killed_and_said_to_be_missing(monkeypatch, tmp_path):
     started = []
     popen = subprocess.Popen
