@@ -17,6 +17,7 @@ from running_run import (
     environ_of,
     environment,
     eventually,
+    first_line,
     gone,
     manifest,
     python,
@@ -120,18 +121,74 @@ def test_options_after_the_command_are_the_commands(tmp_path):
     assert run(tmp_path, "echo", "--rate", "x").stdout == "--rate x\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
-def test_a_signal_to_joulewise_reaches_the_command_once(number, tmp_path):
-    code = f"""
+def counts(number):
+    """A command that ends with 7 if the signal comes once, with 8 if it comes again."""
+    return f"""
 signal.pthread_sigmask(signal.SIG_BLOCK, {{{int(number)}}})
 print(os.getpid(), flush=True)
 signal.sigwaitinfo({{{int(number)}}})
 again = signal.sigtimedwait({{{int(number)}}}, 0.3)
 sys.exit(8 if again else 7)
 """
-    with running(tmp_path, code=code) as session:
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+def test_a_signal_to_joulewise_reaches_the_command_once(number, tmp_path):
+    with running(tmp_path, code=counts(number)) as session:
         session.process.send_signal(number)
         assert session.process.wait(DEADLINE_S) == 7
+
+
+def one_by_one(group, number):
+    """As a job manager does that knows all processes of a job."""
+    stats = {int(p.parent.name): p.read_text() for p in Path("/proc").glob("[0-9]*/stat")}
+    for pid, stat in stats.items():
+        if int(stat.rpartition(")")[2].split()[2]) == group:
+            os.kill(pid, number)
+
+
+@pytest.mark.parametrize("send", [os.killpg, one_by_one], ids=["group", "one by one"])
+def test_what_the_whole_group_is_sent_reaches_the_command_once(send, tmp_path):
+    """And what joulewise is sent alone afterwards is passed on all the same."""
+    code = """
+numbers = {signal.SIGTERM, signal.SIGUSR1}
+signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+print(os.getpid(), flush=True)
+while (came := signal.sigwaitinfo(numbers).si_signo) != signal.SIGUSR1:
+    print(came, flush=True)
+"""
+    with running(tmp_path, code=code, start_new_session=True) as session:
+        for _ in range(2):
+            send(session.process.pid, signal.SIGTERM)
+            assert first_line(session.process.stdout) == "15\n"
+            assert not select.select([session.process.stdout], [], [], 0.3)[0]
+            session.process.send_signal(signal.SIGTERM)
+            assert first_line(session.process.stdout) == "15\n"
+        session.process.send_signal(signal.SIGUSR1)
+        assert session.process.wait(DEADLINE_S) == 0
+
+
+def test_a_command_in_a_group_of_its_own_gets_what_ours_is_sent(tmp_path):
+    code = f"os.setpgid(0, 0)\n{counts(signal.SIGTERM)}"
+    with running(tmp_path, code=code, start_new_session=True) as session:
+        os.killpg(session.process.pid, signal.SIGTERM)
+        assert session.process.wait(DEADLINE_S) == 7
+
+
+@pytest.mark.parametrize("options", [[], ["--foreground"]], ids=["group", "alone"])
+def test_what_timeout_sends_reaches_the_command_once(options, tmp_path):
+    """It signals us and then its group; with --foreground, us alone."""
+    timeout = subprocess.Popen(
+        ["timeout", *options, "600", *JOULEWISE, "--store", str(tmp_path), "run",
+         *python(counts(signal.SIGTERM))],
+        stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True,
+        env=environment(),
+    )  # fmt: skip
+    with timeout:
+        first_line(timeout.stdout)
+        timeout.terminate()
+        timeout.wait(DEADLINE_S)
+    assert manifest(tmp_path)["exit_code"] == 7
 
 
 def test_a_command_that_ends_its_group_is_not_told_again(tmp_path):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from joulewise.command.linux import die_with_parent
 from joulewise.command.signals import Signals
+from joulewise.command.witness import Witness
 from joulewise.errors import CommandNotExecutableError, CommandNotFoundError
 
 
@@ -32,8 +33,8 @@ class Child:
     """The command, which lives no longer than we do, and answers the signals that we get.
 
     It shares our process group: what the terminal sends (Ctrl-C, Ctrl-Z) reaches it without us.
-    What another process sends to us is meant for it, and is passed on. ``cpu_s`` is its CPU time
-    with that of the children it waited for, once it has ended.
+    What another process sends to us alone is meant for it, and is passed on. ``cpu_s`` is its CPU
+    time with that of the children it waited for, once it has ended.
     """
 
     look_s: float | None = None  # there is no need to ask whether it has ended but for a signal
@@ -66,6 +67,7 @@ class Child:
                 f"{command[0]} cannot start: {error.strerror}",
                 "a script needs a first line such as #!/bin/sh, naming a program that you may run",
             ) from error
+        self._witness = Witness()
 
     @property
     def pid(self) -> int:
@@ -78,10 +80,23 @@ class Child:
 
     def ended(self) -> bool:
         """Pass on the signals that came, and say whether the command is over."""
-        for received in self.signals:
-            if received.number != signal.SIGCHLD and not received.shared:
-                self.send(received.number)
+        came = self._unshared()
+        if came and not self._reap(os.WNOHANG):
+            shared = self._witness.got(came) if self._in_our_group() else set()
+            for number in (came | self._unshared()) - shared:
+                self.send(number)
         return self._reap(os.WNOHANG)
+
+    def _unshared(self) -> set[int]:
+        """Signals that are not known to have gone to it as well."""
+        return {
+            received.number
+            for received in self.signals
+            if received.number != signal.SIGCHLD and not received.shared
+        }
+
+    def _in_our_group(self) -> bool:
+        return os.getpgid(self.pid) == os.getpgrp()
 
     def send(self, number: int) -> None:
         if self._process.returncode is None:
@@ -96,6 +111,7 @@ class Child:
     def close(self) -> None:
         self.send(signal.SIGKILL)
         self._reap(0)
+        self._witness.close()
 
     def _reap(self, options: int) -> bool:
         # Popen's own way does not tell the CPU time.

@@ -24,7 +24,7 @@ _TYPED: Final = (signal.SIGINT, signal.SIGQUIT)
 
 @dataclass(frozen=True)
 class Signal:
-    """``shared`` says that all of our process group got it, and so the command, too."""
+    """``shared`` is what all of our process group is sure to have got, and so the command, too."""
 
     number: int
     shared: bool
@@ -66,8 +66,7 @@ class QueuedSignals:
         for number, by_kernel, sender in self._queue:
             # A terminal sends to its whole foreground group, and so does a command that ends
             # the group it is in. It must not get back what it sent.
-            shared = by_kernel or _descends(sender) or _is_timeout(sender)
-            yield Signal(number, shared=shared)
+            yield Signal(number, shared=by_kernel or _descends(sender))
 
     def close(self) -> None:
         self._queue.close()
@@ -112,18 +111,6 @@ def _descends(pid: int) -> bool:
         if pid == ours:
             return True
     return False
-
-
-def _is_timeout(sender: int) -> bool:
-    """Whether timeout(1) started us: it leads our group, and sends all of it what it sends us.
-
-    Anyone else in our group may mean us alone, as a script does that ends what it has started.
-    """
-    if not sender == os.getppid() == os.getpgrp():
-        return False
-    name, *rest = linux.arguments(sender) or [""]
-    alone = any(word.startswith(("-f", "--f")) for word in rest)  # --foreground
-    return os.path.basename(name) == "timeout" and not alone  # noqa: PTH119
 
 
 def _in_foreground() -> bool:
