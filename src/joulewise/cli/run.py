@@ -55,7 +55,7 @@ _NOT_HERE = (
     "--group",
     metavar="ID",
     help="Runs that belong together; those at the same time on a node share a recorder. "
-    "[default: the scheduler's job id]",
+    "[default: the scheduler's job id (under Slurm with the step)]",
 )
 @click.option("--no-hooks", is_flag=True, help="Do not mark epochs and steps of Python programs.")
 @click.option(
