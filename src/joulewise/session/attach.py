@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from joulewise.command import linux
 from joulewise.command.signals import Signals, take_signals
 from joulewise.errors import UsageError
 from joulewise.record.alive import is_alive, started_ticks, stat_fields
@@ -65,7 +66,7 @@ class Attached:
         self.pid = pid
         self.signals = signals
         self._left = left
-        self.arguments = _arguments(pid)
+        self.arguments = linux.arguments(pid)
         self.cpu_s: float | None = None
         self._started_ticks = started_ticks(pid)
         self._cpu_before_s = _cpu_s(pid) or 0.0
@@ -95,14 +96,6 @@ class Attached:
     def close(self) -> None:
         if self._pidfd is not None:
             os.close(self._pidfd)
-
-
-def _arguments(pid: int) -> tuple[str, ...]:
-    try:
-        line = Path(f"/proc/{pid}/cmdline").read_bytes()
-    except OSError:
-        return ()
-    return tuple(os.fsdecode(word) for word in line.split(b"\0")[:-1])
 
 
 def _cpu_s(pid: int) -> float | None:
