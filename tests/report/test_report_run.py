@@ -89,8 +89,17 @@ def line_with(text, words):
 def test_a_device_has_energy_error_watts_and_source():
     text = drawn(result())
     assert line_with(text, "gpu0 ") == "gpu0 8.00 kJ ± 0.5 % 80.0 W 160 W measured (counter)"
-    assert line_with(text, "cpu0 ") == "cpu0 2.00 kJ ± 0.5 % 20.0 W 40.0 W modelled"
+    assert line_with(text, "cpu0 ") == (
+        "cpu0 2.00 kJ ± 0.5 % 20.0 W 40.0 W modelled (whole machine)"
+    )
     assert line_with(text, "gpu3 ") == "gpu3 unavailable - - -"
+
+
+def test_a_cpu_that_is_counted_is_counted_for_the_whole_machine():
+    uses = {"n1/cpu0": use(2000), "n1/dram0": use(500, Source.ASSUMED)}
+    whole = SpanResult(Span("run", None, 0, S), use(2500).energy, uses)
+    shown = view(result(run=whole, counted=tuple(uses)))
+    assert [row.source for row in shown.rows] == ["measured (counter, whole machine)", "assumed"]
 
 
 def test_the_total_sums_what_counts_and_says_what_it_leaves_out():

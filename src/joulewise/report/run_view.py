@@ -120,15 +120,17 @@ def _facts(result: RunResult, about: Mapping[str, Any]) -> Iterator[str]:
 def _row(key: str, use: Use) -> Row:
     if use.energy is None:
         return Row(plain(key), "unavailable", "", "-", "-", "-")
-    means = ""
+    how = []
     if use.energy.source is Source.MEASURED:
-        means = " (power samples)" if use.counter_j is None else " (counter)"
+        how.append("power samples" if use.counter_j is None else "counter")
+    if _kind(key) == "cpu":
+        how.append("whole machine")  # of whoever ran on it
     return Row(
         plain(key),
         *figures(use.energy),
         watts(use.mean_w),
         watts(use.peak_w),
-        use.energy.source.value + means,
+        use.energy.source.value + (f" ({', '.join(how)})" if how else ""),
         _parts(use.energy),
     )
 
