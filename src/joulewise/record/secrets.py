@@ -45,7 +45,10 @@ _URL: Final = re.compile(
     r"(?P<scheme>(?<![a-z0-9+.\-])[a-z][a-z0-9+.\-]*://)[^/\s]+@", re.IGNORECASE
 )
 _USER: Final = ("-u", "--user", "--proxy-user")
-_PASSWORD: Final = re.compile(r"(?!\d+:\d+$)(?P<user>[^:/\s]+:).+", re.DOTALL)
+_PASSWORD: Final = re.compile(r"(?!\d+:\d+$)(?P<user>[^:/\s]+:)(?!//).+", re.DOTALL)
+_GLUED_USER: Final = re.compile(r"-u(?P<value>[^-=].*:.*)", re.DOTALL)
+# Whose -p is a password with no space before it; elsewhere -p8080 is a port.
+_TAKES_PASSWORD: Final = re.compile(r"(?:.*/)?(?:(?:mysql|mariadb)[\w-]*|(?P<only_first>sshpass))")
 _HEADER: Final = re.compile(
     r"(?P<name>(?<![\w-])(?:(?:proxy-)?authorization|x-[\w-]*(?:key|token)|(?:set-)?cookie))"
     r"(?P<colon>\s*:\s*).+",
@@ -70,15 +73,28 @@ def mask(arguments: Iterable[str]) -> tuple[str, ...]:
     """The arguments with every secret in them replaced by ``***``."""
     masked: list[str] = []
     before = ""
+    taker: re.Match[str] | None = None
     for argument in arguments:
         if _FLAG.match(before) and _names_secret(before) and not _LONG_FLAG.match(argument):
             masked.append(MASK)
         elif before in _USER:
-            masked.append(_PASSWORD.sub(rf"\g<user>{MASK}", argument))
+            masked.append(_user_masked(argument))
+        elif taker and argument.startswith("-p") and argument != "-p":
+            masked.append(f"-p{MASK}")
+            taker = None if taker["only_first"] else taker
+        elif taker and taker["only_first"] and before == "-p":
+            masked.append(MASK)
+            taker = None
         else:
             masked.append(_masked(argument))
+            taker = _TAKES_PASSWORD.fullmatch(argument) or taker
         before = argument
     return tuple(masked)
+
+
+def _user_masked(user: str) -> str:
+    found = _PASSWORD.fullmatch(user)
+    return f"{found['user']}{MASK}" if found else _masked(user)
 
 
 def _names_secret(name: str) -> bool:
@@ -96,7 +112,10 @@ def _masked(argument: str) -> str:
     if option and _names_secret(option["name"]):
         return f"{option['name']}={MASK}"
     if option and option["name"] in _USER:
-        return f"{option['name']}=" + _PASSWORD.sub(rf"\g<user>{MASK}", option["value"])
+        return f"{option['name']}={_user_masked(option['value'])}"
+    glued = _GLUED_USER.fullmatch(argument)
+    if glued:
+        return f"-u{_user_masked(glued['value'])}"
     argument = _URL.sub(rf"\g<scheme>{MASK}@", argument)
     argument = _HEADER.sub(rf"\g<name>\g<colon>{MASK}", argument)
     argument = _LOGIN.sub(_login_masked, argument)
