@@ -10,21 +10,24 @@ from joulewise.data import Caution, Energy, RunResult, Source, Span, SpanResult,
 from joulewise.record.manifest import Manifest
 
 
-def member(name, start_s, end_s, joules, *, counted=True, keys=("gpu0",), sampling=1.0):
+def member(name, start_s, end_s, joules, *, counted=True, keys=("gpu0",), sampling=1.0, net=None):
     """A run at some seconds of the world's time, of so many joules on each device."""
     devices = tuple(device(key) for key in keys)
     manifest = Manifest(
         name, (), "/", 10.0, start_s * S, START, "boot", devices, host={"name": "n1"}
     )
-    used = Use(Energy(joules, sampling, 0.05 * joules, Source.MEASURED), peak_w=300.0)
+    above = net and Energy(net, sampling, 0.05 * net, Source.MEASURED)
+    used = Use(Energy(joules, sampling, 0.05 * joules, Source.MEASURED), above, peak_w=300.0)
+    idle = {"kind": "asleep"} if net else {"kind": None, "reason": "it was never idle"}
     uses = dict.fromkeys(keys, used)
     span = Span("run", None, START, START + (end_s - start_s) * S)
     parts = [use.energy for use in uses.values()] if counted else []
     whole = SpanResult(span, total(parts), uses)
-    return Member(
-        manifest,
-        RunResult(name, 0, "complete", START, whole, counted=tuple(keys) if counted else ()),
-    )
+    result = RunResult(
+        name, 0, "complete", START, whole,
+        counted=tuple(keys) if counted else (), details={"baseline": dict.fromkeys(keys, idle)},
+    )  # fmt: skip
+    return Member(manifest, result)
 
 
 class TestErrors:
@@ -38,6 +41,27 @@ class TestErrors:
     def test_boards_know_nothing_of_each_other(self):
         runs = [member(str(i), 10 * i, 10 * i + 9, 100.0, keys=("gpu0", "gpu1")) for i in (0, 1)]
         assert sum_group("g", runs).run.total.error_gain == pytest.approx(math.hypot(10, 10))
+
+
+class TestNet:
+    def test_it_is_that_of_all_runs_with_the_gain_of_the_board_in_common(self):
+        runs = [member(str(i), 10 * i, 10 * i + 9, 100.0, net=60.0) for i in range(4)]
+        found = sum_group("g", runs)
+        assert found.net_total.value == pytest.approx(240)
+        assert found.net_total.error_gain == pytest.approx(12)
+        assert found.net_total.error_sampling == pytest.approx(2)
+        assert found.details["baseline"] == {}
+
+    def test_one_run_without_it_leaves_it_unknown_and_is_named(self):
+        found = sum_group("g", [member("a", 0, 9, 100.0, net=60.0), member("b", 10, 19, 100.0)])
+        assert found.net_total is None
+        assert found.details["baseline"]["n1/gpu0"]["reason"] == "it was never idle in b"
+
+    def test_a_run_that_does_not_count_has_no_part_in_it(self):
+        idle = member("a", 0, 9, 50.0, counted=False)
+        found = sum_group("g", [idle, member("b", 10, 19, 100.0, net=60.0)])
+        assert found.net_total.value == 60.0
+        assert found.run.devices["n1/gpu0"].energy == found.run.total
 
 
 class TestOverlap:

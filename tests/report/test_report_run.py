@@ -134,6 +134,17 @@ def test_net_of_several_gpus_is_also_told_together():
     assert "net of idle, all GPUs: 8.00 kJ ± 0.4 %" in told
 
 
+def test_a_group_has_one_net_or_the_reason_why_not():
+    uses = {"n1/gpu0": GPU, "n2/gpu0": GPU}
+    whole = SpanResult(Span("run", None, 0, S), total([GPU.energy, GPU.energy]), uses)
+    details = {"runs": ["a", "b"], "baseline": {}}
+    known = result(run=whole, counted=tuple(uses), details=details)
+    assert "net of idle, all GPUs: 8.00 kJ ± 0.4 %" in view(known).notes
+    uses["n2/gpu0"] = use(8000)
+    details["baseline"] = {"n2/gpu0": {"kind": None, "reason": "it was never idle in b"}}
+    assert "net of idle: unavailable, n2/gpu0: it was never idle in b" in view(known).notes
+
+
 def test_spans_are_summed_up_by_name():
     text = drawn(result())
     assert line_with(text, "epoch ") == "epoch 4 of 5 20.0 s 19.5-20.6 s 2.00 kJ 1.97-2.03 kJ"

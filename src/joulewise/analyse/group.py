@@ -53,6 +53,13 @@ class _Part:
     reason: str | None
 
     @property
+    def no_baseline(self) -> str:
+        """Why it is not known what a GPU drew above idle."""
+        told = self.member.result.details.get("baseline", {})
+        reason = told.get(self.key.rpartition("/")[2], {}).get("reason")
+        return f"{reason} in {self.member.manifest.id}" if reason else ""
+
+    @property
     def rank(self) -> tuple[bool, bool, int]:
         """Of two at the same time, that counts which counts at all, and saw more."""
         lasting_ns = self.member.end_ns - self.member.start_ns
@@ -76,12 +83,14 @@ def sum_group(name: str, members: Sequence[Member]) -> RunResult:
     counted: dict[str, None] = {}
     excluded: list[Excluded] = []
     warnings: list[RunWarning] = []
+    no_baseline: dict[str, str] = {}
     for parts in boards.values():
         kept, left = _once(parts)
         counting = [part for part in kept if part.reason is None]
         energies.append(_sum([part.use for part in counting]).energy)
         counted.update(dict.fromkeys(part.key for part in counting))
-        for part in kept:
+        no_baseline.update({p.key: p.no_baseline for p in counting if p.no_baseline})
+        for part in counting or kept:
             uses.setdefault(part.key, []).append(part.use)
         for part in left:
             uses.setdefault(part.key, [part.use])
@@ -119,6 +128,9 @@ def sum_group(name: str, members: Sequence[Member]) -> RunResult:
             "about": {
                 "command": members[0].result.details.get("about", {}).get("command", ""),
                 "host": f"{len({member.node for member in members})} nodes",
+            },
+            "baseline": {
+                key: {"kind": None, "reason": reason} for key, reason in no_baseline.items()
             },
             "runs": [member.manifest.id for member in members],
         },
@@ -161,7 +173,9 @@ def _sum(uses: Sequence[Use]) -> Use:
         return uses[0]
     peaks = [use.peak_w for use in uses if use.peak_w is not None]
     energy = total_of_one(use.energy for use in uses if use.energy)
-    return Use(energy, peak_w=max(peaks, default=None)) if energy else Use(None)
+    nets = [use.net for use in uses if use.net]
+    net = total_of_one(nets) if len(nets) == len(uses) else None
+    return Use(energy, net, peak_w=max(peaks, default=None)) if energy else Use(None)
 
 
 def _state(states: Sequence[str]) -> str:

@@ -163,14 +163,7 @@ def _notes(result: RunResult, rates: Rates) -> Iterator[str]:
         named = all(device[-1:].isdecimal() for device in devices)
         listed = words.keys(devices) if named else ", ".join(devices)
         yield f"not in the total: {plain(listed)}, {plain(reason)}"
-    for key, baseline in result.details.get("baseline", {}).items():
-        net = result.run.devices[key].net if key in result.counted else None
-        if net is not None:
-            idle = f"{watts(baseline.get('power_w'))}, {baseline.get('kind')}"
-            yield f"net of idle ({idle}): {plain(key)} {energy(net)}"
-    several = len([key for key in result.counted if result.run.devices[key].net]) > 1
-    if several and result.net_total:
-        yield f"net of idle, all GPUs: {energy(result.net_total)}"
+    yield from _net(result)
     total, told = result.run.total, result.details.get("rates", {})
     price = told.get("price_per_kwh") if rates.price_per_kwh is None else rates.price_per_kwh
     grams = told.get("gco2_per_kwh") if rates.gco2_per_kwh is None else rates.gco2_per_kwh
@@ -178,6 +171,24 @@ def _notes(result: RunResult, rates: Rates) -> Iterator[str]:
         yield f"cost: {_scaled(total, price)} at {price:g} per kWh"
     if total and grams is not None:
         yield f"emitted: {_scaled(total, grams)} g CO₂ at {grams:g} g per kWh"
+
+
+def _net(result: RunResult) -> Iterator[str]:
+    """Above idle: of each GPU, and of all; of a group only that, or why it cannot be told."""
+    is_group = "runs" in result.details
+    baselines = result.details.get("baseline", {})
+    nets = [(key, result.run.devices[key].net) for key in result.counted]
+    known = {key: net for key, net in nets if net is not None}
+    for key, baseline in baselines.items():
+        if key in known and not is_group:
+            idle = f"{watts(baseline.get('power_w'))}, {baseline.get('kind')}"
+            yield f"net of idle ({idle}): {plain(key)} {energy(known[key])}"
+    if result.net_total and (is_group or len(known) > 1):
+        yield f"net of idle, all GPUs: {energy(result.net_total)}"
+    elif is_group:
+        for key, baseline in list(baselines.items())[:1]:
+            more = f", and {len(baselines) - 1} more GPUs" if len(baselines) > 1 else ""
+            yield f"net of idle: unavailable, {plain(key)}: {plain(baseline['reason'])}{more}"
 
 
 def _scaled(value: Energy, per_kwh: float) -> str:
