@@ -24,7 +24,7 @@ from verdict import Verdicts
 from joulewise.devices import discover
 from joulewise.record.layout import MISSES, Lane
 from joulewise.record.manifest import read_manifest
-from joulewise.record.recorder import RATE_HZ, Recorder, RecorderOptions
+from joulewise.record.recorder import Recorder, RecorderOptions
 from joulewise.record.store import new_run
 from joulewise.record.trace import open_lane
 
@@ -46,9 +46,9 @@ def main() -> None:
             judge_time(verdicts, run, f"8 GPUs at 100 Hz, latency {latency}")
             if latency == "none":
                 verdicts.at_most("CPU at 100 Hz, of one core", cpu, 0.05)
-        _, cpu = recorded(Path(folder), RATE_HZ, given.seconds, "none")
+        _, cpu = recorded(Path(folder), None, given.seconds, "none")
         verdicts.at_most("CPU at the default rate, of one core", cpu, 0.01)
-        run, _ = recorded(Path(folder), RATE_HZ, given.minutes * 60, "driver")
+        run, _ = recorded(Path(folder), None, given.minutes * 60, "driver")
         judge_buffer(verdicts, run, f"the driver's buffer over {given.minutes:g} minutes")
     verdicts.show()
     sys.exit(not verdicts.all_met)
@@ -85,23 +85,28 @@ def judge_buffer(verdicts: Verdicts, run: Path, what: str) -> None:
     verdicts.at_most(f"{what}: doubled", doubled, 0, percent=False)
 
 
-def recorded(store: Path, rate_hz: float, seconds: float, latency: str) -> tuple[Path, float]:
+def recorded(
+    store: Path, rate_hz: float | None, seconds: float, latency: str
+) -> tuple[Path, float]:
     """A run, and the share of one core that its recorder used."""
     run = new_run(store)
     command = [sys.executable, "-m", "joulewise", "sim", "--gpu", "v100x8"]
     command += ["--workload", "resnet50", "--latency", latency, "--"]
-    command += [sys.executable, __file__, "record", str(run), str(rate_hz), str(seconds)]
+    command += [sys.executable, __file__, "record", str(run), str(rate_hz or ""), str(seconds)]
     told: dict[str, Any] = json.loads(
         subprocess.run(command, check=True, capture_output=True).stdout
     )
-    print(f"{rate_hz:g} Hz for {seconds:g} s, latency {latency}: {told['cpu']:.2%} of one core")
+    rate = f"{rate_hz:g} Hz" if rate_hz else "The default rate"
+    print(f"{rate} for {seconds:g} s, latency {latency}: {told['cpu']:.2%} of one core")
     return run, told["cpu"]
 
 
 def record(run: str, rate_hz: str, seconds: str) -> None:
     """In a process of its own, on the simulated GPUs."""
     discovery = discover()
-    recorder = Recorder(Path(run), discovery, RecorderOptions(rate_hz=float(rate_hz)))
+    recorder = Recorder(
+        Path(run), discovery, RecorderOptions(rate_hz=float(rate_hz) if rate_hz else None)
+    )
     recorder.start()
     time.sleep(WARM_UP_S)
     used_s, began_s = time.process_time(), time.monotonic()

@@ -333,11 +333,12 @@ if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
+as_told = lambda told: vars(told) if isinstance(told, Unavailable) else told._asdict()
 options = Options(environ=dict(os.environ))
 found = [*cpu.find(options), *ram.find(options)]
 told = {
     d.info.key: {
-        "energy": vars(d.read(Quantity.ENERGY)),
+        "energy": as_told(d.read(Quantity.ENERGY)),
         "source": d.sensors[Quantity.ENERGY].source.value,
         "better": d.info.better and vars(d.info.better),
     }

@@ -103,7 +103,7 @@ def batch_of(times_ns, powers_w, late_ns):
 def test_repeats_are_no_new_values():
     statistics = Statistics(20 * MS, "power_w")
     powers = [1.0, 1.0, 2.0, math.nan, 2.0, 3.0]
-    statistics.count(batch_of(range(S, S + 6 * 20 * MS, 20 * MS), powers, [0] * 6))
+    statistics.add(batch_of(range(S, S + 6 * 20 * MS, 20 * MS), powers, [0] * 6))
     assert statistics.summary()["rows"] == 6
     assert statistics.summary()["new_values"] == 3
 
@@ -115,7 +115,7 @@ def test_the_rate_is_steady_where_rows_come_a_little_late():
     for start in range(0, 101, 10):
         part = slice(start, start + 10)
         powers = [float(index) for index in range(len(times[part]))]
-        statistics.count(batch_of(times[part], powers, late[part]))
+        statistics.add(batch_of(times[part], powers, late[part]))
     told = statistics.summary()
     assert told["rate_hz"] == 10
     assert told["rate_cv"] == 0
@@ -125,14 +125,14 @@ def test_the_rate_is_steady_where_rows_come_a_little_late():
 def test_seconds_without_rows_count_as_such():
     statistics = Statistics(100 * MS, "power_w")
     times = [*range(S, 3 * S, 100 * MS), *range(5 * S, 7 * S + 1, 100 * MS)]
-    statistics.count(batch_of(times, [1.0] * len(times), [0] * len(times)))
+    statistics.add(batch_of(times, [1.0] * len(times), [0] * len(times)))
     assert statistics.summary()["rate_cv"] > 0.5
 
 
 @given(st.lists(st.integers(0, 90 * MS), min_size=1, max_size=500))
 def test_percentiles_are_right_to_the_width_of_a_bin(late):
     statistics = Statistics(10 * MS, "power_w")
-    statistics.count(batch_of(range(len(late)), [1.0] * len(late), late))
+    statistics.add(batch_of(range(len(late)), [1.0] * len(late), late))
     exact_ms = sorted(late)[max(0, math.ceil(0.99 * len(late)) - 1)] / MS
     assert exact_ms - 1e-4 <= statistics.summary()["late_p99_ms"] <= exact_ms + 0.0501
 

@@ -42,7 +42,7 @@ def recording(tmp_path):
     notes, rows = Notes(), Rows(["power_w"])
     writer = Writer(notes, lambda: None, room_b=3000)
     stream = Stream(lane_path(tmp_path, "gpu0", Lane.FAST, STREAM), rows.columns)
-    writer.add_stream(rows, Statistics(0, "power_w"), stream, hurry=True)
+    writer.add_stream(rows, stream, Statistics(0, "power_w"), hurry=True)
     return SimpleNamespace(run=tmp_path, notes=notes, rows=rows, writer=writer, stream=stream)
 
 

@@ -29,7 +29,7 @@ GPU = RecordedDevice(
 
 def counted(course, manifest):
     """What is live after a look."""
-    course.look([], manifest, 100, ended=False)
+    course.look({}, manifest, 100, ended=False)
     return course._counted
 
 

@@ -3,9 +3,10 @@
 import json
 from types import SimpleNamespace
 
-from joulewise.data import DeviceInfo, Energy, Kind, Source
+from joulewise.data import DeviceInfo, Kind, Quantity, Source
 from joulewise.record.layout import LIVE, PROCESSES
 from joulewise.record.manifest import Manifest, RecordedDevice
+from joulewise.record.tally import Sum
 from joulewise.session.recording import Course
 from joulewise.session.request import Request
 
@@ -40,12 +41,7 @@ def sight(run, gpu, second, processes):
 
 
 def counted_j(course, run, keys, second):
-    meters = [
-        SimpleNamespace(
-            info=SimpleNamespace(key=key), energy=lambda _: Energy(100.0, 1.0, 1.0, Source.MEASURED)
-        )
-        for key in keys
-    ]
-    course.look(meters, manifest(*keys), second * S, ended=False)
+    drawn = SimpleNamespace(sum=Sum(100.0, 10.0, 0.1, Quantity.POWER))
+    course.look(dict.fromkeys(keys, drawn), manifest(*keys), second * S, ended=False)
     total = json.loads((run / LIVE).read_text())["energy_j"]["total"]
     return total and total["value"]

@@ -14,7 +14,7 @@ from joulewise.cli.numbers import POSITIVE, Number, Whole
 from joulewise.cli.output import STDOUT, pass_store, program
 from joulewise.errors import UsageError
 from joulewise.record.store import LAST
-from joulewise.session.request import DEFAULT_RATE_HZ, Ready, Request
+from joulewise.session.request import Ready, Request
 
 if TYPE_CHECKING:
     from joulewise.session.run import Outcome
@@ -38,10 +38,9 @@ _NOT_HERE = (
     "--rate",
     "rate_hz",
     type=Number(min=0, min_open=True, max=_MOST_HZ),
-    default=DEFAULT_RATE_HZ,
-    show_default=True,
     metavar="HZ",
-    help="How often power and counters are read.",
+    help="How often power and counters are read. "
+    "[default: 10, or 5 where the driver keeps samples of its own]",
 )
 @click.option("--name", metavar="NAME", help="A name to find the run by.")
 @click.option(
@@ -106,7 +105,7 @@ def command(
     store: Path,
     *,
     command: tuple[str, ...],
-    rate_hz: float,
+    rate_hz: float | None,
     name: str | None,
     tags: tuple[str, ...],
     group: str | None,
@@ -202,9 +201,11 @@ def _opening(ready: Ready) -> None:
 
 def _say(line: str) -> None:
     """One line to stderr; if nobody is there any more, the command goes on all the same."""
+    from joulewise.report.figures import fitting
+
     if sys.stderr is not None:
         with suppress(OSError, ValueError):
-            sys.stderr.write(f"joulewise: {line}\n")
+            sys.stderr.write(f"joulewise: {fitting(line, sys.stderr.encoding)}\n")
             sys.stderr.flush()
 
 

@@ -20,6 +20,7 @@ _CLOCK_MONOTONIC = 1
 _ABSOLUTE = 1
 _SIGNALFD_SIZE = 128
 _SI_KERNEL = 0x80
+_ITIMERSPEC = struct.Struct("4l")
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -43,6 +44,8 @@ class Timer:
             _libc.timerfd_create(_CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
         )
         self._set_ns = 0
+        self._moment = ctypes.create_string_buffer(_ITIMERSPEC.size)
+        self._arguments = (self._descriptor, _ABSOLUTE, self._moment, None)
 
     def fileno(self) -> int:
         return self._descriptor
@@ -52,8 +55,9 @@ class Timer:
         if t_ns == self._set_ns:
             return
         self._set_ns = t_ns
-        moment = (ctypes.c_long * 4)(*divmod(every_ns, NS_PER_S), *divmod(t_ns, NS_PER_S))
-        _checked(_libc.timerfd_settime(self._descriptor, _ABSOLUTE, moment, None))
+        moment = (*divmod(every_ns, NS_PER_S), *divmod(t_ns, NS_PER_S))
+        _ITIMERSPEC.pack_into(self._moment, 0, *moment)
+        _checked(_libc.timerfd_settime(*self._arguments))
 
     def close(self) -> None:
         os.close(self._descriptor)

@@ -66,9 +66,11 @@ class Unavailable:
     fix: str = ""
 
 
-@dataclass(frozen=True)
-class Reading:
-    """One value, and the moment (CLOCK_MONOTONIC) at which it was asked for."""
+class Reading(NamedTuple):
+    """One value, and the moment (CLOCK_MONOTONIC) at which it was asked for.
+
+    A tuple, as a sample is one: both come by the hundred.
+    """
 
     value: float
     t_ns: int
@@ -133,7 +135,7 @@ class DeviceInfo:
 class Sample(NamedTuple):
     """One entry of a driver's own buffer, at the driver's own time (microseconds).
 
-    A tuple, since they come by the hundred: it is made in a third of the time.
+    A tuple, since that is made in a third of the time.
     """
 
     t_us: int

@@ -20,7 +20,9 @@ from joulewise.record.notes import Notes
 from joulewise.record.processes import Family, Users
 from joulewise.record.readings import FAST, Readings, fast_quantities, slow_quantities
 from joulewise.record.silent import Silent
+from joulewise.record.statistics import Statistics
 from joulewise.record.streams import Stream
+from joulewise.record.tally import Tally
 from joulewise.record.writer import Writer
 from joulewise.units import NS_PER_S
 
@@ -28,6 +30,9 @@ from joulewise.units import NS_PER_S
 # that are measured it is the least exact part of a total, and need not cost the most.
 _MODELLED_HZ: Final = 10.0
 _MODELLED_BESIDE_HZ: Final = 1.0
+# Where the driver tells the course of power itself, counters need not be read as often for it.
+_USUAL_HZ: Final = 10.0
+_USUAL_BESIDE_BUFFER_HZ: Final = 5.0
 _BUFFER_HZ: Final = 1.0
 _SLOW_HZ: Final = 1.0
 _PROCESSES_HZ: Final = 2.0
@@ -51,6 +56,8 @@ class Lanes:
         self._notes = notes
         self._writer = writer
         self._lock = threading.Lock()
+        self.tallies: dict[str, Tally] = {}
+        self._since_ns = 0
         self._stored: list[Readings | Buffered] = []
         self._misses = Journal(_MOST_MISSES)
         self._processes = Journal(_MOST_PROCESSES)
@@ -59,9 +66,8 @@ class Lanes:
 
     def loops(self, devices: Iterable[Device], on_reopened: Callable[[Device], None]) -> list[Loop]:
         devices = list(devices)
-        known = [device for device in devices if fast_quantities(device)]
-        modelled = [device for device in known if _is_modelled(device)]
-        measured = [device for device in known if not _is_modelled(device)]
+        measured = _measured(devices)
+        modelled = [d for d in devices if fast_quantities(d) and d not in measured]
         modelled_hz = min(self._rate_hz, _MODELLED_BESIDE_HZ if measured else _MODELLED_HZ)
         buffered = [self._buffered(device) for device in measured if has_buffer(device)]
         slow = [device for device in devices if slow_quantities(device)]
@@ -76,6 +82,12 @@ class Lanes:
             self._loop("silent", silent, _SILENT_HZ),
         )
         return [loop for loop in loops if loop.channels]
+
+    def count_from(self, t_ns: int) -> None:
+        """A command begins: joules so far are counted from here."""
+        self._since_ns = t_ns
+        for tally in list(self.tallies.values()):
+            tally.begin(t_ns)
 
     def summary(self) -> dict[str, Any]:
         """How each file did, by its name without the ending."""
@@ -102,8 +114,11 @@ class Lanes:
     def _store(self, channel: _Stored, device: Device, lane: Lane) -> _Stored:
         path = lane_path(self._run, device.info.key, lane, STREAM)
         stream = Stream(path, channel.rows.columns)
+        told: list[Statistics | Tally] = [channel.statistics]
+        if lane is Lane.FAST:
+            told.append(self.tallies.setdefault(device.info.key, Tally(self._since_ns)))
         hurry = lane is Lane.FAST and not _is_modelled(device)
-        self._writer.add_stream(channel.rows, channel.statistics, stream, hurry=hurry)
+        self._writer.add_stream(channel.rows, stream, *told, hurry=hurry)
         with self._lock:
             self._stored.append(channel)
         return channel
@@ -128,6 +143,17 @@ class Lanes:
         names = [channel.name for channel in channels]
         line = {"loop": loop, "until_ns": deadline_ns, "missed": missed, "channels": names}
         self._misses.add(json.dumps(line))
+
+
+def usual_rate_hz(devices: Iterable[Device]) -> float:
+    """How often to read these devices where nobody has said."""
+    measured = _measured(devices)
+    spared = measured and all(map(has_buffer, measured))
+    return _USUAL_BESIDE_BUFFER_HZ if spared else _USUAL_HZ
+
+
+def _measured(devices: Iterable[Device]) -> list[Device]:
+    return [each for each in devices if fast_quantities(each) and not _is_modelled(each)]
 
 
 def _is_modelled(device: Device) -> bool:

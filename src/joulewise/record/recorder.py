@@ -18,16 +18,16 @@ from joulewise.record.alive import boot_id, started_ticks
 from joulewise.record.clocks import Clocks
 from joulewise.record.environment import surroundings
 from joulewise.record.found import recorded_device
-from joulewise.record.lanes import Lanes
+from joulewise.record.lanes import Lanes, usual_rate_hz
 from joulewise.record.manifest import CommandRecord, Manifest, RecorderRecord, write_manifest
 from joulewise.record.notes import Notes
 from joulewise.record.processes import Family
 from joulewise.record.secrets import mask
+from joulewise.record.tally import Tally
 from joulewise.record.watch import Watch
 from joulewise.record.writer import Writer
 from joulewise.units import NS_PER_S
 
-RATE_HZ: Final = 10.0
 _PATIENCE_S: Final = 2.0
 _SWITCH_S: Final = 0.0005
 _SAVE_NS: Final = 30 * NS_PER_S
@@ -37,7 +37,7 @@ _SAVE_NS: Final = 30 * NS_PER_S
 class RecorderOptions:
     """What a run is told besides its devices; ``options`` goes into run.json as it is."""
 
-    rate_hz: float = RATE_HZ
+    rate_hz: float | None = None
     name: str = ""
     tags: tuple[str, ...] = ()
     group: str = ""
@@ -56,7 +56,8 @@ class Recorder:
         self._watch = Watch()
         self._family = Family(run.name)
         self._writer = Writer(self._notes, self._each_time)
-        self._lanes = Lanes(run, options.rate_hz, self._family, self._notes, self._writer)
+        rate_hz = options.rate_hz or usual_rate_hz(discovery.devices)
+        self._lanes = Lanes(run, rate_hz, self._family, self._notes, self._writer)
         self._found = discovery.devices
         self._reopened: list[Device] = []
         self._looking = threading.Thread(target=self._look_around, name="looking", daemon=True)
@@ -68,7 +69,7 @@ class Recorder:
             id=run.name,
             commands=(),
             cwd=options.cwd,
-            rate_hz=options.rate_hz,
+            rate_hz=rate_hz,
             wall_start_ns=time_ns(),
             monotonic_start_ns=monotonic_ns(),
             boot_id=boot_id(),
@@ -87,6 +88,19 @@ class Recorder:
         """The run as it is known now: with every note, and devices as they were last opened."""
         with self._lock:
             return replace(self._manifest, notes=self._notes.all())
+
+    @property
+    def tallies(self) -> Mapping[str, Tally]:
+        """What each device has drawn so far, up to what was written last."""
+        return self._lanes.tallies
+
+    def count_from(self, t_ns: int) -> None:
+        """A command begins: joules so far are counted from here."""
+        self._lanes.count_from(t_ns)
+
+    def write(self) -> None:
+        """Write what has been read until now, without waiting for its time."""
+        self._writer.write()
 
     def start(self) -> None:
         """Begin to sample: when this returns, run.json is there and every device was read once."""

@@ -1,15 +1,17 @@
-"""Rows of a lane while they wait to be written: a typed array a column, nothing an object a row."""
+"""Rows of a lane on their way to its file."""
 
 from __future__ import annotations
 
 import math
-import threading
 from array import array
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from typing import Any, Final
 
 TIME: Final = "t_ns"
+_LATE: Final = "late_ns"
 # NVML tells milliwatts. A float32 holds each of them apart up to 8 kW (its steps there are 0.5 mW),
 # so that it gives back what the driver said, in half the room.
 _SINGLE: Final = "f"
@@ -17,6 +19,7 @@ _DOUBLE: Final = "d"
 _WHOLE: Final = "q"
 _TYPECODES: Final = {
     TIME: _WHOLE,
+    _LATE: _WHOLE,
     # A counter's joules reach 1e9 with millijoules behind the point; bytes and bits are whole.
     "energy_j": _DOUBLE,
     "memory_used_b": _DOUBLE,
@@ -48,40 +51,25 @@ class Batch:
 
 
 class Rows:
-    """What one thread adds and another takes away."""
+    """What one thread adds and another takes away, without a lock between them."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         self.columns = (TIME, *columns)
-        self._lock = threading.Lock()
-        self._fresh()
+        self._typecodes = tuple(typecode(column) for column in (*self.columns, _LATE))
+        # Sorting values into columns is for whoever takes them: who adds them has a deadline.
+        self._waiting: deque[tuple[float, ...]] = deque()
 
     def add(self, t_ns: int, late_ns: int, values: Sequence[float]) -> None:
-        with self._lock:
-            self._times.append(t_ns)
-            self._late.append(late_ns)
-            for column, value in zip(self._values, values, strict=True):
-                column.append(value)
+        self._waiting.append((t_ns, *values, late_ns))
 
     def extend(self, t_ns: Sequence[int], late_ns: int, *values: Sequence[float]) -> None:
         """Several rows at once, column by column, all as late."""
-        with self._lock:
-            self._times.extend(t_ns)
-            self._late.extend([late_ns] * len(t_ns))
-            for column, several in zip(self._values, values, strict=True):
-                column.extend(several)
+        self._waiting.extend(zip(t_ns, *values, repeat(late_ns, len(t_ns)), strict=True))
 
     def take(self) -> Batch | None:
         """All rows so far, which are then no longer here; None where there are none."""
-        with self._lock:
-            if not self._times:
-                return None
-            batch = Batch(self.columns, (self._times, *self._values), self._late)
-            self._fresh()
-        return batch
-
-    def _fresh(self) -> None:
-        self._times: array[int] = array(_WHOLE)
-        self._late: array[int] = array(_WHOLE)
-        self._values: tuple[array[float], ...] = tuple(
-            array(typecode(column)) for column in self.columns[1:]
-        )
+        rows = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        if not rows:
+            return None
+        *values, late_ns = map(array, self._typecodes, zip(*rows, strict=True))
+        return Batch(self.columns, values, late_ns)

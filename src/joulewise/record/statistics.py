@@ -31,7 +31,7 @@ class Statistics:
         self._seconds = 0
         self._sum = self._squares = 0
 
-    def count(self, batch: Batch) -> None:
+    def add(self, batch: Batch) -> None:
         """Some more rows. The values of one column are looked at for news: a repeat is none."""
         self.rows += len(batch)
         self._count_seconds(batch.values[0])

@@ -14,6 +14,7 @@ from joulewise.record.points import point
 from joulewise.record.rows import Rows
 from joulewise.record.statistics import Statistics
 from joulewise.record.streams import Stream
+from joulewise.record.tally import Tally
 
 EVERY_S: Final = 1.0
 # Soon after what is read once a second, so that it is on disk half a second later at the most.
@@ -36,20 +37,21 @@ class Writer:
         self._notes = notes
         self._each_time = each_time
         self._room_b = room_b
-        self._streams: list[tuple[Rows, Statistics, Stream]] = []
+        self._streams: list[tuple[Rows, Stream, tuple[Statistics | Tally, ...]]] = []
         self._journals: list[tuple[Journal, GrowingFile]] = []
         self._urgent: list[GrowingFile] = []
         self._rounds = 0
+        self._lock = threading.Lock()
         self._over = threading.Event()
         self._written = threading.Event()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._syncer = threading.Thread(target=self._sync, name="sync", daemon=True)
 
     def add_stream(
-        self, rows: Rows, statistics: Statistics, stream: Stream, *, hurry: bool
+        self, rows: Rows, stream: Stream, *told: Statistics | Tally, hurry: bool = False
     ) -> None:
-        """``hurry`` where a power cut must not cost more than the last second."""
-        self._streams.append((rows, statistics, stream))
+        """``told`` of what is written; in a ``hurry`` where a power cut must cost 1 s at most."""
+        self._streams.append((rows, stream, told))
         if hurry:
             self._urgent.append(stream.file)
 
@@ -72,19 +74,24 @@ class Writer:
 
     def write(self) -> None:
         """One round. Never raises: what fails is noted, and tried again the next time."""
-        for rows, statistics, stream in self._streams:
+        with self._lock:
+            self._take()
+            self._try(GrowingFile.flush, self._files())
+            self._make_room()
+        point("after-batch")
+        self._written.set()
+
+    def _take(self) -> None:
+        for rows, stream, told in self._streams:
             batch = rows.take()
             if batch is not None:
                 stream.add(batch)
-                statistics.count(batch)
+                for each in told:
+                    each.add(batch)
         for journal, file in self._journals:
             lines = journal.take()
             if lines:
                 file.add(lines)
-        self._try(GrowingFile.flush, self._files())
-        self._make_room()
-        point("after-batch")
-        self._written.set()
 
     def _run(self) -> None:
         next_s = monotonic() + _FIRST_S
@@ -116,4 +123,4 @@ class Writer:
             waiting_b -= max(files, key=lambda file: len(file.backlog)).drop_oldest()
 
     def _files(self) -> list[GrowingFile]:
-        return [stream.file for *_, stream in self._streams] + [f for _, f in self._journals]
+        return [stream.file for _, stream, _ in self._streams] + [f for _, f in self._journals]

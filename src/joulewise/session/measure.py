@@ -54,7 +54,8 @@ def measure(
     Args:
         name: what the run is called, beside its id.
         tags: words to find it by.
-        rate_hz: how often power is read; 10 times a second where nothing is said.
+        rate_hz: how often power is read. Left out, it is 10 times a second, and 5 where the
+            driver keeps samples of its own, which are recorded as well.
         store: the folder of the runs; ``$JOULEWISE_STORE`` or ``./joulewise-runs`` otherwise.
     """
     if name is not None and not isinstance(name, str):
@@ -148,10 +149,10 @@ class Measurement(Measured):
     def _begin(self) -> None:
         from joulewise.record.store import default_store
         from joulewise.session.link import RecorderProcess
-        from joulewise.session.request import DEFAULT_RATE_HZ, Request
+        from joulewise.session.request import Request
 
         name, tags, rate_hz, store = self._options
-        request = Request(rate_hz=rate_hz or DEFAULT_RATE_HZ, name=name, tags=tags)
+        request = Request(rate_hz=rate_hz, name=name, tags=tags)
         # Not for the recorder: it marks nothing, and would load the hooks of a run around us.
         environ = {k: v for k, v in os.environ.items() if k not in {RUN_MARKS, MEASURE_MARKS}}
         recorder = RecorderProcess.start(store or default_store(), request, environ, apart=True)

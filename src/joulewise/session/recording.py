@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from time import monotonic_ns
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from joulewise.data import Caution, RunResult, RunWarning
-from joulewise.devices import Device, Discovery, Options, discover
+from joulewise.devices import Options, discover
 from joulewise.errors import JoulewiseError
 from joulewise.record.layout import LIVE, MANIFEST, MARKS, PROCESSES
 from joulewise.record.manifest import CommandRecord, Manifest
 from joulewise.record.recorder import Recorder, RecorderOptions
 from joulewise.record.store import new_run
+from joulewise.record.tally import Tally
 from joulewise.session.budget import Event, parse_budget
 from joulewise.session.live import Progress
-from joulewise.session.meters import Meter
+from joulewise.session.meters import energy_so_far
 from joulewise.session.request import Ready, Request
 
 if TYPE_CHECKING:
@@ -52,8 +53,6 @@ class Recording:
         found = discover(
             Options(environ=environ, cpu_tdp_w=request.cpu_tdp_w, deadline_s=_DISCOVERY_S)
         )
-        self._meters = [Meter(device) for device in found.devices]
-        devices = tuple(cast("Device", meter) for meter in self._meters)
         options = RecorderOptions(
             rate_hz=request.rate_hz,
             name=request.name,
@@ -62,7 +61,7 @@ class Recording:
             environ=environ,
             options=asdict(request),
         )
-        self._recorder = Recorder(self.run, Discovery(devices, found.missing), options)
+        self._recorder = Recorder(self.run, found, options)
         self._recorder.start()
         if not (self.run / MANIFEST).exists():
             self._recorder.stop()
@@ -79,7 +78,7 @@ class Recording:
             else (each.info.key, each.info.name, "")
             for each in self._recorder.manifest.devices
         )
-        return Ready(self.run, devices, self.request.rate_hz)
+        return Ready(self.run, devices, self._recorder.manifest.rate_hz)
 
     @property
     def has_commands(self) -> bool:
@@ -87,8 +86,7 @@ class Recording:
 
     def started(self, command: CommandRecord) -> None:
         if not self._commands:
-            for meter in self._meters:
-                meter.begin(command.start_ns)
+            self._recorder.count_from(command.start_ns)
             self._course = Course(self.run, self.request, command.start_ns)
         self._tell(command)
 
@@ -106,8 +104,10 @@ class Recording:
         ends_ns = [each.end_ns for each in self._commands.values() if each.end_ns]
         now_ns = max(ends_ns) if ended and ends_ns else monotonic_ns()
         try:
-            manifest = self._recorder.manifest
-            events = self._course.look(self._meters, manifest, now_ns, ended=ended)
+            if ended:
+                self._recorder.write()
+            manifest, tallies = self._recorder.manifest, self._recorder.tallies
+            events = self._course.look(tallies, manifest, now_ns, ended=ended)
         except Exception as error:  # noqa: BLE001  # it costs the view, never the recording
             self._note_blind(error)
             return []
@@ -196,14 +196,16 @@ class Course:
         )
 
     def look(
-        self, meters: Sequence[Meter], manifest: Manifest, now_ns: int, *, ended: bool
+        self, tallies: Mapping[str, Tally], manifest: Manifest, now_ns: int, *, ended: bool
     ) -> list[Event]:
         # Not before it is needed: a short command is over before all that is loaded.
         from joulewise.record.marks import SpanFollower
 
         self._follower = self._follower or SpanFollower(self._run / MARKS)
-        cards = {each.info.key: each.card for each in manifest.devices}
-        energies = {meter.info.key: meter.energy(cards[meter.info.key]) for meter in meters}
+        energies = {
+            each.info.key: energy_so_far(tallies.get(each.info.key), each)
+            for each in manifest.devices
+        }
         counted = self._count(manifest, now_ns)
         spans = self._follower.poll()
         return self.progress.look(now_ns, energies, counted, spans, ended=ended)

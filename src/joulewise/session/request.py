@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-DEFAULT_RATE_HZ: Final = 10.0
 _SHARED: Final = {
     "rate_hz": "--rate",
     "name": "--name",
@@ -22,9 +21,12 @@ _SHARED: Final = {
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked of the recorder; only the first of a group decides."""
+    """What is asked of the recorder; only the first of a group decides.
 
-    rate_hz: float = DEFAULT_RATE_HZ
+    Without a ``rate_hz`` it reads as often as its devices deserve.
+    """
+
+    rate_hz: float | None = None
     name: str = ""
     tags: tuple[str, ...] = ()
     group: str = ""

@@ -1,0 +1,64 @@
+"""Joules so far, added up from the rows on their way to the disk."""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass
+
+from joulewise.data import Quantity
+from joulewise.record.rows import Batch
+from joulewise.units import NS_PER_S
+
+
+@dataclass(frozen=True)
+class Sum:
+    """What was drawn since the beginning, over which time; readings are ``interval_s`` apart."""
+
+    energy_j: float
+    time_s: float
+    interval_s: float
+    quantity: Quantity
+
+
+class Tally:
+    """Adds up what one device tells: its counter's steps, or else its power over time."""
+
+    def __init__(self, since_ns: int = 0) -> None:
+        self._lock = threading.Lock()
+        self._since_ns = since_ns
+        self._last: tuple[int, float] | None = None
+        self._sum: Sum | None = None
+
+    def begin(self, t_ns: int) -> None:
+        """Count from here."""
+        with self._lock:
+            self._since_ns, self._sum = t_ns, None
+
+    @property
+    def sum(self) -> Sum | None:
+        """None where it could not be read twice."""
+        return self._sum
+
+    def add(self, batch: Batch) -> None:
+        with self._lock:
+            self._add(batch)
+
+    def _add(self, batch: Batch) -> None:
+        quantity = Quantity.ENERGY if Quantity.ENERGY.value in batch.columns else Quantity.POWER
+        values = batch.values[batch.columns.index(quantity.value)]
+        energy_j, interval_s, last = 0.0, 0.0, self._last
+        for t_ns, value in zip(batch.values[0], values, strict=True):
+            if math.isnan(value):
+                continue
+            if last is not None and t_ns >= self._since_ns:
+                interval_s = (t_ns - last[0]) / NS_PER_S
+                # A counter shows less after a reset: that step is lost.
+                grown_j = max(value - last[1], 0.0)
+                energy_j += grown_j if quantity is Quantity.ENERGY else last[1] * interval_s
+            last = (t_ns, value)
+        self._last = last
+        if last is not None and interval_s:
+            before_j = self._sum.energy_j if self._sum else 0.0
+            time_s = (last[0] - self._since_ns) / NS_PER_S
+            self._sum = Sum(before_j + energy_j, time_s, interval_s, quantity)

@@ -1,0 +1,78 @@
+"""Joules so far, from what is read anyway."""
+
+import math
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from joulewise.data import Quantity
+from joulewise.record.rows import Batch
+from joulewise.record.tally import Tally
+
+S = 1_000_000_000
+
+
+def batch(quantity, values, first_s=0):
+    """Told a second apart; None could not be read."""
+    times = array("q", [(first_s + second) * S for second in range(len(values))])
+    told = array("d", [math.nan if value is None else value for value in values])
+    return Batch(("t_ns", quantity.value), (times, told))
+
+
+def tallied(quantity, values):
+    tally = Tally()
+    tally.add(batch(quantity, values))
+    return tally
+
+
+@given(st.lists(st.floats(0, 1000), min_size=1, max_size=20), st.floats(0, 1e9), st.data())
+def test_a_counter_is_as_much_as_it_has_grown(steps, before, data):
+    values = [before]
+    for step in steps:
+        values.append(values[-1] + step)
+    tally = Tally()
+    cut = data.draw(st.integers(0, len(values)))  # however it comes in batches
+    tally.add(batch(Quantity.ENERGY, values[:cut]))
+    tally.add(batch(Quantity.ENERGY, values[cut:], cut))
+    assert tally.sum.energy_j == pytest.approx(values[-1] - before, abs=1e-5)
+    assert tally.sum.quantity is Quantity.ENERGY
+
+
+def test_a_counter_that_begins_again_costs_one_step():
+    assert tallied(Quantity.ENERGY, [100, 110, 3, 8]).sum.energy_j == 15
+
+
+@given(st.lists(st.floats(0, 500), min_size=2, max_size=20))
+def test_power_is_held_until_the_next_reading(watts):
+    assert tallied(Quantity.POWER, watts).sum.energy_j == pytest.approx(
+        math.fsum(watts[:-1]), abs=1e-6
+    )
+
+
+def test_the_counter_goes_before_power():
+    told = batch(Quantity.ENERGY, [0, 50])
+    both = Batch((*told.columns, "power_w"), (*told.values, array("d", [7, 7])))
+    tally = Tally()
+    tally.add(both)
+    assert tally.sum.energy_j == 50
+
+
+def test_a_fault_is_bridged():
+    assert tallied(Quantity.ENERGY, [0, None, None, 30]).sum.energy_j == 30
+
+
+def test_it_counts_from_where_the_command_began_also_in_rows_that_were_still_on_their_way():
+    tally = tallied(Quantity.ENERGY, [0, 50])
+    tally.begin(3 * S)
+    assert tally.sum is None
+    tally.add(batch(Quantity.ENERGY, [60, 70, 80], first_s=2))
+    assert tally.sum.energy_j == 20
+    assert tally.sum.time_s == 1
+    assert tally.sum.interval_s == 1
+
+
+@pytest.mark.parametrize("values", [[], [5], [None, None]])
+def test_what_could_not_be_read_twice_is_none(values):
+    assert tallied(Quantity.ENERGY, values).sum is None
