@@ -8,7 +8,7 @@ from joulewise.testing.toy import ToyClock, ToyDevice
 
 
 class WithoutBuffer(ToyDevice):
-    def samples(self, quantity, since_us=0):
+    def samples(self, *_):
         return Unavailable("no buffer")
 
 
