@@ -2,43 +2,13 @@
 
 import json
 import os
-import select
 import signal
 import subprocess
-import sys
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-JOULEWISE = [sys.executable, "-m", "joulewise"]
-DEADLINE_S = 60
-
-
-def eventually(condition):
-    """Wait until ``condition`` holds; what must come true comes within the deadline."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not (result := condition()):
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.01)
-    return result
-
-
-def first_line(pipe):
-    assert select.select([pipe], [], [], DEADLINE_S)[0], "nothing was said"
-    return pipe.readline()
-
-
-def gone(pid):
-    """Whether the process has ended (a zombie waits only for its parent)."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-
-
-def python(code):
-    return ["--", sys.executable, "-c", f"import os, signal, sys, time\n{code}"]
+from processes import DEADLINE_S, JOULEWISE, eventually, first_line, gone, python
 
 
 def environment(**more):

@@ -10,10 +10,10 @@ import types
 import numpy as np
 import psutil
 import pytest
-from running_run import eventually, gone
 
 from joulewise.errors import UsageError
 from joulewise.session import load
+from processes import eventually, gone
 
 JOULEWISE = [sys.executable, "-m", "joulewise"]
 

@@ -11,7 +11,6 @@ import sys
 import threading
 
 import pytest
-from running_run import eventually, gone
 
 from joulewise.session import host, starting
 from joulewise.session.host import Host
@@ -19,6 +18,7 @@ from joulewise.session.link import RecorderProcess
 from joulewise.session.request import Request
 from joulewise.session.rescue import Ended, finish_run
 from joulewise.session.wire import Wire
+from processes import eventually, gone
 
 
 def recorder_pid(recorder):

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from jupyter_client.manager import KernelManager
-from running_run import DEADLINE_S, environment, eventually, gone
+from running_run import environment
+
+from processes import DEADLINE_S, eventually, gone
 
 
 class Notebook:

@@ -8,7 +8,9 @@ import sys
 from contextlib import contextmanager
 
 import pytest
-from running_run import DEADLINE_S, JOULEWISE, environment, eventually, gone, run, runs
+from running_run import environment, run, runs
+
+from processes import DEADLINE_S, JOULEWISE, eventually, gone
 
 BUSY = """
 import sys, time

@@ -6,7 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from running_run import DEADLINE_S, JOULEWISE, environment, eventually, python, run, running
+from running_run import environment, run, running
+
+from processes import DEADLINE_S, JOULEWISE, eventually, python
 
 TRAIN = (
     "import joulewise\n"

@@ -2,28 +2,22 @@
 
 import json
 import os
-import pty
 import select
 import signal
 import subprocess
-import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from running_run import (
+from running_run import environ_of, environment, manifest, run, running, runs
+
+from processes import (
     DEADLINE_S,
     JOULEWISE,
-    environ_of,
-    environment,
     eventually,
     first_line,
     gone,
-    manifest,
     python,
-    run,
-    running,
-    runs,
+    stop_resume_and_interrupt,
 )
 
 
@@ -202,63 +196,12 @@ sys.exit(8 if again else 7)
     assert run(tmp_path, *python(code), start_new_session=True).returncode == 7
 
 
-PROGRAM = """
-import signal, sys
-signal.signal(signal.SIGCONT, lambda *_: print("res" "umed", flush=True))
-signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-print("start" "ed", flush=True)
-signal.sigwaitinfo({signal.SIGINT})
-again = signal.sigtimedwait({signal.SIGINT}, 0.5)
-print("interrupted", "twice" if again else "once")
-sys.exit(5)
-"""
-
-
 def test_at_a_terminal_ctrl_z_stops_fg_resumes_and_ctrl_c_reaches_the_command_once(tmp_path):
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM)
-    store = str(tmp_path / "store")
-    command = " ".join([*JOULEWISE, "--store", store, "run", "--", sys.executable, str(program)])
-    with shell_at_a_terminal() as terminal:
-        type_in(terminal, f"{command}\n", "started")
-        type_in(terminal, "\x1a", "Stopped")
-        type_in(terminal, "fg; echo status=$?.\n", "resumed")
-        screen = type_in(terminal, "\x03", "status=5.")
+    command = [*JOULEWISE, "--store", str(tmp_path / "store"), "run"]
+    screen = stop_resume_and_interrupt(command, tmp_path, environment())
     assert "interrupted once" in screen
     assert "total" in screen
-    assert manifest(store)["exit_code"] == 5
-
-
-@contextmanager
-def shell_at_a_terminal():
-    terminal, other_end = pty.openpty()
-    take_it = "import fcntl, os, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
-    become_bash = "os.execvp('bash', ['bash', '--norc', '--noediting', '-i'])"
-    shell = subprocess.Popen(
-        [sys.executable, "-c", take_it + become_bash],
-        stdin=other_end,
-        stdout=other_end,
-        stderr=other_end,
-        start_new_session=True,
-        env=environment(),
-    )
-    os.close(other_end)
-    try:
-        yield terminal
-    finally:
-        shell.kill()
-        shell.wait()
-        os.close(terminal)
-
-
-def type_in(terminal, text, expected):
-    """Type, then read until the terminal shows ``expected``."""
-    os.write(terminal, text.encode())
-    screen = ""
-    while expected not in screen:
-        assert select.select([terminal], [], [], DEADLINE_S)[0], screen
-        screen += os.read(terminal, 4096).decode()
-    return screen
+    assert manifest(tmp_path / "store")["exit_code"] == 5
 
 
 DAEMON = """

@@ -8,18 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
-from running_run import (
-    DEADLINE_S,
-    JOULEWISE,
-    environment,
-    eventually,
-    gone,
-    manifest,
-    python,
-    run,
-    running,
-    runs,
-)
+from running_run import environment, manifest, run, running, runs
+
+from processes import DEADLINE_S, JOULEWISE, eventually, gone, python
 
 FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
 # One GPU each, so that one run of some seconds shows what becomes of all of them. The driver keeps

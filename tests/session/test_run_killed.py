@@ -6,22 +6,13 @@ import signal
 import subprocess
 
 import pytest
-from running_run import (
-    DEADLINE_S,
-    JOULEWISE,
-    eventually,
-    gone,
-    manifest,
-    python,
-    run,
-    running,
-    runs,
-)
+from running_run import manifest, run, running, runs
 
 from joulewise.record.layout import Lane
 from joulewise.record.manifest import read_manifest
 from joulewise.record.store import status
 from joulewise.record.trace import open_lane
+from processes import DEADLINE_S, JOULEWISE, eventually, gone, python
 
 PARENT = """
 import subprocess

@@ -4,10 +4,11 @@ import json
 import signal
 
 import pytest
-from running_run import eventually, gone, manifest, python, run
+from running_run import manifest, run
 
 from joulewise.session.budget import parse_budget
 from joulewise.session.limits import Limits
+from processes import eventually, gone, python
 
 FOR_EVER = "time.sleep(600)"
 STUBBORN = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + FOR_EVER

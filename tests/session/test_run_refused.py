@@ -7,7 +7,9 @@ import sys
 from contextlib import contextmanager
 
 import pytest
-from running_run import environment, manifest, python, run, runs
+from running_run import environment, manifest, run, runs
+
+from processes import python
 
 
 @pytest.mark.parametrize(

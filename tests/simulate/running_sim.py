@@ -1,40 +1,15 @@
 """A ``joulewise sim`` in the background, for tests that are its clients."""
 
 import os
-import select
 import signal
 import subprocess
-import sys
-import time
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-SIM = [sys.executable, "-m", "joulewise", "sim", "--latency", "none"]
-DEADLINE_S = 30
+from processes import DEADLINE_S, JOULEWISE, first_line
 
-
-def eventually(condition):
-    """Wait until ``condition`` holds; what must come true comes within the deadline."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not (result := condition()):
-        assert time.monotonic() < deadline, "it never came true"
-        time.sleep(0.005)
-    return result
-
-
-def first_line(pipe):
-    """The first line that comes through the pipe, which must come within the deadline."""
-    assert select.select([pipe], [], [], DEADLINE_S)[0], "nothing was said"
-    return pipe.readline()
-
-
-def gone(pid):
-    """Whether the process has ended (a zombie waits only for its parent)."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
+SIM = [*JOULEWISE, "sim", "--latency", "none"]
 
 
 @dataclass

@@ -7,10 +7,11 @@ import sys
 
 import numpy as np
 import pytest
-from running_sim import SIM, eventually, running_sim
+from running_sim import SIM, running_sim
 
 from joulewise.simulate.boards import load_board
 from joulewise.simulate.nvml.shared import Shared
+from processes import eventually
 
 IMPORTS = """
 import json, os, subprocess, sys, time

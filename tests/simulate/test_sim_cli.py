@@ -1,28 +1,27 @@
 """``joulewise sim``: the command is as free as without it, and nothing is left of either."""
 
 import os
-import pty
-import select
 import signal
 import subprocess
-import sys
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from running_sim import DEADLINE_S, SIM, eventually, first_line, gone, running_sim
+from running_sim import SIM, running_sim
 
-READY = "import os, signal, sys, time\n"
+from processes import (
+    DEADLINE_S,
+    eventually,
+    first_line,
+    gone,
+    python,
+    stop_resume_and_interrupt,
+)
 
 
 def sim(*arguments, **options):
     return subprocess.run(
         [*SIM, *arguments], capture_output=True, text=True, check=False, timeout=60, **options
     )
-
-
-def python(code):
-    return ["--", sys.executable, "-c", READY + code]
 
 
 @pytest.mark.parametrize(
@@ -170,54 +169,8 @@ signal.pause()
 
 
 def test_at_a_terminal_ctrl_z_stops_fg_resumes_and_ctrl_c_reaches_the_command_once(tmp_path):
-    program = tmp_path / "program.py"
-    program.write_text("""
-import signal, sys
-signal.signal(signal.SIGCONT, lambda *_: print("res" "umed", flush=True))
-signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-print("start" "ed", flush=True)
-signal.sigwaitinfo({signal.SIGINT})
-again = signal.sigtimedwait({signal.SIGINT}, 0.5)
-print("interrupted", "twice" if again else "once")
-sys.exit(5)
-""")
-    command = " ".join([*SIM, "--gpu", "v100", "--", sys.executable, str(program)])
-    with shell_at_a_terminal() as terminal:
-        type_in(terminal, f"{command}\n", "started")
-        type_in(terminal, "\x1a", "Stopped")
-        type_in(terminal, "fg; echo status=$?.\n", "resumed")
-        assert "interrupted once" in type_in(terminal, "\x03", "status=5.")
-
-
-@contextmanager
-def shell_at_a_terminal():
-    terminal, other_end = pty.openpty()
-    take_it = "import fcntl, os, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
-    become_bash = "os.execvp('bash', ['bash', '--norc', '--noediting', '-i'])"
-    shell = subprocess.Popen(
-        [sys.executable, "-c", take_it + become_bash],
-        stdin=other_end,
-        stdout=other_end,
-        stderr=other_end,
-        start_new_session=True,
-    )
-    os.close(other_end)
-    try:
-        yield terminal
-    finally:
-        shell.kill()
-        shell.wait()
-        os.close(terminal)
-
-
-def type_in(terminal, text, expected):
-    """Type, then read until the terminal shows ``expected``."""
-    os.write(terminal, text.encode())
-    screen = ""
-    while expected not in screen:
-        assert select.select([terminal], [], [], DEADLINE_S)[0], screen
-        screen += os.read(terminal, 4096).decode()
-    return screen
+    screen = stop_resume_and_interrupt([*SIM, "--gpu", "v100"], tmp_path)
+    assert "interrupted once" in screen
 
 
 @pytest.mark.parametrize("load", [[], ["--workload", "mnist-big"]])
