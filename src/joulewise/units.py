@@ -11,3 +11,5 @@ MJ_PER_J: Final = 1_000
 UJ_PER_J: Final = 1_000_000
 UW_PER_W: Final = 1_000_000
 B_PER_MIB: Final = 1 << 20
+Z95: Final = 1.96
+"""Standard deviations in the half-width that holds 95 % of a normal distribution."""

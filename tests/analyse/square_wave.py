@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from joulewise.analyse.sensor_fit import Recording
+from joulewise.analyse.sensor_fit import SensorPolls
 from joulewise.data import Quantity
 
 LOW_W, SWING_W = 50.0, 120.0
@@ -59,4 +59,4 @@ def recorded(
     if sensor.quantum_w:
         reading = np.rint(reading / sensor.quantum_w) * sensor.quantum_w
     seen = np.floor((t_s - first_s) / sensor.period_s).astype(int) + 1
-    return Recording(t_s, {Quantity.POWER: reading[np.maximum(seen, 0)]}, on_s, off_s)
+    return SensorPolls(t_s, {Quantity.POWER: reading[np.maximum(seen, 0)]}, on_s, off_s)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from square_wave import SWING_W, Sensor, recorded, waves
 
 from joulewise.analyse.sensor_fit import (
-    Recording,
+    SensorPolls,
     counter_period,
     fit_sensor,
     is_long_average,
@@ -139,7 +139,7 @@ def test_a_mean_over_a_second_is_told_from_an_instant():
 def test_the_counters_period():
     t_s = np.arange(0, 5, 0.001)
     count = np.floor(t_s / 0.1 + 0.3) * 12.5
-    recording = Recording(t_s, {Quantity.ENERGY: count}, np.array([1.0]), np.array([2.0]))
+    recording = SensorPolls(t_s, {Quantity.ENERGY: count}, np.array([1.0]), np.array([2.0]))
     assert off_by(counter_period(recording), 0.1) < 0.001
     assert isinstance(counter_period(replace(recording, columns={})), Unavailable)
 
@@ -182,5 +182,5 @@ class TestItRefuses:
 
     @pytest.mark.parametrize("column", [{}, {Quantity.POWER: np.full(5000, np.nan)}])
     def test_a_board_that_tells_nothing(self, column):
-        recording = Recording(np.arange(5000) / 1e3, column, np.array([1.0]), np.array([2.0]))
+        recording = SensorPolls(np.arange(5000) / 1e3, column, np.array([1.0]), np.array([2.0]))
         assert "told no power_w" in fit_sensor(recording, Quantity.POWER).reason

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from joulewise.errors import UsageError
 from joulewise.session.budget import (
-    Watch,
+    BudgetWatch,
     as_message,
     overdue,
     parse_budget,
@@ -85,7 +85,7 @@ def test_carbon_needs_the_grid(intensity):
 
 
 def test_a_budget_is_foreseen_once_and_exceeded_once():
-    watch = Watch([parse_budget("1kJ")])
+    watch = BudgetWatch([parse_budget("1kJ")])
     sure = energy(1200, 1100, 1300)
     assert watch.look(time_s=1, energy_j=100, outlook=energy(1200, 990, 1400)) == []
     (foreseen,) = watch.look(time_s=2, energy_j=200, outlook=sure)
@@ -101,7 +101,7 @@ def test_a_budget_is_foreseen_once_and_exceeded_once():
 
 
 def test_what_was_not_foreseen_is_exceeded_all_the_same():
-    watch = Watch([parse_budget("1kJ:stop")])
+    watch = BudgetWatch([parse_budget("1kJ:stop")])
     (event,) = watch.look(time_s=5400, energy_j=1001, outlook=energy(1200, 1100, 1300))
     assert event.message == "the budget of 1kJ is used up after 1 h 30 min; stopping the command"
     assert as_message(event) == {
@@ -113,26 +113,26 @@ def test_what_was_not_foreseen_is_exceeded_all_the_same():
 
 
 def test_a_forecast_stops_nothing():
-    (event,) = Watch([parse_budget("1kJ:stop")]).look(
+    (event,) = BudgetWatch([parse_budget("1kJ:stop")]).look(
         time_s=1, energy_j=1, outlook=energy(1200, 1100, 1300)
     )
     assert (event.state, event.stop) == ("foreseen", False)
 
 
 def test_an_ended_command_is_not_stopped():
-    (event,) = Watch([parse_budget("1kJ:stop")]).look(time_s=5, energy_j=1001, ended=True)
+    (event,) = BudgetWatch([parse_budget("1kJ:stop")]).look(time_s=5, energy_j=1001, ended=True)
     assert not event.stop
     assert "stopping" not in event.message
 
 
 def test_energy_that_cannot_be_read_exceeds_nothing():
-    watch = Watch([parse_budget("1J"), parse_budget("1s")])
+    watch = BudgetWatch([parse_budget("1J"), parse_budget("1s")])
     (event,) = watch.look(time_s=2, energy_j=None, outlook=energy(9, 9, 9))
     assert event.budget.kind == "time"
 
 
 def test_each_of_several_budgets_is_watched():
-    watch = Watch([parse_budget("1kJ"), parse_budget("2kJ:stop"), parse_budget("1min")])
+    watch = BudgetWatch([parse_budget("1kJ"), parse_budget("2kJ:stop"), parse_budget("1min")])
     assert [event.budget.text for event in watch.look(time_s=30, energy_j=1500)] == ["1kJ"]
     assert [event.budget.text for event in watch.look(time_s=61, energy_j=2500)] == [
         "2kJ:stop",
@@ -141,7 +141,7 @@ def test_each_of_several_budgets_is_watched():
 
 
 def test_carbon_is_said_in_carbon():
-    watch = Watch([parse_budget("1kgCO2", 500)])
+    watch = BudgetWatch([parse_budget("1kgCO2", 500)])
     (event,) = watch.look(time_s=1, energy_j=1, outlook=energy(3 * 3.6e6, 2.5 * 3.6e6, 3.5 * 3.6e6))
     assert "1.5 kgCO2 expected for the whole run (1.25 kgCO2 to 1.75 kgCO2)" in event.message
 
@@ -159,7 +159,7 @@ def test_time_is_kept_without_the_recorder():
 def test_what_one_process_found_the_other_does_not_find_again():
     budgets = [parse_budget("10s:stop")]
     (found,) = overdue(budgets, 0, 11 * S)
-    watch = Watch(budgets)
+    watch = BudgetWatch(budgets)
     heard = watch.heard(as_message(found))
     assert heard == found
     assert watch.heard(as_message(found)) is None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from joulewise.data import DeviceInfo, Kind, Source
 from joulewise.record.layout import PROCESSES
 from joulewise.record.manifest import CommandRecord, Manifest, RecordedDevice, RecorderRecord
-from joulewise.session.recording import Course, Recording
+from joulewise.session.recording import Recording, RunSoFar
 from joulewise.session.request import Request
 
 
@@ -49,7 +49,7 @@ def sighting(t_ns, ours):
 
 
 def test_what_the_recorder_notes_later_decides_what_counts(tmp_path):
-    course = Course(tmp_path, Request(), 0)
+    course = RunSoFar(tmp_path, Request(), 0)
     (tmp_path / PROCESSES).write_text(sighting(1, ours=False))
     manifest = bare_manifest()
     assert counted(course, manifest) == ()
@@ -58,7 +58,7 @@ def test_what_the_recorder_notes_later_decides_what_counts(tmp_path):
 
 
 def test_a_gpu_that_woke_counts_from_then_on(tmp_path):
-    course = Course(tmp_path, Request(), 0)
+    course = RunSoFar(tmp_path, Request(), 0)
     (tmp_path / PROCESSES).write_text(sighting(1, ours=True))
     asleep = replace(GPU, sources={})
     assert counted(course, bare_manifest(devices=(asleep,))) == ()
@@ -66,7 +66,7 @@ def test_a_gpu_that_woke_counts_from_then_on(tmp_path):
 
 
 def test_of_who_used_a_device_only_the_news_is_read(tmp_path):
-    course = Course(tmp_path, Request(), 0)
+    course = RunSoFar(tmp_path, Request(), 0)
     path = tmp_path / PROCESSES
     path.write_text(sighting(1, ours=False))
     assert counted(course, bare_manifest()) == ()

@@ -7,7 +7,7 @@ from joulewise.data import DeviceInfo, Kind, Quantity, Source
 from joulewise.record.layout import LIVE, PROCESSES
 from joulewise.record.manifest import Manifest, RecordedDevice
 from joulewise.record.tally import Sum
-from joulewise.session.recording import Course
+from joulewise.session.recording import RunSoFar
 from joulewise.session.request import Request
 
 S = 1_000_000_000
@@ -15,7 +15,7 @@ S = 1_000_000_000
 
 def test_a_gpu_counts_from_when_the_command_is_seen_on_it(tmp_path):
     keys = ("gpu0", "gpu1")
-    course = Course(tmp_path, Request(), 0)
+    course = RunSoFar(tmp_path, Request(), 0)
     for key in keys:
         sight(tmp_path, key, 0, [])
     assert [counted_j(course, tmp_path, keys, second) for second in (1, 2)] == [None, None]

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from joulewise.analyse.stretch import Stretch
 from joulewise.data import Card, Energy, Quantity
+from joulewise.units import Z95
 
 if TYPE_CHECKING:
     import numpy as np
@@ -156,7 +157,7 @@ def baselines(
         error_w = math.hypot(sampling_w, _DRIFT * power_w, over_w)
         if len(mine) > 1:  # heat and clocks make one idle differ from the next
             spread = np.sqrt(np.average(np.square(joules / times - power_w), weights=times))
-            error_w = math.hypot(error_w, 1.96 * float(spread) / math.sqrt(len(mine) - 1))
+            error_w = math.hypot(error_w, Z95 * float(spread) / math.sqrt(len(mine) - 1))
         found[kind] = Baseline(kind, power_w - over_w, error_w, time_s)
     return found
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from joulewise.analyse import device_cautions, span_cautions
-from joulewise.analyse.asleep import asleep
+from joulewise.analyse.asleep import silent_at_first
 from joulewise.analyse.cpu_share import CpuShare
-from joulewise.analyse.measured import Measured
+from joulewise.analyse.measured import MeasuredDevice
 from joulewise.analyse.stretch import Stretch
 from joulewise.analyse.touched import Sighting
 from joulewise.data import Caution, Kind, RunWarning
@@ -39,7 +39,7 @@ def cautions(
     state: str,
     run: Stretch,
     last_row_ns: int | None,
-    counted: Sequence[Measured],
+    counted: Sequence[MeasuredDevice],
     cpu: CpuShare,
     sightings: Sequence[Sighting],
     spans: SpanTable,
@@ -53,7 +53,7 @@ def cautions(
     yield from late(manifest)
     yield from no_baseline(manifest, counted)
     for measured in counted:
-        yield from asleep(measured, run)
+        yield from silent_at_first(measured.device, run)
         yield from device_cautions.cautions(measured, manifest, sightings, run)
     yield from busy_with_others(cpu, run)
     rate_hz = manifest.rate_hz
@@ -110,7 +110,7 @@ def recorder_ended(
     )
 
 
-def no_baseline(manifest: Manifest, counted: Sequence[Measured]) -> Iterator[RunWarning]:
+def no_baseline(manifest: Manifest, counted: Sequence[MeasuredDevice]) -> Iterator[RunWarning]:
     """Idle time was asked for before the command, and a GPU was not idle."""
     wanted_s = manifest.options.get("baseline_s") or 0.0
     for measured in counted:

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from joulewise.analyse.integral import Z95, Integral
+from joulewise.analyse.integral import Integral
 from joulewise.analyse.lanes import Rows
 from joulewise.analyse.placing import Placed
 from joulewise.analyse.shape import Shape
 from joulewise.analyse.ticks import ticks_around
-from joulewise.units import NS_PER_S
+from joulewise.units import NS_PER_S, Z95
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

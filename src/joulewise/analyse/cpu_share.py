@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from joulewise.analyse.measured import Measured
+from joulewise.analyse.measured import MeasuredDevice
 from joulewise.analyse.stretch import Stretch
 from joulewise.data import Kind, Quantity, Source
 from joulewise.devices.cpu_model import BUSY, IDLE
@@ -28,7 +28,7 @@ class CpuShare:
     command_share_j: float | None = None
 
 
-def cpu_share(counted: Sequence[Measured], manifest: Manifest, run: Stretch) -> CpuShare:
+def cpu_share(counted: Sequence[MeasuredDevice], manifest: Manifest, run: Stretch) -> CpuShare:
     known = [command.cpu_s for command in manifest.commands]
     told = [cpu_s for cpu_s in known if cpu_s is not None]
     command_s = sum(told) if told and len(told) == len(known) else None
@@ -46,7 +46,9 @@ def cpu_share(counted: Sequence[Measured], manifest: Manifest, run: Stretch) -> 
     return CpuShare(command_s, recorder_s, busy_s, share_j)
 
 
-def _loads(counted: Sequence[Measured], run: Stretch) -> Iterator[tuple[Measured, float]]:
+def _loads(
+    counted: Sequence[MeasuredDevice], run: Stretch
+) -> Iterator[tuple[MeasuredDevice, float]]:
     """Of each CPU the mean load, from 0 to 1."""
     for measured in counted:
         if measured.device.info.kind is Kind.CPU and Quantity.LOAD.value in measured.slow:
@@ -55,7 +57,7 @@ def _loads(counted: Sequence[Measured], run: Stretch) -> Iterator[tuple[Measured
                 yield measured, float(np.nanmean(load)) / 100
 
 
-def _by_load_j(measured: Measured, load: float) -> float:
+def _by_load_j(measured: MeasuredDevice, load: float) -> float:
     """What of a modelled energy is the load's; of a measured one nobody knows."""
     energy = measured.uses[0].energy
     if energy is None or energy.source is not Source.MODELLED:

@@ -8,13 +8,15 @@ from datetime import datetime, timezone
 from typing import Any
 
 from joulewise.analyse.cpu_share import CpuShare
-from joulewise.analyse.measured import Measured
+from joulewise.analyse.measured import MeasuredDevice
 from joulewise.data import Kind
 from joulewise.record.manifest import Manifest
 from joulewise.units import NS_PER_S
 
 
-def details(manifest: Manifest, measured: Mapping[str, Measured], cpu: CpuShare) -> dict[str, Any]:
+def details(
+    manifest: Manifest, measured: Mapping[str, MeasuredDevice], cpu: CpuShare
+) -> dict[str, Any]:
     return {
         "about": about(manifest),
         "cpu": vars(cpu),
@@ -58,7 +60,7 @@ def _device(manifest: Manifest, key: str) -> dict[str, Any]:
     }
 
 
-def _baseline(measured: Measured) -> dict[str, Any]:
+def _baseline(measured: MeasuredDevice) -> dict[str, Any]:
     taken = measured.baseline
     if taken is None:
         return {"kind": None, "reason": measured.no_baseline, "kinds": {}}

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.measured import Measured
+from joulewise.analyse.measured import MeasuredDevice
 from joulewise.analyse.stretch import Stretch
 from joulewise.analyse.touched import Sighting, faults_of, strangers
 from joulewise.analyse.unread import LONG_S
@@ -23,7 +23,7 @@ _NOT_THROTTLED: Final = {"idle", "application clocks", "sync boost", "display cl
 
 
 def cautions(
-    measured: Measured, manifest: Manifest, sightings: Sequence[Sighting], run: Stretch
+    measured: MeasuredDevice, manifest: Manifest, sightings: Sequence[Sighting], run: Stretch
 ) -> Iterator[RunWarning]:
     yield from gap(measured, manifest, run)
     yield from stuck(measured, run)
@@ -32,7 +32,7 @@ def cautions(
     yield from other_processes(measured, sightings, run)
 
 
-def gap(measured: Measured, manifest: Manifest, run: Stretch) -> Iterator[RunWarning]:
+def gap(measured: MeasuredDevice, manifest: Manifest, run: Stretch) -> Iterator[RunWarning]:
     """Time in which a device was not read, and the reason that it gave."""
     odd, key = measured.oddities, measured.device.info.key
     noted = faults_of(manifest, key)
@@ -59,7 +59,7 @@ def gap(measured: Measured, manifest: Manifest, run: Stretch) -> Iterator[RunWar
     yield RunWarning(Caution.GAP, f"{what} {after}{why}", hint, key)
 
 
-def stuck(measured: Measured, run: Stretch) -> Iterator[RunWarning]:
+def stuck(measured: MeasuredDevice, run: Stretch) -> Iterator[RunWarning]:
     still, device = measured.oddities.still, measured.device
     if not still.time_s > 0 or Source.MEASURED not in device.sources.values():
         return
@@ -75,7 +75,7 @@ def stuck(measured: Measured, run: Stretch) -> Iterator[RunWarning]:
     )
 
 
-def counter(measured: Measured) -> Iterator[RunWarning]:
+def counter(measured: MeasuredDevice) -> Iterator[RunWarning]:
     """The counter went back, or does not agree with the readings of power."""
     odd, use, key = measured.oddities, measured.uses[0], measured.device.info.key
     if odd.counter_broken:
@@ -95,7 +95,7 @@ def counter(measured: Measured) -> Iterator[RunWarning]:
         )
 
 
-def throttled(measured: Measured, run: Stretch) -> Iterator[RunWarning]:
+def throttled(measured: MeasuredDevice, run: Stretch) -> Iterator[RunWarning]:
     """The share of the run's time in which something held the clocks down."""
     device, reasons = measured.device, measured.slow.get(Quantity.THROTTLE.value)
     if reasons is None or device.info.vendor != "nvidia":
@@ -120,7 +120,7 @@ def throttled(measured: Measured, run: Stretch) -> Iterator[RunWarning]:
 
 
 def other_processes(
-    measured: Measured, sightings: Sequence[Sighting], run: Stretch
+    measured: MeasuredDevice, sightings: Sequence[Sighting], run: Stretch
 ) -> Iterator[RunWarning]:
     key = measured.device.info.key
     others = strangers(sightings, key, run.start_ns, run.end_ns)

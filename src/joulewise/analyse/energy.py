@@ -12,17 +12,17 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from joulewise.analyse.asleep import with_sleep
+from joulewise.analyse.asleep import with_silence
 from joulewise.analyse.counter import Counter, best_counter
 from joulewise.analyse.course import Course, follow, typical_step_ns, without_readings
-from joulewise.analyse.integral import Z95, Integral
+from joulewise.analyse.integral import Integral
 from joulewise.analyse.lanes import Rows
 from joulewise.analyse.placing import placings
 from joulewise.analyse.points import Points, points_around
 from joulewise.analyse.timing import Timing, timing_of
 from joulewise.data import Energy, Source
 from joulewise.record.manifest import RecordedDevice
-from joulewise.units import NS_PER_S
+from joulewise.units import NS_PER_S, Z95
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -103,7 +103,7 @@ def window_energy(
     if device.awake_ns is None:
         return _awake(device, fast, buffer, windows_ns)
     found = _awake(device, fast, buffer, np.maximum(windows_ns, device.awake_ns))
-    return with_sleep(found, windows_ns, device.awake_ns)
+    return with_silence(found, windows_ns, device)
 
 
 def _awake(

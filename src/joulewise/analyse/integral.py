@@ -10,12 +10,11 @@ import numpy as np
 from joulewise.analyse.course import Course
 from joulewise.analyse.highest import highest_between
 from joulewise.analyse.timing import Timing
-from joulewise.units import NS_PER_S
+from joulewise.units import NS_PER_S, Z95
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-Z95: Final = 1.96
 # What a counter may be off by while nothing checks it.
 _UNCHECKED: Final = 0.01
 _WHOLE: Final = 0.99

@@ -68,7 +68,7 @@ class Oddities:
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredDevice:
     """What a device did: ``uses`` of those windows that are wanted in full, in their order.
 
     ``energy_j`` and ``sampling_j`` are of all windows, and so is ``clean``: no fault of the sensor
@@ -97,7 +97,7 @@ def measure(
     windows_ns: NDArray[np.int64],
     wanted: NDArray[np.int64],
     sightings: Sequence[Sighting],
-) -> Measured:
+) -> MeasuredDevice:
     """The energies of all windows in one pass, the idle stretches among them."""
     key = device.info.key
     slow = _slow_lane(run, key)
@@ -122,7 +122,7 @@ def measure(
     uses = tuple(_use(told, i, device, chosen(idle), times_s[i]) for i in wanted.tolist())
     failed = (told.still_s > 0) | (told.gap_s > 0) | (unread_s > 0)
     lapses = (Lapse(float(s[0]), pieces_ns, s[end:]) for s in (told.gap_s, unread_s, told.still_s))
-    return Measured(
+    return MeasuredDevice(
         device,
         uses,
         told.energy_j[:n],

@@ -12,7 +12,7 @@ from joulewise.analyse.cautions import cautions
 from joulewise.analyse.cpu_share import cpu_share
 from joulewise.analyse.details import details
 from joulewise.analyse.kept import read_outlook
-from joulewise.analyse.measured import Measured, measure
+from joulewise.analyse.measured import MeasuredDevice, measure
 from joulewise.analyse.stretch import Stretch
 from joulewise.analyse.summary import by_name, steps_by_epoch
 from joulewise.analyse.touched import choose, read_sightings
@@ -146,7 +146,7 @@ def _looked_at(crowded: NDArray[np.bool_]) -> NDArray[np.int64]:
     return np.sort(np.concatenate([np.flatnonzero(~crowded), many]))
 
 
-def _busy(measured: Measured, run: Stretch) -> bool:
+def _busy(measured: MeasuredDevice, run: Stretch) -> bool:
     utilisation = measured.slow.get(Quantity.GPU_UTILISATION.value)
     if utilisation is None:
         return False
@@ -155,7 +155,7 @@ def _busy(measured: Measured, run: Stretch) -> bool:
 
 
 def _sums(
-    counted: Sequence[Measured], spans: int
+    counted: Sequence[MeasuredDevice], spans: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Energy and sampling error of every span over the devices that count; NaN of none."""
     if not counted:

@@ -26,7 +26,7 @@ _LONG_AVERAGE_S: Final = 0.5
 
 
 @dataclass(frozen=True)
-class Recording:
+class SensorPolls:
     """Polls of one device, and when its load went on and off, on one clock.
 
     ``columns`` is by quantity, NaN where there was no answer. ``faults`` says what makes the
@@ -39,14 +39,14 @@ class Recording:
     off_s: Array
     faults: tuple[str, ...] = ()
 
-    def under_load(self) -> Recording:
+    def under_load(self) -> SensorPolls:
         """From the first edge on: an idle board may update at a pace of its own."""
         keep = self.t_s >= self.on_s[0]
         columns = {quantity: column[keep] for quantity, column in self.columns.items()}
         return replace(self, t_s=self.t_s[keep], columns=columns)
 
 
-def fit_sensor(recording: Recording, quantity: Quantity) -> SensorTiming | Unavailable:
+def fit_sensor(recording: SensorPolls, quantity: Quantity) -> SensorTiming | Unavailable:
     """Every figure with its error, or why the recording does not tell."""
     if recording.faults:
         return Unavailable("; ".join(recording.faults))
@@ -79,7 +79,7 @@ def fit_sensor(recording: Recording, quantity: Quantity) -> SensorTiming | Unava
     )
 
 
-def counter_period(recording: Recording) -> Figure | Unavailable:
+def counter_period(recording: SensorPolls) -> Figure | Unavailable:
     """How often the energy counter moves."""
     column = recording.columns.get(Quantity.ENERGY)
     if column is None:
@@ -93,7 +93,9 @@ def is_long_average(timing: SensorTiming) -> bool:
     return timing.window_s is not None and timing.window_s.value > _LONG_AVERAGE_S
 
 
-def _rate(recording: Recording, quantity: Quantity, start_s: float, end_s: float) -> Figure | None:
+def _rate(
+    recording: SensorPolls, quantity: Quantity, start_s: float, end_s: float
+) -> Figure | None:
     """New values a second; one more or less may lie beyond the ends."""
     within = (recording.t_s >= start_s) & (recording.t_s < end_s)
     value = recording.columns[quantity][within]

@@ -9,6 +9,7 @@ import numpy as np
 
 from joulewise.data import Unavailable
 from joulewise.record.cards import Figure
+from joulewise.units import Z95
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -109,7 +110,7 @@ def _grid(
 def _with_error(period_s: float, off_s: NDArray[np.float64], number: NDArray[np.float64]) -> Figure:
     """The regression's error; what wavers slowly shows in the halves, and is added."""
     lever = np.sqrt(((number - number.mean()) ** 2).sum())
-    scatter = 1.96 * off_s.std() / lever
+    scatter = Z95 * off_s.std() / lever
     half = off_s.size // 2
     bend = abs(np.median(off_s[:half]) - np.median(off_s[half:])) / max(1.0, np.ptp(number) / 2)
     return Figure(period_s, float(np.hypot(scatter, bend)))

@@ -13,7 +13,7 @@ from joulewise.units import NS_PER_S
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from joulewise.analyse.measured import Measured
+    from joulewise.analyse.measured import MeasuredDevice
     from joulewise.analyse.stretch import Stretch
     from joulewise.record.marks import SpanTable
 
@@ -26,7 +26,7 @@ _ASKED: Final = 0.9  # of a sensor's period: one that is asked about as often ha
 
 
 def too_short(
-    counted: Sequence[Measured],
+    counted: Sequence[MeasuredDevice],
     spans: SpanTable,
     energy_j: NDArray[np.float64],
     sampling_j: NDArray[np.float64],
@@ -53,7 +53,7 @@ def too_short(
 
 
 def too_short_run(
-    counted: Sequence[Measured], run: Stretch, rate_hz: float
+    counted: Sequence[MeasuredDevice], run: Stretch, rate_hz: float
 ) -> Iterator[RunWarning]:
     """In the shortest runs a sensor does not fail: there was no time for it to answer."""
     energies = [measured.uses[0].energy for measured in counted]
@@ -78,7 +78,7 @@ def _useful_s(
 
 
 def _warning(
-    which: str, useful_s: float, counted: Sequence[Measured], rate_hz: float, name: str | None
+    which: str, useful_s: float, counted: Sequence[MeasuredDevice], rate_hz: float, name: str | None
 ) -> RunWarning:
     enough = f"of {_about(useful_s)} and more" if useful_s else "that last longer"
     faster = "; a higher --rate may help" if _outpaced(counted, rate_hz) else ""
@@ -90,7 +90,7 @@ def _warning(
     )
 
 
-def _outpaced(counted: Sequence[Measured], rate_hz: float) -> bool:
+def _outpaced(counted: Sequence[MeasuredDevice], rate_hz: float) -> bool:
     """Whether some sensor has news more often than it is asked."""
     return any(
         period_s is not None and period_s * rate_hz < _ASKED

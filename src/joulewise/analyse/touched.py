@@ -91,7 +91,9 @@ def choose(
             why = device.unavailable.reason if device.unavailable else "it has no sensor"
             excluded[key] = f"cannot be read: {why}"
         elif key in unread:
-            why = "".join(f": {fault['message']}" for fault in faults_of(manifest, key)[:1])
+            whys = [fault["message"] for fault in faults_of(manifest, key)]
+            whys += [device.unavailable.reason] if device.unavailable else []
+            why = "".join(f": {each}" for each in whys[:1])
             excluded[key] = f"it was hardly read while the command ran{why}"
         elif key in gpus and key not in unsure and not _ours(seen[key]):
             others = _names(seen[key] or ())
@@ -202,7 +204,7 @@ def _warnings(
         if key not in excluded:
             continue
         unavailable = device.unavailable
-        if unavailable or not device.sources or key in unread:
+        if not device.sources or key in unread:
             hint = (unavailable and unavailable.fix) or "joulewise doctor tells more"
             yield RunWarning(Caution.UNAVAILABLE, excluded[key], hint, key)
         else:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from joulewise.command.linux import die_with_parent
-from joulewise.command.signals import Signals
+from joulewise.command.signals import Signal, Signals
 from joulewise.command.witness import Witness
 from joulewise.errors import CommandNotExecutableError, CommandNotFoundError
 
@@ -80,20 +80,25 @@ class Child:
 
     def ended(self) -> bool:
         """Pass on the signals that came, and say whether the command is over."""
-        came = self._unshared()
+        came = self._came()
         if came and not self._reap(os.WNOHANG):
-            shared = self._witness.got(came) if self._in_our_group() else set()
-            for number in (came | self._unshared()) - shared:
-                self.send(number)
+            self._pass_on(came)
         return self._reap(os.WNOHANG)
 
-    def _unshared(self) -> set[int]:
-        """Signals that are not known to have gone to it as well."""
-        return {
-            received.number
-            for received in self.signals
-            if received.number != signal.SIGCHLD and not received.shared
-        }
+    def _came(self) -> list[Signal]:
+        return [each for each in self.signals if each.number != signal.SIGCHLD]
+
+    def _pass_on(self, came: list[Signal]) -> None:
+        """What the command has not got already."""
+        if not all(each.shared for each in came):
+            self._witness.await_others()
+            came += self._came()
+            numbers = {each.number for each in came if not each.shared}
+            if self._in_our_group():
+                numbers = {number for number in numbers if not self._witness.got(number)}
+            for number in numbers:
+                self.send(number)
+        self._witness.renew()
 
     def _in_our_group(self) -> bool:
         return os.getpgid(self.pid) == os.getpgrp()

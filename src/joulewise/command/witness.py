@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 import select
 import subprocess
-from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from joulewise.command import linux
 
-_FOR_EVER_S: Final = "2147483647"
 # Job managers and timeout(1) signal one process after the other.
 _GRACE_S: Final = 0.05
 _PENDING: Final = re.compile(r"^ShdPnd:\s*(\w+)$", re.MULTILINE)
@@ -29,35 +26,36 @@ class Witness:
     def __init__(self) -> None:
         self._process = _start()
 
-    def got(self, numbers: Collection[int]) -> set[int]:
-        """Which of the signals that came to us just now came to it as well; told once."""
-        if self._process is None:
-            return set()
-        select.select((), (), (), _GRACE_S)
-        pending = _pending(self._process.pid)
-        got = {number for number in numbers if pending >> number - 1 & 1}
-        if got:
-            self.close()
-            self._process = _start()
-        return got
+    def await_others(self) -> None:
+        """Until whoever signals our group has signalled all of it."""
+        if self._process is not None:
+            select.select((), (), (), _GRACE_S)
+
+    def got(self, number: int) -> bool:
+        pending = 0 if self._process is None else _pending(self._process.pid)
+        return bool(pending >> number - 1 & 1)
+
+    def renew(self) -> None:
+        """Forget what came until now: it would be taken for what comes next."""
+        self.close()
+        self._process = _start()
 
     def close(self) -> None:
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
+            self._process.communicate()
             self._process = None
 
 
 def _start() -> subprocess.Popen[bytes] | None:
-    parent = os.getpid()
-    with suppress(OSError, subprocess.SubprocessError):
+    """It reads a pipe that ends with us, whatever we end by."""
+    with suppress(OSError):
         if linux.HERE:
             return subprocess.Popen(
-                ["sleep", _FOR_EVER_S],  # noqa: S607  # wherever it is
-                stdin=subprocess.DEVNULL,
+                ["cat"],  # noqa: S607  # wherever it is
+                stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
-                preexec_fn=lambda: linux.die_with_parent(parent),  # noqa: PLW1509  # one thread
             )
     return None
 

@@ -18,6 +18,7 @@ from joulewise.data import Card, DeviceInfo, Kind, Quantity, SensorInfo, Source,
 from joulewise.devices.protocol import Device
 from joulewise.errors import JoulewiseError
 from joulewise.record.files import replace_file
+from joulewise.units import Z95
 
 FORMAT: Final = 1
 
@@ -160,7 +161,7 @@ def _calibrated(card: Card, kept: KeptCard, quantity: Quantity) -> Card:
             timing_spread=_spread(timing),
         )
     if kept.gain is not None:
-        card = replace(card, gain=kept.gain.value, gain_sigma=kept.gain.error / 1.96)
+        card = replace(card, gain=kept.gain.value, gain_sigma=kept.gain.error / Z95)
     return replace(
         card,
         counter_period_s=_value(kept.counter_period_s, card.counter_period_s),

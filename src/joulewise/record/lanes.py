@@ -64,7 +64,9 @@ class Lanes:
         writer.add_journal(self._misses, GrowingFile(run / MISSES))
         writer.add_journal(self._processes, GrowingFile(run / PROCESSES))
 
-    def loops(self, devices: Iterable[Device], on_reopened: Callable[[Device], None]) -> list[Loop]:
+    def loops(
+        self, devices: Iterable[Device], on_reopened: Callable[[Device, int | None], None]
+    ) -> list[Loop]:
         devices = list(devices)
         measured = _measured(devices)
         modelled = [d for d in devices if fast_quantities(d) and d not in measured]

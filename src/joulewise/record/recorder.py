@@ -145,16 +145,21 @@ class Recorder:
             device.close()
         return self._manifest
 
-    def _on_reopened(self, device: Device) -> None:
+    def _on_reopened(self, device: Device, asleep_ns: int | None) -> None:
         """A device that slept or was lost answers: it is recorded from now on."""
-        awake_ns = monotonic_ns()
-        recorded = replace(recorded_device(device, self._options.environ), awake_ns=awake_ns)
+        recorded = replace(
+            recorded_device(device, self._options.environ),
+            awake_ns=monotonic_ns(),
+            asleep_ns=asleep_ns,
+        )
         with self._lock:
             self._reopened.append(device)
             self._manifest = replace(
                 self._manifest,
                 devices=tuple(
-                    recorded if each.info.key == device.info.key else each
+                    replace(recorded, unavailable=each.unavailable)
+                    if each.info.key == device.info.key
+                    else each
                     for each in self._manifest.devices
                 ),
             )

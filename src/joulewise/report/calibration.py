@@ -16,6 +16,7 @@ from joulewise.data import Card, Quantity, Unavailable
 from joulewise.record.cards import Figure, SensorTiming
 from joulewise.report import words
 from joulewise.session.calibrate import Calibration
+from joulewise.units import Z95
 
 _TELLING: Final = 0.1  # relative: the tables are rounded, and boards differ by less
 
@@ -136,7 +137,7 @@ def _rows(
         first = next(iter(board.tables.values()), Card())
         yield "energy counter", [_time(board.counter_period_s), _known(first.counter_period_s)]
     kept = board.card.gain if board.card else None
-    prior = f"1 ± {_percent(1.96 * Card().gain_sigma)}"
+    prior = f"1 ± {_percent(Z95 * Card().gain_sigma)}"
     yield "gain", [f"{kept.value:.3f} ± {_percent(kept.error)}" if kept else "no meter yet", prior]
 
 

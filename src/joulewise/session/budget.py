@@ -1,8 +1,8 @@
 """Budgets: what a run may take of energy, time or carbon, and what happens beyond.
 
 ``--budget 2kWh`` warns, ``--budget 2kWh:stop`` stops the command; the option may be given several
-times. The recorder calls :meth:`Watch.look` about once a second and once more when the command has
-ended. Each :class:`Event` that it gets goes to the process that started the command, as a message
+times. The recorder calls :meth:`BudgetWatch.look` about once a second and once more when the command
+has ended. Each :class:`Event` that it gets goes to the process that started the command, as a message
 of kind ``budget`` (:func:`as_message`); that a budget was exceeded also goes into the manifest's
 notes, from where it becomes a warning of the result::
 
@@ -13,7 +13,7 @@ That process says ``message`` on stderr, and where ``stop`` is true it ends the 
 and SIGKILL after a grace). Time it also checks by itself, since a recorder may be dead:
 :func:`time_left_s` tells how long it may sleep, :func:`overdue` what there is to say then. Both
 may come to the same event: ``(budget, state)`` tells whether it was said before. What the starting
-process found by itself it sends to the recorder in the same shape, for :meth:`Watch.heard`.
+process found by itself it sends to the recorder in the same shape, for :meth:`BudgetWatch.heard`.
 
 Only the standard library is imported here, so that the starting process stays lean.
 """
@@ -115,7 +115,7 @@ def parse_budget(text: str, gco2_per_kwh: float | None = None) -> Budget:
     return Budget(plain, kind, limit / gco2_per_kwh * J_PER_KWH, bool(form[3]), gco2_per_kwh)
 
 
-class Watch:
+class BudgetWatch:
     """Follows a run's budgets, and tells of each change of state once."""
 
     def __init__(self, budgets: Iterable[Budget]) -> None:

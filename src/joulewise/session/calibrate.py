@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from joulewise.analyse.sensor_fit import Recording, counter_period, fit_sensor
+from joulewise.analyse.sensor_fit import SensorPolls, counter_period, fit_sensor
 from joulewise.analyse.sensor_ticks import find_ticks
 from joulewise.data import Card, DeviceInfo, Quantity, Unavailable
 from joulewise.errors import UsageError
@@ -32,7 +32,7 @@ Progress = Callable[[float], None]
 class Bench(Protocol):
     """Where a board is loaded and polled: a :class:`~joulewise.session.rig.Rig`, as a rule."""
 
-    def record(self, bursts: Sequence[Burst], kind: str, progress: Progress) -> Recording: ...
+    def record(self, bursts: Sequence[Burst], kind: str, progress: Progress) -> SensorPolls: ...
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def keep(found: Calibration, environ: Mapping[str, str], when: str) -> Calibrati
     return replace(found, card=card, path=keep_card(card, environ))
 
 
-def _period_s(probe: Recording) -> float:
+def _period_s(probe: SensorPolls) -> float:
     """Of the quickest of the board's readings."""
     loaded = probe.under_load()
     found = [find_ticks(loaded.t_s, loaded.columns[q]) for q in SENSORS if q in loaded.columns]

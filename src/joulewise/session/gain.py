@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from joulewise.analyse.sensor_fit import Recording
+from joulewise.analyse.sensor_fit import SensorPolls
 from joulewise.analyse.sensor_gain import Drawn, fit_gains
 from joulewise.analyse.wall_meter import read_meter
 from joulewise.data import Card, DeviceInfo, Kind, Quantity, Unavailable
@@ -22,7 +22,7 @@ from joulewise.record.trace import open_lane
 from joulewise.session.calibrate import Bench
 from joulewise.session.load import HEAVY
 from joulewise.session.waves import draw_waves
-from joulewise.units import NS_PER_S
+from joulewise.units import NS_PER_S, Z95
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -89,16 +89,16 @@ def _told(meter: WallMeter, wall_ahead_s: float, boards: list[Drawn]) -> list[Ga
 
 
 def _if_any_better(gain: Figure | Unavailable) -> Figure | Unavailable:
-    if isinstance(gain, Unavailable) or gain.error / gain.value < 1.96 * _PRIOR:
+    if isinstance(gain, Unavailable) or gain.error / gain.value < Z95 * _PRIOR:
         return gain
     return Unavailable(
         f"the meter tells {gain.value:.3f} ± {gain.error:.3f}, "
-        f"no better than the ± {1.96 * _PRIOR:.3f} that is known without it",
+        f"no better than the ± {Z95 * _PRIOR:.3f} that is known without it",
         "name the power supply's efficiency: --psu-efficiency 0.94±0.01",
     )
 
 
-def _of_recording(recording: Recording) -> Drawn:
+def _of_recording(recording: SensorPolls) -> Drawn:
     energy_j = recording.columns.get(Quantity.ENERGY)
     return _drawn(recording.t_s, recording.columns[Quantity.POWER], energy_j)
 

@@ -22,8 +22,8 @@ from typing import Any
 from joulewise.data import Energy, Span, Unavailable, total
 from joulewise.data.contract import TOTAL, energy_json, finite
 from joulewise.record.layout import LIVE
-from joulewise.session.budget import Budget, Event, Watch
-from joulewise.session.outlook import Course, as_json
+from joulewise.session.budget import Budget, BudgetWatch, Event
+from joulewise.session.outlook import Forecast, as_json
 from joulewise.units import NS_PER_S
 
 
@@ -41,8 +41,8 @@ class Progress:
     ) -> None:
         self._run = run
         self._start_ns = start_ns
-        self._course = Course(start_ns, epochs=epochs, per_kwh=per_kwh)
-        self._watch = Watch(budgets)
+        self._course = Forecast(start_ns, epochs=epochs, per_kwh=per_kwh)
+        self._watch = BudgetWatch(budgets)
 
     def look(
         self,

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from joulewise.data import Energy
 from joulewise.record.manifest import RecordedDevice
 from joulewise.record.tally import Tally
-
-_Z: Final = 1.96
+from joulewise.units import Z95
 
 
 def energy_so_far(tally: Tally | None, device: RecordedDevice) -> Energy | None:
@@ -18,5 +15,5 @@ def energy_so_far(tally: Tally | None, device: RecordedDevice) -> Energy | None:
         return None
     # The readings at both ends may be off by as much as the time between two.
     edges_j = drawn.energy_j * drawn.interval_s / max(drawn.time_s, drawn.interval_s)
-    gain_j = _Z * device.card.gain_sigma * drawn.energy_j
+    gain_j = Z95 * device.card.gain_sigma * drawn.energy_j
     return Energy(drawn.energy_j, edges_j, gain_j, device.sources[drawn.quantity.value])

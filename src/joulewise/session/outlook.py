@@ -7,8 +7,8 @@ interval for that, on top of a weak belief that epochs of one training differ by
 that two epochs that happen to be alike are no certainty. A drift that shows is expected to go on
 for between nothing and as long again as it has been seen.
 
-All of it is arithmetic on a few numbers an epoch: :class:`Course` is told of energies and spans
-as they come, and :meth:`Course.outlook` can be asked as often as one likes.
+All of it is arithmetic on a few numbers an epoch: :class:`Forecast` is told of energies and spans
+as they come, and :meth:`Forecast.outlook` can be asked as often as one likes.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Outlook:
     costs: Mapping[str, Estimate] = field(default_factory=dict)
 
 
-class Course:
+class Forecast:
     """What is kept of a run while it goes on, to tell what it will take.
 
     ``epochs`` is the number of epochs where the user gave it; otherwise it is what the framework

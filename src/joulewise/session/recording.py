@@ -45,7 +45,7 @@ class Recording:
             shutil.rmtree(self.run, ignore_errors=True)
             raise
         self._commands: dict[int, CommandRecord] = {}
-        self._course: Course | None = None
+        self._course: RunSoFar | None = None
         self._blind = False
 
     def _open(self, environ: Mapping[str, str]) -> None:
@@ -87,7 +87,7 @@ class Recording:
     def started(self, command: CommandRecord) -> None:
         if not self._commands:
             self._recorder.count_from(command.start_ns)
-            self._course = Course(self.run, self.request, command.start_ns)
+            self._course = RunSoFar(self.run, self.request, command.start_ns)
         self._tell(command)
 
     def ended(
@@ -175,7 +175,7 @@ class Recording:
             self._recorder.note(Caution.BUDGET.value, event.message)
 
 
-class Course:
+class RunSoFar:
     """How far a run has come since its first command started."""
 
     def __init__(self, run: Path, request: Request, start_ns: int) -> None:

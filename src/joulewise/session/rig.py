@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from joulewise.analyse.sensor_fit import Recording
+from joulewise.analyse.sensor_fit import SensorPolls
 from joulewise.data import Quantity, Reading, SensorInfo, Unavailable
 from joulewise.devices.nvidia.throttle import throttle_names
 from joulewise.devices.protocol import Device
@@ -65,7 +65,7 @@ class Rig:
 
     def record(
         self, bursts: Sequence[Burst], kind: str = HEAVY, progress: Progress = lambda _: None
-    ) -> Recording:
+    ) -> SensorPolls:
         """What is read while the bursts go on, and a little after."""
         self._load.play(kind, bursts)
         lasts_s = sum(burst.off_s + burst.on_s for burst in bursts)
@@ -119,13 +119,13 @@ class _Polls:
         names = ", ".join(throttle_names(self.throttle))
         return (f"it was held back ({names})",) if names else ()
 
-    def recording(self, edges: Sequence[tuple[int, int]], faults: tuple[str, ...]) -> Recording:
+    def recording(self, edges: Sequence[tuple[int, int]], faults: tuple[str, ...]) -> SensorPolls:
         table: NDArray[np.float64] = np.array(self.rows)
         # Who is put to sleep in the middle of a call gets a value that is newer than its time.
         took_ns = np.array(self.took_ns)
         table[took_ns > _INTERRUPTED * np.median(took_ns)] = np.nan
         on_ns, off_ns = np.array(edges, np.int64).reshape(-1, 2).T
-        return Recording(
+        return SensorPolls(
             t_s=np.array(self.t_ns) / NS_PER_S,
             columns={q: table[:, i] for i, q in enumerate(self.quantities)},
             on_s=on_ns / NS_PER_S,

@@ -44,7 +44,7 @@ class Voice:
     say: Callable[[str], None]
 
 
-class Measured(Protocol):
+class Attended(Protocol):
     """A command that is being measured, however it was started."""
 
     @property
@@ -117,7 +117,7 @@ def _run_unmeasured(command: Sequence[str], environ: Mapping[str, str]) -> Outco
         return Outcome(child.exit_status, None, None)
 
 
-def attend(command: Measured, recorder: RecorderProcess, limits: Limits) -> Outcome:
+def attend(command: Attended, recorder: RecorderProcess, limits: Limits) -> Outcome:
     """Wait until the command has ended, and get its result."""
     run = recorder.ready.run
     try:
@@ -134,7 +134,7 @@ def attend(command: Measured, recorder: RecorderProcess, limits: Limits) -> Outc
     return Outcome(command.exit_status or 0, run, result, remark)
 
 
-def _wait(command: Measured, recorder: RecorderProcess, limits: Limits) -> None:
+def _wait(command: Attended, recorder: RecorderProcess, limits: Limits) -> None:
     with selectors.DefaultSelector() as selector:
         for descriptor in (*command.descriptors, recorder.fileno()):
             selector.register(descriptor, selectors.EVENT_READ)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from joulewise.analyse.sensor_fit import Recording
+from joulewise.analyse.sensor_fit import SensorPolls
 from joulewise.session.load import SIMULATED
 from joulewise.session.rig import POLL_HZ, POLLED
 from joulewise.session.waves import Burst
@@ -24,7 +24,7 @@ class VirtualBench:
 
     def record(
         self, bursts: Sequence[Burst], kind: str, progress: Callable[[float], None]
-    ) -> Recording:
+    ) -> SensorPolls:
         progress(1.0)
         return as_recording(self.play(bursts, kind), self.late)
 
@@ -36,9 +36,9 @@ class VirtualBench:
         return play_bursts(self.unit, load, Knobs(board.limits.default_w), pairs)
 
 
-def as_recording(played: Bursts, late: float = 0.0) -> Recording:
+def as_recording(played: Bursts, late: float = 0.0) -> SensorPolls:
     polled = played.poll(POLL_HZ, POLLED, late=late)
-    return Recording(
+    return SensorPolls(
         t_s=polled["t_ns"] / NS_PER_S,
         columns={q: polled[q.value] for q in POLLED if q.value in polled},
         on_s=played.on_ns / NS_PER_S,

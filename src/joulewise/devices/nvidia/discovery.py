@@ -52,6 +52,7 @@ class _Candidate:
     identity: GpuIdentity
     handle: Any = None
     fault: Fault | None = None
+    asleep: bool = False
 
 
 def _discover(options: Options, root: Path) -> list[Device] | Unavailable:
@@ -81,16 +82,15 @@ def _discover(options: Options, root: Path) -> list[Device] | Unavailable:
 
 
 def _reopen(index: int, note: str, options: Options, root: Path) -> Device | None:
-    """A GPU that did not answer before, or None while it still does not or is asleep."""
+    """A GPU that did not answer before, as it is now; None where not even NVML answers."""
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:
         return None
     try:
-        if index in _asleep(options, root, pynvml.nvmlDeviceGetCount()):
-            return None
-        found = _open(_candidate(index), _driver(), note, lambda: None)
-        return None if isinstance(found, SilentGpu) else found
+        asleep = _asleep(options, root, pynvml.nvmlDeviceGetCount())
+        candidate = _sleeping(index, asleep[index]) if index in asleep else _candidate(index)
+        return _open(candidate, _driver(), note, lambda: None)
     except pynvml.NVMLError:
         return None
     finally:
@@ -106,7 +106,7 @@ def _sleeping(index: int, sleeper: Sleeper) -> _Candidate:
     bus_id = f"0000{sleeper.bus_id}"  # NVML writes the domain with eight digits
     identity = GpuIdentity(index, sleeper.uuid, sleeper.name, bus_id)
     reason = "the GPU is asleep (runtime suspended), and reading it would wake it"
-    return _Candidate(identity, fault=Fault(DeviceError, reason, FIX))
+    return _Candidate(identity, fault=Fault(DeviceError, reason, FIX), asleep=True)
 
 
 def _candidate(index: int) -> _Candidate:
@@ -124,7 +124,7 @@ def _candidate(index: int) -> _Candidate:
 
 
 def _open(
-    candidate: _Candidate, driver: str, note: str, reopened: Callable[[], Device | None]
+    candidate: _Candidate, driver: str, note: str, look: Callable[[], Device | None]
 ) -> Device:
     identity = candidate.identity
     info = DeviceInfo(
@@ -137,13 +137,13 @@ def _open(
         note=note,
     )
     if candidate.fault is not None:
-        return SilentGpu(info, candidate.fault, reopened)
+        return SilentGpu(info, candidate.fault, look, asleep=candidate.asleep)
     try:
         architecture = pynvml.nvmlDeviceGetArchitecture(candidate.handle)
         major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(candidate.handle)
         return NvidiaGpu(info, candidate.handle, identity.index, architecture, (major, minor))
     except pynvml.NVMLError as error:
-        return SilentGpu(info, fault(error.value, identity.index), reopened)
+        return SilentGpu(info, fault(error.value, identity.index), look)
 
 
 def _driver() -> str:

@@ -16,18 +16,33 @@ _KNOBS = (Knob.POWER_LIMIT, Knob.SM_CLOCK, Knob.MEMORY_CLOCK)
 class SilentGpu(BaseDevice):
     """It is listed, so that nobody counts without it unawares, and gives one reason for all.
 
-    ``reopened`` looks again, without waking it: the GPU itself once it answers, else None.
+    ``asleep`` is whether the kernel had it suspended when it was last looked at.
     """
 
     def __init__(
-        self, info: DeviceInfo, fault: Fault, reopened: Callable[[], Device | None]
+        self,
+        info: DeviceInfo,
+        fault: Fault,
+        look: Callable[[], Device | None],
+        *,
+        asleep: bool = False,
     ) -> None:
         self.info = info
-        self.reopened = reopened
+        self.asleep = asleep
+        self._look = look
         self._fault = fault
         self._why = fault.unavailable()
         self.sensors = {q: self._why for q in Quantity if q is not Quantity.LOAD}
         self.knobs = dict.fromkeys(_KNOBS, self._why)
+
+    def reopened(self) -> Device | None:
+        """Look again, without waking it: the GPU itself once it answers, else None."""
+        found = self._look()
+        if isinstance(found, SilentGpu):
+            self.asleep = found.asleep
+            return None
+        self.asleep = False
+        return found
 
     def _samples(self, _quantity: Quantity, _since_us: int) -> Unavailable:
         return self._why
