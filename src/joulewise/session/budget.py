@@ -1,10 +1,10 @@
 """Budgets: what a run may take of energy, time or carbon, and what happens beyond.
 
 ``--budget 2kWh`` warns, ``--budget 2kWh:stop`` stops the command; the option may be given several
-times. The recorder calls :meth:`BudgetWatch.look` about once a second and once more when the command
-has ended. Each :class:`Event` that it gets goes to the process that started the command, as a message
-of kind ``budget`` (:func:`as_message`); that a budget was exceeded also goes into the manifest's
-notes, from where it becomes a warning of the result::
+times. The recorder calls :meth:`BudgetWatch.look` about once a second and once more when the
+command has ended. Each :class:`Event` that it gets goes to the process that started the command,
+as a message of kind ``budget`` (:func:`as_message`); that a budget was exceeded also goes into the
+manifest's notes, from where it becomes a warning of the result::
 
     {"state": "foreseen" | "exceeded", "budget": "2kWh:stop", "stop": true | false,
      "message": "…one line…"}
