@@ -23,7 +23,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from joulewise.record.alive import stat_fields
+from joulewise.command.alive import stat_fields
 from joulewise.record.layout import Lane
 from joulewise.record.manifest import Manifest, read_manifest
 from joulewise.record.store import readable, status

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from joulewise.record.alive import boot_id, started_ticks
+from joulewise.command.alive import boot_id, started_ticks
 from joulewise.record.manifest import RecorderRecord
 
 ID, OTHER = "20261116-003512-7f3a", "20261116-003513-beef"

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from made_run import START, S
 
-from joulewise.record.alive import boot_id, started_ticks
+from joulewise.command.alive import boot_id, started_ticks
 from joulewise.record.layout import RESULT
 from joulewise.record.manifest import CommandRecord, RecorderRecord, read_manifest, write_manifest
 

@@ -6,7 +6,7 @@ import os
 import pytest
 from made_run import START
 
-from joulewise.record.alive import boot_id, started_ticks
+from joulewise.command.alive import boot_id, started_ticks
 from joulewise.record.layout import LIVE
 from joulewise.record.manifest import CommandRecord, RecorderRecord
 

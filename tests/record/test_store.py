@@ -10,9 +10,9 @@ from dataclasses import replace
 
 import pytest
 
+from joulewise.command.alive import boot_id, started_ticks
 from joulewise.data import Card, DeviceInfo, Kind, Source, Unavailable
 from joulewise.errors import JoulewiseError, UsageError
-from joulewise.record.alive import boot_id, started_ticks
 from joulewise.record.layout import FORMAT, MANIFEST
 from joulewise.record.manifest import (
     CommandRecord,

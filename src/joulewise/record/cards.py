@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from joulewise.command.state import state_folder
 from joulewise.data import Card, DeviceInfo, Kind, Quantity, SensorInfo, Source, Unavailable
 from joulewise.devices.protocol import Device
 from joulewise.errors import JoulewiseError
@@ -136,18 +136,6 @@ def keep_card(card: KeptCard, environ: Mapping[str, str]) -> Path:
 def card_path(uid: str, environ: Mapping[str, str]) -> Path:
     name = "".join(c if c.isalnum() or c in "-_." else f"%{ord(c):02x}" for c in uid)
     return state_folder(environ) / "cards" / f"{name}.json"
-
-
-def state_folder(environ: Mapping[str, str]) -> Path:
-    """Where joulewise keeps what outlives a run."""
-    if environ.get("JOULEWISE_STATE"):
-        return Path(environ["JOULEWISE_STATE"])
-    if hasattr(os, "geteuid") and os.geteuid() == 0:
-        return Path("/var/lib/joulewise")
-    home = environ.get("XDG_STATE_HOME", "")
-    # The specification says to ignore a path that is not absolute.
-    base = Path(home) if Path(home).is_absolute() else Path.home() / ".local/state"
-    return base / "joulewise"
 
 
 def _calibrated(card: Card, kept: KeptCard, quantity: Quantity) -> Card:

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from joulewise.command.points import point
 from joulewise.record.files import sync
 from joulewise.record.layout import PACKED, STREAM, TRACE
-from joulewise.record.points import point
 from joulewise.record.rows import TIME
 from joulewise.record.streams import read_batches
 

@@ -6,7 +6,7 @@ import os
 from collections import deque
 from pathlib import Path
 
-from joulewise.record.points import point
+from joulewise.command.points import point
 
 
 class GrowingFile:

@@ -8,9 +8,9 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import Any, Final
 
+from joulewise.command.alive import parent
 from joulewise.data import Process, Unavailable
 from joulewise.devices.protocol import Device
-from joulewise.record.alive import parent
 from joulewise.record.journal import Journal
 from joulewise.record.layout import PROCESSES
 from joulewise.record.notes import Notes

@@ -13,8 +13,8 @@ from pathlib import Path
 from time import monotonic_ns, time_ns
 from typing import Any, Final
 
+from joulewise.command.alive import boot_id, started_ticks
 from joulewise.devices import Device, Discovery
-from joulewise.record.alive import boot_id, started_ticks
 from joulewise.record.clocks import Clocks
 from joulewise.record.environment import surroundings
 from joulewise.record.found import recorded_device

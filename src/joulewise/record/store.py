@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from joulewise.command.alive import boot_id, is_alive, started_ticks
 from joulewise.errors import JoulewiseError, UsageError
-from joulewise.record.alive import boot_id, is_alive, started_ticks
 from joulewise.record.layout import MANIFEST, MARKS, TRACE
 from joulewise.record.manifest import Manifest, RecorderRecord, read_manifest, write_manifest
 from joulewise.units import NS_PER_S

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from time import monotonic
 from typing import Final
 
+from joulewise.command.points import point
 from joulewise.record.files import GrowingFile
 from joulewise.record.journal import Journal
 from joulewise.record.notes import Notes
-from joulewise.record.points import point
 from joulewise.record.rows import Rows
 from joulewise.record.statistics import Statistics
 from joulewise.record.streams import Stream

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from joulewise.command import linux
+from joulewise.command.alive import is_alive, started_ticks, stat_fields
 from joulewise.command.signals import Signals, take_signals
 from joulewise.errors import UsageError
-from joulewise.record.alive import is_alive, started_ticks, stat_fields
 from joulewise.session.budget import Budget
 from joulewise.session.limits import Limits
 from joulewise.session.link import RecorderProcess

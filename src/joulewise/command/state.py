@@ -1,0 +1,19 @@
+"""Where joulewise keeps what outlives its processes."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def state_folder(environ: Mapping[str, str]) -> Path:
+    """``$JOULEWISE_STATE``, else /var/lib/joulewise for root, else the XDG state folder."""
+    if environ.get("JOULEWISE_STATE"):
+        return Path(environ["JOULEWISE_STATE"])
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        return Path("/var/lib/joulewise")
+    home = environ.get("XDG_STATE_HOME", "")
+    # The specification says to ignore a path that is not absolute.
+    base = Path(home) if Path(home).is_absolute() else Path.home() / ".local/state"
+    return base / "joulewise"
