@@ -1,16 +1,17 @@
-"""A run whose GPU slept at first: it is not read then, and its first reading says nothing of it."""
+"""A run whose GPU slept or was lost at first: its first reading says nothing of that time."""
 
 import pytest
 from made_run import PID, START, MadeRun, S, device
 
 from joulewise.analyse.run import analyse
-from joulewise.data import Caution
+from joulewise.data import Caution, Unavailable
 
 
 def test_a_gpu_that_woke_late_is_told_of_and_gets_no_joules_for_its_sleep(tmp_path):
     made = MadeRun(tmp_path / "run", lead_s=-6.0)  # the first row comes six seconds in
     made.fast(
-        device("gpu0", awake_ns=START + 6 * S), lambda t: 60 + (0.1 if t % 0.04 < 0.02 else 0)
+        device("gpu0", awake_ns=START + 6 * S, asleep_ns=START + 6 * S),
+        lambda t: 60 + (0.1 if t % 0.04 < 0.02 else 0),
     )
     made.processes("gpu0", (6, [(PID, "python", True)])).spans(("epoch", 0, 1, 5))
     result = analyse(made.write())
@@ -20,3 +21,36 @@ def test_a_gpu_that_woke_late_is_told_of_and_gets_no_joules_for_its_sleep(tmp_pa
     (warning,) = result.warnings
     assert (warning.code, warning.device) == (Caution.GAP, "gpu0")
     assert warning.message == "it slept for the first 6.0 s, for which 0 to 5 W are assumed"
+
+
+def lost_until(tmp_path, seconds, *, ours=True):
+    made = MadeRun(tmp_path / "run", lead_s=-seconds)
+    lost = device("gpu0", awake_ns=START + seconds * S, unavailable=Unavailable("NVML error 999"))
+    made.fast(lost, lambda t: 200 + (0.1 if t % 0.04 < 0.02 else 0))
+    return analyse(made.processes("gpu0", (seconds, [(PID, "python", ours)])).write())
+
+
+def test_a_gpu_that_did_not_answer_at_first_is_not_taken_for_asleep(tmp_path):
+    result = lost_until(tmp_path, 4)
+    assert result.run.total.value == pytest.approx(6 * 200 + 4 * 150, abs=5)
+    assert result.run.total.error_sampling == pytest.approx(600, abs=5)
+    (warning,) = result.warnings
+    assert (warning.code, warning.device) == (Caution.GAP, "gpu0")
+    assert warning.message == (
+        "it was not read for 4.0 s at first (NVML error 999), for which 0 to 300 W stand"
+    )
+
+
+def test_one_that_was_lost_for_the_most_part_has_no_energy_and_says_why(tmp_path):
+    result = lost_until(tmp_path, 6)
+    assert result.run.devices["gpu0"].energy is None
+    assert result.run.total is None
+    (warning,) = (each for each in result.warnings if each.device == "gpu0")
+    assert warning.code is Caution.UNAVAILABLE
+    assert warning.message.endswith("NVML error 999")
+
+
+def test_it_is_told_of_a_gpu_beside_the_total_too(tmp_path):
+    result = lost_until(tmp_path, 4, ours=False)
+    assert result.counted == ()
+    assert Caution.GAP in [each.code for each in result.warnings if each.device == "gpu0"]

@@ -331,7 +331,7 @@ class TestAsleep:
             late = columns["t_ns"] >= windows((3, 3))[0, 0]
             columns.update({name: column[late] for name, column in columns.items()})
         awake_ns = int(windows((3, 3))[0, 0])
-        woken = replace(device(), awake_ns=awake_ns)
+        woken = replace(device(), awake_ns=awake_ns, asleep_ns=awake_ns)
         asked = windows((-2997, 11), (-2997, 3), (1, 2), (4, 6))
         found = window_energy(woken, lane(fast), lane(samples), asked)
         assert found.energy_j == pytest.approx([7500 + 480, 7500, 2.5, 120], abs=1)
@@ -340,3 +340,27 @@ class TestAsleep:
         assert np.isnan(found.peak_w).tolist() == [False, True, True, False]
         assert found.gap_s == pytest.approx([0, 0, 0, 0], abs=0.1)
         assert not found.disagree.any()
+
+    def test_what_did_not_sleep_may_have_drawn_anything_before_it_answered(self):
+        fast, samples = lanes(constant(60))
+        lost = replace(device(), awake_ns=int(windows((3, 3))[0, 0]))
+        asked = windows((1, 11), (1, 3), (2, 3.5), (4, 6))
+        found = window_energy(lost, lane(fast), lane(samples), asked)
+        most_w = lost.maximum_w
+        assert found.energy_j == pytest.approx(
+            [480 + most_w, np.nan, np.nan, 120], abs=1, nan_ok=True
+        )
+        assert found.error_sampling_j[[0, 3]] == pytest.approx([most_w, 0], abs=2)
+
+    def test_from_its_last_sleep_to_its_first_answer_it_may_have_drawn_anything(self):
+        fast, samples = lanes(constant(60))
+        asleep_ns, awake_ns = (int(windows((t, t))[0, 0]) for t in (2, 3))
+        woken = replace(device(), awake_ns=awake_ns, asleep_ns=asleep_ns)
+        found = window_energy(woken, lane(fast), lane(samples), windows((1, 11)))
+        assert found.energy_j == pytest.approx([480 + 2.5 + woken.maximum_w / 2], abs=1)
+
+    def test_without_a_bound_nothing_is_known_of_it(self):
+        fast, samples = lanes(constant(60))
+        lost = replace(device(), awake_ns=int(windows((3, 3))[0, 0]), maximum_w=None)
+        found = window_energy(lost, lane(fast), lane(samples), windows((1, 11), (4, 6)))
+        assert np.isnan(found.energy_j).tolist() == [True, False]

@@ -237,9 +237,11 @@ def test_a_gpu_that_something_else_woke_is_opened_again(bus, monkeypatch):
     with monkeypatch.context() as patched:
         patched.setattr(pynvml, "nvmlDeviceGetHandleByIndex", pytest.fail)  # it would wake it
         assert devices[1].reopened() is None
+    assert devices[1].asleep
     status = bus / "sys/bus/pci/drivers/nvidia/0000:07:00.0/power/runtime_status"
     status.write_text("active\n")
     awake = devices[1].reopened()
+    assert not devices[1].asleep
     assert awake.info.key == "gpu1"
     assert isinstance(awake.read(Quantity.POWER), Reading)
     keys([*devices, awake])
@@ -249,6 +251,7 @@ def test_a_gpu_that_something_else_woke_is_opened_again(bus, monkeypatch):
 def test_a_gpu_that_came_back_is_opened_again(machine):
     devices = machine.gpus()
     assert devices[1].reopened() is None
+    assert not devices[1].asleep
     machine.elapse(6)
     back = devices[1].reopened()
     assert back.info.key == "gpu1"

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from joulewise.data import Quantity, Unavailable
 from joulewise.devices import Discovery
 from joulewise.record.cards import card_for
 from joulewise.record.layout import MISSES, Lane
@@ -147,11 +148,13 @@ class Sleeper(ToyDevice):
     def __init__(self, real):
         super().__init__(ToyClock())
         self.awake = False
+        self.asleep = True
         self._real = real
         self.sensors = {}
         self.touched = False
 
     def reopened(self):
+        self.asleep = self.asleep and not self.awake
         return self._real if self.awake else None
 
     def read(self, quantity):
@@ -177,10 +180,28 @@ def test_a_gpu_that_sleeps_is_not_read_until_it_is_awake(tmp_path, monkeypatch):
     manifest = recorder.stop()
     assert not sleeper.touched
     assert woken_ns < manifest.devices[0].awake_ns < manifest.monotonic_end_ns
+    assert manifest.monotonic_start_ns < manifest.devices[0].asleep_ns
+    assert manifest.devices[0].asleep_ns < manifest.devices[0].awake_ns
     assert read_manifest(run).devices == manifest.devices
     assert manifest.devices[0].sources.keys() == {"power_w", "energy_j"}
     assert [note["code"] for note in manifest.notes] == ["device_back"]
     assert real._closed
+
+
+def test_a_gpu_that_was_lost_is_not_said_to_have_slept(tmp_path, monkeypatch):
+    monkeypatch.setattr("joulewise.record.lanes._SILENT_HZ", 50.0)
+    lost = Sleeper(ToyDevice(ToyClock()))
+    lost.asleep = False
+    lost.sensors = {Quantity.POWER: Unavailable("NVML error 999")}
+    run = new_run(tmp_path)
+    recorder = Recorder(run, Discovery((lost,), {}), RecorderOptions(rate_hz=50))
+    recorder.start()
+    lost.awake = True
+    wait_for_rows(run, "gpu0", 10)
+    (device,) = recorder.stop().devices
+    assert device.awake_ns is not None
+    assert device.asleep_ns is None
+    assert device.unavailable == Unavailable("NVML error 999")
 
 
 @pytest.fixture

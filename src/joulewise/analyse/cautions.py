@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from joulewise.analyse import device_cautions, span_cautions
-from joulewise.analyse.asleep import silent_at_first
 from joulewise.analyse.cpu_share import CpuShare
 from joulewise.analyse.measured import MeasuredDevice
 from joulewise.analyse.stretch import Stretch
@@ -53,7 +52,6 @@ def cautions(
     yield from late(manifest)
     yield from no_baseline(manifest, counted)
     for measured in counted:
-        yield from silent_at_first(measured.device, run)
         yield from device_cautions.cautions(measured, manifest, sightings, run)
     yield from busy_with_others(cpu, run)
     rate_hz = manifest.rate_hz

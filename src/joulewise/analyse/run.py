@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from joulewise.analyse.asleep import silent_at_first
 from joulewise.analyse.cautions import cautions
 from joulewise.analyse.cpu_share import cpu_share
 from joulewise.analyse.details import details
@@ -86,6 +87,12 @@ def analyse(run: Path) -> RunResult:
         warnings=(
             *choice.warnings,
             *spans.warnings,
+            *(
+                w
+                for one in measured.values()
+                if one.uses[0].energy
+                for w in silent_at_first(one.device, whole)
+            ),
             *cautions(
                 manifest=manifest,
                 state=state,
