@@ -3,6 +3,8 @@
 import gc
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from joulewise.hooks.plain_loop import PlainLoop
 
@@ -38,10 +40,12 @@ class Optimizer:
 class Program:
     """A program in slow motion: each event takes one tick."""
 
-    def __init__(self):
+    def __init__(self, kind=PlainLoop):
         self.t, self.told, self.trainings = 0, False, 0
         self.marks = Written()
-        self.loop = PlainLoop(self.marks, self._next, lambda: self.told, lambda: self.t)
+        self.loop = kind(
+            self.marks, self._next, lambda: self.told, lambda of: of.weights, lambda: self.t
+        )
         self.adam = Optimizer()
 
     def _next(self):
@@ -65,7 +69,7 @@ class Program:
         for optimizer in optimizers or (self.adam,):
             self.loop.update_begins()
             self.tick()
-            self.loop.update_ends(optimizer, lambda of=optimizer: of.weights)
+            self.loop.update_ends(optimizer)
 
     def end(self, *passes):
         for ended in passes:
@@ -275,16 +279,34 @@ def test_tasks_in_turns_are_one_epoch(program):
     assert len(program.spans("step")) == 6
 
 
-def test_a_loop_one_batch_ahead_has_its_last_update_in_the_epoch(program):
+@pytest.mark.parametrize("batches", [2, 5])
+def test_a_loop_one_batch_ahead_has_its_last_update_in_the_epoch(program, batches):
     for _ in range(2):
         training = program.begin()
         program.batch(training)
-        program.batch(training)
-        program.update()
+        for _ in range(batches - 1):
+            program.batch(training)
+            program.update()
         program.end(training)
         program.update()
-    assert program.spans("epoch") == [(0, 1, 6), (1, 7, 12)]
-    assert len(program.spans("step")) == 4
+    length = 2 * batches + 2
+    epochs = [(0, 1, length), (1, length + 1, 2 * length)]
+    assert program.spans("epoch") == epochs
+    assert len(program.spans("step")) == 2 * batches
+
+
+def test_a_loader_that_was_open_all_along_may_feed_after_the_last_update(program):
+    later, training = program.begin(), program.begin()
+    program.batch(training)
+    for _ in range(3):
+        program.batch(training)
+        program.update()
+    program.end(training)
+    program.update()
+    program.batch(later)
+    program.update()
+    program.end(later)
+    assert [index for index, *_ in program.spans("epoch")] == [0, 1]
 
 
 def test_batches_from_a_cycle_that_remembers_them_end_the_epochs(program):
@@ -299,7 +321,7 @@ def test_a_closure_that_reads_the_loader_within_an_update_is_a_step(program):
     for _ in range(2):
         program.loop.update_begins()
         program.validate()
-        program.loop.update_ends(program.adam, lambda: program.adam.weights)
+        program.loop.update_ends(program.adam)
     assert program.spans("validation") == program.spans("epoch") == []
     assert len(program.spans("step")) == 2
 
@@ -361,3 +383,50 @@ def test_nothing_of_the_parent_is_in_a_fork(program):
     program.marks.spans.clear()
     program.epoch()
     assert len(program.spans("epoch")) == len(program.spans("training")) == 1
+
+
+class NeverSteady(PlainLoop):
+    """Finds out everything anew at every update."""
+
+    _steady = property(lambda _: False, lambda *_: None)
+
+
+EVENTS = st.tuples(
+    st.sampled_from(["begin", *["step"] * 4, "batch", "update", "end", "drop", "told"]),
+    st.integers(0, 2),
+)
+
+
+def play(program, events):
+    """Loaders and optimisers, three of each; a step is a batch and the first one's update."""
+    passes, iterators = {}, {}
+    optimizers = [program.adam, Optimizer(), Optimizer()]
+    for event, which in events:
+        if event == "begin":
+            iterators[which] = Thing()
+            passes[which] = program.begin(iterators[which])
+        if event in {"batch", "step"} and which in passes:
+            program.batch(passes[which])
+        if event == "step":
+            program.update()
+        elif event == "update":
+            program.update(optimizers[which])
+        elif event == "end" and which in passes:
+            program.end(passes.pop(which))
+        elif event == "drop" and which in iterators:
+            program.tick()
+            del iterators[which]
+            passes.pop(which, None)
+        elif event == "told":
+            program.loop.end_training()
+            program.told = True
+            program.update(optimizers[which])
+            program.told = False
+    program.loop.end_training()
+    return program.marks.spans
+
+
+@settings(max_examples=500)
+@given(st.lists(EVENTS, max_size=60))
+def test_a_steady_loop_is_marked_as_one_that_is_looked_at_anew(events):
+    assert play(Program(), events) == play(Program(NeverSteady), events)

@@ -81,16 +81,7 @@ class Marks:
         """The span's token, for its end."""
         token = next(self._tokens)
         start_ns = time.monotonic_ns() if t_ns is None else t_ns
-        self._mark(
-            kind=BEGIN,
-            name=name,
-            t_ns=start_ns,
-            start_ns=start_ns,
-            index=index,
-            total=total,
-            token=token,
-            guessed=guessed,
-        )
+        self._mark(BEGIN, guessed, name, start_ns, start_ns, index, total, token)
         return token
 
     def end(self, token: int, t_ns: int | None = None) -> None:
@@ -107,33 +98,23 @@ class Marks:
         *,
         guessed: bool = False,
     ) -> None:
-        self._mark(
-            kind=WHOLE,
-            name=name,
-            t_ns=end_ns,
-            start_ns=start_ns,
-            index=index,
-            total=total,
-            token=0,
-            guessed=guessed,
-        )
+        self._mark(WHOLE, guessed, name, end_ns, start_ns, index, total, 0)
 
     def close(self) -> None:
         """Goes silent. Open spans stay open; a reader sees that they were not ended."""
         descriptor, self._descriptor, self._opened = self._descriptor, SHUT, True
         _close(descriptor)
 
-    def _mark(
+    def _mark(  # noqa: PLR0917 - the fields of a record; keywords would cost every step
         self,
-        *,
         kind: int,
+        guessed: bool,
         name: str,
         t_ns: int,
         start_ns: int,
         index: int | None,
         total: int | None,
         token: int,
-        guessed: bool,
     ) -> None:
         if not self._opened:
             self._open(t_ns)

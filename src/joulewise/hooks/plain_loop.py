@@ -36,17 +36,25 @@ class Pass:
 
 
 class PlainLoop:
-    """Given its events, marks what they mean. ``is_told`` is true while a trainer tells itself."""
+    """Given its events, marks what they mean.
+
+    ``is_told`` is true while a trainer tells itself; ``end_training`` is called before it begins.
+    ``weights`` is asked of an optimiser that is new; the first of them is held on to.
+
+    A loop is *steady* between two updates of the optimiser that sets the pace while no pass
+    begins, ends or is thrown away: then nothing has to be found out anew.
+    """
 
     def __init__(
         self,
         marks: Marks,
         next_training: Callable[[], int],
         is_told: Callable[[], bool],
+        weights: Callable[[Any], Iterable[object]],
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.marks, self.clock = marks, clock
-        self._next_training, self._is_told = next_training, is_told
+        self._next_training, self._is_told, self._weights = next_training, is_told, weights
         self.forget()
 
     def forget(self) -> None:
@@ -58,6 +66,7 @@ class PlainLoop:
         self._forget_training()
 
     def _forget_training(self) -> None:
+        self._steady = False
         self._training: int | None = None
         self._epoch: Pass | None = None
         self._epoch_token: int | None = None
@@ -82,12 +91,15 @@ class PlainLoop:
         self._leave_abandoned()
         begun = Pass(self.clock() if begin_ns is None else begin_ns)
         if iterator is not None:
-            # It may be called anywhere, within this class too: it only takes down the time.
-            begun.iterator = weakref.ref(
-                iterator, lambda _: setattr(begun, "gone_ns", self.clock())
-            )
+            begun.iterator = weakref.ref(iterator, lambda _: self._take_down_end(begun))
         self._open.append(begun)
+        self._steady = False
         return begun
+
+    def _take_down_end(self, left: Pass) -> None:
+        # It may be called anywhere, within this class too: it must not do more.
+        left.gone_ns = self.clock()
+        self._steady = False
 
     def batch(self, fed: Pass) -> None:
         fed.batches += 1
@@ -108,11 +120,12 @@ class PlainLoop:
 
     def _leave(self, left: Pass, end_ns: int, *, exhausted: bool) -> None:
         left.over = True
+        self._steady = False
         self._open = [other for other in self._open if other is not left]
         if left is self._epoch:
             self._end_epoch(end_ns if exhausted else self._updated_ns)
         elif self._is_validation(left, exhausted=exhausted):
-            self._mark("validation", left.begin_ns, end_ns, self._validations)
+            self.marks.whole("validation", left.begin_ns, end_ns, self._validations, guessed=True)
             self._validations += 1
             self._rest_ns = self._last_ns = max(self._last_ns, end_ns)
 
@@ -129,35 +142,57 @@ class PlainLoop:
         if self._updating_since_ns is None:
             self._updating_since_ns = self.clock()
 
-    def update_ends(self, optimizer: object, weights: Callable[[], Iterable[object]]) -> None:
-        """``weights`` is asked of an optimiser that is new; the first of them is held on to."""
-        since_ns, self._updating_since_ns = self._updating_since_ns, None
-        if self._is_told():
-            return
+    def update_ends(self, optimizer: object) -> None:
         now_ns = self.clock()
+        since_ns, self._updating_since_ns = self._updating_since_ns, None
+        if self._steady and self._pace() is optimizer:
+            self._count_update(now_ns)
+            self._count_step(now_ns)
+        elif not self._is_told():
+            self._find_out(optimizer, now_ns, now_ns if since_ns is None else since_ns)
+
+    def _find_out(self, optimizer: object, now_ns: int, since_ns: int) -> None:
+        """What an update belongs to, and whether the next one will belong to the same."""
+        self._steady = True  # unless something below finds otherwise
         self._leave_abandoned()
-        if not self._optimizers and not self._is_known(optimizer, weights):
+        if not self._optimizers and not self._is_known(optimizer):
             self.end_training()
         self._epoch = self._outer() or self._epoch
         feeding = self._feeding()
         if feeding is not self._epoch:
-            self._turn_to(feeding, optimizer, weights)
+            self._turn_to(feeding, optimizer)
         if self._training is None:
-            self._begin_training(now_ns if since_ns is None else since_ns)
-        for fed in self._open:
-            fed.updates += fed.batch_ns > self._updated_ns
+            self._begin_training(since_ns)
         if optimizer not in self._optimizers:
             self._optimizers.add(optimizer)
             if self._weight is None:
-                self._weight = next(iter(weights()), None)
-        self._updated_ns = self._last_ns = now_ns
+                self._weight = next(iter(self._weights(optimizer)), None)
+        self._count_update(now_ns)
         if self._sets_pace(optimizer):
-            self._mark("step", self._rest_ns, now_ns, self._steps)
-            self._steps += 1
-            self._rest_ns = now_ns
+            self._count_step(now_ns)
+        else:
+            self._steady = False
         if feeding is not None and feeding.over:
             feeding.updates += 1
             self._end_epoch(now_ns)
+        if self._is_new(feeding):
+            self._steady = False
+
+    def _is_new(self, feeding: Pass | None) -> bool:
+        """Of such a pass (or of none) an update alone may show that another one is the epoch."""
+        if feeding is None:
+            return bool(self._open)
+        return feeding.over or feeding.updates <= 1
+
+    def _count_update(self, now_ns: int) -> None:
+        for fed in self._open:
+            fed.updates += fed.batch_ns > self._updated_ns
+        self._updated_ns = self._last_ns = now_ns
+
+    def _count_step(self, now_ns: int) -> None:
+        self.marks.whole("step", self._rest_ns, now_ns, self._steps, guessed=True)
+        self._steps += 1
+        self._rest_ns = now_ns
 
     def _feeding(self) -> Pass | None:
         """The pass to which the update that has just ended belongs."""
@@ -186,20 +221,20 @@ class PlainLoop:
                     return other
         return None
 
-    def _is_known(self, optimizer: object, weights: Callable[[], Iterable[object]]) -> bool:
+    def _is_known(self, optimizer: object) -> bool:
         if optimizer in self._optimizers:
             return True
-        return self._weight is not None and any(weight is self._weight for weight in weights())
+        return self._weight is not None and any(
+            weight is self._weight for weight in self._weights(optimizer)
+        )
 
-    def _turn_to(
-        self, feeding: Pass | None, optimizer: object, weights: Callable[[], Iterable[object]]
-    ) -> None:
+    def _turn_to(self, feeding: Pass | None, optimizer: object) -> None:
         if self._epoch is not None and not self._epoch.over:
             self._end_epoch(self._updated_ns)
         self._epoch = feeding
         if feeding is None:
             return
-        if self._training is not None and not self._is_known(optimizer, weights):
+        if self._training is not None and not self._is_known(optimizer):
             self.end_training()
             self._epoch = feeding
         if self._training is None:
@@ -239,6 +274,3 @@ class PlainLoop:
 
     def _begin(self, name: str, index: int, begin_ns: int) -> int:
         return self.marks.begin(name, index, t_ns=begin_ns, guessed=True)
-
-    def _mark(self, name: str, begin_ns: int, end_ns: int, index: int) -> None:
-        self.marks.whole(name, begin_ns, end_ns, index, guessed=True)

@@ -22,13 +22,18 @@ def _next_training() -> int:
     return trainings.next_index()
 
 
-loop = PlainLoop(trainings.marks, _next_training, lambda: trainings.under_way)
+def _weights(optimizer: Any) -> list[Any]:
+    """The smallest first: holding on to one must cost the program nothing."""
+    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+    return sorted(weights, key=lambda weight: weight.numel())
+
+
+loop = PlainLoop(trainings.marks, _next_training, lambda: trainings.under_way, _weights)
 trainings.on_begin.append(loop.end_training)
 atexit.register(quietly(loop.end_training))
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=loop.forget)
 
-_update_begins, _update_ends = quietly(loop.update_begins), quietly(loop.update_ends)
 _pass_begins, _pass_ends = quietly(loop.pass_begins), quietly(loop.pass_ends)
 _pass_abandoned = quietly(loop.pass_abandoned)
 
@@ -40,21 +45,19 @@ def watch_optimizers(torch: Any) -> None:
 
     def before(_optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if not is_compiling():
-            _update_begins()
+            loop.update_begins()
 
     def after(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        if not is_compiling():
-            _update_ends(optimizer, lambda: _weights(optimizer))
+        if is_compiling():
+            return
+        try:  # noqa: SIM105 - as `quietly`, but at no cost: this is in every step
+            loop.update_ends(optimizer)
+        except Exception:  # noqa: BLE001, S110
+            pass
 
     optimizers = sys.modules["torch.optim.optimizer"]
     optimizers.register_optimizer_step_pre_hook(before)
     optimizers.register_optimizer_step_post_hook(after)
-
-
-def _weights(optimizer: Any) -> list[Any]:
-    """The smallest first: holding on to one must cost the program nothing."""
-    weights = [weight for group in optimizer.param_groups for weight in group["params"]]
-    return sorted(weights, key=lambda weight: weight.numel())
 
 
 def watch_loaders(module: Any) -> None:
