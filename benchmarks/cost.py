@@ -36,6 +36,13 @@ def main() -> None:
     options.add_argument(
         "--rounds", type=int, default=3, help="of trainings with marks and without"
     )
+    options.add_argument(
+        "--slow-down",
+        type=float,
+        default=0,
+        metavar="PERCENT",
+        help="put this much into the watched blocks of a training, to see whether it is found",
+    )
     arguments = options.parse_args()
     tools = [OURS] if arguments.alone else [OURS, *PEERS]
     if "JOULEWISE_SIM" not in os.environ:
@@ -50,7 +57,8 @@ def main() -> None:
         judge_recorder(table, tools, arguments.seconds)
     else:
         pairs = {tool: arguments.pairs if tool == OURS else arguments.peer_pairs for tool in tools}
-        judge_training(table, pairs, arguments.seconds, arguments.rounds)
+        slowed = arguments.slow_down / 100
+        judge_training(table, pairs, arguments.seconds, arguments.rounds, slowed)
     table.show()
     sys.exit(not table.all_met)
 

@@ -7,7 +7,8 @@ happens in one block of ten, which is how a recorder works, while a plain mean i
 the few blocks that something else on the machine has held up. Nothing of ours happens less often
 than once a second (one block of twenty). A recorder that was stopped catches up in the next
 block, so this tells rather too much than too little; so does stopping it at all, since it
-records every deadline that it misses.
+records every deadline that it misses. With `--slow-down 3` every step of the watched blocks is
+followed by idle work of 3 % of its time: a sound estimate is 3 higher by that, and misses.
 
 What is spent rather than lost is in the accounts: CPU time of the tool's processes through some
 seconds of the same training without stops, and what marking a step adds to one that does next to
@@ -64,9 +65,11 @@ print(json.dumps(took_s))
 TRIM = 0.01
 
 
-def judge_training(table: Table, pairs: dict[str, int], seconds: float, rounds: int) -> None:
+def judge_training(
+    table: Table, pairs: dict[str, int], seconds: float, rounds: int, slowed: float
+) -> None:
     """``pairs`` of blocks for each tool, ``rounds`` of trainings with marks and without."""
-    runs = {tool: trained(tool, number, seconds) for tool, number in pairs.items()}
+    runs = {tool: trained(tool, number, seconds, slowed) for tool, number in pairs.items()}
     slowdowns = {tool: slowdown(np.array(it["pairs_s"])) for tool, it in runs.items()}
     accounts = {tool: Account(np.array(it["slices"])) for tool, it in runs.items()}
     marking = marking_us(runs[OURS]["bare_step_s"], rounds)
@@ -81,8 +84,8 @@ def judge_training(table: Table, pairs: dict[str, int], seconds: float, rounds: 
     table.add("training: CPU time and marks", "%", ".2f", {OURS: own}, limit=1.0)
 
 
-def trained(tool: str, pairs: int, seconds: float, *options: str) -> dict[str, Any]:
-    arguments = [TRAINING, tool, str(pairs), str(seconds)]
+def trained(tool: str, pairs: int, seconds: float, slowed: float, *options: str) -> dict[str, Any]:
+    arguments = [TRAINING, tool, *map(str, (pairs, seconds, slowed))]
     command = {
         OURS: [JOULEWISE, "run", *options, "--", sys.executable],
         "codecarbon": [program("codecarbon", "codecarbon"), *OFFLINE, program("codecarbon")],
@@ -130,8 +133,8 @@ def marking_us(marked_s: list[float], rounds: int) -> Figure:
     unmarked_s: list[float] = []
     for index in range(rounds):
         if index:  # one was marked already
-            marked_s = marked_s + trained(OURS, 0, 0)["bare_step_s"]
-        unmarked_s += trained(OURS, 0, 0, "--no-hooks")["bare_step_s"]
+            marked_s = marked_s + trained(OURS, 0, 0, 0)["bare_step_s"]
+        unmarked_s += trained(OURS, 0, 0, 0, "--no-hooks")["bare_step_s"]
     samples = 1e6 * np.array([marked_s, unmarked_s]).T
 
     def added(samples: Array) -> Array:

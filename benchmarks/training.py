@@ -1,7 +1,8 @@
 """A training on one CPU core that stops and continues what watches it; run under each tool.
 
-    python training.py TOOL PAIRS SECONDS
+    python training.py TOOL PAIRS SECONDS [SLOWED]
 
+SLOWED is a share of the watched blocks' time that is spent on nothing: a slowdown that is known.
 Prints one line of JSON. Of the tools it imports only zeus, which lives in the program that it
 measures. The loop is a plain one, so that what marks plain loops marks this one.
 """
@@ -29,14 +30,14 @@ BARE_STEPS = 500
 BARE_PASSES = 60
 
 
-def main(tool: str, pairs: int, seconds: float) -> None:
+def main(tool: str, pairs: int, seconds: float, slowed: float = 0) -> None:
     torch.set_num_threads(1)
     with watching(tool) as (stopped, others):
         steps = training()
         run(steps, 100)
         steps_a_block = max(1, round(BLOCK_S * 100 / run(steps, 100)))
         results = {
-            "pairs_s": [pair(steps, steps_a_block, stopped) for _ in range(pairs)],
+            "pairs_s": [pair(steps, steps_a_block, stopped, slowed) for _ in range(pairs)],
             "slices": account(steps, steps_a_block, [*stopped, *others], seconds),
             "bare_step_s": bare_step_s(),
         }
@@ -83,20 +84,24 @@ def training() -> Iterator[None]:
             yield
 
 
-def run(steps: Iterator[None], number: int) -> float:
+def run(steps: Iterator[None], number: int, slowed: float = 0) -> float:
     start_s = time.perf_counter()
     for _ in range(number):
+        step_s = time.perf_counter()
         next(steps)
+        busy_until_s = time.perf_counter() + slowed * (time.perf_counter() - step_s)
+        while time.perf_counter() < busy_until_s:
+            pass
     return time.perf_counter() - start_s
 
 
-def pair(steps: Iterator[None], number: int, pids: list[int]) -> tuple[float, float]:
+def pair(steps: Iterator[None], number: int, pids: list[int], slowed: float) -> tuple[float, float]:
     """The same number of steps watched and not watched, in random order."""
     took_s = {}
     for what in random.sample((signal.SIGCONT, signal.SIGSTOP), 2):
         for pid in pids:
             os.kill(pid, what)
-        took_s[what] = run(steps, number)
+        took_s[what] = run(steps, number, slowed if what == signal.SIGCONT else 0)
     for pid in pids:
         os.kill(pid, signal.SIGCONT)
     return took_s[signal.SIGCONT], took_s[signal.SIGSTOP]
@@ -133,4 +138,4 @@ def bare_step_s() -> list[float]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), float(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), *map(float, sys.argv[3:]))
