@@ -11,6 +11,7 @@
     │   ├── DeviceLostError          it is gone, and comes back with a reset at best
     │   ├── NotSupportedError        this model or driver has no such thing
     │   ├── PermissionDeniedError    the right is missing; the hint names what gives it
+    │   ├── HeldError                somebody else has turned the knob
     │   └── DriverMissingError       the vendor's library or driver is not there
     └── SimulationError              125: the simulated GPUs cannot be had
 
@@ -64,6 +65,10 @@ class NotSupportedError(DeviceError):
 
 
 class PermissionDeniedError(DeviceError):
+    pass
+
+
+class HeldError(DeviceError):
     pass
 
 

@@ -1,0 +1,59 @@
+"""The guardian of one holder, as a process that outlives it.
+
+It has a session of its own and hears no signal but SIGKILL, so that what ends the holder's whole
+process group leaves the one who cleans up.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from contextlib import suppress
+from typing import Final, NoReturn
+
+from joulewise.command.state import state_folder
+from joulewise.control.guardian import Guardian
+from joulewise.control.log import open_log
+from joulewise.control.protocol import line, refused_line
+from joulewise.control.recovery import recover
+from joulewise.control.server import Server
+from joulewise.control.tenants import no_strangers
+from joulewise.devices import Options, discover
+from joulewise.errors import JoulewiseError
+
+_DISCOVERY_S: Final = 5.0
+_PATIENCE_S: Final = 30.0
+_LOOK_S: Final = 0.5
+
+
+def main(descriptor: int) -> NoReturn:
+    """Serve the process at the other end of an inherited socket until it is gone."""
+    try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        os.chdir("/")
+        holder = socket.socket(fileno=descriptor)
+        try:
+            _guard(holder)
+        except JoulewiseError as error:
+            with suppress(OSError):
+                holder.sendall(refused_line(error))
+    finally:
+        os._exit(0)  # a thread that hangs in a driver must not keep us
+
+
+def _guard(holder: socket.socket) -> None:
+    state = state_folder(os.environ)
+    log = open_log(state, "guardian")
+    devices = discover(Options(environ=os.environ, deadline_s=_DISCOVERY_S)).devices
+    recover(state, lambda: {device.info.uid: device for device in devices}, log)
+    guardian = Guardian(state, devices, log, courtesies=[no_strangers])
+    server = Server(guardian, log=log)
+    connection = server.take(holder)
+    connection.send(line(kind="ready"))
+    server.serve(lambda: len(server) == 0)
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while not guardian.mend() and time.monotonic() < deadline_s:
+        time.sleep(_LOOK_S)
+    guardian.close()

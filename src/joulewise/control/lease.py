@@ -1,0 +1,164 @@
+"""Leases: the right to turn a knob, which ends with whoever holds it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Final
+
+from joulewise.control.client import Client
+from joulewise.control.holds import End, Outcome
+from joulewise.control.protocol import lease_line, release_line
+from joulewise.control.wanted import Wanted
+from joulewise.control.way import connect
+from joulewise.control.words import said
+from joulewise.data import Knob
+from joulewise.devices import Device
+from joulewise.errors import DeviceError, UsageError
+
+_RESTORE: Final = "once the device answers, run `joulewise restore`"
+
+
+def lease(
+    devices: Device | str | Sequence[Device | str],
+    *,
+    power_limit_w: float | None = None,
+    power_limit_short_w: float | None = None,
+    sm_clock_mhz: float | None = None,
+    mem_clock_mhz: float | None = None,
+    force: bool = False,
+) -> Lease:
+    """Turn knobs of one or several devices (or their keys: ``"gpu0"``) until the lease ends.
+
+    All of them are turned or, with an error that says why, none. Clocks go to the nearest that
+    the device supports. ``force`` turns them also while others use the device.
+    """
+    given = {
+        Knob.POWER_LIMIT: power_limit_w,
+        Knob.POWER_LIMIT_SHORT: power_limit_short_w,
+        Knob.SM_CLOCK: sm_clock_mhz,
+        Knob.MEMORY_CLOCK: mem_clock_mhz,
+    }
+    settings = {knob: value for knob, value in given.items() if value is not None}
+    if not settings:
+        raise UsageError("a lease of nothing", "name a setting, such as power_limit_w=150")
+    named = [devices] if isinstance(devices, str) or not isinstance(devices, Sequence) else devices
+    names = [each if isinstance(each, str) else each.info.uid for each in named]
+    return _our_line().lease(tuple(Wanted(name, settings) for name in names), force=force)
+
+
+class Lease:
+    """Knobs that are turned until ``release``, or the end of a ``with`` block or this process.
+
+    ``enforced`` is what each device holds, read back, by its key; ``notes`` say what else there
+    is to know.
+    """
+
+    def __init__(self, line: _Line, told: Mapping[str, Any]) -> None:
+        self._line = line
+        self._hold: str | None = told["hold"]
+        self.enforced: Mapping[str, Mapping[Knob, float]] = {
+            key: {Knob(knob): value for knob, value in values.items()}
+            for key, values in told["enforced"].items()
+        }
+        self.notes: tuple[str, ...] = tuple(told["notes"])
+
+    def release(self) -> list[Outcome]:
+        """Put back what was there before; a DeviceError where that could not be done."""
+        if self._hold is None:
+            return []
+        hold, self._hold = self._hold, None
+        outcomes = self._line.release(hold)
+        failed = [outcome for outcome in outcomes if outcome.end is End.FAILED]
+        if failed:
+            raise DeviceError("; ".join(map(said, failed)), _RESTORE)
+        return outcomes
+
+    def __enter__(self) -> Lease:  # noqa: PYI034  # Self came with Python 3.11
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.release()
+        else:  # what went wrong in the block is the news; the guardian tries on by itself
+            with suppress(DeviceError):
+                self.release()
+
+
+class _Line:
+    """This process's line to its guardian: it is there for as long as there is a lease."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._client: Client | None = None
+        self._leases = 0
+
+    @property
+    def is_ours(self) -> bool:
+        """Not after a fork: leases are the parent's."""
+        return self._pid == os.getpid()
+
+    def lease(self, wanted: tuple[Wanted, ...], *, force: bool) -> Lease:
+        with self._lock:
+            if self._client is None:
+                self._client = connect(os.environ)
+            try:
+                told = self._client.ask(lease_line(wanted, force=force))
+            except BaseException:
+                self._close_if_idle()
+                raise
+            self._leases += 1
+            return Lease(self, told)
+
+    def release(self, hold: str) -> list[Outcome]:
+        with self._lock:
+            if not self.is_ours or self._client is None:
+                return []
+            try:
+                told = self._client.ask(release_line(hold))
+            finally:
+                self._leases -= 1
+                self._close_if_idle()
+        return [Outcome.from_json(each) for each in told["outcomes"]]
+
+    def forget(self) -> None:
+        """In a fork: hang up without a word, so that the parent's end is the only one."""
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _close_if_idle(self) -> None:
+        if not self._leases and self._client is not None:
+            self._client.close()
+            self._client = None
+
+
+_line = _Line()
+_start = threading.Lock()
+
+
+def _our_line() -> _Line:
+    global _line  # noqa: PLW0603  # one of a process
+    with _start:
+        if not _line.is_ours:
+            _line = _Line()
+        return _line
+
+
+def _after_fork() -> None:
+    global _start  # noqa: PLW0603
+    _start = threading.Lock()
+    _line.forget()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

@@ -1,0 +1,58 @@
+"""Undoing what guardians have left that were killed, or lost their power."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from joulewise.control import journal
+from joulewise.control.holds import End, Outcome
+from joulewise.control.putting_back import put_back
+from joulewise.control.words import said
+from joulewise.devices import Device
+
+_PATIENCE_S: Final = 1.0
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What became of leftovers; ``rebooted`` counts those that a reboot had undone."""
+
+    outcomes: tuple[Outcome, ...] = ()
+    rebooted: int = 0
+
+    @property
+    def is_well(self) -> bool:
+        return all(outcome.end is not End.FAILED for outcome in self.outcomes)
+
+
+def recover(
+    state: Path, devices: Callable[[], Mapping[str, Device]], log: Callable[[str], None]
+) -> Recovered:
+    """Undo every leftover in ``state``. Devices are opened only where there is one to undo."""
+    if not journal.has_any(state):
+        return Recovered()
+    outcomes: list[Outcome] = []
+    rebooted = 0
+    with journal.one_at_a_time(state):
+        for leftover in journal.kept(state):
+            if leftover.is_live:
+                continue
+            with journal.claimed(leftover) as left:
+                if left is None:
+                    continue
+                if left.holds and not left.is_of_this_boot:
+                    rebooted += 1
+                    log(f"a reboot has undone what {left.path.name} tells of")
+                elif left.holds:
+                    changes = [change for hold in left.holds for change in hold.changes]
+                    became = put_back(changes, devices(), _PATIENCE_S)
+                    for outcome in became:
+                        log(f"left by pid {left.holds[0].holder.pid}: {said(outcome)}")
+                    outcomes += became
+                    if any(outcome.end is End.FAILED for outcome in became):
+                        continue  # for the next to try
+                left.path.unlink(missing_ok=True)
+    return Recovered(tuple(outcomes), rebooted)

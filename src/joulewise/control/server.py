@@ -1,0 +1,214 @@
+"""A guardian's connections: who asks, what they get, and what happens when they are gone."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import socket
+import struct
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from joulewise.control.guardian import Guardian
+from joulewise.control.holds import Holder
+from joulewise.control.protocol import (
+    MOST_B,
+    Release,
+    leased_line,
+    parse,
+    refused_line,
+    released_line,
+)
+from joulewise.errors import JoulewiseError, UsageError
+
+_CHUNK_B: Final = 1 << 12
+_MOST_UNSENT_B: Final = 1 << 16
+_MOST_HOLDS: Final = 64
+_HALF_S: Final = 5.0  # for the rest of a message that has begun
+_LOOK_S: Final = 1.0
+
+
+class Connection:
+    """One holder. It is gone when it hangs up, dies, or is not worth talking to."""
+
+    def __init__(self, endpoint: socket.socket) -> None:
+        endpoint.setblocking(False)
+        self.endpoint = endpoint
+        self.holder = _holder(endpoint)
+        self.alive = _pidfd(self.holder.pid)
+        self._read = bytearray()
+        self._unsent = bytearray()
+        self._half_since_s: float | None = None
+
+    def messages(self) -> list[bytes]:
+        """Whole lines that have come; an OSError where there will be no more."""
+        try:
+            chunk = self.endpoint.recv(_CHUNK_B)
+        except BlockingIOError:
+            return []
+        if not chunk:
+            raise ConnectionError
+        self._read += chunk
+        *lines, rest = self._read.split(b"\n")
+        self._read = rest
+        if len(rest) > MOST_B:
+            raise ConnectionError
+        self._half_since_s = (self._half_since_s or time.monotonic()) if rest else None
+        return [bytes(line) for line in lines]
+
+    def send(self, line: bytes) -> None:
+        """Never waits: who does not read is gone once too much is unsent."""
+        self._unsent += line
+        with suppress(BlockingIOError):
+            del self._unsent[: self.endpoint.send(self._unsent)]
+        if len(self._unsent) > _MOST_UNSENT_B:
+            raise ConnectionError
+
+    def is_stale(self) -> bool:
+        since_s = self._half_since_s
+        return since_s is not None and time.monotonic() - since_s > _HALF_S
+
+    def flush(self) -> None:
+        if self._unsent:
+            self.send(b"")
+
+    def close(self) -> None:
+        self.endpoint.close()
+        if self.alive is not None:
+            os.close(self.alive)
+
+
+class Server:
+    """Serves connections until ``ends`` says so. Whatever one of them does, the others go on."""
+
+    def __init__(
+        self,
+        guardian: Guardian,
+        listener: socket.socket | None = None,
+        *,
+        admit: Callable[[Holder], None] = lambda _: None,
+        most: int = 1,
+        log: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self._guardian = guardian
+        self._listener = listener
+        self._admit = admit
+        self._most = most
+        self._log = log
+        self._connections: set[Connection] = set()
+        self._selector = selectors.DefaultSelector()
+        if listener:
+            listener.setblocking(False)
+            self._selector.register(listener, selectors.EVENT_READ, self._accept)
+
+    def __len__(self) -> int:
+        return len(self._connections)
+
+    def take(self, endpoint: socket.socket) -> Connection:
+        connection = Connection(endpoint)
+        self._connections.add(connection)
+        self._selector.register(endpoint, selectors.EVENT_READ, lambda: self._hear(connection))
+        if connection.alive is not None:
+            self._selector.register(
+                connection.alive, selectors.EVENT_READ, lambda: self._lose(connection)
+            )
+        return connection
+
+    def serve(self, ends: Callable[[], bool]) -> None:
+        while not ends():
+            for key, _ in self._selector.select(_LOOK_S):
+                if key.fileobj in self._selector.get_map():  # it may be gone by now
+                    key.data()
+            for connection in list(self._connections):
+                self._try(connection, connection.flush)
+                if connection.is_stale():
+                    self._lose(connection)
+            self._guardian.mend()
+
+    def close(self) -> None:
+        for connection in list(self._connections):
+            self._lose(connection)
+        self._selector.close()
+
+    def _accept(self) -> None:
+        assert self._listener is not None  # noqa: S101
+        try:
+            endpoint, _ = self._listener.accept()
+        except OSError:  # it went away again, or we have no descriptor left
+            return
+        try:
+            self._check_room()
+            self._admit(_holder(endpoint))
+            self.take(endpoint)
+        except JoulewiseError as error:
+            self._log(f"refused: {error.message}")
+            with suppress(OSError), endpoint:
+                endpoint.setblocking(False)
+                endpoint.send(refused_line(error))
+
+    def _check_room(self) -> None:
+        if len(self._connections) >= self._most:
+            raise JoulewiseError(f"{self._most} holders are connected already", "try again later")
+
+    def _hear(self, connection: Connection) -> None:
+        self._try(connection, lambda: self._answer_all(connection))
+
+    def _answer_all(self, connection: Connection) -> None:
+        for message in connection.messages():
+            connection.send(self._answer(connection, message))
+
+    def _answer(self, connection: Connection, message: bytes) -> bytes:
+        try:
+            request = parse(message)
+            if isinstance(request, Release):
+                return released_line(self._guardian.release(connection, request.hold))
+            if len(self._guardian.holds(connection)) >= _MOST_HOLDS:
+                raise UsageError(f"{_MOST_HOLDS} leases are enough", "release some of them first")
+            holder = connection.holder
+            return leased_line(
+                self._guardian.lease(connection, holder, request.wanted, force=request.force)
+            )
+        except JoulewiseError as error:
+            self._log(f"refused pid {connection.holder.pid}: {error.message}")
+            return refused_line(error)
+
+    def _try(self, connection: Connection, what: Callable[[], None]) -> None:
+        try:
+            what()
+        except OSError:
+            self._lose(connection)
+        except Exception as error:  # noqa: BLE001  # a bug that one meets is not the others'
+            self._log(f"pid {connection.holder.pid}: unexpected {type(error).__name__}: {error}")
+            self._lose(connection)
+
+    def _lose(self, connection: Connection) -> None:
+        if connection not in self._connections:
+            return
+        self._connections.discard(connection)
+        self._selector.unregister(connection.endpoint)
+        if connection.alive is not None:
+            self._selector.unregister(connection.alive)
+        connection.close()
+        self._guardian.drop(connection)
+
+
+def _holder(endpoint: socket.socket) -> Holder:
+    """Who is at the other end, by the kernel's word."""
+    told = endpoint.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
+    pid, uid, _ = struct.unpack("iII", told)
+    try:
+        program = Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+    except OSError:
+        program = "unknown"
+    return Holder(pid, uid, program, time.time())
+
+
+def _pidfd(pid: int) -> int | None:
+    """Its children may hold the line open when it is dead. None in another container."""
+    try:
+        return os.pidfd_open(pid)
+    except (AttributeError, OSError):  # Linux has it since 5.3
+        return None
