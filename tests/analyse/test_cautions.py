@@ -122,6 +122,50 @@ def test_a_sensor_that_is_stuck(made):
     assert "not known" in warning.hint
 
 
+@pytest.mark.parametrize(("idle_pct", "codes"), [(0, [Caution.STUCK]), (90, [])])
+def test_a_sensor_that_never_moves_though_the_load_does(made, idle_pct, codes):
+    made.fast(device("gpu0", measured=("power_w",)), lambda _: 200)
+    made.slow("gpu0", gpu_utilisation_pct=lambda t: 100 if t > 5 else idle_pct)
+    told = [warning for warning in warnings(made) if warning.code is Caution.STUCK]
+    assert [warning.code for warning in told] == codes
+    assert all("in the whole run" in warning.message for warning in told)
+
+
+class TestCounterThatStandsStill:
+    def with_counter(self, made, count_j, **changed):
+        made.devices.append(device("gpu0", **changed))
+        t_s = made.times_s(made.hz)
+        watts = np.array(list(map(noisy(200), t_s)))
+        t_ns = START + np.round(t_s * S).astype(np.int64)
+        made.lane("gpu0", Lane.FAST, {"t_ns": t_ns, "energy_j": count_j(t_s), "power_w": watts})
+        return [each for each in warnings(made) if each.code is Caution.FROZEN]
+
+    def test_it_is_told_with_its_place(self, made):
+        (warning,) = self.with_counter(
+            made, lambda t_s: 5_000 + 200 * (np.minimum(t_s, 3) + np.maximum(t_s, 7) - 7)
+        )
+        assert warning.device == "gpu0"
+        assert warning.message == (
+            "its energy counter did not move for 4.0 s, from 3 s after the start"
+        )
+
+    def test_one_that_never_moves_is_told_too(self, made):
+        (warning,) = self.with_counter(made, lambda t_s: np.full(len(t_s), 5_000.0))
+        assert "for 10.0 s, from 0 s" in warning.message
+
+    def test_one_that_was_not_read_has_not_stood_still(self, made):
+        assert not self.with_counter(
+            made, lambda t_s: np.where((t_s > 2) & (t_s < 8), np.nan, 5_000 + 200 * t_s)
+        )
+
+    def test_idle_is_no_standstill(self, made):
+        assert not self.with_counter(made, lambda t_s: 5_000 + np.floor(10 * t_s) * 1.5)
+
+    def test_a_slow_counter_has_ten_of_its_periods(self, made):
+        slow = Card(0.02, 0.01, 0.005, counter_period_s=0.5)
+        assert not self.with_counter(made, lambda t_s: np.floor(t_s / 4) * 800, card=slow)
+
+
 def test_others_on_the_gpu_are_named(made):
     made.fast(device("gpu0"), noisy(200))
     others = [(70 + i, f"other{i}", False) for i in range(5)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -18,6 +19,8 @@ from joulewise.record.manifest import Manifest
 _ESTIMATED_GAP_S: Final = 1.0  # what is modelled counts on by itself
 _GAP_ROWS: Final = 3
 _THROTTLED: Final = 0.01
+_LONG_S: Final = 2.0
+_LOAD_CHANGES_PCT: Final = 50.0
 # A GPU that is idle, or runs as it was told to, is not throttled.
 _NOT_THROTTLED: Final = {"idle", "application clocks", "sync boost", "display clocks"}
 
@@ -27,6 +30,7 @@ def cautions(
 ) -> Iterator[RunWarning]:
     yield from gap(measured, manifest, run)
     yield from stuck(measured, run)
+    yield from stood_still(measured, run)
     yield from counter(measured)
     yield from throttled(measured, run)
     yield from other_processes(measured, sightings, run)
@@ -61,18 +65,49 @@ def gap(measured: MeasuredDevice, manifest: Manifest, run: Stretch) -> Iterator[
 
 def stuck(measured: MeasuredDevice, run: Stretch) -> Iterator[RunWarning]:
     still, device = measured.oddities.still, measured.device
-    if not still.time_s > 0 or Source.MEASURED not in device.sources.values():
+    if Source.MEASURED not in device.sources.values():
+        return
+    if still.time_s > 0:
+        when = (
+            f"for about {still.time_s:.0f} s, first {run.after_s(still.first_ns):.0f} s after "
+            "the start"
+        )
+    elif _never_moved(measured, run):
+        when = "in the whole run, while its utilisation did"
+    else:
         return
     counter = measured.uses[0].counter_j is not None
     yield RunWarning(
         Caution.STUCK,
-        f"its power reading did not move for about {still.time_s:.0f} s, "
-        f"first {run.after_s(still.first_ns):.0f} s after the start",
+        f"its power reading did not move {when}",
         "the energy rests on its counter, peak watts may be missing"
         if counter
         else "the energy of that time is not known; see joulewise doctor",
         device.info.key,
     )
+
+
+def _never_moved(measured: MeasuredDevice, run: Stretch) -> bool:
+    """A sensor of whole watts may repeat itself for long, but not from idle to full load."""
+    use, percent = measured.uses[0], measured.slow.get(Quantity.GPU_UTILISATION.value)
+    if percent is None or use.mean_w is None or use.peak_w is None or run.time_s < _LONG_S:
+        return False
+    used = percent[run.holds(measured.slow["t_ns"]) & np.isfinite(percent)]
+    same = math.isclose(use.mean_w, use.peak_w, rel_tol=1e-6)
+    return same and len(used) > 1 and float(np.ptp(used)) > _LOAD_CHANGES_PCT
+
+
+def stood_still(measured: MeasuredDevice, run: Stretch) -> Iterator[RunWarning]:
+    frozen = measured.oddities.frozen
+    if frozen:
+        yield RunWarning(
+            Caution.FROZEN,
+            f"its energy counter did not move for {frozen.time_s:.1f} s, "
+            f"from {run.after_s(frozen.start_ns):.0f} s after the start",
+            "what it drew then rests on its power readings, if those are not old too; "
+            "see joulewise doctor",
+            measured.device.info.key,
+        )
 
 
 def counter(measured: MeasuredDevice) -> Iterator[RunWarning]:

@@ -22,6 +22,8 @@ from joulewise.analyse.baseline import (
     quiet,
 )
 from joulewise.analyse.energy import WindowEnergy, energy_of, window_energy
+from joulewise.analyse.frozen import frozen
+from joulewise.analyse.stretch import Stretch
 from joulewise.analyse.touched import Sighting, held_at
 from joulewise.analyse.unread import across_faults
 from joulewise.data import Energy, Kind, Quantity, Use
@@ -58,13 +60,17 @@ class Lapse:
 
 @dataclass(frozen=True)
 class Oddities:
-    """Of the run: no reading of power, none of something that is polled, always the same."""
+    """Of the run: no reading of power, none of something that is polled, always the same.
+
+    ``frozen`` is when the counter stood still for longest, where it never does.
+    """
 
     disagree: bool
     counter_broken: bool
     gap: Lapse
     unread: Lapse
     still: Lapse
+    frozen: Stretch | None
 
 
 @dataclass(frozen=True)
@@ -121,14 +127,17 @@ def measure(
     times_s = (windows_ns[:, 1] - windows_ns[:, 0]) / NS_PER_S
     uses = tuple(_use(told, i, device, chosen(idle), times_s[i]) for i in wanted.tolist())
     failed = (told.still_s > 0) | (told.gap_s > 0) | (unread_s > 0)
-    lapses = (Lapse(float(s[0]), pieces_ns, s[end:]) for s in (told.gap_s, unread_s, told.still_s))
+    gap, unread, still = (
+        Lapse(float(s[0]), pieces_ns, s[end:]) for s in (told.gap_s, unread_s, told.still_s)
+    )
+    stopped = frozen(device, fast, Stretch(*windows_ns[0].tolist()))
     return MeasuredDevice(
         device,
         uses,
         told.energy_j[:n],
         told.error_sampling_j[:n],
         ~(told.disagree | told.counter_broken | failed)[:n],
-        Oddities(bool(told.disagree[0]), bool(told.counter_broken[0]), *lapses),
+        Oddities(bool(told.disagree[0]), bool(told.counter_broken[0]), gap, unread, still, stopped),
         slow,
         idle,
         "" if idle else no_baseline,

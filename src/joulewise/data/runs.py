@@ -41,6 +41,7 @@ class Caution(str, Enum):
     UNAVAILABLE = "device_unavailable"
     COUNTER_RESET = "counter_reset"
     STUCK = "sensor_stuck"
+    FROZEN = "counter_stood_still"
     CLOCK_SET = "wall_clock_set"
     SUSPENDED = "suspended"
     LATE = "recorder_late"
