@@ -1,5 +1,6 @@
 """Runs in a store: made, found, told apart, removed; and run.json read back."""
 
+import errno
 import json
 import os
 import subprocess
@@ -10,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from joulewise.command.alive import boot_id, started_ticks
+from joulewise.command.alive import boot_id, pid_namespace, started_ticks
 from joulewise.data import Card, DeviceInfo, Kind, Source, Unavailable
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.record.layout import FORMAT, MANIFEST
@@ -22,6 +23,7 @@ from joulewise.record.manifest import (
     read_manifest,
     write_manifest,
 )
+from joulewise.record.recorder import RecorderOptions
 from joulewise.record.store import (
     Skipped,
     default_store,
@@ -35,13 +37,13 @@ from joulewise.record.store import (
 
 
 def manifest(run, **more):
-    known = {"commands": (), "boot_id": boot_id(), "state": "complete", **more}
-    return Manifest(run.name, cwd="/", rate_hz=10.0, wall_start_ns=1, monotonic_start_ns=2, **known)
+    known = {"commands": (), "boot_id": boot_id(), "state": "complete", "wall_start_ns": 1, **more}
+    return Manifest(run.name, cwd="/", rate_hz=10.0, monotonic_start_ns=2, **known)
 
 
 def made(store, when_s=0.0, **more):
     run = new_run(store, when_s)
-    write_manifest(run, manifest(run, **more))
+    write_manifest(run, manifest(run, **{"wall_start_ns": round(when_s * 1e9), **more}))
     return run
 
 
@@ -151,6 +153,36 @@ def test_a_name_that_was_used_twice_means_the_newest(tmp_path):
     assert find(tmp_path, "again") == newest
 
 
+def test_the_last_run_is_that_which_began_last_whatever_it_is_called(tmp_path):
+    second = made(tmp_path, 100.0, wall_start_ns=2, name="again")
+    first = made(tmp_path, 200.0, wall_start_ns=1, name="again")
+    renamed = tmp_path / "kept"
+    made(tmp_path, 300.0, wall_start_ns=0, name="again").rename(renamed)
+    assert find(tmp_path, "last") == second
+    assert find(tmp_path, "again") == second
+    assert [run for run, _ in readable(tmp_path)] == [renamed, first, second]
+
+
+def test_the_last_run_may_be_one_that_cannot_be_read(tmp_path):
+    made(tmp_path, 100.0)
+    damaged = made(tmp_path, 200.0)
+    (damaged / MANIFEST).write_text("{")
+    other = tmp_path / "99999999-999999-abcd"
+    other.mkdir()
+    (other / MANIFEST).write_text("{")
+    assert find(tmp_path, "last") == damaged
+
+
+def test_an_id_is_in_the_time_that_has_no_summer(tmp_path, monkeypatch):
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        assert new_run(tmp_path, 1_794_801_600.0).name.startswith("20261116-040000-")
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
 def test_how_a_run_stands(tmp_path):
     run = new_run(tmp_path)
     recorder = RecorderRecord(os.getpid(), started_ticks(os.getpid()))
@@ -165,11 +197,17 @@ def test_how_a_run_stands(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "where", [{"boot_id": "another", "host": {"name": "node7"}}, {"host": {"name": "container"}}]
+    ("where", "namespace"),
+    [
+        ({"boot_id": "another", "host": {"name": "node7"}}, pid_namespace()),
+        ({"host": {"name": "container"}}, pid_namespace()),
+        ({}, "pid:[1]"),
+    ],
 )
-def test_a_run_of_another_node_is_recorded_while_it_shows_life(tmp_path, where):
+def test_a_run_of_another_node_is_recorded_while_it_shows_life(tmp_path, where, namespace):
     for silent_s, stands in ((0, "recording"), (60, "recording"), (200, "killed")):
-        recorder = RecorderRecord(1, 1, saved_wall_ns=time.time_ns() - silent_s * 10**9)
+        saved_ns = time.time_ns() - silent_s * 10**9
+        recorder = RecorderRecord(1, 1, saved_wall_ns=saved_ns, pid_namespace=namespace)
         run = made(tmp_path, state="recording", recorder=recorder, **where)
         assert status(read_manifest(run)) == stands
     remove(run)
@@ -238,3 +276,44 @@ def test_a_store_that_cannot_be_written_is_a_line_with_a_hint(store, tmp_path):
         new_run(tmp_path.__class__(store))
     assert "--store" in refused.value.hint
     assert "\n" not in str(refused.value)
+
+
+def test_a_run_that_could_not_be_begun_leaves_nothing(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("joulewise.record.store.write_manifest", full)
+    with pytest.raises(JoulewiseError, match="No space left"):
+        new_run(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_can_begin_in_a_folder_that_was_deleted(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert read_manifest(new_run(tmp_path)).cwd == ""
+    assert RecorderOptions().cwd == ""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a process id namespace is made as root")
+def test_a_run_in_another_process_id_namespace_is_not_taken_for_killed(tmp_path):
+    script = f"""
+import pathlib
+from joulewise.record.store import new_run
+new_run(pathlib.Path({str(tmp_path)!r}))
+print("made", flush=True)
+input()
+"""
+    command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", script]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        try:
+            if process.stdout.readline() != b"made\n":
+                pytest.skip("no process id namespace can be made here")
+            ((run, recording),) = readable(tmp_path)
+            assert status(recording) == "recording"
+            with pytest.raises(UsageError, match="being recorded"):
+                remove(run)
+        finally:
+            process.stdin.close()

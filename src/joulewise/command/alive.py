@@ -17,6 +17,14 @@ def boot_id(proc: Path = _PROC) -> str:
         return ""
 
 
+def pid_namespace(proc: Path = _PROC) -> str:
+    """In which process ids mean what they mean to us; empty where the kernel does not tell."""
+    try:
+        return str((proc / "self/ns/pid").readlink())
+    except OSError:
+        return ""
+
+
 def started_ticks(pid: int, proc: Path = _PROC) -> int:
     """When a process began, in ticks since boot; 0 where there is none."""
     fields = stat_fields(pid, proc)

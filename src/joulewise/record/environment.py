@@ -45,9 +45,10 @@ class Surroundings:
     versions: Mapping[str, str] = field(default_factory=dict)
 
 
-def surroundings(cwd: Path, environ: Mapping[str, str]) -> Surroundings:
+def surroundings(cwd: Path | None, environ: Mapping[str, str]) -> Surroundings:
     """All of it. Never raises, and takes about a second where git is slow."""
-    return Surroundings(_host(), git_state(cwd, environ), kept(environ), _versions())
+    git = git_state(cwd, environ) if cwd else {}
+    return Surroundings(_host(), git, kept(environ), _versions())
 
 
 def kept(environ: Mapping[str, str]) -> dict[str, str]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from time import time_ns
 from typing import Any
 
+from joulewise.command.alive import pid_namespace, started_ticks
 from joulewise.data import Card, DeviceInfo, Source, Unavailable
 from joulewise.errors import JoulewiseError
 from joulewise.record.files import replace_file
@@ -54,7 +57,7 @@ class RecorderRecord:
     """How the recorder did; ``lanes`` tells of each file its rows, new values and lateness.
 
     ``saved_wall_ns`` is when it last wrote this, twice a minute at least: its sign of life to who
-    cannot see its process.
+    cannot see its process, such as from another ``pid_namespace``.
     """
 
     pid: int
@@ -62,6 +65,14 @@ class RecorderRecord:
     cpu_s: float | None = None
     lanes: Mapping[str, Any] = field(default_factory=dict)
     saved_wall_ns: int = 0
+    pid_namespace: str = ""
+
+    @classmethod
+    def of_this_process(
+        cls, cpu_s: float | None = None, lanes: Mapping[str, Any] | None = None
+    ) -> RecorderRecord:
+        pid = os.getpid()
+        return cls(pid, started_ticks(pid), cpu_s, lanes or {}, time_ns(), pid_namespace())
 
 
 @dataclass(frozen=True)
@@ -92,6 +103,14 @@ class Manifest:
     exit_code: int | None = None
     notes: tuple[Mapping[str, str], ...] = ()
     format: int = FORMAT
+
+
+def working_directory() -> str:
+    """Ours, as run.json has it: empty where it was deleted."""
+    try:
+        return os.getcwd()  # noqa: PTH109  # as text, like all of run.json
+    except OSError:
+        return ""
 
 
 def read_manifest(run: Path) -> Manifest:

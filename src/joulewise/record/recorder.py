@@ -13,13 +13,19 @@ from pathlib import Path
 from time import monotonic_ns, time_ns
 from typing import Any, Final
 
-from joulewise.command.alive import boot_id, started_ticks
+from joulewise.command.alive import boot_id
 from joulewise.devices import Device, Discovery
 from joulewise.record.clocks import Clocks
 from joulewise.record.environment import surroundings
 from joulewise.record.found import recorded_device
 from joulewise.record.lanes import Lanes, usual_rate_hz
-from joulewise.record.manifest import CommandRecord, Manifest, RecorderRecord, write_manifest
+from joulewise.record.manifest import (
+    CommandRecord,
+    Manifest,
+    RecorderRecord,
+    working_directory,
+    write_manifest,
+)
 from joulewise.record.notes import Notes
 from joulewise.record.processes import Family
 from joulewise.record.secrets import mask
@@ -41,7 +47,7 @@ class RecorderOptions:
     name: str = ""
     tags: tuple[str, ...] = ()
     group: str = ""
-    cwd: str = field(default_factory=os.getcwd)
+    cwd: str = field(default_factory=working_directory)
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     options: Mapping[str, Any] = field(default_factory=dict)
 
@@ -75,7 +81,7 @@ class Recorder:
             boot_id=boot_id(),
             devices=tuple(recorded_device(d, options.environ) for d in discovery.devices),
             missing=discovery.missing,
-            recorder=RecorderRecord(os.getpid(), started_ticks(os.getpid())),
+            recorder=RecorderRecord.of_this_process(),
             name=options.name,
             tags=options.tags,
             group=options.group,
@@ -168,7 +174,8 @@ class Recorder:
         self._watch.add(self._lanes.loops([device], self._on_reopened))
 
     def _look_around(self) -> None:
-        found = surroundings(Path(self._options.cwd), self._options.environ)
+        cwd = Path(self._options.cwd) if self._options.cwd else None
+        found = surroundings(cwd, self._options.environ)
         with self._lock:
             self._manifest = replace(
                 self._manifest,
@@ -188,9 +195,7 @@ class Recorder:
 
     def _save(self) -> None:
         with self._lock:
-            pid = os.getpid()
-            lanes = self._lanes.summary()
-            recorder = RecorderRecord(pid, started_ticks(pid), _cpu_s(), lanes, time_ns())
+            recorder = RecorderRecord.of_this_process(_cpu_s(), self._lanes.summary())
             self._manifest = replace(self._manifest, recorder=recorder, notes=self._notes.all())
             manifest, self._changed = self._manifest, False
         self._saved_ns = monotonic_ns()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import os
 import platform
 import re
@@ -14,14 +15,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from joulewise.command.alive import boot_id, is_alive, started_ticks
+from joulewise.command.alive import boot_id, is_alive, pid_namespace
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.record.layout import MANIFEST, MARKS, TRACE
-from joulewise.record.manifest import Manifest, RecorderRecord, read_manifest, write_manifest
+from joulewise.record.manifest import (
+    Manifest,
+    RecorderRecord,
+    read_manifest,
+    working_directory,
+    write_manifest,
+)
 from joulewise.units import NS_PER_S
 
 FOLDER: Final = "joulewise-runs"
 LAST: Final = "last"
+_STAMP: Final = "%Y%m%d-%H%M%S"
 _ID: Final = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 RECORDING, KILLED = "recording", "killed"
 STATES: Final = (RECORDING, "complete", "stopped", KILLED)
@@ -35,18 +43,17 @@ def default_store(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def new_run(store: Path, now_s: float | None = None) -> Path:
-    """Make a run's directory, with a name that sorts by time and no other run has."""
-    stamp = time.strftime("%Y%m%d-%H%M%S", time.localtime(now_s))
+    """Make a run's directory, named by the time (UTC) as no other run is."""
+    stamp = time.strftime(_STAMP, time.gmtime(now_s))
     try:
-        store.mkdir(parents=True, exist_ok=True)
-        while True:
-            run = store / f"{stamp}-{secrets.token_hex(2)}"
-            with suppress(FileExistsError):
-                run.mkdir()
-                break
-        write_manifest(run, _first_manifest(run))
-        (run / TRACE).mkdir()
-        (run / MARKS).mkdir()
+        run = _new_directory(store, stamp)
+        try:
+            write_manifest(run, _first_manifest(run))
+            (run / TRACE).mkdir()
+            (run / MARKS).mkdir()
+        except BaseException:
+            shutil.rmtree(run, ignore_errors=True)
+            raise
     except OSError as error:
         raise JoulewiseError(
             f"cannot make a run in {store}: {error.strerror}", f"free it, or {_ELSEWHERE}"
@@ -54,19 +61,26 @@ def new_run(store: Path, now_s: float | None = None) -> Path:
     return run
 
 
+def _new_directory(store: Path, stamp: str) -> Path:
+    store.mkdir(parents=True, exist_ok=True)
+    while True:
+        run = store / f"{stamp}-{secrets.token_hex(2)}"
+        with suppress(FileExistsError):
+            run.mkdir()
+            return run
+
+
 def _first_manifest(run: Path) -> Manifest:
     """Written before anything is known: who is killed while it looks for devices leaves a run."""
     return Manifest(
         id=run.name,
         commands=(),
-        cwd=os.getcwd(),  # noqa: PTH109  # as text, like all of run.json
+        cwd=working_directory(),
         rate_hz=0.0,
         wall_start_ns=time.time_ns(),
         monotonic_start_ns=time.monotonic_ns(),
         boot_id=boot_id(),
-        recorder=RecorderRecord(
-            os.getpid(), started_ticks(os.getpid()), saved_wall_ns=time.time_ns()
-        ),
+        recorder=RecorderRecord.of_this_process(),
         host={"name": platform.node()},
     )
 
@@ -80,17 +94,22 @@ class Skipped:
 
 
 def runs(store: Path) -> Iterator[Path]:
-    """The runs of a store, oldest first; whatever else lies there is passed over."""
+    """The runs of a store by name; whatever else lies there is passed over."""
     for path in _directories(store):
         if (path / MANIFEST).is_file():
             yield path
 
 
 def readable(store: Path) -> Iterator[tuple[Path, Manifest] | Skipped]:
-    """Every run with its manifest, and what cannot be read with the reason. Never raises."""
+    """What cannot be read with the reason, then every run, oldest first. Never raises."""
+    found = []
     for path in _directories(store):
         told = _told(path)
-        yield told if isinstance(told, Skipped) else (path, told)
+        if isinstance(told, Skipped):
+            yield told
+        else:
+            found.append((path, told))
+    yield from sorted(found, key=lambda each: each[1].wall_start_ns)
 
 
 def status(manifest: Manifest) -> str:
@@ -103,7 +122,8 @@ def status(manifest: Manifest) -> str:
 def _lives(manifest: Manifest, recorder: RecorderRecord) -> bool:
     """Of another node or container only what it writes is seen, not whether its process lives."""
     name = platform.node()
-    if manifest.boot_id == boot_id() and manifest.host.get("name", name) == name:
+    ours = manifest.boot_id == boot_id() and manifest.host.get("name", name) == name
+    if ours and recorder.pid_namespace in {"", pid_namespace()}:
         return is_alive(recorder.pid, recorder.started_ticks)
     return time.time_ns() - recorder.saved_wall_ns < _SILENT_NS
 
@@ -121,7 +141,7 @@ def find(store: Path, which: str) -> Path:
             f"there are no runs in {store}", f"joulewise run -- CMD… makes one; or {_ELSEWHERE}"
         )
     if which == LAST:
-        return found[-1]
+        return max(found, key=_started_ns)
     by_id = [run for run in found if run.name.startswith(which)] if which else []
     meant = by_id or named(store, which)
     if not meant:
@@ -142,7 +162,8 @@ def _is_run(path: Path) -> bool:
 
 def named(store: Path, name: str) -> list[Path]:
     """The runs of that name, oldest first."""
-    return [run for run in runs(store) if name and _name(run) == name]
+    found = [each for each in readable(store) if not isinstance(each, Skipped)]
+    return [run for run, manifest in found if name and manifest.name == name]
 
 
 def remove(run: Path) -> None:
@@ -164,9 +185,14 @@ def _directories(store: Path) -> list[Path]:
         return []
 
 
-def _name(run: Path) -> str:
+def _started_ns(run: Path) -> int:
+    """Of one that cannot be read its name may tell."""
     told = _told(run)
-    return told.name if isinstance(told, Manifest) else ""
+    if isinstance(told, Manifest):
+        return told.wall_start_ns
+    with suppress(ValueError):
+        return calendar.timegm(time.strptime(run.name.rpartition("-")[0], _STAMP)) * NS_PER_S
+    return 0
 
 
 def _status(run: Path) -> str:
