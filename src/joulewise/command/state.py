@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
+
+OF_ROOT: Final = Path("/var/lib/joulewise")
 
 
 def state_folder(environ: Mapping[str, str]) -> Path:
@@ -12,7 +15,7 @@ def state_folder(environ: Mapping[str, str]) -> Path:
     if environ.get("JOULEWISE_STATE"):
         return Path(environ["JOULEWISE_STATE"])
     if hasattr(os, "geteuid") and os.geteuid() == 0:
-        return Path("/var/lib/joulewise")
+        return OF_ROOT
     home = environ.get("XDG_STATE_HOME", "")
     # The specification says to ignore a path that is not absolute.
     base = Path(home) if Path(home).is_absolute() else Path.home() / ".local/state"

@@ -14,16 +14,15 @@ from contextlib import suppress
 from typing import Final, NoReturn
 
 from joulewise.command.state import state_folder
+from joulewise.control.everything import every_device
 from joulewise.control.guardian import Guardian
 from joulewise.control.log import open_log
 from joulewise.control.protocol import line, refused_line
 from joulewise.control.recovery import recover
 from joulewise.control.server import Server
 from joulewise.control.tenants import no_strangers
-from joulewise.devices import Options, discover
 from joulewise.errors import JoulewiseError
 
-_DISCOVERY_S: Final = 5.0
 _PATIENCE_S: Final = 30.0
 _LOOK_S: Final = 0.5
 
@@ -46,9 +45,9 @@ def main(descriptor: int) -> NoReturn:
 def _guard(holder: socket.socket) -> None:
     state = state_folder(os.environ)
     log = open_log(state, "guardian")
-    devices = discover(Options(environ=os.environ, deadline_s=_DISCOVERY_S)).devices
-    recover(state, lambda: {device.info.uid: device for device in devices}, log)
-    guardian = Guardian(state, devices, log, courtesies=[no_strangers])
+    devices = every_device(os.environ)
+    recover(state, lambda: devices, log)
+    guardian = Guardian(state, devices.values(), log, courtesies=[no_strangers])
     server = Server(guardian, log=log)
     connection = server.take(holder)
     connection.send(line(kind="ready"))

@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from joulewise.command.alive import boot_id
+from joulewise.command.leftovers import ENDING, FOLDER
 from joulewise.command.points import point
 from joulewise.control.holds import Hold
 
-_FOLDER: Final = "leases"
-_ENDING: Final = ".journal"
 _LOCK: Final = "lock"
 _FORMAT: Final = 1
 # Whoever only reads a file holds its lock for a moment, too.
@@ -37,9 +36,9 @@ class Journal:
     """
 
     def __init__(self, state: Path) -> None:
-        folder = state / _FOLDER
+        folder = state / FOLDER
         folder.mkdir(parents=True, exist_ok=True)
-        self.path = folder / f"{os.getpid()}-{secrets.token_hex(4)}{_ENDING}"
+        self.path = folder / f"{os.getpid()}-{secrets.token_hex(4)}{ENDING}"
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND
         self._descriptor = os.open(self.path, flags, 0o644)
         try:
@@ -97,7 +96,7 @@ class Kept:
 def kept(state: Path) -> list[Kept]:
     """The files of all guardians, the oldest first, dead or alive."""
     found = []
-    for path in sorted((state / _FOLDER).glob(f"*{_ENDING}"), key=_age):
+    for path in sorted((state / FOLDER).glob(f"*{ENDING}"), key=_age):
         with suppress(OSError), path.open("rb") as file:
             is_live = not _lock(file.fileno(), fcntl.LOCK_SH)
             found.append(_read(path, file.read(), is_live=is_live))
@@ -105,10 +104,10 @@ def kept(state: Path) -> list[Kept]:
 
 
 def has_any(state: Path) -> bool:
-    """Whether there is anything to look into; cheap, since every command asks."""
+    """Whether there is anything to look into."""
     try:
-        with os.scandir(state / _FOLDER) as entries:
-            return any(entry.name.endswith(_ENDING) for entry in entries)
+        with os.scandir(state / FOLDER) as entries:
+            return any(entry.name.endswith(ENDING) for entry in entries)
     except OSError:
         return False
 
@@ -131,7 +130,7 @@ def claimed(leftover: Kept) -> Iterator[Kept | None]:
 @contextmanager
 def one_at_a_time(state: Path) -> Iterator[None]:
     """Nobody else begins a lease or undoes leftovers meanwhile."""
-    folder = state / _FOLDER
+    folder = state / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT, 0o644)
     try:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from joulewise.control import journal
-from joulewise.control.holds import End, Outcome
+from joulewise.control.holds import End, Holder, Outcome
 from joulewise.control.putting_back import put_back
 from joulewise.control.words import said
 from joulewise.devices import Device
@@ -17,15 +17,23 @@ _PATIENCE_S: Final = 1.0
 
 
 @dataclass(frozen=True)
+class Undone:
+    """What became of a knob, and who had left it as it was."""
+
+    outcome: Outcome
+    holder: Holder
+
+
+@dataclass(frozen=True)
 class Recovered:
     """What became of leftovers; ``rebooted`` counts those that a reboot had undone."""
 
-    outcomes: tuple[Outcome, ...] = ()
+    undone: tuple[Undone, ...] = ()
     rebooted: int = 0
 
     @property
-    def is_well(self) -> bool:
-        return all(outcome.end is not End.FAILED for outcome in self.outcomes)
+    def failed(self) -> tuple[Undone, ...]:
+        return tuple(each for each in self.undone if each.outcome.end is End.FAILED)
 
 
 def recover(
@@ -34,7 +42,7 @@ def recover(
     """Undo every leftover in ``state``. Devices are opened only where there is one to undo."""
     if not journal.has_any(state):
         return Recovered()
-    outcomes: list[Outcome] = []
+    undone: list[Undone] = []
     rebooted = 0
     with journal.one_at_a_time(state):
         for leftover in journal.kept(state):
@@ -48,11 +56,22 @@ def recover(
                     log(f"a reboot has undone what {left.path.name} tells of")
                 elif left.holds:
                     changes = [change for hold in left.holds for change in hold.changes]
-                    became = put_back(changes, devices(), _PATIENCE_S)
-                    for outcome in became:
-                        log(f"left by pid {left.holds[0].holder.pid}: {said(outcome)}")
-                    outcomes += became
-                    if any(outcome.end is End.FAILED for outcome in became):
+                    outcomes = put_back(changes, devices(), _PATIENCE_S)
+                    became = [Undone(outcome, _left_by(left, outcome)) for outcome in outcomes]
+                    for each in became:
+                        log(f"left by pid {each.holder.pid}: {said(each.outcome)}")
+                    undone += became
+                    if any(each.outcome.end is End.FAILED for each in became):
                         continue  # for the next to try
                 left.path.unlink(missing_ok=True)
-    return Recovered(tuple(outcomes), rebooted)
+    return Recovered(tuple(undone), rebooted)
+
+
+def _left_by(left: journal.Kept, outcome: Outcome) -> Holder:
+    """Who has turned the knob last."""
+    return next(
+        hold.holder
+        for hold in reversed(left.holds)
+        for change in hold.changes
+        if (change.key, change.knob) == (outcome.key, outcome.knob)
+    )
