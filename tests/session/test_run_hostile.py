@@ -24,7 +24,7 @@ BLIND = {
 ODD = {  # here the counter or the driver's samples tell what happened meanwhile
     "gpu10:lost@4s-8s": "gap",
     "gpu3:counter-reset@5s": "counter_reset",
-    "gpu4:counter-backwards=50J@5s": "counter_reset",
+    "gpu4:counter-backwards=200J@5s": "counter_reset",
     "gpu6:slow=600ms@4s-8s": "recorder_late",
 }
 HARMLESS = ["gpu7:stale=500ms", "gpu8:denied;gpu8:limit-refused", "gpu9:counter-unsupported"]
