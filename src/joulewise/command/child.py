@@ -93,12 +93,13 @@ class Child:
         if not all(each.shared for each in came):
             self._witness.await_others()
             came += self._came()
-            numbers = {each.number for each in came if not each.shared}
-            if self._in_our_group():
-                numbers = {number for number in numbers if not self._witness.got(number)}
-            for number in numbers:
-                self.send(number)
-        self._witness.renew()
+            # Of a number that went to all, the witness has the one that is known.
+            shared = {each.number for each in came if each.shared}
+            for number in {each.number for each in came if not each.shared}:
+                alone = number in shared or not self._in_our_group()
+                if alone or not self._witness.got(number):
+                    self.send(number)
+        self._witness.forget()
 
     def _in_our_group(self) -> bool:
         return os.getpgid(self.pid) == os.getpgrp()

@@ -32,19 +32,29 @@ class Witness:
             select.select((), (), (), _GRACE_S)
 
     def got(self, number: int) -> bool:
-        pending = 0 if self._process is None else _pending(self._process.pid)
-        return bool(pending >> number - 1 & 1)
+        return bool(self._pending() >> number - 1 & 1)
 
-    def renew(self) -> None:
-        """Forget what came until now: it would be taken for what comes next."""
-        self.close()
-        self._process = _start()
+    def forget(self) -> None:
+        """What it got until now would be taken for what comes next."""
+        if self._pending():  # what comes to the group between the two, nobody witnesses
+            self.close()
+            self._process = _start()
 
     def close(self) -> None:
         if self._process is not None:
             self._process.kill()
             self._process.communicate()
             self._process = None
+
+    def _pending(self) -> int:
+        """The signals that wait for it, one bit each."""
+        if self._process is None:
+            return 0
+        try:
+            found = _PENDING.search(Path(f"/proc/{self._process.pid}/status").read_text())
+        except OSError:
+            return 0
+        return int(found[1], 16) if found else 0
 
 
 def _start() -> subprocess.Popen[bytes] | None:
@@ -58,12 +68,3 @@ def _start() -> subprocess.Popen[bytes] | None:
                 stderr=subprocess.DEVNULL,
             )
     return None
-
-
-def _pending(pid: int) -> int:
-    """The signals that wait for a process, one bit each."""
-    try:
-        found = _PENDING.search(Path(f"/proc/{pid}/status").read_text())
-    except OSError:
-        return 0
-    return int(found[1], 16) if found else 0
