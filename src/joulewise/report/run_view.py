@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any, Final
 
 from joulewise.data import Caution, Energy, RunResult, RunWarning, Source, Use
@@ -248,8 +249,9 @@ def _kind(key: str) -> str:
 
 
 def _commands(result: RunResult, program: str) -> Iterator[tuple[str, str]]:
-    run = plain(result.id)
-    yield f"{program} show {run} --errors", "where the error comes from"
+    yield f"{program} show {quote(plain(result.id))} --errors", "where the error comes from"
+    runs = result.details.get("runs", (result.id,))
+    run, of = plain(runs[0]), f", of one of {len(runs)} runs" if len(runs) > 1 else ""
     if result.details.get("spans"):
-        yield f"{program} export {run} --what spans -o spans.csv", "every span"
-    yield f"{program} export {run} -o trace.csv", "power over time"
+        yield f"{program} export {run} --what spans -o spans.csv", f"every span{of}"
+    yield f"{program} export {run} -o trace.csv", f"power over time{of}"
