@@ -32,8 +32,8 @@ from joulewise.simulate.client import available
 
 POINTS = (
     "after-batch",
-    "before-rename-run.json:3",
-    "after-rename-run.json:3",
+    "before-rename-run.json:4",
+    "after-rename-run.json:4",
     "compact-written",
     "compact-renamed",
 )

@@ -240,6 +240,18 @@ def test_it_shows_life_though_nothing_happens(recorder, monkeypatch):
     eventually(lambda: read_manifest(recorder._run).recorder.saved_wall_ns > saved_ns)
 
 
+def test_a_command_is_in_the_manifest_before_anything_else_is_due(tmp_path, monkeypatch):
+    monkeypatch.setattr("joulewise.record.writer._FIRST_S", 600.0)
+    run = new_run(tmp_path)
+    recorder = Recorder(run, Discovery((ToyDevice(ToyClock()),), {}), RecorderOptions())
+    recorder.start()
+    try:
+        recorder.tell(CommandRecord(10, ("train.py",), 5))
+        eventually(lambda: read_manifest(run).commands)
+    finally:
+        recorder.stop()
+
+
 def test_a_command_is_in_the_manifest_while_it_runs(recorder):
     recorder.tell(CommandRecord(10, ("train.py",), 5))
     eventually(lambda: read_manifest(recorder._run).commands)

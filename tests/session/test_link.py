@@ -12,11 +12,12 @@ import threading
 
 import pytest
 
+from joulewise.record.manifest import CommandRecord
 from joulewise.session import host, starting
 from joulewise.session.host import Host
 from joulewise.session.link import RecorderProcess
 from joulewise.session.request import Request
-from joulewise.session.rescue import Ended, finish_run
+from joulewise.session.rescue import finish_run
 from joulewise.session.wire import Wire
 from processes import eventually, gone
 
@@ -35,7 +36,7 @@ def test_a_recorder_that_hangs_is_killed_and_its_run_finished_without_it(tmp_pat
     assert recorder.lost
     assert "did not answer for 0.2 s" in recorder.remark
     eventually(lambda: gone(pid))
-    result, _ = finish_run(recorder.ready.run, Ended(os.getpid(), 2, 0, None))
+    result, _ = finish_run(recorder.ready.run, CommandRecord(os.getpid(), ("me",), 1, 2, 0))
     assert result.state == "stopped"
 
 

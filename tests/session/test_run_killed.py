@@ -126,7 +126,7 @@ def test_ended_before_the_command_started_it_leaves_no_run(number, tmp_path):
 
 @pytest.mark.parametrize(
     "point",
-    ["after-batch", "before-rename-run.json:3", "after-rename-run.json:3", "compact-written",
+    ["after-batch", "before-rename-run.json:4", "after-rename-run.json:4", "compact-written",
      "compact-renamed"],
 )  # fmt: skip
 def test_a_recorder_that_dies_at_its_worst_moment(point, tmp_path):

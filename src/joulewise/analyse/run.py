@@ -37,9 +37,9 @@ SAMPLED: Final = 20_000
 _BUSY_PCT: Final = 5.0
 
 
-def analyse(run: Path) -> RunResult:
-    """What the run came to, as far as it has been recorded."""
-    manifest = read_manifest(run)
+def analyse(run: Path, manifest: Manifest | None = None) -> RunResult:
+    """What the run came to, as far as it has been recorded; of a manifest that is not stored."""
+    manifest = manifest or read_manifest(run)
     state = status(manifest)
     spans = read_spans(run)
     sightings = read_sightings(run)

@@ -9,9 +9,18 @@ import click
 
 from joulewise.cli.output import pass_store
 from joulewise.errors import JoulewiseError, UsageError
-from joulewise.record.layout import LIVE, MANIFEST, MARKS, MISSES, PROCESSES, RESULT, TRACE
+from joulewise.record.layout import (
+    LIVE,
+    MANIFEST,
+    MARKS,
+    MISSES,
+    PROCESSES,
+    RESERVE,
+    RESULT,
+    TRACE,
+)
 
-_FILES = {MANIFEST, RESULT, TRACE, MARKS, PROCESSES, MISSES, LIVE}
+_FILES = {MANIFEST, RESULT, TRACE, MARKS, PROCESSES, MISSES, LIVE, RESERVE}
 
 
 @click.command()

@@ -12,6 +12,7 @@
         misses.jsonl              deadlines that the recorder did not meet
         marks/<pid>-<start>.marks begin and end of spans, a file for each process (see ``hooks``)
         live.json                 while recording: joules so far and the outlook
+        .reserve                  while recording: room for the last run.json on a full disk
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ MARKS: Final = "marks"
 PROCESSES: Final = "processes.jsonl"
 MISSES: Final = "misses.jsonl"
 LIVE: Final = "live.json"
+RESERVE: Final = ".reserve"
 STREAM: Final = ".arrows"
 PACKED: Final = ".parquet"
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import time_ns
-from typing import Any
+from typing import Any, Final
 
 from joulewise.command.alive import pid_namespace, started_ticks
 from joulewise.data import Card, DeviceInfo, Source, Unavailable
 from joulewise.errors import JoulewiseError
 from joulewise.record.files import replace_file
-from joulewise.record.layout import FORMAT, MANIFEST
+from joulewise.record.layout import FORMAT, MANIFEST, RESERVE
 from joulewise.record.plain import decode, encode
+
+_RESERVE_B: Final = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,17 @@ class Manifest:
     format: int = FORMAT
 
 
+def with_command(
+    commands: Iterable[CommandRecord], command: CommandRecord
+) -> tuple[CommandRecord, ...]:
+    """In the order of their starts, this one in place of what was known of it.
+
+    The process id alone does not tell: it is used again.
+    """
+    known = {(each.pid, each.start_ns): each for each in (*commands, command)}
+    return tuple(sorted(known.values(), key=lambda each: each.start_ns))
+
+
 def working_directory() -> str:
     """Ours, as run.json has it: empty where it was deleted."""
     try:
@@ -141,6 +154,21 @@ def read_manifest(run: Path) -> Manifest:
 def write_manifest(run: Path, manifest: Manifest) -> None:
     """Replace run.json as a whole, so that there is a readable one at every moment."""
     replace_file(run / MANIFEST, json.dumps(encode(manifest), indent=1, allow_nan=False) + "\n")
+
+
+def reserve_last(run: Path) -> None:
+    """Have room for the last manifest, should the disk be full by then."""
+    try:
+        # A file system that compresses would make nothing of zeros.
+        (run / RESERVE).write_bytes(os.urandom(_RESERVE_B))
+    except OSError:
+        (run / RESERVE).unlink(missing_ok=True)
+
+
+def write_last(run: Path, manifest: Manifest) -> None:
+    """Write how the run ended, in the room that was reserved for it."""
+    (run / RESERVE).unlink(missing_ok=True)
+    write_manifest(run, manifest)
 
 
 def _unreadable(run: Path, why: str) -> JoulewiseError:

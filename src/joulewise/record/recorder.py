@@ -7,7 +7,7 @@ import platform
 import resource
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic_ns, time_ns
@@ -23,7 +23,10 @@ from joulewise.record.manifest import (
     CommandRecord,
     Manifest,
     RecorderRecord,
+    reserve_last,
+    with_command,
     working_directory,
+    write_last,
     write_manifest,
 )
 from joulewise.record.notes import Notes
@@ -114,19 +117,22 @@ class Recorder:
         sys.setswitchinterval(_SWITCH_S)
         loops = self._lanes.loops(self._found, self._on_reopened)
         self._save()
+        reserve_last(self._run)
         self._writer.start()
         self._watch.start(loops)
         self._looking.start()
 
     def tell(self, command: CommandRecord) -> None:
-        """A command began or ended: known by its process id, secrets in its arguments masked."""
+        """A command began or ended: known by process id and start, secrets in it masked."""
         self._family.adopt(command.pid)
         command = replace(command, arguments=mask(command.arguments))
         with self._lock:
-            others = [each for each in self._manifest.commands if each.pid != command.pid]
-            commands = sorted([*others, command], key=lambda each: each.start_ns)
-            self._manifest = replace(self._manifest, commands=tuple(commands))
+            commands = with_command(self._manifest.commands, command)
+            is_new = len(commands) > len(self._manifest.commands)
+            self._manifest = replace(self._manifest, commands=commands)
             self._changed = True
+        if is_new:  # what was run is known though we be killed within the second
+            self._writer.wake()
 
     def note(self, code: str, message: str, device: str = "") -> None:
         """Something that whoever reads the run must know."""
@@ -146,10 +152,10 @@ class Recorder:
                 wall_end_ns=time_ns(),
                 monotonic_end_ns=monotonic_ns(),
             )
-        self._save()
+        self._save(write_last)
         for device in self._reopened:
             device.close()
-        return self._manifest
+        return self.manifest
 
     def _on_reopened(self, device: Device, asleep_ns: int | None) -> None:
         """A device that slept or was lost answers: it is recorded from now on."""
@@ -193,14 +199,14 @@ class Recorder:
         if self._changed or news or monotonic_ns() - self._saved_ns > _SAVE_NS:
             self._save()
 
-    def _save(self) -> None:
+    def _save(self, write: Callable[[Path, Manifest], None] = write_manifest) -> None:
         with self._lock:
             recorder = RecorderRecord.of_this_process(_cpu_s(), self._lanes.summary())
             self._manifest = replace(self._manifest, recorder=recorder, notes=self._notes.all())
             manifest, self._changed = self._manifest, False
         self._saved_ns = monotonic_ns()
         try:
-            write_manifest(self._run, manifest)
+            write(self._run, manifest)
         except OSError as error:
             self._notes.once("not_stored", f"run.json: {error.strerror}")
 

@@ -42,7 +42,8 @@ class Writer:
         self._urgent: list[GrowingFile] = []
         self._rounds = 0
         self._lock = threading.Lock()
-        self._over = threading.Event()
+        self._over = False
+        self._awaited = threading.Event()
         self._written = threading.Event()
         self._thread = threading.Thread(target=self._run, name="writer", daemon=True)
         self._syncer = threading.Thread(target=self._sync, name="sync", daemon=True)
@@ -64,13 +65,18 @@ class Writer:
 
     def end(self) -> None:
         """Write what is left and make it last, as far as the disk lets us."""
-        self._over.set()
+        self._over = True
+        self._awaited.set()
         self._thread.join()
         self._written.set()
         self._syncer.join()
         self._try(GrowingFile.sync, self._files())
         for file in self._files():
             file.close()
+
+    def wake(self) -> None:
+        """Do now what is done each time; rows are written when it is their time."""
+        self._awaited.set()
 
     def write(self) -> None:
         """One round. Never raises: what fails is noted, and tried again the next time."""
@@ -95,15 +101,17 @@ class Writer:
 
     def _run(self) -> None:
         next_s = monotonic() + _FIRST_S
-        over = False
-        while not over:
-            over = self._over.wait(max(0.0, next_s - monotonic()))
-            next_s = max(next_s + EVERY_S, monotonic())
-            self.write()
+        while not self._over:
+            if not self._awaited.wait(max(0.0, next_s - monotonic())):
+                next_s = max(next_s + EVERY_S, monotonic())
+                self.write()
+            self._awaited.clear()
             self._each_time()
+        self.write()
+        self._each_time()
 
     def _sync(self) -> None:
-        while not self._over.is_set():
+        while not self._over:
             self._written.wait()
             self._written.clear()
             self._rounds += 1

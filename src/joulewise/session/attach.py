@@ -14,6 +14,7 @@ from joulewise.command import linux
 from joulewise.command.alive import is_alive, started_ticks, stat_fields
 from joulewise.command.signals import Signals, take_signals
 from joulewise.errors import UsageError
+from joulewise.record.manifest import CommandRecord
 from joulewise.session.budget import Budget
 from joulewise.session.limits import Limits
 from joulewise.session.link import RecorderProcess
@@ -46,10 +47,10 @@ def attach(
         except BaseException:
             recorder.cancel()
             raise
-        start_ns = time.monotonic_ns()
-        recorder.command_started(pid, attached.arguments, start_ns)
-        limits = Limits(budgets, attached, start_ns, recorder, voice.say)
-        return attend(attached, recorder, limits)
+        started = CommandRecord(pid, tuple(attached.arguments), time.monotonic_ns())
+        recorder.command_started(pid, started.arguments, started.start_ns)
+        limits = Limits(budgets, attached, started.start_ns, recorder, voice.say)
+        return attend(attached, started, recorder, limits)
 
 
 class Attached:

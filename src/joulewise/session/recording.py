@@ -15,7 +15,7 @@ from joulewise.data import Caution, RunResult, RunWarning
 from joulewise.devices import Options, discover
 from joulewise.errors import JoulewiseError
 from joulewise.record.layout import LIVE, MANIFEST, MARKS, PROCESSES
-from joulewise.record.manifest import CommandRecord, Manifest
+from joulewise.record.manifest import CommandRecord, Manifest, with_command
 from joulewise.record.recorder import Recorder, RecorderOptions
 from joulewise.record.store import new_run
 from joulewise.record.tally import Tally
@@ -44,7 +44,8 @@ class Recording:
         except BaseException:
             shutil.rmtree(self.run, ignore_errors=True)
             raise
-        self._commands: dict[int, CommandRecord] = {}
+        self._commands: tuple[CommandRecord, ...] = ()
+        self._manifest: Manifest | None = None
         self._course: RunSoFar | None = None
         self._blind = False
 
@@ -93,15 +94,15 @@ class Recording:
     def ended(
         self, pid: int, end_ns: int, exit_code: int | None, cpu_s: float | None = None
     ) -> None:
-        if pid in self._commands:
-            command = self._commands[pid]
+        running = [each for each in self._commands if each.pid == pid and each.end_ns is None]
+        for command in running[:1]:
             self._tell(replace(command, end_ns=end_ns, exit_code=exit_code, cpu_s=cpu_s))
 
     def look(self, *, ended: bool = False) -> list[Event]:
         """Once a second: joules so far, the outlook, and what became of the budgets."""
         if self._course is None:
             return []
-        ends_ns = [each.end_ns for each in self._commands.values() if each.end_ns]
+        ends_ns = [each.end_ns for each in self._commands if each.end_ns]
         now_ns = max(ends_ns) if ended and ends_ns else monotonic_ns()
         try:
             if ended:
@@ -125,9 +126,9 @@ class Recording:
         """End the recording; from here on the run is whole, whatever comes of its result."""
         if self.request.budgets:  # between the last look and the end, one may have been used up
             self.look(ended=True)
-        codes = [each.exit_code for each in self._commands.values()]
+        codes = [each.exit_code for each in self._commands]
         exit_code = next((code for code in codes if code), codes[0] if codes else None)
-        self._recorder.stop("stopped" if stopped else "complete", exit_code)
+        self._manifest = self._recorder.stop("stopped" if stopped else "complete", exit_code)
         (self.run / LIVE).unlink(missing_ok=True)
 
     def result(self) -> RunResult:
@@ -138,7 +139,7 @@ class Recording:
 
         with suppress(OSError):  # the streams are as good, only larger
             compact(self.run, over_rows=int(os.environ.get(_OVER_ROWS, LARGE_ROWS)))
-        result = analyse(self.run)
+        result = analyse(self.run, self._manifest)  # a full disk may not have taken it
         try:
             write_result(self.run, result)
         except OSError as error:
@@ -156,7 +157,7 @@ class Recording:
         shutil.rmtree(self.run, ignore_errors=True)
 
     def _tell(self, command: CommandRecord) -> None:
-        self._commands[command.pid] = command
+        self._commands = with_command(self._commands, command)
         self._recorder.tell(command)
 
     def note_stopped(self, why: str) -> None:

@@ -9,30 +9,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 from joulewise.data import Caution, RunResult
 from joulewise.errors import JoulewiseError
+from joulewise.record.manifest import (
+    CommandRecord,
+    Manifest,
+    read_manifest,
+    with_command,
+    write_last,
+)
 
 
-class Ended(NamedTuple):
-    """How a command ended, in the words of ``CommandRecord``."""
-
-    pid: int
-    end_ns: int
-    exit_code: int | None
-    cpu_s: float | None
-
-
-def finish_run(run: Path, ended: Ended) -> tuple[RunResult | None, str]:
+def finish_run(run: Path, ended: CommandRecord) -> tuple[RunResult | None, str]:
     """Write down how the command ended, and compute what can be; else the reason why not."""
     try:
         with _alone(run):
-            _tell(run, ended)
+            manifest = _tell(run, ended)
             from joulewise.analyse.kept import write_result
             from joulewise.analyse.run import analyse
 
-            result = analyse(run)
+            result = analyse(run, manifest)
             with suppress(OSError):  # a full disk: `show` computes it again
                 write_result(run, result)
     except JoulewiseError as error:
@@ -54,21 +51,17 @@ def _alone(run: Path) -> Iterator[None]:
             os.close(folder)
 
 
-def _tell(run: Path, ended: Ended) -> None:
-    from joulewise.record.manifest import read_manifest, write_manifest
+def _tell(run: Path, ended: CommandRecord) -> Manifest:
+    from joulewise.record.secrets import mask
 
     manifest = read_manifest(run)
+    ended = replace(ended, arguments=mask(ended.arguments))
     note = {
         "code": Caution.RECORDER_ENDED.value,
         "message": "the recorder ended before the command did: what came after it is missing",
         "hint": "see who killed it (the kernel for want of memory? look into dmesg)",
     }
-    commands = tuple(
-        replace(each, end_ns=ended.end_ns, exit_code=ended.exit_code, cpu_s=ended.cpu_s)
-        if each.pid == ended.pid and each.end_ns is None
-        else each
-        for each in manifest.commands
-    )
+    commands = with_command(manifest.commands, ended)
     codes = [each.exit_code for each in commands if each.end_ns is not None]
     others = (each for each in manifest.notes if each.get("code") != note["code"])
     manifest = replace(
@@ -77,8 +70,9 @@ def _tell(run: Path, ended: Ended) -> None:
         state="stopped",
         exit_code=next((code for code in codes if code), ended.exit_code),
         wall_end_ns=time.time_ns(),
-        monotonic_end_ns=max(ended.end_ns, manifest.monotonic_end_ns or 0),
+        monotonic_end_ns=max(ended.end_ns or 0, manifest.monotonic_end_ns or 0),
         notes=(*others, note),
     )
     with suppress(OSError):
-        write_manifest(run, manifest)
+        write_last(run, manifest)
+    return manifest

@@ -8,19 +8,20 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Protocol
 
 from joulewise.command.child import Child, find_program
 from joulewise.command.signals import Signals, take_signals
 from joulewise.data import RunResult
+from joulewise.record.manifest import CommandRecord
 from joulewise.session.budget import Budget
 from joulewise.session.ending import COMMAND
 from joulewise.session.limits import Limits
 from joulewise.session.link import RecorderProcess
 from joulewise.session.request import Ready, Request
-from joulewise.session.rescue import Ended, finish_run
+from joulewise.session.rescue import finish_run
 from joulewise.session.starting import NotReadyError
 
 _LAST_WORDS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -105,7 +106,8 @@ def run(
             recorder.cancel()
             raise
         recorder.command_started(child.pid, command, start_ns, token)
-        return attend(child, recorder, Limits(budgets, child, start_ns, recorder, voice.say))
+        limits = Limits(budgets, child, start_ns, recorder, voice.say)
+        return attend(child, CommandRecord(child.pid, tuple(command), start_ns), recorder, limits)
 
 
 def _run_unmeasured(command: Sequence[str], environ: Mapping[str, str]) -> Outcome:
@@ -117,17 +119,20 @@ def _run_unmeasured(command: Sequence[str], environ: Mapping[str, str]) -> Outco
         return Outcome(child.exit_status, None, None)
 
 
-def attend(command: Attended, recorder: RecorderProcess, limits: Limits) -> Outcome:
+def attend(
+    command: Attended, started: CommandRecord, recorder: RecorderProcess, limits: Limits
+) -> Outcome:
     """Wait until the command has ended, and get its result."""
     run = recorder.ready.run
     try:
         _wait(command, recorder, limits)
-        ended = Ended(command.pid, time.monotonic_ns(), command.exit_status, command.cpu_s)
-        recorder.command_ended(*ended)
+        end_ns, code, cpu_s = time.monotonic_ns(), command.exit_status, command.cpu_s
+        recorder.command_ended(command.pid, end_ns, code, cpu_s)
         if limits.stopped:
             recorder.tell("end_rest")
         result, remark = recorder.finish(lambda: asked_to_end(command.signals)), recorder.remark
         if recorder.lost:
+            ended = replace(started, end_ns=end_ns, exit_code=code, cpu_s=cpu_s)
             result, remark = finish_run(run, ended)
     except Exception as error:  # noqa: BLE001  # a fault of ours must not end the command
         result, remark = None, f"unexpected {type(error).__name__}: {error}"

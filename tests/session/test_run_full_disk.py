@@ -1,0 +1,104 @@
+"""A disk that is full when a run ends, and a recorder that was killed before it wrote anything."""
+
+import errno
+import os
+import shutil
+import subprocess
+import time
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+
+from joulewise.data import Caution
+from joulewise.record.layout import MANIFEST, RESERVE, TRACE
+from joulewise.record.manifest import CommandRecord, read_manifest, write_last
+from joulewise.record.store import new_run, readable, status
+from joulewise.session.recording import Recording
+from joulewise.session.request import Request
+from joulewise.session.rescue import finish_run
+
+COMMAND = CommandRecord(os.getpid(), ("train.py", "--token", "abc"), 5)
+
+
+@pytest.fixture
+def small_disk(tmp_path):
+    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(tmp_path)]
+    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("a small disk is made as root")
+    yield tmp_path
+    subprocess.run(["umount", str(tmp_path)], check=True)
+
+
+def fill(folder):
+    with (folder / "filler").open("wb", buffering=0) as file, suppress(OSError):
+        while True:
+            file.write(bytes(4096))
+    assert shutil.disk_usage(folder).free == 0
+
+
+def ended_recording(store, exit_code, before_end):
+    recording = Recording(store, Request(), os.environ)
+    start_ns = time.monotonic_ns()
+    recording.started(replace(COMMAND, start_ns=start_ns))
+    before_end()
+    recording.ended(COMMAND.pid, start_ns + 10**8, exit_code)
+    recording.stop(stopped=False)
+    return recording
+
+
+def test_a_full_disk_takes_how_the_run_ended(small_disk):
+    recording = ended_recording(small_disk, 3, lambda: fill(small_disk))
+    result = recording.result()
+    assert (result.state, result.exit_code) == ("complete", 3)
+    ((run, manifest),) = readable(small_disk)
+    assert (run, status(manifest), manifest.exit_code) == (recording.run, "complete", 3)
+    assert not (run / RESERVE).exists()
+
+
+def test_a_manifest_that_was_not_stored_still_says_how_the_run_ended(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def fill_up():
+        monkeypatch.setattr("joulewise.record.manifest.replace_file", full)
+
+    result = ended_recording(tmp_path, 3, fill_up).result()
+    assert (result.state, result.exit_code) == ("complete", 3)
+    stored = [w.message for w in result.warnings if w.code is Caution.NOT_STORED]
+    assert "run.json: No space left on device" in stored
+
+
+def test_a_run_that_ended_in_order_keeps_no_reserve(tmp_path):
+    run = ended_recording(tmp_path, 0, lambda: None).run
+    assert {MANIFEST, TRACE} <= {path.name for path in run.iterdir()}
+    assert not (run / RESERVE).exists()
+
+
+def test_a_command_that_a_killed_recorder_had_not_written_is_in_the_run(tmp_path):
+    run = new_run(tmp_path)
+    ended = replace(COMMAND, end_ns=2 * 10**9, exit_code=3, cpu_s=0.5)
+    result, _ = finish_run(run, ended)
+    assert (result.state, result.exit_code) == ("stopped", 3)
+    (command,) = read_manifest(run).commands
+    assert command == replace(ended, arguments=("train.py", "--token", "***"))
+
+
+def test_a_process_id_that_comes_again_is_another_command(tmp_path):
+    run = new_run(tmp_path)
+    first = replace(COMMAND, end_ns=9, exit_code=4)
+    write_last(run, replace(read_manifest(run), commands=(first,)))
+    finish_run(run, replace(COMMAND, start_ns=20, end_ns=30, exit_code=0))
+    assert [each.exit_code for each in read_manifest(run).commands] == [4, 0]
+
+
+def test_two_commands_of_one_process_id_end_one_by_one(tmp_path):
+    recording = Recording(tmp_path, Request(), os.environ)
+    now_ns = time.monotonic_ns()
+    for start_ns, code in ((now_ns, 4), (now_ns + 2 * 10**7, 0)):
+        recording.started(replace(COMMAND, start_ns=start_ns))
+        recording.ended(COMMAND.pid, start_ns + 10**7, code)
+    recording.stop(stopped=False)
+    told = read_manifest(recording.run)
+    assert [each.exit_code for each in told.commands] == [4, 0]
+    assert told.exit_code == 4
