@@ -24,7 +24,7 @@ class Wire:
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(True)
         self._connection = connection
-        self._rest = b""
+        self._begun: list[bytes] = []  # of a line whose end has not come
         self.closed = False
 
     def fileno(self) -> int:
@@ -41,10 +41,8 @@ class Wire:
 
     def send(self, kind: str, **content: Any) -> None:
         line = json.dumps({"kind": kind, **content}) + "\n"
-        try:
+        with suppress(OSError):  # what it said last can still be received
             self._connection.sendall(line.encode())
-        except OSError:
-            self.closed = True
 
     def receive(self, timeout_s: float | None = 0.0) -> list[Message]:
         """What has come, waiting so long for something; ``closed`` tells whether that was all."""
@@ -57,11 +55,19 @@ class Wire:
                 chunk = b""
             if not chunk:
                 self.closed = True
-            *lines, self._rest = (self._rest + chunk).split(b"\n")
-            messages = [message for line in lines if (message := _parsed(line))]
+            messages = [message for line in self._lines(chunk) if (message := _parsed(line))]
             if messages or timeout_s == 0:
                 return messages
         return []
+
+    def _lines(self, chunk: bytes) -> list[bytes]:
+        """Those that end in this chunk."""
+        *ends, rest = chunk.split(b"\n")
+        if ends:
+            ends[0] = b"".join((*self._begun, ends[0]))
+            self._begun.clear()
+        self._begun.append(rest)
+        return ends
 
     def _wait(self, timeout_s: float | None) -> bool:
         with _Selector() as selector:
