@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -28,16 +29,18 @@ def write(shape: pa.Schema, pieces: Iterable[pa.Table], form: str, path: str) ->
     whole = Path(path)
     # A device or a pipe is written to, never replaced.
     special = whole.exists() and not whole.is_file()
-    part = whole if special else whole.with_name(f".{whole.name}.part")
+    part = whole if special else whole.with_name(f".{whole.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as file:
             rows = writer(shape, pieces, file)
         if not special:
             part.replace(whole)
-    except OSError as error:
+    except BaseException as error:
         if not special:
             with suppress(OSError):
                 part.unlink()
+        if not isinstance(error, OSError):
+            raise
         raise UsageError(
             f"cannot write {path}: {error.strerror or error}",
             "give -o a path with room that can be written",
