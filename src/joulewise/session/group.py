@@ -20,6 +20,10 @@ _JOB_IDS: Final = ("SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "FLUX_JOB_ID", "OAR
 _MOST_WAITING: Final = 256
 
 
+class TakenError(Exception):
+    """Another user is at our address."""
+
+
 def job_id(environ: Mapping[str, str]) -> str:
     """The scheduler's job that this process belongs to; empty where there is none.
 
@@ -41,7 +45,7 @@ def address(store: Path, group: str) -> bytes:
 
 
 def join(where: bytes) -> Wire | None:
-    """A connection to the recorder that is there; None where there is none of ours."""
+    """A connection to the recorder that is there; None where there is none."""
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         connection.connect(where)
@@ -51,8 +55,8 @@ def join(where: bytes) -> Wire | None:
     wire = Wire(connection)
     if wire.peer()[1] == os.getuid():
         return wire
-    wire.close()  # somebody else's, who took the name
-    return None
+    wire.close()
+    raise TakenError
 
 
 def listen(where: bytes) -> socket.socket | None:

@@ -5,7 +5,8 @@ What they tell it: ``start`` with a :class:`Request`, ``command_started`` and ``
 ``goodbye`` (and they wait for the result) or ``cancel`` (nothing was measured, and no run shall be
 left). What it tells them: ``ready`` with a :class:`Ready`, or ``error``, or nothing at all where
 another recorder serves the group; then perhaps ``budget``, and ``working`` now and then while it
-is busy; at last ``result``, or ``left`` where other commands of the group still run.
+is busy; at last ``result``, or ``left`` where other commands of the group still run. ``failed``
+may come at any time: it has ended, by no fault that a user could mend.
 """
 
 from __future__ import annotations
@@ -14,17 +15,19 @@ import os
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 from joulewise.command import linux
 from joulewise.data import RunResult
 from joulewise.session import starting
+from joulewise.session.group import TakenError
 from joulewise.session.request import Ready, Request
 from joulewise.session.wire import Message, Wire
 
 _LOOK_S: Final = 0.1
-_TRIES_TO_JOIN: Final = 50
+_TRIES_TO_JOIN: Final = 10
 _SILENCE_S: Final = 15.0
 _LEAVING_S: Final = 2.0
 
@@ -56,11 +59,12 @@ class RecorderProcess:
         request = request or Request()
         environ = os.environ if environ is None else environ
         if request.group and linux.HERE:
-            for _ in range(_TRIES_TO_JOIN):
-                shared = starting.join(store, request)
-                if shared := shared or starting.start(store, request, environ, shared=True):
-                    return cls(*shared)
-                time.sleep(_LOOK_S)  # the other one is about to end, or does not listen yet
+            with suppress(TakenError):
+                for _ in range(_TRIES_TO_JOIN):
+                    shared = starting.join(store, request)
+                    if shared := shared or starting.start(store, request, environ, shared=True):
+                        return cls(*shared)
+                    time.sleep(_LOOK_S)  # the other one is about to end, or does not listen yet
         alone = starting.start(store, request, environ, shared=False, apart=apart)
         if alone is None:
             raise starting.NotReadyError("the recorder ended at once")
@@ -96,7 +100,13 @@ class RecorderProcess:
 
     def messages(self) -> list[Message]:
         """What the recorder has said since."""
-        return self._wire.receive()
+        return self._heard(self._wire.receive())
+
+    def _heard(self, messages: list[Message]) -> list[Message]:
+        for message in messages:
+            if message["kind"] == "failed":
+                self.remark = message["message"]
+        return messages
 
     def finish(
         self, give_up: Callable[[], bool] = lambda: False, silence_s: float = _SILENCE_S
@@ -113,7 +123,7 @@ class RecorderProcess:
                 self._over, self.remark = True, "the result is still being computed"
                 self._wire.close()
                 return None
-            messages = self._wire.receive(timeout_s=_LOOK_S)
+            messages = self._heard(self._wire.receive(timeout_s=_LOOK_S))
             if messages:
                 heard_s = time.monotonic()
             elif time.monotonic() - heard_s > silence_s:

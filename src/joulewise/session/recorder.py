@@ -18,7 +18,7 @@ from joulewise.session import group
 from joulewise.session.request import Request
 from joulewise.session.wire import Wire
 
-_BUG: Final = "this is a bug in joulewise, please report it"
+_BUG: Final = "report it, unless the machine is short of memory"
 # Read when numpy is first imported: on a large node it would start a thread for every core.
 _ONE_THREAD: Final = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
 
@@ -32,11 +32,11 @@ def main(descriptor: int) -> NoReturn:
         os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
         try:
             _serve(first, environ)
-        except JoulewiseError as error:
+        except JoulewiseError as error:  # what was asked for cannot be had
             first.send("error", message=error.message, hint=error.hint, status=error.exit_status)
         except Exception as error:  # noqa: BLE001  # said where it is read: there is no stderr
             what = f"the recorder failed with {type(error).__name__}: {error}"
-            first.send("error", message=what, hint=_BUG, status=JoulewiseError.exit_status)
+            first.send("failed", message=what, hint=_BUG)
     finally:
         os._exit(0)  # a thread that hangs in a driver must not keep us
 

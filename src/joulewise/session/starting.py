@@ -38,10 +38,10 @@ _MAIN: Final = (
 
 
 class NotReadyError(JoulewiseError):
-    """The recorder is dead or hangs, for no reason that it could tell."""
+    """The recorder failed, is dead or hangs: nothing that a user could mend."""
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, _HINT)
+    def __init__(self, message: str, hint: str = _HINT) -> None:
+        super().__init__(message, hint)
 
 
 Started = tuple[Wire, "subprocess.Popen[bytes] | None", Ready]
@@ -104,6 +104,8 @@ def _answer(wire: Wire) -> Ready | None:
                 return Ready.told(message)
             if message["kind"] == "error":
                 raise _told_error(message)
+            if message["kind"] == "failed":
+                raise NotReadyError(message["message"], message["hint"])
         if time.monotonic() > deadline:
             raise NotReadyError(f"the recorder is not ready after {_START_DEADLINE_S:g} s")
     return None

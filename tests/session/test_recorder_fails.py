@@ -1,0 +1,35 @@
+"""A recorder that fails by no fault of the user costs the figures, never the command."""
+
+import socket
+
+from running_run import environment, run
+
+from joulewise.session import starting
+from joulewise.session.link import RecorderProcess
+from joulewise.session.wire import Wire
+from processes import python
+
+
+def test_a_recorder_that_fails_at_its_start_lets_the_command_run_unmeasured(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import sys; sys.modules['joulewise.session.host'] = None"
+    )
+    done = run(
+        tmp_path / "store", *python("print('hi'); sys.exit(3)"),
+        env=environment(PYTHONPATH=str(tmp_path)),
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (3, "hi\n")
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("joulewise: the recorder failed with ModuleNotFoundError: ")
+    assert "the command is not measured" in line
+    assert not list((tmp_path / "store").glob("*"))
+
+
+def test_what_a_recorder_fails_with_at_the_end_is_told():
+    ours, theirs = socket.socketpair()
+    recorder = RecorderProcess(Wire(ours), None, starting.Ready("run", (), 10.0))
+    with theirs:
+        Wire(theirs).send("failed", message="the recorder failed with OSError: 5", hint="report it")
+    assert recorder.finish() is None
+    assert recorder.lost
+    assert recorder.remark == "the recorder failed with OSError: 5"
