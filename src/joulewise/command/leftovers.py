@@ -5,7 +5,6 @@ Every command asks: it is one look into a folder, and nothing else is loaded for
 
 from __future__ import annotations
 
-import fcntl
 import os
 from pathlib import Path
 from typing import Final
@@ -24,8 +23,10 @@ def has_leftover(state: Path) -> bool:
 
 
 def _is_free(path: str) -> bool:
+    import fcntl  # which not every system has that can show runs
+
     try:
-        descriptor = os.open(path, os.O_RDONLY)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     except OSError:
         return False
     try:

@@ -20,3 +20,18 @@ def state_folder(environ: Mapping[str, str]) -> Path:
     # The specification says to ignore a path that is not absolute.
     base = Path(home) if Path(home).is_absolute() else Path.home() / ".local/state"
     return base / "joulewise"
+
+
+def state_folders(environ: Mapping[str, str]) -> list[Path]:
+    """Ours, and root's, where what concerns every user is kept."""
+    ours = state_folder(environ)
+    alone = ours == OF_ROOT or bool(environ.get("JOULEWISE_STATE"))
+    return [ours] if alone else [ours, OF_ROOT]
+
+
+def made(folder: Path) -> Path:
+    """The folder, for all to read and its owner to write, whatever the umask."""
+    if not folder.is_dir():
+        folder.mkdir(parents=True, exist_ok=True, mode=0o755)
+        folder.chmod(0o755)
+    return folder

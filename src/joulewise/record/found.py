@@ -10,7 +10,12 @@ from joulewise.record.cards import card_for
 from joulewise.record.manifest import RecordedDevice
 
 
-def recorded_device(device: Device, environ: Mapping[str, str]) -> RecordedDevice:
+def recorded_device(
+    device: Device,
+    environ: Mapping[str, str],
+    turned: Mapping[str, Mapping[str, float]] | None = None,
+) -> RecordedDevice:
+    """``turned`` is what was set for this run, by key: not every device tells its settings."""
     sensors = [device.sensors.get(quantity) for quantity in (Quantity.POWER, Quantity.ENERGY)]
     known = [sensor for sensor in sensors if isinstance(sensor, SensorInfo)]
     refused = [sensor for sensor in sensors if isinstance(sensor, Unavailable)]
@@ -18,7 +23,7 @@ def recorded_device(device: Device, environ: Mapping[str, str]) -> RecordedDevic
         info=device.info,
         sources={sensor.quantity.value: sensor.source for sensor in known},
         card=card_for(device, environ),
-        settings=_settings(device),
+        settings={**(turned or {}).get(device.info.key, {}), **_settings(device)},
         maximum_w=_maximum_w(device),
         unavailable=refused[0] if refused and not known else None,
     )

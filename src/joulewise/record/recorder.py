@@ -82,7 +82,10 @@ class Recorder:
             wall_start_ns=time_ns(),
             monotonic_start_ns=monotonic_ns(),
             boot_id=boot_id(),
-            devices=tuple(recorded_device(d, options.environ) for d in discovery.devices),
+            devices=tuple(
+                recorded_device(d, options.environ, options.options.get("settings"))
+                for d in discovery.devices
+            ),
             missing=discovery.missing,
             recorder=RecorderRecord.of_this_process(),
             name=options.name,

@@ -1,0 +1,43 @@
+"""What an earlier joulewise left set is put back before a verb runs."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from joulewise.command.leftovers import FOLDER, has_leftover
+from joulewise.command.state import state_folders
+
+
+def put_back_leftovers() -> None:
+    """Never in the way of the verb: what goes wrong here is for ``restore`` to say."""
+    with suppress(Exception):
+        for folder in state_folders(os.environ):
+            if has_leftover(folder):
+                for line in _put_back(folder):
+                    _say(line)
+
+
+def _put_back(state: Path) -> Iterator[str]:
+    from joulewise.control.everything import every_device
+    from joulewise.control.log import open_log
+    from joulewise.control.recovery import recover
+    from joulewise.control.standing import Keeper, standing
+    from joulewise.report.leases import left, sentence
+
+    if not os.access(state / FOLDER, os.W_OK):
+        for each in standing(state):
+            if each.keeper is Keeper.NOBODY:
+                yield left(each, state)
+        return
+    done = recover(state, lambda: every_device(os.environ), open_log(state, "next command"))
+    yield from filter(None, (sentence(each, state) for each in done.undone))
+
+
+def _say(line: str) -> None:
+    if sys.stderr is not None:
+        sys.stderr.write(f"joulewise: {line}\n")
+        sys.stderr.flush()

@@ -1,0 +1,117 @@
+"""``joulewise restore``: puts back what an earlier joulewise left set."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from joulewise.cli.output import STDOUT, console, json_option, write_json
+from joulewise.errors import DeviceError, PermissionDeniedError
+
+if TYPE_CHECKING:
+    from joulewise.control.recovery import Recovered
+    from joulewise.control.standing import Standing
+
+EPILOG = """\b
+Examples:
+  joulewise restore
+  joulewise restore --epilog   # in a scheduler's epilog, as root
+"""
+_PATIENCE_S = 10.0
+
+
+@click.command(epilog=EPILOG)
+@click.option(
+    "--epilog",
+    is_flag=True,
+    help="For the end of a scheduler's job: quiet unless something was done. That it is installed "
+    "is noted, and from then on knobs may be turned in jobs on this node.",
+)
+@json_option
+def command(json_path: str | None, *, epilog: bool) -> None:
+    """Put back power limits and clocks that a killed joulewise left set.
+
+    What a living process holds stays: that goes back by itself when it ends. The exit status is 0
+    if nothing is left, and 125 if something could not be put back.
+    """
+    from joulewise.command.state import state_folder
+    from joulewise.control.standing import Keeper, settled, standing
+
+    state = state_folder(os.environ)
+    if epilog:
+        _leave_stamp(state)
+    is_settled = settled(state, _PATIENCE_S)
+    recovered = _recover(state)
+    held = [each for each in standing(state) if each.keeper in {Keeper.HOLDER, Keeper.GUARDIAN}]
+    if json_path:
+        write_json(_as_json(recovered, held), json_path)
+    if json_path != STDOUT and (recovered.undone or not epilog):
+        from joulewise.report.restored import draw
+
+        draw(recovered, held, console())
+    if recovered.failed:
+        raise _failure(recovered, state)
+    if not is_settled:
+        raise DeviceError(
+            f"a guardian has not put everything back within {_PATIENCE_S:g} s of its holder's end",
+            "see what `joulewise doctor` says of the device, then run this again",
+        )
+
+
+def _leave_stamp(state: Path) -> None:
+    from joulewise.control.scheduler import EPILOG as STAMP
+
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+        (state / STAMP).touch()
+    except OSError as error:
+        raise PermissionDeniedError(
+            f"cannot write in {state}: {error.strerror}", "have the epilog run as root"
+        ) from None
+
+
+def _recover(state: Path) -> Recovered:
+    from joulewise.command.leftovers import FOLDER, has_leftover
+    from joulewise.command.state import state_folders
+    from joulewise.control.everything import every_device
+    from joulewise.control.log import open_log
+    from joulewise.control.recovery import Recovered, recover
+
+    for folder in state_folders(os.environ):
+        if folder != state and has_leftover(folder):
+            raise _not_ours(folder)
+    if not has_leftover(state):
+        return Recovered()
+    if not os.access(state / FOLDER, os.W_OK):
+        raise _not_ours(state)
+    return recover(state, lambda: every_device(os.environ), open_log(state, "restore"))
+
+
+def _not_ours(state: Path) -> PermissionDeniedError:
+    from joulewise.report.leases import restore_command
+
+    what = f"what is left set is noted in {state}, and only root may put it back"
+    return PermissionDeniedError(what, f"run: {restore_command(state)}")
+
+
+def _failure(recovered: Recovered, state: Path) -> DeviceError:
+    from joulewise.control.words import said
+    from joulewise.report.leases import restore_command
+
+    what = "; ".join(said(each.outcome) for each in recovered.failed)
+    if os.geteuid() != 0:
+        return PermissionDeniedError(what, f"run: {restore_command(state)}")
+    return DeviceError(what, "see what `joulewise doctor` says of it, then run this again")
+
+
+def _as_json(recovered: Recovered, held: list[Standing]) -> dict[str, Any]:
+    from joulewise.report.leases import standing_json, undone_json
+
+    return {
+        "undone": [undone_json(each) for each in recovered.undone],
+        "held": [standing_json(each) for each in held],
+        "undone_by_reboot": recovered.rebooted,
+    }

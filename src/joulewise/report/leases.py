@@ -1,0 +1,96 @@
+"""Knobs that were turned and how they went back, in words and in JSON."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+from pathlib import Path
+from typing import Any, Final
+
+from joulewise.command.state import OF_ROOT
+from joulewise.control.holds import End, Holder, Outcome
+from joulewise.control.recovery import Undone
+from joulewise.control.standing import Standing
+from joulewise.control.words import user
+from joulewise.data import Knob
+from joulewise.report import words
+
+_VERB: Final = "joulewise restore"
+
+
+def restore_command(state: Path) -> str:
+    """What to paste: with the right that it takes, and where that right knows of the journal."""
+    if os.geteuid() == 0:
+        return _VERB
+    program = shlex.quote(shutil.which("joulewise") or "joulewise")
+    where = "" if state == OF_ROOT else f"env JOULEWISE_STATE={shlex.quote(str(state))} "
+    return f"sudo {where}{program} restore"
+
+
+def sentence(undone: Undone, state: Path) -> str:
+    """One line on a knob that was left turned; empty where there was nothing to do."""
+    outcome, pid = undone.outcome, undone.holder.pid
+    knob = f"{outcome.key}'s {words.KNOBS[outcome.knob]}"
+    before, found = at(outcome.knob, outcome.value), at(outcome.knob, outcome.found)
+    if outcome.end is End.RESTORED and outcome.found is None:
+        return f"put {knob} back to {before}, after pid {pid} had left it turned"
+    if outcome.end is End.RESTORED:
+        return f"put {knob} back to {before}, which pid {pid} had left at {found}"
+    if outcome.end is End.FOREIGN:
+        return f"{knob} is at {found}, set by someone else after pid {pid}, and left so"
+    if outcome.end is End.FAILED:
+        return (
+            f"{knob} could not be put back to {before} after pid {pid}: {outcome.reason}; "
+            f"run: {restore_command(state)}"
+        )
+    return ""
+
+
+def left(standing: Standing, state: Path) -> str:
+    """One line on a leftover that is for somebody else to undo."""
+    change = standing.change
+    return (
+        f"{change.key}'s {words.KNOBS[change.knob]} was left at "
+        f"{words.setting(change.knob, change.value)} by pid {standing.holder.pid} "
+        f"of {user(standing.holder.uid)}; run: {restore_command(state)}"
+    )
+
+
+def at(knob: Knob, value: float | None) -> str:
+    """A clock has no value while nobody has locked it."""
+    return "default" if value is None else words.setting(knob, value)
+
+
+def undone_json(undone: Undone) -> dict[str, Any]:
+    outcome: Outcome = undone.outcome
+    return {
+        "device": outcome.key,
+        "setting": outcome.knob.value,
+        "from": outcome.found,
+        "to": outcome.value,
+        "outcome": outcome.end.value,
+        "reason": outcome.reason,
+        "left_by": _holder_json(undone.holder),
+    }
+
+
+def standing_json(standing: Standing) -> dict[str, Any]:
+    change = standing.change
+    return {
+        "device": change.key,
+        "setting": change.knob.value,
+        "value": change.value,
+        "before": change.before,
+        "state": standing.keeper.value,
+        "by": _holder_json(standing.holder),
+    }
+
+
+def _holder_json(holder: Holder) -> dict[str, Any]:
+    return {
+        "pid": holder.pid,
+        "program": holder.program,
+        "user": user(holder.uid),
+        "since_s": holder.since_s,
+    }

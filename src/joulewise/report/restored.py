@@ -1,0 +1,62 @@
+"""Draws what ``restore`` did, and what is left for others to do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from joulewise.control.holds import End
+from joulewise.control.recovery import Recovered
+from joulewise.control.standing import Keeper, Standing
+from joulewise.control.words import who
+from joulewise.report import words
+from joulewise.report.leases import at
+
+_STYLES = {
+    End.RESTORED: "green",
+    End.ALREADY: "green",
+    End.FOREIGN: "yellow",
+    End.FAILED: "red",
+}
+
+
+def draw(recovered: Recovered, held: Sequence[Standing], console: Console) -> None:
+    if recovered.undone:
+        console.print(_table(recovered))
+    if recovered.rebooted:
+        times = "a reboot" if recovered.rebooted == 1 else "reboots"
+        console.print(Text(f"What was left set before was undone by {times} already."))
+    for each in held:
+        console.print(Text(held_line(each)))
+    if not (recovered.undone or recovered.rebooted or held):
+        console.print(Text("Nothing is left set."))
+
+
+def held_line(standing: Standing) -> str:
+    change = standing.change
+    value, before = at(change.knob, change.value), at(change.knob, change.before)
+    back = "when that ends" if standing.keeper is Keeper.HOLDER else "just now: that has ended"
+    return (
+        f"{change.key}'s {words.KNOBS[change.knob]} is held at {value} by "
+        f"{who(standing.holder)}, and goes back to {before} {back}."
+    )
+
+
+def _table(recovered: Recovered) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for header in ("device", "setting", "from", "to", "outcome"):
+        table.add_column(header, overflow="fold")
+    for each in recovered.undone:
+        outcome = each.outcome
+        found = "not told" if outcome.found is None else at(outcome.knob, outcome.found)
+        table.add_row(
+            outcome.key,
+            words.KNOBS[outcome.knob],
+            found,
+            at(outcome.knob, outcome.value),
+            Text(outcome.end.value, style=_STYLES[outcome.end]),
+        )
+    return table

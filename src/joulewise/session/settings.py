@@ -1,0 +1,116 @@
+"""Power limits and clocks for the time of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from joulewise.errors import DeviceError, JoulewiseError, UsageError
+
+if TYPE_CHECKING:
+    from joulewise.control import Lease
+    from joulewise.session.gpus import Gpu
+
+_PERCENT: Final = "%"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What is asked for; ``power_limit`` is in watts, or in percent of each GPU's default.
+
+    ``gpus`` are numbers of NVML; none means those that the command will see.
+    """
+
+    power_limit: str | None = None
+    sm_clock_mhz: float | None = None
+    mem_clock_mhz: float | None = None
+    gpus: tuple[int, ...] = ()
+    force: bool = False
+
+    def __post_init__(self) -> None:
+        if self.power_limit is not None:
+            _number(self.power_limit)
+        if self.gpus and self.is_nothing:
+            raise UsageError("--gpu without a setting", "add --power-limit or a clock, or leave it")
+
+    @property
+    def is_nothing(self) -> bool:
+        return self.power_limit is None and self.sm_clock_mhz is None and self.mem_clock_mhz is None
+
+
+class Turned:
+    """Knobs that are turned until ``put_back``, or until this process is gone."""
+
+    def __init__(self, leases: Sequence[Lease]) -> None:
+        self._leases = leases
+        self.notes = tuple(note for lease in leases for note in lease.notes)
+
+    def as_json(self) -> dict[str, dict[str, float]]:
+        """What the devices make of it, by key and knob."""
+        return {
+            key: {knob.value: value for knob, value in values.items()}
+            for lease in self._leases
+            for key, values in lease.enforced.items()
+        }
+
+    def put_back(self) -> tuple[list[str], bool]:
+        """What is to be said of it, and whether everything is back that was ours to put back."""
+        from joulewise.control.words import said
+
+        lines, is_well = [], True
+        for lease in reversed(self._leases):
+            try:
+                lines += [said(outcome) for outcome in lease.release() if not outcome.is_well]
+            except JoulewiseError as error:  # noqa: PERF203  # the others go back all the same
+                lines.append(f"{error.message}; {error.hint}")
+                is_well = False
+        return lines, is_well
+
+
+def turn(settings: Settings, environ: Mapping[str, str]) -> Turned:
+    """Turn knobs, all of them or none."""
+    from joulewise.control import lease
+    from joulewise.session.gpus import gpus
+
+    leases: list[Lease] = []
+    try:
+        for wanted, uids in _alike(settings, gpus(settings.gpus, environ)):
+            leases.append(lease(uids, **wanted, force=settings.force))
+    except BaseException:
+        for given in reversed(leases):
+            with suppress(JoulewiseError):  # its guardian tries on; the refusal is the news
+                given.release()
+        raise
+    return Turned(leases)
+
+
+def _alike(settings: Settings, found: Sequence[Gpu]) -> Iterator[tuple[dict[str, Any], list[str]]]:
+    """GPUs that get the same values, together."""
+    clocks = {"sm_clock_mhz": settings.sm_clock_mhz, "mem_clock_mhz": settings.mem_clock_mhz}
+    by_limit: dict[float | None, list[str]] = {}
+    for gpu in found:
+        by_limit.setdefault(_limit_w(settings.power_limit, gpu), []).append(gpu.uid)
+    for limit_w, uids in by_limit.items():
+        yield {"power_limit_w": limit_w, **clocks}, uids
+
+
+def _limit_w(asked: str | None, gpu: Gpu) -> float | None:
+    if asked is None or not asked.endswith(_PERCENT):
+        return None if asked is None else _number(asked)
+    if gpu.default_w is None:
+        raise DeviceError(
+            f"{gpu.key} does not tell its default power limit", "give --power-limit in watts"
+        )
+    return round(_number(asked) * gpu.default_w / 100, 1)
+
+
+def _number(asked: str) -> float:
+    with suppress(ValueError):
+        value = float(asked.removesuffix(_PERCENT))
+        if 0 < value < float("inf"):
+            return value
+    raise UsageError(
+        f"{asked!r} is no power limit", "give watts, or percent of the default: 150 or 70%"
+    )
