@@ -129,6 +129,12 @@ def test_seconds_without_rows_count_as_such():
     assert statistics.summary()["rate_cv"] > 0.5
 
 
+def test_a_lane_that_is_silent_for_ages_is_counted_at_once():
+    statistics = Statistics(10**12 * S, "power_w")
+    statistics.add(batch_of([S, 9 * 10**9 * S], [1.0, 1.0], [0, 0]))
+    assert statistics.summary()["rate_hz"] == 0
+
+
 @given(st.lists(st.integers(0, 90 * MS), min_size=1, max_size=500))
 def test_percentiles_are_right_to_the_width_of_a_bin(late):
     statistics = Statistics(10 * MS, "power_w")

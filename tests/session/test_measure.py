@@ -149,7 +149,7 @@ def test_slips_are_explained():
         joulewise.measure()(numbers)
     with pytest.raises(UsageError, match="list of words"):
         joulewise.measure(tags="one")
-    for rate_hz in (0, -1, float("nan"), float("inf")):
+    for rate_hz in (0, -1, 1e-12, 1001, float("nan"), float("inf")):
         with pytest.raises(UsageError, match="rate"):
             joulewise.measure(rate_hz=rate_hz)
 

@@ -28,6 +28,8 @@ from processes import python
         (["--epochs", "1.5", "--", "true"], 2, "'1.5' is not a whole number", "--help"),
         (["--rate", "0", "--", "true"], 2, "0", "--help"),
         (["--rate", "nan", "--", "true"], 2, "nan", "--help"),
+        (["--rate", "1e-12", "--", "true"], 2, "1e-12", "--help"),
+        (["--rate", "1001", "--", "true"], 2, "1001", "--help"),
         (["--price-per-kwh", "inf", "--", "true"], 2, "inf", "--help"),
         (["--", "no-such-program"], 127, "no-such-program", "path"),
         (["--", "/etc/passwd"], 126, "not executable", "chmod"),

@@ -14,7 +14,7 @@ from joulewise.cli.numbers import POSITIVE, Number, Whole
 from joulewise.cli.output import STDOUT, pass_store, program
 from joulewise.errors import UsageError
 from joulewise.record.store import LAST
-from joulewise.session.request import Ready, Request
+from joulewise.session.request import HIGHEST_HZ, LOWEST_HZ, Ready, Request
 
 if TYPE_CHECKING:
     from joulewise.session.run import Outcome
@@ -26,7 +26,6 @@ Examples:
   joulewise run --budget 2kWh:stop -- torchrun --nproc-per-node 4 train.py
   joulewise run --pid 4711
 """
-_MOST_HZ = 1000
 _NOT_HERE = (
     "only Linux ends the command at once when joulewise is killed (here the recorder does, a "
     "moment later), and shares a recorder within a group"
@@ -37,7 +36,7 @@ _NOT_HERE = (
 @click.option(
     "--rate",
     "rate_hz",
-    type=Number(min=0, min_open=True, max=_MOST_HZ),
+    type=Number(min=LOWEST_HZ, max=HIGHEST_HZ),
     metavar="HZ",
     help="How often power and counters are read. "
     "[default: 10, or 5 where the driver keeps samples of its own]",

@@ -61,6 +61,9 @@ class Statistics:
             self._squares += self._in_second**2
             self._in_second = 0
             self._second_ns += NS_PER_S
+            empty = (times_ns[counted] - self._second_ns) // NS_PER_S
+            self._seconds += empty
+            self._second_ns += empty * NS_PER_S
 
     def summary(self) -> dict[str, Any]:
         """For run.json. What cannot be said yet is null."""

@@ -8,7 +8,6 @@ warning says so, the program goes on, and the energies are None.
 from __future__ import annotations
 
 import atexit
-import math
 import os
 import sys
 import threading
@@ -54,8 +53,8 @@ def measure(
     Args:
         name: what the run is called, beside its id.
         tags: words to find it by.
-        rate_hz: how often power is read. Left out, it is 10 times a second, and 5 where the
-            driver keeps samples of its own, which are recorded as well.
+        rate_hz: how often power is read, 0.01 to 1000 times a second. Left out, it is 10 times
+            a second, and 5 where the driver keeps samples of its own, which are recorded as well.
         store: the folder of the runs; ``$JOULEWISE_STORE`` or ``./joulewise-runs`` otherwise.
     """
     if name is not None and not isinstance(name, str):
@@ -64,8 +63,9 @@ def measure(
         )
     if isinstance(tags, str):
         raise UsageError(f"tags are a list of words, not {tags!r}", f"write tags=[{tags!r}]")
-    if rate_hz is not None and not 0 < rate_hz < math.inf:
-        raise UsageError(f"a rate of {rate_hz} Hz", "take a rate_hz of more than 0")
+    from joulewise.session.request import check_rate
+
+    check_rate(rate_hz)
     return Measurement(name or "", tuple(tags), rate_hz, None if store is None else Path(store))
 
 

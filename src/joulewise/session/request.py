@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from joulewise.errors import UsageError
+
+LOWEST_HZ: Final = 0.01
+HIGHEST_HZ: Final = 1_000
 _SHARED: Final = {
     "rate_hz": "--rate",
     "name": "--name",
@@ -49,6 +53,13 @@ class Request:
             option
             for name, option in _SHARED.items()
             if getattr(self, name) not in {getattr(Request(), name), getattr(first, name)}
+        )
+
+
+def check_rate(rate_hz: float | None) -> None:
+    if rate_hz is not None and not LOWEST_HZ <= rate_hz <= HIGHEST_HZ:
+        raise UsageError(
+            f"a rate of {rate_hz} Hz", f"take one from {LOWEST_HZ:g} to {HIGHEST_HZ:g} Hz"
         )
 
 
