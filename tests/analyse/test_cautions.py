@@ -1,6 +1,7 @@
 """What a reader must know comes as a typed warning; where nothing is odd, none comes."""
 
 import itertools
+import math
 import random
 
 import numpy as np
@@ -67,6 +68,28 @@ def test_throttling_is_a_share_of_the_time_by_reason(made):
     (warning,) = warnings(made)
     assert (warning.code, warning.device) == (Caution.THROTTLED, "gpu0")
     assert "power cap 100 %, software thermal slowdown 55 % (its limit is 150 W)" in warning.message
+
+
+def test_a_power_limit_that_someone_changed_during_the_run(made):
+    made.fast(device("gpu0"), noisy(150))
+    made.slow("gpu0", enforced_limit_w=lambda t: 300 if t < 0 else 150 if t < 5 else 180)
+    (warning,) = warnings(made)
+    assert (warning.code, warning.device) == (Caution.SETTING_CHANGED, "gpu0")
+    assert warning.message.endswith(": from 150 W to 180 W 5 s after the start")
+
+
+def test_a_power_limit_that_stays_is_no_news(made):
+    made.fast(device("gpu0"), noisy(150))
+    made.slow("gpu0", enforced_limit_w=lambda t: math.nan if t == 3 else 150 + 0.1 * (t > 5))
+    assert warnings(made) == []
+
+
+def test_of_many_changes_the_first_are_told(made):
+    made.fast(device("gpu0"), noisy(150))
+    made.slow("gpu0", enforced_limit_w=lambda t: 150 + t)
+    (warning,) = warnings(made)
+    assert "from 150 W to 151 W 1 s after the start, to 152 W 2 s" in warning.message
+    assert warning.message.endswith(" times more")
 
 
 def test_other_vendors_bits_have_no_names(made):

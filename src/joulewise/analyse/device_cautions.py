@@ -19,6 +19,8 @@ from joulewise.record.manifest import Manifest
 _ESTIMATED_GAP_S: Final = 1.0  # what is modelled counts on by itself
 _GAP_ROWS: Final = 3
 _THROTTLED: Final = 0.01
+_SAME_W: Final = 0.5
+_MOST_CHANGES: Final = 3
 _LONG_S: Final = 2.0
 _LOAD_CHANGES_PCT: Final = 50.0
 # A GPU that is idle, or runs as it was told to, is not throttled.
@@ -33,6 +35,7 @@ def cautions(
     yield from stood_still(measured, run)
     yield from counter(measured)
     yield from throttled(measured, run)
+    yield from setting_changed(measured, run)
     yield from other_processes(measured, sightings, run)
 
 
@@ -151,6 +154,29 @@ def throttled(measured: MeasuredDevice, run: Stretch) -> Iterator[RunWarning]:
             f"clocks were held down for part of the time: {', '.join(listed)}{at}",
             "runs compare only under the same limits, and with the board as warm",
             device.info.key,
+        )
+
+
+def setting_changed(measured: MeasuredDevice, run: Stretch) -> Iterator[RunWarning]:
+    """A power limit that was not the same all the time, whoever has changed it."""
+    limits_w = measured.slow.get(Quantity.ENFORCED_LIMIT.value)
+    if limits_w is None:
+        return
+    within = run.holds(measured.slow["t_ns"]) & np.isfinite(limits_w)
+    t_ns, limits_w = measured.slow["t_ns"][within], limits_w[within]
+    changed = 1 + np.flatnonzero(np.abs(np.diff(limits_w)) > _SAME_W)
+    if changed.size:
+        told = [
+            f"to {limits_w[at]:g} W {run.after_s(int(t_ns[at])):.0f} s after the start"
+            for at in changed[:_MOST_CHANGES]
+        ]
+        more = changed.size - len(told)
+        told += [f"and {more} times more"] if more else []
+        yield RunWarning(
+            Caution.SETTING_CHANGED,
+            f"its power limit changed during the run: from {limits_w[0]:g} W {', '.join(told)}",
+            "the figures are of no single setting; measure again while nobody changes it",
+            measured.device.info.key,
         )
 
 

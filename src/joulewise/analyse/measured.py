@@ -38,7 +38,12 @@ if TYPE_CHECKING:
 Columns = dict[str, "NDArray[Any]"]
 _PIECE_S: Final = 0.5
 _MOST_PIECES: Final = 2_000
-_SLOW: Final = (*USED, Quantity.THROTTLE.value, Quantity.LOAD.value)
+_SLOW: Final = (
+    *USED,
+    Quantity.THROTTLE.value,
+    Quantity.LOAD.value,
+    Quantity.ENFORCED_LIMIT.value,
+)
 
 
 @dataclass(frozen=True)

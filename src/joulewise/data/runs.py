@@ -35,6 +35,7 @@ class Caution(str, Enum):
     GAP = "gap"
     THROTTLED = "throttled"
     DISAGREEMENT = "counter_and_integral_disagree"
+    SETTING_CHANGED = "setting_changed"
     OTHER_PROCESSES = "other_processes"
     HOST_PROCESS_IDS = "host_process_ids"
     EXCLUDED = "device_excluded"
