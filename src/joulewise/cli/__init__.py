@@ -12,6 +12,7 @@ from typing import NoReturn
 
 import click
 
+from joulewise.cli.leftovers import put_back_leftovers
 from joulewise.errors import JoulewiseError
 
 VERBS = {
@@ -22,8 +23,12 @@ VERBS = {
     "rm": "deletes runs",
     "doctor": "every device, sensor and knob: available, or why not and the exact fix",
     "calibrate": "what this board's sensor really does: update period, window, lag, gain",
+    "restore": "puts back what an earlier joulewise left set",
+    "guard": "a service that turns knobs for users who lack the right",
     "sim": "runs any NVML client on simulated GPUs",
 }
+# These put back by themselves, or run others that do.
+_LEAVING = {"restore", "guard", "sim"}
 _LEFT = 128 + 13  # as of SIGPIPE, which Python ignores
 # How writing to a full disk, over a quota or to a dead terminal ends.
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
@@ -77,6 +82,8 @@ def joulewise(ctx: click.Context, store: Path) -> None:
     ctx.obj = store  # a verb gets it with click.pass_obj
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
+    elif ctx.invoked_subcommand not in _LEAVING:
+        put_back_leftovers()
 
 
 def main() -> None:

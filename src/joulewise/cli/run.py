@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,11 +14,13 @@ import click
 
 from joulewise.cli.numbers import POSITIVE, Number, Whole
 from joulewise.cli.output import STDOUT, pass_store, program
-from joulewise.errors import UsageError
+from joulewise.errors import JoulewiseError, UsageError
 from joulewise.record.store import LAST
 from joulewise.session.request import HIGHEST_HZ, LOWEST_HZ, Ready, Request
+from joulewise.session.settings import Settings
 
 if TYPE_CHECKING:
+    from joulewise.session.budget import Budget
     from joulewise.session.run import Outcome
 
 EPILOG = """\b
@@ -24,6 +28,7 @@ Examples:
   joulewise run -- python train.py
   joulewise run --rate 100 --name baseline -- python train.py --epochs 3
   joulewise run --budget 2kWh:stop -- torchrun --nproc-per-node 4 train.py
+  joulewise run --power-limit 70% -- python train.py
   joulewise run --pid 4711
 """
 _NOT_HERE = (
@@ -87,6 +92,28 @@ _NOT_HERE = (
     help="The CPU's TDP, where its power must be modelled.",
 )
 @click.option(
+    "--power-limit",
+    metavar="WATTS|PERCENT%",
+    help="Hold this limit for the time of the run, or this share of each GPU's default.",
+)
+@click.option(
+    "--sm-clock", "sm_clock_mhz", type=POSITIVE, metavar="MHZ", help="Lock the SM clock meanwhile."
+)
+@click.option(
+    "--mem-clock",
+    "mem_clock_mhz",
+    type=POSITIVE,
+    metavar="MHZ",
+    help="Lock the memory clock meanwhile.",
+)
+@click.option(
+    "--gpu",
+    "gpus",
+    metavar="N,N...",
+    help="Set these GPUs only, by their numbers in NVML. [default: those that CMD sees]",
+)
+@click.option("--force", is_flag=True, help="Set them also while others use them.")
+@click.option(
     "--json",
     "json_path",
     metavar="PATH",
@@ -115,6 +142,11 @@ def command(
     epochs: int | None,
     baseline_s: float,
     cpu_tdp_w: float | None,
+    power_limit: str | None,
+    sm_clock_mhz: float | None,
+    mem_clock_mhz: float | None,
+    gpus: str | None,
+    force: bool,
     json_path: str | None,
     pid: int | None,
 ) -> int:
@@ -142,20 +174,63 @@ def command(
         hooks=not no_hooks,
     )
     limits = [parse_budget(budget, gco2_per_kwh) for budget in budgets]
-    from joulewise.session.run import Voice, run
-
-    voice = Voice(_opening, _say)
-    if pid is None:
-        outcome = run(command, store, request, limits, voice)
-    else:
-        from joulewise.session.attach import attach
-
-        outcome = attach(pid, store, request, limits, voice)
+    settings = Settings(power_limit, sm_clock_mhz, mem_clock_mhz, _numbers(gpus), force)
+    with _turned(settings) as (turned, unrestored):
+        request = replace(request, settings=turned)
+        outcome = _measure(command, pid, store, request, limits)
     try:
         _tell(outcome, json_path, request, program(store))
     except Exception as error:  # noqa: BLE001  # the command has ended as it did, and so do we
         _say(f"the result cannot be shown: {type(error).__name__}: {error}")
-    return outcome.exit_status
+    return outcome.exit_status or (JoulewiseError.exit_status if unrestored else 0)
+
+
+def _measure(
+    command: tuple[str, ...],
+    pid: int | None,
+    store: Path,
+    request: Request,
+    limits: Sequence[Budget],
+) -> Outcome:
+    from joulewise.session.run import Voice, run
+
+    voice = Voice(_opening, _say)
+    if pid is None:
+        return run(command, store, request, limits, voice)
+    from joulewise.session.attach import attach
+
+    return attach(pid, store, request, limits, voice)
+
+
+@contextmanager
+def _turned(settings: Settings) -> Iterator[tuple[dict[str, dict[str, float]], list[str]]]:
+    """Settings for as long as the block lasts; then the list holds what is not back."""
+    unrestored: list[str] = []
+    if settings.is_nothing:
+        yield {}, unrestored
+        return
+    from joulewise.session.settings import turn
+
+    turned = turn(settings, os.environ)
+    for note in turned.notes:
+        _say(note)
+    try:
+        yield turned.as_json(), unrestored
+    finally:
+        lines, is_well = turned.put_back()
+        for line in lines:
+            _say(line)
+        if not is_well:
+            unrestored += lines
+
+
+def _numbers(gpus: str | None) -> tuple[int, ...]:
+    if gpus is None:
+        return ()
+    parts = [part.strip().removeprefix("gpu") for part in gpus.split(",")]
+    if not all(part.isdecimal() for part in parts):
+        raise UsageError(f"{gpus!r} names no GPUs", "give their numbers, as in: --gpu 0,1")
+    return tuple(int(part) for part in parts)
 
 
 def _check(command: tuple[str, ...], pid: int | None, json_path: str | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +27,8 @@ _SHARED: Final = {
 class Request:
     """What is asked of the recorder; only the first of a group decides.
 
-    Without a ``rate_hz`` it reads as often as its devices deserve.
+    Without a ``rate_hz`` it reads as often as its devices deserve. ``settings`` are what was set
+    for this run, by device and knob.
     """
 
     rate_hz: float | None = None
@@ -41,6 +42,7 @@ class Request:
     baseline_s: float = 0.0
     cpu_tdp_w: float | None = None
     hooks: bool = True
+    settings: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @classmethod
     def told(cls, message: Mapping[str, Any]) -> Request:
