@@ -7,24 +7,29 @@ from made_run import START, S, device
 
 from joulewise.analyse.group import Member, sum_group
 from joulewise.data import Caution, Energy, RunResult, Source, Span, SpanResult, Use, total
+from joulewise.data.contract import as_json, from_json
 from joulewise.record.manifest import Manifest
+from joulewise.report.run_view import view
 
 
-def member(name, start_s, end_s, joules, *, counted=True, keys=("gpu0",), sampling=1.0, net=None):
-    """A run at some seconds of the world's time, of so many joules on each device."""
+def member(
+    name, start_s, end_s, joules, *, counted=True, keys=("gpu0",), sampling=1.0, net=None,
+    boot="boot", wall_ahead_s=0,
+):  # fmt: skip
+    """A run at some seconds of its boot, of so many joules on each device."""
     devices = tuple(device(key) for key in keys)
-    manifest = Manifest(
-        name, (), "/", 10.0, start_s * S, START, "boot", devices, host={"name": "n1"}
-    )
+    begin_ns = START + start_s * S
+    wall_ns = begin_ns + wall_ahead_s * S
+    manifest = Manifest(name, (), "/", 10.0, wall_ns, begin_ns, boot, devices, host={"name": "n1"})
     above = net and Energy(net, sampling, 0.05 * net, Source.MEASURED)
     used = Use(Energy(joules, sampling, 0.05 * joules, Source.MEASURED), above, peak_w=300.0)
     idle = {"kind": "asleep"} if net else {"kind": None, "reason": "it was never idle"}
     uses = dict.fromkeys(keys, used)
-    span = Span("run", None, START, START + (end_s - start_s) * S)
+    span = Span("run", None, begin_ns, START + end_s * S)
     parts = [use.energy for use in uses.values()] if counted else []
     whole = SpanResult(span, total(parts), uses)
     result = RunResult(
-        name, 0, "complete", START, whole,
+        name, 0, "complete", begin_ns, whole,
         counted=tuple(keys) if counted else (), details={"baseline": dict.fromkeys(keys, idle)},
     )  # fmt: skip
     return Member(manifest, result)
@@ -90,3 +95,41 @@ class TestOverlap:
         found = sum_group("g", [member("a", 0, 100, 10e3), member("b", 100, 200, 10e3)])
         assert found.run.total.value == 20e3
         assert not found.warnings
+
+    def test_a_clock_that_was_set_between_two_runs_of_one_boot_changes_nothing(self):
+        runs = [member("a", 0, 100, 10e3), member("b", 100, 200, 10e3, wall_ahead_s=-60)]
+        found = sum_group("g", runs)
+        assert found.run.total.value == 20e3
+        assert not found.warnings
+        assert found.time_s == 200
+
+    def test_runs_at_once_overlap_though_the_clock_was_set_between_them(self):
+        runs = [member("a", 0, 100, 10e3), member("b", 10, 90, 8e3, wall_ahead_s=3600)]
+        assert sum_group("g", runs).run.total.value == 10e3
+
+    def test_a_few_seconds_between_the_clocks_of_two_boots_are_no_overlap(self):
+        runs = [member("a", 0, 100, 10e3), member("b", 97, 200, 10e3, boot="next")]
+        assert sum_group("g", runs).run.total.value == 20e3
+        runs = [member("a", 0, 100, 10e3), member("b", 90, 200, 11e3, boot="next")]
+        assert sum_group("g", runs).run.total.value == 11e3
+        runs = [member("a", 0, 4, 40.0), member("b", 0, 4, 40.0, boot="next")]
+        assert sum_group("g", runs).run.total.value == 40.0
+
+
+class TestTime:
+    def test_a_group_starts_in_the_time_of_the_world(self):
+        found = sum_group("g", [member("b", 100, 200, 1.0), member("a", 0, 50, 1.0)])
+        assert found.start_monotonic_ns is None
+        assert found.start_wall_ns == START
+        assert found.time_s == 200
+        assert from_json(as_json(found)) == found
+
+    def test_what_nobody_measured_is_in_no_mean(self):
+        runs = [
+            member("a", 0, 50, 1e3),
+            member("b", 150, 200, 1e3),
+            member("c", 160, 170, 1e3, keys=("gpu1",)),
+        ]
+        found = sum_group("g", runs)
+        assert found.details["measured_s"] == 100
+        assert view(found).total.mean == "30.0 W"

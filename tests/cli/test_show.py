@@ -160,7 +160,7 @@ class TestGroup:
         later_ns = (1_800_000_000 + 60) * S
         make_run(ID, group="job7", host={"name": "n1"}, boot_id="1")
         later = {"wall_start_ns": later_ns, "wall_end_ns": later_ns + 11 * S}
-        make_run(OTHER, group="job7", host={"name": "n1"}, boot_id="1", **later)
+        make_run(OTHER, group="job7", host={"name": "n1"}, boot_id="2", **later)
         result = told(joulewise("show", "job7", "--json", "-"))
         assert result["energy_j"]["total"]["value"] == pytest.approx(4400, rel=0.02)
         assert result["time_s"] == 70

@@ -62,6 +62,7 @@ RESULTS = st.builds(
     exit_code=st.none() | st.integers(0, 255),
     state=st.sampled_from(["recording", "complete", "stopped", "killed"]),
     start_monotonic_ns=st.just(START_NS),
+    start_wall_ns=st.none() | st.integers(0, 2**62),
     run=WHOLE,
     spans=st.lists(span_results(TEXT), max_size=3).map(tuple),
     counted=st.lists(TEXT, max_size=3).map(tuple),
@@ -104,6 +105,7 @@ def test_the_shape_is_the_one_of_the_design():
     assert told["id"] == "20261116-003512-7f3a"
     assert told["exit_code"] == 0
     assert told["start_monotonic_ns"] == START_NS
+    assert told["start_wall_ns"] is None
     assert told["time_s"] == 10
     assert told["energy_j"]["total"] == {
         "value": 1000.0,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
+from joulewise.analyse.stretch import Stretch
 from joulewise.data import (
     Caution,
     Energy,
@@ -21,22 +23,26 @@ from joulewise.data import (
 from joulewise.record.manifest import Manifest, RecordedDevice
 from joulewise.units import NS_PER_S
 
+_CLOCKS_APART_NS: Final = 5 * NS_PER_S  # of two machines, or of one that was booted anew
+
 
 @dataclass(frozen=True)
 class Member:
-    """A run of the group with its place in the world's time, in which nodes can be compared."""
+    """A run of the group."""
 
     manifest: Manifest
     result: RunResult
 
     @property
-    def start_ns(self) -> int:
-        since_ns = self.result.start_monotonic_ns - self.manifest.monotonic_start_ns
-        return self.manifest.wall_start_ns + since_ns
+    def time(self) -> Stretch:
+        """When it was by CLOCK_MONOTONIC, which nobody can set."""
+        span = self.result.run.span
+        return Stretch(span.start_ns, span.end_ns)
 
     @property
-    def end_ns(self) -> int:
-        return self.start_ns + round(self.result.time_s * NS_PER_S)
+    def wall_time(self) -> Stretch:
+        """When it was in the world's time, the only one in which nodes can be compared."""
+        return self.time.later(self.manifest.wall_start_ns - self.manifest.monotonic_start_ns)
 
     @property
     def node(self) -> str:
@@ -62,13 +68,13 @@ class _Part:
     @property
     def rank(self) -> tuple[bool, bool, int]:
         """Of two at the same time, that counts which counts at all, and saw more."""
-        lasting_ns = self.member.end_ns - self.member.start_ns
-        return self.reason is None, self.use.energy is not None, lasting_ns
+        return self.reason is None, self.use.energy is not None, self.member.time.time_ns
 
 
 def sum_group(name: str, members: Sequence[Member]) -> RunResult:
     """From the start of the first run to the end of the last, over all nodes."""
-    members = sorted(members, key=lambda member: member.start_ns)
+    times = sorted(_times(members), key=lambda each: each[0].start_ns)
+    members = [member for _, member in times]
     boards: dict[tuple[str, str], list[_Part]] = {}
     for member in members:
         reasons = {out.device: out.reason for out in member.result.excluded}
@@ -103,7 +109,7 @@ def sum_group(name: str, members: Sequence[Member]) -> RunResult:
         whys = {part.key: part.reason for part in parts if part.reason is not None}
         excluded += [Excluded(key, why) for key, why in whys.items() if key not in counted]
     devices = {key: _sum(mine) for key, mine in uses.items()}
-    start_ns, end_ns = members[0].start_ns, max(member.end_ns for member in members)
+    start_ns, end_ns = times[0][0].start_ns, max(time.end_ns for time, _ in times)
     whole = SpanResult(
         Span("run", None, start_ns, end_ns), total(e for e in energies if e), devices
     )
@@ -112,7 +118,8 @@ def sum_group(name: str, members: Sequence[Member]) -> RunResult:
         id=name,
         exit_code=next((code for code in codes if code), codes[0]),
         state=_state([member.result.state for member in members]),
-        start_monotonic_ns=start_ns,
+        start_monotonic_ns=None,
+        start_wall_ns=start_ns,
         run=whole,
         counted=tuple(counted),
         excluded=tuple(excluded),
@@ -132,9 +139,32 @@ def sum_group(name: str, members: Sequence[Member]) -> RunResult:
             "baseline": {
                 key: {"kind": None, "reason": reason} for key, reason in no_baseline.items()
             },
+            "measured_s": _covered_ns([time for time, _ in times]) / NS_PER_S,
             "runs": [member.manifest.id for member in members],
         },
     )
+
+
+def _times(members: Sequence[Member]) -> list[tuple[Stretch, Member]]:
+    """When each was in the world's time; on one boot a clock that was set changes nothing."""
+    first = min(members, key=lambda member: member.time.start_ns)
+    if not all(_one_clock(first, member) for member in members):
+        return [(member.wall_time, member) for member in members]
+    ahead_ns = first.wall_time.start_ns - first.time.start_ns
+    return [(member.time.later(ahead_ns), member) for member in members]
+
+
+def _one_clock(one: Member, other: Member) -> bool:
+    return bool(one.manifest.boot_id) and one.manifest.boot_id == other.manifest.boot_id
+
+
+def _covered_ns(times: Sequence[Stretch]) -> int:
+    """Time in which any of them, in the order of their starts, was."""
+    covered_ns, up_to_ns = 0, times[0].start_ns
+    for time in times:
+        covered_ns += max(0, time.end_ns - max(up_to_ns, time.start_ns))
+        up_to_ns = max(up_to_ns, time.end_ns)
+    return covered_ns
 
 
 def _identity(member: Member, device: RecordedDevice) -> tuple[str, str]:
@@ -155,7 +185,7 @@ def _once(parts: Sequence[_Part]) -> tuple[list[_Part], list[_Part]]:
 
 def _left_out(part: _Part, kept: Sequence[_Part]) -> str:
     twins = [other for other in kept if _shared_ns(part, other)]
-    alone_ns = part.member.end_ns - part.member.start_ns
+    alone_ns = part.member.time.time_ns
     alone_ns -= sum(_shared_ns(part, other) for other in twins)
     named = ", ".join(other.member.manifest.id for other in twins)
     only = f"; {alone_ns / NS_PER_S:.3g} s of it are in no other" if alone_ns else ""
@@ -163,8 +193,11 @@ def _left_out(part: _Part, kept: Sequence[_Part]) -> str:
 
 
 def _shared_ns(one: _Part, other: _Part) -> int:
-    start_ns = max(one.member.start_ns, other.member.start_ns)
-    return max(0, min(one.member.end_ns, other.member.end_ns) - start_ns)
+    if _one_clock(one.member, other.member):
+        return one.member.time.shared_ns(other.member.time)
+    shared_ns = one.member.wall_time.shared_ns(other.member.wall_time)
+    shortest_ns = min(one.member.time.time_ns, other.member.time.time_ns)
+    return shared_ns if shared_ns > min(_CLOCKS_APART_NS, shortest_ns // 2) else 0
 
 
 def _sum(uses: Sequence[Use]) -> Use:

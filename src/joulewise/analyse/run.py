@@ -80,6 +80,7 @@ def analyse(run: Path, manifest: Manifest | None = None) -> RunResult:
         exit_code=manifest.exit_code,
         state=state,
         start_monotonic_ns=whole.start_ns,
+        start_wall_ns=manifest.wall_start_ns + whole.start_ns - manifest.monotonic_start_ns,
         run=results[0],
         spans=tuple(results[1:]),
         counted=choice.counted,

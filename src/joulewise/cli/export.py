@@ -57,7 +57,7 @@ def command(
     run = find(store, which)
     manifest = read_manifest(run)
     result = result_of(run)
-    origin_ns = result.start_monotonic_ns
+    origin_ns = result.run.span.start_ns
     from joulewise.analyse.tables import lane_table, span_table
     from joulewise.record.layout import Lane
     from joulewise.record.marks import read_spans

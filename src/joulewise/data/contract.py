@@ -23,13 +23,14 @@ TOTAL: Final = "total"
 
 
 def as_json(result: RunResult) -> dict[str, Any]:
-    start_ns = result.start_monotonic_ns
+    start_ns = result.run.span.start_ns
     return {
         "format": RESULT_FORMAT,
         "id": result.id,
         "state": result.state,
         "exit_code": result.exit_code,
-        "start_monotonic_ns": start_ns,
+        "start_monotonic_ns": result.start_monotonic_ns,
+        "start_wall_ns": result.start_wall_ns,
         "time_s": result.time_s,
         "energy_j": _energies(result.run),
         "net_total": energy_json(result.net_total),
@@ -56,13 +57,14 @@ def from_json(told: Mapping[str, Any]) -> RunResult:
     try:
         if told["format"] != RESULT_FORMAT:
             raise ValueError(f"a result of format {told['format']!r}")
-        start_ns = told["start_monotonic_ns"]
+        monotonic_ns, wall_ns = told["start_monotonic_ns"], told.get("start_wall_ns")
+        start_ns: int = told["start_wall_ns"] if monotonic_ns is None else monotonic_ns
         whole = Span("run", None, start_ns, start_ns + _ns(told["time_s"]))
         return RunResult(
             id=told["id"],
             exit_code=told["exit_code"],
             state=told["state"],
-            start_monotonic_ns=start_ns,
+            start_monotonic_ns=monotonic_ns,
             run=_uses(whole, told["energy_j"]),
             spans=tuple(_told_span(span, start_ns) for span in told["spans"]),
             counted=tuple(told["counted"]),
@@ -73,6 +75,7 @@ def from_json(told: Mapping[str, Any]) -> RunResult:
             ),
             details=told["details"],
             outlook=told.get("outlook"),
+            start_wall_ns=wall_ns,
         )
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"no result of a run: {type(error).__name__} {error}") from None

@@ -100,13 +100,14 @@ class RunResult:
     """Everything that ``show`` tells of a run. ``run`` is the whole; ``spans`` lie within it.
 
     ``outlook`` is what live.json says of a run that is being recorded: epochs done, and what the
-    whole of it will take, or why that cannot be told.
+    whole of it will take, or why that cannot be told. A group of runs has its start in the world's
+    time only: nodes have no other in common.
     """
 
     id: str
     exit_code: int | None
     state: str
-    start_monotonic_ns: int
+    start_monotonic_ns: int | None
     run: SpanResult
     spans: tuple[SpanResult, ...] = ()
     counted: tuple[str, ...] = ()
@@ -114,6 +115,7 @@ class RunResult:
     warnings: tuple[RunWarning, ...] = ()
     details: Mapping[str, Any] = field(default_factory=dict)
     outlook: Mapping[str, Any] | None = None
+    start_wall_ns: int | None = None
 
     @property
     def time_s(self) -> float:

@@ -78,7 +78,7 @@ class MeasuredSpan:
 
 
 def measured_spans(result: RunResult) -> tuple[MeasuredSpan, ...]:
-    origin_ns = result.start_monotonic_ns
+    origin_ns = result.run.span.start_ns
     return tuple(
         MeasuredSpan(
             each.span.name,
