@@ -36,7 +36,7 @@ def test_the_table_is_plain_text_where_there_is_no_terminal():
 def test_json_on_stdout_is_all_there_is():
     ran = run("doctor", "--json", "-")
     assert ran.returncode == 0
-    assert set(json.loads(ran.stdout)) == {"devices", "missing"}
+    assert set(json.loads(ran.stdout)) == {"devices", "missing", "leases"}
     assert ran.stderr == ""
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from joulewise.cli.output import STDOUT, console, json_option, write_json
-from joulewise.errors import DeviceError, PermissionDeniedError
+from joulewise.errors import DeviceError, JoulewiseError, PermissionDeniedError
 
 if TYPE_CHECKING:
     from joulewise.control.recovery import Recovered
@@ -48,12 +48,17 @@ def command(json_path: str | None, *, epilog: bool) -> None:
     held = [each for each in standing(state) if each.keeper in {Keeper.HOLDER, Keeper.GUARDIAN}]
     if json_path:
         write_json(_as_json(recovered, held), json_path)
-    if json_path != STDOUT and (recovered.undone or not epilog):
+    if json_path != STDOUT and (recovered.undone or recovered.unread or not epilog):
         from joulewise.report.restored import draw
 
         draw(recovered, held, console())
     if recovered.failed:
         raise _failure(recovered, state)
+    if recovered.unread:
+        raise JoulewiseError(
+            f"a journal in {state} is damaged: what it told of may still be set",
+            "compare the limits of `nvidia-smi -q -d POWER,CLOCK` with what they should be",
+        )
     if not is_settled:
         raise DeviceError(
             f"a guardian has not put everything back within {_PATIENCE_S:g} s of its holder's end",
@@ -114,4 +119,5 @@ def _as_json(recovered: Recovered, held: list[Standing]) -> dict[str, Any]:
         "undone": [undone_json(each) for each in recovered.undone],
         "held": [standing_json(each) for each in held],
         "undone_by_reboot": recovered.rebooted,
+        "unread": [str(path) for path in recovered.unread],
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -20,6 +20,8 @@ from joulewise.data import (
 )
 from joulewise.devices import Device, Discovery
 from joulewise.record.cards import KeptCard, kept_card
+from joulewise.report import held
+from joulewise.report.held import Leases
 
 
 @dataclass(frozen=True)
@@ -61,13 +63,14 @@ class DeviceState:
 class Checkup:
     devices: tuple[DeviceState, ...]
     missing: Mapping[str, Unavailable]
+    leases: Leases = field(default_factory=Leases)
 
 
 def examine(discovery: Discovery, environ: Mapping[str, str] = os.environ) -> Checkup:
     """Read every sensor and knob once, all devices at a time: some readings take a while."""
     with ThreadPoolExecutor(max(1, len(discovery.devices))) as pool:
         states = pool.map(partial(_state, environ), discovery.devices)
-        return Checkup(tuple(states), dict(discovery.missing))
+        return Checkup(tuple(states), dict(discovery.missing), held.leases(environ))
 
 
 def as_json(checkup: Checkup) -> dict[str, Any]:
@@ -75,6 +78,7 @@ def as_json(checkup: Checkup) -> dict[str, Any]:
     return {
         "devices": [_device_json(device) for device in checkup.devices],
         "missing": {family: _why(reason) for family, reason in checkup.missing.items()},
+        "leases": held.as_json(checkup.leases),
     }
 
 

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from joulewise.data import Kind, Knob, Quantity, Source, Unavailable
-from joulewise.report import words
+from joulewise.report import held, words
 from joulewise.report.checkup import Checkup, DeviceState, KnobState, SensorState
 
 _NARROW = 70
@@ -30,6 +30,8 @@ def draw(checkup: Checkup, console: Console) -> None:
         for family, why in checkup.missing.items():
             _draw_why(family, why, console)
         console.print()
+    held.draw(checkup.leases, console)
+    console.print()
     console.print(Text(trust(checkup), style="bold"))
     for command, what in next_commands(checkup):
         console.print(Text.assemble("  ", (command, "cyan"), f"  # {what}"), soft_wrap=True)

@@ -10,9 +10,9 @@ from rich.text import Text
 
 from joulewise.control.holds import End
 from joulewise.control.recovery import Recovered
-from joulewise.control.standing import Keeper, Standing
-from joulewise.control.words import who
+from joulewise.control.standing import Standing
 from joulewise.report import words
+from joulewise.report.held import held_table
 from joulewise.report.leases import at
 
 _STYLES = {
@@ -29,20 +29,14 @@ def draw(recovered: Recovered, held: Sequence[Standing], console: Console) -> No
     if recovered.rebooted:
         times = "a reboot" if recovered.rebooted == 1 else "reboots"
         console.print(Text(f"What was left set before was undone by {times} already."))
-    for each in held:
-        console.print(Text(held_line(each)))
-    if not (recovered.undone or recovered.rebooted or held):
+    for path in recovered.unread:
+        what = f"{path} cannot be read whole: what else it told of may still be set."
+        console.print(Text(what, style="red"))
+    if not (recovered.undone or recovered.rebooted or recovered.unread):
         console.print(Text("Nothing is left set."))
-
-
-def held_line(standing: Standing) -> str:
-    change = standing.change
-    value, before = at(change.knob, change.value), at(change.knob, change.before)
-    back = "when that ends" if standing.keeper is Keeper.HOLDER else "just now: that has ended"
-    return (
-        f"{change.key}'s {words.KNOBS[change.knob]} is held at {value} by "
-        f"{who(standing.holder)}, and goes back to {before} {back}."
-    )
+    if held:
+        console.print(held_table(held, console))
+        console.print(Text("What is held goes back by itself when its holder ends."))
 
 
 def _table(recovered: Recovered) -> Table:

@@ -1,0 +1,143 @@
+"""What ``doctor`` has to show of leases: what is set, by whom, and how it goes back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from joulewise.command.state import state_folders
+from joulewise.control.client import Client, socket_path
+from joulewise.control.scheduler import epilog_is_installed, scheduler
+from joulewise.control.standing import Keeper, Standing, standing
+from joulewise.control.words import user, who
+from joulewise.report import words
+from joulewise.report.leases import at, restore_command, standing_json
+
+_NARROW = 70
+
+
+@dataclass(frozen=True)
+class Leases:
+    """Knobs that are turned, each with the folder of its journal, and who turns knobs here.
+
+    ``service`` is the guard service's socket, None where nobody answers there; ``scheduler`` is
+    who would end a guardian together with its job.
+    """
+
+    knobs: tuple[tuple[Standing, Path], ...] = ()
+    service: str | None = None
+    scheduler: str | None = None
+    epilog: bool = False
+
+    @property
+    def held(self) -> list[Standing]:
+        return [each for each, _ in self.knobs if each.keeper in {Keeper.HOLDER, Keeper.GUARDIAN}]
+
+    @property
+    def left(self) -> list[tuple[Standing, Path]]:
+        return [(each, state) for each, state in self.knobs if each.keeper is Keeper.NOBODY]
+
+
+def leases(environ: Mapping[str, str]) -> Leases:
+    return Leases(
+        tuple((each, state) for state in state_folders(environ) for each in standing(state)),
+        _service(environ),
+        scheduler(environ),
+        epilog_is_installed(environ),
+    )
+
+
+def as_json(found: Leases) -> dict[str, Any]:
+    return {
+        "knobs": [standing_json(each) for each, _ in found.knobs],
+        "fix": restore_command(found.left[0][1]) if found.left else "",
+        "service": found.service,
+        "scheduler": found.scheduler,
+        "epilog": found.epilog,
+    }
+
+
+def draw(found: Leases, console: Console) -> None:
+    console.print(Text("leases", style="bold"))
+    if found.held:
+        _indent(held_table(found.held, console), console)
+    for each, state in found.left:
+        _indent(Text.assemble(("left behind", "red"), f": {_left(each)}"), console)
+        # Not wrapped: it is there to be pasted.
+        fix = (restore_command(state), "cyan")
+        console.print(Text.assemble("    fix: ", fix), soft_wrap=True)
+    for line in _lines(found):
+        _indent(Text(line), console)
+
+
+def _lines(found: Leases) -> Iterator[str]:
+    if not (found.held or found.left):
+        yield "nothing is set by joulewise now"
+    if found.service:
+        yield f"the guard service answers at {found.service}"
+    else:
+        alone = "root turns knobs without it" if os.geteuid() == 0 else "only root can turn knobs"
+        yield f"no guard service here: {alone}"
+    if found.scheduler and not (found.service or found.epilog):
+        yield (
+            f"under {found.scheduler}, which ends our guardian with the job: knobs are turned only "
+            "through the guard service, or once `joulewise restore --epilog` is in the epilog"
+        )
+    elif found.scheduler:
+        by = "the guard service" if found.service else "the epilog"
+        yield f"under {found.scheduler}: {by} puts back what a job leaves"
+
+
+def _left(each: Standing) -> str:
+    change = each.change
+    return (
+        f"{change.key}'s {words.KNOBS[change.knob]} at {at(change.knob, change.value)}, before "
+        f"{at(change.knob, change.before)}, by {who(each.holder)}"
+    )
+
+
+def held_table(held: Sequence[Standing], console: Console) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for header in ("device", "setting", "held at", "back to", "by", "since"):
+        table.add_column(header, overflow="fold", no_wrap=header != "by")
+    for each in held:
+        change, holder = each.change, each.holder
+        gone = ", which has ended" if each.keeper is Keeper.GUARDIAN else ""
+        table.add_row(
+            change.key,
+            words.KNOBS[change.knob],
+            at(change.knob, change.value),
+            at(change.knob, change.before),
+            f"pid {holder.pid} ({holder.program}, {user(holder.uid)}){gone}",
+            _since(holder.since_s),
+        )
+    if console.width < _NARROW:
+        del table.columns[-1]
+    return table
+
+
+def _since(since_s: float) -> str:
+    then = datetime.fromtimestamp(since_s).astimezone()
+    today = datetime.now(then.tzinfo).date() == then.date()
+    return f"{then:%H:%M:%S}" if today else f"{then:%Y-%m-%d %H:%M}"
+
+
+def _indent(what: Table | Text, console: Console) -> None:
+    console.print(Padding(what, (0, 0, 0, 2), expand=False))
+
+
+def _service(environ: Mapping[str, str]) -> str | None:
+    client = Client.of_the_service(environ)
+    if client is None:
+        return None
+    client.close()
+    return socket_path(environ)

@@ -1,0 +1,232 @@
+"""What a killed joulewise left set goes back: by hand, by the next command, at the end of a job."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from joulewise.control.scheduler import EPILOG
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from processes import JOULEWISE
+
+PYTHON = sys.executable
+# Turns knobs, and dies with its guardian: ``left.py gpu0,gpu1 power_limit_w=170``.
+LEFT = """
+import os, select, signal, sys
+from pathlib import Path
+from joulewise import control
+name, _, value = sys.argv[2].partition("=")
+control.lease(sys.argv[1].split(","), **{name: float(value)})
+(journal,) = Path(os.environ["JOULEWISE_STATE"], "leases").glob("*.journal")
+guardian = int(journal.name.partition("-")[0])
+watch = os.pidfd_open(guardian)
+os.kill(guardian, signal.SIGKILL)
+select.select([watch], [], [])
+print(os.getpid())
+os._exit(0)
+"""
+LIMITS = (
+    "nvidia-smi --query-gpu=power.limit --format=csv,noheader,nounits | cut -d. -f1 | paste -sd' '"
+)
+BEFORE = "nvidia-smi -i 0 -pl 250 >/dev/null; nvidia-smi -i 1 -pl 260 >/dev/null"
+
+
+def words(line):
+    return " ".join(line.split())
+
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="simulated limits are set by root")
+
+
+@pytest.fixture
+def sim(tmp_path):
+    """A shell script on two simulated GPUs at 250 and 260 W, with ``left`` and ``joulewise``."""
+    (tmp_path / "left.py").write_text(LEFT)
+
+    def run(script, *options, **environ):
+        tools = (
+            f"left() {{ {PYTHON} {tmp_path}/left.py $@; }}; "
+            f"joulewise() {{ {PYTHON} -m joulewise $@; }}"
+        )
+        return subprocess.run(
+            [
+                *(*JOULEWISE, "sim", "--gpu", "v100x2", *options, "--"),
+                *("bash", "-c", f"{tools}; {BEFORE}; {script}"),
+            ],
+            cwd=tmp_path,
+            env={**os.environ, **environ},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    run.folder = tmp_path
+    return run
+
+
+def test_what_was_left_goes_back_to_what_it_was_and_the_table_says_so(sim):
+    ran = sim(f"left gpu0,gpu1 power_limit_w=170; {LIMITS}; joulewise restore && {LIMITS}")
+    lines = ran.stdout.splitlines()
+    assert lines[1] == "170 170"
+    assert words(lines[2]) == "device setting from to outcome"
+    assert words(lines[3]) == "gpu1 power limit 170 W 260 W restored"
+    assert words(lines[4]) == "gpu0 power limit 170 W 250 W restored"
+    assert lines[5] == "250 260"
+
+
+def test_a_clock_is_unlocked(sim):
+    ran = sim("left gpu0 sm_clock_mhz=1200 >/dev/null; joulewise restore")
+    assert words(ran.stdout.splitlines()[1]) == "gpu0 SM clock not told default restored"
+
+
+def test_nothing_is_left(sim):
+    ran = sim("joulewise restore")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "Nothing is left set.\n", "")
+
+
+def test_what_somebody_else_has_set_since_stays(sim):
+    ran = sim(
+        "left gpu0 power_limit_w=170 >/dev/null; nvidia-smi -i 0 -pl 180 >/dev/null; "
+        f"joulewise restore --json - && {LIMITS}"
+    )
+    told, limits = json.loads(ran.stdout.rpartition("}")[0] + "}"), ran.stdout.splitlines()[-1]
+    assert [each["outcome"] for each in told["undone"]] == ["changed by someone else"]
+    assert limits == "180 260"
+
+
+def test_what_a_living_process_holds_stays_and_is_said(sim):
+    code = (
+        "from joulewise import control; import subprocess, sys; "
+        "lease = control.lease('gpu0', power_limit_w=170); "
+        "subprocess.run([sys.executable, '-m', 'joulewise', 'restore']); lease.release()"
+    )
+    ran = sim(f'{PYTHON} -c "{code}"')
+    nothing, _, row, last = ran.stdout.splitlines()
+    assert nothing == "Nothing is left set."
+    assert words(row).startswith("gpu0 power limit 170 W 250 W pid ")
+    assert last == "What is held goes back by itself when its holder ends."
+    assert ran.stderr == ""
+
+
+def test_a_lost_gpu_is_reported_and_the_other_restored(sim):
+    assert sim("left gpu0,gpu1 power_limit_w=170; cp $JOULEWISE_STATE/leases/*.journal .").stdout
+    ran = sim(
+        "mkdir -p $JOULEWISE_STATE/leases; cp *.journal $JOULEWISE_STATE/leases/; "
+        "nvidia-smi -i 1 -pl 170 >/dev/null; joulewise restore --json told.json; echo $?; "
+        "nvidia-smi -i 1 --query-gpu=power.limit --format=csv,noheader; "
+        "joulewise restore --epilog; echo $?",
+        *("--fault", "gpu0:lost"),
+    )
+    told = json.loads((sim.folder / "told.json").read_text())
+    outcomes = {each["device"]: each["outcome"] for each in told["undone"]}
+    assert outcomes == {"gpu0": "not restored", "gpu1": "restored"}
+    assert ran.stdout.splitlines()[3:5] == ["125", "260.00 W"]
+    assert ran.stdout.splitlines()[-1] == "125"
+    assert "joulewise: gpu0's power limit could not be put back to 250 W: " in ran.stderr
+
+
+def test_after_a_reboot_there_is_nothing_to_undo(sim):
+    ran = sim(
+        "left gpu0 power_limit_w=170 >/dev/null; "
+        'sed -i \'s/"boot_id": "/&another-/\' $JOULEWISE_STATE/leases/*.journal; '
+        f"joulewise restore && {LIMITS}; ls $JOULEWISE_STATE/leases"
+    )
+    assert ran.stdout.splitlines() == [
+        "What was left set before was undone by a reboot already.",
+        "170 260",
+        "lock",
+    ]
+
+
+def test_the_next_command_puts_back_and_says_so_in_a_line(sim):
+    ran = sim(f"left gpu0 power_limit_w=170; joulewise ls >/dev/null; {LIMITS}; joulewise ls")
+    pid, limits, *_ = ran.stdout.splitlines()
+    assert limits == "250 260"
+    put_back = [line for line in ran.stderr.splitlines() if line.startswith("joulewise: put")]
+    assert put_back == [
+        f"joulewise: put gpu0's power limit back to 250 W, which pid {pid} had left at 170 W"
+    ]
+
+
+def test_the_next_command_runs_whatever_cannot_be_put_back(sim):
+    ran = sim(
+        "left gpu0 power_limit_w=170 >/dev/null; "
+        "sed -i s/GPU-/GPU-gone-/ $JOULEWISE_STATE/leases/*.journal; "
+        "joulewise run -- echo ran; echo $?"
+    )
+    assert ran.stdout.split() == ["ran", "0"]
+    first = ran.stderr.splitlines()[0]
+    assert first.startswith("joulewise: gpu0's power limit could not be put back to 250 W after ")
+    assert first.endswith(": the device is not there; run: joulewise restore")
+
+
+def test_a_damaged_journal_stops_nobody(sim):
+    ran = sim(
+        "mkdir -p $JOULEWISE_STATE/leases; cd $JOULEWISE_STATE/leases; "
+        "head -c 999 /dev/urandom > 1-a.journal; "
+        "joulewise run -- echo ran; joulewise restore"
+    )
+    assert ran.stdout.splitlines()[0] == "ran"
+
+
+def test_the_epilog_is_quiet_and_leaves_its_stamp(sim):
+    ran = sim(f"joulewise restore --epilog && ls $JOULEWISE_STATE/{EPILOG}")
+    assert ran.stdout.splitlines()[0].endswith(f"/{EPILOG}")
+    assert ran.stderr == ""
+
+
+def test_the_epilog_puts_back_what_the_job_has_left(sim):
+    ran = sim(f"left gpu1 power_limit_w=170 >/dev/null; joulewise restore --epilog && {LIMITS}")
+    assert "restored" in ran.stdout
+    assert ran.stdout.splitlines()[-1] == "250 260"
+
+
+def test_who_lacks_the_right_is_told_the_command(sim):
+    sim.folder.chmod(0o777)
+    ran = sim(
+        "left gpu0 power_limit_w=170 >/dev/null; chmod -R a+rX $JOULEWISE_STATE; "
+        "setpriv --reuid 65534 --clear-groups $JOULEWISE_RESTORE",
+        JOULEWISE_RESTORE=f"{PYTHON} -m joulewise restore",
+    )
+    assert ran.stderr.splitlines()[-2].endswith("only root may put it back")
+    assert "  run: sudo env JOULEWISE_STATE=" in ran.stderr
+    assert ran.returncode == 125
+
+
+def test_doctor_tells_who_holds_what_and_what_was_left_behind(sim):
+    code = (
+        "from joulewise import control; import subprocess, sys; "
+        "lease = control.lease('gpu1', power_limit_w=170); "
+        "subprocess.run([sys.executable, '-m', 'joulewise', 'doctor', '--json', 'doctor.json']); "
+        "lease.release()"
+    )
+    ran = sim(
+        "left gpu0 power_limit_w=180 >/dev/null; "
+        f'sed -i s/GPU-/GPU-gone-/ $JOULEWISE_STATE/leases/*.journal; {PYTHON} -c "{code}"',
+        SLURM_JOB_ID="",
+        JOULEWISE_GUARD="/nonexistent",
+    )
+    leases = json.loads((sim.folder / "doctor.json").read_text())["leases"]
+    told = {
+        each["device"]: (each["state"], each["value"], each["before"]) for each in leases["knobs"]
+    }
+    assert told == {"gpu0": ("left", 180, 250), "gpu1": ("held", 170, 260)}
+    assert (leases["fix"], leases["service"]) == ("joulewise restore", None)
+    shown = [words(line) for line in ran.stdout.partition("\nleases\n")[2].splitlines()]
+    assert shown[1].startswith("gpu1 power limit 170 W 260 W pid ")
+    assert shown[2].startswith("left behind: gpu0's power limit at 180 W, before 250 W, by pid ")
+    assert shown[3:5] == [
+        "fix: joulewise restore",
+        "no guard service here: root turns knobs without it",
+    ]
+
+
+def test_doctor_tells_what_a_scheduler_means(sim):
+    ran = sim("joulewise doctor", SLURM_JOB_ID="4711", JOULEWISE_GUARD="/nonexistent")
+    assert "under Slurm (job 4711), which ends our guardian with the job: " in ran.stdout
+    ran = sim("joulewise restore --epilog; joulewise doctor", SLURM_JOB_ID="4711")
+    assert "under Slurm (job 4711): the epilog puts back what a job leaves" in ran.stdout
