@@ -2,32 +2,92 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Final
 
+from joulewise.command.alive import pid_namespace
 from joulewise.control.holds import Holder
 from joulewise.control.words import user
 from joulewise.data import Knob, Unavailable
 from joulewise.devices import Device
 from joulewise.errors import HeldError
 
+_PROC: Final = Path("/proc")
+_FIRST_NAMESPACE: Final = "pid:[4026531836]"  # the machine's own, a constant of the kernel
+_CUDA: Final = "/dev/nvidia-uvm"  # open in whatever computes, and not in what only looks on
 
-def no_strangers(holder: Holder, device: Device, knob: Knob, _value: float) -> None:
-    """Refuses while somebody else uses the device."""
+
+def no_strangers(
+    holder: Holder, device: Device, knob: Knob, _value: float, proc: Path = _PROC
+) -> None:
+    """Refuses while somebody else uses the device, or may."""
+    environ = _environ(holder.pid, proc)
+    ours = _ours(holder, environ)
+    who = _strange_slices(device, environ) or _strangers(device, ours, proc)
+    if who:
+        raise HeldError(
+            f"{device.info.key} {who}, whom another {knob.value} would concern as well",
+            "wait until it is yours alone, or insist with --force (force=True)",
+        )
+
+
+def _strangers(device: Device, ours: set[int], proc: Path) -> str:
     told = device.processes()
-    if isinstance(told, Unavailable):
-        return
+    if isinstance(told, Unavailable) or not told:
+        return ""
+    if pid_namespace(proc) not in {"", _FIRST_NAMESPACE}:
+        # The driver counts processes as the host does, so that their numbers say nothing here.
+        more = len(told) - _computing(ours, proc)
+        return f"is used by {more} more than are seen in this container" if more > 0 else ""
     for process in told:
-        uid = _owner(process.pid)
-        if uid not in {holder.uid, None}:
-            raise HeldError(
-                f"{device.info.key} is used by pid {process.pid} of {user(uid)}, "
-                f"whom another {knob.value} would concern as well",
-                "wait until it has ended, or insist with --force (force=True)",
-            )
+        uid = _owner(process.pid, proc)
+        if uid is not None and uid not in ours:  # else it has ended meanwhile
+            return f"is used by pid {process.pid} of {user(uid)}"
+    return ""
 
 
-def _owner(pid: int) -> int | None:
+def _strange_slices(device: Device, environ: Mapping[str, str]) -> str:
+    """CUDA takes the first instance where none is named."""
+    slices = device.info.slices
+    named = environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+    mine = [one for one in slices if any(name and one.startswith(name) for name in named)]
+    others = len(slices) - max(len(mine), 1)
+    return f"has {others} other MIG instances" if others > 0 else ""
+
+
+def _ours(holder: Holder, environ: Mapping[str, str]) -> set[int]:
+    """Root through sudo is the user who called it, too; only root is taken at its word."""
+    caller = environ.get("SUDO_UID", "") if holder.uid == 0 else ""
+    return {holder.uid, int(caller)} if caller.isdecimal() else {holder.uid}
+
+
+def _computing(ours: set[int], proc: Path) -> int:
+    pids = (int(entry.name) for entry in proc.iterdir() if entry.name.isdigit())
+    return sum(_owner(pid, proc) in ours and _has_open(pid, _CUDA, proc) for pid in pids)
+
+
+def _has_open(pid: int, path: str, proc: Path) -> bool:
     try:
-        return Path(f"/proc/{pid}").stat().st_uid
+        return any(str(entry.readlink()) == path for entry in (proc / f"{pid}/fd").iterdir())
+    except OSError:
+        return False
+
+
+def _environ(pid: int, proc: Path) -> dict[str, str]:
+    try:
+        told = (proc / f"{pid}/environ").read_text(errors="replace")
+    except OSError:
+        return {}
+    pairs = (entry.partition("=") for entry in told.split("\0"))
+    return {name: value for name, _, value in pairs}
+
+
+def _owner(pid: int, proc: Path) -> int | None:
+    """By its status: the folder of a process that has changed its user is root's."""
+    try:
+        told = (proc / f"{pid}/status").read_text(errors="replace")
     except OSError:
         return None
+    uids = (line.split()[1] for line in told.splitlines() if line.startswith("Uid:"))
+    return next(map(int, uids), None)

@@ -119,6 +119,7 @@ class DeviceInfo:
     its packages), so that a total counts each joule once. ``note`` says what a person must know
     to read its figures, such as a MIG slice that is measured as its whole GPU. ``better`` says
     how a better source can be had where there is one: what is in the way, and the exact command.
+    ``slices`` are the MIG instances into which a GPU is cut, which may be several tenants'.
     """
 
     key: str
@@ -130,6 +131,7 @@ class DeviceInfo:
     contains: tuple[str, ...] = ()
     note: str = ""
     better: Unavailable | None = None
+    slices: tuple[str, ...] = ()
 
 
 class Sample(NamedTuple):

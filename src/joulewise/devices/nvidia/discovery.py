@@ -135,6 +135,7 @@ def _open(
         "nvidia",
         driver,
         note=note,
+        slices=tuple(part.uuid for part in identity.slices),
     )
     if candidate.fault is not None:
         return SilentGpu(info, candidate.fault, look, asleep=candidate.asleep)
