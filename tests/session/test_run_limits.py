@@ -6,12 +6,12 @@ import signal
 import pytest
 from running_run import manifest, run
 
+from joulewise.session import limits as limits_module
 from joulewise.session.budget import parse_budget
 from joulewise.session.limits import Limits
 from processes import eventually, gone, python
 
 FOR_EVER = "time.sleep(600)"
-STUBBORN = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n" + FOR_EVER
 
 
 def test_time_used_up_is_said_once_and_nothing_is_stopped(tmp_path):
@@ -43,11 +43,27 @@ open({str(pids)!r}, "w").write(f"{{os.getpid()}} {{child.pid}}")
 
 
 class Command:
-    def __init__(self):
-        self.sent = []
+    pid = 4711
 
-    def send(self, number):
-        self.sent.append(number)
+
+@pytest.fixture
+def sent(monkeypatch):
+    """What the processes of a command are sent; one of them ends only when it is killed."""
+    sent = []
+
+    class Ending:
+        def __init__(self, token, pid):
+            assert (token, pid) == ("t", Command.pid)
+
+        def ask(self):
+            sent.append(signal.SIGTERM)
+
+        def kill(self):
+            sent.append(signal.SIGKILL)
+            return ["python (4712)"]
+
+    monkeypatch.setattr(limits_module, "Ending", Ending)
+    return sent
 
 
 class Line:
@@ -55,29 +71,30 @@ class Line:
         pass
 
 
-def test_what_does_not_end_within_the_grace_is_killed(monkeypatch):
+def test_what_does_not_end_within_the_grace_is_killed(sent, monkeypatch):
     now_ns = 0
     monkeypatch.setattr("joulewise.session.limits.time.monotonic_ns", lambda: now_ns)
-    command, said = Command(), []
-    limits = Limits([parse_budget("2s:stop")], command, 0, Line(), said.append, grace_s=10)
+    said = []
+    budgets = [parse_budget("2s:stop")]
+    limits = Limits(budgets, Command(), 0, Line(), said.append, token="t", grace_s=10)
     assert limits.look() == 2
     now_ns = 2_500_000_000
     assert limits.look() == 10
-    assert command.sent == [signal.SIGTERM]
+    assert sent == [signal.SIGTERM]
     now_ns = 12_400_000_000
     assert limits.look() == pytest.approx(0.1)
-    assert command.sent == [signal.SIGTERM]
+    assert sent == [signal.SIGTERM]
     now_ns = 12_500_000_000
     assert limits.look() is None
-    assert command.sent == [signal.SIGTERM, signal.SIGKILL]
+    assert sent == [signal.SIGTERM, signal.SIGKILL]
     limits.look()
-    assert len(command.sent) == 2
-    assert "did not end within 10 s" in said[-1]
+    assert len(sent) == 2
+    assert said[-1] == "did not end within 10 s, and was killed: python (4712)"
 
 
-def test_the_recorder_and_we_may_find_the_same_which_is_said_once():
-    command, said = Command(), []
-    limits = Limits([], command, 0, Line(), said.append)
+def test_the_recorder_and_we_may_find_the_same_which_is_said_once(sent):
+    said = []
+    limits = Limits([], Command(), 0, Line(), said.append, token="t")
     event = {
         "kind": "budget", "budget": "1J", "state": "exceeded", "stop": True, "message": "used up",
     }  # fmt: skip
@@ -85,4 +102,4 @@ def test_the_recorder_and_we_may_find_the_same_which_is_said_once():
     limits.hear(event)
     limits.hear({"kind": "something newer"})
     assert said == ["used up"]
-    assert command.sent == [signal.SIGTERM]
+    assert sent == [signal.SIGTERM]

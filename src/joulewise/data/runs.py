@@ -48,6 +48,7 @@ class Caution(str, Enum):
     LATE = "recorder_late"
     RECORDER_ENDED = "recorder_ended"
     STOPPED = "stopped"
+    LEFT_RUNNING = "left_running"
     NOT_STORED = "not_stored"
     NO_BASELINE = "no_baseline"
     SPANS_LOST = "spans_lost"

@@ -1,11 +1,15 @@
-"""Ending what is left of a command whose parent was killed."""
+"""Finding what is left of a command, and ending it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import select
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
+
+from joulewise.command import linux
 
 if TYPE_CHECKING:
     import psutil
@@ -13,33 +17,129 @@ if TYPE_CHECKING:
 COMMAND: Final = "JOULEWISE_COMMAND"
 """The variable whose value all processes of one command have in their environment."""
 
-_GRACE_S: Final = 3.0
-_ROUNDS: Final = 5
+_LOOK_S: Final = 0.05
+_KILLED_S: Final = 3.0
+_MOST_NAMED: Final = 3
 
 
-def end_all(token: str, grace_s: float = _GRACE_S) -> None:
-    """End every process of the command, politely at first; those it starts meanwhile, too."""
-    import psutil
+class Ending:
+    """Ends the processes of a command, and those they start meanwhile; each is asked once.
 
-    for _ in range(_ROUNDS):
-        left = set(_of(token))
-        if not left:
-            return
-        for process in left:
+    ``pid`` is the command's own where it is known to live: it may have overwritten its environment.
+    """
+
+    def __init__(self, token: str, pid: int = 0) -> None:
+        import psutil
+
+        self._token = token
+        self._asked: set[psutil.Process] = set()
+        self._own: psutil.Process | None = None
+        with suppress(psutil.Error):
+            self._own = psutil.Process(pid) if pid else None
+
+    def ask(self) -> bool:
+        """Whether any is left."""
+        import psutil
+
+        left = processes(self._token, self._own)
+        for process in left - self._asked:
             with suppress(psutil.Error):  # psutil checks that it is still the same process
                 process.terminate()
-        _, alive = psutil.wait_procs(left, timeout=grace_s)
-        for process in alive:
-            with suppress(psutil.Error):
-                process.kill()
-        psutil.wait_procs(alive, timeout=grace_s)
+        self._asked |= left
+        return bool(left)
+
+    def kill(self) -> list[str]:
+        """Those that were left, by name and id."""
+        import psutil
+
+        names: dict[psutil.Process, str] = {}
+        deadline_s = time.monotonic() + _KILLED_S  # one in a driver's call may not die at all
+        while (left := processes(self._token, self._own)) and time.monotonic() < deadline_s:
+            for process in left:
+                names.setdefault(process, _name(process))
+                with suppress(psutil.Error):
+                    process.kill()
+            _pause()
+        return [names[process] for process in _in_order(names)]
+
+    def end(self, grace_s: float, hurry: Callable[[], bool] = lambda: False) -> list[str]:
+        """Wait so long for them to end as asked, or until ``hurry`` says so; then kill the rest."""
+        deadline_s = time.monotonic() + grace_s
+        while self.ask() and time.monotonic() < deadline_s and not hurry():
+            _pause()
+        return self.kill()
 
 
-def _of(token: str) -> Iterator[psutil.Process]:
+def left_running(token: str, settle_s: float) -> list[str]:
+    """The processes that go on without the command, once those are gone that end with it."""
+    deadline_s = time.monotonic() + settle_s
+    while (left := processes(token)) and time.monotonic() < deadline_s:
+        _pause()
+    return [_name(process) for process in _in_order(left)]
+
+
+def processes(token: str, own: psutil.Process | None = None) -> set[psutil.Process]:
+    """The command's processes that live, with those that have another environment by now."""
+    pids = set(_with(token)) - {os.getpid()}
+    if not pids and own is None:
+        return set()  # as a rule; importing psutil takes longer than all of this
     import psutil
 
-    for process in psutil.process_iter():
-        with suppress(psutil.Error, OSError):
-            if process.pid != os.getpid() and process.environ().get(COMMAND) == token:
-                yield process
-                yield from process.children(recursive=True)
+    found: set[psutil.Process] = set()
+    for pid in pids:
+        with suppress(psutil.Error):
+            found.add(psutil.Process(pid))
+    if own and own.is_running():
+        found.add(own)
+    for process in tuple(found):
+        with suppress(psutil.Error):
+            found |= set(process.children(recursive=True))
+    return {process for process in found if _lives(process)}
+
+
+def listed(names: Collection[str]) -> str:
+    """``python (17), sh (18), sleep (19) and 2 more``."""
+    more = len(names) - _MOST_NAMED
+    return ", ".join(list(names)[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _with(token: str) -> Iterator[int]:
+    if not linux.HERE:
+        import psutil
+
+        for process in psutil.process_iter():
+            with suppress(psutil.Error, OSError):
+                if process.environ().get(COMMAND) == token:
+                    yield process.pid
+        return
+    entry = f"{COMMAND}={token}".encode()
+    for pid in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208  # a tenth of the time
+        with suppress(OSError), open(f"/proc/{pid}/environ", "rb") as environ:  # noqa: PTH123
+            if entry in environ.read().split(b"\0"):
+                yield int(pid)
+
+
+def _pause() -> None:
+    # Not psutil's own wait, which takes the exit status of a child; no sleep, which a faked clock
+    # makes fail.
+    select.select((), (), (), _LOOK_S)
+
+
+def _in_order(found: Iterable[psutil.Process]) -> list[psutil.Process]:
+    return sorted(found, key=lambda process: process.pid)
+
+
+def _lives(process: psutil.Process) -> bool:
+    import psutil
+
+    with suppress(psutil.Error):
+        return process.pid != os.getpid() and process.status() != psutil.STATUS_ZOMBIE
+    return False
+
+
+def _name(process: psutil.Process) -> str:
+    import psutil
+
+    with suppress(psutil.Error):
+        return f"{process.name()} ({process.pid})"
+    return str(process.pid)

@@ -16,7 +16,7 @@ from typing import Any, Final
 from joulewise.data.contract import as_json
 from joulewise.record.manifest import CommandRecord
 from joulewise.session.budget import as_message
-from joulewise.session.ending import end_all
+from joulewise.session.ending import Ending, left_running
 from joulewise.session.recording import Recording
 from joulewise.session.request import Request
 from joulewise.session.wire import Message, Wire
@@ -25,6 +25,8 @@ from joulewise.session.wire import Message, Wire
 _LOOK_S: Final = 1.0
 _LOOK_AT_LEISURE_S: Final = 3.0
 _WORKING_S: Final = 1.0
+_GRACE_S: Final = 3.0
+_SETTLE_S: Final = 0.5  # a pool's workers see a moment later that their parent has ended
 _KILLED: Final = 128 + signal.SIGKILL
 
 
@@ -56,7 +58,6 @@ class Host:
             "command_ended": self._on_command_ended,
             "budget": self._on_budget,
             "stopped": self._on_stopped,
-            "end_rest": self._on_end_rest,
             "goodbye": self._on_goodbye,
             "cancel": self._on_cancel,
         }
@@ -183,12 +184,9 @@ class Host:
         self._stopped = True
         self._recording.note_stopped(message["message"])
 
-    def _on_end_rest(self, member: Member, _message: Message) -> None:
-        if member.token:
-            with self._working():
-                end_all(member.token)
-
     def _on_goodbye(self, member: Member, _message: Message) -> None:
+        if member.token and (left := left_running(member.token, _SETTLE_S)):
+            self._recording.note_left(left)
         self._leave(member)
         if self._members:
             member.wire.send("left", others=len(self._members))
@@ -210,7 +208,7 @@ class Host:
         member.wire.close()
         if member.token:
             with self._working():
-                end_all(member.token)
+                Ending(member.token).end(_GRACE_S)
         for pid in member.running:
             self._recording.ended(pid, end_ns, _KILLED if member.token else None)
         if member.running:

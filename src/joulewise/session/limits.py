@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from joulewise.session.budget import Budget, as_message, overdue, time_left_s
+from joulewise.session.ending import Ending, listed
 from joulewise.session.link import RecorderProcess
 from joulewise.session.wire import Message
 from joulewise.units import NS_PER_S
@@ -15,26 +15,27 @@ from joulewise.units import NS_PER_S
 GRACE_S: Final = 10.0
 
 
-class Stoppable(Protocol):
-    """A command that can be sent a signal."""
-
-    def send(self, number: int) -> None: ...
+class Running(Protocol):
+    @property
+    def pid(self) -> int: ...
 
 
 class Limits:
     """Says what is foreseen and exceeded, once each; ends the command where a budget says so.
 
     The recorder knows of energy. Time is looked at here too, since a recorder may be dead.
+    ``token`` is what all processes of the command have: they are asked to end at the same time.
     """
 
     def __init__(
         self,
         budgets: Sequence[Budget],
-        command: Stoppable,
+        command: Running,
         start_ns: int,
         recorder: RecorderProcess,
         say: Callable[[str], None],
         *,
+        token: str = "",
         grace_s: float = GRACE_S,
     ) -> None:
         self._budgets = budgets
@@ -44,7 +45,9 @@ class Limits:
         self._say = say
         self._grace_ns = round(grace_s * NS_PER_S)
         self._said: set[tuple[str, str]] = set()
-        self._kill_ns: int | None = None
+        self._token = token
+        self._kill_ns = 0
+        self._ending: Ending | None = None
         self.stopped = False
 
     def look(self) -> float | None:
@@ -52,14 +55,25 @@ class Limits:
         now_ns = time.monotonic_ns()
         for event in overdue(self._budgets, self._start_ns, now_ns):
             self._on_budget(as_message(event), ours=True)
-        if self._kill_ns is not None and now_ns >= self._kill_ns:
-            self._say(f"the command did not end within {self._grace_ns / NS_PER_S:g} s: killed")
-            self._kill_ns = None
-            self._command.send(signal.SIGKILL)
+        if self._ending and now_ns >= self._kill_ns:
+            self._say_killed(self._ending.kill())
+            self._ending = None
         waits_s = [time_left_s(self._budgets, self._start_ns, now_ns)]
-        if self._kill_ns is not None:
+        if self._ending:
             waits_s.append((self._kill_ns - now_ns) / NS_PER_S)
         return min((wait_s for wait_s in waits_s if wait_s is not None), default=None)
+
+    def end_rest(self, hurry: Callable[[], bool]) -> None:
+        """The command has ended: those it started have the rest of the same grace."""
+        if self._ending:
+            left_s = (self._kill_ns - time.monotonic_ns()) / NS_PER_S
+            self._say_killed(self._ending.end(left_s, hurry))
+            self._ending = None
+
+    def _say_killed(self, names: Sequence[str]) -> None:
+        if names:
+            within = f"within {self._grace_ns / NS_PER_S:g} s"
+            self._say(f"did not end {within}, and was killed: {listed(names)}")
 
     def hear(self, message: Message) -> None:
         """What the recorder says."""
@@ -77,4 +91,5 @@ class Limits:
         if event["stop"] and not self.stopped:
             self.stopped = True
             self._kill_ns = time.monotonic_ns() + self._grace_ns
-            self._command.send(signal.SIGTERM)
+            self._ending = Ending(self._token, self._command.pid)
+            self._ending.ask()

@@ -1,12 +1,12 @@
 """The recorder as those see it whose command it measures: a process at the end of a line.
 
 What they tell it: ``start`` with a :class:`Request`, ``command_started`` and ``command_ended``,
-``budget`` where they found one used up, ``end_rest`` (what the command left running must end),
-``goodbye`` (and they wait for the result) or ``cancel`` (nothing was measured, and no run shall be
-left). What it tells them: ``ready`` with a :class:`Ready`, or ``error``, or nothing at all where
-another recorder serves the group; then perhaps ``budget``, and ``working`` now and then while it
-is busy; at last ``result``, or ``left`` where other commands of the group still run. ``failed``
-may come at any time: it has ended, by no fault that a user could mend.
+``budget`` where they found one used up, ``goodbye`` (and they wait for the result) or ``cancel``
+(nothing was measured, and no run shall be left). What it tells them: ``ready`` with a
+:class:`Ready`, or ``error``, or nothing at all where another recorder serves the group; then
+perhaps ``budget``, and ``working`` now and then while it is busy; at last ``result``, or ``left``
+where other commands of the group still run. ``failed`` may come at any time: it has ended, by no
+fault that a user could mend.
 """
 
 from __future__ import annotations

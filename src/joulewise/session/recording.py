@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from joulewise.record.recorder import Recorder, RecorderOptions
 from joulewise.record.store import new_run
 from joulewise.record.tally import Tally
 from joulewise.session.budget import Event, parse_budget
+from joulewise.session.ending import listed
 from joulewise.session.live import Progress
 from joulewise.session.meters import energy_so_far
 from joulewise.session.request import Ready, Request
@@ -163,6 +164,13 @@ class Recording:
     def note_stopped(self, why: str) -> None:
         """Measuring ends, and not because the command did."""
         self._recorder.note(Caution.STOPPED.value, why)
+
+    def note_left(self, names: Sequence[str]) -> None:
+        """The command has ended, and processes that it started have not."""
+        count = "a process" if len(names) == 1 else f"{len(names)} processes"
+        goes = "goes on and is" if len(names) == 1 else "go on and are"
+        message = f"{count} of the command {goes} not counted: {listed(names)}"
+        self._recorder.note(Caution.LEFT_RUNNING.value, message)
 
     def _note_blind(self, error: Exception) -> None:
         if not self._blind:

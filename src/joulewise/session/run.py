@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -106,7 +107,7 @@ def run(
             recorder.cancel()
             raise
         recorder.command_started(child.pid, command, start_ns, token)
-        limits = Limits(budgets, child, start_ns, recorder, voice.say)
+        limits = Limits(budgets, child, start_ns, recorder, voice.say, token=token)
         return attend(child, CommandRecord(child.pid, tuple(command), start_ns), recorder, limits)
 
 
@@ -128,12 +129,13 @@ def attend(
         _wait(command, recorder, limits)
         end_ns, code, cpu_s = time.monotonic_ns(), command.exit_status, command.cpu_s
         recorder.command_ended(command.pid, end_ns, code, cpu_s)
-        if limits.stopped:
-            recorder.tell("end_rest")
-        result, remark = recorder.finish(lambda: asked_to_end(command.signals)), recorder.remark
+        impatient = partial(asked_to_end, command.signals)
+        limits.end_rest(impatient)
+        result, remark = recorder.finish(impatient), recorder.remark
         if recorder.lost:
             ended = replace(started, end_ns=end_ns, exit_code=code, cpu_s=cpu_s)
-            result, remark = finish_run(run, ended)
+            result, why = finish_run(run, ended)
+            remark = remark or why
     except Exception as error:  # noqa: BLE001  # a fault of ours must not end the command
         result, remark = None, f"unexpected {type(error).__name__}: {error}"
     return Outcome(command.exit_status or 0, run, result, remark)

@@ -1,0 +1,124 @@
+"""What is left of a command: found, asked to end, killed, or told of."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from running_run import manifest, run
+
+from joulewise.session.ending import COMMAND, Ending, left_running, listed, processes
+from processes import eventually, first_line, gone, python
+
+SAVES = """
+import signal, sys, time
+def save(*_):
+    time.sleep({save_s})
+    open({file!r}, "w").write("saved")
+    sys.exit()
+signal.signal(signal.SIGTERM, save)
+open({file!r} + ".ready", "w").close()
+time.sleep(600)
+"""
+TELLS = """
+import signal, sys
+numbers = {signal.SIGTERM, signal.SIGUSR1}
+signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+print("ready", flush=True)
+while (came := signal.sigwaitinfo(numbers).si_signo) != signal.SIGUSR1:
+    print(came, flush=True)
+"""
+
+
+def test_what_runs_behind_a_shell_has_the_whole_grace_to_save(tmp_path):
+    """Longer than what is left of a killed command has."""
+    saved, program = tmp_path / "saved", tmp_path / "train.py"
+    program.write_text(SAVES.format(save_s=4, file=str(saved)))
+    shell = f"'{sys.executable}' '{program}'; true"
+    done = run(tmp_path / "store", "--budget", "2s:stop", "--", "sh", "-c", shell)
+    assert done.returncode == 128 + signal.SIGTERM, done.stderr
+    assert (tmp_path / "saved.ready").exists(), "the machine is too slow for this test"
+    assert saved.read_text() == "saved"
+    assert "killed" not in done.stderr
+
+
+@pytest.fixture
+def program(request):
+    """A process of a command whose token is the test's name."""
+    token = request.node.name
+    process = subprocess.Popen(
+        [sys.executable, "-c", TELLS],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, COMMAND: token},
+    )
+    try:
+        assert first_line(process.stdout) == "ready\n"
+        yield token, process
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def test_each_is_asked_once_and_killed_by_name_when_there_is_hurry(program):
+    token, process = program
+    assert [each.pid for each in processes(token)] == [process.pid]
+    ending = Ending(token)
+    assert ending.ask()
+    assert ending.ask()
+    asked = iter([False, False, True])
+    (name,) = ending.end(600, lambda: next(asked))
+    assert name.endswith(f"({process.pid})")
+    assert process.wait() == -signal.SIGKILL
+    assert process.stdout.read() == f"{int(signal.SIGTERM)}\n"
+    assert not ending.ask()
+
+
+def test_the_command_itself_is_ended_though_it_overwrote_its_environment(program):
+    _, process = program
+    ending = Ending("another", process.pid)
+    assert ending.ask()
+    assert first_line(process.stdout) == f"{int(signal.SIGTERM)}\n"
+    process.send_signal(signal.SIGUSR1)
+    process.wait()
+    assert ending.end(0) == []
+
+
+def test_what_ends_a_moment_later_is_not_left_running(program):
+    token, process = program
+    assert len(left_running(token, 0)) == 1
+    process.send_signal(signal.SIGUSR1)
+    assert left_running(token, 60) == []
+
+
+def test_many_are_not_all_named():
+    assert listed(["a (1)"]) == "a (1)"
+    assert listed(["a (1)", "b (2)", "c (3)", "d (4)", "e (5)"]) == "a (1), b (2), c (3) and 2 more"
+
+
+def test_a_process_that_the_command_leaves_running_is_told(tmp_path):
+    code = """
+import subprocess
+nothing = subprocess.DEVNULL
+sleep = subprocess.Popen(["sleep", "600"], stdin=nothing, stdout=nothing, stderr=nothing)
+print(sleep.pid)
+"""
+    done = run(tmp_path, *python(code))
+    pid = int(done.stdout)
+    try:
+        told = f"a process of the command goes on and is not counted: sleep ({pid})"
+        assert done.returncode == 0
+        assert f"warning: {told}" in done.stderr
+        assert "joulewise run --pid" in done.stderr
+        notes = [n for n in manifest(tmp_path)["notes"] if n["code"] == "left_running"]
+        assert [note["message"] for note in notes] == [told]
+        assert not gone(pid)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+    eventually(lambda: gone(pid))
+
+
+def test_a_command_that_leaves_nothing_has_no_such_warning(tmp_path):
+    assert "goes on" not in run(tmp_path, "true").stderr
