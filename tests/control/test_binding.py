@@ -1,0 +1,62 @@
+import subprocess
+import sys
+
+import pytest
+
+from joulewise.control.binding import Binding, binding
+from processes import JOULEWISE
+
+IDLE, FREE, CAPPED = 0x1, 0x0, 0x4
+
+
+@pytest.mark.parametrize(
+    ("reasons", "mean_w", "expected"),
+    [
+        ([FREE] * 10, 120, Binding.NEVER),
+        ([FREE] * 9 + [CAPPED], 149, None),
+        ([CAPPED] * 10, 149, None),
+        ([CAPPED] * 10, 190, Binding.BELOW_FLOOR),
+        ([CAPPED] * 10, 155, None),
+        ([CAPPED] * 8 + [FREE] * 2, 190, None),
+        ([CAPPED] * 10, None, None),
+        ([FREE] * 4, 120, None),
+        ([IDLE] * 50 + [FREE] * 4, 60, None),
+        ([IDLE | CAPPED] * 50 + [FREE] * 5, 60, Binding.NEVER),
+        ([], None, None),
+    ],
+)
+def test_a_limit_binds_or_not(reasons, mean_w, expected):
+    assert binding(150, reasons, mean_w) is expected
+
+
+IN_SIM = """
+import sys, time
+from joulewise import control
+from joulewise.control.binding import Watch
+from joulewise.devices import Options, discover
+from joulewise.simulate import client
+
+workload, limit_w = sys.argv[1], float(sys.argv[2])
+gpu, = (one for one in discover(Options()).devices if one.info.key == "gpu0")
+with control.lease(gpu, power_limit_w=limit_w) as held:
+    client.Gpu(0).step(workload)
+    watch = Watch([gpu], held.enforced, period_s=0.05)
+    ends_s = time.monotonic() + 1.5
+    while time.monotonic() < ends_s:
+        client.Gpu(0).step(workload)
+    print(*watch.end())
+"""
+
+
+@pytest.mark.parametrize(
+    ("workload", "limit_w", "said"),
+    [
+        ("mnist-small", 150, "gpu0 never needed more than its limit of 150 W: it never binds\n"),
+        ("resnet50", 150, "\n"),
+    ],
+)
+def test_a_simulated_board_under_a_limit(workload, limit_w, said):
+    program = [sys.executable, "-c", IN_SIM, workload, str(limit_w)]
+    command = [*JOULEWISE, "sim", "--gpu", "v100", "--", *program]
+    told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (told.stdout, told.stderr) == (said, "")
