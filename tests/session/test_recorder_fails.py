@@ -25,6 +25,26 @@ def test_a_recorder_that_fails_at_its_start_lets_the_command_run_unmeasured(tmp_
     assert not list((tmp_path / "store").glob("*"))
 
 
+FAILING_TO_WRITE = """
+from joulewise.record import writer
+def end(self):
+    raise OSError(5, "Input/output error")
+writer.Writer.end = end
+"""
+
+
+def test_a_recorder_that_fails_at_its_end_says_with_what_beside_the_result(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(FAILING_TO_WRITE)
+    done = run(
+        tmp_path / "store", *python("time.sleep(1.5); sys.exit(3)"),
+        env=environment(PYTHONPATH=str(tmp_path)),
+    )  # fmt: skip
+    assert done.returncode == 3
+    said = "joulewise: the recorder failed with OSError: [Errno 5] Input/output error"
+    assert said in done.stderr.splitlines()
+    assert "total" in done.stderr
+
+
 def test_what_a_recorder_fails_with_at_the_end_is_told():
     ours, theirs = socket.socketpair()
     recorder = RecorderProcess(Wire(ours), None, starting.Ready("run", (), 10.0))

@@ -286,6 +286,8 @@ def _say(line: str) -> None:
 def _tell(outcome: Outcome, json_path: str | None, request: Request, again: str) -> None:
     if outcome.result is None and outcome.run:
         _say(f"{outcome.remark}; see: {again} show {outcome.run.name}")
+    elif outcome.remark:
+        _say(outcome.remark)
     if json_path:
         from joulewise.cli.output import write_json
 
