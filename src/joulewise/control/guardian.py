@@ -8,7 +8,7 @@ journal before, for whoever has to clean up after it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
@@ -16,11 +16,13 @@ from typing import Final
 
 from joulewise.command.points import point
 from joulewise.control import journal
-from joulewise.control.holds import Change, End, Hold, Holder, Outcome
-from joulewise.control.putting_back import SAME, put_back
+from joulewise.control.holds import Change, End, Hold, Holder, Outcome, is_same
+from joulewise.control.putting_back import put_back
+from joulewise.control.recovery import recover
+from joulewise.control.rights import what_gives_it
 from joulewise.control.stacks import Stacks
 from joulewise.control.wanted import Wanted, snapped
-from joulewise.control.words import said, who
+from joulewise.control.words import named, said, valued, who
 from joulewise.data import Knob, KnobInfo, Quantity, Reading, Unavailable
 from joulewise.devices import Device
 from joulewise.devices.ranges import check_in_range
@@ -35,7 +37,7 @@ from joulewise.errors import (
 
 # Others wait meanwhile: what takes longer than this is tried again later.
 _PATIENCE_S: Final = 0.5
-
+_RESTORE: Final = "see what `joulewise doctor` says of the device, then run `joulewise restore`"
 
 # Whether a holder may turn a knob to this; raises the error that says why not.
 Rule = Callable[[Holder, Device, Knob, float], None]
@@ -61,6 +63,7 @@ class Guardian:
         *,
         rules: Sequence[Rule] = (),
         courtesies: Sequence[Rule] = (),
+        patience_s: float = _PATIENCE_S,
     ) -> None:
         """``rules`` always hold; ``courtesies`` towards others can be overridden by force."""
         self._state = state
@@ -68,39 +71,42 @@ class Guardian:
         self._log = log
         self._rules = rules
         self._courtesies = courtesies
+        self._patience_s = patience_s
         self._stacks = Stacks()
-        self._owners: dict[str, object] = {}
+        self._owners: dict[str, object] = {}  # whose hold has none is gone; it is yet to be undone
         self._numbers = count(1)
         self._journal: journal.Journal | None = None
-        self._unmended: dict[str, Hold] = {}  # without their owners
 
     def holds(self, owner: object) -> list[Hold]:
-        return [hold for hold in self._stacks if self._owners[hold.id] is owner]
+        return [hold for hold in self._stacks if self._owners.get(hold.id, self) is owner]
 
     def lease(
         self, owner: object, holder: Holder, wanted: Sequence[Wanted], *, force: bool = False
     ) -> Granted:
         """Turn knobs: all of them, or none and an error."""
+        for each in wanted:  # who lacks the right may lack the journal, too, which is no news then
+            for knob in each.settings:
+                _turnable(self._device(each.device), knob)
         notes: list[str] = []
-        with journal.one_at_a_time(self._state):
-            changes = tuple(
-                change
-                for each in wanted
-                for change in self._plan(owner, holder, each, notes, force=force)
-            )
-            hold = Hold(str(next(self._numbers)), holder, changes)
-            self._write_down(hold)
+        self.mend()
+        with self._writing():
+            recover(self._state, lambda: self._devices, self._log, patience_s=0)
+            with journal.one_at_a_time(self._state):
+                changes = tuple(
+                    change
+                    for each in wanted
+                    for change in self._plan(owner, holder, each, notes, force=force)
+                )
+                if len({change.where for change in changes}) != len(changes):
+                    raise UsageError("a device is named twice", "name each of them once")
+                hold = Hold(str(next(self._numbers)), holder, changes)
+                self._journal = self._journal or journal.Journal(self._state)
+                self._journal.begin(hold)
         self._stacks.add(hold)
         self._owners[hold.id] = owner
-        try:
-            for change in changes:
-                point("before-set")
-                self._devices[change.device].set(change.knob, change.value)
-        except JoulewiseError as error:
-            self._log(f"{who(holder)}: {error.message}; what was turned goes back")
-            self.release(owner, hold.id)
-            raise
-        self._log(f"{who(holder)}: {said(changes)}")
+        self._turn(hold)
+        hold = self._read_back(hold)
+        self._log(f"{who(holder)}: {said(hold.changes)}")
         return Granted(hold, self._enforced(changes, notes), tuple(notes))
 
     def release(self, owner: object, hold_id: str) -> list[Outcome]:
@@ -108,13 +114,11 @@ class Guardian:
         hold = next((hold for hold in self.holds(owner) if hold.id == hold_id), None)
         if hold is None:
             raise UsageError(f"there is no lease {hold_id!r} of yours", "it may have ended already")
-        undone, others = self._stacks.without(hold)
-        for other in others:
-            self._write_down(other)
-            self._stacks.add(other)
-        self._stacks.remove(hold)
         del self._owners[hold.id]
-        return self._undo(replace(hold, changes=tuple(undone)), _PATIENCE_S)
+        outcomes = self._undo(hold, self._patience_s)
+        for outcome in outcomes:
+            self._log(f"{who(hold.holder)}: {said(outcome)}")
+        return outcomes
 
     def drop(self, owner: object) -> list[Outcome]:
         """The owner is gone: put back everything of theirs, what was turned last first."""
@@ -123,28 +127,72 @@ class Guardian:
 
     def mend(self) -> bool:
         """Try again what could not be put back; whether nothing is left of that."""
-        for hold in list(self._unmended.values()):
-            self._undo(hold, patience_s=0)
-        return not self._unmended
+        if self._journal:
+            self._journal.catch_up()
+        for hold in reversed(self._orphans()):
+            for outcome in self._undo(hold, patience_s=0):
+                if outcome.end is not End.FAILED:  # which was told once
+                    self._log(f"{who(hold.holder)}: {said(outcome)}")
+        return not self._orphans()
 
     def close(self) -> None:
         """What could not be put back stays in the journal, for whoever comes next."""
         if self._journal:
-            self._journal.close(leave=bool(self._unmended))
+            self._journal.close(leave=any(self._stacks))
             self._journal = None
 
+    def _orphans(self) -> list[Hold]:
+        return [hold for hold in self._stacks if hold.id not in self._owners]
+
+    def _turn(self, hold: Hold) -> None:
+        for index, change in enumerate(hold.changes):
+            point("before-set")
+            try:
+                self._devices[change.device].set(change.knob, change.value)
+            except JoulewiseError as error:
+                # To reset a clock whose lock was refused could undo somebody else's.
+                tried = hold.changes[: index + (change.before is not None)]
+                self._roll_back(replace(hold, changes=tried), error)
+                raise
+
+    def _roll_back(self, hold: Hold, error: JoulewiseError) -> None:
+        self._log(f"{who(hold.holder)}: {error.message}; what was turned goes back")
+        self._rewrite(hold)
+        outcomes = self.release(self._owners[hold.id], hold.id)
+        failed = [outcome for outcome in outcomes if outcome.end is End.FAILED]
+        if failed:
+            raise DeviceError(f"{error.message}; {'; '.join(map(said, failed))}", _RESTORE)
+
+    def _read_back(self, hold: Hold) -> Hold:
+        """Where a device has rounded a value, what it made of it is what is ours."""
+        found = [self._devices[each.device].get(each.knob) for each in hold.changes]
+        changes = tuple(
+            change if isinstance(value, Unavailable) else replace(change, value=value)
+            for change, value in zip(hold.changes, found, strict=True)
+        )
+        if any(not is_same(a.value, b.value) for a, b in zip(hold.changes, changes, strict=True)):
+            hold = replace(hold, changes=changes)
+            self._rewrite(hold)
+        return hold
+
     def _undo(self, hold: Hold, patience_s: float) -> list[Outcome]:
-        outcomes = put_back(hold.changes, self._devices, patience_s)
-        is_known = self._unmended.pop(hold.id, None) is not None
-        if any(outcome.end is End.FAILED for outcome in outcomes):
-            self._unmended[hold.id] = hold
-        elif self._journal:
-            with suppress(OSError):  # then it is found as it was by whoever looks after it
+        undone, lowered = self._stacks.without(hold)
+        for other in lowered:
+            self._rewrite(other)
+        outcomes = put_back(undone, self._devices, patience_s)
+        left = replace(hold, changes=tuple(undone)).after(outcomes)
+        if not left.changes:
+            self._stacks.remove(hold)
+            if self._journal:
                 self._journal.end(hold.id)
-        for outcome in outcomes:
-            if not is_known or outcome.end is not End.FAILED:  # which is told once
-                self._log(f"{who(hold.holder)}: {said(outcome)}")
+        elif left != hold:
+            self._rewrite(left)
         return outcomes
+
+    def _rewrite(self, hold: Hold) -> None:
+        self._stacks.add(hold)
+        if self._journal:
+            self._journal.again(hold)
 
     def _plan(
         self, owner: object, holder: Holder, wanted: Wanted, notes: list[str], *, force: bool
@@ -154,7 +202,10 @@ class Guardian:
             info = _turnable(device, knob)
             value = snapped(info, asked)
             if value != asked:
-                notes.append(f"{device.info.key} takes {knob.value}={value:g}, not {asked:g}")
+                notes.append(
+                    f"{named(device.info.key, knob)} goes to {valued(knob, value)}, "
+                    f"the nearest to {asked:g} that it takes"
+                )
             check_in_range(device.info.key, info, value)
             for rule in self._rules if force else (*self._rules, *self._courtesies):
                 rule(holder, device, knob, value)
@@ -170,23 +221,18 @@ class Guardian:
         raise UsageError(f"there is no device {name!r}", f"there are {known or 'none'}")
 
     def _check_free(self, owner: object, device: Device, knob: Knob) -> None:
-        if not self.mend() and any(
-            change.where == (device.info.uid, knob)
-            for hold in self._unmended.values()
-            for change in hold.changes
-        ):
-            raise DeviceError(
-                f"{device.info.key}'s {knob.value} could not be put back after its last lease",
-                "see what `joulewise doctor` says of the device, then run `joulewise restore`",
-            )
-        top = self._stacks.top(device.info.uid, knob)
+        where = device.info.uid, knob
+        top = self._stacks.top(*where)
+        if top and top[0].id not in self._owners:
+            raise _not_back(device, knob)
         if top and self._owners[top[0].id] is not owner:
             raise _held(top[0], device, knob)
         for other in journal.kept(self._state):
-            ours = self._journal is not None and other.path == self._journal.path
-            for hold in other.holds if other.is_live and not ours else ():
-                if any(change.where == (device.info.uid, knob) for change in hold.changes):
-                    raise _held(hold, device, knob)
+            if other.is_live and self._journal and other.path == self._journal.path:
+                continue
+            for hold in other.holds if other.is_of_this_boot else ():
+                if any(change.where == where for change in hold.changes):
+                    raise _held(hold, device, knob) if other.is_live else _not_back(device, knob)
 
     def _standing(self, device: Device, info: KnobInfo) -> float | None:
         found = device.get(info.knob)
@@ -194,17 +240,16 @@ class Guardian:
             return found
         if info.readable:
             raise DeviceError(
-                f"{device.info.key}'s {info.knob.value} cannot be read: {found.reason}",
+                f"{named(device.info.key, info.knob)} cannot be read: {found.reason}",
                 found.fix or "what is not known cannot be put back: try again later",
             )
         top = self._stacks.top(device.info.uid, info.knob)
         return top[1].value if top else None
 
-    def _write_down(self, hold: Hold) -> None:
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
         try:
-            if self._journal is None:
-                self._journal = journal.Journal(self._state)
-            self._journal.begin(hold)
+            yield
         except OSError as error:
             raise JoulewiseError(
                 f"the journal in {self._state} cannot be written: {error.strerror}",
@@ -220,10 +265,10 @@ class Guardian:
             if change.knob is Knob.POWER_LIMIT:
                 reading = self._devices[change.device].read(Quantity.ENFORCED_LIMIT)
                 value = reading.value if isinstance(reading, Reading) else value
-                if abs(value - change.value) > SAME:
+                if not is_same(value, change.value):
                     notes.append(
-                        f"{change.key} holds {value:g} W and not {change.value:g} W: "
-                        "something else limits it, too"
+                        f"{change.key} holds {valued(change.knob, value)} and not "
+                        f"{valued(change.knob, change.value)}: something else limits it, too"
                     )
             enforced.setdefault(change.key, {})[change.knob] = value
         return enforced
@@ -232,16 +277,21 @@ class Guardian:
 def _turnable(device: Device, knob: Knob) -> KnobInfo:
     info = device.knobs.get(knob, Unavailable(f"{device.info.key} has none"))
     if isinstance(info, Unavailable):
-        what = f"{device.info.key}'s {knob.value} cannot be turned: {info.reason}"
+        what = f"{named(device.info.key, knob)} cannot be turned: {info.reason}"
         raise NotSupportedError(what, info.fix or "joulewise doctor lists what can be turned")
     if isinstance(info.writable, Unavailable):
-        what = f"{device.info.key}'s {knob.value} cannot be turned: {info.writable.reason}"
-        raise PermissionDeniedError(what, info.writable.fix)
+        what = f"{named(device.info.key, knob)} cannot be turned: {info.writable.reason}"
+        raise PermissionDeniedError(what, what_gives_it(info.writable.fix))
     return info
 
 
 def _held(hold: Hold, device: Device, knob: Knob) -> HeldError:
     return HeldError(
-        f"{device.info.key}'s {knob.value} is held by {who(hold.holder)}",
+        f"{named(device.info.key, knob)} is held by {who(hold.holder)}",
         "it is free when that process ends",
     )
+
+
+def _not_back(device: Device, knob: Knob) -> DeviceError:
+    what = f"{named(device.info.key, knob)} could not be put back after its last lease"
+    return DeviceError(what, _RESTORE)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from joulewise.data import Knob
+
+# Drivers round to their own steps: an eighth of a watt, a milliwatt.
+_SAME: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -46,13 +50,31 @@ class Hold:
     holder: Holder
     changes: tuple[Change, ...]
 
+    def after(self, outcomes: Iterable[Outcome]) -> Hold:
+        """What is left of it to undo."""
+        failed = {(each.key, each.knob) for each in outcomes if each.end is End.FAILED}
+        left = tuple(each for each in self.changes if (each.key, each.knob) in failed)
+        return replace(self, changes=left)
+
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Hold:
-        changes = (Change(**{**each, "knob": Knob(each["knob"])}) for each in told["changes"])
-        return cls(told["id"], Holder(**told["holder"]), tuple(changes))
+    def from_json(cls, told: Any) -> Hold:
+        """A ValueError, KeyError or TypeError where it is none: files may hold anything."""
+        by = told["holder"]
+        holder = Holder(int(by["pid"]), int(by["uid"]), str(by["program"]), _finite(by["since_s"]))
+        changes = tuple(
+            Change(
+                str(each["device"]),
+                str(each["key"]),
+                Knob(each["knob"]),
+                None if each["before"] is None else _finite(each["before"]),
+                _finite(each["value"]),
+            )
+            for each in told["changes"]
+        )
+        return cls(str(told["id"]), holder, changes)
 
 
 class End(str, Enum):
@@ -85,3 +107,15 @@ class Outcome:
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> Outcome:
         return cls(**{**told, "knob": Knob(told["knob"]), "end": End(told["end"])})
+
+
+def is_same(one: float | None, other: float | None) -> bool:
+    """Whether it is the same setting, as far as a device can tell."""
+    return one == other if one is None or other is None else abs(one - other) <= _SAME
+
+
+def _finite(told: Any) -> float:
+    value = float(told)
+    if not math.isfinite(value):
+        raise ValueError(told)
+    return value

@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from joulewise.command.state import made
+
 LOG: Final = "control.log"
 _MOST_B: Final = 1 << 20
 
@@ -21,10 +23,14 @@ def open_log(state: Path, name: str) -> Callable[[str], None]:
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S%z")
         line = f"{stamp} {name}[{os.getpid()}] {what}".replace("\n", " ") + "\n"
         with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            made(state)
             if path.exists() and path.stat().st_size > _MOST_B:
                 path.replace(path.with_suffix(".log.1"))
-            with path.open("a", encoding="utf-8") as file:
+            with open(path, "a", encoding="utf-8", opener=_open) as file:
                 file.write(line)
 
     return log
+
+
+def _open(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o644)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from joulewise.command.points import point
-from joulewise.control.holds import Change, End, Outcome
-from joulewise.data import Unavailable
+from joulewise.control.holds import Change, End, Outcome, is_same
+from joulewise.control.words import valued
+from joulewise.data import KnobInfo, Unavailable
 from joulewise.devices import Device
 from joulewise.errors import JoulewiseError
 
-# Drivers round to their own steps: an eighth of a watt, a milliwatt.
-SAME: Final = 0.5
 _PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 2.0
 
@@ -37,8 +37,11 @@ def put_back(
         for index, stack in enumerate(waiting):
             if index not in outcomes or outcomes[index].end is End.FAILED:
                 outcomes[index] = _undo(stack, devices.get(stack[0].device))
-        failed = any(outcome.end is End.FAILED for outcome in outcomes.values())
-        if not failed or now_s() + pause_s > deadline_s:
+        may_pass = any(
+            outcomes[index].end is End.FAILED and stack[0].device in devices
+            for index, stack in enumerate(waiting)
+        )
+        if not may_pass or now_s() + pause_s > deadline_s:
             return [outcomes[index] for index in range(len(waiting))]
         sleep(pause_s)
         pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
@@ -55,52 +58,58 @@ def _by_knob(changes: Iterable[Change]) -> list[list[Change]]:
 
 def _undo(stack: Sequence[Change], device: Device | None) -> Outcome:
     first = stack[0]
-    before, ours = first.before, [change.value for change in stack]
-
-    def ended(end: End, found: float | None = None, reason: str = "") -> Outcome:
-        return Outcome(first.key, first.knob, end, before, found, reason)
-
+    ended = partial(Outcome, first.key, first.knob)
     if device is None:
-        return ended(End.FAILED, reason="the device is not there")
+        return ended(End.FAILED, first.before, None, "the device is not there")
+    if first.before is None or _is_untold(device, first):
+        reason = _turn(device, first, first.before)
+        return ended(End.FAILED if reason else End.RESTORED, first.before, None, reason)
     found = device.get(first.knob)
-    if before is None:
-        return _reset(device, first, ended)
     if isinstance(found, Unavailable):
-        if first.knob in device.knobs and _is_untold(device, first):
-            return _set(device, first, before, None, ended)
-        return ended(End.FAILED, reason=found.reason)
-    if abs(found - before) <= SAME:
-        return ended(End.ALREADY, found)
-    if not any(abs(found - value) <= SAME for value in ours):
-        return ended(End.FOREIGN, found)
-    return _set(device, first, before, found, ended)
+        return ended(End.FAILED, first.before, None, found.reason)
+    target = _under(stack, found)
+    if target is None or target == found:
+        end = End.ALREADY if is_same(found, first.before) else End.FOREIGN
+        return ended(end, first.before, found)
+    reason = _turn(device, first, target) or _still_wrong(device, first, target)
+    return ended(End.FAILED if reason else End.RESTORED, target, found, reason)
 
 
-def _set(
-    device: Device,
-    change: Change,
-    before: float,
-    found: float | None,
-    ended: Callable[..., Outcome],
-) -> Outcome:
+def _under(stack: Sequence[Change], found: float) -> float | None:
+    """What is under our changes: what was there before us, or was set between them by others.
+
+    ``found`` itself where none of them is what is found.
+    """
+    value: float | None = found
+    for change in reversed(stack):
+        if is_same(value, change.value):
+            value = change.before
+    return value
+
+
+def _turn(device: Device, change: Change, value: float | None) -> str:
+    """Why it does not turn; empty where it did."""
     point("in-restore")
     try:
-        device.set(change.knob, before)
+        if value is None:
+            device.reset(change.knob)
+        else:
+            device.set(change.knob, value)
     except JoulewiseError as error:
-        return ended(End.FAILED, found, error.message)
-    return ended(End.RESTORED, found)
+        return error.message
+    except Exception as error:  # noqa: BLE001  # a driver's fault must not keep other knobs
+        return f"{type(error).__name__}: {error}"
+    return ""
 
 
-def _reset(device: Device, change: Change, ended: Callable[..., Outcome]) -> Outcome:
-    point("in-restore")
-    try:
-        device.reset(change.knob)
-    except JoulewiseError as error:
-        return ended(End.FAILED, reason=error.message)
-    return ended(End.RESTORED)
+def _still_wrong(device: Device, change: Change, value: float) -> str:
+    found = device.get(change.knob)
+    if isinstance(found, Unavailable):
+        return found.reason
+    return "" if is_same(found, value) else f"it stays at {valued(change.knob, found)}"
 
 
 def _is_untold(device: Device, change: Change) -> bool:
     """Whether the device never tells how this knob stands (as of locked clocks)."""
-    info = device.knobs[change.knob]
-    return not isinstance(info, Unavailable) and not info.readable
+    info = device.knobs.get(change.knob)
+    return isinstance(info, KnobInfo) and not info.readable

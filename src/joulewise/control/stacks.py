@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from joulewise.control.holds import Change, Hold
+from joulewise.control.holds import Change, Hold, is_same
 from joulewise.data import Knob
 
 
@@ -30,7 +30,8 @@ class Stacks:
     def without(self, gone: Hold) -> tuple[list[Change], list[Hold]]:
         """What is to be undone once this hold is gone, and which holds are others then.
 
-        Where another lies on top of it, the knob stays, and that one goes back further.
+        Where another lies on top of it, the knob stays, and that one goes back further; but not
+        beyond what somebody else has set between the two.
         """
         undone: list[Change] = []
         others: dict[str, Hold] = {}
@@ -41,6 +42,8 @@ class Stacks:
                 undone.append(change)
                 continue
             hold, above = standing[index + 1]
+            if not is_same(above.before, change.value):
+                continue
             hold = others.get(hold.id, hold)
             lowered = replace(above, before=change.before)
             changes = tuple(lowered if each is above else each for each in hold.changes)

@@ -5,12 +5,21 @@ from __future__ import annotations
 import pwd
 import time
 from collections.abc import Sequence
+from typing import Final
 
 from joulewise.control.holds import Change, End, Holder, Outcome
+from joulewise.data import Knob
+
+_NAMES: Final = {
+    Knob.POWER_LIMIT: ("power limit", "W"),
+    Knob.POWER_LIMIT_SHORT: ("short-term power limit", "W"),
+    Knob.SM_CLOCK: ("SM clock", "MHz"),
+    Knob.MEMORY_CLOCK: ("memory clock", "MHz"),
+}
 
 
 def who(holder: Holder) -> str:
-    """As in "pid 4711 (python, user anna) since 14:03"."""
+    """As in "pid 4711 (python, user anna) since 2026-03-01 14:03:00"."""
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder.since_s))
     return f"pid {holder.pid} ({holder.program}, user {user(holder.uid)}) since {since}"
 
@@ -22,21 +31,37 @@ def user(uid: int) -> str:
         return str(uid)
 
 
+def named(key: str, knob: Knob) -> str:
+    """As in "gpu0's power limit"."""
+    return f"{key}'s {_NAMES[knob][0]}"
+
+
+def valued(knob: Knob, value: float) -> str:
+    """As in "250 W": to a milliwatt, which is as fine as drivers are."""
+    return f"{round(value, 3):.10g} {_NAMES[knob][1]}"
+
+
 def said(what: Outcome | Sequence[Change]) -> str:
-    if not isinstance(what, Outcome):
-        return ", ".join(
-            f"{change.key} {change.knob.value} {_value(change.before)} -> {change.value:g}"
-            for change in what
-        )
-    knob = f"{what.key} {what.knob.value}"
+    if isinstance(what, Outcome):
+        return _of_outcome(what)
+    return ", ".join(
+        f"{named(each.key, each.knob)} from {_before(each)} to {valued(each.knob, each.value)}"
+        for each in what
+    )
+
+
+def _of_outcome(what: Outcome) -> str:
+    name = named(what.key, what.knob)
+    back = "unlocked" if what.value is None else f"back to {valued(what.knob, what.value)}"
     if what.end is End.RESTORED:
-        return f"{knob} put back to {_value(what.value)}"
+        return f"{name} {back}"
+    if what.end is End.FAILED:
+        return f"{name} could not be {'' if what.value is None else 'put '}{back}: {what.reason}"
+    at = "" if what.found is None else valued(what.knob, what.found)
     if what.end is End.ALREADY:
-        return f"{knob} is at {_value(what.value)}, as it was before"
-    if what.end is End.FOREIGN:
-        return f"{knob} is at {_value(what.found)}, set by someone else, and left so"
-    return f"{knob} could not be put back to {_value(what.value)}: {what.reason}"
+        return f"{name} is at {at} already, as it was before"
+    return f"{name} was set to {at} by someone else, and is left so"
 
 
-def _value(value: float | None) -> str:
-    return "its default" if value is None else f"{value:g}"
+def _before(change: Change) -> str:
+    return "unlocked" if change.before is None else valued(change.knob, change.before)

@@ -1,0 +1,299 @@
+"""What a guardian grants, refuses, rolls back and puts back."""
+
+import os
+
+import pytest
+from boards import HOLDER, LIMIT, MEMORY, SM, Board
+
+from joulewise.control import journal
+from joulewise.control.guardian import Guardian
+from joulewise.control.holds import End
+from joulewise.control.wanted import Wanted
+from joulewise.errors import DeviceError, HeldError, JoulewiseError, OutOfRangeError, UsageError
+
+ANNA, BEN = object(), object()
+
+
+class Place:
+    """Two boards, their guardian, and its log."""
+
+    def __init__(self, state):
+        self.state = state
+        self.boards = [Board("gpu0", 240.0), Board("gpu1", 260.0)]
+        self.log = []
+        self.guardian = self.another()
+
+    def another(self):
+        return Guardian(self.state, self.boards, self.log.append, patience_s=0)
+
+    def lease(self, *wanted, owner=ANNA, by=None):
+        return (by or self.guardian).lease(owner, HOLDER, wanted)
+
+    def release(self, granted, owner=ANNA):
+        return self.guardian.release(owner, granted.hold.id)
+
+    @property
+    def limits(self):
+        return [board.values[LIMIT] for board in self.boards]
+
+    @property
+    def written(self):
+        return [hold for kept in journal.kept(self.state) for hold in kept.holds]
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Place(tmp_path)
+
+
+def watts(value, key="gpu0"):
+    return Wanted(key, {LIMIT: value})
+
+
+def test_turned_and_turned_back(place):
+    granted = place.lease(watts(200), Wanted("gpu1", {LIMIT: 150, SM: 1200}))
+    assert place.limits == [200, 150]
+    assert place.boards[1].values[SM] == 1200
+    assert granted.enforced == {"gpu0": {LIMIT: 200}, "gpu1": {LIMIT: 150, SM: 1200}}
+    assert place.written == [granted.hold]
+    assert {outcome.end for outcome in place.release(granted)} == {End.RESTORED}
+    assert place.limits == [240, 260]
+    assert place.boards[1].values[SM] is None
+    assert place.written == []
+    place.guardian.close()
+    assert not journal.has_any(place.state)
+
+
+def test_it_is_written_before_it_is_done(place, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        place.boards[0], "_set", lambda *_: seen.extend(change.value for change in on_disk())
+    )
+
+    def on_disk():
+        return [change for hold in place.written for change in hold.changes]
+
+    place.lease(watts(200))
+    assert seen == [200]
+
+
+def test_leases_of_one_holder_stack(place):
+    outer, inner = place.lease(watts(200)), place.lease(watts(150))
+    place.release(inner)
+    assert place.limits[0] == 200
+    place.release(outer)
+    assert place.limits[0] == 240
+
+
+def test_released_out_of_order_it_is_the_last_that_goes_back(place):
+    outer, inner = place.lease(watts(200)), place.lease(watts(150))
+    assert place.release(outer) == []
+    assert place.limits[0] == 150
+    (hold,) = place.written
+    assert (hold.id, hold.changes[0].before) == (inner.hold.id, 240)
+    place.release(inner)
+    assert place.limits[0] == 240
+
+
+def test_what_a_stranger_sets_between_two_leases_stays_in_any_order(place):
+    outer = place.lease(watts(200))
+    place.boards[0].values[LIMIT] = 225
+    inner = place.lease(watts(150))
+    place.release(outer)
+    place.release(inner)
+    assert place.limits[0] == 225
+
+
+def test_locks_of_one_holder_stack_though_nobody_tells_them(place):
+    outer = place.lease(Wanted("gpu0", {SM: 1000}))
+    inner = place.lease(Wanted("gpu0", {SM: 1200}))
+    place.release(inner)
+    assert place.boards[0].values[SM] == 1000
+    place.release(outer)
+    assert place.boards[0].values[SM] is None
+
+
+def test_another_holder_is_told_who_has_it(place):
+    place.lease(watts(200))
+    with pytest.raises(HeldError, match=rf"^gpu0's power limit is held by pid {HOLDER.pid} "):
+        place.lease(watts(150), owner=BEN)
+    place.lease(watts(150, "gpu1"), owner=BEN)
+    place.guardian.drop(ANNA)
+    assert place.limits == [240, 150]
+    place.lease(watts(150), owner=BEN)
+
+
+def test_another_guardian_is_told_who_has_it(place):
+    place.lease(watts(200))
+    other = place.another()
+    with pytest.raises(HeldError, match="is held by"):
+        place.lease(watts(150), by=other)
+    place.guardian.drop(ANNA)
+    place.lease(watts(150), by=other)
+    with pytest.raises(HeldError, match="is held by"):
+        place.lease(watts(200))
+
+
+def test_what_a_dead_guardian_left_is_undone_before_the_next_lease(place):
+    place.lease(watts(200))
+    os.close(place.guardian._journal._descriptor)
+    other = place.another()
+    granted = place.lease(watts(150), by=other)
+    assert granted.hold.changes[0].before == 240
+
+
+def test_no_lease_on_top_of_a_leftover_that_cannot_be_undone(place):
+    place.lease(watts(200))
+    os.close(place.guardian._journal._descriptor)
+    place.boards[0].refuses = {LIMIT}
+    other = place.another()
+    with pytest.raises(DeviceError, match="could not be put back after its last lease"):
+        place.lease(watts(150), by=other)
+    place.lease(watts(150, "gpu1"), by=other)
+
+
+def test_all_or_nothing(place):
+    place.boards[1].refuses = {LIMIT}
+    with pytest.raises(DeviceError, match=r"gpu1 refuses"):
+        place.lease(Wanted("gpu0", {LIMIT: 200, SM: 1000}), watts(150, "gpu1"))
+    assert place.limits == [240, 260]
+    assert place.boards[0].values[SM] is None
+    assert place.written == []
+    assert place.guardian.holds(ANNA) == []
+
+
+def test_a_lock_that_was_refused_is_not_reset(place):
+    place.boards[0].values[MEMORY] = 900  # a stranger's, which nobody tells us of
+    place.boards[0].refuses = {MEMORY}
+    with pytest.raises(DeviceError, match="refuses"):
+        place.lease(Wanted("gpu0", {SM: 1000, MEMORY: 1200}))
+    assert place.guardian.mend()
+    place.boards[0].refuses = set()
+    place.guardian.mend()
+    assert place.boards[0].values == {LIMIT: 240, SM: None, MEMORY: 900}
+
+
+def test_a_rollback_that_fails_says_so_and_is_mended(place):
+    board = place.boards[0]
+    turn = board._set
+
+    def once(info, value):
+        turn(info, value)
+        board.refuses = {LIMIT}
+
+    board._set = once
+    place.boards[1].refuses = {LIMIT}
+    with pytest.raises(
+        DeviceError, match=r"gpu1 refuses .*; gpu0's power limit could not be put back to 240 W"
+    ):
+        place.lease(watts(200), watts(150, "gpu1"))
+    assert [hold.changes[0].key for hold in place.written] == ["gpu0"]
+    board._set, board.refuses = turn, set()
+    assert place.guardian.mend()
+    assert place.limits == [240, 260]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error", "what"),
+    [
+        ([watts(90)], OutOfRangeError, "100 to 300"),
+        ([watts(150, "gpu7")], UsageError, "no device"),
+        ([watts(150), watts(200, "GPU-gpu0")], UsageError, "twice"),
+    ],
+)
+def test_what_cannot_be_meant_turns_nothing(place, wanted, error, what):
+    with pytest.raises(error, match=what) as told:
+        place.lease(*wanted)
+    assert told.value.hint
+    assert [board.turned for board in place.boards] == [[], []]
+    assert place.written == []
+
+
+def test_a_clock_goes_to_the_nearest_and_that_is_said(place):
+    granted = place.lease(Wanted("gpu0", {SM: 1049}))
+    assert place.boards[0].values[SM] == 1000
+    assert granted.notes == ("gpu0's SM clock goes to 1000 MHz, the nearest to 1049 that it takes",)
+
+
+def test_what_a_device_makes_of_a_value_is_ours(place):
+    place.boards[0].rounds_to_w = 20
+    granted = place.lease(watts(207))
+    assert place.limits[0] == 200
+    assert place.written == [granted.hold]
+    assert place.release(granted)[0].end is End.RESTORED
+    assert place.limits[0] == 240
+
+
+def test_what_cannot_be_read_is_not_turned(place):
+    place.boards[0].is_lost = True
+    with pytest.raises(DeviceError, match="gpu0's power limit cannot be read: gpu0 is lost"):
+        place.lease(watts(200))
+    assert place.written == []
+
+
+def test_a_lost_gpu_does_not_keep_the_others_and_is_mended(place):
+    place.lease(watts(200), watts(150, "gpu1"))
+    place.boards[1].is_lost = True
+    outcomes = {outcome.key: outcome for outcome in place.guardian.drop(ANNA)}
+    assert outcomes["gpu0"].end is End.RESTORED
+    assert (outcomes["gpu1"].end, outcomes["gpu1"].reason) == (End.FAILED, "gpu1 is lost")
+    assert [change.key for hold in place.written for change in hold.changes] == ["gpu1"]
+    place.boards[0].values[LIMIT] = 200  # by a stranger, who happens to like it
+    assert not place.guardian.mend()
+    place.boards[1].is_lost = False
+    assert place.guardian.mend()
+    assert place.limits == [200, 260]
+    assert sum("could not" in line for line in place.log) == 1
+
+
+def test_what_cannot_be_mended_stays_in_the_journal(place):
+    place.lease(watts(200))
+    place.boards[0].refuses = {LIMIT}
+    place.guardian.drop(ANNA)
+    place.guardian.close()
+    assert [hold.changes[0].before for hold in place.written] == [240]
+
+
+def test_an_outer_lease_that_ends_while_the_inner_is_mended_goes_under_it(place):
+    outer, inner = place.lease(watts(200)), place.lease(watts(150))
+    place.boards[0].refuses = {LIMIT}
+    assert place.release(inner)[0].end is End.FAILED
+    place.boards[0].refuses = set()
+    place.release(outer)
+    assert place.guardian.mend()
+    assert place.limits[0] == 240
+
+
+def test_what_a_stranger_set_is_reported_once_and_left(place):
+    granted = place.lease(watts(200))
+    place.boards[0].values[LIMIT] = 225
+    (outcome,) = place.release(granted)
+    assert (outcome.end, outcome.found) == (End.FOREIGN, 225)
+    assert place.guardian.mend()
+    assert place.limits[0] == 225
+    assert place.written == []
+
+
+def test_a_full_disk_is_met_before_anything_is_turned(place, monkeypatch):
+    monkeypatch.setattr(os, "pwrite", lambda *_: 0)
+    with pytest.raises(JoulewiseError, match="No space left") as told:
+        place.lease(watts(200))
+    assert "nothing was turned" in told.value.hint
+    assert place.limits == [240, 260]
+    assert place.guardian.holds(ANNA) == []
+
+
+def test_a_full_disk_does_not_keep_a_knob_from_going_back(place, monkeypatch):
+    outer, inner = place.lease(watts(200)), place.lease(watts(150))
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", lambda *_: 0)
+        place.release(outer)
+        place.release(inner)
+    assert place.limits[0] == 240
+
+
+def test_a_lease_of_someone_else_is_not_ours_to_end(place):
+    granted = place.lease(watts(200))
+    with pytest.raises(UsageError, match="no lease"):
+        place.release(granted, owner=BEN)
+    assert place.limits[0] == 200

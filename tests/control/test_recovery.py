@@ -1,0 +1,149 @@
+"""What killed guardians have left is undone, once, by whoever comes next."""
+
+import json
+import os
+
+import pytest
+from boards import HOLDER, LIMIT, SM, Board, by_uid
+
+from joulewise.control import journal
+from joulewise.control.guardian import Guardian
+from joulewise.control.holds import End
+from joulewise.control.recovery import Recovered, recover
+from joulewise.control.wanted import Wanted
+
+
+@pytest.fixture
+def boards():
+    return [Board("gpu0", 240.0), Board("gpu1", 260.0)]
+
+
+@pytest.fixture
+def log():
+    return []
+
+
+@pytest.fixture
+def run(tmp_path, boards, log):
+    return lambda: recover(tmp_path, lambda: by_uid(*boards), log.append, patience_s=0)
+
+
+def leave(state, boards, *settings):
+    """Leases whose holder and guardian are killed."""
+    guardian = Guardian(state, boards, lambda _: None)
+    for each in settings:
+        guardian.lease("anna", HOLDER, [Wanted(board.info.key, each) for board in boards])
+    os.close(guardian._journal._descriptor)
+    return guardian._journal.path
+
+
+def ends(told):
+    return {each.outcome.key: each.outcome.end for each in told.undone}
+
+
+def edit_header(path, **content):
+    header, rest = path.read_bytes().split(b"\n", 1)
+    path.write_bytes(json.dumps({**json.loads(header), **content}).encode() + b"\n" + rest)
+
+
+def test_everything_goes_back_and_the_file_is_gone(tmp_path, boards, run, log):
+    leave(tmp_path, boards, {LIMIT: 200, SM: 1000}, {LIMIT: 150})
+    assert not run().failed
+    assert [board.values for board in boards] == [
+        {**boards[0].values, LIMIT: 240.0, SM: None},
+        {**boards[1].values, LIMIT: 260.0, SM: None},
+    ]
+    assert not journal.has_any(tmp_path)
+    assert f"left by pid {HOLDER.pid}: gpu0's power limit back to 240 W" in log
+    assert run().undone == ()
+
+
+def test_what_a_live_guardian_holds_is_let_be(tmp_path, boards, run):
+    guardian = Guardian(tmp_path, boards, lambda _: None)
+    guardian.lease("anna", HOLDER, [Wanted("gpu0", {LIMIT: 200})])
+    assert run().undone == ()
+    assert boards[0].values[LIMIT] == 200
+
+
+def test_devices_are_not_opened_for_nothing(tmp_path, boards):
+    guardian = Guardian(tmp_path, boards, lambda _: None)
+    guardian.lease("anna", HOLDER, [Wanted("gpu0", {LIMIT: 200})])
+    assert recover(tmp_path, lambda: pytest.fail("opened"), lambda _: None).undone == ()
+
+
+def test_devices_are_opened_once(tmp_path, boards):
+    leave(tmp_path, boards[:1], {LIMIT: 200})
+    leave(tmp_path, boards[1:], {LIMIT: 200})
+    opened = []
+    recover(tmp_path, lambda: opened.append(1) or by_uid(*boards), lambda _: None)
+    assert opened == [1]
+    assert [board.values[LIMIT] for board in boards] == [240, 260]
+
+
+def test_a_lost_gpu_does_not_keep_the_others_and_its_turn_comes(tmp_path, boards, run):
+    leave(tmp_path, boards, {LIMIT: 200, SM: 1000})
+    boards[1].is_lost = True
+    told = run()
+    assert [each.outcome.key for each in told.failed] == ["gpu1", "gpu1"]
+    assert boards[0].values[LIMIT] == 240
+    boards[0].values[LIMIT] = 200  # a stranger's
+    boards[0].values[SM] = 700
+    boards[1].is_lost = False
+    assert ends(run()) == {"gpu1": End.RESTORED}
+    assert boards[0].values[LIMIT] == 200
+    assert boards[0].values[SM] == 700
+    assert boards[1].values[LIMIT] == 260
+    assert not journal.has_any(tmp_path)
+
+
+def test_what_a_stranger_set_is_left_and_forgotten(tmp_path, boards, run):
+    leave(tmp_path, boards, {LIMIT: 200})
+    boards[0].values[LIMIT] = 225
+    assert ends(run()) == {"gpu0": End.FOREIGN, "gpu1": End.RESTORED}
+    assert boards[0].values[LIMIT] == 225
+    assert not journal.has_any(tmp_path)
+
+
+def test_a_reboot_has_done_it_already(tmp_path, boards, run, log):
+    path = leave(tmp_path, boards, {LIMIT: 200})
+    edit_header(path, boot_id="another")
+    told = run()
+    assert (told.rebooted, told.undone) == (1, ())
+    assert boards[0].values[LIMIT] == 200
+    assert log == [f"a reboot has undone what {path.name} tells of"]
+    assert not journal.has_any(tmp_path)
+
+
+def test_what_another_machine_left_is_its_own(tmp_path, boards, run):
+    path = leave(tmp_path, boards, {LIMIT: 200})
+    edit_header(path, boot_id="another", node="another")
+    assert run() == Recovered()
+    assert path.exists()
+
+
+def test_another_version_looks_after_its_own(tmp_path, boards, run):
+    path = leave(tmp_path, boards, {LIMIT: 200})
+    edit_header(path, format=2)
+    told = run()
+    assert (told.unread, told.undone) == ((path,), ())
+    assert path.exists()
+
+
+def test_damage_is_reported_once_and_keeps_nobody(tmp_path, boards, run):
+    damaged = leave(tmp_path, boards[:1], {LIMIT: 200})
+    damaged.write_bytes(damaged.read_bytes() + b"\0\0\0\n")
+    headless = damaged.with_name("0.journal")
+    headless.write_bytes(b"junk\n")
+    leave(tmp_path, boards[1:], {LIMIT: 200})
+    assert set(run().unread) == {damaged, headless}
+    assert [board.values[LIMIT] for board in boards] == [240, 260]
+    assert run().unread == ()
+    assert damaged.with_suffix(".damaged").exists()
+
+
+def test_a_journal_that_had_not_begun_is_nothing(tmp_path, run):
+    (tmp_path / "leases").mkdir()
+    (tmp_path / "leases" / "1-0.journal").touch(0o644)
+    told = run()
+    assert (told.undone, told.unread) == ((), ())
+    assert not journal.has_any(tmp_path)
