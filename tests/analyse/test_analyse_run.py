@@ -10,11 +10,12 @@ from made_run import PID, START, MadeRun, S, device
 from joulewise.analyse import run as analysing
 from joulewise.analyse.kept import read_result, read_summary, write_result
 from joulewise.analyse.run import analyse
-from joulewise.data import Source
+from joulewise.data import Caution, Source
 from joulewise.data.contract import as_json
 from joulewise.hooks.marks import Marks
 from joulewise.record.layout import MARKS, RESULT, STREAM, Lane, lane_path
 from joulewise.record.manifest import CommandRecord, read_manifest, write_manifest
+from joulewise.report.run_view import view
 
 
 def noisy(level_w):
@@ -105,6 +106,35 @@ def test_of_too_many_some_are_measured_and_all_are_counted(made, monkeypatch):
     told = result.details["spans"]["mine"]
     assert (told["count"], told["time_s"]["mean"]) == (40, pytest.approx(0.05))
     assert told["energy_j"]["mean"] == pytest.approx(0.05 * (ramp(3) + 20), rel=0.15)
+
+
+def test_of_many_names_the_first_are_told_whole_and_the_others_counted(made, monkeypatch):
+    monkeypatch.setattr(analysing, "NAMES_KEPT", 3)
+    made.spans(*((f"layer {i}", i, i / 50, i / 50 + 1) for i in range(400)))
+    result = analyse(made.write())
+    first = ["layer 0", "layer 1", "layer 2"]
+    assert list(result.details["spans"]) == first
+    assert [each.span.name for each in result.spans] == first
+    assert result.details["more_names"] == 397
+    assert "397 more names of spans" in " ".join(view(result).notes)
+
+
+def test_of_too_many_spans_in_all_those_of_rare_names_are_told_one_by_one(made, monkeypatch):
+    monkeypatch.setattr(analysing, "SPANS_KEPT", 10)
+    made.spans(*(("batch", i, i / 10, i / 10 + 0.1) for i in range(8)))
+    made.spans(*(("epoch", i, 2 * i, 2 * i + 1) for i in range(4)))
+    result = analyse(made.write())
+    assert [each.span.name for each in result.spans] == ["epoch"] * 4
+    assert result.details["spans"]["batch"]["count"] == 8
+    assert result.details["spans"]["batch"]["energy_j"]["mean"] is not None
+
+
+def test_of_many_names_that_are_too_short_some_are_named(made):
+    made.spans(*((f"layer {i}", i, 1 + i / 10, 1.001 + i / 10) for i in range(7)))
+    (warning,) = [w for w in analyse(made.write()).warnings if w.code is Caution.SPAN_TOO_SHORT]
+    assert "'layer 4'" in warning.message
+    assert "'layer 5'" not in warning.message
+    assert "and those of 2 more names" in warning.message
 
 
 def test_few_steps_are_told_one_by_one(made):

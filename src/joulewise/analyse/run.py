@@ -15,7 +15,7 @@ from joulewise.analyse.details import details
 from joulewise.analyse.kept import read_outlook
 from joulewise.analyse.measured import MeasuredDevice, measure
 from joulewise.analyse.stretch import Stretch
-from joulewise.analyse.summary import by_name, steps_by_epoch
+from joulewise.analyse.summary import by_name, names_in_order, steps_by_epoch
 from joulewise.analyse.touched import choose, read_sightings
 from joulewise.data import Quantity, RunResult, Span, SpanResult, Use, total
 from joulewise.record.layout import Lane
@@ -29,7 +29,13 @@ if TYPE_CHECKING:
 
 STEPS_KEPT: Final = 1_000
 SPANS_KEPT: Final = 10_000
-"""A result holds so many spans of a name; of more it has a summary, and ``export`` has them all."""
+"""A result holds so many spans in all, those of the rarest names first, and no name in part.
+
+Of the others it has a summary, and ``export`` has them all.
+"""
+
+NAMES_KEPT: Final = 500
+"""So many names, in the order in which they appear, are told of."""
 
 SAMPLED: Final = 20_000
 """So many of them, drawn at random, make the energies of a summary."""
@@ -45,8 +51,9 @@ def analyse(run: Path, manifest: Manifest | None = None) -> RunResult:
     sightings = read_sightings(run)
     last_row_ns = None if state == "complete" else _last_row_ns(run, manifest)
     whole = _whole(manifest, spans, last_row_ns)
-    crowded = _crowded(spans)
-    looked_at = _looked_at(crowded)
+    codes = names_in_order(spans)
+    crowded, known = _crowded(spans, codes[:NAMES_KEPT])
+    looked_at = _looked_at(crowded, known)
     seen = spans.where(looked_at)
     windows_ns = np.concatenate(
         [[[whole.start_ns, whole.end_ns]], np.column_stack([seen.start_ns, seen.end_ns])]
@@ -109,7 +116,8 @@ def analyse(run: Path, manifest: Manifest | None = None) -> RunResult:
         ),
         details={
             **details(manifest, measured, cpu),
-            "spans": by_name(spans, seen, energy_j),
+            "spans": by_name(spans, seen, energy_j, codes[:NAMES_KEPT]),
+            "more_names": len(codes[NAMES_KEPT:]),
             **({} if kept.all() else {"steps": steps_by_epoch(spans, seen, energy_j)}),
         },
         outlook=read_outlook(run) if state == RECORDING else None,
@@ -139,16 +147,24 @@ def _last_row_ns(run: Path, manifest: Manifest) -> int | None:
     return max(last, default=None)
 
 
-def _crowded(spans: SpanTable) -> NDArray[np.bool_]:
-    """Which spans are of a name that has too many to tell one by one."""
+def _crowded(
+    spans: SpanTable, codes: NDArray[np.int64]
+) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which spans are too many to tell one by one, and which have a name that is told at all."""
     counts = np.bincount(spans.name, minlength=len(spans.names))
-    most = [STEPS_KEPT if name == "step" else SPANS_KEPT for name in spans.names]
-    return np.asarray((counts > np.array(most, np.int64))[spans.name], bool)
+    few = [
+        code for code in codes.tolist() if spans.names[code] != "step" or counts[code] <= STEPS_KEPT
+    ]
+    rarest = np.array(sorted(few, key=lambda code: counts[code]), np.int64)
+    kept = rarest[np.cumsum(counts[rarest]) <= SPANS_KEPT]
+    is_kept, is_known = np.zeros((2, len(spans.names)), bool)
+    is_kept[kept], is_known[codes] = True, True
+    return ~is_kept[spans.name], is_known[spans.name]
 
 
-def _looked_at(crowded: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _looked_at(crowded: NDArray[np.bool_], known: NDArray[np.bool_]) -> NDArray[np.int64]:
     """All that are told one by one, and of the others enough for a summary."""
-    many = np.flatnonzero(crowded)
+    many = np.flatnonzero(crowded & known)
     if len(many) > SAMPLED:
         many = np.random.default_rng(0).choice(many, SAMPLED, replace=False)
     return np.sort(np.concatenate([np.flatnonzero(~crowded), many]))

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 TOO_WIDE: Final = 0.2
 """A sampling error beyond this share of the energy says that the sensors hardly saw the span."""
 
+_NAMED: Final = 5
 _USEFUL: Final = 0.1
 _SURELY_SHORT_S: Final = 1.0
 _ASKED: Final = 0.9  # of a sensor's period: one that is asked about as often has no more to tell
@@ -49,7 +50,9 @@ def too_short(
         names[spans.names[code]] = f"{many} spans {spans.names[code]!r} ({_about(times_s[bad])})"
         useful_s.append(_useful_s(times_s[bad], energy_j[bad], sampling_j[bad]))
     only = next(iter(names)) if len(names) == 1 else None
-    yield _warning(", ".join(names.values()), max(useful_s), counted, rate_hz, only)
+    more = f" and those of {len(names) - _NAMED} more names" if len(names) > _NAMED else ""
+    told = ", ".join(list(names.values())[:_NAMED]) + more
+    yield _warning(told, max(useful_s), counted, rate_hz, only)
 
 
 def too_short_run(

@@ -17,27 +17,47 @@ if TYPE_CHECKING:
 Figures = dict[str, "float | None"]
 
 
+def names_in_order(spans: SpanTable) -> NDArray[np.int64]:
+    """The codes of the names, as they first appear."""
+    codes, first = np.unique(spans.name, return_index=True)
+    return np.asarray(codes[np.argsort(first)])
+
+
 def by_name(
-    spans: SpanTable, seen: SpanTable, energy_j: NDArray[np.float64]
+    spans: SpanTable,
+    seen: SpanTable,
+    energy_j: NDArray[np.float64],
+    codes: NDArray[np.int64],
 ) -> dict[str, dict[str, Any]]:
-    """Each name's spans, in the order in which the names first appear.
+    """Each of these names' spans.
 
     Energies are of those in ``seen``, counts and times of all. A span that was cut off is none of
     its kind: it counts as unfinished and is in no figure.
     """
     told = {}
-    codes, first = np.unique(spans.name, return_index=True)
-    for code in codes[np.argsort(first)].tolist():
-        mine = spans.where(spans.name == code)
+    closed = np.flatnonzero(seen.closed)
+    energies = _by_code(seen.name[closed], codes)
+    for code, positions, measured in zip(
+        codes.tolist(), _by_code(spans.name, codes), energies, strict=True
+    ):
+        mine = spans.where(positions)
         announced = mine.total.max()
         told[spans.names[code]] = {
             "count": int(mine.closed.sum()),
             "announced": None if announced == NONE else int(announced),
             "unfinished": int((~mine.closed).sum()),
             "time_s": figures(_times_s(mine)[mine.closed]),
-            "energy_j": figures(energy_j[(seen.name == code) & seen.closed]),
+            "energy_j": figures(energy_j[closed[measured]]),
         }
     return told
+
+
+def _by_code(names: NDArray[np.int64], codes: NDArray[np.int64]) -> list[NDArray[np.intp]]:
+    """The positions of each code, found by one sort however many there are."""
+    order = np.argsort(names, kind="stable")
+    first = np.searchsorted(names[order], codes)
+    end = np.searchsorted(names[order], codes, side="right")
+    return [order[a:b] for a, b in zip(first.tolist(), end.tolist(), strict=True)]
 
 
 def steps_by_epoch(

@@ -166,6 +166,8 @@ def _notes(result: RunResult, rates: Rates) -> Iterator[str]:
         listed = words.keys(devices) if named else ", ".join(devices)
         yield f"not in the total: {plain(listed)}, {plain(reason)}"
     yield from _net(result)
+    if more := result.details.get("more_names"):
+        yield f"{more} more names of spans are not told here: joulewise export has them all"
     total, told = result.run.total, result.details.get("rates", {})
     price = told.get("price_per_kwh") if rates.price_per_kwh is None else rates.price_per_kwh
     grams = told.get("gco2_per_kwh") if rates.gco2_per_kwh is None else rates.gco2_per_kwh
