@@ -7,7 +7,7 @@ import selectors
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -18,6 +18,7 @@ from joulewise.control.protocol import (
     MOST_B,
     Release,
     leased_line,
+    line,
     parse,
     refused_line,
     released_line,
@@ -27,6 +28,7 @@ from joulewise.errors import JoulewiseError, UsageError
 _CHUNK_B: Final = 1 << 12
 _MOST_UNSENT_B: Final = 1 << 16
 _MOST_HOLDS: Final = 64
+_MOST_TOLD: Final = 20  # of what one connection is refused: a log is worth only so many lines
 _HALF_S: Final = 5.0  # for the rest of a message that has begun
 _LOOK_S: Final = 1.0
 
@@ -39,6 +41,7 @@ class Connection:
         self.endpoint = endpoint
         self.holder = _holder(endpoint)
         self.alive = _pidfd(self.holder.pid)
+        self.refusals = 0
         self._read = bytearray()
         self._unsent = bytearray()
         self._half_since_s: float | None = None
@@ -56,7 +59,8 @@ class Connection:
         self._read = rest
         if len(rest) > MOST_B:
             raise ConnectionError
-        self._half_since_s = (self._half_since_s or time.monotonic()) if rest else None
+        if lines or self._half_since_s is None:
+            self._half_since_s = time.monotonic() if rest else None
         return [bytes(line) for line in lines]
 
     def send(self, line: bytes) -> None:
@@ -89,14 +93,13 @@ class Server:
         guardian: Guardian,
         listener: socket.socket | None = None,
         *,
-        admit: Callable[[Holder], None] = lambda _: None,
-        most: int = 1,
+        admit: Callable[[Holder, Sequence[Holder]], None] = lambda _holder, _connected: None,
         log: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """``admit`` raises where a new holder may not join those that are connected."""
         self._guardian = guardian
         self._listener = listener
         self._admit = admit
-        self._most = most
         self._log = log
         self._connections: set[Connection] = set()
         self._selector = selectors.DefaultSelector()
@@ -116,6 +119,10 @@ class Server:
                 connection.alive, selectors.EVENT_READ, lambda: self._lose(connection)
             )
         return connection
+
+    def watch(self, endpoint: socket.socket, hear: Callable[[], None]) -> None:
+        """Call ``hear`` whenever something comes through another socket."""
+        self._selector.register(endpoint, selectors.EVENT_READ, hear)
 
     def serve(self, ends: Callable[[], bool]) -> None:
         while not ends():
@@ -139,19 +146,17 @@ class Server:
             endpoint, _ = self._listener.accept()
         except OSError:  # it went away again, or we have no descriptor left
             return
+        holder = _holder(endpoint)
         try:
-            self._check_room()
-            self._admit(_holder(endpoint))
-            self.take(endpoint)
+            self._admit(holder, [other.holder for other in self._connections])
         except JoulewiseError as error:
-            self._log(f"refused: {error.message}")
+            self._log(f"{_caller(holder)}: not admitted: {error.message}")
             with suppress(OSError), endpoint:
                 endpoint.setblocking(False)
                 endpoint.send(refused_line(error))
-
-    def _check_room(self) -> None:
-        if len(self._connections) >= self._most:
-            raise JoulewiseError(f"{self._most} holders are connected already", "try again later")
+            return
+        connection = self.take(endpoint)
+        self._try(connection, lambda: connection.send(line(kind="ready")))
 
     def _hear(self, connection: Connection) -> None:
         self._try(connection, lambda: self._answer_all(connection))
@@ -172,7 +177,9 @@ class Server:
                 self._guardian.lease(connection, holder, request.wanted, force=request.force)
             )
         except JoulewiseError as error:
-            self._log(f"refused pid {connection.holder.pid}: {error.message}")
+            connection.refusals += 1
+            if connection.refusals <= _MOST_TOLD:
+                self._log(f"{_caller(connection.holder)}: refused: {error.message}")
             return refused_line(error)
 
     def _try(self, connection: Connection, what: Callable[[], None]) -> None:
@@ -181,7 +188,7 @@ class Server:
         except OSError:
             self._lose(connection)
         except Exception as error:  # noqa: BLE001  # a bug that one meets is not the others'
-            self._log(f"pid {connection.holder.pid}: unexpected {type(error).__name__}: {error}")
+            self._log(f"{_caller(connection.holder)}: unexpected {type(error).__name__}: {error}")
             self._lose(connection)
 
     def _lose(self, connection: Connection) -> None:
@@ -192,6 +199,9 @@ class Server:
         if connection.alive is not None:
             self._selector.unregister(connection.alive)
         connection.close()
+        if connection.refusals > _MOST_TOLD:
+            untold = connection.refusals - _MOST_TOLD
+            self._log(f"{_caller(connection.holder)}: refused {untold} times more")
         self._guardian.drop(connection)
 
 
@@ -203,7 +213,12 @@ def _holder(endpoint: socket.socket) -> Holder:
         program = Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
     except OSError:
         program = "unknown"
-    return Holder(pid, uid, program, time.time())
+    shown = "".join(letter if letter.isprintable() else "?" for letter in program)
+    return Holder(pid, uid, shown, time.time())
+
+
+def _caller(holder: Holder) -> str:
+    return f"pid {holder.pid} ({holder.program}, uid {holder.uid})"
 
 
 def _pidfd(pid: int) -> int | None:

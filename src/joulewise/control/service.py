@@ -1,0 +1,242 @@
+"""The guardian as a service of the machine: root turns knobs for a group of users."""
+
+from __future__ import annotations
+
+import fcntl
+import grp
+import os
+import pwd
+import signal
+import socket
+import stat
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+from joulewise.command.state import state_folder
+from joulewise.control.guard_config import Config, read_config
+from joulewise.control.guardian import Guardian
+from joulewise.control.holds import Holder
+from joulewise.control.log import open_log
+from joulewise.control.recovery import recover
+from joulewise.control.server import Server
+from joulewise.control.tenants import no_strangers
+from joulewise.control.words import user
+from joulewise.data import Knob, KnobInfo
+from joulewise.devices import Device, Options, discover
+from joulewise.errors import DeviceError, JoulewiseError, PermissionDeniedError, UsageError
+
+_DISCOVERY_S: Final = 10.0
+_PATIENCE_S: Final = 10.0
+_LOOK_S: Final = 0.5
+_BACKLOG: Final = 16
+_LATER: Final = "try again later"
+_ENDS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+def serve(socket_path: Path, config_path: Path | None, group: str | None) -> None:
+    """Until SIGTERM or SIGINT, and then until everything is put back."""
+    if os.geteuid() != 0:
+        raise PermissionDeniedError(
+            "only root may turn knobs for others", "start it with sudo: `sudo joulewise guard …`"
+        )
+    gate = Gate(lambda: read_config(config_path, group))
+    state = state_folder(os.environ)
+    log = _said_aloud(open_log(state, "guard"))
+    with _signals() as signals, _listening(socket_path, gate.config.group) as listener:
+        devices = _turnable(discover(Options(deadline_s=_DISCOVERY_S)).devices)
+        recover(state, lambda: {device.info.uid: device for device in devices}, log)
+        guardian = Guardian(
+            state, devices, log, rules=[gate.check], courtesies=[gate.check_strangers]
+        )
+        server = Server(guardian, listener, admit=gate.admit, log=log)
+        log(f"listens at {socket_path} for group {gate.config.group}")
+        _tell_systemd("READY=1")
+        ends = False
+
+        def hear() -> None:
+            nonlocal ends
+            for number in signals.recv(64):
+                ends = ends or number in _ENDS
+                if number == signal.SIGHUP:
+                    gate.read_again(log)
+
+        server.watch(signals, hear)
+        server.serve(lambda: ends)
+        _tell_systemd("STOPPING=1")
+        server.close()
+        _end(guardian, log)
+
+
+class Gate:
+    """Who may come in and what they may ask for, as the configuration has it at the moment."""
+
+    def __init__(self, read: Callable[[], Config]) -> None:
+        self._read = read
+        self.config = read()
+
+    def read_again(self, log: Callable[[str], None]) -> None:
+        """A file that cannot be understood changes nothing."""
+        try:
+            self.config = self._read()
+        except JoulewiseError as error:
+            log(f"the configuration stays as it was: {error.message}")
+        else:
+            log("the configuration was read again")
+
+    def admit(self, holder: Holder, connected: Sequence[Holder]) -> None:
+        group = self.config.group
+        if holder.uid != 0 and not is_member(holder.uid, group):
+            raise PermissionDeniedError(
+                f"user {user(holder.uid)} is not in group {group}, for which knobs are turned here",
+                f"have root run `usermod -aG {group} {user(holder.uid)}`",
+            )
+        if len(connected) >= self.config.clients:
+            raise JoulewiseError(f"{len(connected)} holders are connected already", _LATER)
+        own = sum(other.uid == holder.uid for other in connected)
+        if own >= self.config.clients_per_user:
+            what = f"{own} holders of user {user(holder.uid)} are connected already"
+            raise JoulewiseError(what, _LATER)
+
+    def check(self, holder: Holder, device: Device, knob: Knob, value: float) -> None:
+        self.config.check(device.info, knob, value)
+        if not self.config.force:
+            no_strangers(holder, device, knob, value)
+
+    def check_strangers(self, holder: Holder, device: Device, knob: Knob, value: float) -> None:
+        if self.config.force:  # else it was checked, and cannot be overridden
+            no_strangers(holder, device, knob, value)
+
+
+def is_member(uid: int, group: str) -> bool:
+    """By the system's databases: the group that the user has by default, or one more."""
+    try:
+        person = pwd.getpwuid(uid)
+        return grp.getgrnam(group).gr_gid in os.getgrouplist(person.pw_name, person.pw_gid)
+    except (KeyError, OSError):
+        return False
+
+
+def _turnable(devices: Sequence[Device]) -> list[Device]:
+    """Those with a knob: the rest is none of the service's business."""
+    found = [
+        device
+        for device in devices
+        if any(isinstance(knob, KnobInfo) for knob in device.knobs.values())
+    ]
+    if not found:
+        raise DeviceError("no device here has a knob to turn", "see `joulewise doctor`")
+    return found
+
+
+def _end(guardian: Guardian, log: Callable[[str], None]) -> None:
+    deadline_s = time.monotonic() + _PATIENCE_S
+    while not (well := guardian.mend()) and time.monotonic() < deadline_s:
+        time.sleep(_LOOK_S)
+    guardian.close()
+    if not well:
+        raise DeviceError(
+            "not everything could be put back", "once the device answers, run `joulewise restore`"
+        )
+    log("ended, with everything put back")
+
+
+@contextmanager
+def _listening(path: Path, group: str) -> Iterator[socket.socket]:
+    """A socket for the group alone, from its first moment on."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+        listener = _bound(path, group)
+    except OSError as error:
+        raise UsageError(
+            f"cannot listen at {path}: {error.strerror or error}", "name another with --socket"
+        ) from None
+    ours = path.stat()
+    with listener:
+        try:
+            yield listener
+        finally:
+            with suppress(OSError):
+                if path.stat().st_ino == ours.st_ino:
+                    path.unlink()
+
+
+def _bound(path: Path, group: str) -> socket.socket:
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    umask = os.umask(0o177)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)  # of two that start at once, one finds the other
+        _remove_stale(path)
+        listener.bind(str(path))
+        os.chown(path, 0, grp.getgrnam(group).gr_gid)
+        path.chmod(0o660)
+        listener.listen(_BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    finally:
+        os.umask(umask)
+        os.close(folder)
+    return listener
+
+
+def _remove_stale(path: Path) -> None:
+    try:
+        if not stat.S_ISSOCK(path.lstat().st_mode):
+            raise UsageError(f"{path} is there, and no socket", "name another with --socket")
+    except FileNotFoundError:
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+            return
+        except OSError:  # it is busy, and so alive
+            pass
+    raise UsageError(f"a service listens at {path} already", "stop it, or name another --socket")
+
+
+@contextmanager
+def _signals() -> Iterator[socket.socket]:
+    """Signals as bytes in a socket, so that they are waited for beside the connections."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        theirs.setblocking(False)
+        before = {each: signal.signal(each, lambda *_: None) for each in (*_ENDS, signal.SIGHUP)}
+        signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+        try:
+            yield ours
+        finally:
+            signal.set_wakeup_fd(-1)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def _said_aloud(log: Callable[[str], None]) -> Callable[[str], None]:
+    """To stderr, too, where systemd's journal reads it."""
+
+    def both(what: str) -> None:
+        log(what)
+        with suppress(OSError, ValueError):
+            sys.stderr.write(" ".join(what.split("\n")) + "\n")
+            sys.stderr.flush()
+
+    return both
+
+
+def _tell_systemd(state: str) -> None:
+    address = os.environ.get("NOTIFY_SOCKET", "")
+    if not address:
+        return
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    with suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
+        line.connect(address)
+        line.sendall(state.encode())

@@ -1,0 +1,221 @@
+"""The service as its users and its administrator meet it, on simulated GPUs."""
+
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+from guarding import (
+    GROUP,
+    MEMBER,
+    STRANGER,
+    guard,
+    held,
+    limits_w,
+    simulated_gpus,
+    told,
+)
+
+import joulewise
+from joulewise.control import service
+from joulewise.control.guard_config import Config
+from joulewise.control.holds import Holder
+from joulewise.errors import JoulewiseError, PermissionDeniedError, UsageError
+from processes import JOULEWISE, eventually
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can turn knobs for others")
+CONFIG = f"""
+group = "{GROUP}"
+clients_per_user = 1
+[[allow]]
+devices = ["gpu0"]
+power_limit_w = [160, 250]
+"""
+
+
+@pytest.fixture(scope="module")
+def gpus():
+    with simulated_gpus() as environ:
+        yield environ
+
+
+@pytest.fixture
+def config(tmp_path):
+    path = tmp_path / "guard.toml"
+    path.write_text(CONFIG)
+    return path
+
+
+@pytest.fixture
+def running(gpus, tmp_path, config):
+    with guard(gpus, tmp_path, "--config", config) as service:
+        yield service
+
+
+class TestAMember:
+    def test_gets_a_lease_without_asking_for_the_service(self, gpus, running):
+        code = "print(dict(control.lease('gpu0', power_limit_w=200).enforced['gpu0']).values())"
+        assert "200.0" in told(gpus, code)
+        eventually(lambda: limits_w(gpus) == [290, 280])
+        assert f"user {MEMBER.pw_name}" in running.log
+
+    def test_gets_nothing_beyond_the_list(self, gpus, running):
+        code = "print(refused(power_limit_w=251), refused(sm_clock_mhz=1005))"
+        said = told(gpus, code)
+        assert "OutOfRangeError" in said
+        assert "it allows 160 to 250" in said
+        assert "PermissionDeniedError: the service does not turn gpu0's sm_clock_mhz" in said
+        assert f"uid {MEMBER.pw_uid}): refused: the service does not turn" in running.log
+
+    def test_has_everything_put_back_when_it_is_killed(self, gpus, running):  # noqa: ARG002
+        with held(gpus) as process:
+            process.kill()
+            eventually(lambda: limits_w(gpus) == [290, 280])
+
+    def test_has_only_so_many_connections(self, gpus, running):
+        with held(gpus):
+            said = told(gpus, "print(refused(power_limit_w=210))")
+            assert f"1 holders of user {MEMBER.pw_name} are connected already" in said
+            assert "not admitted" in running.log
+
+
+class TestAStranger:
+    def test_is_told_which_group_to_join(self, gpus, running):  # noqa: ARG002
+        said = told(gpus, "print(refused(power_limit_w=200))", STRANGER)
+        assert said.startswith("PermissionDeniedError")
+        assert f"sudo usermod -aG {GROUP} {STRANGER.pw_name}" in said
+
+    def test_is_refused_where_the_socket_would_let_it_in(self, gpus, running):
+        Path(gpus["JOULEWISE_GUARD"]).chmod(0o666)
+        said = told(gpus, "print(refused(power_limit_w=200))", STRANGER)
+        assert f"{STRANGER.pw_name} is not in group {GROUP}" in said
+        assert f"uid {STRANGER.pw_uid}): not admitted" in running.log
+        assert limits_w(gpus) == [290, 280]
+
+
+def test_the_socket_is_the_groups(gpus, running):  # noqa: ARG001
+    found = Path(gpus["JOULEWISE_GUARD"]).stat()
+    assert stat.S_IMODE(found.st_mode) == 0o660
+    assert (found.st_uid, found.st_gid) == (0, MEMBER.pw_gid)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_when_it_is_ended_it_puts_everything_back(gpus, running, number):
+    with held(gpus):
+        assert running.end(number) == 0
+        assert limits_w(gpus) == [290, 280]
+    assert not Path(gpus["JOULEWISE_GUARD"]).exists()
+    assert not list(Path(gpus["JOULEWISE_STATE"], "leases").glob("*.journal"))
+
+
+def test_what_it_left_when_it_was_killed_it_puts_back_when_it_starts(
+    gpus, running, tmp_path, config
+):
+    with held(gpus):
+        running.end(signal.SIGKILL)
+    assert limits_w(gpus) == [200, 280]
+    with guard(gpus, tmp_path, "--config", config):
+        assert limits_w(gpus) == [290, 280]
+        assert "200" in told(gpus, "print(control.lease('gpu0', power_limit_w=200).enforced)")
+
+
+def test_a_second_one_is_an_error(gpus, running, config):
+    done = subprocess.run(
+        [*JOULEWISE, "guard", "--config", config],
+        env=gpus,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("joulewise: a service listens at")
+    assert running.process.poll() is None
+    assert "200" in told(gpus, "print(control.lease('gpu0', power_limit_w=200).enforced)")
+
+
+def test_the_configuration_is_read_again_and_a_bad_one_is_not_taken(gpus, running, config):
+    config.write_text(CONFIG.replace("250]", "205]"))
+    running.process.send_signal(signal.SIGHUP)
+    eventually(lambda: "the configuration was read again" in running.log)
+    assert "it allows 160 to 205" in told(gpus, "print(refused(power_limit_w=210))")
+    config.write_text("group = 3")
+    running.process.send_signal(signal.SIGHUP)
+    eventually(lambda: "the configuration stays as it was" in running.log)
+    assert "it allows 160 to 205" in told(gpus, "print(refused(power_limit_w=210))")
+
+
+def test_without_a_file_the_devices_own_ranges_hold(gpus, tmp_path):
+    with guard(gpus, tmp_path, "--group", GROUP):
+        assert "300" in told(gpus, "print(control.lease('gpu0', power_limit_w=300).enforced)")
+        assert "OutOfRangeError" in told(gpus, "print(refused(power_limit_w=301))")
+
+
+def test_who_has_neither_the_right_nor_a_service_is_told_what_gives_it(gpus):
+    version = f"python3.{sys.version_info.minor}"
+    python = shutil.which(version, path="/usr/bin:/usr/local/bin")
+    if python is None:
+        pytest.skip("no Python here that every user may run")
+    paths = [str(Path(joulewise.__file__).parents[1]), sysconfig.get_path("purelib")]
+    environ = {**gpus, "PYTHONPATH": os.pathsep.join(paths)}
+    code = f"sys.executable = {python!r}; print(refused(power_limit_w=200))"
+    said = told(environ, code)
+    assert said.startswith("PermissionDeniedError: gpu0's power limit cannot be turned")
+    assert "`sudo -E joulewise …`" in said
+    assert f"`sudo joulewise guard --group {GROUP}`" in said
+    assert limits_w(gpus) == [290, 280]
+
+
+class TestTheGate:
+    def holder(self, uid):
+        return Holder(1, uid, "python", 0.0)
+
+    def gate(self, **settings):
+        return service.Gate(lambda: Config(GROUP, **settings))
+
+    def test_root_and_members_come_in(self):
+        self.gate().admit(self.holder(0), [])
+        self.gate().admit(self.holder(MEMBER.pw_uid), [])
+
+    @pytest.mark.parametrize("uid", [STRANGER.pw_uid, 4_000_000_000])
+    def test_others_do_not(self, uid):
+        with pytest.raises(PermissionDeniedError, match="is not in group"):
+            self.gate().admit(self.holder(uid), [])
+
+    def test_root_needs_room_like_everyone(self):
+        with pytest.raises(JoulewiseError, match="2 holders are connected"):
+            self.gate(clients=2).admit(self.holder(0), [self.holder(0)] * 2)
+
+    def test_one_user_does_not_take_the_room_of_all(self):
+        gate = self.gate(clients_per_user=2)
+        connected = [self.holder(MEMBER.pw_uid)] * 2
+        with pytest.raises(JoulewiseError, match="2 holders of user"):
+            gate.admit(self.holder(MEMBER.pw_uid), connected)
+        gate.admit(self.holder(0), connected)
+
+    def test_supplementary_groups_count(self, monkeypatch):
+        monkeypatch.setattr(os, "getgrouplist", lambda *_: [STRANGER.pw_gid, MEMBER.pw_gid])
+        self.gate().admit(self.holder(STRANGER.pw_uid), [])
+
+
+def test_only_root_can_serve(monkeypatch, tmp_path):
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(PermissionDeniedError, match="only root"):
+        service.serve(tmp_path / "guard.sock", None, GROUP)
+
+
+def test_a_file_in_the_sockets_place_is_left_alone(tmp_path):
+    path = tmp_path / "guard.sock"
+    path.write_text("precious")
+    with pytest.raises(UsageError, match="no socket"):
+        service.serve(path, None, GROUP)
+    assert path.read_text() == "precious"
+
+
+def test_a_path_that_is_too_long_for_a_socket(tmp_path):
+    with pytest.raises(UsageError, match="cannot listen"):
+        service.serve(tmp_path / ("s" * 120), None, GROUP)
