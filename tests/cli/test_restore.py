@@ -14,6 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from processes import JOULEWISE
 
 PYTHON = sys.executable
+UNRULED = {"SLURM_JOB_ID": "", "KUBERNETES_SERVICE_HOST": ""}  # as in an ordinary login
 # Turns knobs, and dies with its guardian: ``left.py gpu0,gpu1 power_limit_w=170``.
 LEFT = """
 import os, select, signal, sys
@@ -58,7 +59,7 @@ def sim(tmp_path):
                 *("bash", "-c", f"{tools}; {BEFORE}; {script}"),
             ],
             cwd=tmp_path,
-            env={**os.environ, **environ},
+            env={**os.environ, **UNRULED, **environ},
             capture_output=True,
             text=True,
             check=False,
@@ -209,6 +210,7 @@ def test_doctor_tells_who_holds_what_and_what_was_left_behind(sim):
         f'sed -i s/GPU-/GPU-gone-/ $JOULEWISE_STATE/leases/*.journal; {PYTHON} -c "{code}"',
         SLURM_JOB_ID="",
         JOULEWISE_GUARD="/nonexistent",
+        COLUMNS="200",
     )
     leases = json.loads((sim.folder / "doctor.json").read_text())["leases"]
     told = {

@@ -43,6 +43,7 @@ def about(manifest: Manifest) -> dict[str, Any]:
         "commands": len(manifest.commands),
         "started": started.isoformat(sep=" ", timespec="seconds"),
         "host": manifest.host.get("name", ""),
+        "settings": dict(manifest.options.get("settings", {})),
     }
 
 

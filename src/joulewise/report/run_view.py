@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Any, Final
 
-from joulewise.data import Caution, Energy, RunResult, RunWarning, Source, Use
+from joulewise.data import Caution, Energy, Knob, RunResult, RunWarning, Source, Use
 from joulewise.report import words
 from joulewise.report.figures import (
     J_PER_KWH,
@@ -115,7 +115,22 @@ def _facts(result: RunResult, about: Mapping[str, Any]) -> Iterator[str]:
     told += [plain(str(about[key])) for key in ("started", "host") if about.get(key)]
     told += [f"group {plain(about['group'])}"] if about.get("group") else []
     told += [f"tags {', '.join(map(plain, about['tags']))}"] if about.get("tags") else []
-    yield " · ".join(told)
+    yield " · ".join([*told, *_set(about.get("settings", {}))])
+
+
+def _set(settings: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+    """As in "gpu0, gpu1 at 150 W, SM clock 1200 MHz": what was set for the run."""
+    alike: dict[str, list[str]] = {}
+    for key, values in settings.items():
+        told = (
+            ("" if knob is Knob.POWER_LIMIT else f"{words.KNOBS[knob]} ")
+            + words.setting(knob, values[knob.value])
+            for knob in Knob
+            if knob.value in values
+        )
+        alike.setdefault(", ".join(told), []).append(key)
+    for told_of, keys in alike.items():
+        yield f"{words.keys(keys)} at {told_of}"
 
 
 def _row(key: str, use: Use) -> Row:

@@ -1,0 +1,170 @@
+"""Power limits and clocks for the time of a run, which are as before when it has ended."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from joulewise.errors import UsageError
+from joulewise.session.settings import Settings
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from processes import JOULEWISE
+
+PYTHON = sys.executable
+UNRULED = {"SLURM_JOB_ID": "", "KUBERNETES_SERVICE_HOST": ""}  # as in an ordinary login
+LIMITS = (
+    "nvidia-smi --query-gpu=power.limit --format=csv,noheader,nounits | cut -d. -f1 | paste -sd' '"
+)
+BEFORE = "nvidia-smi -i 0 -pl 250 >/dev/null; nvidia-smi -i 1 -pl 260 >/dev/null"
+# Trains for a while, changes the limit behind our back, and trains on.
+CHANGES = """
+import subprocess, time
+from joulewise.simulate import gpu
+for limit_w in 180, None:
+    end = time.monotonic() + 2.5
+    while time.monotonic() < end:
+        gpu(0).step("resnet50", batch_size=128)
+    if limit_w:
+        subprocess.run(["nvidia-smi", "-i", "0", "-pl", str(limit_w)], stdout=subprocess.DEVNULL)
+"""
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="simulated limits are set by root")
+
+
+@pytest.fixture
+def sim(tmp_path):
+    """A shell script on two simulated GPUs at 250 and 260 W, where $LIMITS shows them."""
+    (tmp_path / "limits").write_text(LIMITS)
+
+    def run(script, *options, gpu="v100x2", **environ):
+        return subprocess.run(
+            [
+                *(*JOULEWISE, "sim", "--gpu", gpu, *options, "--"),
+                *(
+                    "bash",
+                    "-c",
+                    f'joulewise() {{ {PYTHON} -m joulewise "$@"; }}; {BEFORE}; {script}',
+                ),
+            ],
+            cwd=tmp_path,
+            env={**os.environ, **UNRULED, "COLUMNS": "200", **environ},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+
+    run.folder = tmp_path
+    return run
+
+
+def manifest(sim):
+    (path,) = sim.folder.glob("joulewise-runs/*/run.json")
+    return json.loads(path.read_text())
+
+
+def settings(sim):
+    devices = manifest(sim)["devices"]
+    return {each["info"]["key"]: each["settings"] for each in devices if each["settings"]}
+
+
+def test_the_limit_holds_while_the_command_runs_and_is_as_before_after(sim):
+    ran = sim("joulewise run --power-limit 170 -- bash limits; echo $?; bash limits")
+    assert ran.stdout.splitlines() == ["170 170", "0", "250 260"]
+    assert settings(sim) == {"gpu0": {"power_limit_w": 170}, "gpu1": {"power_limit_w": 170}}
+    assert " · gpu0, gpu1 at 170 W\n" in ran.stderr
+
+
+def test_only_gpus_that_the_command_sees_are_set(sim):
+    ran = sim("joulewise run --power-limit 170 -- bash limits", CUDA_VISIBLE_DEVICES="1")
+    assert ran.stdout.splitlines() == ["250 170"]
+
+
+def test_named_gpus_are_set_though_the_command_does_not_see_them(sim):
+    ran = sim(
+        "joulewise run --gpu 0 --power-limit 170 -- bash limits; bash limits",
+        CUDA_VISIBLE_DEVICES="1",
+    )
+    assert ran.stdout.splitlines() == ["170 260", "250 260"]
+
+
+def test_percent_are_of_each_boards_own_default(sim):
+    ran = sim("joulewise run --power-limit 80% -- bash limits; bash limits", gpu="v100,v100-pcie")
+    assert ran.stdout.splitlines() == ["240 200", "250 250"]
+
+
+def test_a_clock_is_recorded_though_the_driver_does_not_tell_it(sim):
+    ran = sim("joulewise run --gpu 0 --sm-clock 1201 -- true")
+    assert ran.returncode == 0
+    assert settings(sim)["gpu0"] == {"power_limit_w": 250, "sm_clock_mhz": 1200}
+    assert " · gpu0 at SM clock 1200 MHz\n" in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "says", "status"),
+    [
+        ("--power-limit 20", "gpu0 does not take ", 2),
+        ("--power-limit 20%", "gpu0 does not take ", 2),
+        ("--power-limit much", "'much' is no power limit\n", 2),
+        ("--power-limit 170 --gpu 7", "there is no gpu7\n", 2),
+        ("--power-limit 170 --gpu a", "'a' names no GPUs\n", 2),
+        ("--gpu 0", "--gpu without a setting\n", 2),
+        ("--mem-clock 877", "gpu0's ", 125),
+    ],
+)
+def test_what_cannot_be_set_stops_before_the_command_starts(sim, options, says, status):
+    ran = sim(f"joulewise run {options} -- echo started; echo $?; bash limits")
+    assert ran.stdout.splitlines() == [str(status), "250 260"]
+    assert ran.stderr.startswith(f"joulewise: {says}")
+    assert len(ran.stderr.splitlines()) == 2
+    assert not list(sim.folder.glob("joulewise-runs/*"))
+
+
+def test_a_limit_that_one_gpu_refuses_stays_on_none(sim):
+    ran = sim(
+        "joulewise run --power-limit 80% -- echo started; bash limits",
+        *("--fault", "gpu1:limit-refused"),
+        gpu="v100,v100-pcie",
+    )
+    assert ran.stdout.splitlines() == ["250 250"]
+    assert ran.returncode == 0
+
+
+def test_what_someone_else_has_set_stays_is_told_and_marks_the_run(sim):
+    (sim.folder / "change.py").write_text(CHANGES)
+    ran = sim(f"joulewise run --power-limit 170 -- {PYTHON} change.py; echo $?; bash limits")
+    assert ran.stdout.splitlines() == ["0", "180 260"]
+    assert "joulewise: gpu0's power limit " in ran.stderr
+    assert "someone else" in ran.stderr
+    assert "gpu0: its power limit changed during the run: from 170 W to 180 W" in ran.stderr
+
+
+def test_the_commands_status_stays_and_its_end_by_a_signal_changes_nothing(sim):
+    ran = sim(
+        "joulewise run --power-limit 170 -- bash -c 'exit 7'; echo $?; bash limits; "
+        "joulewise run --power-limit 170 -- bash -c 'kill -9 $$'; echo $?; bash limits"
+    )
+    assert ran.stdout.splitlines() == ["7", "250 260", "137", "250 260"]
+
+
+def test_a_limit_that_does_not_go_back_is_told_and_is_our_failure(sim):
+    (sim.folder / "wait").write_text(
+        "until ! nvidia-smi -i 0 -L >/dev/null 2>&1; do sleep 0.1; done"
+    )
+    ran = sim(
+        "joulewise run --power-limit 170 -- bash wait; echo $?; "
+        "nvidia-smi -i 1 --query-gpu=power.limit --format=csv,noheader",
+        *("--fault", "gpu0:lost@12s"),
+    )
+    assert ran.stdout.splitlines() == ["125", "260.00 W"]
+    assert "joulewise: gpu0's power limit could not be put back to 250 W: " in ran.stderr
+
+
+def test_settings_know_whether_there_are_any():
+    assert Settings().is_nothing
+    assert not Settings(power_limit="70%").is_nothing
+    with pytest.raises(UsageError, match="no power limit"):
+        Settings(power_limit="-5")
