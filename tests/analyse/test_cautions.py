@@ -70,6 +70,36 @@ def test_throttling_is_a_share_of_the_time_by_reason(made):
     assert "power cap 100 %, software thermal slowdown 55 % (its limit is 150 W)" in warning.message
 
 
+def capped(made, watts, bits, limit_w=150.0, **options):
+    made.fast(device("gpu0", default_limit_w=300.0), noisy(watts))
+    made.slow("gpu0", throttle_reasons=lambda _: bits, enforced_limit_w=lambda _: limit_w)
+    return [(warning.code, warning.device) for warning in warnings(made, options=options)]
+
+
+def test_a_lowered_limit_that_never_binds(made):
+    assert capped(made, 120, 0x0) == [(Caution.CAP_NEVER_BINDS, "gpu0")]
+
+
+def test_a_limit_below_what_the_lowest_clocks_draw(made):
+    below = [(Caution.THROTTLED, "gpu0"), (Caution.CAP_BELOW_FLOOR, "gpu0")]
+    assert capped(made, 180, 0x4) == below
+
+
+def test_a_limit_that_is_held_is_throttling_alone(made):
+    assert capped(made, 149, 0x4) == [(Caution.THROTTLED, "gpu0")]
+
+
+def test_the_default_limit_need_not_bind(made):
+    assert capped(made, 120, 0x0, limit_w=300.0) == []
+
+
+def test_a_default_limit_that_a_lease_has_set_is_told_of(made):
+    settings = {"gpu0": {"power_limit_w": 300.0}}
+    assert capped(made, 120, 0x0, limit_w=300.0, settings=settings) == [
+        (Caution.CAP_NEVER_BINDS, "gpu0")
+    ]
+
+
 def test_a_power_limit_that_someone_changed_during_the_run(made):
     made.fast(device("gpu0"), noisy(150))
     made.slow("gpu0", enforced_limit_w=lambda t: 300 if t < 0 else 150 if t < 5 else 180)

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 
+from joulewise.analyse.cap_caution import odd_cap
 from joulewise.analyse.measured import MeasuredDevice
 from joulewise.analyse.stretch import Stretch
 from joulewise.analyse.touched import Sighting, faults_of, strangers
@@ -35,6 +36,7 @@ def cautions(
     yield from stood_still(measured, run)
     yield from counter(measured)
     yield from throttled(measured, run)
+    yield from odd_cap(measured, manifest, run)
     yield from setting_changed(measured, run)
     yield from other_processes(measured, sightings, run)
 

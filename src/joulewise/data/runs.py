@@ -34,6 +34,8 @@ class Caution(str, Enum):
     SPAN_TOO_SHORT = "span_too_short"
     GAP = "gap"
     THROTTLED = "throttled"
+    CAP_NEVER_BINDS = "cap_never_binds"
+    CAP_BELOW_FLOOR = "cap_below_floor"
     DISAGREEMENT = "counter_and_integral_disagree"
     SETTING_CHANGED = "setting_changed"
     OTHER_PROCESSES = "other_processes"

@@ -19,12 +19,14 @@ def recorded_device(
     sensors = [device.sensors.get(quantity) for quantity in (Quantity.POWER, Quantity.ENERGY)]
     known = [sensor for sensor in sensors if isinstance(sensor, SensorInfo)]
     refused = [sensor for sensor in sensors if isinstance(sensor, Unavailable)]
+    limit = device.knobs.get(Knob.POWER_LIMIT)
     return RecordedDevice(
         info=device.info,
         sources={sensor.quantity.value: sensor.source for sensor in known},
         card=card_for(device, environ),
         settings={**(turned or {}).get(device.info.key, {}), **_settings(device)},
-        maximum_w=_maximum_w(device),
+        maximum_w=limit.maximum if isinstance(limit, KnobInfo) else None,
+        default_limit_w=limit.default if isinstance(limit, KnobInfo) else None,
         unavailable=refused[0] if refused and not known else None,
     )
 
@@ -37,8 +39,3 @@ def _settings(device: Device) -> dict[str, float]:
             if not isinstance(value, Unavailable):
                 settings[knob.value] = value
     return settings
-
-
-def _maximum_w(device: Device) -> float | None:
-    limit = device.knobs.get(Knob.POWER_LIMIT)
-    return limit.maximum if isinstance(limit, KnobInfo) else None

@@ -26,10 +26,11 @@ class RecordedDevice:
 
     ``sources`` tells for ``power_w`` and ``energy_j`` where they come from; empty where the
     device cannot be read, and ``unavailable`` says why. ``settings`` are its knobs' values at
-    the start. ``maximum_w`` bounds what it can draw, None where nobody knows. ``awake_ns`` is
-    when a device that slept, or did not answer, was opened after all (CLOCK_MONOTONIC), and
-    ``unavailable`` why it was not before; None where it could be read from the start, or never.
-    ``asleep_ns`` is up to when the kernel had it suspended, None where it did not sleep.
+    the start. ``maximum_w`` bounds what it can draw, None where nobody knows, and
+    ``default_limit_w`` is the limit that it was delivered with. ``awake_ns`` is when a device
+    that slept, or did not answer, was opened after all (CLOCK_MONOTONIC), and ``unavailable``
+    why it was not before; None where it could be read from the start, or never. ``asleep_ns``
+    is up to when the kernel had it suspended, None where it did not sleep.
     """
 
     info: DeviceInfo
@@ -40,6 +41,7 @@ class RecordedDevice:
     unavailable: Unavailable | None = None
     awake_ns: int | None = None
     asleep_ns: int | None = None
+    default_limit_w: float | None = None
 
 
 @dataclass(frozen=True)
