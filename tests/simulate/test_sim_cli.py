@@ -176,9 +176,9 @@ def test_at_a_terminal_ctrl_z_stops_fg_resumes_and_ctrl_c_reaches_the_command_on
 @pytest.mark.parametrize("load", [[], ["--workload", "mnist-big"]])
 def test_when_the_simulation_is_killed_nothing_is_left(load):
     with running_sim("--gpu", "v100x2", *load) as sim:
+        eventually(lambda: len(sim.children()) == 3)  # the janitor, and the witness of signals
         children = sim.children()
         assert sim.command_pid in children
-        assert len(children) == 3  # also the janitor, and the witness of signals
         sim.kill()
         for child in children:
             eventually(lambda child=child: gone(child))
