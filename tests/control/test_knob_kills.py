@@ -1,0 +1,11 @@
+import subprocess
+import sys
+from pathlib import Path
+
+
+def test_two_hundred_kills_ten_of_them_here():
+    script = Path(__file__).parents[2] / "benchmarks" / "knob_kills.py"
+    command = [sys.executable, str(script), "--rounds", "10", "--harder", "6", "--seed", "1"]
+    killed = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert killed.returncode == 0, killed.stdout + killed.stderr
+    assert "16 of 16 restored" in killed.stdout
