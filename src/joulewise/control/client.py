@@ -6,10 +6,12 @@ import json
 import socket
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from joulewise.command import apart
-from joulewise.control.protocol import refusal
+from joulewise.control.protocol import refusal, release_line
+from joulewise.control.rights import not_a_member
 from joulewise.errors import JoulewiseError
 
 SOCKET: Final = "/run/joulewise/guard.sock"
@@ -17,6 +19,8 @@ _VARIABLE: Final = "JOULEWISE_GUARD"
 _MAIN: Final = "joulewise.control.guardian_process"
 _START_S: Final = 20.0
 _ANSWER_S: Final = 15.0
+_RESTORE: Final = "run `joulewise restore` to put back what may be left, and see `joulewise doctor`"
+_GUARDIAN: Final = "the guardian of the knobs"
 _CHUNK_B: Final = 1 << 16
 
 
@@ -24,65 +28,91 @@ def socket_path(environ: Mapping[str, str]) -> str:
     return environ.get(_VARIABLE) or SOCKET
 
 
-class Client:
-    """Asks and waits for the answer, one at a time."""
+class GoneError(JoulewiseError):
+    """The guardian was ended; who starts another has what it left put back."""
 
-    def __init__(self, endpoint: socket.socket) -> None:
+
+class Client:
+    """Asks and waits for the answer, one at a time, once the guardian has said that it is ready."""
+
+    def __init__(
+        self, endpoint: socket.socket, *, is_service: bool = False, patience_s: float = _ANSWER_S
+    ) -> None:
+        self.is_service = is_service
         self._endpoint = endpoint
         self._rest = b""
         self._lock = threading.Lock()
+        self._owed = 0  # answers that an interrupt has kept us from reading
+        try:
+            self.greeting = _granted(self._answer(patience_s))
+        except BaseException:
+            self.close()
+            raise
 
     @classmethod
     def of_our_own(cls, environ: Mapping[str, str]) -> Client:
         """A guardian that ends when this process does."""
         endpoint, _ = apart.start(_MAIN, environ)
-        client = cls(endpoint)
-        client._answer(_START_S)
-        return client
+        return cls(endpoint, patience_s=_START_S)
 
     @classmethod
     def of_the_service(cls, environ: Mapping[str, str]) -> Client | None:
-        """None where there is no service."""
+        """None where there is no service; an error where there is one that is not for us."""
         endpoint = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         endpoint.settimeout(_ANSWER_S)
+        path = socket_path(environ)
         try:
-            endpoint.connect(socket_path(environ))
-        except OSError:
+            endpoint.connect(path)
+        except OSError as error:
             endpoint.close()
+            if isinstance(error, PermissionError):
+                raise not_a_member(path) from None
             return None
-        return cls(endpoint)
+        return cls(endpoint, is_service=True)
 
     def ask(self, line: bytes) -> Mapping[str, Any]:
         """What the guardian answers; what it refuses is raised here."""
         with self._lock:
-            try:
-                self._endpoint.sendall(line)
-            except OSError:
-                raise _gone() from None
-            return self._answer(_ANSWER_S)
+            while self._owed:
+                self._pass_over()
+            return _granted(self._exchange(line))
 
     def close(self) -> None:
         self._endpoint.close()
+
+    def _exchange(self, line: bytes) -> Mapping[str, Any]:
+        self._owed += 1
+        with suppress(OSError):  # it may have said why before it hung up
+            self._endpoint.sendall(line)
+        told = self._answer(_ANSWER_S)
+        self._owed -= 1
+        return told
+
+    def _pass_over(self) -> None:
+        """Nobody waits for this answer any more, nor for the lease that it may tell of."""
+        told = self._answer(_ANSWER_S)
+        self._owed -= 1
+        if told["kind"] == "leased":
+            self._exchange(release_line(told["hold"]))
 
     def _answer(self, deadline_s: float) -> Mapping[str, Any]:
         self._endpoint.settimeout(deadline_s)
         while b"\n" not in self._rest:
             try:
                 chunk = self._endpoint.recv(_CHUNK_B)
+            except TimeoutError:
+                raise JoulewiseError(f"{_GUARDIAN} does not answer", _RESTORE) from None
             except OSError:
-                raise _gone() from None
+                chunk = b""
             if not chunk:
-                raise _gone()
+                raise GoneError(f"{_GUARDIAN} was ended", _RESTORE)
             self._rest += chunk
         answer, _, self._rest = self._rest.partition(b"\n")
         told: Mapping[str, Any] = json.loads(answer)
-        if told["kind"] == "refused":
-            raise refusal(told)
         return told
 
 
-def _gone() -> JoulewiseError:
-    return JoulewiseError(
-        "the guardian of the knobs does not answer",
-        "run `joulewise restore` to put back what may be left, and see `joulewise doctor`",
-    )
+def _granted(told: Mapping[str, Any]) -> Mapping[str, Any]:
+    if told["kind"] == "refused":
+        raise refusal(told)
+    return told

@@ -9,7 +9,8 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final
 
-from joulewise.control.client import Client
+from joulewise.control.binding import Watch
+from joulewise.control.client import Client, GoneError
 from joulewise.control.holds import End, Outcome
 from joulewise.control.protocol import lease_line, release_line
 from joulewise.control.wanted import Wanted
@@ -17,8 +18,11 @@ from joulewise.control.way import connect
 from joulewise.control.words import said
 from joulewise.data import Knob
 from joulewise.devices import Device
-from joulewise.errors import DeviceError, UsageError
+from joulewise.errors import DeviceError, JoulewiseError, UsageError
 
+_ENDED: Final = (
+    "the guardian of the knobs was killed, and its leases ended: another one has put things back"
+)
 _RESTORE: Final = "once the device answers, run `joulewise restore`"
 
 
@@ -47,31 +51,43 @@ def lease(
         raise UsageError("a lease of nothing", "name a setting, such as power_limit_w=150")
     named = [devices] if isinstance(devices, str) or not isinstance(devices, Sequence) else devices
     names = [each if isinstance(each, str) else each.info.uid for each in named]
-    return _our_line().lease(tuple(Wanted(name, settings) for name in names), force=force)
+    held = _our_line().lease(tuple(Wanted(name, settings) for name in names), force=force)
+    held.watch([each for each in named if not isinstance(each, str)])
+    return held
 
 
 class Lease:
     """Knobs that are turned until ``release``, or the end of a ``with`` block or this process.
 
     ``enforced`` is what each device holds, read back, by its key; ``notes`` say what else there
-    is to know.
+    is to know, after the release also whether a limit never bound or was below the floor.
     """
 
     def __init__(self, line: _Line, told: Mapping[str, Any]) -> None:
         self._line = line
+        self._era = line.era
         self._hold: str | None = told["hold"]
         self.enforced: Mapping[str, Mapping[Knob, float]] = {
             key: {Knob(knob): value for knob, value in values.items()}
             for key, values in told["enforced"].items()
         }
         self.notes: tuple[str, ...] = tuple(told["notes"])
+        self._watch: Watch | None = None
+
+    def watch(self, devices: Sequence[Device]) -> None:
+        """See until the release what limits do to these; keys alone open no device here."""
+        self._watch = Watch(devices, self.enforced)
 
     def release(self) -> list[Outcome]:
         """Put back what was there before; a DeviceError where that could not be done."""
         if self._hold is None:
             return []
         hold, self._hold = self._hold, None
-        outcomes = self._line.release(hold)
+        if self._watch is not None:
+            self.notes += self._watch.end()
+        outcomes = self._line.release(self._era, hold)
+        if self._line.era != self._era:
+            self.notes += (_ENDED,)
         failed = [outcome for outcome in outcomes if outcome.end is End.FAILED]
         if failed:
             raise DeviceError("; ".join(map(said, failed)), _RESTORE)
@@ -89,7 +105,7 @@ class Lease:
         if kind is None:
             self.release()
         else:  # what went wrong in the block is the news; the guardian tries on by itself
-            with suppress(DeviceError):
+            with suppress(JoulewiseError):
                 self.release()
 
 
@@ -101,6 +117,7 @@ class _Line:
         self._lock = threading.Lock()
         self._client: Client | None = None
         self._leases = 0
+        self.era = 0  # leases of another era ended with the guardian that gave them
 
     @property
     def is_ours(self) -> bool:
@@ -113,22 +130,44 @@ class _Line:
                 self._client = connect(os.environ)
             try:
                 told = self._client.ask(lease_line(wanted, force=force))
+            except GoneError as error:
+                self._recover(self._client, error)
+                raise JoulewiseError(_ENDED, "take the leases again") from None
             except BaseException:
                 self._close_if_idle()
                 raise
             self._leases += 1
             return Lease(self, told)
 
-    def release(self, hold: str) -> list[Outcome]:
+    def release(self, era: int, hold: str) -> list[Outcome]:
+        if not self.is_ours:  # before the lock, which another thread may have held at the fork
+            return []
         with self._lock:
-            if not self.is_ours or self._client is None:
+            if self._client is None or era != self.era:
                 return []
+            self._leases -= 1
             try:
-                told = self._client.ask(release_line(hold))
+                told = self._client.ask(release_line(hold))["outcomes"]
+            except GoneError as error:
+                told = self._recover(self._client, error)
             finally:
-                self._leases -= 1
                 self._close_if_idle()
-        return [Outcome.from_json(each) for each in told["outcomes"]]
+        return [Outcome.from_json(each) for each in told]
+
+    def _recover(self, gone: Client, error: GoneError) -> list[Any]:
+        """The guardian was killed: the first thing that another does is to put things back."""
+        gone.close()
+        self._client, self._leases = None, 0
+        self.era += 1
+        try:
+            fresh = connect(os.environ)
+        except JoulewiseError:
+            raise error from None
+        fresh.close()
+        if fresh.is_service != gone.is_service:  # which knows nothing of it
+            raise error
+        told: list[Any] = fresh.greeting.get("outcomes", [])
+        return told
 
     def forget(self) -> None:
         """In a fork: hang up without a word, so that the parent's end is the only one."""
