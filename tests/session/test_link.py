@@ -12,6 +12,7 @@ import threading
 
 import pytest
 
+from joulewise.command import apart
 from joulewise.record.manifest import CommandRecord
 from joulewise.session import host, starting
 from joulewise.session.host import Host
@@ -74,9 +75,9 @@ def test_a_recorder_that_does_not_get_ready_is_killed_and_said_to_be_missing(mon
     started = []
     popen = subprocess.Popen
     monkeypatch.setattr(starting, "_START_DEADLINE_S", 0.1)
-    monkeypatch.setattr(starting, "_MAIN", "import time; time.sleep(600)")
+    monkeypatch.setattr(apart, "_MAIN", "import time; time.sleep(600)")
     monkeypatch.setattr(
-        starting.subprocess, "Popen", lambda *a, **k: started.append(popen(*a, **k)) or started[0]
+        apart.subprocess, "Popen", lambda *a, **k: started.append(popen(*a, **k)) or started[0]
     )
     with pytest.raises(starting.NotReadyError, match="not ready after"):
         RecorderProcess.start(tmp_path)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import select
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,6 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Final
 
+from joulewise.command.apart import start as start_apart
 from joulewise.errors import JoulewiseError
 from joulewise.session import group
 from joulewise.session.request import Ready, Request
@@ -27,14 +26,7 @@ _END_DEADLINE_S: Final = 10.0
 _REAP_DEADLINE_S: Final = 1.0
 _REAP_LOOK_S: Final = 0.001
 _LOOK_S: Final = 0.1
-_FIRST_DESCRIPTOR: Final = 3
-_MARKS: Final = "JOULEWISE_MARKS"  # in it, our own process would mark its spans
-# Not ``-m``: that would look for every module in the user's working directory first.
-_MAIN: Final = (
-    "import os, sys; sys.argv[2] and os.fork() and os._exit(0); "
-    "sys.path[:] = [p for p in sys.path if p] + sys.argv[3:]; "
-    "from joulewise.session.recorder import main; main(int(sys.argv[1]))"
-)
+_MAIN: Final = "joulewise.session.recorder"
 
 
 class NotReadyError(JoulewiseError):
@@ -56,22 +48,7 @@ def start(
     store: Path, request: Request, environ: Mapping[str, str], *, shared: bool, apart: bool = False
 ) -> Started | None:
     """A recorder of our own; ``apart`` it is no child of ours, and known by its process group."""
-    ours, theirs = (_above_standard(end) for end in socket.socketpair())
-    with theirs:
-        process = subprocess.Popen(
-            [
-                *(sys.executable, "-W", "ignore", "-c", _MAIN),
-                *(str(theirs.fileno()), "apart" if apart else "", str(Path(__file__).parents[2])),
-            ],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
-            start_new_session=True,
-            env={name: value for name, value in environ.items() if name != _MARKS},
-        )
-    if apart:
-        process.wait()
+    ours, process = start_apart(_MAIN, environ, is_child=not apart)
     return _greet(Wire(ours), process, store, request, shared=shared)
 
 
@@ -109,14 +86,6 @@ def _answer(wire: Wire) -> Ready | None:
         if time.monotonic() > deadline:
             raise NotReadyError(f"the recorder is not ready after {_START_DEADLINE_S:g} s")
     return None
-
-
-def _above_standard(end: socket.socket) -> socket.socket:
-    """Where stdin, stdout or stderr is closed, a new descriptor would take its place."""
-    if end.fileno() >= _FIRST_DESCRIPTOR:
-        return end
-    with end:
-        return socket.socket(fileno=fcntl.fcntl(end, fcntl.F_DUPFD_CLOEXEC, _FIRST_DESCRIPTOR))
 
 
 def _told_error(message: Message) -> JoulewiseError:
