@@ -21,7 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -101,6 +101,7 @@ HARDER = [
     )
     for after in NEXT
 ]
+SERVICE = Kind("all at once, then the service", ("all",), "the service")
 
 
 class Gpus:
@@ -138,9 +139,16 @@ class Session:
 
     @classmethod
     @contextmanager
-    def begun(cls, state: Path, stop_at: str | None, *arguments: str) -> Iterator[Session]:
+    def begun(
+        cls,
+        state: Path,
+        stop_at: str | None,
+        *arguments: str,
+        more: Mapping[str, str] | None = None,
+    ) -> Iterator[Session]:
         """Everyone of it is gone after the block."""
-        environ = {**os.environ, MARK: secrets.token_hex(8), "JOULEWISE_STATE": str(state)}
+        environ = {**os.environ, **(more or {}), MARK: secrets.token_hex(8)}
+        environ["JOULEWISE_STATE"] = str(state)
         stopping = {"JOULEWISE_TEST_KILL_AT": f"{stop_at}:STOP"} if stop_at else {}
         shell = subprocess.Popen(
             ["sh", "-c", '"$@"; :', "sh", sys.executable, "-c", HOLDER, *arguments],
@@ -218,6 +226,44 @@ def play(gpus: Gpus, kind: Kind, chance: random.Random, point: str | None) -> Re
         except LeftError as error:
             print(f"FAILED: {kind.name} {stop_at or 'at a random moment'}: {error}", flush=True)
             return Result(was_turned, None)
+
+
+def play_with_service(gpus: Gpus, chance: random.Random) -> Result:
+    """A holder under a scheduler, whose leases are the service's: everyone else is killed."""
+    begin = gpus.start(chance)
+    with tempfile.TemporaryDirectory() as folder, service(Path(folder)) as address:
+        joined = {"JOULEWISE_GUARD": address, "SLURM_JOB_ID": "1"}
+        with Session.begun(Path(folder, "job"), None, more=joined) as session:
+            time.sleep(chance.uniform(0, 1.2))
+            session.kill(SERVICE.victims, signal.SIGKILL)
+            killed_s = time.monotonic()
+            was_turned = gpus.now() != begin
+            while gpus.now() != begin and time.monotonic() < killed_s + RESTORED_S:
+                time.sleep(0.005)
+            restored_s = time.monotonic() - killed_s
+    is_well = gpus.now() == begin and restored_s < RESTORED_S  # also after the service has ended
+    if not is_well:
+        print(f"FAILED: {SERVICE.name}: {gpus.now()} was {begin}", flush=True)
+    return Result(was_turned, restored_s if is_well else None)
+
+
+@contextmanager
+def service(folder: Path) -> Iterator[str]:
+    address = folder / "guard.sock"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "joulewise", "guard", "--socket", str(address), "--group", "root"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "JOULEWISE_STATE": str(folder / "state")},
+    )
+    try:
+        until(address.exists, "the service listens")
+        yield str(address)
+        process.terminate()
+        process.wait(DEADLINE_S)
+    finally:
+        process.kill()
+        process.wait()
 
 
 def settled_s(gpus: Gpus, begin: list[Knobs], session: Session, killed_s: float) -> float:
@@ -311,6 +357,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=200)
     parser.add_argument("--harder", type=int, default=48, help="rounds that kill the guardian")
+    parser.add_argument("--service", type=int, default=10, help="rounds with the service")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     if not available():
@@ -322,6 +369,9 @@ def main() -> None:
     for kind, point in [*rounds(arguments.rounds), *harder(arguments.harder)]:
         gpus.unlock()
         results.setdefault(kind.name, []).append(play(gpus, kind, chance, point))
+    for _ in range(arguments.service):
+        gpus.unlock()
+        results.setdefault(SERVICE.name, []).append(play_with_service(gpus, chance))
     print(f"{'killed':44} {'rounds':>6} {'turned':>6} {'restored':>8} {'worst':>8}")
     for name, of_kind in results.items():
         times_s = [each.restored_s for each in of_kind if each.restored_s is not None]
