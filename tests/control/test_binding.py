@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from joulewise.control import Lease
 from joulewise.control.binding import Binding, binding
 from processes import JOULEWISE
 
@@ -62,3 +63,28 @@ def test_a_simulated_board_under_a_limit(board, workload, limit_w, said):
     command = [*JOULEWISE, "sim", "--gpu", board, "--", *program]
     told = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert re.fullmatch(said, told.stdout), told.stdout + told.stderr
+
+
+class OneLook:
+    """A watch that has seen enough, since a real one looks for seconds."""
+
+    def __init__(self, devices, enforced):
+        self._said = (f"{devices} under {enforced['gpu0']}",)
+
+    def end(self):
+        return self._said
+
+
+class Line:
+    era = 0
+
+    def release(self, _era, _hold):
+        return []
+
+
+def test_a_lease_says_at_its_end_what_its_limits_did(monkeypatch):
+    monkeypatch.setattr(sys.modules["joulewise.control.lease"], "Watch", OneLook)
+    held = Lease(Line(), {"hold": "1", "enforced": {"gpu0": {}}, "notes": ["first"]})
+    held.watch(["a device"])
+    held.release()
+    assert held.notes == ("first", "['a device'] under {}")
