@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from itertools import pairwise
+from types import SimpleNamespace
 
 import pynvml
 import pytest
@@ -256,7 +257,7 @@ def test_every_type_of_value_is_understood(device, monkeypatch, value_type, memb
         pytest.skip("this nvidia-ml-py has no such type")
     sample = pynvml.c_nvmlSample_t(timeStamp=7)
     setattr(sample.sampleValue, member, stored)
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetSamples", lambda *_: (value_type, [sample]))
+    _holds(monkeypatch, value_type, sample)
     assert device.samples(Quantity.POWER) == [Sample(7, stored / 1000)]
 
 
@@ -264,13 +265,31 @@ def test_places_of_the_buffer_that_are_not_filled_yet_are_left_out(device, monke
     # The simulated driver's buffer is always full.
     samples = [pynvml.c_nvmlSample_t(timeStamp=t_us) for t_us in (0, 0, 7)]
     samples[2].sampleValue.uiVal = 1500
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetSamples", lambda *_: (1, samples))
+    _holds(monkeypatch, 1, *samples)
     assert device.samples(Quantity.POWER) == [Sample(7, 1.5)]
 
 
 def test_an_unknown_type_of_value_is_unavailable(device, monkeypatch):
-    monkeypatch.setattr(pynvml, "nvmlDeviceGetSamples", lambda *_: (7, []))
+    _holds(monkeypatch, 7)
     assert isinstance(device.samples(Quantity.POWER), Unavailable)
+
+
+def test_a_driver_without_a_buffer_says_so(device, monkeypatch):
+    monkeypatch.setattr(pynvml, "nvmlLib", SimpleNamespace())
+    assert "no such function" in device.samples(Quantity.POWER).reason
+
+
+def _holds(monkeypatch, value_type, *samples):
+    """A driver whose buffer holds these samples."""
+    content = b"".join(map(bytes, samples))
+
+    def call(_handle, _kind, _since_us, type_, count, buffer):
+        type_._obj.value, count._obj.value = value_type, len(samples)
+        if buffer is not None:
+            buffer[: len(content)] = content
+        return pynvml.NVML_SUCCESS
+
+    monkeypatch.setattr(pynvml, "nvmlLib", SimpleNamespace(nvmlDeviceGetSamples=call))
 
 
 # Processes

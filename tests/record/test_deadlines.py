@@ -172,3 +172,14 @@ def test_who_hangs_at_the_end_is_named_and_the_others_are_read_once_more():
         assert other.times == 2
     finally:
         stuck.go_on.set()
+
+
+def test_a_loop_with_so_many_ticks_is_over_after_them_and_let_go():
+    channel, others = Served("early"), Served("fast")
+    told, watch = Told(), Watch()
+    early = Loop("early", [channel], Deadlines(0, MS), told, ticks=3)
+    watch.start([early, Loop("fast", [others], Deadlines(0, MS), told)])
+    eventually(lambda: early.is_done)
+    assert channel.times == 3
+    eventually(lambda: others.times > 10)
+    assert watch.end(1.0) == []

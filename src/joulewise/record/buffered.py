@@ -9,7 +9,7 @@ from joulewise.data import Quantity, Unavailable
 from joulewise.devices.protocol import Device
 from joulewise.record.driver_clock import DriverClock
 from joulewise.record.notes import Notes
-from joulewise.record.rows import Rows
+from joulewise.record.rows import Pieces
 from joulewise.record.statistics import Statistics
 
 
@@ -25,7 +25,7 @@ class Buffered:
         wall_ns: Callable[[], int] = time_ns,
     ) -> None:
         self.name = name
-        self.rows = Rows([Quantity.POWER.value])
+        self.rows = Pieces([Quantity.POWER.value])
         self.statistics = Statistics(0, Quantity.POWER.value)
         self._device = device
         self._clock = DriverClock(now_ns, wall_ns)
@@ -45,7 +45,7 @@ class Buffered:
             return
         self._fault = ""
         times_ns, values = self._clock.place(samples)
-        self.rows.extend(times_ns, late_ns, values)
+        self.rows.add(late_ns, times_ns, values)
 
     def skip(self, missed: int) -> None:
         self.statistics.missed += missed

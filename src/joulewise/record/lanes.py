@@ -29,16 +29,16 @@ from joulewise.units import NS_PER_S
 # Between two readings of a model there is nothing to see: it counts on by itself. Beside devices
 # that are measured it is the least exact part of a total, and need not cost the most.
 _MODELLED_HZ: Final = 10.0
-_MODELLED_BESIDE_HZ: Final = 1.0
 # Where the driver tells the course of power itself, counters need not be read as often for it.
 _USUAL_HZ: Final = 10.0
 _USUAL_BESIDE_BUFFER_HZ: Final = 5.0
-_BUFFER_HZ: Final = 1.0
-_SLOW_HZ: Final = 1.0
-_PROCESSES_HZ: Final = 2.0
+_REGULAR_HZ: Final = 1.0
 _SILENT_HZ: Final = 0.2
+# Who uses a device is asked more often in the first seconds: a short command is over by then.
+_EARLY_HZ: Final = 5.0
+_EARLY_TICKS: Final = 15
 # What joules come from is read when a run begins and when it ends, however short it is.
-_ENERGY: Final = ("fast", "modelled", "buffer")
+_ENERGY: Final = ("fast", "regular")
 _MOST_MISSES: Final = 10_000
 _MOST_PROCESSES: Final = 100_000
 _Stored = TypeVar("_Stored", Readings, Buffered)
@@ -70,17 +70,22 @@ class Lanes:
         devices = list(devices)
         measured = _measured(devices)
         modelled = [d for d in devices if fast_quantities(d) and d not in measured]
-        modelled_hz = min(self._rate_hz, _MODELLED_BESIDE_HZ if measured else _MODELLED_HZ)
+        regular_hz = _REGULAR_HZ if measured else min(self._rate_hz, _MODELLED_HZ)
+        # Few threads with much to do: each that wakes up finds its caches cold, which costs more
+        # than the reading.
+        fast = [self._fast(device, self._rate_hz) for device in measured]
         buffered = [self._buffered(device) for device in measured if has_buffer(device)]
-        slow = [device for device in devices if slow_quantities(device)]
-        users = [Users(d, self._family, self._processes, self._notes) for d in measured]
+        regular: list[Channel] = [
+            *buffered,
+            *(self._fast(device, regular_hz) for device in modelled),
+        ]
+        slow: list[Channel] = [self._slow(d) for d in devices if slow_quantities(d)]
         silent = [Silent(d, on_reopened) for d in devices if hasattr(d, "reopened")]
         loops = (
-            self._loop("fast", [self._fast(d, self._rate_hz) for d in measured], self._rate_hz),
-            self._loop("modelled", [self._fast(d, modelled_hz) for d in modelled], modelled_hz),
-            self._loop("buffer", buffered, _BUFFER_HZ),
-            self._loop("slow", [self._slow(device) for device in slow], _SLOW_HZ),
-            self._loop("processes", users, _PROCESSES_HZ),
+            self._loop("fast", fast, self._rate_hz),
+            self._loop("regular", regular, regular_hz),
+            self._loop("slow", [*self._users(measured), *slow], _REGULAR_HZ),
+            self._loop("early", self._users(measured), _EARLY_HZ, ticks=_EARLY_TICKS),
             self._loop("silent", silent, _SILENT_HZ),
         )
         return [loop for loop in loops if loop.channels]
@@ -96,11 +101,14 @@ class Lanes:
         with self._lock:
             return {channel.name: channel.statistics.summary() for channel in self._stored}
 
+    def _users(self, devices: Iterable[Device]) -> list[Users]:
+        return [Users(d, self._family, self._processes, self._notes) for d in devices]
+
     def _fast(self, device: Device, rate_hz: float) -> Readings:
         return self._readings(device, Lane.FAST, fast_quantities(device), rate_hz)
 
     def _slow(self, device: Device) -> Readings:
-        return self._readings(device, Lane.SLOW, slow_quantities(device), _SLOW_HZ)
+        return self._readings(device, Lane.SLOW, slow_quantities(device), _REGULAR_HZ)
 
     def _readings(
         self, device: Device, lane: Lane, quantities: Sequence[Quantity], rate_hz: float
@@ -125,13 +133,16 @@ class Lanes:
             self._stored.append(channel)
         return channel
 
-    def _loop(self, name: str, channels: Sequence[Channel], rate_hz: float) -> Loop:
+    def _loop(
+        self, name: str, channels: Sequence[Channel], rate_hz: float, ticks: int | None = None
+    ) -> Loop:
         return Loop(
             name,
             channels,
             Deadlines(0, round(NS_PER_S / rate_hz)),
             self,
             once_more=name in _ENERGY,
+            ticks=ticks,
         )
 
     def on_failed(self, channel: Channel, error: Exception) -> None:

@@ -42,7 +42,8 @@ class Loop:
     A channel that takes too long (a driver that hangs) keeps the thread to itself: ``part`` moves
     the others to a loop of their own, and this one goes on with that channel alone, until it has
     been quick for a while: then it joins the others, and this loop is over. ``alarm`` goes off
-    where parting may be due. With ``once_more`` channels are served at the end, too.
+    where parting may be due. With ``once_more`` channels are served at the end, too; after so many
+    ``ticks`` it is over by itself.
     """
 
     def __init__(
@@ -53,12 +54,14 @@ class Loop:
         events: Events,
         *,
         once_more: bool = False,
+        ticks: int | None = None,
     ) -> None:
         self.name = name
         self.channels = tuple(channels)
         self.deadlines = deadlines
         self._events = events
         self._once_more = once_more
+        self._left = ticks
         self._served = threading.Event()
         self.alarm = Timer() if HERE else None
         self._patience_ns = max(10 * NS_PER_MS, min(deadlines.period_ns // 2, 250 * NS_PER_MS))
@@ -109,7 +112,14 @@ class Loop:
                 self._set_alarm(now_ns)
                 return None
             deadlines = Deadlines(self.deadlines.next_ns, self.deadlines.period_ns)
-            loop = Loop(self.name, others, deadlines, self._events, once_more=self._once_more)
+            loop = Loop(
+                self.name,
+                others,
+                deadlines,
+                self._events,
+                once_more=self._once_more,
+                ticks=self._left,
+            )
             for served_ns, channel in self._joining:
                 loop.take_in(channel, served_ns)
             self.channels, self._joining, self._others = (stuck,), [], loop
@@ -127,7 +137,7 @@ class Loop:
 
     def _run(self) -> None:
         self._ticks.start(self.deadlines)
-        while not (self._over or self._joined_others()):
+        while not (self._over or self._joined_others() or self._is_spent()):
             self._set_alarm(self.deadlines.next_ns)
             self._ticks.wait(self.deadlines)
             now_ns = monotonic_ns()
@@ -156,6 +166,8 @@ class Loop:
                 self._events.on_failed(channel, error)
         with self._lock:
             self._serving = None
+        if self._left:
+            self._left -= 1
         self._quick = self._quick + 1 if monotonic_ns() - began_ns < self._patience_ns // 2 else 0
 
     def _merged(self, deadline_ns: int) -> tuple[Channel, ...]:
@@ -175,6 +187,13 @@ class Loop:
             self._others.take_in(channel, served_ns)
         self.channels = ()
         return True
+
+    def _is_spent(self) -> bool:
+        if self._left == 0:
+            with self._lock:
+                self.channels = ()
+            return True
+        return False
 
     def _set_alarm(self, from_ns: int) -> None:
         if self.alarm:

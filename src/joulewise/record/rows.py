@@ -7,7 +7,7 @@ from array import array
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import repeat
+from itertools import chain
 from typing import Any, Final
 
 TIME: Final = "t_ns"
@@ -36,7 +36,8 @@ def typecode(column: str) -> str:
 class Batch:
     """Some rows, column by column; NaN stands for what could not be read.
 
-    ``late_ns`` tells of each row how long after its deadline it was asked for; it is not stored.
+    ``late_ns`` tells how long after its deadline each row, or each piece of rows, was asked for; it
+    is not stored.
     """
 
     columns: tuple[str, ...]
@@ -62,10 +63,6 @@ class Rows:
     def add(self, t_ns: int, late_ns: int, values: Sequence[float]) -> None:
         self._waiting.append((t_ns, *values, late_ns))
 
-    def extend(self, t_ns: Sequence[int], late_ns: int, *values: Sequence[float]) -> None:
-        """Several rows at once, column by column, all as late."""
-        self._waiting.extend(zip(t_ns, *values, repeat(late_ns, len(t_ns)), strict=True))
-
     def take(self) -> Batch | None:
         """All rows so far, which are then no longer here; None where there are none."""
         rows = [self._waiting.popleft() for _ in range(len(self._waiting))]
@@ -73,3 +70,25 @@ class Rows:
             return None
         *values, late_ns = map(array, self._typecodes, zip(*rows, strict=True))
         return Batch(self.columns, values, late_ns)
+
+
+class Pieces:
+    """The same for rows that come column by column, many at a time."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.columns = (TIME, *columns)
+        self._typecodes = tuple(map(typecode, self.columns))
+        self._waiting: deque[tuple[int, tuple[Sequence[float], ...]]] = deque()
+
+    def add(self, late_ns: int, *columns: Sequence[float]) -> None:
+        """Rows that were asked for at once, so late."""
+        if columns[0]:
+            self._waiting.append((late_ns, columns))
+
+    def take(self) -> Batch | None:
+        pieces = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        if not pieces:
+            return None
+        joined = map(chain.from_iterable, zip(*(columns for _, columns in pieces), strict=True))
+        values = tuple(map(array, self._typecodes, joined))
+        return Batch(self.columns, values, array(_WHOLE, [late_ns for late_ns, _ in pieces]))

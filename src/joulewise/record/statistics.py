@@ -11,6 +11,7 @@ from joulewise.record.rows import Batch
 from joulewise.units import NS_PER_MS, NS_PER_S
 
 _BIN_NS: Final = 50_000
+_ENOUGH: Final = 30  # batches
 _BINS: Final = 2_000  # up to 100 ms; the largest is kept apart
 
 
@@ -20,6 +21,7 @@ class Statistics:
     def __init__(self, period_ns: int, news: str) -> None:
         self._period_ns = period_ns
         self._news = news
+        self._waiting: list[Batch] = []
         self.rows = 0
         self.missed = 0
         self.new_values = 0
@@ -32,7 +34,18 @@ class Statistics:
         self._sum = self._squares = 0
 
     def add(self, batch: Batch) -> None:
-        """Some more rows. The values of one column are looked at for news: a repeat is none."""
+        """Some more rows. They are counted when there are more: little by little costs more."""
+        self._waiting.append(batch)
+        if len(self._waiting) >= _ENOUGH:
+            self._count_all()
+
+    def _count_all(self) -> None:
+        for batch in self._waiting:
+            self._count(batch)
+        self._waiting.clear()
+
+    def _count(self, batch: Batch) -> None:
+        """The values of one column are looked at for news: a repeat is none."""
         self.rows += len(batch)
         self._count_seconds(batch.values[0])
         for value in batch.values[batch.columns.index(self._news)]:
@@ -67,6 +80,7 @@ class Statistics:
 
     def summary(self) -> dict[str, Any]:
         """For run.json. What cannot be said yet is null."""
+        self._count_all()
         lasted_s = (self._newest_ns - self._first_ns) / NS_PER_S
         mean, cv = self._rate()
         return {

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 import threading
 from dataclasses import dataclass
+from typing import Final
 
 from joulewise.data import Quantity
 from joulewise.record.rows import Batch
 from joulewise.units import NS_PER_S
+
+_ENOUGH: Final = 30  # batches
 
 
 @dataclass(frozen=True)
@@ -27,22 +30,34 @@ class Tally:
     def __init__(self, since_ns: int = 0) -> None:
         self._lock = threading.Lock()
         self._since_ns = since_ns
+        self._waiting: list[Batch] = []
         self._last: tuple[int, float] | None = None
         self._sum: Sum | None = None
 
     def begin(self, t_ns: int) -> None:
         """Count from here."""
         with self._lock:
+            self._add_all()
             self._since_ns, self._sum = t_ns, None
 
     @property
     def sum(self) -> Sum | None:
         """None where it could not be read twice."""
-        return self._sum
+        with self._lock:
+            self._add_all()
+            return self._sum
 
     def add(self, batch: Batch) -> None:
+        """It is added up when somebody asks, or there is enough."""
         with self._lock:
+            self._waiting.append(batch)
+            if len(self._waiting) >= _ENOUGH:
+                self._add_all()
+
+    def _add_all(self) -> None:
+        for batch in self._waiting:
             self._add(batch)
+        self._waiting.clear()
 
     def _add(self, batch: Batch) -> None:
         quantity = Quantity.ENERGY if Quantity.ENERGY.value in batch.columns else Quantity.POWER

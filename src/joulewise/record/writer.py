@@ -11,14 +11,14 @@ from joulewise.command.points import point
 from joulewise.record.files import GrowingFile
 from joulewise.record.journal import Journal
 from joulewise.record.notes import Notes
-from joulewise.record.rows import Rows
+from joulewise.record.rows import Pieces, Rows
 from joulewise.record.statistics import Statistics
 from joulewise.record.streams import Stream
 from joulewise.record.tally import Tally
 
 EVERY_S: Final = 1.0
-# Soon after what is read once a second, so that it is on disk half a second later at the most.
-_FIRST_S: Final = 0.4
+# Right after what is read once a second, when the caches are still warm.
+_FIRST_S: Final = 0.05
 _SYNC_ALL: Final = 5
 _ROOM_B: Final = 64 << 20
 
@@ -37,7 +37,7 @@ class Writer:
         self._notes = notes
         self._each_time = each_time
         self._room_b = room_b
-        self._streams: list[tuple[Rows, Stream, tuple[Statistics | Tally, ...]]] = []
+        self._streams: list[tuple[Rows | Pieces, Stream, tuple[Statistics | Tally, ...]]] = []
         self._journals: list[tuple[Journal, GrowingFile]] = []
         self._urgent: list[GrowingFile] = []
         self._rounds = 0
@@ -49,7 +49,7 @@ class Writer:
         self._syncer = threading.Thread(target=self._sync, name="sync", daemon=True)
 
     def add_stream(
-        self, rows: Rows, stream: Stream, *told: Statistics | Tally, hurry: bool = False
+        self, rows: Rows | Pieces, stream: Stream, *told: Statistics | Tally, hurry: bool = False
     ) -> None:
         """``told`` of what is written; in a ``hurry`` where a power cut must cost 1 s at most."""
         self._streams.append((rows, stream, told))

@@ -23,7 +23,7 @@ from joulewise.session.wire import Message, Wire
 
 # A budget is held to the second; who only wants to know how far a run is can wait.
 _LOOK_S: Final = 1.0
-_LOOK_AT_LEISURE_S: Final = 3.0
+_LOOK_AT_LEISURE_S: Final = 5.0
 _WORKING_S: Final = 1.0
 _GRACE_S: Final = 3.0
 _SETTLE_S: Final = 0.5  # a pool's workers see a moment later that their parent has ended

@@ -8,7 +8,7 @@
      "outlook": {"time_s": {"value", "low", "high"}, "energy_j": {…}, "gco2": {…}, "price": {…}}}
 
 An energy that could not be read is null; an outlook that cannot be told yet is ``{"reason",
-"fix"}``. The file is replaced as a whole, every second where there is a budget, else every three.
+"fix"}``. The file is replaced as a whole, every second where there is a budget, else every five.
 """
 
 from __future__ import annotations

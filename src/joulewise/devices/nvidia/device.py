@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from time import monotonic_ns
 from typing import Any, Final
@@ -22,7 +21,8 @@ from joulewise.data import (
 from joulewise.devices.base import BaseDevice
 from joulewise.devices.nvidia.faults import Fault, fault
 from joulewise.devices.nvidia.knobs import Turn, open_knobs
-from joulewise.devices.nvidia.sensors import open_sensors, sample_format
+from joulewise.devices.nvidia.samples import read_samples
+from joulewise.devices.nvidia.sensors import open_sensors
 from joulewise.errors import DeviceError, PermissionDeniedError
 from joulewise.units import MW_PER_W
 
@@ -73,14 +73,11 @@ class NvidiaGpu(BaseDevice):
             return super()._samples(quantity, since_us)
         kind, factor = _SAMPLES[quantity]
         try:
-            value_type, buffered = pynvml.nvmlDeviceGetSamples(self._handle, kind, since_us)
-            form = sample_format(value_type)
+            samples = read_samples(self._handle, kind, since_us)
         except pynvml.NVMLError as error:
             if error.value == pynvml.NVML_ERROR_NOT_FOUND:  # nothing newer
                 return []
             return self._fault(error).unavailable()
-        # Asking ctypes for each member of each sample takes seven times as long.
-        samples = struct.iter_unpack(form, b"".join(buffered))
         return [Sample(t_us, value / factor) for t_us, value in samples if t_us > since_us]
 
     def _processes(self) -> Sequence[Process] | Unavailable:
