@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ from joulewise.cli.output import STDOUT, pass_store, program
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.record.store import LAST
 from joulewise.session.request import HIGHEST_HZ, LOWEST_HZ, Ready, Request
-from joulewise.session.settings import Settings
+from joulewise.session.settings import Settings, Turned, turn
 
 if TYPE_CHECKING:
     from joulewise.session.budget import Budget
@@ -175,14 +175,14 @@ def command(
     )
     limits = [parse_budget(budget, gco2_per_kwh) for budget in budgets]
     settings = Settings(power_limit, sm_clock_mhz, mem_clock_mhz, _numbers(gpus), force)
-    with _turned(settings) as (turned, unrestored):
-        request = replace(request, settings=turned)
-        outcome = _measure(command, pid, store, request, limits)
+    with closing(_turned(settings)) as turned:
+        request = replace(request, settings=turned.as_json())
+        outcome = _measure(command, pid, store, request, limits, on_ended=turned.close)
     try:
         _tell(outcome, json_path, request, program(store))
     except Exception as error:  # noqa: BLE001  # the command has ended as it did, and so do we
         _say(f"the result cannot be shown: {type(error).__name__}: {error}")
-    return outcome.exit_status or (JoulewiseError.exit_status if unrestored else 0)
+    return outcome.exit_status or (JoulewiseError.exit_status if turned.unrestored else 0)
 
 
 def _measure(
@@ -191,10 +191,12 @@ def _measure(
     store: Path,
     request: Request,
     limits: Sequence[Budget],
+    *,
+    on_ended: Callable[[], None],
 ) -> Outcome:
     from joulewise.session.run import Voice, run
 
-    voice = Voice(_opening, _say)
+    voice = Voice(_opening, _say, on_ended)
     if pid is None:
         return run(command, store, request, limits, voice)
     from joulewise.session.attach import attach
@@ -202,26 +204,13 @@ def _measure(
     return attach(pid, store, request, limits, voice)
 
 
-@contextmanager
-def _turned(settings: Settings) -> Iterator[tuple[dict[str, dict[str, float]], list[str]]]:
-    """Settings for as long as the block lasts; then the list holds what is not back."""
-    unrestored: list[str] = []
+def _turned(settings: Settings) -> Turned:
     if settings.is_nothing:
-        yield {}, unrestored
-        return
-    from joulewise.session.settings import turn
-
-    turned = turn(settings, os.environ)
+        return Turned((), _say)
+    turned = turn(settings, os.environ, _say)
     for note in turned.notes:
         _say(note)
-    try:
-        yield turned.as_json(), unrestored
-    finally:
-        lines, is_well = turned.put_back()
-        for line in lines:
-            _say(line)
-        if not is_well:
-            unrestored += lines
+    return turned
 
 
 def _numbers(gpus: str | None) -> tuple[int, ...]:

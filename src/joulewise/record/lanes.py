@@ -36,7 +36,7 @@ _REGULAR_HZ: Final = 1.0
 _SILENT_HZ: Final = 0.2
 # Who uses a device is asked more often in the first seconds: a short command is over by then.
 _EARLY_HZ: Final = 5.0
-_EARLY_TICKS: Final = 15
+_EARLY_TICKS: Final = 10
 # What joules come from is read when a run begins and when it ends, however short it is.
 _ENERGY: Final = ("fast", "regular")
 _MOST_MISSES: Final = 10_000

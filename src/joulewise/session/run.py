@@ -40,10 +40,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Voice:
-    """What is said to the user: once before the command starts, and whatever cannot wait."""
+    """What is said to the user: once before the command starts, and whatever cannot wait.
+
+    ``ended`` is called as soon as the command is over, before its result is computed.
+    """
 
     opening: Callable[[Ready], None]
     say: Callable[[str], None]
+    ended: Callable[[], None]
 
 
 class Attended(Protocol):
@@ -108,7 +112,8 @@ def run(
             raise
         recorder.command_started(child.pid, command, start_ns, token)
         limits = Limits(budgets, child, start_ns, recorder, voice.say, token=token)
-        return attend(child, CommandRecord(child.pid, tuple(command), start_ns), recorder, limits)
+        started = CommandRecord(child.pid, tuple(command), start_ns)
+        return attend(child, started, recorder, limits, voice.ended)
 
 
 def _run_unmeasured(command: Sequence[str], environ: Mapping[str, str]) -> Outcome:
@@ -121,7 +126,11 @@ def _run_unmeasured(command: Sequence[str], environ: Mapping[str, str]) -> Outco
 
 
 def attend(
-    command: Attended, started: CommandRecord, recorder: RecorderProcess, limits: Limits
+    command: Attended,
+    started: CommandRecord,
+    recorder: RecorderProcess,
+    limits: Limits,
+    on_ended: Callable[[], None],
 ) -> Outcome:
     """Wait until the command has ended, and get its result."""
     run = recorder.ready.run
@@ -131,6 +140,7 @@ def attend(
         recorder.command_ended(command.pid, end_ns, code, cpu_s)
         impatient = partial(asked_to_end, command.signals)
         limits.end_rest(impatient)
+        on_ended()
         result, remark = recorder.finish(impatient), recorder.remark
         if recorder.lost:
             ended = replace(started, end_ns=end_ns, exit_code=code, cpu_s=cpu_s)

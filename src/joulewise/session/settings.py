@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -11,6 +11,7 @@ from joulewise.errors import DeviceError, JoulewiseError, UsageError
 
 if TYPE_CHECKING:
     from joulewise.control import Lease
+    from joulewise.control.holds import Outcome
     from joulewise.session.gpus import Gpu
 
 _PERCENT: Final = "%"
@@ -41,10 +42,15 @@ class Settings:
 
 
 class Turned:
-    """Knobs that are turned until ``put_back``, or until this process is gone."""
+    """Knobs that are turned until ``close``, or until this process is gone.
 
-    def __init__(self, leases: Sequence[Lease]) -> None:
+    Then ``unrestored`` tells what was ours to put back and is not back.
+    """
+
+    def __init__(self, leases: Sequence[Lease], say: Callable[[str], None]) -> None:
         self._leases = leases
+        self._say = say
+        self.unrestored: tuple[str, ...] = ()
         self.notes = tuple(note for lease in leases for note in lease.notes)
 
     def as_json(self) -> dict[str, dict[str, float]]:
@@ -55,21 +61,28 @@ class Turned:
             for key, values in lease.enforced.items()
         }
 
-    def put_back(self) -> tuple[list[str], bool]:
-        """What is to be said of it, and whether everything is back that was ours to put back."""
+    def close(self) -> None:
+        """Put everything back, and say what a person must know of that."""
+        leases, self._leases = self._leases, ()
+        for lease in reversed(leases):
+            try:
+                outcomes = lease.release()
+            except JoulewiseError as error:  # noqa: PERF203  # the others go back all the same
+                line = f"{error.message}; {error.hint}"
+                self.unrestored += (line,)
+                self._say(line)
+            else:
+                self._say_all(outcomes)
+
+    def _say_all(self, outcomes: Sequence[Outcome]) -> None:
         from joulewise.control.words import said
 
-        lines, is_well = [], True
-        for lease in reversed(self._leases):
-            try:
-                lines += [said(outcome) for outcome in lease.release() if not outcome.is_well]
-            except JoulewiseError as error:  # noqa: PERF203  # the others go back all the same
-                lines.append(f"{error.message}; {error.hint}")
-                is_well = False
-        return lines, is_well
+        for outcome in outcomes:
+            if not outcome.is_well:
+                self._say(said(outcome))
 
 
-def turn(settings: Settings, environ: Mapping[str, str]) -> Turned:
+def turn(settings: Settings, environ: Mapping[str, str], say: Callable[[str], None]) -> Turned:
     """Turn knobs, all of them or none."""
     from joulewise.control import lease
     from joulewise.session.gpus import gpus
@@ -83,7 +96,7 @@ def turn(settings: Settings, environ: Mapping[str, str]) -> Turned:
             with suppress(JoulewiseError):  # its guardian tries on; the refusal is the news
                 given.release()
         raise
-    return Turned(leases)
+    return Turned(leases, say)
 
 
 def _alike(settings: Settings, found: Sequence[Gpu]) -> Iterator[tuple[dict[str, Any], list[str]]]:
