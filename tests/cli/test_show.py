@@ -88,7 +88,7 @@ def test_a_killed_run_says_so(joulewise, make_run):
     make_run(ID, result=False, state="recording", commands=(command,), monotonic_end_ns=None)
     ran = joulewise("show", ID)
     assert "killed · 10.5 s" in ran.stdout
-    assert "warning: the recorder was killed" in ran.stdout
+    assert "warning: the recorder ended" in ran.stdout
 
 
 def test_the_rates_of_the_run_hold_until_others_are_given(joulewise, make_run):

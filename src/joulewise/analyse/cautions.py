@@ -104,7 +104,7 @@ def recorder_ended(
     up_to = "" if last_row_ns is None else f": the trace ends {run.after_s(last_row_ns):.1f} s in"
     yield RunWarning(
         Caution.RECORDER_ENDED,
-        f"the recorder was killed before the run was over{up_to}",
+        f"the recorder ended before the run was over{up_to}",
         hint or "look into dmesg: the kernel ends processes for want of memory",
     )
 

@@ -21,11 +21,16 @@ from joulewise.record.manifest import (
 )
 
 
-def finish_run(run: Path, ended: CommandRecord) -> tuple[RunResult | None, str]:
-    """Write down how the command ended, and compute what can be; else the reason why not."""
+def finish_run(
+    run: Path, ended: CommandRecord, last_words: str = ""
+) -> tuple[RunResult | None, str]:
+    """Write down how the command ended, and compute what can be; else the reason why not.
+
+    ``last_words`` are the recorder's, where it failed and was not killed.
+    """
     try:
         with _alone(run):
-            manifest = _tell(run, ended)
+            manifest = _tell(run, ended, last_words)
             from joulewise.analyse.kept import write_result
             from joulewise.analyse.run import analyse
 
@@ -33,7 +38,7 @@ def finish_run(run: Path, ended: CommandRecord) -> tuple[RunResult | None, str]:
             with suppress(OSError):  # a full disk: `show` computes it again
                 write_result(run, result)
     except JoulewiseError as error:
-        return None, f"the recorder was killed, and {error.message}"
+        return None, f"the recorder is gone, and {error.message}"
     return result, ""
 
 
@@ -51,7 +56,7 @@ def _alone(run: Path) -> Iterator[None]:
             os.close(folder)
 
 
-def _tell(run: Path, ended: CommandRecord) -> Manifest:
+def _tell(run: Path, ended: CommandRecord, last_words: str) -> Manifest:
     from joulewise.record.secrets import mask
 
     manifest = read_manifest(run)
@@ -59,7 +64,9 @@ def _tell(run: Path, ended: CommandRecord) -> Manifest:
     note = {
         "code": Caution.RECORDER_ENDED.value,
         "message": "the recorder ended before the command did: what came after it is missing",
-        "hint": "see who killed it (the kernel for want of memory? look into dmesg)",
+        "hint": f"please report that it said: {last_words}"
+        if last_words
+        else "see who killed it (the kernel for want of memory? look into dmesg)",
     }
     commands = with_command(manifest.commands, ended)
     codes = [each.exit_code for each in commands if each.end_ns is not None]

@@ -144,7 +144,7 @@ def attend(
         result, remark = recorder.finish(impatient), recorder.remark
         if recorder.lost:
             ended = replace(started, end_ns=end_ns, exit_code=code, cpu_s=cpu_s)
-            result, why = finish_run(run, ended)
+            result, why = finish_run(run, ended, remark)
             remark = remark or why
     except Exception as error:  # noqa: BLE001  # a fault of ours must not end the command
         result, remark = None, f"unexpected {type(error).__name__}: {error}"
