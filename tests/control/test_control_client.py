@@ -1,6 +1,8 @@
 """A holder's line to a guardian that is slow, rude or gone."""
 
+import os
 import socket
+import threading
 
 import pytest
 
@@ -69,3 +71,51 @@ def test_a_lease_that_nobody_waited_for_is_released(connected, monkeypatch):
     assert client.ask(b'"another"\n') == {"kind": "released", "outcomes": []}
     asked = guardian.recv(1000)
     assert asked == b'"a lease"\n' + release_line("7") + b'"another"\n'
+
+
+@pytest.fixture
+def crowded(tmp_path):
+    """A service that has not accepted anybody yet, with a queue that is full."""
+    path = str(tmp_path / "guard.sock")
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as first:
+        listener.bind(path)
+        listener.listen(0)
+        first.connect(path)
+        yield listener, {"JOULEWISE_GUARD": path}
+
+
+def test_a_service_with_a_queue_is_not_taken_for_none(crowded):
+    _, environ = crowded
+    with pytest.raises(JoulewiseError, match="is busy"):
+        Client.of_the_service(environ, patience_s=0.05)
+
+
+def test_who_waits_in_the_queue_is_served(crowded):
+    listener, environ = crowded
+
+    def serve():
+        for _ in range(2):
+            endpoint = listener.accept()[0]
+            served.append(endpoint)
+            endpoint.sendall(READY)
+
+    served = []
+    server = threading.Thread(target=serve)
+    threading.Timer(0.05, server.start).start()
+    client = Client.of_the_service(environ)
+    server.join()
+    assert client.is_service
+    for endpoint in (client, *served):
+        endpoint.close()
+
+
+def test_no_service_is_none(tmp_path):
+    assert Client.of_the_service({"JOULEWISE_GUARD": str(tmp_path / "none.sock")}) is None
+    with socket.socket(socket.AF_UNIX) as gone:
+        gone.bind(str(tmp_path / "gone.sock"))
+    assert Client.of_the_service({"JOULEWISE_GUARD": str(tmp_path / "gone.sock")}) is None
+
+
+def test_what_is_no_socket_is_told():
+    with pytest.raises(JoulewiseError, match="cannot be asked"):
+        Client.of_the_service({"JOULEWISE_GUARD": os.devnull + "/guard.sock"})

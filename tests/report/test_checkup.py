@@ -161,7 +161,9 @@ def test_what_names_a_board_in_a_reason_or_a_fix_does_not_part_boards():
 
 def test_one_device():
     found = checkup(*toys(1), missing={"amd": Unavailable("no amdsmi", "pip install it")})
-    assert lines(drawn(found)) == [
+    *shown, _alone, blank, trusted = lines(drawn(found))
+    assert (blank, trusted) == ("", "GPU energy: measured (counter). CPU: no such device found.")
+    assert shown == [
         "gpu0  Toy 100  TOY-gpu0",
         "  toy · driver 1.0",
         "  sensor       now       source    updates  averages",
@@ -179,7 +181,8 @@ def test_one_device():
         "  amd: no amdsmi",
         "    fix: pip install it",
         "",
-        "GPU energy: measured (counter). CPU: no such device found.",
+        "leases",
+        "  nothing is set by joulewise now",
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+import struct
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
@@ -56,19 +57,22 @@ class Client:
         return cls(endpoint, patience_s=_START_S)
 
     @classmethod
-    def of_the_service(cls, environ: Mapping[str, str]) -> Client | None:
+    def of_the_service(
+        cls, environ: Mapping[str, str], patience_s: float = _ANSWER_S
+    ) -> Client | None:
         """None where there is no service; an error where there is one that is not for us."""
         endpoint = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        endpoint.settimeout(_ANSWER_S)
         path = socket_path(environ)
+        # With a timeout of Python's own, a service with a queue would refuse at once.
+        endpoint.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, _timeval(patience_s))
         try:
             endpoint.connect(path)
         except OSError as error:
             endpoint.close()
-            if isinstance(error, PermissionError):
-                raise not_a_member(path) from None
-            return None
-        return cls(endpoint, is_service=True)
+            if isinstance(error, FileNotFoundError | ConnectionRefusedError):
+                return None
+            raise _unreachable(path, error) from None
+        return cls(endpoint, is_service=True, patience_s=patience_s)
 
     def ask(self, line: bytes) -> Mapping[str, Any]:
         """What the guardian answers; what it refuses is raised here."""
@@ -110,6 +114,19 @@ class Client:
         answer, _, self._rest = self._rest.partition(b"\n")
         told: Mapping[str, Any] = json.loads(answer)
         return told
+
+
+def _timeval(seconds: float) -> bytes:
+    return struct.pack("ll", int(seconds), round(seconds % 1 * 1e6))
+
+
+def _unreachable(path: str, error: OSError) -> JoulewiseError:
+    if isinstance(error, PermissionError):
+        return not_a_member(path)
+    if isinstance(error, BlockingIOError):
+        return JoulewiseError(f"the service at {path} is busy", "try again in a moment")
+    why = error.strerror or error
+    return JoulewiseError(f"the service at {path} cannot be asked: {why}", f"see {_VARIABLE}")
 
 
 def _granted(told: Mapping[str, Any]) -> Mapping[str, Any]:

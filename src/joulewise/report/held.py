@@ -19,22 +19,25 @@ from joulewise.control.client import Client, socket_path
 from joulewise.control.scheduler import epilog_is_installed, scheduler
 from joulewise.control.standing import Keeper, Standing, standing
 from joulewise.control.words import user, who
+from joulewise.data import Unavailable
+from joulewise.errors import JoulewiseError
 from joulewise.report import words
 from joulewise.report.leases import at, restore_command, standing_json
 
 _NARROW = 70
+_PATIENCE_S = 1.0  # with the service
 
 
 @dataclass(frozen=True)
 class Leases:
     """Knobs that are turned, each with the folder of its journal, and who turns knobs here.
 
-    ``service`` is the guard service's socket, None where nobody answers there; ``scheduler`` is
-    who would end a guardian together with its job.
+    ``service`` is the guard service's socket, None where there is none, or why it is not for us;
+    ``scheduler`` is who would end a guardian together with its job.
     """
 
     knobs: tuple[tuple[Standing, Path], ...] = ()
-    service: str | None = None
+    service: str | Unavailable | None = None
     scheduler: str | None = None
     epilog: bool = False
 
@@ -60,7 +63,7 @@ def as_json(found: Leases) -> dict[str, Any]:
     return {
         "knobs": [standing_json(each) for each, _ in found.knobs],
         "fix": restore_command(found.left[0][1]) if found.left else "",
-        "service": found.service,
+        "service": _service_json(found.service),
         "scheduler": found.scheduler,
         "epilog": found.epilog,
     }
@@ -75,6 +78,9 @@ def draw(found: Leases, console: Console) -> None:
         # Not wrapped: it is there to be pasted.
         fix = (restore_command(state), "cyan")
         console.print(Text.assemble("    fix: ", fix), soft_wrap=True)
+    if isinstance(found.service, Unavailable):
+        _indent(Text.assemble(("guard service", "yellow"), f": {found.service.reason}"), console)
+        console.print(Text.assemble("    fix: ", (found.service.fix, "cyan")), soft_wrap=True)
     for line in _lines(found):
         _indent(Text(line), console)
 
@@ -82,18 +88,19 @@ def draw(found: Leases, console: Console) -> None:
 def _lines(found: Leases) -> Iterator[str]:
     if not (found.held or found.left):
         yield "nothing is set by joulewise now"
-    if found.service:
+    serves = isinstance(found.service, str)
+    if serves:
         yield f"the guard service answers at {found.service}"
-    else:
+    elif found.service is None:
         alone = "root turns knobs without it" if os.geteuid() == 0 else "only root can turn knobs"
         yield f"no guard service here: {alone}"
-    if found.scheduler and not (found.service or found.epilog):
+    if found.scheduler and not (serves or found.epilog):
         yield (
             f"under {found.scheduler}, which ends our guardian with the job: knobs are turned only "
             "through the guard service, or once `joulewise restore --epilog` is in the epilog"
         )
     elif found.scheduler:
-        by = "the guard service" if found.service else "the epilog"
+        by = "the guard service" if serves else "the epilog"
         yield f"under {found.scheduler}: {by} puts back what a job leaves"
 
 
@@ -135,9 +142,18 @@ def _indent(what: Table | Text, console: Console) -> None:
     console.print(Padding(what, (0, 0, 0, 2), expand=False))
 
 
-def _service(environ: Mapping[str, str]) -> str | None:
-    client = Client.of_the_service(environ)
+def _service(environ: Mapping[str, str]) -> str | Unavailable | None:
+    try:
+        client = Client.of_the_service(environ, _PATIENCE_S)
+    except JoulewiseError as error:
+        return Unavailable(error.message, error.hint)
     if client is None:
         return None
     client.close()
     return socket_path(environ)
+
+
+def _service_json(service: str | Unavailable | None) -> dict[str, str | bool] | None:
+    if isinstance(service, Unavailable):
+        return {"answers": False, "reason": service.reason, "fix": service.fix}
+    return None if service is None else {"answers": True, "socket": service}

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shlex
-import shutil
 from pathlib import Path
 from typing import Any, Final
 
 from joulewise.command.state import OF_ROOT
 from joulewise.control.holds import End, Holder, Outcome
 from joulewise.control.recovery import Undone
+from joulewise.control.rights import program
 from joulewise.control.standing import Standing
 from joulewise.control.words import user
 from joulewise.data import Knob
@@ -23,9 +23,8 @@ def restore_command(state: Path) -> str:
     """What to paste: with the right that it takes, and where that right knows of the journal."""
     if os.geteuid() == 0:
         return _VERB
-    program = shlex.quote(shutil.which("joulewise") or "joulewise")
     where = "" if state == OF_ROOT else f"env JOULEWISE_STATE={shlex.quote(str(state))} "
-    return f"sudo {where}{program} restore"
+    return f"sudo {where}{program()} restore"
 
 
 def sentence(undone: Undone, state: Path) -> str:

@@ -1,0 +1,85 @@
+"""What doctor tells of a guard service that is there, and not for us now."""
+
+import io
+import socket
+
+import pytest
+from rich.console import Console
+
+from joulewise.control.client import Client
+from joulewise.control.protocol import line, refused_line
+from joulewise.control.rights import not_a_member
+from joulewise.errors import JoulewiseError
+from joulewise.report import held
+
+
+@pytest.fixture
+def listener(tmp_path, monkeypatch):
+    monkeypatch.setattr(held, "_PATIENCE_S", 0.05)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "guard.sock"))
+        listener.listen(0)
+        yield listener
+
+
+def environ(tmp_path):
+    return {"JOULEWISE_STATE": str(tmp_path), "JOULEWISE_GUARD": str(tmp_path / "guard.sock")}
+
+
+def shown(found):
+    told = io.StringIO()
+    held.draw(found, Console(file=told, width=200))
+    return told.getvalue()
+
+
+def greet(greeting):
+    """Connect to a service that says this."""
+    ours, theirs = socket.socketpair()
+    theirs.sendall(greeting)
+    theirs.close()
+    return lambda *_: Client(ours, is_service=True)
+
+
+def test_one_that_hangs(tmp_path, listener):  # noqa: ARG001
+    found = held.leases(environ(tmp_path))
+    told = held.as_json(found)["service"]
+    assert not told["answers"]
+    assert told["reason"] == "the guardian of the knobs does not answer"
+    assert "guard service: the guardian of the knobs does not answer\n    fix: " in shown(found)
+
+
+def test_one_with_a_full_queue(tmp_path, listener):
+    with socket.socket(socket.AF_UNIX) as first:
+        first.connect(listener.getsockname())
+        found = held.leases(environ(tmp_path))
+    assert "is busy" in held.as_json(found)["service"]["reason"]
+    assert " is busy\n    fix: try again in a moment\n" in shown(found)
+
+
+def test_one_that_refuses_us(tmp_path, monkeypatch):
+    refused = refused_line(JoulewiseError("2 holders are connected already", "try again later"))
+    monkeypatch.setattr(Client, "of_the_service", greet(refused))
+    told = held.as_json(held.leases(environ(tmp_path)))["service"]
+    assert told == {
+        "answers": False,
+        "reason": "2 holders are connected already",
+        "fix": "try again later",
+    }
+
+
+def test_one_of_another_group(tmp_path, monkeypatch):
+    def connect(_environ, _patience_s):
+        raise not_a_member(str(tmp_path))
+
+    monkeypatch.setattr(Client, "of_the_service", connect)
+    found = held.leases(environ(tmp_path))
+    assert "in which you are not" in held.as_json(found)["service"]["reason"]
+    assert "    fix: run `sudo usermod -aG " in shown(found)
+
+
+def test_one_that_answers(tmp_path, monkeypatch):
+    monkeypatch.setattr(Client, "of_the_service", greet(line(kind="ready")))
+    found = held.leases(environ(tmp_path))
+    path = str(tmp_path / "guard.sock")
+    assert held.as_json(found)["service"] == {"answers": True, "socket": path}
+    assert f"the guard service answers at {path}" in shown(found)
