@@ -18,6 +18,7 @@ __all__ = [
     "Measurement",
     "Unavailable",
     "__version__",
+    "control",
     "discover",
     "measure",
     "span",
@@ -43,6 +44,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("joulewise")
+    if name == "control":
+        return import_module("joulewise.control")
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"module 'joulewise' has no attribute {name!r}")

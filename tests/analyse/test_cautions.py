@@ -89,6 +89,15 @@ def test_a_limit_that_is_held_is_throttling_alone(made):
     assert capped(made, 149, 0x4) == [(Caution.THROTTLED, "gpu0")]
 
 
+def test_a_limit_that_is_set_for_this_run_and_held_is_no_news(made):
+    assert capped(made, 149, 0x4, settings={"gpu0": {"power_limit_w": 150.0}}) == []
+
+
+def test_a_hot_board_is_news_whoever_has_set_its_limit(made):
+    settings = {"gpu0": {"power_limit_w": 150.0}}
+    assert capped(made, 149, 0x24, settings=settings) == [(Caution.THROTTLED, "gpu0")]
+
+
 def test_the_default_limit_need_not_bind(made):
     assert capped(made, 120, 0x0, limit_w=300.0) == []
 

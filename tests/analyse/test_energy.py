@@ -65,7 +65,7 @@ class TestConstantLoad:
         slack = 0.01 if buffer or not counter else 4.1  # ticks of 20 ms that nobody saw
         assert found.energy_j == pytest.approx([2000, 172.58, 50], abs=slack)
         assert found.mean_w == pytest.approx([200, 200, 200], abs=20 * slack)
-        assert found.peak_w == pytest.approx([200] * 3)
+        assert found.peak_w == pytest.approx([200] * 3, abs=0.001)
         assert not found.disagree.any()
         assert not found.gap_s.any()
 

@@ -73,6 +73,7 @@ def test_windows_side_by_side_add_up(levels_w, sensor, setup, cuts):
     for name in ("energy_j", "integral_j", "gap_s"):
         values = getattr(told, name)
         assert values[:-1].sum() == pytest.approx(values[-1], abs=1e-6), name
+    assert not (told.mean_w > told.peak_w).any()
 
 
 @brief

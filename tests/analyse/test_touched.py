@@ -97,7 +97,7 @@ def test_a_driver_that_tells_no_processes_counts_all_and_says_so():
 def test_a_command_that_was_over_before_anyone_looked():
     choice = choose(manifest(device("gpu0")), [], START, START + S // 10)
     assert choice.counted == ("gpu0",)
-    assert choice.warnings[0].message.startswith("the command was over before its processes")
+    assert choice.warnings[0].message.startswith("the recording was over before the processes")
 
 
 def test_process_ids_of_the_host_count_all_and_say_so():

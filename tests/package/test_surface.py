@@ -27,3 +27,9 @@ def test_nothing_public_is_outside_all():
 def test_an_unknown_name_is_an_attribute_error():
     with pytest.raises(AttributeError, match="nonsense"):
         _ = joulewise.nonsense
+
+
+def test_leases_are_at_hand():
+    from joulewise.control import lease
+
+    assert joulewise.control.lease is lease

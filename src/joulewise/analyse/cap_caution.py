@@ -16,6 +16,11 @@ from joulewise.record.manifest import Manifest
 _SAME_W: Final = 0.5
 
 
+def is_limited_by_run(manifest: Manifest, key: str) -> bool:
+    """Whether this run itself has set the device's power limit."""
+    return Knob.POWER_LIMIT.value in manifest.options.get("settings", {}).get(key, {})
+
+
 def odd_cap(measured: MeasuredDevice, manifest: Manifest, run: Stretch) -> Iterator[RunWarning]:
     device, slow = measured.device, measured.slow
     key, mean_w = device.info.key, measured.uses[0].mean_w
@@ -27,7 +32,7 @@ def odd_cap(measured: MeasuredDevice, manifest: Manifest, run: Stretch) -> Itera
     if not seen.any() or np.ptp(limits_w[seen]) > _SAME_W:  # who turned it meanwhile is told apart
         return
     limit_w = float(limits_w[seen][0])
-    turned = Knob.POWER_LIMIT.value in manifest.options.get("settings", {}).get(key, {})
+    turned = is_limited_by_run(manifest, key)
     lowered = device.default_limit_w is not None and limit_w < device.default_limit_w - _SAME_W
     if not turned and not lowered:
         return

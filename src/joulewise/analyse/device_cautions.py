@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.cap_caution import odd_cap
+from joulewise.analyse.cap_caution import is_limited_by_run, odd_cap
 from joulewise.analyse.measured import MeasuredDevice
 from joulewise.analyse.stretch import Stretch
 from joulewise.analyse.touched import Sighting, faults_of, strangers
@@ -35,7 +35,7 @@ def cautions(
     yield from stuck(measured, run)
     yield from stood_still(measured, run)
     yield from counter(measured)
-    yield from throttled(measured, run)
+    yield from throttled(measured, manifest, run)
     yield from odd_cap(measured, manifest, run)
     yield from setting_changed(measured, run)
     yield from other_processes(measured, sightings, run)
@@ -135,8 +135,11 @@ def counter(measured: MeasuredDevice) -> Iterator[RunWarning]:
         )
 
 
-def throttled(measured: MeasuredDevice, run: Stretch) -> Iterator[RunWarning]:
-    """The share of the run's time in which something held the clocks down."""
+def throttled(measured: MeasuredDevice, manifest: Manifest, run: Stretch) -> Iterator[RunWarning]:
+    """The share of the run's time in which something held the clocks down.
+
+    A power limit that was set for this very run does what it was set for, which is no news.
+    """
     device, reasons = measured.device, measured.slow.get(Quantity.THROTTLE.value)
     if reasons is None or device.info.vendor != "nvidia":
         return
@@ -146,7 +149,9 @@ def throttled(measured: MeasuredDevice, run: Stretch) -> Iterator[RunWarning]:
     for each, count in zip(bits.tolist(), counts.tolist(), strict=True):
         for name in throttle_names(each):
             shares[name] = shares.get(name, 0.0) + count / within.sum()
-    told = {n: s for n, s in shares.items() if n not in _NOT_THROTTLED and s >= _THROTTLED}
+    wanted = {"power cap"} if is_limited_by_run(manifest, device.info.key) else set()
+    expected = _NOT_THROTTLED | wanted
+    told = {n: s for n, s in shares.items() if n not in expected and s >= _THROTTLED}
     if told:
         listed = (f"{name} {100 * share:.0f} %" for name, share in told.items())
         limit_w = device.settings.get("power_limit_w")

@@ -187,11 +187,13 @@ def _reckon(
     error_j = np.maximum(error_j, _short_j(integral, time_s, energy_j)) * (time_s > 0)
     with np.errstate(divide="ignore", invalid="ignore"):
         mean_w = np.where(time_s > 0, energy_j / time_s, np.nan)
+    peak_w = integral.peak_w(start, end) if read else none
     return WindowEnergy(
         energy_j=energy_j / gain,
         error_sampling_j=error_j / gain,
         mean_w=mean_w / gain,
-        peak_w=integral.peak_w(start, end) / gain if read else none,
+        # What was highest lay between two readings, where the mean is higher than any of them.
+        peak_w=np.where(mean_w > peak_w, mean_w, peak_w) / gain,
         gap_s=integral.gap_s(start, end) if read else none,
         still_s=integral.still_s(start, end) if read else none,
         counter_j=counter_j / gain,

@@ -216,7 +216,7 @@ def _warnings(
         if any(seen[key] for key in counted):
             what = "the driver tells the host's process ids, which say nothing in this container"
         elif time_ns < _LOOK_NS:
-            what, hint = "the command was over before its processes could be listed", _SHORT_HINT
+            what, hint = "the recording was over before the processes could be listed", _SHORT_HINT
         elif any(faults_of(manifest, key) for key in counted):
             what, hint = "a GPU that fails tells no processes", "joulewise doctor tells more"
         message = f"{what}, so all that {', '.join(counted)} drew is counted as the command's"

@@ -245,7 +245,7 @@ def _finding(result: RunResult) -> str:
     hours = f" ({watt_hours(total.value)})" if is_resolved(total) else ""
     said = f"{energy(total)}{hours} in {seconds(result.time_s)}"
     parts = {key: result.run.devices[key].energy for key in result.counted}
-    if len(parts) > 1 and total.value > 0:
+    if len(parts) > 1 and is_resolved(total):
         shares = _shares({key: part.value for key, part in parts.items() if part})
         said += f": {', '.join(f'{100 * v / total.value:.0f} % {k}' for k, v in shares)}"
     return said + "."

@@ -92,10 +92,12 @@ def measured_spans(result: RunResult) -> tuple[MeasuredSpan, ...]:
 
 
 def in_words(energy: Energy | None) -> str:
-    """``774.7 J ± 1.9 %``; what is not measured says so."""
+    """``774.7 J ± 1.9 %``, or ``below 1.2 J`` where the error leaves nothing; and its source."""
     if energy is None:
         return "could not be read"
     source = "" if energy.source is Source.MEASURED else f" ({energy.source.value})"
+    if energy.value < energy.error:
+        return f"below {joules(energy.value + energy.error)}{source}"
     return f"{joules(energy.value)} ± {error(energy)}{source}"
 
 
