@@ -19,10 +19,13 @@ def test_it_does_not_grow_for_ever(tmp_path):
     (tmp_path / LOG).write_text("x" * (1 << 21))
     log("new")
     assert (tmp_path / LOG).read_text().endswith("new\n")
-    assert sum(each.stat().st_size for each in tmp_path.iterdir()) < 1 << 22
-    (tmp_path / LOG).write_text("y" * (1 << 21))
-    log("newer")
-    assert len(list(tmp_path.iterdir())) == 2
+    assert (tmp_path / f"{LOG}.1").stat().st_size == 1 << 21
+    for number in range(20):
+        (tmp_path / LOG).write_text(str(number) * (1 << 20))
+        log("newer")
+    kept = sorted(each.name for each in tmp_path.iterdir())
+    assert kept == [LOG, *(f"{LOG}.{number}" for number in range(1, 9))]
+    assert [(tmp_path / name).read_text()[:2] for name in kept[1:3]] == ["19", "18"]
 
 
 def test_it_is_not_for_others_to_write_nor_to_lead_elsewhere(tmp_path):
@@ -36,3 +39,10 @@ def test_it_is_not_for_others_to_write_nor_to_lead_elsewhere(tmp_path):
     (tmp_path / LOG).symlink_to(target)
     open_log(tmp_path, "guardian")("two")
     assert not target.exists()
+
+
+def test_a_state_folder_that_was_removed_is_not_made_again_for_a_line(tmp_path):
+    log = open_log(tmp_path / "state", "guardian")
+    (tmp_path / "state").rmdir()
+    log("one")
+    assert not (tmp_path / "state").exists()
