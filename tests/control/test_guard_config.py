@@ -50,7 +50,8 @@ def test_what_is_in_one_of_the_ranges_is_allowed(config, value):
 def test_what_is_in_none_is_refused_with_the_ranges(config, value):
     with pytest.raises(OutOfRangeError) as refused:
         config(WHOLE).check(GPU, Knob.POWER_LIMIT, value)
-    assert refused.value.hint == "it allows 150 to 200 or 250 to 260"
+    assert refused.value.message == f"the service does not turn gpu0's power limit to {value:g} W"
+    assert refused.value.hint == "it allows 150 to 200 W or 250 to 260 W"
 
 
 @pytest.mark.parametrize(
@@ -130,3 +131,9 @@ def test_a_file_that_is_not_there_or_no_text(tmp_path):
     binary.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(UsageError, match="no TOML"):
         read_config(binary, "root")
+
+
+def test_a_group_that_is_missing_can_be_made_with_what_is_said():
+    with pytest.raises(UsageError, match="no group 'no-such-group'") as wrong:
+        read_config(None, "no-such-group")
+    assert wrong.value.hint == "make it: `sudo groupadd --system no-such-group`"

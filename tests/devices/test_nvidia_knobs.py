@@ -68,7 +68,10 @@ def test_a_clock_between_two_steps_is_refused_with_both(device):
     choices = device.knobs[Knob.SM_CLOCK].choices
     with pytest.raises(OutOfRangeError) as refusal:
         device.set(Knob.SM_CLOCK, choices[3] + 0.5)
-    assert f"{choices[3]:g} or {choices[4]:g}" in refusal.value.hint
+    assert refusal.value.message == f"gpu0's SM clock cannot be {choices[3] + 0.5:g} MHz"
+    low, high = f"{choices[0]:g}", f"{choices[-1]:g}"
+    steps = f"in steps: try {choices[3]:g} or {choices[4]:g}"
+    assert refusal.value.hint == f"it takes {low} to {high} MHz, {steps}"
 
 
 def test_a_fixed_limit_is_no_knob(machine):

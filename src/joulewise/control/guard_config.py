@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import grp
 import math
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -53,14 +54,14 @@ class Config:
         about = [each for each in self.allowed if knob in each.ranges and each.is_about(device)]
         if not about:
             raise PermissionDeniedError(
-                f"the service does not turn {device.key}'s {knob.value}",
+                f"the service does not turn {device.key}'s {knob.label}",
                 "its list is the administrator's: /etc/joulewise/guard.toml, or its --config",
             )
         ranges = [each.ranges[knob] for each in about]
         if not any(low <= value <= high for low, high in ranges):
-            told = " or ".join(f"{low:g} to {high:g}" for low, high in ranges)
+            told = " or ".join(f"{low:g} to {high:g} {knob.unit}" for low, high in ranges)
             raise OutOfRangeError(
-                f"the service does not turn {device.key}'s {knob.value} to {value:g}",
+                f"the service does not turn {device.key}'s {knob.label} to {value:g} {knob.unit}",
                 f"it allows {told}",
             )
 
@@ -148,7 +149,8 @@ def _group(name: str, where: str) -> str:
         return grp.getgrnam(name).gr_name
     except (KeyError, ValueError):
         raise UsageError(
-            f"{where}: there is no group {name!r} here", "make it: `sudo groupadd --system NAME`"
+            f"{where}: there is no group {name!r} here",
+            f"make it: `sudo groupadd --system {shlex.quote(name)}`",
         ) from None
 
 

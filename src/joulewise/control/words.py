@@ -5,17 +5,9 @@ from __future__ import annotations
 import pwd
 import time
 from collections.abc import Sequence
-from typing import Final
 
 from joulewise.control.holds import Change, End, Holder, Outcome
 from joulewise.data import Knob
-
-_NAMES: Final = {
-    Knob.POWER_LIMIT: ("power limit", "W"),
-    Knob.POWER_LIMIT_SHORT: ("short-term power limit", "W"),
-    Knob.SM_CLOCK: ("SM clock", "MHz"),
-    Knob.MEMORY_CLOCK: ("memory clock", "MHz"),
-}
 
 
 def who(holder: Holder) -> str:
@@ -33,12 +25,12 @@ def user(uid: int) -> str:
 
 def named(key: str, knob: Knob) -> str:
     """As in "gpu0's power limit"."""
-    return f"{key}'s {_NAMES[knob][0]}"
+    return f"{key}'s {knob.label}"
 
 
 def valued(knob: Knob, value: float) -> str:
     """As in "250 W": to a milliwatt, which is as fine as drivers are."""
-    return f"{round(value, 3):.10g} {_NAMES[knob][1]}"
+    return f"{round(value, 3):.10g} {knob.unit}"
 
 
 def said(what: Outcome | Sequence[Change]) -> str:
@@ -60,7 +52,7 @@ def _of_outcome(what: Outcome) -> str:
     at = "" if what.found is None else valued(what.knob, what.found)
     if what.end is End.ALREADY:
         return f"{name} is at {at} already, as it was before"
-    return f"{name} was set to {at} by someone else, and is left so"
+    return f"{name} is at {at}, which joulewise did not set, and is left so"
 
 
 def _before(change: Change) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 
 class Source(str, Enum):
@@ -47,6 +47,23 @@ class Knob(str, Enum):
     POWER_LIMIT_SHORT = "power_limit_short_w"
     SM_CLOCK = "sm_clock_mhz"
     MEMORY_CLOCK = "mem_clock_mhz"
+
+    @property
+    def label(self) -> str:
+        """What people call it."""
+        return _LABELS[self]
+
+    @property
+    def unit(self) -> str:
+        return "MHz" if self.value.endswith("_mhz") else "W"
+
+
+_LABELS: Final = {
+    Knob.POWER_LIMIT: "power limit",
+    Knob.POWER_LIMIT_SHORT: "short-term power limit",
+    Knob.SM_CLOCK: "SM clock",
+    Knob.MEMORY_CLOCK: "memory clock",
+}
 
 
 class Kind(str, Enum):

@@ -11,9 +11,10 @@ def check_in_range(device_key: str, info: KnobInfo, value: float) -> None:
     inside = info.minimum <= value <= info.maximum
     if inside and (info.choices is None or value in info.choices):
         return
-    hint = f"it takes {info.minimum:g} to {info.maximum:g}"
+    knob = info.knob
+    hint = f"it takes {info.minimum:g} to {info.maximum:g} {knob.unit}"
     if info.choices is not None and inside:
         below = max(choice for choice in info.choices if choice < value)
         above = min(choice for choice in info.choices if choice > value)
-        hint += f" in steps: try {below:g} or {above:g}"
-    raise OutOfRangeError(f"{device_key} does not take {info.knob.value}={value:g}", hint)
+        hint += f", in steps: try {below:g} or {above:g}"
+    raise OutOfRangeError(f"{device_key}'s {knob.label} cannot be {value:g} {knob.unit}", hint)

@@ -58,12 +58,7 @@ GROUPS: Final[tuple[tuple[str, dict[Quantity, str]], ...]] = (
     ("memory used", {Quantity.MEMORY_USED: ""}),
     ("PCIe", {Quantity.PCIE_TX: "sent", Quantity.PCIE_RX: "received"}),
 )
-KNOBS: Final = {
-    Knob.POWER_LIMIT: "power limit",
-    Knob.POWER_LIMIT_SHORT: "short power limit",
-    Knob.SM_CLOCK: "SM clock",
-    Knob.MEMORY_CLOCK: "memory clock",
-}
+KNOBS: Final = {knob: knob.label for knob in Knob}
 _SI: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BINARY: Final = ((2**40, "Ti"), (2**30, "Gi"), (2**20, "Mi"), (2**10, "Ki"))
 _UNITS: Final = {"w": "W", "j": "J", "pct": "%", "mhz": "MHz", "c": "°C", "b": "B", "s": "MB/s"}
