@@ -69,13 +69,17 @@ class Guard:
     def log(self):
         return Path(self.environ["JOULEWISE_STATE"], "control.log").read_text()
 
+    @property
+    def refusals(self):
+        return Path(self.environ["JOULEWISE_STATE"], "refused.log").read_text()
+
     def end(self, number=signal.SIGTERM):
         self.process.send_signal(number)
         return self.process.wait(DEADLINE_S)
 
 
 @contextmanager
-def guard(environ, folder, *options):
+def guard(environ, folder, *options, through=()):
     """Once it has told systemd that it is ready."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notices:
         path = folder / "notify"
@@ -83,7 +87,7 @@ def guard(environ, folder, *options):
         notices.bind(str(path))
         notices.settimeout(DEADLINE_S)
         process = subprocess.Popen(
-            [*JOULEWISE, "guard", *options], env={**environ, "NOTIFY_SOCKET": str(path)}
+            [*through, *JOULEWISE, "guard", *options], env={**environ, "NOTIFY_SOCKET": str(path)}
         )
         try:
             assert notices.recv(64) == b"READY=1"

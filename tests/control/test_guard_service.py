@@ -1,19 +1,25 @@
 """The service as its users and its administrator meet it, on simulated GPUs."""
 
 import os
+import re
 import shutil
 import signal
+import socket
 import stat
 import subprocess
 import sys
 import sysconfig
+import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from boards import Board, by_uid
 from guarding import (
     GROUP,
     MEMBER,
     STRANGER,
+    client,
     guard,
     held,
     limits_w,
@@ -25,10 +31,17 @@ import joulewise
 from joulewise.control import service
 from joulewise.control.guard_config import Config
 from joulewise.control.holds import Holder
+from joulewise.control.unit import systemd_unit
 from joulewise.errors import JoulewiseError, PermissionDeniedError, UsageError
-from processes import JOULEWISE, eventually
+from processes import JOULEWISE, eventually, first_line
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can turn knobs for others")
+USE = """
+from joulewise.simulate import client
+client.Gpu(0).step("mnist-small")
+print("used", flush=True)
+time.sleep(600)
+"""
 CONFIG = f"""
 group = "{GROUP}"
 clients_per_user = 1
@@ -68,9 +81,9 @@ class TestAMember:
         code = "print(refused(power_limit_w=251), refused(sm_clock_mhz=1005))"
         said = told(gpus, code)
         assert "OutOfRangeError" in said
-        assert "it allows 160 to 250" in said
-        assert "PermissionDeniedError: the service does not turn gpu0's sm_clock_mhz" in said
-        assert f"uid {MEMBER.pw_uid}): refused: the service does not turn" in running.log
+        assert "it allows 160 to 250 W" in said
+        assert "PermissionDeniedError: the service does not turn gpu0's SM clock" in said
+        assert f"uid {MEMBER.pw_uid}): refused: the service does not turn" in running.refusals
 
     def test_has_everything_put_back_when_it_is_killed(self, gpus, running):  # noqa: ARG002
         with held(gpus) as process:
@@ -81,7 +94,7 @@ class TestAMember:
         with held(gpus):
             said = told(gpus, "print(refused(power_limit_w=210))")
             assert f"1 holders of user {MEMBER.pw_name} are connected already" in said
-            assert "not admitted" in running.log
+            assert "not admitted" in running.refusals
 
 
 class TestAStranger:
@@ -94,7 +107,7 @@ class TestAStranger:
         Path(gpus["JOULEWISE_GUARD"]).chmod(0o666)
         said = told(gpus, "print(refused(power_limit_w=200))", STRANGER)
         assert f"{STRANGER.pw_name} is not in group {GROUP}" in said
-        assert f"uid {STRANGER.pw_uid}): not admitted" in running.log
+        assert f"uid {STRANGER.pw_uid}): not admitted" in running.refusals
         assert limits_w(gpus) == [290, 280]
 
 
@@ -142,11 +155,71 @@ def test_the_configuration_is_read_again_and_a_bad_one_is_not_taken(gpus, runnin
     config.write_text(CONFIG.replace("250]", "205]"))
     running.process.send_signal(signal.SIGHUP)
     eventually(lambda: "the configuration was read again" in running.log)
-    assert "it allows 160 to 205" in told(gpus, "print(refused(power_limit_w=210))")
+    assert "it allows 160 to 205 W" in told(gpus, "print(refused(power_limit_w=210))")
     config.write_text("group = 3")
     running.process.send_signal(signal.SIGHUP)
     eventually(lambda: "the configuration stays as it was" in running.log)
-    assert "it allows 160 to 205" in told(gpus, "print(refused(power_limit_w=210))")
+    assert "it allows 160 to 205 W" in told(gpus, "print(refused(power_limit_w=210))")
+
+
+def test_another_group_gets_the_socket_as_well(gpus, tmp_path, config):
+    config.write_text(CONFIG.replace(GROUP, "daemon"))
+    with guard(gpus, tmp_path, "--config", config) as service:
+        config.write_text(CONFIG)
+        service.process.send_signal(signal.SIGHUP)
+        eventually(lambda: Path(gpus["JOULEWISE_GUARD"]).stat().st_gid == MEMBER.pw_gid)
+        assert "200" in told(gpus, "print(control.lease('gpu0', power_limit_w=200).enforced)")
+
+
+def test_hundreds_that_come_at_once_all_find_it(gpus, running):
+    running.process.send_signal(signal.SIGSTOP)  # as one that is busy
+    with ExitStack() as lines:
+        for _ in range(500):
+            line = lines.enter_context(socket.socket(socket.AF_UNIX))
+            line.setblocking(False)
+            line.connect(gpus["JOULEWISE_GUARD"])
+        running.process.send_signal(signal.SIGCONT)
+
+
+def test_one_who_is_turned_away_all_the_time_cannot_wipe_the_log(gpus, running):
+    with held(gpus):
+        leased = running.log
+        for _ in range(300):
+            with socket.socket(socket.AF_UNIX) as line:
+                line.connect(gpus["JOULEWISE_GUARD"])
+                line.sendall(b"\n")
+                while b"refused" not in line.recv(4096):
+                    pass
+        assert running.log == leased
+    assert running.end() == 0
+    of_root = [line for line in running.refusals.splitlines() if "uid 0" in line]
+    assert len(of_root) <= 21 * 2  # of two windows, at most
+    assert any(line.endswith("more of uid 0") for line in of_root)
+
+
+def test_what_is_hidden_from_its_own_programs_is_turned_for_others(gpus, tmp_path):
+    with guard({**gpus, "CUDA_VISIBLE_DEVICES": "1"}, tmp_path, "--group", GROUP):
+        assert "200" in told(gpus, "print(control.lease('gpu0', power_limit_w=200).enforced)")
+
+
+@pytest.mark.skipif(not shutil.which("setpriv"), reason="there is no setpriv here")
+def test_the_capabilities_of_the_unit_are_enough(gpus, tmp_path, config):
+    found = re.search("CapabilityBoundingSet=(.*)", systemd_unit())
+    named = "".join(f",+{name.lower().removeprefix('cap_')}" for name in found[1].split())
+    alone = ["setpriv", "--inh-caps=-all", f"--bounding-set=-all{named}"]
+    config.write_text(CONFIG.replace(GROUP, "daemon"))
+    with guard(gpus, tmp_path, "--config", config, through=alone) as service:
+        config.write_text(CONFIG)
+        service.process.send_signal(signal.SIGHUP)
+        eventually(lambda: Path(gpus["JOULEWISE_GUARD"]).stat().st_gid == MEMBER.pw_gid)
+        with held(gpus) as process:
+            process.kill()
+            eventually(lambda: limits_w(gpus) == [290, 280])
+        with client(gpus, USE, STRANGER) as other:
+            assert first_line(other.stdout) == "used\n"
+            said = told(gpus, "print(refused(power_limit_w=200))")
+            assert f"gpu0 is used by pid {other.pid} of {STRANGER.pw_name}" in said
+        assert service.end() == 0
 
 
 def test_without_a_file_the_devices_own_ranges_hold(gpus, tmp_path):
@@ -165,9 +238,42 @@ def test_who_has_neither_the_right_nor_a_service_is_told_what_gives_it(gpus):
     code = f"sys.executable = {python!r}; print(refused(power_limit_w=200))"
     said = told(environ, code)
     assert said.startswith("PermissionDeniedError: gpu0's power limit cannot be turned")
-    assert "`sudo -E joulewise …`" in said
-    assert f"`sudo joulewise guard --group {GROUP}`" in said
+    assert re.search(r"run `sudo -E /\S+( -m joulewise)? …`, or have an administrator set up", said)
+    assert "docs/how-to/guard.md" in said
     assert limits_w(gpus) == [290, 280]
+
+
+class TestTheFinder:
+    def finder(self, *found):
+        self.now_s, self.looks = 0.0, iter(found)
+        return service.Finder(lambda: next(self.looks), lambda: self.now_s)
+
+    def test_a_driver_that_comes_later_is_found_after_a_while(self):
+        first, later = Board("gpu0"), Board("gpu1")
+        find = self.finder(by_uid(first), by_uid(first, later))
+        assert find() == by_uid(first)
+        assert find() == {}
+        self.now_s = 5.0
+        assert find() == by_uid(first, later)
+
+    def test_what_has_no_knob_is_none_of_its_business(self):
+        board = Board()
+        board.knobs = {}
+        assert self.finder(by_uid(board))() == {}
+
+    def test_it_does_not_wait_twice_for_a_driver_that_hangs(self):
+        find = self.finder({}, by_uid(Board()))
+        find()
+        self.now_s = 5.0
+        hangs = threading.Event()
+        thread = threading.Thread(target=hangs.wait)
+        thread.start()
+        try:
+            assert find() == {}
+        finally:
+            hangs.set()
+            thread.join()
+        assert find()
 
 
 class TestTheGate:

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from dataclasses import replace
@@ -5,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from joulewise.control.holds import Holder
-from joulewise.control.tenants import no_strangers
+from joulewise.control.tenants import no_other_owners, no_strangers
 from joulewise.data import DeviceInfo, Kind, Knob, Process, Unavailable
 from joulewise.errors import HeldError
 from processes import JOULEWISE
@@ -57,7 +58,14 @@ def test_another_users_process_is_named(proc):
 
 
 def test_what_has_ended_meanwhile_is_nobody(proc):
-    ask(Board(99), proc({10: OURS}))
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    ask(Board(ended.pid), proc({10: OURS}))
+
+
+def test_one_that_lives_and_whose_owner_is_hidden_is_a_stranger(proc):
+    with pytest.raises(HeldError, match=f"is used by pid {os.getpid()} of somebody else"):
+        ask(Board(os.getpid()), proc({10: OURS}))
 
 
 def test_a_device_that_does_not_tell_is_not_refused(proc):
@@ -97,6 +105,31 @@ def test_other_mig_instances_are_other_tenants(proc):
 def test_mig_instances_that_are_all_ours_are_not(proc):
     made = proc({10: OURS}, environ="CUDA_VISIBLE_DEVICES=MIG-a,MIG-b\0")
     ask(Board(slices=("MIG-a", "MIG-b")), made)
+
+
+@pytest.mark.parametrize("named", ["M", "MIG-", "MIG-a,MIG-", "MIG-a,MIG-a", ","])
+def test_only_whole_names_make_a_mig_instance_ours(proc, named):
+    made = proc({10: OURS}, environ=f"CUDA_VISIBLE_DEVICES={named}\0")
+    with pytest.raises(HeldError, match="has 1 other MIG instances"):
+        ask(Board(slices=("MIG-a", "MIG-b")), made)
+
+
+class TestWhereTheHoldersWordIsNotEnough:
+    def ask(self, board, proc, holder=HOLDER):
+        no_other_owners(holder, board, Knob.POWER_LIMIT, 150.0, proc)
+
+    def test_it_cannot_claim_mig_instances(self, proc):
+        made = proc({10: OURS}, environ="CUDA_VISIBLE_DEVICES=MIG-a,MIG-b\0")
+        with pytest.raises(HeldError, match="has 1 other MIG instances"):
+            self.ask(Board(slices=("MIG-a", "MIG-b")), made)
+
+    def test_nor_another_user(self, proc):
+        made = proc({10: 0, 11: THEIRS}, environ=f"SUDO_UID={THEIRS}\0")
+        with pytest.raises(HeldError, match="is used by pid 11"):
+            self.ask(Board(11), made, replace(HOLDER, uid=0))
+
+    def test_its_own_processes_are_no_strangers(self, proc):
+        self.ask(Board(10, 11, slices=("MIG-a",)), proc({10: OURS, 11: OURS}))
 
 
 def test_the_only_mig_instance_is_ours(proc):

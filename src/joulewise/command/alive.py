@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+FIRST_NAMESPACE: Final = "pid:[4026531836]"  # the machine's own, a constant of the kernel
 _PROC: Final = Path("/proc")
 _STATE, _PARENT, _STARTED = 0, 1, 19  # of /proc/PID/stat, after the name in parentheses
 

@@ -63,14 +63,19 @@ class Guardian:
         *,
         rules: Sequence[Rule] = (),
         courtesies: Sequence[Rule] = (),
+        find: Callable[[], Mapping[str, Device]] = dict,
         patience_s: float = _PATIENCE_S,
     ) -> None:
-        """``rules`` always hold; ``courtesies`` towards others can be overridden by force."""
+        """``rules`` always hold; ``courtesies`` towards others can be overridden by force.
+
+        ``find`` looks again where a device is unknown.
+        """
         self._state = state
         self._devices = {device.info.uid: device for device in devices}
         self._log = log
         self._rules = rules
         self._courtesies = courtesies
+        self._find = find
         self._patience_s = patience_s
         self._stacks = Stacks()
         self._owners: dict[str, object] = {}  # whose hold has none is gone; it is yet to be undone
@@ -214,9 +219,11 @@ class Guardian:
             yield Change(device.info.uid, device.info.key, knob, before, value)
 
     def _device(self, name: str) -> Device:
-        for device in self._devices.values():
-            if name in {device.info.uid, device.info.key}:
-                return device
+        for find in (dict, self._find):
+            self._devices |= find()
+            for device in self._devices.values():
+                if name in {device.info.uid, device.info.key}:
+                    return device
         known = ", ".join(device.info.key for device in self._devices.values())
         raise UsageError(f"there is no device {name!r}", f"there are {known or 'none'}")
 

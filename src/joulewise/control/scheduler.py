@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from joulewise.command.alive import parent, pid_namespace
+from joulewise.command.alive import FIRST_NAMESPACE, parent, pid_namespace
 from joulewise.command.state import state_folder
 
 EPILOG: Final = "epilog"
@@ -30,7 +30,6 @@ _LOGIN: Final = re.compile(r"/user\.slice(/|$)|/user@\d+\.service(/|$)")
 _SERVICE: Final = re.compile(r".*/([^/]+\.service)(/|$)")
 # They leave alone what their jobs and sessions have started.
 _LENIENT: Final = {"cron.service", "crond.service", "atd.service", "ssh.service", "sshd.service"}
-_FIRST_NAMESPACE: Final = "pid:[4026531836]"  # the machine's own, a constant of the kernel
 _STAYS: Final = {"systemd", "init"}  # as process 1: the container is a machine of its own
 
 
@@ -65,7 +64,7 @@ def _by_cgroup(proc: Path) -> str | None:
         job = _SLURM.search(path) if "slurm" in path else None
         if job:
             return f"Slurm (job {job[1]})"
-        if _CONTAINER.search(path) and pid_namespace(proc) == _FIRST_NAMESPACE:
+        if _CONTAINER.search(path) and pid_namespace(proc) == FIRST_NAMESPACE:
             return "the container's runtime"  # where no namespace does it, as with --pid=host
         service = None if _LOGIN.search(path) else _SERVICE.match(path)
         if service and service[1] not in _LENIENT:
@@ -79,7 +78,7 @@ def _by_container(proc: Path) -> str | None:
     Whoever was put into one that runs (``docker exec``) does not descend from its process 1, and
     the container goes on after them.
     """
-    if pid_namespace(proc) in {"", _FIRST_NAMESPACE}:
+    if pid_namespace(proc) in {"", FIRST_NAMESPACE}:
         return None
     try:
         first = (proc / "1/comm").read_text().strip()

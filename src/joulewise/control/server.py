@@ -23,12 +23,12 @@ from joulewise.control.protocol import (
     refused_line,
     released_line,
 )
+from joulewise.control.refusals import Refusals
 from joulewise.errors import JoulewiseError, UsageError
 
 _CHUNK_B: Final = 1 << 12
 _MOST_UNSENT_B: Final = 1 << 16
 _MOST_HOLDS: Final = 64
-_MOST_TOLD: Final = 20  # of what one connection is refused: a log is worth only so many lines
 _HALF_S: Final = 5.0  # for the rest of a message that has begun
 _LOOK_S: Final = 1.0
 
@@ -41,7 +41,6 @@ class Connection:
         self.endpoint = endpoint
         self.holder = _holder(endpoint)
         self.alive = _pidfd(self.holder.pid)
-        self.refusals = 0
         self._read = bytearray()
         self._unsent = bytearray()
         self._half_since_s: float | None = None
@@ -96,11 +95,14 @@ class Server:
         admit: Callable[[Holder, Sequence[Holder]], None] = lambda _holder, _connected: None,
         log: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """``admit`` raises where a new holder may not join those that are connected."""
+        """``admit`` raises where a new holder may not join those that are connected.
+
+        What is refused goes to ``log``, as far as a log should have it.
+        """
         self._guardian = guardian
         self._listener = listener
         self._admit = admit
-        self._log = log
+        self._refusals = Refusals(log)
         self._connections: set[Connection] = set()
         self._selector = selectors.DefaultSelector()
         if listener:
@@ -133,11 +135,13 @@ class Server:
                 self._try(connection, connection.flush)
                 if connection.is_stale():
                     self._lose(connection)
-            self._guardian.mend()
+            self._safely("mend", self._guardian.mend)
+            self._refusals.sum_up()
 
     def close(self) -> None:
         for connection in list(self._connections):
             self._lose(connection)
+        self._refusals.sum_up(everything=True)
         self._selector.close()
 
     def _accept(self) -> None:
@@ -150,7 +154,7 @@ class Server:
         try:
             self._admit(holder, [other.holder for other in self._connections])
         except JoulewiseError as error:
-            self._log(f"{_caller(holder)}: not admitted: {error.message}")
+            self._refuse(holder, f"not admitted: {error.message}")
             with suppress(OSError), endpoint:
                 endpoint.setblocking(False)
                 endpoint.send(refused_line(error))
@@ -177,9 +181,7 @@ class Server:
                 self._guardian.lease(connection, holder, request.wanted, force=request.force)
             )
         except JoulewiseError as error:
-            connection.refusals += 1
-            if connection.refusals <= _MOST_TOLD:
-                self._log(f"{_caller(connection.holder)}: refused: {error.message}")
+            self._refuse(connection.holder, f"refused: {error.message}")
             return refused_line(error)
 
     def _try(self, connection: Connection, what: Callable[[], None]) -> None:
@@ -188,7 +190,7 @@ class Server:
         except OSError:
             self._lose(connection)
         except Exception as error:  # noqa: BLE001  # a bug that one meets is not the others'
-            self._log(f"{_caller(connection.holder)}: unexpected {type(error).__name__}: {error}")
+            self._confess(_caller(connection.holder), error)
             self._lose(connection)
 
     def _lose(self, connection: Connection) -> None:
@@ -199,10 +201,22 @@ class Server:
         if connection.alive is not None:
             self._selector.unregister(connection.alive)
         connection.close()
-        if connection.refusals > _MOST_TOLD:
-            untold = connection.refusals - _MOST_TOLD
-            self._log(f"{_caller(connection.holder)}: refused {untold} times more")
-        self._guardian.drop(connection)
+        self._safely(_caller(connection.holder), lambda: self._guardian.drop(connection))
+
+    def _safely(self, whose: str, what: Callable[[], object]) -> None:
+        """What is not put back now stays in the journal, and is mended later."""
+        try:
+            what()
+        except Exception as error:  # noqa: BLE001  # everybody else's knobs depend on us
+            self._confess(whose, error)
+
+    def _refuse(self, holder: Holder, what: str) -> None:
+        self._refusals.tell(f"uid {holder.uid}", f"{_caller(holder)}: {what}")
+
+    def _confess(self, whose: str, error: Exception) -> None:
+        """Counted apart, so that refusals cannot hide it."""
+        what = f"{whose}: unexpected {type(error).__name__}: {error}"
+        self._refusals.tell("the unexpected", what)
 
 
 def _holder(endpoint: socket.socket) -> Holder:

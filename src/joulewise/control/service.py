@@ -10,29 +10,31 @@ import signal
 import socket
 import stat
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
 from joulewise.command.state import state_folder
+from joulewise.control.everything import every_device
 from joulewise.control.guard_config import Config, read_config
 from joulewise.control.guardian import Guardian
 from joulewise.control.holds import Holder
-from joulewise.control.log import open_log
+from joulewise.control.log import REFUSED, open_log
 from joulewise.control.recovery import recover
 from joulewise.control.server import Server
-from joulewise.control.tenants import no_strangers
+from joulewise.control.tenants import no_other_owners
 from joulewise.control.words import user
 from joulewise.data import Knob, KnobInfo
-from joulewise.devices import Device, Options, discover
+from joulewise.devices import Device
 from joulewise.errors import DeviceError, JoulewiseError, PermissionDeniedError, UsageError
 
-_DISCOVERY_S: Final = 10.0
+_AGAIN_S: Final = 5.0  # since devices were last looked for
 _PATIENCE_S: Final = 10.0
 _LOOK_S: Final = 0.5
-_BACKLOG: Final = 16
+_BACKLOG: Final = 4096  # all ranks of a job start at once
 _LATER: Final = "try again later"
 _ENDS: Final = (signal.SIGTERM, signal.SIGINT)
 
@@ -47,12 +49,21 @@ def serve(socket_path: Path, config_path: Path | None, group: str | None) -> Non
     state = state_folder(os.environ)
     log = _said_aloud(open_log(state, "guard"))
     with _signals() as signals, _listening(socket_path, gate.config.group) as listener:
-        devices = _turnable(discover(Options(deadline_s=_DISCOVERY_S)).devices)
-        recover(state, lambda: {device.info.uid: device for device in devices}, log)
+        find = Finder()
+        devices = find()
+        if not devices:
+            raise DeviceError("no device here has a knob to turn", "see `joulewise doctor`")
+        recover(state, lambda: devices, log)
         guardian = Guardian(
-            state, devices, log, rules=[gate.check], courtesies=[gate.check_strangers]
+            state,
+            devices.values(),
+            log,
+            rules=[gate.check],
+            courtesies=[gate.check_strangers],
+            find=find,
         )
-        server = Server(guardian, listener, admit=gate.admit, log=log)
+        refused = _said_aloud(open_log(state, "guard", REFUSED))
+        server = Server(guardian, listener, admit=gate.admit, log=refused)
         log(f"listens at {socket_path} for group {gate.config.group}")
         _tell_systemd("READY=1")
         ends = False
@@ -63,6 +74,8 @@ def serve(socket_path: Path, config_path: Path | None, group: str | None) -> Non
                 ends = ends or number in _ENDS
                 if number == signal.SIGHUP:
                     gate.read_again(log)
+                    with suppress(OSError):  # who has removed the socket has to start us again
+                        _give(socket_path, gate.config.group)
 
         server.watch(signals, hear)
         server.serve(lambda: ends)
@@ -104,11 +117,11 @@ class Gate:
     def check(self, holder: Holder, device: Device, knob: Knob, value: float) -> None:
         self.config.check(device.info, knob, value)
         if not self.config.force:
-            no_strangers(holder, device, knob, value)
+            no_other_owners(holder, device, knob, value)
 
     def check_strangers(self, holder: Holder, device: Device, knob: Knob, value: float) -> None:
         if self.config.force:  # else it was checked, and cannot be overridden
-            no_strangers(holder, device, knob, value)
+            no_other_owners(holder, device, knob, value)
 
 
 def is_member(uid: int, group: str) -> bool:
@@ -120,16 +133,33 @@ def is_member(uid: int, group: str) -> bool:
         return False
 
 
-def _turnable(devices: Sequence[Device]) -> list[Device]:
-    """Those with a knob: the rest is none of the service's business."""
-    found = [
-        device
-        for device in devices
-        if any(isinstance(knob, KnobInfo) for knob in device.knobs.values())
-    ]
-    if not found:
-        raise DeviceError("no device here has a knob to turn", "see `joulewise doctor`")
-    return found
+class Finder:
+    """Looks for the devices with a knob, the first time and when one is asked for in vain.
+
+    A driver may be loaded after the service has started.
+    """
+
+    def __init__(
+        self,
+        every: Callable[[], Mapping[str, Device]] = lambda: every_device(os.environ),
+        now_s: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._every = every
+        self._now_s = now_s
+        self._again_s = now_s()
+        self._threads = threading.active_count()
+
+    def __call__(self) -> dict[str, Device]:
+        """By their uids; none where it was asked a moment ago, or a driver hangs since then."""
+        if self._now_s() < self._again_s or threading.active_count() > self._threads:
+            return {}
+        found = {uid: device for uid, device in self._every().items() if _is_turnable(device)}
+        self._again_s = self._now_s() + _AGAIN_S
+        return found
+
+
+def _is_turnable(device: Device) -> bool:
+    return any(isinstance(knob, KnobInfo) for knob in device.knobs.values())
 
 
 def _end(guardian: Guardian, log: Callable[[str], None]) -> None:
@@ -172,7 +202,7 @@ def _bound(path: Path, group: str) -> socket.socket:
         fcntl.flock(folder, fcntl.LOCK_EX)  # of two that start at once, one finds the other
         _remove_stale(path)
         listener.bind(str(path))
-        os.chown(path, 0, grp.getgrnam(group).gr_gid)
+        _give(path, group)
         path.chmod(0o660)
         listener.listen(_BACKLOG)
     except BaseException:
@@ -182,6 +212,10 @@ def _bound(path: Path, group: str) -> socket.socket:
         os.umask(umask)
         os.close(folder)
     return listener
+
+
+def _give(path: Path, group: str) -> None:
+    os.chown(path, 0, grp.getgrnam(group).gr_gid, follow_symlinks=False)
 
 
 def _remove_stale(path: Path) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from joulewise.command.alive import pid_namespace
+from joulewise.command.alive import FIRST_NAMESPACE, pid_namespace
 from joulewise.control.holds import Holder
 from joulewise.control.words import user
 from joulewise.data import Knob, Unavailable
@@ -14,15 +15,26 @@ from joulewise.devices import Device
 from joulewise.errors import HeldError
 
 _PROC: Final = Path("/proc")
-_FIRST_NAMESPACE: Final = "pid:[4026531836]"  # the machine's own, a constant of the kernel
 _CUDA: Final = "/dev/nvidia-uvm"  # open in whatever computes, and not in what only looks on
 
 
 def no_strangers(
     holder: Holder, device: Device, knob: Knob, _value: float, proc: Path = _PROC
 ) -> None:
-    """Refuses while somebody else uses the device, or may."""
-    environ = _environ(holder.pid, proc)
+    """Refuses while somebody else uses the device, or may, by what the holder itself tells."""
+    _refuse_strangers(holder, device, knob, _environ(holder.pid, proc), proc)
+
+
+def no_other_owners(
+    holder: Holder, device: Device, knob: Knob, _value: float, proc: Path = _PROC
+) -> None:
+    """The same where the holder's word is not enough: by the kernel's and the driver's alone."""
+    _refuse_strangers(holder, device, knob, {}, proc)
+
+
+def _refuse_strangers(
+    holder: Holder, device: Device, knob: Knob, environ: Mapping[str, str], proc: Path
+) -> None:
     ours = _ours(holder, environ)
     who = _strange_slices(device, environ) or _strangers(device, ours, proc)
     if who:
@@ -36,13 +48,15 @@ def _strangers(device: Device, ours: set[int], proc: Path) -> str:
     told = device.processes()
     if isinstance(told, Unavailable) or not told:
         return ""
-    if pid_namespace(proc) not in {"", _FIRST_NAMESPACE}:
+    if pid_namespace(proc) not in {"", FIRST_NAMESPACE}:
         # The driver counts processes as the host does, so that their numbers say nothing here.
         more = len(told) - _computing(ours, proc)
         return f"is used by {more} more than are seen in this container" if more > 0 else ""
     for process in told:
         uid = _owner(process.pid, proc)
-        if uid is not None and uid not in ours:  # else it has ended meanwhile
+        if uid is None and _lives(process.pid):  # whose it is, is hidden from us (hidepid)
+            return f"is used by pid {process.pid} of somebody else"
+        if uid is not None and uid not in ours:
             return f"is used by pid {process.pid} of {user(uid)}"
     return ""
 
@@ -50,8 +64,7 @@ def _strangers(device: Device, ours: set[int], proc: Path) -> str:
 def _strange_slices(device: Device, environ: Mapping[str, str]) -> str:
     """CUDA takes the first instance where none is named."""
     slices = device.info.slices
-    named = environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
-    mine = [one for one in slices if any(name and one.startswith(name) for name in named)]
+    mine = set(environ.get("CUDA_VISIBLE_DEVICES", "").split(",")) & set(slices)
     others = len(slices) - max(len(mine), 1)
     return f"has {others} other MIG instances" if others > 0 else ""
 
@@ -81,6 +94,16 @@ def _environ(pid: int, proc: Path) -> dict[str, str]:
         return {}
     pairs = (entry.partition("=") for entry in told.split("\0"))
     return {name: value for name, _, value in pairs}
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it is not ours
+        pass
+    return True
 
 
 def _owner(pid: int, proc: Path) -> int | None:
