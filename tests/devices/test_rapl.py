@@ -227,7 +227,7 @@ class TestLimits:
 
     def test_a_limit_that_would_stall_the_machine_is_refused(self, tmp_path):
         cpu = Bench(tmp_path, XEON).devices()["cpu0"]
-        with pytest.raises(OutOfRangeError, match="^cpu0's power limit cannot be 20 W ") as refusal:
+        with pytest.raises(OutOfRangeError, match="cpu0's power limit cannot be 20 W ") as refusal:
             cpu.set(Knob.POWER_LIMIT, 20)
         assert "37.5" in refusal.value.hint
 

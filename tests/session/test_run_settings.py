@@ -96,6 +96,12 @@ def test_percent_are_of_each_boards_own_default(sim):
     assert ran.stdout.splitlines() == ["240 200", "250 250"]
 
 
+@pytest.mark.parametrize("asked", ["180", "180W", "'180 W'", "60%", "'60 %'"])
+def test_a_limit_may_have_its_unit(sim, asked):
+    ran = sim(f"joulewise run --power-limit {asked} -- bash limits")
+    assert ran.stdout.splitlines() == ["180 180"]
+
+
 def test_a_clock_is_recorded_though_the_driver_does_not_tell_it(sim):
     ran = sim("joulewise run --gpu 0 --sm-clock 1201 -- true")
     assert ran.returncode == 0
@@ -106,8 +112,13 @@ def test_a_clock_is_recorded_though_the_driver_does_not_tell_it(sim):
 @pytest.mark.parametrize(
     ("options", "says", "status"),
     [
-        ("--power-limit 20", "gpu0 does not take ", 2),
-        ("--power-limit 20%", "gpu0 does not take ", 2),
+        ("--power-limit 20", "gpu0's power limit cannot be 20 W\n", 2),
+        (
+            "--power-limit 20%",
+            "gpu0's power limit cannot be 60 W (20 % of its default 300 W)\n"
+            "  it takes 150 to 300 W, or 50 to 100 %\n",
+            2,
+        ),
         ("--power-limit much", "'much' is no power limit\n", 2),
         ("--power-limit 170 --gpu 7", "there is no gpu7\n", 2),
         ("--power-limit 170 --gpu a", "'a' names no GPUs\n", 2),
@@ -137,8 +148,7 @@ def test_what_someone_else_has_set_stays_is_told_and_marks_the_run(sim):
     (sim.folder / "change.py").write_text(CHANGES)
     ran = sim(f"joulewise run --power-limit 170 -- {PYTHON} change.py; echo $?; bash limits")
     assert ran.stdout.splitlines() == ["0", "180 260"]
-    assert "joulewise: gpu0's power limit " in ran.stderr
-    assert "someone else" in ran.stderr
+    assert "joulewise: gpu0's power limit is at 180 W, which joulewise did not set" in ran.stderr
     assert "gpu0: its power limit changed during the run: from 170 W to 180 W" in ran.stderr
 
 

@@ -7,7 +7,7 @@ import os
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Final, NoReturn
 
 from joulewise.command import apart
@@ -20,12 +20,14 @@ _CHUNK_B: Final = 1 << 16
 
 @dataclass(frozen=True)
 class Gpu:
-    """``default_w`` is its power limit by default, None where it has none."""
+    """``default_w`` is its power limit by default, None where it has none, and then the range."""
 
     key: str
     uid: str
     visible: bool
-    default_w: float | None
+    default_w: float | None = None
+    lowest_w: float = 0.0
+    highest_w: float = 0.0
 
 
 def gpus(named: Sequence[int], environ: Mapping[str, str]) -> list[Gpu]:
@@ -80,6 +82,9 @@ def _find(environ: Mapping[str, str]) -> list[Gpu]:
     for uid, device in every_device(environ).items():
         if device.info.kind is Kind.GPU:
             limit = device.knobs.get(Knob.POWER_LIMIT)
-            default_w = limit.default if isinstance(limit, KnobInfo) else None
-            found.append(Gpu(device.info.key, uid, uid in visible, default_w))
+            gpu = Gpu(device.info.key, uid, uid in visible)
+            if isinstance(limit, KnobInfo):
+                low, high = limit.minimum, limit.maximum
+                gpu = replace(gpu, default_w=limit.default, lowest_w=low, highest_w=high)
+            found.append(gpu)
     return found

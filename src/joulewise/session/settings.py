@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from math import ceil, floor, inf
 from typing import TYPE_CHECKING, Any, Final
 
-from joulewise.errors import DeviceError, JoulewiseError, UsageError
+from joulewise.errors import DeviceError, JoulewiseError, OutOfRangeError, UsageError
 
 if TYPE_CHECKING:
     from joulewise.control import Lease
@@ -32,7 +33,7 @@ class Settings:
 
     def __post_init__(self) -> None:
         if self.power_limit is not None:
-            _number(self.power_limit)
+            _parsed(self.power_limit)
         if self.gpus and self.is_nothing:
             raise UsageError("--gpu without a setting", "add --power-limit or a clock, or leave it")
 
@@ -110,20 +111,35 @@ def _alike(settings: Settings, found: Sequence[Gpu]) -> Iterator[tuple[dict[str,
 
 
 def _limit_w(asked: str | None, gpu: Gpu) -> float | None:
-    if asked is None or not asked.endswith(_PERCENT):
-        return None if asked is None else _number(asked)
-    if gpu.default_w is None:
+    if asked is None:
+        return None
+    value, unit = _parsed(asked)
+    return _share_w(value, gpu) if unit == _PERCENT else value
+
+
+def _share_w(percent: float, gpu: Gpu) -> float:
+    default_w = gpu.default_w
+    if default_w is None:
         raise DeviceError(
             f"{gpu.key} does not tell its default power limit", "give --power-limit in watts"
         )
-    return round(_number(asked) * gpu.default_w / 100, 1)
+    limit_w = round(percent * default_w / 100, 1)
+    if gpu.lowest_w <= limit_w <= gpu.highest_w:
+        return limit_w
+    low, high = ceil(100 * gpu.lowest_w / default_w), floor(100 * gpu.highest_w / default_w)
+    raise OutOfRangeError(
+        f"{gpu.key}'s power limit cannot be {limit_w:g} W "
+        f"({percent:g} % of its default {default_w:g} W)",
+        f"it takes {gpu.lowest_w:g} to {gpu.highest_w:g} W, or {low} to {high} %",
+    )
 
 
-def _number(asked: str) -> float:
+def _parsed(asked: str) -> tuple[float, str]:
+    unit = _PERCENT if asked.endswith(_PERCENT) else "W"
     with suppress(ValueError):
-        value = float(asked.removesuffix(_PERCENT))
-        if 0 < value < float("inf"):
-            return value
+        value = float(asked.removesuffix(unit))
+        if 0 < value < inf:
+            return value, unit
     raise UsageError(
         f"{asked!r} is no power limit", "give watts, or percent of the default: 150 or 70%"
     )
