@@ -1,0 +1,45 @@
+"""What a lease is asked for: what cannot be meant is refused in the caller's words."""
+
+import pytest
+from boards import Board
+
+from joulewise import control
+from joulewise.control import asked
+from joulewise.data import Knob
+from joulewise.errors import UsageError
+
+
+@pytest.mark.parametrize("value", ["70%", "150", True, float("nan"), float("inf"), [150]])
+def test_a_setting_is_a_number(value):
+    with pytest.raises(UsageError, match=r"power_limit_w=.* is no number") as refused:
+        control.lease("gpu0", power_limit_w=value)
+    assert refused.value.hint == "give watts, as a number"
+    with pytest.raises(UsageError, match="give MHz, as a number"):
+        control.lease("gpu0", sm_clock_mhz=value)
+
+
+@pytest.mark.parametrize("device", [None, True, 1.5, ["gpu0", None], [b"gpu0"]])
+def test_a_device_is_named_or_given(device):
+    with pytest.raises(UsageError, match="is no device"):
+        control.lease(device, power_limit_w=150)
+
+
+def test_nothing_is_no_lease():
+    with pytest.raises(UsageError, match="a lease of nothing"):
+        control.lease("gpu0")
+    with pytest.raises(UsageError, match="a lease of no device"):
+        control.lease([], power_limit_w=150)
+
+
+def test_devices_by_key_by_number_and_themselves():
+    board = Board()
+    assert asked.devices("gpu0") == ["gpu0"]
+    assert asked.devices(0) == ["gpu0"]
+    assert asked.devices(board) == [board]
+    assert asked.devices(range(2)) == ["gpu0", "gpu1"]
+    assert asked.devices(("GPU-1", 3, board)) == ["GPU-1", "gpu3", board]
+
+
+def test_settings_that_are_given():
+    given = {Knob.POWER_LIMIT: 150, Knob.SM_CLOCK: None}
+    assert asked.settings(given) == {Knob.POWER_LIMIT: 150.0}
