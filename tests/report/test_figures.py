@@ -118,3 +118,13 @@ def test_signs_that_an_encoding_lacks_are_spelt():
     assert figures.fitting("12 µJ ± 1 %", "utf-8") == "12 µJ ± 1 %"
     assert figures.fitting("12 µJ ± 1 %", "latin-1") == "12 µJ ± 1 %"
     assert figures.fitting("12 µJ ± 1 %", "ascii") == "12 uJ +/- 1 %"
+
+
+def test_a_long_line_hangs_beside_its_beginning():
+    assert figures.hanging("one two three", "who: ", None) == "who: one two three\n"
+    assert figures.hanging("one two\nthree", "who: ", 13) == "who: one two\n     three\n"
+
+
+@pytest.mark.parametrize("said", ["do `a b c d` now", "it is left; run: a b c d"])
+def test_what_is_to_be_pasted_is_not_wrapped(said):
+    assert "a b c d" in figures.hanging(said, "who: ", 12)

@@ -13,6 +13,7 @@ from typing import NoReturn
 import click
 
 from joulewise.cli.leftovers import put_back_leftovers
+from joulewise.cli.stderr import say
 from joulewise.errors import JoulewiseError
 
 VERBS = {
@@ -121,6 +122,5 @@ def main() -> None:
 
 
 def _fail(message: str, hint: str, status: int) -> NoReturn:
-    line, advice = " ".join(message.split()), " ".join(hint.split())
-    sys.stderr.write(f"joulewise: {line}\n  {advice}\n")
+    say(message, hint)
     sys.exit(status)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import textwrap
 from typing import Final
 
 from joulewise.data import Energy
@@ -109,6 +111,26 @@ def fitting(text: str, encoding: str) -> str:
             except (UnicodeEncodeError, LookupError):
                 text = text.replace(sign, instead)
     return text
+
+
+def hanging(line: str, begin: str, columns: int | None) -> str:
+    """What begins so, wrapped beside its beginning; whole where there are no columns.
+
+    What is there to be pasted stays in one piece: commands in backticks, or after "run:".
+    """
+    line = " ".join(line.split())
+    if columns is None:
+        return f"{begin}{line}\n"
+    whole = re.sub(r"`[^`]*`|\b(run|see): .*", lambda found: found[0].replace(" ", "\0"), line)
+    wrapped = textwrap.fill(
+        whole,
+        max(columns, 2 * len(begin)),
+        initial_indent=begin,
+        subsequent_indent=" " * len(begin),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return wrapped.replace("\0", " ") + "\n"
 
 
 def _prefixed(value: float, unit: str) -> str:
