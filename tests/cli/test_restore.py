@@ -107,7 +107,7 @@ def test_what_a_living_process_holds_stays_and_is_said(sim):
     )
     ran = sim(f'{PYTHON} -c "{code}"')
     nothing, _, row, last = ran.stdout.splitlines()
-    assert nothing == "Nothing is left set."
+    assert nothing == "Nothing was left behind. In use now:"
     assert words(row).startswith("gpu0 power limit 170 W 250 W pid ")
     assert last == "What is held goes back by itself when its holder ends."
     assert ran.stderr == ""

@@ -33,7 +33,8 @@ def draw(recovered: Recovered, held: Sequence[Standing], console: Console) -> No
         what = f"{path} cannot be read whole: what else it told of may still be set."
         console.print(Text(what, style="red"))
     if not (recovered.undone or recovered.rebooted or recovered.unread):
-        console.print(Text("Nothing is left set."))
+        nothing = "Nothing was left behind. In use now:" if held else "Nothing is left set."
+        console.print(Text(nothing))
     if held:
         console.print(held_table(held, console))
         console.print(Text("What is held goes back by itself when its holder ends."))
