@@ -7,6 +7,7 @@ journal before, for whoever has to clean up after it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -120,15 +121,25 @@ class Guardian:
         if hold is None:
             raise UsageError(f"there is no lease {hold_id!r} of yours", "it may have ended already")
         del self._owners[hold.id]
-        outcomes = self._undo(hold, self._patience_s)
-        for outcome in outcomes:
-            self._log(f"{who(hold.holder)}: {said(outcome)}")
-        return outcomes
+        return self._put_back(hold, self._patience_s)
 
     def drop(self, owner: object) -> list[Outcome]:
         """The owner is gone: put back everything of theirs, what was turned last first."""
-        held = reversed(self.holds(owner))
-        return [outcome for hold in held for outcome in self.release(owner, hold.id)]
+        held = self.holds(owner)[::-1]
+        for hold in held:  # at once: whatever becomes of one, none is left with an owner
+            del self._owners[hold.id]
+        deadline_s = time.monotonic() + self._patience_s
+        return [
+            outcome
+            for hold in held
+            for outcome in self._put_back(hold, max(0.0, deadline_s - time.monotonic()))
+        ]
+
+    def _put_back(self, hold: Hold, patience_s: float) -> list[Outcome]:
+        outcomes = self._undo(hold, patience_s)
+        for outcome in outcomes:
+            self._log(f"{who(hold.holder)}: {said(outcome)}")
+        return outcomes
 
     def mend(self) -> bool:
         """Try again what could not be put back; whether nothing is left of that."""

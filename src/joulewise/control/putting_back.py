@@ -36,7 +36,7 @@ def put_back(
     while True:
         for index, stack in enumerate(waiting):
             if index not in outcomes or outcomes[index].end is End.FAILED:
-                outcomes[index] = _undo(stack, devices.get(stack[0].device))
+                outcomes[index] = _undone(stack, devices.get(stack[0].device))
         may_pass = any(
             outcomes[index].end is End.FAILED and stack[0].device in devices
             for index, stack in enumerate(waiting)
@@ -54,6 +54,14 @@ def _by_knob(changes: Iterable[Change]) -> list[list[Change]]:
         stack = stacks.pop(change.where, [])
         stacks[change.where] = [*stack, change]
     return list(reversed(stacks.values()))
+
+
+def _undone(stack: Sequence[Change], device: Device | None) -> Outcome:
+    try:
+        return _undo(stack, device)
+    except Exception as error:  # noqa: BLE001  # a driver's fault must not keep other knobs
+        reason = f"{type(error).__name__}: {error}"
+        return Outcome(stack[0].key, stack[0].knob, End.FAILED, stack[0].before, None, reason)
 
 
 def _undo(stack: Sequence[Change], device: Device | None) -> Outcome:
@@ -97,8 +105,6 @@ def _turn(device: Device, change: Change, value: float | None) -> str:
             device.set(change.knob, value)
     except JoulewiseError as error:
         return error.message
-    except Exception as error:  # noqa: BLE001  # a driver's fault must not keep other knobs
-        return f"{type(error).__name__}: {error}"
     return ""
 
 
