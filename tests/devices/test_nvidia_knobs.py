@@ -91,13 +91,15 @@ def test_without_supported_clocks_there_is_no_lock(device):
     assert isinstance(device.knobs[Knob.SM_CLOCK], Unavailable)
 
 
-def test_without_root_every_knob_names_the_command(machine, monkeypatch):
+def test_without_root_every_knob_names_what_gives_the_right_and_puts_it_back(machine, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     (device,) = machine.gpus()
     limit, clock = device.knobs[Knob.POWER_LIMIT], device.knobs[Knob.SM_CLOCK]
     device.close()
-    assert "sudo nvidia-smi -i 0 -pl WATTS" in limit.writable.fix
-    assert "sudo nvidia-smi -i 0 -lgc MHZ,MHZ" in clock.writable.fix
+    for knob in (limit, clock):
+        assert "`sudo -E joulewise …`" in knob.writable.fix
+        assert "docs/how-to/guard.md" in knob.writable.fix
+        assert "nvidia-smi" not in knob.writable.fix  # which would leave it set
     assert limit.maximum == 300
 
 

@@ -1,8 +1,10 @@
-"""The one sentence that refuses a value which a knob does not take."""
+"""What a knob takes, and from whom, in the same words for every device."""
 
 from __future__ import annotations
 
-from joulewise.data import KnobInfo
+import os
+
+from joulewise.data import KnobInfo, Unavailable
 from joulewise.errors import OutOfRangeError
 
 
@@ -18,3 +20,13 @@ def check_in_range(device_key: str, info: KnobInfo, value: float) -> None:
         above = min(choice for choice in info.choices if choice > value)
         hint += f", in steps: try {below:g} or {above:g}"
     raise OutOfRangeError(f"{device_key}'s {knob.label} cannot be {value:g} {knob.unit}", hint)
+
+
+def for_root_only() -> bool | Unavailable:
+    """A driver has no way to ask whether it would obey, and to try is to write."""
+    if os.geteuid() == 0:
+        return True
+    return Unavailable(
+        "the driver lets only root turn it",
+        "run `sudo -E joulewise …`, or have the guard service set up: see docs/how-to/guard.md",
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -23,6 +22,7 @@ from joulewise.devices.amd.readings import SENSORS, clock_mhz, power_cap_w
 from joulewise.devices.amd.visible import Gpu
 from joulewise.devices.base import BaseDevice
 from joulewise.devices.options import Options
+from joulewise.devices.ranges import for_root_only
 from joulewise.errors import DeviceError, NotSupportedError
 from joulewise.units import UW_PER_W
 
@@ -60,7 +60,6 @@ class AmdGpu(BaseDevice):
         self._smi = smi
         smi.retain()
         self._handle = gpu.handle
-        self._index = gpu.index
         self._now_ns = now_ns
         self.sensors = {quantity: self._probe(quantity) for quantity in SENSORS}
         self.knobs = {
@@ -130,9 +129,7 @@ class AmdGpu(BaseDevice):
         if high <= 0:
             return Unavailable("this GPU takes no power cap")
         known = default if low <= default <= high else None
-        return KnobInfo(
-            Knob.POWER_LIMIT, low, high, known, writable=self._writable("--power-cap W")
-        )
+        return KnobInfo(Knob.POWER_LIMIT, low, high, known, writable=for_root_only())
 
     def _clock_limit(self) -> KnobInfo | Unavailable:
         if not self._smi.has("amdsmi_set_gpu_clk_limit"):
@@ -145,18 +142,7 @@ class AmdGpu(BaseDevice):
             return Unavailable(error.message, error.hint)
         if high <= 0:
             return Unavailable("this GPU does not tell the range of its clock")
-        writable = self._writable("--clk-limit sclk max MHZ")
-        return KnobInfo(Knob.SM_CLOCK, low, high, None, readable=False, writable=writable)
-
-    def _writable(self, option: str) -> bool | Unavailable:
-        # The driver has no way to ask whether it would obey, and to try is to write.
-        if os.geteuid() == 0:
-            return True
-        by_hand = f"sudo amd-smi set --gpu {self._index} {option}"
-        return Unavailable(
-            "the driver lets only root turn it",
-            f"run `sudo -E joulewise …`, or turn it by hand: `{by_hand}`",
-        )
+        return KnobInfo(Knob.SM_CLOCK, low, high, None, readable=False, writable=for_root_only())
 
     def _turn(self, function: str, *arguments: Any) -> None:
         try:

@@ -148,4 +148,4 @@ class NvidiaGpu(BaseDevice):
         if found.error is not PermissionDeniedError:
             return found.exception(doing)
         by_hand = f"sudo nvidia-smi -i {self._gpu} {option}"
-        return found.exception(doing, f"{found.fix}; or by hand: `{by_hand}`")
+        return found.exception(doing, f"{found.fix}; or by hand, and it stays set: `{by_hand}`")

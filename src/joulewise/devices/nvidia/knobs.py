@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,6 +11,7 @@ import pynvml
 from joulewise.data import Knob, KnobInfo, Unavailable
 from joulewise.devices.nvidia.faults import fault
 from joulewise.devices.nvidia.generations import AMPERE, VOLTA
+from joulewise.devices.ranges import for_root_only
 from joulewise.units import MW_PER_W
 
 
@@ -37,15 +37,15 @@ def open_knobs(handle: Any, gpu: int, architecture: int) -> Mapping[Knob, Turn |
 
 
 def _try(
-    opener: Callable[[Any, int, int], Turn | Unavailable], handle: Any, gpu: int, architecture: int
+    opener: Callable[[Any, int], Turn | Unavailable], handle: Any, gpu: int, architecture: int
 ) -> Turn | Unavailable:
     try:
-        return opener(handle, gpu, architecture)
+        return opener(handle, architecture)
     except pynvml.NVMLError as error:
         return fault(error.value, gpu).unavailable()
 
 
-def _power_limit(handle: Any, gpu: int, _architecture: int) -> Turn | Unavailable:
+def _power_limit(handle: Any, _architecture: int) -> Turn | Unavailable:
     low, high = pynvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
     if low == high:
         return Unavailable(f"the maker fixed its power limit at {low / MW_PER_W:g} W")
@@ -63,20 +63,20 @@ def _power_limit(handle: Any, gpu: int, _architecture: int) -> Turn | Unavailabl
         low / MW_PER_W,
         high / MW_PER_W,
         default / MW_PER_W,
-        writable=_writable(gpu, "-pl WATTS"),
+        writable=for_root_only(),
     )
     tell()  # a laptop's limit may have a range and yet not be told
     default_w = default / MW_PER_W
     return Turn(info, turn, lambda: turn(default_w), "-pl {:g}", f"-pl {default_w:g}", tell)
 
 
-def _sm_clock(handle: Any, gpu: int, architecture: int) -> Turn | Unavailable:
+def _sm_clock(handle: Any, architecture: int) -> Turn | Unavailable:
     if architecture < VOLTA:
         return _TOO_OLD
     fastest_memory = max(pynvml.nvmlDeviceGetSupportedMemoryClocks(handle), default=0)
     clocks = pynvml.nvmlDeviceGetSupportedGraphicsClocks(handle, fastest_memory)
     return Turn(
-        _lock_info(Knob.SM_CLOCK, clocks, _writable(gpu, "-lgc MHZ,MHZ")),
+        _lock_info(Knob.SM_CLOCK, clocks, for_root_only()),
         lambda mhz: pynvml.nvmlDeviceSetGpuLockedClocks(handle, round(mhz), round(mhz)),
         lambda: pynvml.nvmlDeviceResetGpuLockedClocks(handle),
         "-lgc {0:g},{0:g}",
@@ -84,12 +84,12 @@ def _sm_clock(handle: Any, gpu: int, architecture: int) -> Turn | Unavailable:
     )
 
 
-def _memory_clock(handle: Any, gpu: int, architecture: int) -> Turn | Unavailable:
+def _memory_clock(handle: Any, architecture: int) -> Turn | Unavailable:
     if architecture < AMPERE:
         return _TOO_OLD
     clocks = pynvml.nvmlDeviceGetSupportedMemoryClocks(handle)
     return Turn(
-        _lock_info(Knob.MEMORY_CLOCK, clocks, _writable(gpu, "-lmc MHZ,MHZ")),
+        _lock_info(Knob.MEMORY_CLOCK, clocks, for_root_only()),
         lambda mhz: pynvml.nvmlDeviceSetMemoryLockedClocks(handle, round(mhz), round(mhz)),
         lambda: pynvml.nvmlDeviceResetMemoryLockedClocks(handle),
         "-lmc {0:g},{0:g}",
@@ -107,13 +107,3 @@ def _lock_info(knob: Knob, clocks: list[int], writable: bool | Unavailable) -> K
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
     choices = tuple(float(clock) for clock in sorted(set(clocks)))
     return KnobInfo(knob, choices[0], choices[-1], None, choices, readable=False, writable=writable)
-
-
-def _writable(gpu: int, option: str) -> bool | Unavailable:
-    # The driver has no way to ask whether it would obey, and to try is to write.
-    if os.geteuid() == 0:
-        return True
-    return Unavailable(
-        "the driver lets only root turn it",
-        f"run `sudo -E joulewise …`, or turn it by hand: `sudo nvidia-smi -i {gpu} {option}`",
-    )
