@@ -20,6 +20,7 @@ from joulewise.control.journal import kept
 from joulewise.control.protocol import MOST_B, Lease, Release, parse
 from joulewise.control.server import Server
 from joulewise.control.service import Gate
+from joulewise.control.words import user
 from joulewise.data import Knob
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.testing import ToyClock, ToyDevice
@@ -221,7 +222,7 @@ def test_the_log_does_not_drown_in_what_one_is_refused():
             until_all_are_gone(server)
         server.close()
         assert sum("refused" in line for line in said) == 20
-        assert said[-1] == f"and 480 more of uid {os.getuid()}"
+        assert said[-1] == f"and 480 more of user {user(os.getuid())}"
 
 
 def test_a_program_cannot_write_into_the_log_by_its_name():

@@ -83,7 +83,7 @@ class TestAMember:
         assert "OutOfRangeError" in said
         assert "it allows 160 to 250 W" in said
         assert "PermissionDeniedError: the service does not turn gpu0's SM clock" in said
-        assert f"uid {MEMBER.pw_uid}): refused: the service does not turn" in running.refusals
+        assert f"user {MEMBER.pw_name}): refused: the service does not turn" in running.refusals
 
     def test_has_everything_put_back_when_it_is_killed(self, gpus, running):  # noqa: ARG002
         with held(gpus) as process:
@@ -107,7 +107,7 @@ class TestAStranger:
         Path(gpus["JOULEWISE_GUARD"]).chmod(0o666)
         said = told(gpus, "print(refused(power_limit_w=200))", STRANGER)
         assert f"{STRANGER.pw_name} is not in group {GROUP}" in said
-        assert f"uid {STRANGER.pw_uid}): not admitted" in running.refusals
+        assert f"user {STRANGER.pw_name}): not admitted" in running.refusals
         assert limits_w(gpus) == [290, 280]
 
 
@@ -192,9 +192,9 @@ def test_one_who_is_turned_away_all_the_time_cannot_wipe_the_log(gpus, running):
                     pass
         assert running.log == leased
     assert running.end() == 0
-    of_root = [line for line in running.refusals.splitlines() if "uid 0" in line]
+    of_root = [line for line in running.refusals.splitlines() if "user root" in line]
     assert len(of_root) <= 21 * 2  # of two windows, at most
-    assert any(line.endswith("more of uid 0") for line in of_root)
+    assert any(line.endswith("more of user root") for line in of_root)
 
 
 def test_what_is_hidden_from_its_own_programs_is_turned_for_others(gpus, tmp_path):

@@ -24,6 +24,7 @@ from joulewise.control.protocol import (
     released_line,
 )
 from joulewise.control.refusals import Refusals
+from joulewise.control.words import caller, user
 from joulewise.errors import JoulewiseError, UsageError
 
 _CHUNK_B: Final = 1 << 12
@@ -190,7 +191,7 @@ class Server:
         except OSError:
             self._lose(connection)
         except Exception as error:  # noqa: BLE001  # a bug that one meets is not the others'
-            self._confess(_caller(connection.holder), error)
+            self._confess(caller(connection.holder), error)
             self._lose(connection)
 
     def _lose(self, connection: Connection) -> None:
@@ -201,7 +202,7 @@ class Server:
         if connection.alive is not None:
             self._selector.unregister(connection.alive)
         connection.close()
-        self._safely(_caller(connection.holder), lambda: self._guardian.drop(connection))
+        self._safely(caller(connection.holder), lambda: self._guardian.drop(connection))
 
     def _safely(self, whose: str, what: Callable[[], object]) -> None:
         """What is not put back now stays in the journal, and is mended later."""
@@ -211,7 +212,7 @@ class Server:
             self._confess(whose, error)
 
     def _refuse(self, holder: Holder, what: str) -> None:
-        self._refusals.tell(f"uid {holder.uid}", f"{_caller(holder)}: {what}")
+        self._refusals.tell(f"user {user(holder.uid)}", f"{caller(holder)}: {what}")
 
     def _confess(self, whose: str, error: Exception) -> None:
         """Counted apart, so that refusals cannot hide it."""
@@ -229,10 +230,6 @@ def _holder(endpoint: socket.socket) -> Holder:
         program = "unknown"
     shown = "".join(letter if letter.isprintable() else "?" for letter in program)
     return Holder(pid, uid, shown, time.time())
-
-
-def _caller(holder: Holder) -> str:
-    return f"pid {holder.pid} ({holder.program}, uid {holder.uid})"
 
 
 def _pidfd(pid: int) -> int | None:

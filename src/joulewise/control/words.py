@@ -13,7 +13,11 @@ from joulewise.data import Knob
 def who(holder: Holder) -> str:
     """As in "pid 4711 (python, user anna) since 2026-03-01 14:03:00"."""
     since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(holder.since_s))
-    return f"pid {holder.pid} ({holder.program}, user {user(holder.uid)}) since {since}"
+    return f"{caller(holder)} since {since}"
+
+
+def caller(holder: Holder) -> str:
+    return f"pid {holder.pid} ({holder.program}, user {user(holder.uid)})"
 
 
 def user(uid: int) -> str:
