@@ -38,7 +38,8 @@ def test_who_waits_for_the_end_hears_of_it_before_the_result_is_computed(pipe, t
         signals=contextlib.nullcontext(),
     )  # fmt: skip
     limits = SimpleNamespace(end_rest=lambda _: None)
+    turned = SimpleNamespace(descriptors=(), close=lambda: order.append("ended"))
     started = CommandRecord(7, ("true",), 0)
-    outcome = attend(command, started, Recorder(), limits, lambda: order.append("ended"))
+    outcome = attend(command, started, Recorder(), limits, turned)
     assert order == ["told", "ended", "computed"]
     assert outcome.exit_status == 3

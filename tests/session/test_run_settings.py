@@ -115,8 +115,10 @@ def test_a_clock_is_recorded_though_the_driver_does_not_tell_it(sim):
         ("--power-limit 20", "gpu0's power limit cannot be 20 W\n", 2),
         (
             "--power-limit 20%",
-            "gpu0's power limit cannot be 60 W (20 % of its default 300 W)\n"
-            "  it takes 150 to 300 W, or 50 to 100 %\n",
+            (
+                "gpu0's power limit cannot be 60 W (20 % of its default 300 W)\n"
+                "  it takes 150 to 300 W, or 50 to 100 %\n"
+            ),
             2,
         ),
         ("--power-limit much", "'much' is no power limit\n", 2),
@@ -171,6 +173,24 @@ def test_a_limit_that_does_not_go_back_is_told_and_is_our_failure(sim):
     )
     assert ran.stdout.splitlines() == ["125", "260.00 W"]
     assert "joulewise: gpu0's power limit could not be put back to 250 W: " in ran.stderr
+
+
+# Kills the guardian whose journal is there, and has another command find what it left.
+KILLS = """
+guardian=$(basename $JOULEWISE_STATE/leases/*.journal); kill -9 ${guardian%%-*}
+joulewise ls; bash limits
+"""
+
+
+def test_a_killed_guardian_is_said_at_once_and_marks_the_run(sim):
+    (sim.folder / "kills").write_text(f'joulewise() {{ {PYTHON} -m joulewise "$@"; }}; {KILLS}')
+    ran = sim("joulewise run --power-limit 170 --json told.json -- bash kills; echo $?")
+    assert ran.stdout.splitlines()[-2:] == ["250 260", "0"]
+    said = "the guardian of the settings was killed: they may not hold to the end of the run\n"
+    assert f"\njoulewise: {said}" in ran.stderr
+    assert " lives on, its guardian was killed\n" in ran.stderr
+    told = json.loads((sim.folder / "told.json").read_text())
+    assert "settings_unguarded" in {each["code"] for each in told["warnings"]}
 
 
 def test_settings_know_whether_there_are_any():

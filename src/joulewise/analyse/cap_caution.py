@@ -41,7 +41,7 @@ def odd_cap(measured: MeasuredDevice, manifest: Manifest, run: Stretch) -> Itera
         yield RunWarning(
             Caution.CAP_NEVER_BINDS,
             f"its limit of {limit_w:g} W never held it back",
-            "a lower one would, the same figures come without it",
+            "lower the limit, or lock the SM clock: --sm-clock",
             key,
         )
     elif found is Binding.BELOW_FLOOR:

@@ -26,6 +26,7 @@ _LATE_LEAST: Final = 3
 _BUSY_SHARE: Final = 0.1
 _BUSY_CPUS: Final = 0.2
 _HINTS: Final = {
+    Caution.SETTINGS_UNGUARDED: "the figures may be of several settings: measure again",
     Caution.LEFT_RUNNING: "have the command wait for them, or measure one: joulewise run --pid PID",
     Caution.CLOCK_SET: "energies and times are not affected: they rest on a clock nobody can set",
     Caution.SUSPENDED: "that time is in no figure: the clock that times rest on stood still",

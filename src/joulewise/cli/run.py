@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +14,7 @@ import click
 
 from joulewise.cli.numbers import POSITIVE, Number, Whole
 from joulewise.cli.output import STDOUT, pass_store, program
+from joulewise.cli.stderr import say
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.record.store import LAST
 from joulewise.session.request import HIGHEST_HZ, LOWEST_HZ, Ready, Request
@@ -177,11 +178,11 @@ def command(
     settings = Settings(power_limit, sm_clock_mhz, mem_clock_mhz, _numbers(gpus), force)
     with closing(_turned(settings)) as turned:
         request = replace(request, settings=turned.as_json())
-        outcome = _measure(command, pid, store, request, limits, on_ended=turned.close)
+        outcome = _measure(command, pid, store, request, limits, turned=turned)
     try:
         _tell(outcome, json_path, request, program(store))
     except Exception as error:  # noqa: BLE001  # the command has ended as it did, and so do we
-        _say(f"the result cannot be shown: {type(error).__name__}: {error}")
+        say(f"the result cannot be shown: {type(error).__name__}: {error}")
     return outcome.exit_status or (JoulewiseError.exit_status if turned.unrestored else 0)
 
 
@@ -192,11 +193,11 @@ def _measure(
     request: Request,
     limits: Sequence[Budget],
     *,
-    on_ended: Callable[[], None],
+    turned: Turned,
 ) -> Outcome:
     from joulewise.session.run import Voice, run
 
-    voice = Voice(_opening, _say, on_ended)
+    voice = Voice(_opening, say, turned)
     if pid is None:
         return run(command, store, request, limits, voice)
     from joulewise.session.attach import attach
@@ -206,10 +207,10 @@ def _measure(
 
 def _turned(settings: Settings) -> Turned:
     if settings.is_nothing:
-        return Turned((), _say)
-    turned = turn(settings, os.environ, _say)
+        return Turned((), say)
+    turned = turn(settings, os.environ, say)
     for note in turned.notes:
-        _say(note)
+        say(note)
     return turned
 
 
@@ -258,32 +259,22 @@ def _opening(ready: Ready) -> None:
     from joulewise.report.opening import opening
 
     if not linux.HERE:
-        _say(_NOT_HERE)
-    _say(opening(ready))
-
-
-def _say(line: str) -> None:
-    """One line to stderr; if nobody is there any more, the command goes on all the same."""
-    from joulewise.report.figures import fitting
-
-    if sys.stderr is not None:
-        with suppress(OSError, ValueError):
-            sys.stderr.write(f"joulewise: {fitting(line, sys.stderr.encoding)}\n")
-            sys.stderr.flush()
+        say(_NOT_HERE)
+    say(opening(ready))
 
 
 def _tell(outcome: Outcome, json_path: str | None, request: Request, again: str) -> None:
     if outcome.result is None and outcome.run:
-        _say(f"{outcome.remark}; see: {again} show {outcome.run.name}")
+        say(f"{outcome.remark}; see: {again} show {outcome.run.name}")
     elif outcome.remark:
-        _say(outcome.remark)
+        say(outcome.remark)
     if json_path:
         from joulewise.cli.output import write_json
 
         try:
             write_json(_as_json(outcome), json_path)
         except UsageError as error:
-            _say(f"{error.message}; {error.hint}")
+            say(f"{error.message}; {error.hint}")
     if outcome.result is None:
         return
     with suppress(OSError, ValueError):

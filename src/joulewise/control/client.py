@@ -81,6 +81,18 @@ class Client:
                 self._pass_over()
             return _granted(self._exchange(line))
 
+    def fileno(self) -> int:
+        return self._endpoint.fileno()
+
+    def is_gone(self) -> bool:
+        """Whether the guardian has ended; it speaks only when it is asked."""
+        try:
+            return not self._endpoint.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
     def close(self) -> None:
         self._endpoint.close()
 

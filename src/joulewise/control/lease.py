@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final
 
-from joulewise.control.binding import Watch
+from joulewise.control import asked
 from joulewise.control.client import Client, GoneError
-from joulewise.control.holds import End, Outcome
+from joulewise.control.holds import End, Outcome, Wanted
 from joulewise.control.protocol import lease_line, release_line
-from joulewise.control.wanted import Wanted
 from joulewise.control.way import connect
 from joulewise.control.words import said
 from joulewise.data import Knob
-from joulewise.devices import Device
-from joulewise.errors import DeviceError, JoulewiseError, UsageError
+from joulewise.errors import DeviceError, JoulewiseError
 
 _ENDED: Final = (
     "the guardian of the knobs was killed, and its leases ended: another one has put things back"
@@ -27,7 +25,7 @@ _RESTORE: Final = "once the device answers, run `joulewise restore`"
 
 
 def lease(
-    devices: Device | str | Sequence[Device | str],
+    devices: asked.Named | Iterable[asked.Named],
     *,
     power_limit_w: float | None = None,
     power_limit_short_w: float | None = None,
@@ -35,7 +33,7 @@ def lease(
     mem_clock_mhz: float | None = None,
     force: bool = False,
 ) -> Lease:
-    """Turn knobs of one or several devices (or their keys: ``"gpu0"``) until the lease ends.
+    """Turn knobs of one or several devices (or their keys: ``"gpu0"``, 0) until the lease ends.
 
     All of them are turned or, with an error that says why, none. Clocks go to the nearest that
     the device supports. ``force`` turns them also while others use the device.
@@ -46,14 +44,9 @@ def lease(
         Knob.SM_CLOCK: sm_clock_mhz,
         Knob.MEMORY_CLOCK: mem_clock_mhz,
     }
-    settings = {knob: value for knob, value in given.items() if value is not None}
-    if not settings:
-        raise UsageError("a lease of nothing", "name a setting, such as power_limit_w=150")
-    named = [devices] if isinstance(devices, str) or not isinstance(devices, Sequence) else devices
+    settings, named = asked.settings(given), asked.devices(devices)
     names = [each if isinstance(each, str) else each.info.uid for each in named]
-    held = _our_line().lease(tuple(Wanted(name, settings) for name in names), force=force)
-    held.watch([each for each in named if not isinstance(each, str)])
-    return held
+    return _our_line().lease(tuple(Wanted(name, settings) for name in names), force=force)
 
 
 class Lease:
@@ -72,19 +65,20 @@ class Lease:
             for key, values in told["enforced"].items()
         }
         self.notes: tuple[str, ...] = tuple(told["notes"])
-        self._watch: Watch | None = None
 
-    def watch(self, devices: Sequence[Device]) -> None:
-        """See until the release what limits do to these; keys alone open no device here."""
-        self._watch = Watch(devices, self.enforced)
+    def fileno(self) -> int:
+        """Readable when it is time to ask whether it ``is_lost``; -1 where it has ended."""
+        return self._line.fileno()
+
+    def is_lost(self) -> bool:
+        """Whether the guardian is gone: what it has set may be put back at any time."""
+        return self._hold is not None and self._line.is_lost(self._era)
 
     def release(self) -> list[Outcome]:
         """Put back what was there before; a DeviceError where that could not be done."""
         if self._hold is None:
             return []
         hold, self._hold = self._hold, None
-        if self._watch is not None:
-            self.notes += self._watch.end()
         outcomes = self._line.release(self._era, hold)
         if self._line.era != self._era:
             self.notes += (_ENDED,)
@@ -123,6 +117,13 @@ class _Line:
     def is_ours(self) -> bool:
         """Not after a fork: leases are the parent's."""
         return self._pid == os.getpid()
+
+    def fileno(self) -> int:
+        return self._client.fileno() if self._client else -1
+
+    def is_lost(self, era: int) -> bool:
+        with self._lock:
+            return era != self.era or self._client is None or self._client.is_gone()
 
     def lease(self, wanted: tuple[Wanted, ...], *, force: bool) -> Lease:
         with self._lock:

@@ -38,6 +38,7 @@ class Caution(str, Enum):
     CAP_BELOW_FLOOR = "cap_below_floor"
     DISAGREEMENT = "counter_and_integral_disagree"
     SETTING_CHANGED = "setting_changed"
+    SETTINGS_UNGUARDED = "settings_unguarded"
     OTHER_PROCESSES = "other_processes"
     HOST_PROCESS_IDS = "host_process_ids"
     EXCLUDED = "device_excluded"

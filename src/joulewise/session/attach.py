@@ -50,7 +50,7 @@ def attach(
         started = CommandRecord(pid, tuple(attached.arguments), time.monotonic_ns())
         recorder.command_started(pid, started.arguments, started.start_ns)
         limits = Limits(budgets, attached, started.start_ns, recorder, voice.say)
-        return attend(attached, started, recorder, limits, voice.ended)
+        return attend(attached, started, recorder, limits, voice.turned)
 
 
 class Attached:

@@ -58,6 +58,7 @@ class Host:
             "command_ended": self._on_command_ended,
             "budget": self._on_budget,
             "stopped": self._on_stopped,
+            "unguarded": self._on_unguarded,
             "goodbye": self._on_goodbye,
             "cancel": self._on_cancel,
         }
@@ -183,6 +184,9 @@ class Host:
     def _on_stopped(self, _member: Member, message: Message) -> None:
         self._stopped = True
         self._recording.note_stopped(message["message"])
+
+    def _on_unguarded(self, _member: Member, message: Message) -> None:
+        self._recording.note_unguarded(message["message"])
 
     def _on_goodbye(self, member: Member, _message: Message) -> None:
         if member.token and (left := left_running(member.token, _SETTLE_S)):

@@ -165,6 +165,10 @@ class Recording:
         """Measuring ends, and not because the command did."""
         self._recorder.note(Caution.STOPPED.value, why)
 
+    def note_unguarded(self, why: str) -> None:
+        """Nobody sees to it any more that what was set for the run stays set."""
+        self._recorder.note(Caution.SETTINGS_UNGUARDED.value, why)
+
     def note_left(self, names: Sequence[str]) -> None:
         """The command has ended, and processes that it started have not."""
         count = "a process" if len(names) == 1 else f"{len(names)} processes"

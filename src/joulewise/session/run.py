@@ -23,6 +23,7 @@ from joulewise.session.limits import Limits
 from joulewise.session.link import RecorderProcess
 from joulewise.session.request import Ready, Request
 from joulewise.session.rescue import finish_run
+from joulewise.session.settings import Turned
 from joulewise.session.starting import NotReadyError
 
 _LAST_WORDS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -42,12 +43,12 @@ class Outcome:
 class Voice:
     """What is said to the user: once before the command starts, and whatever cannot wait.
 
-    ``ended`` is called as soon as the command is over, before its result is computed.
+    ``turned`` is put back as soon as the command is over, before its result is computed.
     """
 
     opening: Callable[[Ready], None]
     say: Callable[[str], None]
-    ended: Callable[[], None]
+    turned: Turned
 
 
 class Attended(Protocol):
@@ -113,7 +114,7 @@ def run(
         recorder.command_started(child.pid, command, start_ns, token)
         limits = Limits(budgets, child, start_ns, recorder, voice.say, token=token)
         started = CommandRecord(child.pid, tuple(command), start_ns)
-        return attend(child, started, recorder, limits, voice.ended)
+        return attend(child, started, recorder, limits, voice.turned)
 
 
 def _run_unmeasured(command: Sequence[str], environ: Mapping[str, str]) -> Outcome:
@@ -130,17 +131,17 @@ def attend(
     started: CommandRecord,
     recorder: RecorderProcess,
     limits: Limits,
-    on_ended: Callable[[], None],
+    turned: Turned,
 ) -> Outcome:
     """Wait until the command has ended, and get its result."""
     run = recorder.ready.run
     try:
-        _wait(command, recorder, limits)
+        _wait(command, recorder, limits, turned)
         end_ns, code, cpu_s = time.monotonic_ns(), command.exit_status, command.cpu_s
         recorder.command_ended(command.pid, end_ns, code, cpu_s)
         impatient = partial(asked_to_end, command.signals)
         limits.end_rest(impatient)
-        on_ended()
+        turned.close()
         result, remark = recorder.finish(impatient), recorder.remark
         if recorder.lost:
             ended = replace(started, end_ns=end_ns, exit_code=code, cpu_s=cpu_s)
@@ -151,9 +152,10 @@ def attend(
     return Outcome(command.exit_status or 0, run, result, remark)
 
 
-def _wait(command: Attended, recorder: RecorderProcess, limits: Limits) -> None:
+def _wait(command: Attended, recorder: RecorderProcess, limits: Limits, turned: Turned) -> None:
     with selectors.DefaultSelector() as selector:
-        for descriptor in (*command.descriptors, recorder.fileno()):
+        guarded = turned.descriptors
+        for descriptor in (*command.descriptors, recorder.fileno(), *guarded):
             selector.register(descriptor, selectors.EVENT_READ)
         listening = True
         while not command.ended():
@@ -164,6 +166,10 @@ def _wait(command: Attended, recorder: RecorderProcess, limits: Limits) -> None:
             if recorder.lost and listening:
                 selector.unregister(recorder.fileno())
                 listening = False
+            if lost := turned.lost():
+                recorder.tell("unguarded", message=lost)
+                for descriptor in guarded:
+                    selector.unregister(descriptor)
 
 
 def original_environ() -> dict[str, str]:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from joulewise.session.gpus import Gpu
 
 _PERCENT: Final = "%"
+_UNGUARDED: Final = (
+    "the guardian of the settings was killed: they may not hold to the end of the run"
+)
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class Turned:
     def __init__(self, leases: Sequence[Lease], say: Callable[[str], None]) -> None:
         self._leases = leases
         self._say = say
+        self._is_told = False
         self.unrestored: tuple[str, ...] = ()
         self.notes = tuple(note for lease in leases for note in lease.notes)
 
@@ -61,6 +65,19 @@ class Turned:
             for lease in self._leases
             for key, values in lease.enforced.items()
         }
+
+    @property
+    def descriptors(self) -> list[int]:
+        """Readable when it is time to ask whether they are ``lost``."""
+        return sorted({lease.fileno() for lease in self._leases} - {-1})
+
+    def lost(self) -> str:
+        """What to know where nobody guards them any more; empty else, and the next time."""
+        if self._is_told or not any(lease.is_lost() for lease in self._leases):
+            return ""
+        self._is_told = True
+        self._say(_UNGUARDED)
+        return _UNGUARDED
 
     def close(self) -> None:
         """Put everything back, and say what a person must know of that."""
