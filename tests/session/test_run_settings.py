@@ -78,6 +78,21 @@ def test_the_limit_holds_while_the_command_runs_and_is_as_before_after(sim):
     assert " · gpu0, gpu1 at 170 W\n" in ran.stderr
 
 
+def test_what_is_set_is_said_once_for_gpus_alike_and_nothing_when_it_went_back(sim):
+    ran = sim(
+        "nvidia-smi -i 1 -pl 250 >/dev/null; "
+        "joulewise run --power-limit 170 --sm-clock 1200 -- true; "
+        "nvidia-smi -i 1 -pl 170 >/dev/null; joulewise run --power-limit 170 -- true"
+    )
+    clock = "SM clock locked at 1200 MHz"
+    said = [line for line in ran.stderr.splitlines() if line.startswith("joulewise: gpu")]
+    assert said == [
+        f"joulewise: gpu0, gpu1: power limit 250 -> 170 W, {clock} for this run",
+        "joulewise: gpu0: power limit 250 -> 170 W for this run",
+        "joulewise: gpu1: power limit stays at 170 W for this run",
+    ]
+
+
 def test_only_gpus_that_the_command_sees_are_set(sim):
     ran = sim("joulewise run --power-limit 170 -- bash limits", CUDA_VISIBLE_DEVICES="1")
     assert ran.stdout.splitlines() == ["250 170"]

@@ -209,8 +209,8 @@ def _turned(settings: Settings) -> Turned:
     if settings.is_nothing:
         return Turned((), say)
     turned = turn(settings, os.environ, say)
-    for note in turned.notes:
-        say(note)
+    for line in (*turned.said(), *turned.notes):
+        say(line)
     return turned
 
 

@@ -52,18 +52,18 @@ def lease(
 class Lease:
     """Knobs that are turned until ``release``, or the end of a ``with`` block or this process.
 
-    ``enforced`` is what each device holds, read back, by its key; ``notes`` say what else there
-    is to know, after the release also whether a limit never bound or was below the floor.
+    ``enforced`` is what each device holds, read back, by its key; ``before`` is what goes back,
+    None where the clock was not locked; ``notes`` say what else there is to know, after the
+    release also whether its guardian was killed meanwhile.
     """
 
     def __init__(self, line: _Line, told: Mapping[str, Any]) -> None:
         self._line = line
         self._era = line.era
         self._hold: str | None = told["hold"]
-        self.enforced: Mapping[str, Mapping[Knob, float]] = {
-            key: {Knob(knob): value for knob, value in values.items()}
-            for key, values in told["enforced"].items()
-        }
+        self.before: Mapping[str, Mapping[Knob, float | None]] = _by_knob(told["before"])
+        self.enforced: Mapping[str, Mapping[Knob, float]] = _by_knob(told["enforced"])
+        self.by_service = line.is_service
         self.notes: tuple[str, ...] = tuple(told["notes"])
 
     def fileno(self) -> int:
@@ -117,6 +117,10 @@ class _Line:
     def is_ours(self) -> bool:
         """Not after a fork: leases are the parent's."""
         return self._pid == os.getpid()
+
+    @property
+    def is_service(self) -> bool:
+        return self._client is not None and self._client.is_service
 
     def fileno(self) -> int:
         return self._client.fileno() if self._client else -1
@@ -180,6 +184,12 @@ class _Line:
         if not self._leases and self._client is not None:
             self._client.close()
             self._client = None
+
+
+def _by_knob(told: Mapping[str, Any]) -> dict[str, dict[Knob, Any]]:
+    return {
+        key: {Knob(knob): value for knob, value in values.items()} for key, values in told.items()
+    }
 
 
 _line = _Line()

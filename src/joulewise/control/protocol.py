@@ -4,7 +4,8 @@
 
     {"kind": "lease", "wanted": [{"device": "gpu0", "settings": {"power_limit_w": 150}}],
      "force": false}
-        {"kind": "leased", "hold": "1", "enforced": {"gpu0": {"power_limit_w": 150.0}}, "notes": []}
+        {"kind": "leased", "hold": "1", "before": {"gpu0": {"power_limit_w": 300.0}},
+         "enforced": {"gpu0": {"power_limit_w": 150.0}}, "notes": []}
     {"kind": "release", "hold": "1"}
         {"kind": "released", "outcomes": [{"key": "gpu0", "knob": "power_limit_w", …}]}
     anything that cannot be done
@@ -23,7 +24,7 @@ from typing import Any, Final
 
 from joulewise import errors
 from joulewise.control.guardian import Granted
-from joulewise.control.holds import Outcome
+from joulewise.control.holds import Change, Outcome
 from joulewise.control.wanted import Wanted
 from joulewise.data import Knob
 from joulewise.errors import JoulewiseError, UsageError
@@ -76,6 +77,7 @@ def leased_line(granted: Granted) -> bytes:
     return line(
         kind="leased",
         hold=granted.hold.id,
+        before=_before(granted.hold.changes),
         enforced={key: dict(values) for key, values in granted.enforced.items()},
         notes=granted.notes,
     )
@@ -100,6 +102,13 @@ def refusal(told: Mapping[str, Any]) -> JoulewiseError:
 
 def line(**content: Any) -> bytes:
     return json.dumps(content).encode() + b"\n"
+
+
+def _before(changes: Iterable[Change]) -> dict[str, dict[str, float | None]]:
+    before: dict[str, dict[str, float | None]] = {}
+    for change in changes:
+        before.setdefault(change.key, {})[change.knob.value] = change.before
+    return before
 
 
 def _wanted(told: Any) -> tuple[Wanted, ...]:

@@ -6,7 +6,7 @@ import pwd
 import time
 from collections.abc import Sequence
 
-from joulewise.control.holds import Change, End, Holder, Outcome
+from joulewise.control.holds import Change, End, Holder, Outcome, is_same
 from joulewise.data import Knob
 
 
@@ -35,6 +35,15 @@ def named(key: str, knob: Knob) -> str:
 def valued(knob: Knob, value: float) -> str:
     """As in "250 W": to a milliwatt, which is as fine as drivers are."""
     return f"{round(value, 3):.10g} {knob.unit}"
+
+
+def set_for_a_run(knob: Knob, before: float | None, value: float) -> str:
+    """As in "power limit 300 -> 150 W"."""
+    if before is None:
+        return f"{knob.label} locked at {valued(knob, value)}"
+    if is_same(before, value):
+        return f"{knob.label} stays at {valued(knob, value)}"
+    return f"{knob.label} {round(before, 3):.10g} -> {valued(knob, value)}"
 
 
 def said(what: Outcome | Sequence[Change]) -> str:

@@ -58,6 +58,20 @@ class Turned:
         self.unrestored: tuple[str, ...] = ()
         self.notes = tuple(note for lease in leases for note in lease.notes)
 
+    def said(self) -> Iterator[str]:
+        """What is set, in a line for all GPUs for which that is the same."""
+        from joulewise.control.words import set_for_a_run
+
+        alike: dict[str, list[str]] = {}
+        for lease in self._leases:
+            by = ", by the guard service" if lease.by_service else ""
+            for key, values in lease.enforced.items():
+                before = lease.before[key]
+                each = (set_for_a_run(knob, before[knob], now) for knob, now in values.items())
+                alike.setdefault(f"{', '.join(each)} for this run{by}", []).append(key)
+        for what, keys in alike.items():
+            yield f"{', '.join(keys)}: {what}"
+
     def as_json(self) -> dict[str, dict[str, float]]:
         """What the devices make of it, by key and knob."""
         return {
