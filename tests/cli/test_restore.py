@@ -7,8 +7,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from joulewise.cli import restore
+from joulewise.command.alive import boot_id, pid_namespace
+from joulewise.command.leftovers import ENDING, FOLDER
+from joulewise.command.state import made
+from joulewise.control.holds import Change, Hold, Holder
 from joulewise.control.scheduler import EPILOG
+from joulewise.data import Knob
+from joulewise.errors import PermissionDeniedError
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from processes import JOULEWISE
@@ -81,7 +89,7 @@ def test_what_was_left_goes_back_to_what_it_was_and_the_table_says_so(sim):
 
 def test_a_clock_is_unlocked(sim):
     ran = sim("left gpu0 sm_clock_mhz=1200 >/dev/null; joulewise restore")
-    assert words(ran.stdout.splitlines()[1]) == "gpu0 SM clock not told default restored"
+    assert words(ran.stdout.splitlines()[1]) == "gpu0 SM clock 1200 MHz default restored"
 
 
 def test_nothing_is_left(sim):
@@ -95,7 +103,7 @@ def test_what_somebody_else_has_set_since_stays(sim):
         f"joulewise restore --json - && {LIMITS}"
     )
     told, limits = json.loads(ran.stdout.rpartition("}")[0] + "}"), ran.stdout.splitlines()[-1]
-    assert [each["outcome"] for each in told["undone"]] == ["changed by someone else"]
+    assert [each["outcome"] for each in told["undone"]] == ["changed since"]
     assert limits == "180 260"
 
 
@@ -139,7 +147,6 @@ def test_after_a_reboot_there_is_nothing_to_undo(sim):
     assert ran.stdout.splitlines() == [
         "What was left set before was undone by a reboot already.",
         "170 260",
-        "lock",
     ]
 
 
@@ -147,10 +154,20 @@ def test_the_next_command_puts_back_and_says_so_in_a_line(sim):
     ran = sim(f"left gpu0 power_limit_w=170; joulewise ls >/dev/null; {LIMITS}; joulewise ls")
     pid, limits, *_ = ran.stdout.splitlines()
     assert limits == "250 260"
-    put_back = [line for line in ran.stderr.splitlines() if line.startswith("joulewise: put")]
+    put_back = [line for line in ran.stderr.splitlines() if " back to " in line]
     assert put_back == [
-        f"joulewise: put gpu0's power limit back to 250 W, which pid {pid} had left at 170 W"
+        f"joulewise: gpu0's power limit back to 250 W: pid {pid} had left it at 170 W"
     ]
+
+
+def test_the_next_command_says_so_where_whoever_had_it_lives_on(sim):
+    (sim.folder / "alone.py").write_text(
+        LEFT.replace("os._exit(0)", "os.system(sys.argv[3]); os._exit(0)")
+    )
+    ran = sim(f"{PYTHON} alone.py gpu0 sm_clock_mhz=1200 '{PYTHON} -m joulewise ls'")
+    pid = ran.stdout.split()[0]
+    line = f"joulewise: gpu0's SM clock unlocked: pid {pid} lives on, its guardian was killed"
+    assert line in ran.stderr.splitlines()
 
 
 def test_the_next_command_runs_whatever_cannot_be_put_back(sim):
@@ -161,7 +178,7 @@ def test_the_next_command_runs_whatever_cannot_be_put_back(sim):
     )
     assert ran.stdout.split() == ["ran", "0"]
     first = ran.stderr.splitlines()[0]
-    assert first.startswith("joulewise: gpu0's power limit could not be put back to 250 W after ")
+    assert first.startswith("joulewise: gpu0's power limit could not be put back to 250 W: ")
     assert first.endswith(": the device is not there; run: joulewise restore")
 
 
@@ -196,6 +213,44 @@ def test_who_lacks_the_right_is_told_the_command(sim):
     assert ran.stderr.splitlines()[-2].endswith("only root may put it back")
     assert "  run: sudo env JOULEWISE_STATE=" in ran.stderr
     assert ran.returncode == 125
+
+
+@pytest.fixture
+def as_nobody(tmp_path, monkeypatch):
+    """``restore`` by somebody with a folder of their own, where root's is ``tmp_path / "root"``."""
+    from joulewise.command import state
+
+    folders = [tmp_path / "own", tmp_path / "root"]
+    monkeypatch.setattr(state, "state_folders", lambda _: folders)
+    monkeypatch.setattr(state, "state_folder", lambda _: folders[0])
+    monkeypatch.setattr("joulewise.command.leftovers.may_put_back", lambda path: path != folders[1])
+
+    def run(boot, value=150.0):
+        change = Change("GPU-1", "gpu0", Knob.POWER_LIMIT, 250.0, value)
+        hold = Hold("1", Holder(4711, 0, "python", 1.0), (change,))
+        journal = made(made(folders[1]) / FOLDER) / f"4711-a{ENDING}"
+        header = {
+            "format": 1,
+            "boot_id": boot,
+            "node": os.uname().nodename,
+            "namespace": pid_namespace(),
+        }
+        lines = [{**header, "pid": 4711, "ticks": 1, "began_s": 1.0}, {"begin": hold.as_json()}]
+        journal.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        return CliRunner().invoke(restore.command, [])
+
+    return run
+
+
+def test_what_root_has_left_before_a_reboot_is_nobodys_matter(as_nobody):
+    ran = as_nobody("another boot")
+    assert (ran.exit_code, ran.output) == (0, "Nothing is left set.\n")
+
+
+def test_what_root_has_left_since_is_told_with_the_command(as_nobody):
+    ran = as_nobody(boot_id())
+    assert ran.output.startswith("gpu0's power limit was left at 150 W by pid 4711 of root")
+    assert isinstance(ran.exception, PermissionDeniedError)
 
 
 def test_doctor_tells_who_holds_what_and_what_was_left_behind(sim):

@@ -19,7 +19,7 @@ from joulewise.control.words import said, who
         ),
         (
             Outcome("gpu0", LIMIT, End.FOREIGN, 250.0, 225.0),
-            "gpu0's power limit was set to 225 W by someone else, and is left so",
+            "gpu0's power limit is at 225 W, which joulewise did not set, and is left so",
         ),
         (
             Outcome("gpu0", LIMIT, End.FAILED, 250.0, None, "it is lost"),

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from joulewise.command.leftovers import FOLDER, has_leftover
+from joulewise.cli.stderr import say
+from joulewise.command.leftovers import has_leftover, may_put_back
 from joulewise.command.state import state_folders
 
 
@@ -18,7 +18,7 @@ def put_back_leftovers() -> None:
         for folder in state_folders(os.environ):
             if has_leftover(folder):
                 for line in _put_back(folder):
-                    _say(line)
+                    say(line)
 
 
 def _put_back(state: Path) -> Iterator[str]:
@@ -26,18 +26,12 @@ def _put_back(state: Path) -> Iterator[str]:
     from joulewise.control.log import open_log
     from joulewise.control.recovery import recover
     from joulewise.control.standing import Keeper, standing
-    from joulewise.report.leases import left, sentence
+    from joulewise.report.leases import left, restore_command, sentence
 
-    if not os.access(state / FOLDER, os.W_OK):
+    if not may_put_back(state):
         for each in standing(state):
             if each.keeper is Keeper.NOBODY:
-                yield left(each, state)
+                yield f"{left(each)}; run: {restore_command(state)}"
         return
     done = recover(state, lambda: every_device(os.environ), open_log(state, "next command"))
     yield from filter(None, (sentence(each, state) for each in done.undone))
-
-
-def _say(line: str) -> None:
-    if sys.stderr is not None:
-        sys.stderr.write(f"joulewise: {line}\n")
-        sys.stderr.flush()

@@ -37,7 +37,9 @@ def command(json_path: str | None, *, epilog: bool) -> None:
     What a living process holds stays: that goes back by itself when it ends. The exit status is 0
     if nothing is left, and 125 if something could not be put back.
     """
-    from joulewise.command.state import state_folder
+    from joulewise.command.leftovers import may_put_back
+    from joulewise.command.state import state_folder, state_folders
+    from joulewise.control.recovery import Recovered
     from joulewise.control.standing import Keeper, settled, standing
 
     state = state_folder(os.environ)
@@ -46,12 +48,19 @@ def command(json_path: str | None, *, epilog: bool) -> None:
     is_settled = settled(state, _PATIENCE_S)
     recovered = _recover(state)
     held = [each for each in standing(state) if each.keeper in {Keeper.HOLDER, Keeper.GUARDIAN}]
+    not_ours = {
+        each: folder
+        for folder in state_folders(os.environ)
+        if not may_put_back(folder)
+        for each in standing(folder)
+        if each.keeper is Keeper.NOBODY
+    }
     if json_path:
-        write_json(_as_json(recovered, held), json_path)
-    if json_path != STDOUT and (recovered.undone or recovered.unread or not epilog):
+        write_json(_as_json(recovered, held, list(not_ours)), json_path)
+    if json_path != STDOUT and (recovered != Recovered() or not epilog):
         from joulewise.report.restored import draw
 
-        draw(recovered, held, console())
+        draw(recovered, held, list(not_ours), console())
     if recovered.failed:
         raise _failure(recovered, state)
     if recovered.unread:
@@ -59,11 +68,18 @@ def command(json_path: str | None, *, epilog: bool) -> None:
             f"a journal in {state} is damaged: what it told of may still be set",
             "compare the limits of `nvidia-smi -q -d POWER,CLOCK` with what they should be",
         )
+    if recovered.unclaimed:
+        raise JoulewiseError(
+            f"another process keeps {', '.join(map(str, recovered.unclaimed))} to itself",
+            "what it tells of is still set: run this again when that process has ended",
+        )
     if not is_settled:
         raise DeviceError(
             f"a guardian has not put everything back within {_PATIENCE_S:g} s of its holder's end",
             "see what `joulewise doctor` says of the device, then run this again",
         )
+    if not_ours:
+        raise _not_ours(next(iter(not_ours.values())))
 
 
 def _leave_stamp(state: Path) -> None:
@@ -79,19 +95,13 @@ def _leave_stamp(state: Path) -> None:
 
 
 def _recover(state: Path) -> Recovered:
-    from joulewise.command.leftovers import FOLDER, has_leftover
-    from joulewise.command.state import state_folders
+    from joulewise.command.leftovers import has_leftover, may_put_back
     from joulewise.control.everything import every_device
     from joulewise.control.log import open_log
     from joulewise.control.recovery import Recovered, recover
 
-    for folder in state_folders(os.environ):
-        if folder != state and has_leftover(folder):
-            raise _not_ours(folder)
-    if not has_leftover(state):
+    if not (has_leftover(state) and may_put_back(state)):
         return Recovered()
-    if not os.access(state / FOLDER, os.W_OK):
-        raise _not_ours(state)
     return recover(state, lambda: every_device(os.environ), open_log(state, "restore"))
 
 
@@ -112,12 +122,17 @@ def _failure(recovered: Recovered, state: Path) -> DeviceError:
     return DeviceError(what, "see what `joulewise doctor` says of it, then run this again")
 
 
-def _as_json(recovered: Recovered, held: list[Standing]) -> dict[str, Any]:
+def _as_json(
+    recovered: Recovered, held: list[Standing], not_ours: list[Standing]
+) -> dict[str, Any]:
     from joulewise.report.leases import standing_json, undone_json
 
     return {
         "undone": [undone_json(each) for each in recovered.undone],
         "held": [standing_json(each) for each in held],
+        "left": [standing_json(each) for each in not_ours],
         "undone_by_reboot": recovered.rebooted,
         "unread": [str(path) for path in recovered.unread],
+        "unclaimed": [str(path) for path in recovered.unclaimed],
+        "warnings": list(recovered.unremoved),
     }

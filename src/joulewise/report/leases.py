@@ -12,7 +12,7 @@ from joulewise.control.holds import End, Holder, Outcome
 from joulewise.control.recovery import Undone
 from joulewise.control.rights import program
 from joulewise.control.standing import Standing
-from joulewise.control.words import user
+from joulewise.control.words import named, said, user, valued
 from joulewise.data import Knob
 from joulewise.report import words
 
@@ -30,29 +30,30 @@ def restore_command(state: Path) -> str:
 def sentence(undone: Undone, state: Path) -> str:
     """One line on a knob that was left turned; empty where there was nothing to do."""
     outcome, pid = undone.outcome, undone.holder.pid
-    knob = f"{outcome.key}'s {words.KNOBS[outcome.knob]}"
-    before, found = at(outcome.knob, outcome.value), at(outcome.knob, outcome.found)
-    if outcome.end is End.RESTORED and outcome.found is None:
-        return f"put {knob} back to {before}, after pid {pid} had left it turned"
-    if outcome.end is End.RESTORED:
-        return f"put {knob} back to {before}, which pid {pid} had left at {found}"
+    if outcome.end is End.ALREADY:
+        return ""
     if outcome.end is End.FOREIGN:
-        return f"{knob} is at {found}, set by someone else after pid {pid}, and left so"
+        return said(outcome)
     if outcome.end is End.FAILED:
-        return (
-            f"{knob} could not be put back to {before} after pid {pid}: {outcome.reason}; "
-            f"run: {restore_command(state)}"
-        )
-    return ""
+        return f"{said(outcome)}; run: {restore_command(state)}"
+    if undone.lives:
+        return f"{said(outcome)}: pid {pid} lives on, its guardian was killed"
+    return f"{said(outcome)}: pid {pid} had left it at {valued(outcome.knob, turned_to(undone))}"
 
 
-def left(standing: Standing, state: Path) -> str:
-    """One line on a leftover that is for somebody else to undo."""
+def turned_to(undone: Undone) -> float:
+    """What it was at; where the device does not tell, what the journal knows."""
+    found = undone.outcome.found
+    return undone.turned_to if found is None else found
+
+
+def left(standing: Standing) -> str:
+    """On a leftover that is for somebody else to undo."""
     change = standing.change
     return (
-        f"{change.key}'s {words.KNOBS[change.knob]} was left at "
-        f"{words.setting(change.knob, change.value)} by pid {standing.holder.pid} "
-        f"of {user(standing.holder.uid)}; run: {restore_command(state)}"
+        f"{named(change.key, change.knob)} was left at "
+        f"{valued(change.knob, change.value)} by pid {standing.holder.pid} "
+        f"of {user(standing.holder.uid)}"
     )
 
 
@@ -66,7 +67,7 @@ def undone_json(undone: Undone) -> dict[str, Any]:
     return {
         "device": outcome.key,
         "setting": outcome.knob.value,
-        "from": outcome.found,
+        "from": turned_to(undone),
         "to": outcome.value,
         "outcome": outcome.end.value,
         "reason": outcome.reason,

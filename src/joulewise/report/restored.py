@@ -13,7 +13,7 @@ from joulewise.control.recovery import Recovered
 from joulewise.control.standing import Standing
 from joulewise.report import words
 from joulewise.report.held import held_table
-from joulewise.report.leases import at
+from joulewise.report.leases import at, left, turned_to
 
 _STYLES = {
     End.RESTORED: "green",
@@ -23,7 +23,13 @@ _STYLES = {
 }
 
 
-def draw(recovered: Recovered, held: Sequence[Standing], console: Console) -> None:
+def draw(
+    recovered: Recovered,
+    held: Sequence[Standing],
+    not_ours: Sequence[Standing],
+    console: Console,
+) -> None:
+    """``not_ours`` is what others have left, which we cannot undo."""
     if recovered.undone:
         console.print(_table(recovered))
     if recovered.rebooted:
@@ -32,7 +38,13 @@ def draw(recovered: Recovered, held: Sequence[Standing], console: Console) -> No
     for path in recovered.unread:
         what = f"{path} cannot be read whole: what else it told of may still be set."
         console.print(Text(what, style="red"))
-    if not (recovered.undone or recovered.rebooted or recovered.unread):
+    for path in recovered.unclaimed:
+        console.print(Text(f"{path} is kept by another process, and not undone.", style="red"))
+    for warning in recovered.unremoved:
+        console.print(Text(warning, style="yellow"))
+    for each in not_ours:
+        console.print(Text(f"{left(each)}.", style="red"))
+    if recovered == Recovered() and not not_ours:
         nothing = "Nothing was left behind. In use now:" if held else "Nothing is left set."
         console.print(Text(nothing))
     if held:
@@ -46,12 +58,11 @@ def _table(recovered: Recovered) -> Table:
         table.add_column(header, overflow="fold")
     for each in recovered.undone:
         outcome = each.outcome
-        found = "not told" if outcome.found is None else at(outcome.knob, outcome.found)
         table.add_row(
             outcome.key,
             words.KNOBS[outcome.knob],
-            found,
-            at(outcome.knob, outcome.value),
+            at(outcome.knob, turned_to(each)),
+            "-" if outcome.end is End.FOREIGN else at(outcome.knob, outcome.value),
             Text(outcome.end.value, style=_STYLES[outcome.end]),
         )
     return table
