@@ -2,21 +2,25 @@
 
 import os
 import time
+from itertools import count
 
+from joulewise.command.alive import started_ticks
 from joulewise.control.holds import Holder
 from joulewise.data import DeviceInfo, Kind, Knob, KnobInfo, Unavailable
 from joulewise.devices.base import BaseDevice
 from joulewise.errors import DeviceError, DeviceLostError
 
 LIMIT, SM, MEMORY = Knob.POWER_LIMIT, Knob.SM_CLOCK, Knob.MEMORY_CLOCK
-HOLDER = Holder(os.getpid(), os.getuid(), "python", time.time())
+HOLDER = Holder(os.getpid(), os.getuid(), "python", time.time(), started_ticks(os.getpid()))
+_numbers = count()  # knobs are claimed on the whole machine, where other tests run, too
 
 
 class Board(BaseDevice):
     """``values`` are what the knobs stand at; None is a clock that nobody has locked."""
 
     def __init__(self, key="gpu0", limit_w=250.0, step=lambda: None):
-        self.info = DeviceInfo(key, Kind.GPU, "Board", f"GPU-{key}", "nvidia")
+        uid = f"GPU-{os.getpid()}-{next(_numbers)}"
+        self.info = DeviceInfo(key, Kind.GPU, "Board", uid, "nvidia")
         clocks = tuple(range(500, 1501, 100))
         self.sensors = {}
         self.knobs = {
@@ -63,3 +67,11 @@ class Board(BaseDevice):
 
 def by_uid(*boards):
     return {board.info.uid: board for board in boards}
+
+
+def kill(guardian):
+    """What the kernel does when it is killed, and no more."""
+    guardian._claims.keep(())
+    if guardian._journal:
+        os.close(guardian._journal._descriptor)
+        os.close(guardian._journal._lock)

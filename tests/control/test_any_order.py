@@ -1,13 +1,12 @@
 """Leases, releases, losses, faults, strangers and crashes in any order: no mark is left."""
 
 import errno
-import os
 import shutil
 import tempfile
 from pathlib import Path
 
 import pytest
-from boards import HOLDER, LIMIT, SM, Board, by_uid
+from boards import HOLDER, LIMIT, SM, Board, by_uid, kill
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -15,8 +14,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from joulewise.control import guardian as guardian_module
 from joulewise.control import journal, putting_back
 from joulewise.control.guardian import Guardian
+from joulewise.control.holds import Wanted
 from joulewise.control.recovery import recover
-from joulewise.control.wanted import Wanted
 from joulewise.errors import JoulewiseError
 
 KEYS = ("gpu0", "gpu1")
@@ -39,7 +38,6 @@ class AnyOrder(RuleBasedStateMachine):
         self.state = Path(tempfile.mkdtemp())
         self.steps_to_live = None
         self.disk_is_full = False
-        self.journal = None
         self.patch = pytest.MonkeyPatch()
         for module in (guardian_module, journal, putting_back):
             self.patch.setattr(module, "point", lambda _: self.step())
@@ -47,10 +45,8 @@ class AnyOrder(RuleBasedStateMachine):
         append = journal.Journal._append
 
         def interruptible(ours, line):
-            self.journal = ours
             self.step()
             if self.disk_is_full and (line or ours._owed):
-                self.journal = ours if ours._size_b else None
                 raise OSError(errno.ENOSPC, "full")
             append(ours, line)
             self.step()
@@ -76,9 +72,7 @@ class AnyOrder(RuleBasedStateMachine):
         except JoulewiseError:
             pass
         except Killed:
-            if self.journal:
-                os.close(self.journal._descriptor)  # as the kernel does, and no more
-            self.journal = None
+            kill(self.guardian)
             self.guardian = self.new_guardian()
             self.recover()
 
@@ -159,7 +153,7 @@ class AnyOrder(RuleBasedStateMachine):
             assert self.guardian.mend()
             self.guardian.close()
             self.recover()
-            assert not journal.has_any(self.state)
+            assert journal.kept(self.state) == []
             for key, board in self.boards.items():
                 assert board.values[LIMIT] == self.expected_w[key]
                 assert board.values[SM] is None

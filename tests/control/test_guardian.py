@@ -1,14 +1,17 @@
 """What a guardian grants, refuses, rolls back and puts back."""
 
+import errno
+import fcntl
 import os
+import shutil
+from dataclasses import replace
 
 import pytest
-from boards import HOLDER, LIMIT, MEMORY, SM, Board
+from boards import HOLDER, LIMIT, MEMORY, SM, Board, kill
 
 from joulewise.control import journal
 from joulewise.control.guardian import Guardian
-from joulewise.control.holds import End
-from joulewise.control.wanted import Wanted
+from joulewise.control.holds import End, Wanted
 from joulewise.errors import DeviceError, HeldError, JoulewiseError, OutOfRangeError, UsageError
 
 ANNA, BEN = object(), object()
@@ -61,7 +64,7 @@ def test_turned_and_turned_back(place):
     assert place.boards[1].values[SM] is None
     assert place.written == []
     place.guardian.close()
-    assert not journal.has_any(place.state)
+    assert journal.kept(place.state) == []
 
 
 def test_it_is_written_before_it_is_done(place, monkeypatch):
@@ -115,8 +118,10 @@ def test_locks_of_one_holder_stack_though_nobody_tells_them(place):
 
 def test_another_holder_is_told_who_has_it(place):
     place.lease(watts(200))
-    with pytest.raises(HeldError, match=rf"^gpu0's power limit is held by pid {HOLDER.pid} "):
+    said = rf"^gpu0's power limit is held at 200 W by pid {HOLDER.pid} "
+    with pytest.raises(HeldError, match=said) as refused:
         place.lease(watts(150), owner=BEN)
+    assert "`joulewise doctor` shows all that is held" in refused.value.hint
     place.lease(watts(150, "gpu1"), owner=BEN)
     place.guardian.drop(ANNA)
     assert place.limits == [240, 150]
@@ -126,17 +131,17 @@ def test_another_holder_is_told_who_has_it(place):
 def test_another_guardian_is_told_who_has_it(place):
     place.lease(watts(200))
     other = place.another()
-    with pytest.raises(HeldError, match="is held by"):
+    with pytest.raises(HeldError, match="is held at "):
         place.lease(watts(150), by=other)
     place.guardian.drop(ANNA)
     place.lease(watts(150), by=other)
-    with pytest.raises(HeldError, match="is held by"):
+    with pytest.raises(HeldError, match="is held at "):
         place.lease(watts(200))
 
 
 def test_what_a_dead_guardian_left_is_undone_before_the_next_lease(place):
     place.lease(watts(200))
-    os.close(place.guardian._journal._descriptor)
+    kill(place.guardian)
     other = place.another()
     granted = place.lease(watts(150), by=other)
     assert granted.hold.changes[0].before == 240
@@ -144,7 +149,7 @@ def test_what_a_dead_guardian_left_is_undone_before_the_next_lease(place):
 
 def test_no_lease_on_top_of_a_leftover_that_cannot_be_undone(place):
     place.lease(watts(200))
-    os.close(place.guardian._journal._descriptor)
+    kill(place.guardian)
     place.boards[0].refuses = {LIMIT}
     other = place.another()
     with pytest.raises(DeviceError, match="could not be put back after its last lease"):
@@ -198,7 +203,7 @@ def test_a_rollback_that_fails_says_so_and_is_mended(place):
     [
         ([watts(90)], OutOfRangeError, "100 to 300"),
         ([watts(150, "gpu7")], UsageError, "no device"),
-        ([watts(150), watts(200, "GPU-gpu0")], UsageError, "twice"),
+        ([watts(150), watts(200)], UsageError, "twice"),
     ],
 )
 def test_what_cannot_be_meant_turns_nothing(place, wanted, error, what):
@@ -297,3 +302,96 @@ def test_a_lease_of_someone_else_is_not_ours_to_end(place):
     with pytest.raises(UsageError, match="no lease"):
         place.release(granted, owner=BEN)
     assert place.limits[0] == 200
+
+
+@pytest.fixture
+def elsewhere(place, tmp_path):
+    """A guardian of the same boards with another state folder."""
+    return Guardian(tmp_path / "elsewhere", place.boards, place.log.append, patience_s=0)
+
+
+def test_a_knob_is_held_whatever_the_state_folder(place, elsewhere):
+    place.lease(watts(200))
+    with pytest.raises(HeldError, match=rf"^gpu0's power limit is held by pid {os.getpid()} of "):
+        place.lease(watts(150), by=elsewhere)
+    place.lease(watts(150, "gpu1"), by=elsewhere)
+    place.guardian.drop(ANNA)
+    place.lease(watts(150), by=elsewhere)
+    elsewhere.drop(ANNA)
+    assert place.limits == [240, 260]
+
+
+def test_what_was_refused_is_not_claimed(place, elsewhere):
+    place.lease(watts(200, "gpu1"))
+    with pytest.raises(HeldError, match="gpu1"):
+        place.lease(watts(150), watts(150, "gpu1"), by=elsewhere)
+    place.lease(watts(150))
+
+
+def test_a_knob_that_could_not_be_put_back_stays_claimed(place, elsewhere):
+    granted = place.lease(watts(200))
+    place.boards[0].refuses = {LIMIT}
+    place.release(granted)
+    with pytest.raises(HeldError, match="gpu0"):
+        place.lease(watts(150), by=elsewhere)
+    place.boards[0].refuses = set()
+    assert place.guardian.mend()
+    place.lease(watts(150), by=elsewhere)
+
+
+def test_what_a_stopped_process_puts_back_is_refused_and_the_rest_goes_on(place):
+    by = replace(HOLDER, ticks=HOLDER.ticks + 1)  # as of a pid that is used again
+    place.guardian.lease(ANNA, by, [watts(200)])
+    kill(place.guardian)
+    (leftover,) = journal.kept(place.state)
+    with journal.claimed(leftover):
+        other = place.another()
+        with pytest.raises(HeldError, match="gpu0's power limit is being put back after pid"):
+            place.lease(watts(150), by=other)
+        place.lease(watts(150, "gpu1"), by=other)
+
+
+@pytest.mark.parametrize("delete", [shutil.rmtree, lambda folder: empty(folder, "*.lock")])
+def test_a_journal_that_somebody_deletes_is_written_again_before_the_next_lease(place, delete):
+    first = place.lease(watts(200))
+    delete(place.state / "leases")
+    second = place.lease(watts(150, "gpu1"))
+    assert place.written == [first.hold, second.hold]
+    (kept,) = journal.kept(place.state)
+    assert kept.is_live
+
+
+def test_a_journal_that_somebody_deletes_is_written_again_after_a_while(place):
+    granted = place.lease(watts(200))
+    shutil.rmtree(place.state)
+    place.guardian.mend()
+    assert place.written == [granted.hold]
+    place.release(granted)
+    place.guardian.close()
+    assert list((place.state / "leases").iterdir()) == []
+
+
+def empty(folder, pattern):
+    for path in folder.glob(pattern):
+        path.unlink()
+
+
+@pytest.mark.parametrize(
+    ("number", "cure"),
+    [
+        (errno.ENOSPC, "make room there"),
+        (errno.EROFS, "mounted for writing"),
+        (errno.EACCES, "you can write there"),
+        (errno.ENOLCK, "mounted with locks"),
+    ],
+)
+def test_what_keeps_a_journal_from_being_written_is_said(place, monkeypatch, number, cure):
+    def fail(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    with pytest.raises(JoulewiseError, match=os.strerror(number)) as told:
+        place.lease(watts(200))
+    assert cure in told.value.hint
+    assert place.limits == [240, 260]
+    assert list((place.state / "leases").iterdir()) == []

@@ -21,16 +21,14 @@ ONE, TWO = Hold("1", HOLDER, (LOWER, LOCK)), Hold("2", HOLDER, (replace(LOWER, b
 
 @pytest.fixture
 def ours(tmp_path):
-    with journal.one_at_a_time(tmp_path):
-        made = journal.Journal(tmp_path)
+    made = journal.Journal(tmp_path)
     yield made
     made.close(leave=True)
 
 
 def abandon(state, *holds):
     """A journal as it is when its guardian was killed."""
-    with journal.one_at_a_time(state):
-        left = journal.Journal(state)
+    left = journal.Journal(state)
     for hold in holds:
         left.begin(hold)
     left.close(leave=True)
@@ -147,7 +145,7 @@ def test_a_journal_that_cannot_be_begun_leaves_no_file(tmp_path, full_disk):
     del full_disk
     with pytest.raises(OSError, match="No space"):
         journal.Journal(tmp_path)
-    assert not journal.has_any(tmp_path)
+    assert list((tmp_path / "leases").iterdir()) == []
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o077])
@@ -160,7 +158,7 @@ def test_all_may_read_and_the_owner_writes_whatever_the_umask(tmp_path, umask):
         os.umask(before)
     modes = {each: each.stat().st_mode & 0o777 for each in (state, path.parent, path)}
     assert modes == {state: 0o755, path.parent: 0o755, path: 0o644}
-    assert (path.parent / "lock").stat().st_mode & 0o077 == 0  # who can read it can lock it
+    assert path.with_suffix(".lock").stat().st_mode & 0o777 == 0o600  # who can read it can lock it
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
@@ -234,7 +232,7 @@ def test_a_leftover_is_claimed_once(tmp_path):
 
 def test_who_reads_for_a_moment_does_not_keep_others_from_claiming(tmp_path, monkeypatch):
     path = abandon(tmp_path, ONE)
-    with path.open("rb") as reader:
+    with path.with_suffix(".lock").open("rb") as reader:
         fcntl.flock(reader, fcntl.LOCK_SH)
         monkeypatch.setattr(journal.time, "sleep", lambda _: fcntl.flock(reader, fcntl.LOCK_UN))
         with journal.claimed(only(tmp_path)) as ours:

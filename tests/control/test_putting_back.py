@@ -1,7 +1,7 @@
 """Knobs go back to what was there, if they are still ours."""
 
 import pytest
-from boards import LIMIT, MEMORY, SM, Board, by_uid
+from boards import LIMIT, MEMORY, SM, Board
 
 from joulewise.control.holds import Change, End
 from joulewise.control.putting_back import put_back
@@ -12,7 +12,7 @@ def change(value, before, knob=LIMIT, key="gpu0"):
 
 
 def back(board, *changes, patience_s=0.0, **time):
-    return put_back(changes, by_uid(board), patience_s, **time)
+    return put_back(changes, {f"GPU-{board.info.key}": board}, patience_s, **time)
 
 
 class Time:

@@ -1,16 +1,22 @@
 """What killed guardians have left is undone, once, by whoever comes next."""
 
+import errno
+import fcntl
 import json
 import os
+from pathlib import Path
 
 import pytest
-from boards import HOLDER, LIMIT, SM, Board, by_uid
+from boards import HOLDER, LIMIT, SM, Board, by_uid, kill
+from click.testing import CliRunner
 
+from joulewise.cli.restore import command as restore
+from joulewise.command import leftovers
 from joulewise.control import journal
+from joulewise.control.claims import Claims
 from joulewise.control.guardian import Guardian
-from joulewise.control.holds import End
+from joulewise.control.holds import End, Wanted
 from joulewise.control.recovery import Recovered, recover
-from joulewise.control.wanted import Wanted
 
 
 @pytest.fixture
@@ -33,7 +39,7 @@ def leave(state, boards, *settings):
     guardian = Guardian(state, boards, lambda _: None)
     for each in settings:
         guardian.lease("anna", HOLDER, [Wanted(board.info.key, each) for board in boards])
-    os.close(guardian._journal._descriptor)
+    kill(guardian)
     return guardian._journal.path
 
 
@@ -53,7 +59,7 @@ def test_everything_goes_back_and_the_file_is_gone(tmp_path, boards, run, log):
         {**boards[0].values, LIMIT: 240.0, SM: None},
         {**boards[1].values, LIMIT: 260.0, SM: None},
     ]
-    assert not journal.has_any(tmp_path)
+    assert journal.kept(tmp_path) == []
     assert f"left by pid {HOLDER.pid}: gpu0's power limit back to 240 W" in log
     assert run().undone == ()
 
@@ -93,7 +99,7 @@ def test_a_lost_gpu_does_not_keep_the_others_and_its_turn_comes(tmp_path, boards
     assert boards[0].values[LIMIT] == 200
     assert boards[0].values[SM] == 700
     assert boards[1].values[LIMIT] == 260
-    assert not journal.has_any(tmp_path)
+    assert journal.kept(tmp_path) == []
 
 
 def test_what_a_stranger_set_is_left_and_forgotten(tmp_path, boards, run):
@@ -101,7 +107,7 @@ def test_what_a_stranger_set_is_left_and_forgotten(tmp_path, boards, run):
     boards[0].values[LIMIT] = 225
     assert ends(run()) == {"gpu0": End.FOREIGN, "gpu1": End.RESTORED}
     assert boards[0].values[LIMIT] == 225
-    assert not journal.has_any(tmp_path)
+    assert journal.kept(tmp_path) == []
 
 
 def test_a_reboot_has_done_it_already(tmp_path, boards, run, log):
@@ -111,7 +117,7 @@ def test_a_reboot_has_done_it_already(tmp_path, boards, run, log):
     assert (told.rebooted, told.undone) == (1, ())
     assert boards[0].values[LIMIT] == 200
     assert log == [f"a reboot has undone what {path.name} tells of"]
-    assert not journal.has_any(tmp_path)
+    assert journal.kept(tmp_path) == []
 
 
 def test_what_another_machine_left_is_its_own(tmp_path, boards, run):
@@ -132,9 +138,9 @@ def test_another_version_looks_after_its_own(tmp_path, boards, run):
 def test_damage_is_reported_once_and_keeps_nobody(tmp_path, boards, run):
     damaged = leave(tmp_path, boards[:1], {LIMIT: 200})
     damaged.write_bytes(damaged.read_bytes() + b"\0\0\0\n")
+    leave(tmp_path, boards[1:], {LIMIT: 200})
     headless = damaged.with_name("0.journal")
     headless.write_bytes(b"junk\n")
-    leave(tmp_path, boards[1:], {LIMIT: 200})
     assert set(run().unread) == {damaged, headless}
     assert [board.values[LIMIT] for board in boards] == [240, 260]
     assert run().unread == ()
@@ -146,4 +152,93 @@ def test_a_journal_that_had_not_begun_is_nothing(tmp_path, run):
     (tmp_path / "leases" / "1-0.journal").touch(0o644)
     told = run()
     assert (told.undone, told.unread) == ((), ())
-    assert not journal.has_any(tmp_path)
+    assert journal.kept(tmp_path) == []
+
+
+def test_a_lock_that_a_stranger_has_on_the_journal_means_nothing(tmp_path, boards, run):
+    path = leave(tmp_path, boards, {LIMIT: 200})
+    with path.open("rb") as anybody:
+        fcntl.flock(anybody, fcntl.LOCK_SH)
+        assert set(ends(run()).values()) == {End.RESTORED}
+    assert [board.values[LIMIT] for board in boards] == [240, 260]
+
+
+def test_what_another_keeps_to_himself_is_told(tmp_path, boards, run, monkeypatch):
+    path = leave(tmp_path, boards, {LIMIT: 200})
+    (leftover,) = journal.kept(tmp_path)
+    with journal.claimed(leftover):
+        monkeypatch.setattr(journal, "is_live", lambda _: False)  # it was claimed after that look
+        assert run() == Recovered(unclaimed=(path,))
+    assert set(ends(run()).values()) == {End.RESTORED}
+
+
+def test_restore_does_not_say_that_nothing_is_left_then(tmp_path, boards, monkeypatch):
+    path = leave(tmp_path, boards, {LIMIT: 200})
+    (leftover,) = journal.kept(tmp_path)
+    for module in (journal, leftovers):
+        monkeypatch.setattr(module, "is_live", lambda _: False)
+    with journal.claimed(leftover):
+        ran = CliRunner().invoke(restore, env={"JOULEWISE_STATE": str(tmp_path)})
+    assert "Nothing is left" not in ran.output
+    assert path.name in ran.output.replace("\n", "")
+    assert ran.exception.exit_status == 125
+
+
+@pytest.fixture
+def read_only(monkeypatch):
+    """As on a file system that the kernel has mounted again, for reading alone."""
+    open_file = os.open
+
+    def fail(*_, **__):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    def open_to_read(path, flags, *mode, **rest):
+        writes = flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)
+        return fail() if writes else open_file(path, flags, *mode, **rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", open_to_read)
+        for name in ("unlink", "replace"):
+            patch.setattr(type(Path()), name, fail)
+        yield
+
+
+@pytest.mark.parametrize("is_locked", [True, False])
+def test_where_nothing_can_be_written_knobs_go_back(
+    tmp_path, boards, run, log, request, *, is_locked
+):
+    path = leave(tmp_path, boards, {LIMIT: 200})
+    if not is_locked:
+        path.with_suffix(".lock").unlink()
+        edit_header(path, pid=0, ticks=1)  # our own would be alive
+    request.getfixturevalue("read_only")
+    told = run()
+    assert [board.values[LIMIT] for board in boards] == [240, 260]
+    assert set(ends(told).values()) == {End.RESTORED}
+    (warning,) = told.unremoved
+    assert warning.startswith("put back; the note of it could not be removed: ")
+    assert warning in log
+
+
+def test_without_its_lock_a_journal_of_a_process_that_runs_is_let_be(tmp_path, boards, run):
+    leave(tmp_path, boards, {LIMIT: 200}).with_suffix(".lock").unlink()
+    assert run() == Recovered()
+    assert not leftovers.has_leftover(tmp_path)
+
+
+def test_what_somebody_has_turned_since_waits_for_them(tmp_path, boards, run):
+    """Who does not know of the leftover: their journals are in another folder."""
+    leave(tmp_path, boards, {LIMIT: 200})
+    other = Guardian(tmp_path / "elsewhere", boards, lambda _: None)
+    other.lease("ben", HOLDER, [Wanted("gpu0", {LIMIT: 150})])
+    assert ends(run()) == {"gpu0": End.FAILED, "gpu1": End.RESTORED}
+    other.drop("ben")
+    assert boards[0].values[LIMIT] == 200
+    assert ends(run()) == {"gpu0": End.RESTORED}
+    assert [board.values[LIMIT] for board in boards] == [240, 260]
+
+
+def test_what_a_stranger_claims_goes_back_all_the_same(tmp_path, boards, run, monkeypatch):
+    leave(tmp_path, boards, {LIMIT: 200})
+    monkeypatch.setattr(Claims, "take", lambda *_: (1, 4711))
+    assert set(ends(run()).values()) == {End.RESTORED}

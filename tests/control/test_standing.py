@@ -1,12 +1,16 @@
 """What is turned now and who sees to it, read from journals of the living and the dead."""
 
+import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
-from joulewise.command.leftovers import has_leftover
+from joulewise.command.alive import started_ticks
+from joulewise.command.leftovers import has_leftover, may_put_back
+from joulewise.control import journal as journal_module
 from joulewise.control.holds import Change, Hold, Holder
 from joulewise.control.journal import Journal
 from joulewise.control.standing import Keeper, settled, standing
@@ -30,7 +34,7 @@ def journal(tmp_path):
 
 
 def hold(pid):
-    return Hold("1", Holder(pid, 0, "python", 0.0), (CHANGE,))
+    return Hold("1", Holder(pid, 0, "python", 0.0, started_ticks(pid) or 1), (CHANGE,))
 
 
 def test_a_living_holder_keeps_its_knob(tmp_path, journal):
@@ -64,3 +68,37 @@ def test_what_a_killed_guardian_left_is_nobodys(tmp_path, dead_pid):
 def test_there_need_not_be_a_folder(tmp_path):
     assert not has_leftover(tmp_path / "nowhere")
     assert standing(tmp_path / "nowhere") == []
+
+
+def test_a_pid_that_is_used_again_is_another_process(tmp_path, journal):
+    by = replace(hold(os.getpid()).holder, ticks=1)
+    journal.begin(Hold("1", by, (CHANGE,)))
+    assert standing(tmp_path)[0].keeper is Keeper.GUARDIAN
+
+
+def test_what_a_pid_means_in_another_container_nobody_knows(tmp_path, dead_pid, monkeypatch):
+    monkeypatch.setattr(journal_module, "pid_namespace", lambda: "pid:[1]")
+    theirs = Journal(tmp_path)
+    theirs.begin(hold(dead_pid))
+    assert standing(tmp_path)[0].keeper is Keeper.HOLDER
+    theirs.close(leave=False)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+@pytest.mark.parametrize("is_live", [True, False])
+def test_others_who_cannot_open_the_lock_see_whether_the_guardian_lives(tmp_path, *, is_live):
+    theirs = Journal(tmp_path)
+    theirs.begin(hold(os.getpid()))
+    if not is_live:
+        header, rest = theirs.path.read_bytes().split(b"\n", 1)
+        dead = {**json.loads(header), "ticks": 1}
+        theirs.path.write_bytes(json.dumps(dead).encode() + b"\n" + rest)
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(0o755)
+    os.seteuid(65534)
+    try:
+        assert has_leftover(tmp_path) is not is_live
+        assert not may_put_back(tmp_path)
+    finally:
+        os.seteuid(0)
+    theirs.close(leave=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Final
 
@@ -34,6 +35,18 @@ def started_ticks(pid: int, proc: Path = _PROC) -> int:
 
 def is_alive(pid: int, ticks: int, proc: Path = _PROC) -> bool:
     return ticks != 0 and started_ticks(pid, proc) == ticks
+
+
+def is_gone(pid: int, ticks: int, proc: Path = _PROC) -> bool:
+    """Whether it has ended for certain: /proc may hide the processes of other users."""
+    started = started_ticks(pid, proc)
+    if started:
+        return started != ticks
+    try:
+        os.kill(pid, 0)
+    except OSError as error:
+        return not isinstance(error, PermissionError)
+    return True  # all that is left of it is for its parent to collect
 
 
 def parent(pid: int, proc: Path = _PROC) -> int:

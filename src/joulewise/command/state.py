@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from joulewise.errors import UsageError
+
 OF_ROOT: Final = Path("/var/lib/joulewise")
 
 
@@ -18,7 +20,7 @@ def state_folder(environ: Mapping[str, str]) -> Path:
         return OF_ROOT
     home = environ.get("XDG_STATE_HOME", "")
     # The specification says to ignore a path that is not absolute.
-    base = Path(home) if Path(home).is_absolute() else Path.home() / ".local/state"
+    base = Path(home) if Path(home).is_absolute() else _home() / ".local/state"
     return base / "joulewise"
 
 
@@ -35,3 +37,13 @@ def made(folder: Path) -> Path:
         folder.mkdir(parents=True, exist_ok=True, mode=0o755)
         folder.chmod(0o755)
     return folder
+
+
+def _home() -> Path:
+    try:
+        return Path.home()
+    except RuntimeError:  # a user that only a container's runtime knows of
+        raise UsageError(
+            "there is no home folder to keep anything in",
+            "set JOULEWISE_STATE to a folder that you can write",
+        ) from None

@@ -7,29 +7,39 @@ journal before, for whoever has to clean up after it.
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Final
 
+from joulewise.command.alive import started_ticks
 from joulewise.command.points import point
-from joulewise.control import journal
-from joulewise.control.holds import Change, End, Hold, Holder, Outcome, is_same
+from joulewise.control import elsewhere, journal
+from joulewise.control.claims import Claims
+from joulewise.control.holds import (
+    Change,
+    End,
+    Hold,
+    Holder,
+    Outcome,
+    Wanted,
+    is_same,
+    snapped,
+)
 from joulewise.control.putting_back import put_back
 from joulewise.control.recovery import recover
+from joulewise.control.residency import Residency
 from joulewise.control.rights import what_gives_it
 from joulewise.control.stacks import Stacks
-from joulewise.control.wanted import Wanted, snapped
 from joulewise.control.words import named, said, valued, who
 from joulewise.data import Knob, KnobInfo, Quantity, Reading, Unavailable
 from joulewise.devices import Device
 from joulewise.devices.ranges import check_in_range
 from joulewise.errors import (
     DeviceError,
-    HeldError,
     JoulewiseError,
     NotSupportedError,
     PermissionDeniedError,
@@ -38,7 +48,13 @@ from joulewise.errors import (
 
 # Others wait meanwhile: what takes longer than this is tried again later.
 _PATIENCE_S: Final = 0.5
-_RESTORE: Final = "see what `joulewise doctor` says of the device, then run `joulewise restore`"
+_LOOK_S: Final = 0.5
+_CURES: Final = {
+    errno.ENOSPC: "make room there",
+    errno.EDQUOT: "make room there",
+    errno.ENOLCK: "have its file system mounted with locks",
+    errno.EROFS: "have its file system mounted for writing",
+}
 
 # Whether a holder may turn a knob to this; raises the error that says why not.
 Rule = Callable[[Holder, Device, Knob, float], None]
@@ -79,6 +95,8 @@ class Guardian:
         self._find = find
         self._patience_s = patience_s
         self._stacks = Stacks()
+        self._residency = Residency()
+        self._claims = Claims()
         self._owners: dict[str, object] = {}  # whose hold has none is gone; it is yet to be undone
         self._numbers = count(1)
         self._journal: journal.Journal | None = None
@@ -95,19 +113,21 @@ class Guardian:
                 _turnable(self._device(each.device), knob)
         notes: list[str] = []
         self.mend()
-        with self._writing():
-            recover(self._state, lambda: self._devices, self._log, patience_s=0)
-            with journal.one_at_a_time(self._state):
-                changes = tuple(
-                    change
-                    for each in wanted
-                    for change in self._plan(owner, holder, each, notes, force=force)
-                )
-                if len({change.where for change in changes}) != len(changes):
-                    raise UsageError("a device is named twice", "name each of them once")
-                hold = Hold(str(next(self._numbers)), holder, changes)
-                self._journal = self._journal or journal.Journal(self._state)
-                self._journal.begin(hold)
+        recover(self._state, lambda: self._devices, self._log, patience_s=0)
+        holder = replace(holder, ticks=holder.ticks or started_ticks(holder.pid))
+        try:
+            changes = tuple(
+                change
+                for each in wanted
+                for change in self._plan(owner, holder, each, notes, force=force)
+            )
+            if len({change.where for change in changes}) != len(changes):
+                raise UsageError("a device is named twice", "name each of them once")
+            hold = Hold(str(next(self._numbers)), holder, changes)
+            self._begin(hold)
+        except JoulewiseError:
+            self._let_go()
+            raise
         self._stacks.add(hold)
         self._owners[hold.id] = owner
         self._turn(hold)
@@ -141,8 +161,14 @@ class Guardian:
             self._log(f"{who(hold.holder)}: {said(outcome)}")
         return outcomes
 
+    def said_of_limits(self, owner: object, hold_id: str) -> list[str]:
+        """What held limits have done so far: they may never bind, or be below the floor."""
+        holds = [hold for hold in self.holds(owner) if hold.id == hold_id]
+        return [told for hold in holds for told in self._residency.said(hold)]
+
     def mend(self) -> bool:
         """Try again what could not be put back; whether nothing is left of that."""
+        self._residency.look(self._stacks, self._devices)
         if self._journal:
             self._journal.catch_up()
         for hold in reversed(self._orphans()):
@@ -151,11 +177,33 @@ class Guardian:
                     self._log(f"{who(hold.holder)}: {said(outcome)}")
         return not self._orphans()
 
-    def close(self) -> None:
-        """What could not be put back stays in the journal, for whoever comes next."""
+    def close(self, patience_s: float = 0.0) -> bool:
+        """Mend for as long as that; whether nothing is left.
+
+        What could not be put back stays in the journal, for whoever comes next.
+        """
+        deadline_s = time.monotonic() + patience_s
+        while not (is_well := self.mend()) and time.monotonic() < deadline_s:
+            time.sleep(_LOOK_S)
         if self._journal:
             self._journal.close(leave=any(self._stacks))
             self._journal = None
+        self._claims.keep(())
+        return is_well
+
+    def _begin(self, hold: Hold) -> None:
+        try:
+            self._journal = self._journal or journal.Journal(self._state)
+            self._journal.begin(hold)
+        except OSError as error:
+            cure = _CURES.get(error.errno or 0, "see to it that you can write there")
+            raise JoulewiseError(
+                f"the journal in {self._state} cannot be written: {error.strerror}",
+                f"nothing was turned; {cure}, or set JOULEWISE_STATE",
+            ) from None
+
+    def _let_go(self) -> None:
+        self._claims.keep({change.where for hold in self._stacks for change in hold.changes})
 
     def _orphans(self) -> list[Hold]:
         return [hold for hold in self._stacks if hold.id not in self._owners]
@@ -177,7 +225,7 @@ class Guardian:
         outcomes = self.release(self._owners[hold.id], hold.id)
         failed = [outcome for outcome in outcomes if outcome.end is End.FAILED]
         if failed:
-            raise DeviceError(f"{error.message}; {'; '.join(map(said, failed))}", _RESTORE)
+            raise DeviceError(f"{error.message}; {'; '.join(map(said, failed))}", elsewhere.RESTORE)
 
     def _read_back(self, hold: Hold) -> Hold:
         """Where a device has rounded a value, what it made of it is what is ours."""
@@ -203,6 +251,7 @@ class Guardian:
                 self._journal.end(hold.id)
         elif left != hold:
             self._rewrite(left)
+        self._let_go()
         return outcomes
 
     def _rewrite(self, hold: Hold) -> None:
@@ -239,18 +288,13 @@ class Guardian:
         raise UsageError(f"there is no device {name!r}", f"there are {known or 'none'}")
 
     def _check_free(self, owner: object, device: Device, knob: Knob) -> None:
-        where = device.info.uid, knob
-        top = self._stacks.top(*where)
+        top = self._stacks.top(device.info.uid, knob)
         if top and top[0].id not in self._owners:
-            raise _not_back(device, knob)
+            raise elsewhere.not_back(device, knob)
         if top and self._owners[top[0].id] is not owner:
-            raise _held(top[0], device, knob)
-        for other in journal.kept(self._state):
-            if other.is_live and self._journal and other.path == self._journal.path:
-                continue
-            for hold in other.holds if other.is_of_this_boot else ():
-                if any(change.where == where for change in hold.changes):
-                    raise _held(hold, device, knob) if other.is_live else _not_back(device, knob)
+            raise elsewhere.held(top[0], device, knob)
+        own = self._journal.path if self._journal else None
+        elsewhere.claim(self._state, own, self._claims, device, knob)
 
     def _standing(self, device: Device, info: KnobInfo) -> float | None:
         found = device.get(info.knob)
@@ -263,16 +307,6 @@ class Guardian:
             )
         top = self._stacks.top(device.info.uid, info.knob)
         return top[1].value if top else None
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            raise JoulewiseError(
-                f"the journal in {self._state} cannot be written: {error.strerror}",
-                "nothing was turned; make room there, or set JOULEWISE_STATE",
-            ) from None
 
     def _enforced(
         self, changes: Iterable[Change], notes: list[str]
@@ -301,15 +335,3 @@ def _turnable(device: Device, knob: Knob) -> KnobInfo:
         what = f"{named(device.info.key, knob)} cannot be turned: {info.writable.reason}"
         raise PermissionDeniedError(what, what_gives_it(info.writable.fix))
     return info
-
-
-def _held(hold: Hold, device: Device, knob: Knob) -> HeldError:
-    return HeldError(
-        f"{named(device.info.key, knob)} is held by {who(hold.holder)}",
-        "it is free when that process ends",
-    )
-
-
-def _not_back(device: Device, knob: Knob) -> DeviceError:
-    what = f"{named(device.info.key, knob)} could not be put back after its last lease"
-    return DeviceError(what, _RESTORE)

@@ -9,26 +9,23 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import time
-from collections.abc import Callable, Mapping
 from contextlib import suppress
-from pathlib import Path
 from typing import Final, NoReturn
 
 from joulewise.command.state import state_folder
 from joulewise.control.everything import every_device
 from joulewise.control.guardian import Guardian
-from joulewise.control.holds import Outcome
 from joulewise.control.log import open_log
 from joulewise.control.protocol import line, refused_line
 from joulewise.control.recovery import recover
 from joulewise.control.server import Server
+from joulewise.control.standing import settled
 from joulewise.control.tenants import no_strangers
-from joulewise.devices import Device
 from joulewise.errors import JoulewiseError
 
 _PATIENCE_S: Final = 30.0
-_LOOK_S: Final = 0.5
+_SETTLED_S: Final = 1.0
+_REPORT: Final = "run `joulewise restore`, and report this: it is a bug"
 
 
 def main(descriptor: int) -> NoReturn:
@@ -40,8 +37,11 @@ def main(descriptor: int) -> NoReturn:
         try:
             _guard(holder)
         except JoulewiseError as error:
-            with suppress(OSError):
-                holder.sendall(refused_line(error))
+            _refuse(holder, error)
+        except Exception as error:  # noqa: BLE001  # nobody else would hear of it
+            what = f"the guardian of the knobs has failed: {type(error).__name__}: {error}"
+            _log(what)
+            _refuse(holder, JoulewiseError(what, _REPORT))
     finally:
         os._exit(0)  # a thread that hangs in a driver must not keep us
 
@@ -50,22 +50,21 @@ def _guard(holder: socket.socket) -> None:
     state = state_folder(os.environ)
     log = open_log(state, "guardian")
     devices = every_device(os.environ)
-    undone = _recovered(state, devices, log)
+    undone = [each.outcome for each in recover(state, lambda: devices, log).undone]
+    settled(state, _SETTLED_S)  # what another puts back at this moment is free in the next
     guardian = Guardian(state, devices.values(), log, courtesies=[no_strangers])
     server = Server(guardian, log=log)
     connection = server.take(holder)
     connection.send(line(kind="ready", outcomes=[each.as_json() for each in undone]))
     server.serve(lambda: len(server) == 0)
-    deadline_s = time.monotonic() + _PATIENCE_S
-    while not guardian.mend() and time.monotonic() < deadline_s:
-        time.sleep(_LOOK_S)
-    guardian.close()
+    guardian.close(_PATIENCE_S)
 
 
-def _recovered(
-    state: Path, devices: Mapping[str, Device], log: Callable[[str], None]
-) -> list[Outcome]:
-    try:
-        return [each.outcome for each in recover(state, lambda: devices, log).undone]
-    except OSError:  # the first lease says what is wrong with the folder
-        return []
+def _refuse(holder: socket.socket, error: JoulewiseError) -> None:
+    with suppress(OSError):
+        holder.sendall(refused_line(error))
+
+
+def _log(what: str) -> None:
+    with suppress(JoulewiseError):
+        open_log(state_folder(os.environ), "guardian")(what)

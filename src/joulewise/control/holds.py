@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
-from joulewise.data import Knob
+from joulewise.data import Knob, KnobInfo
 
 # Drivers round to their own steps: an eighth of a watt, a milliwatt.
 _SAME: Final = 0.5
@@ -22,6 +22,7 @@ class Holder:
     uid: int
     program: str
     since_s: float
+    ticks: int = 0  # when the process began: its number may be somebody else's by now
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ class Hold:
     def from_json(cls, told: Any) -> Hold:
         """A ValueError, KeyError or TypeError where it is none: files may hold anything."""
         by = told["holder"]
-        holder = Holder(int(by["pid"]), int(by["uid"]), str(by["program"]), _finite(by["since_s"]))
+        who = int(by["pid"]), int(by["uid"]), str(by["program"])
+        holder = Holder(*who, _finite(by["since_s"]), int(by["ticks"]))
         changes = tuple(
             Change(
                 str(each["device"]),
@@ -82,7 +84,7 @@ class End(str, Enum):
 
     RESTORED = "restored"
     ALREADY = "already there"
-    FOREIGN = "changed by someone else"
+    FOREIGN = "changed since"
     FAILED = "not restored"
 
 
@@ -107,6 +109,21 @@ class Outcome:
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> Outcome:
         return cls(**{**told, "knob": Knob(told["knob"]), "end": End(told["end"])})
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What a holder asks of one device, which is named by its uid or its key (``gpu0``)."""
+
+    device: str
+    settings: Mapping[Knob, float]
+
+
+def snapped(info: KnobInfo, value: float) -> float:
+    """The value that the knob takes and that is nearest; of two as near, the lower."""
+    if info.choices is None or not info.minimum <= value <= info.maximum:
+        return value  # whether it is in range is for the knob to say
+    return min(info.choices, key=lambda choice: (abs(choice - value), choice))
 
 
 def is_same(one: float | None, other: float | None) -> bool:

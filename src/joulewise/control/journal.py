@@ -1,8 +1,8 @@
 """The journal of changes: on disk before they are made, so that whoever comes next can undo them.
 
-Every guardian has a file of its own, and locks it for as long as it lives. A file without a lock
-is a leftover: its guardian was killed, or the power went. A line that has begun and not ended is
-no line: what it tells of was not done yet.
+Every guardian has a file of its own, and another that it locks for as long as it lives. Without
+the lock it is a leftover: its guardian was killed, or the power went. A line that has begun and
+not ended is no line: what it tells of was not done yet.
 """
 
 from __future__ import annotations
@@ -15,19 +15,18 @@ import secrets
 import stat
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Literal
+from typing import Any, BinaryIO, Final
 
-from joulewise.command.alive import boot_id
-from joulewise.command.leftovers import ENDING, FOLDER
+from joulewise.command.alive import boot_id, pid_namespace, started_ticks
+from joulewise.command.leftovers import ENDING, FOLDER, is_live, lock_of
 from joulewise.command.points import point
 from joulewise.command.state import made
 from joulewise.control.holds import Hold
 
 _ASIDE: Final = ".damaged"
-_LOCK: Final = "lock"
 _FORMAT: Final = 1
 # Whoever only reads a file holds its lock for a moment, too.
 _PATIENCE_S: Final = 0.2
@@ -36,32 +35,18 @@ _UNREADABLE: Final = (ValueError, KeyError, TypeError, OverflowError, RecursionE
 
 
 class Journal:
-    """The file of a guardian that lives.
-
-    To be made :func:`one_at_a_time`: until it is locked, it looks like a leftover.
-    """
+    """The file of a guardian that lives."""
 
     def __init__(self, state: Path) -> None:
-        folder = made(made(state) / FOLDER)
-        self.path = folder / f"{os.getpid()}-{secrets.token_hex(4)}{ENDING}"
-        self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
-        self._open: set[str] = set()
-        self._owed = b""
-        self._size_b = 0
-        try:
-            os.fchmod(self._descriptor, 0o644)
-            fcntl.flock(self._descriptor, fcntl.LOCK_EX)
-            self._append(_header())
-            _sync_folder(folder)
-        except OSError:
-            self._remove()
-            raise
-        self._header_b = self._size_b
+        self._state = state
+        self._holds: dict[str, Hold] = {}
+        self._make()
 
     def begin(self, hold: Hold) -> None:
         """It is on disk when this returns, or an OSError."""
+        self.renew()
         self._append(_line(begin=hold.as_json()))
-        self._open.add(hold.id)
+        self._holds[hold.id] = hold
         point("after-journal")
 
     def again(self, hold: Hold) -> None:
@@ -69,21 +54,32 @@ class Journal:
 
         Until then what is there tells of more than is left to undo, which does no harm.
         """
+        self._holds[hold.id] = hold
         self._owe(_line(begin=hold.as_json()))
 
     def end(self, hold_id: str) -> None:
         """Nothing is left of the hold; told as soon as it can be, as in ``again``."""
-        self._open.discard(hold_id)
+        self._holds.pop(hold_id, None)
         self._owe(_line(end=hold_id))
-        if not self._open:  # a service would fill the disk over the years
+        if not self._holds:  # a service would fill the disk over the years
             with suppress(OSError):
                 os.ftruncate(self._descriptor, self._header_b)
                 self._size_b, self._owed = self._header_b, b""
                 os.fsync(self._descriptor)
 
+    def renew(self) -> None:
+        """Write another one where somebody has deleted it; an OSError where that cannot be."""
+        lock_path = lock_of(str(self.path))
+        if _is_at(self._descriptor, str(self.path)) and _is_at(self._lock, lock_path):
+            return
+        old = self.path, self._descriptor, self._lock
+        self._make()
+        _discard(*old)
+
     def catch_up(self) -> None:
         """Write what could not be written before."""
         with suppress(OSError):
+            self.renew()
             self._append(b"")
 
     def close(self, *, leave: bool) -> None:
@@ -91,8 +87,28 @@ class Journal:
         if leave:
             self.catch_up()
             os.close(self._descriptor)
+            os.close(self._lock)
         else:
-            self._remove()
+            _discard(self.path, self._descriptor, self._lock)
+
+    def _make(self) -> None:
+        """A new file with all that is held, locked before anybody can see it."""
+        folder = made(made(self._state) / FOLDER)
+        path = folder / f"{os.getpid()}-{secrets.token_hex(4)}{ENDING}"
+        header = _header()
+        data = header + b"".join(_line(begin=hold.as_json()) for hold in self._holds.values())
+        lock = _created(lock_of(str(path)), 0o600)
+        descriptor = -1
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            descriptor = _created(str(path), 0o644)
+            _write(descriptor, data, 0)
+            _sync_folder(folder)
+        except OSError:
+            _discard(path, descriptor, lock)
+            raise
+        self.path, self._descriptor, self._lock = path, descriptor, lock
+        self._header_b, self._size_b, self._owed = len(header), len(data), b""
 
     def _owe(self, line: bytes) -> None:
         self._owed += line
@@ -101,23 +117,10 @@ class Journal:
     def _append(self, line: bytes) -> None:
         """All that is owed and this line, or nothing."""
         data = self._owed + line
-        if not data:
-            return
-        try:
-            if os.pwrite(self._descriptor, data, self._size_b) != len(data):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301
-            os.fsync(self._descriptor)
-        except OSError:
-            with suppress(OSError):
-                os.ftruncate(self._descriptor, self._size_b)
-            raise
-        self._size_b += len(data)
-        self._owed = b""
-
-    def _remove(self) -> None:
-        with suppress(OSError):
-            self.path.unlink()
-        os.close(self._descriptor)
+        if data:
+            _write(self._descriptor, data, self._size_b)
+            self._size_b += len(data)
+            self._owed = b""
 
 
 @dataclass(frozen=True)
@@ -135,6 +138,7 @@ class Kept:
     node: str = ""
     is_damaged: bool = False
     format: int = _FORMAT
+    namespace: str = ""
 
     @property
     def is_of_this_boot(self) -> bool:
@@ -154,81 +158,82 @@ def kept(state: Path) -> list[Kept]:
     """The files of all guardians, the oldest first, dead or alive; only those we can trust."""
     found = []
     for path in sorted((state / FOLDER).glob(f"*{ENDING}"), key=_age):
-        with suppress(OSError), _opened(path, "rb") as file:
-            is_live = not _lock(file.fileno(), fcntl.LOCK_SH)
-            found.append(_read(path, file.read(), is_live=is_live))
+        live = is_live(str(path))  # before it is read: what a guardian does last is in it then
+        with suppress(OSError), _opened(path) as file:
+            found.append(_read(path, file.read(), is_live=live))
     return found
-
-
-def has_any(state: Path) -> bool:
-    """Whether there is anything to look into."""
-    try:
-        with os.scandir(state / FOLDER) as entries:
-            return any(entry.name.endswith(ENDING) for entry in entries)
-    except OSError:
-        return False
 
 
 class Claimed:
     """A leftover that is ours alone."""
 
-    def __init__(self, found: Kept, file: BinaryIO, data: bytes) -> None:
+    def __init__(self, found: Kept, whole_b: int) -> None:
         self.found = found
-        self._file = file
-        self._whole_b = data.rfind(b"\n") + 1
+        self._whole_b = whole_b
 
     def end(self, left: Sequence[Hold]) -> None:
-        """Only these holds are left to undo; where there are none, neither is the file."""
-        if not left:
-            if self.found.is_damaged:  # for whoever wants to know what it was
-                self.found.path.replace(self.found.path.with_suffix(_ASIDE))
-            else:
-                self.found.path.unlink(missing_ok=True)
+        """Only these holds are left to undo; where there are none, neither is the file.
+
+        An OSError where the file tells of more than that, as it did before.
+        """
+        path = self.found.path
+        if left:
+            self._rewrite(left)
             return
+        if self.found.is_damaged:  # for whoever wants to know what it was
+            path.replace(path.with_suffix(_ASIDE))
+        else:
+            path.unlink(missing_ok=True)
+        Path(lock_of(str(path))).unlink(missing_ok=True)
+
+    def _rewrite(self, left: Sequence[Hold]) -> None:
         ids = {hold.id for hold in left}
         lines = [_line(end=hold.id) for hold in self.found.holds if hold.id not in ids]
         lines += [_line(begin=hold.as_json()) for hold in left]
-        with suppress(OSError):  # then it tells of more than is left, as it did
-            self._file.truncate(self._whole_b)
-            self._file.seek(self._whole_b)
-            self._file.write(b"".join(lines))
-            self._file.flush()
-            os.fsync(self._file.fileno())
+        descriptor = os.open(self.found.path, os.O_WRONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        try:
+            os.ftruncate(descriptor, self._whole_b)
+            _write(descriptor, b"".join(lines), self._whole_b)
+        finally:
+            os.close(descriptor)
 
 
 @contextmanager
 def claimed(leftover: Kept) -> Iterator[Claimed | None]:
-    """A leftover for ourselves alone, as it is now; None where that cannot be had."""
-    try:
-        file = _opened(leftover.path, "r+b")
-    except OSError:  # somebody else was quicker, or it is not ours to change
-        yield None
-        return
-    with file:
-        if not _lock(file.fileno(), fcntl.LOCK_EX, _PATIENCE_S) or not leftover.path.exists():
+    """A leftover for ourselves alone, as it is now; None where it is somebody else's or gone.
+
+    Where nothing can be written or locked, it is ours all the same: knobs go first, and what two
+    put back at once is back.
+    """
+    with ExitStack() as files:
+        try:
+            lock = _lock_to_claim(leftover.path)
+        except OSError:
+            lock = None
+        if lock is not None:
+            files.callback(os.close, lock)
+        if lock is not None and not _is_locked(lock, _PATIENCE_S):
             yield None
-        else:
-            data = file.read()
-            yield Claimed(_read(leftover.path, data, is_live=False), file, data)
-
-
-@contextmanager
-def one_at_a_time(state: Path) -> Iterator[None]:
-    """Nobody else begins a lease or undoes leftovers meanwhile."""
-    folder = made(made(state) / FOLDER)
-    # Not for others to read: who can read a file can lock it.
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW
-    descriptor = os.open(folder / _LOCK, flags, 0o600)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+            return
+        try:
+            file = files.enter_context(_opened(leftover.path))
+        except FileNotFoundError:  # somebody else was quicker
+            with suppress(OSError):
+                Path(lock_of(str(leftover.path))).unlink()
+            yield None
+            return
+        except OSError:
+            yield None
+            return
+        data = file.read()
+        whole_b = data.rfind(b"\n") + 1
+        yield Claimed(_read(leftover.path, data, is_live=False), whole_b)
 
 
 def _header() -> bytes:
-    where = {"boot_id": boot_id(), "node": os.uname().nodename}
-    return _line(format=_FORMAT, **where, pid=os.getpid(), began_s=time.time())
+    where = {"boot_id": boot_id(), "node": os.uname().nodename, "namespace": pid_namespace()}
+    process = {"pid": os.getpid(), "ticks": started_ticks(os.getpid())}
+    return _line(format=_FORMAT, **where, **process, began_s=time.time())
 
 
 def _line(**content: Any) -> bytes:
@@ -245,6 +250,7 @@ def _read(path: Path, data: bytes, *, is_live: bool) -> Kept:
             if not header:
                 header = {"boot_id": str(told["boot_id"]), "pid": int(told["pid"])}
                 header |= {"node": str(told["node"]), "format": told["format"]}
+                header |= {"namespace": str(told["namespace"])}
             elif "begin" in told:
                 hold = Hold.from_json(told["begin"])
                 holds[hold.id] = hold
@@ -261,36 +267,79 @@ def _read(path: Path, data: bytes, *, is_live: bool) -> Kept:
         header.get("node", ""),
         is_damaged,
         header.get("format", _FORMAT),
+        header.get("namespace", ""),
     )
 
 
-def _opened(path: Path, mode: Literal["rb", "r+b"]) -> BinaryIO:
+def _opened(path: Path) -> BinaryIO:
     """A file that nobody but us or root can have written, or an OSError."""
-    flags = os.O_RDONLY if mode == "rb" else os.O_RDWR
-    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     told = os.fstat(descriptor)
     others_write = told.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     if not stat.S_ISREG(told.st_mode) or told.st_uid not in {0, os.geteuid()} or others_write:
         os.close(descriptor)
         raise PermissionError(errno.EPERM, "not ours", str(path))
-    return os.fdopen(descriptor, mode)
+    return os.fdopen(descriptor, "rb")
 
 
-def _lock(descriptor: int, kind: int, patience_s: float = 0.0) -> bool:
-    deadline = time.monotonic() + patience_s
-    while not _try_lock(descriptor, kind):
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(_LOOK_S)
-    return True
+def _created(path: str, mode: int) -> int:
+    """A new file, with that mode whatever the umask."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    os.fchmod(descriptor, mode)
+    return descriptor
 
 
-def _try_lock(descriptor: int, kind: int) -> bool:
+def _write(descriptor: int, data: bytes, offset_b: int) -> None:
+    """All of it, on the disk, or nothing and an OSError."""
     try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+        if os.pwrite(descriptor, data, offset_b) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))  # noqa: TRY301
+        os.fsync(descriptor)
+    except OSError:
+        with suppress(OSError):
+            os.ftruncate(descriptor, offset_b)
+        raise
+
+
+def _discard(path: Path, *descriptors: int) -> None:
+    """The journal before its lock: without one it would be a leftover."""
+    for each in (path, Path(lock_of(str(path)))):
+        with suppress(OSError):
+            each.unlink()
+    for descriptor in descriptors:
+        with suppress(OSError):
+            os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: str) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
     except OSError:
         return False
-    return True
+
+
+def _lock_to_claim(journal: Path) -> int:
+    path = lock_of(str(journal))
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    except OSError:  # to lock it, it need not be written
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+
+
+def _is_locked(descriptor: int, patience_s: float) -> bool:
+    """Whether nobody else has it. Where there are no locks, nobody has any."""
+    deadline_s = time.monotonic() + patience_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:  # noqa: PERF203
+            if time.monotonic() >= deadline_s:
+                return False
+            time.sleep(_LOOK_S)
+        except OSError:
+            return True
+        else:
+            return True
 
 
 def _age(path: Path) -> float:

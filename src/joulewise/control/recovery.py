@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Final
 
+from joulewise.command.alive import is_alive, pid_namespace
 from joulewise.control import journal
-from joulewise.control.holds import End, Hold, Holder, Outcome
+from joulewise.control.claims import Claims
+from joulewise.control.holds import Change, End, Hold, Holder, Outcome
 from joulewise.control.putting_back import put_back
 from joulewise.control.words import said
 from joulewise.devices import Device
@@ -19,10 +22,12 @@ _PATIENCE_S: Final = 1.0
 
 @dataclass(frozen=True)
 class Undone:
-    """What became of a knob, and who had left it as it was."""
+    """What became of a knob, and who had turned it to what; ``lives`` where that one goes on."""
 
     outcome: Outcome
     holder: Holder
+    turned_to: float
+    lives: bool = False
 
 
 @dataclass(frozen=True)
@@ -30,11 +35,15 @@ class Recovered:
     """What became of leftovers; ``rebooted`` counts those that a reboot had undone.
 
     ``unread`` are files of which not all could be read: what they told of may still be set.
+    ``unclaimed`` are those that somebody else keeps to himself; what they tell of is still set.
+    ``unremoved`` say what is put back and will be tried again all the same.
     """
 
     undone: tuple[Undone, ...] = ()
     rebooted: int = 0
     unread: tuple[Path, ...] = ()
+    unclaimed: tuple[Path, ...] = ()
+    unremoved: tuple[str, ...] = ()
 
     @property
     def failed(self) -> tuple[Undone, ...]:
@@ -50,19 +59,18 @@ def recover(
 ) -> Recovered:
     """Undo every leftover in ``state``. Devices are opened only where there is one to undo.
 
-    A PermissionError where the folder is somebody else's.
+    That takes nothing but the right to turn knobs: what can be read is put back.
     """
-    if not journal.has_any(state):
-        return Recovered()
     told = Recovered()
     opened = cache(devices)
-    with journal.one_at_a_time(state):
-        for leftover in journal.kept(state):
-            if leftover.is_live or leftover.is_of_another_machine:
-                continue
-            with journal.claimed(leftover) as ours:
-                if ours:
-                    told = _undo(ours, opened, log, patience_s, told)
+    for leftover in journal.kept(state):
+        if leftover.is_live or leftover.is_of_another_machine:
+            continue
+        with journal.claimed(leftover) as ours:
+            if ours:
+                told = _undo(ours, opened, log, patience_s, told)
+            elif leftover.holds and leftover.path.exists():
+                told = replace(told, unclaimed=(*told.unclaimed, leftover.path))
     return told
 
 
@@ -87,21 +95,54 @@ def _undo(
         log(f"a reboot has undone what {found.path.name} tells of")
     elif found.holds:
         changes = [change for hold in found.holds for change in hold.changes]
-        outcomes = put_back(changes, devices(), patience_s)
-        undone = [Undone(outcome, _left_by(found, outcome)) for outcome in outcomes]
+        outcomes = _put_back(changes, devices(), patience_s)
+        undone = [_undone(found, outcome) for outcome in outcomes]
         for became in undone:
             log(f"left by pid {became.holder.pid}: {said(became.outcome)}")
         left = [rest for hold in found.holds if (rest := hold.after(outcomes)).changes]
         told = replace(told, undone=(*told.undone, *undone))
-    ours.end(left)
+    try:
+        ours.end(left)
+    except OSError as error:
+        what = f"put back; the note of it could not be removed: {found.path}: {error.strerror}"
+        log(what)
+        told = replace(told, unremoved=(*told.unremoved, what))
     return told
 
 
-def _left_by(left: journal.Kept, outcome: Outcome) -> Holder:
-    """Who has turned the knob last."""
-    return next(
-        hold.holder
+def _put_back(
+    changes: Sequence[Change], devices: Mapping[str, Device], patience_s: float
+) -> list[Outcome]:
+    """All but what somebody has turned since then, whose journal is in another folder.
+
+    Only root and ourselves are believed: anybody can claim anything.
+    """
+    claims = Claims()
+    try:
+        taken = {change: claims.take(change.where) for change in changes}
+    except OSError:  # better to put back what may be held than not to put back
+        taken = {}
+    held = {
+        change.where: Outcome(
+            change.key, change.knob, End.FAILED, change.before, None, f"pid {by[0]} holds it"
+        )
+        for change, by in taken.items()
+        if by and by[1] in {0, os.geteuid()}
+    }
+    try:
+        free = [change for change in changes if change.where not in held]
+        return [*put_back(free, devices, patience_s), *held.values()]
+    finally:
+        claims.keep(())
+
+
+def _undone(left: journal.Kept, outcome: Outcome) -> Undone:
+    """With who has turned the knob last."""
+    holder, value = next(
+        (hold.holder, change.value)
         for hold in reversed(left.holds)
         for change in hold.changes
         if (change.key, change.knob) == (outcome.key, outcome.knob)
     )
+    lives = left.namespace == pid_namespace() and is_alive(holder.pid, holder.ticks)
+    return Undone(outcome, holder, value, lives)

@@ -9,7 +9,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from joulewise.command.alive import started_ticks
+from joulewise.command.alive import is_gone, pid_namespace
 from joulewise.control import journal
 from joulewise.control.holds import Change, Holder
 
@@ -60,7 +60,13 @@ def settled(
     return True
 
 
+def has_ended(kept: journal.Kept, holder: Holder) -> bool:
+    """As far as can be told from here: in another container, its number means nothing."""
+    is_told = holder.ticks and kept.namespace == pid_namespace()
+    return bool(is_told) and is_gone(holder.pid, holder.ticks)
+
+
 def _keeper(kept: journal.Kept, holder: Holder) -> Keeper:
     if kept.is_live:
-        return Keeper.HOLDER if started_ticks(holder.pid) else Keeper.GUARDIAN
+        return Keeper.GUARDIAN if has_ended(kept, holder) else Keeper.HOLDER
     return Keeper.NOBODY if kept.is_of_this_boot else Keeper.REBOOT

@@ -1,0 +1,41 @@
+"""A guardian that cannot do its work says why before it ends."""
+
+import os
+
+import pytest
+
+from joulewise.command.state import state_folder
+from joulewise.control.client import Client
+from joulewise.errors import JoulewiseError, UsageError
+
+# Imported by every Python that starts with its folder in PYTHONPATH.
+BROKEN = """
+import sys
+if "joulewise.control.guardian_process" in sys.argv:
+    import joulewise.control.everything
+    def broken(environ):
+        raise ZeroDivisionError("a bug")
+    joulewise.control.everything.every_device = broken
+"""
+
+
+def environ(tmp_path, **more):
+    return {**os.environ, "JOULEWISE_STATE": str(tmp_path / "state"), **more}
+
+
+def test_a_bug_is_logged_and_told_to_the_holder(tmp_path):
+    (tmp_path / "state").mkdir()
+    (tmp_path / "sitecustomize.py").write_text(BROKEN)
+    with pytest.raises(JoulewiseError, match="has failed: ZeroDivisionError: a bug") as told:
+        Client.of_our_own(environ(tmp_path, PYTHONPATH=str(tmp_path)))
+    assert "report this" in told.value.hint
+    assert "ZeroDivisionError: a bug" in (tmp_path / "state" / "control.log").read_text()
+
+
+def test_without_a_home_folder_one_is_asked_for(monkeypatch):
+    monkeypatch.delenv("HOME", raising=False)
+    for name in ("getuid", "geteuid"):
+        monkeypatch.setattr(os, name, lambda: 3_999_999_999)
+    with pytest.raises(UsageError) as told:
+        state_folder({})
+    assert "JOULEWISE_STATE" in told.value.hint
