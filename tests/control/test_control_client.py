@@ -8,7 +8,9 @@ import pytest
 
 from joulewise.control import client as client_module
 from joulewise.control.client import Client, GoneError
-from joulewise.control.protocol import line, refused_line, release_line
+from joulewise.control.holds import End, Outcome
+from joulewise.control.protocol import ended_line, line, refused_line, release_line
+from joulewise.data import Knob
 from joulewise.errors import HeldError, JoulewiseError
 
 READY, DONE = line(kind="ready"), line(kind="released", outcomes=[])
@@ -119,3 +121,28 @@ def test_no_service_is_none(tmp_path):
 def test_what_is_no_socket_is_told():
     with pytest.raises(JoulewiseError, match="cannot be asked"):
         Client.of_the_service({"JOULEWISE_GUARD": os.devnull + "/guard.sock"})
+
+
+def test_a_guardian_that_is_there_is_not_gone(connected):
+    client, guardian = connected
+    assert client.gone() is None
+    guardian.sendall(DONE)  # to what an interrupt has kept us from reading
+    assert client.gone() is None
+
+
+def test_a_service_that_ends_says_what_it_has_put_back(connected):
+    client, guardian = connected
+    back = Outcome("gpu0", Knob.POWER_LIMIT, End.RESTORED, 300.0, 150.0)
+    guardian.sendall(ended_line([back]))
+    guardian.close()
+    (told,) = client.gone().outcomes
+    assert Outcome.from_json(told) == back
+    with pytest.raises(GoneError, match="the guard service ended") as ended:
+        client.ask(b'"release"\n')
+    assert ended.value.outcomes == [told]
+
+
+def test_a_guardian_that_was_killed_says_nothing(connected):
+    client, guardian = connected
+    guardian.close()
+    assert client.gone().outcomes is None

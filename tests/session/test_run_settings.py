@@ -208,6 +208,45 @@ def test_a_killed_guardian_is_said_at_once_and_marks_the_run(sim):
     assert "settings_unguarded" in {each["code"] for each in told["warnings"]}
 
 
+# In a job, root asks the service, too.
+BY_SERVICE = f"""
+{PYTHON} -m joulewise guard --group root --socket guard.sock 2>guard.log & guard=$!
+until grep -q "listens at" guard.log; do sleep 0.05; done
+export JOULEWISE_GUARD=guard.sock guard
+SLURM_JOB_ID=7 joulewise run --power-limit 170 --json told.json -- bash work 2>said; echo $?
+bash limits; kill $guard 2>/dev/null; wait $guard
+"""
+
+
+def by_service(sim, work):
+    (sim.folder / "work").write_text(work)
+    ran = sim(BY_SERVICE)
+    said = (sim.folder / "said").read_text()
+    codes = {
+        each["code"] for each in json.loads((sim.folder / "told.json").read_text())["warnings"]
+    }
+    return ran.stdout.splitlines(), said, codes
+
+
+def test_the_service_is_named_where_it_sets_the_limit(sim):
+    shown, said, codes = by_service(sim, "bash limits")
+    assert shown == ["170 170", "0", "250 260"]
+    service = "for this run, by the guard service\n"
+    assert f"joulewise: gpu0: power limit 250 -> 170 W {service}" in said
+    assert f"joulewise: gpu1: power limit 260 -> 170 W {service}" in said
+    assert "settings_unguarded" not in codes
+
+
+def test_a_service_that_ends_says_what_it_put_back_and_the_command_goes_on(sim):
+    ends = "kill $guard; until grep 'guard service ended' said; do sleep 0.05; done; bash limits"
+    shown, said, codes = by_service(sim, ends)
+    back = "gpu1's power limit back to 260 W, gpu0's power limit back to 250 W"
+    line = f"joulewise: the guard service ended and put {back}; the command goes on without it"
+    assert shown == [line, "250 260", "0", "250 260"]
+    assert "joulewise restore" not in said
+    assert "settings_unguarded" in codes
+
+
 def test_settings_know_whether_there_are_any():
     assert Settings().is_nothing
     assert not Settings(power_limit="70%").is_nothing

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from joulewise.command import apart
-from joulewise.control.protocol import refusal, release_line
+from joulewise.control.protocol import ENDED, refusal, release_line
 from joulewise.control.rights import not_a_member
 from joulewise.errors import JoulewiseError
 
@@ -22,6 +22,8 @@ _START_S: Final = 20.0
 _ANSWER_S: Final = 15.0
 _RESTORE: Final = "run `joulewise restore` to put back what may be left, and see `joulewise doctor`"
 _GUARDIAN: Final = "the guardian of the knobs"
+_SERVICE: Final = "the guard service"
+_START: Final = "it puts back what it has left when it is started again; see `joulewise doctor`"
 _CHUNK_B: Final = 1 << 16
 
 
@@ -30,7 +32,14 @@ def socket_path(environ: Mapping[str, str]) -> str:
 
 
 class GoneError(JoulewiseError):
-    """The guardian was ended; who starts another has what it left put back."""
+    """The guardian was ended; who starts another has what it left put back.
+
+    ``outcomes`` is what it has put back itself, None where it did not get to say so.
+    """
+
+    def __init__(self, message: str, hint: str, outcomes: list[Any] | None = None) -> None:
+        super().__init__(message, hint)
+        self.outcomes = outcomes
 
 
 class Client:
@@ -84,14 +93,20 @@ class Client:
     def fileno(self) -> int:
         return self._endpoint.fileno()
 
-    def is_gone(self) -> bool:
-        """Whether the guardian has ended; it speaks only when it is asked."""
+    def gone(self) -> GoneError | None:
+        """Whether the guardian has ended; it says nothing else without being asked."""
+        self._endpoint.settimeout(0)
         try:
-            return not self._endpoint.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+            said = self._endpoint.recv(_CHUNK_B, socket.MSG_PEEK)
         except BlockingIOError:
-            return False
+            return None
         except OSError:
-            return True
+            said = b""
+        if not said:
+            return self._killed()
+        with suppress(ValueError):  # of an answer in two parts
+            return _ended(json.loads(said))
+        return None
 
     def close(self) -> None:
         self._endpoint.close()
@@ -111,6 +126,11 @@ class Client:
         if told["kind"] == "leased":
             self._exchange(release_line(told["hold"]))
 
+    def _killed(self) -> GoneError:
+        if self.is_service:
+            return GoneError(f"{_SERVICE} was killed", _START)
+        return GoneError(f"{_GUARDIAN} was ended", _RESTORE)
+
     def _answer(self, deadline_s: float) -> Mapping[str, Any]:
         self._endpoint.settimeout(deadline_s)
         while b"\n" not in self._rest:
@@ -121,11 +141,17 @@ class Client:
             except OSError:
                 chunk = b""
             if not chunk:
-                raise GoneError(f"{_GUARDIAN} was ended", _RESTORE)
+                raise self._killed()
             self._rest += chunk
         answer, _, self._rest = self._rest.partition(b"\n")
         told: Mapping[str, Any] = json.loads(answer)
         return told
+
+
+def _ended(told: Mapping[str, Any]) -> GoneError | None:
+    if told["kind"] != ENDED:
+        return None
+    return GoneError(f"{_SERVICE} ended", _START, told["outcomes"])
 
 
 def _timeval(seconds: float) -> bytes:
@@ -144,4 +170,6 @@ def _unreachable(path: str, error: OSError) -> JoulewiseError:
 def _granted(told: Mapping[str, Any]) -> Mapping[str, Any]:
     if told["kind"] == "refused":
         raise refusal(told)
+    if ended := _ended(told):
+        raise ended
     return told

@@ -54,7 +54,7 @@ class Lease:
 
     ``enforced`` is what each device holds, read back, by its key; ``before`` is what goes back,
     None where the clock was not locked; ``notes`` say what else there is to know, after the
-    release also whether its guardian was killed meanwhile.
+    release also whether a limit never bound, was below the floor, or lost its guardian.
     """
 
     def __init__(self, line: _Line, told: Mapping[str, Any]) -> None:
@@ -67,21 +67,22 @@ class Lease:
         self.notes: tuple[str, ...] = tuple(told["notes"])
 
     def fileno(self) -> int:
-        """Readable when it is time to ask whether it ``is_lost``; -1 where it has ended."""
+        """Readable when it is time to ask whether it is ``gone``; -1 where it has ended."""
         return self._line.fileno()
 
-    def is_lost(self) -> bool:
+    def gone(self) -> GoneError | None:
         """Whether the guardian is gone: what it has set may be put back at any time."""
-        return self._hold is not None and self._line.is_lost(self._era)
+        return self._line.gone(self._era) if self._hold is not None else None
 
     def release(self) -> list[Outcome]:
         """Put back what was there before; a DeviceError where that could not be done."""
         if self._hold is None:
             return []
         hold, self._hold = self._hold, None
-        outcomes = self._line.release(self._era, hold)
+        outcomes, notes = self._line.release(self._era, hold)
+        self.notes += notes
         if self._line.era != self._era:
-            self.notes += (_ENDED,)
+            self.notes += (self._line.ended,)
         failed = [outcome for outcome in outcomes if outcome.end is End.FAILED]
         if failed:
             raise DeviceError("; ".join(map(said, failed)), _RESTORE)
@@ -112,6 +113,7 @@ class _Line:
         self._client: Client | None = None
         self._leases = 0
         self.era = 0  # leases of another era ended with the guardian that gave them
+        self.ended = ""  # how that was
 
     @property
     def is_ours(self) -> bool:
@@ -125,9 +127,11 @@ class _Line:
     def fileno(self) -> int:
         return self._client.fileno() if self._client else -1
 
-    def is_lost(self, era: int) -> bool:
+    def gone(self, era: int) -> GoneError | None:
         with self._lock:
-            return era != self.era or self._client is None or self._client.is_gone()
+            if self._client is None or era != self.era:
+                return GoneError(_ENDED, "take the leases again")
+            return self._client.gone()
 
     def lease(self, wanted: tuple[Wanted, ...], *, force: bool) -> Lease:
         with self._lock:
@@ -144,26 +148,30 @@ class _Line:
             self._leases += 1
             return Lease(self, told)
 
-    def release(self, era: int, hold: str) -> list[Outcome]:
+    def release(self, era: int, hold: str) -> tuple[list[Outcome], tuple[str, ...]]:
         if not self.is_ours:  # before the lock, which another thread may have held at the fork
-            return []
+            return [], ()
         with self._lock:
             if self._client is None or era != self.era:
-                return []
+                return [], ()
             self._leases -= 1
             try:
-                told = self._client.ask(release_line(hold))["outcomes"]
+                told = self._client.ask(release_line(hold))
             except GoneError as error:
                 told = self._recover(self._client, error)
             finally:
                 self._close_if_idle()
-        return [Outcome.from_json(each) for each in told]
+        outcomes = [Outcome.from_json(each) for each in told.get("outcomes", [])]
+        return outcomes, tuple(told.get("notes", ()))
 
-    def _recover(self, gone: Client, error: GoneError) -> list[Any]:
+    def _recover(self, gone: Client, error: GoneError) -> Mapping[str, Any]:
         """The guardian was killed: the first thing that another does is to put things back."""
         gone.close()
         self._client, self._leases = None, 0
         self.era += 1
+        self.ended = _ENDED if error.outcomes is None else f"{error.message}, and put things back"
+        if error.outcomes is not None:
+            return {"outcomes": error.outcomes}
         try:
             fresh = connect(os.environ)
         except JoulewiseError:
@@ -171,8 +179,7 @@ class _Line:
         fresh.close()
         if fresh.is_service != gone.is_service:  # which knows nothing of it
             raise error
-        told: list[Any] = fresh.greeting.get("outcomes", [])
-        return told
+        return fresh.greeting
 
     def forget(self) -> None:
         """In a fork: hang up without a word, so that the parent's end is the only one."""

@@ -10,6 +10,8 @@
         {"kind": "released", "outcomes": [{"key": "gpu0", "knob": "power_limit_w", …}]}
     anything that cannot be done
         {"kind": "refused", "error": "OutOfRangeError", "message": "…", "hint": "…"}
+    when the service ends, without having been asked
+        {"kind": "ended", "outcomes": [{"key": "gpu0", "knob": "power_limit_w", …}]}
 
 Who asks is not in a message: the kernel tells it.
 """
@@ -30,6 +32,7 @@ from joulewise.data import Knob
 from joulewise.errors import JoulewiseError, UsageError
 
 MOST_B: Final = 1 << 14
+ENDED: Final = "ended"
 _MOST_DEVICES: Final = 64
 _LONGEST_NAME: Final = 128
 _HINT: Final = "see docs/reference/guard.md for what a guardian understands"
@@ -85,6 +88,11 @@ def leased_line(granted: Granted) -> bytes:
 
 def released_line(outcomes: list[Outcome]) -> bytes:
     return line(kind="released", outcomes=[outcome.as_json() for outcome in outcomes])
+
+
+def ended_line(outcomes: list[Outcome]) -> bytes:
+    """The only one that is not asked for: all leases have ended with the service."""
+    return line(kind=ENDED, outcomes=[outcome.as_json() for outcome in outcomes])
 
 
 def refused_line(error: JoulewiseError) -> bytes:

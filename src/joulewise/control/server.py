@@ -9,6 +9,7 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +18,7 @@ from joulewise.control.holds import Holder
 from joulewise.control.protocol import (
     MOST_B,
     Release,
+    ended_line,
     leased_line,
     line,
     parse,
@@ -141,9 +143,13 @@ class Server:
 
     def close(self) -> None:
         for connection in list(self._connections):
+            self._try(connection, partial(self._dismiss, connection))
             self._lose(connection)
         self._refusals.sum_up(everything=True)
         self._selector.close()
+
+    def _dismiss(self, connection: Connection) -> None:
+        connection.send(ended_line(self._guardian.drop(connection)))
 
     def _accept(self) -> None:
         assert self._listener is not None  # noqa: S101
@@ -174,7 +180,8 @@ class Server:
         try:
             request = parse(message)
             if isinstance(request, Release):
-                return released_line(self._guardian.release(connection, request.hold))
+                notes = self._guardian.said_of_limits(connection, request.hold)
+                return released_line(self._guardian.release(connection, request.hold), notes)
             if len(self._guardian.holds(connection)) >= _MOST_HOLDS:
                 raise UsageError(f"{_MOST_HOLDS} leases are enough", "release some of them first")
             holder = connection.holder

@@ -12,6 +12,7 @@ from joulewise.errors import DeviceError, JoulewiseError, OutOfRangeError, Usage
 
 if TYPE_CHECKING:
     from joulewise.control import Lease
+    from joulewise.control.client import GoneError
     from joulewise.control.holds import Outcome
     from joulewise.session.gpus import Gpu
 
@@ -19,6 +20,7 @@ _PERCENT: Final = "%"
 _UNGUARDED: Final = (
     "the guardian of the settings was killed: they may not hold to the end of the run"
 )
+_ALONE: Final = "the command goes on without it"
 
 
 @dataclass(frozen=True)
@@ -87,11 +89,13 @@ class Turned:
 
     def lost(self) -> str:
         """What to know where nobody guards them any more; empty else, and the next time."""
-        if self._is_told or not any(lease.is_lost() for lease in self._leases):
+        gone = next(filter(None, (lease.gone() for lease in self._leases)), None)
+        if self._is_told or gone is None:
             return ""
         self._is_told = True
-        self._say(_UNGUARDED)
-        return _UNGUARDED
+        line = _UNGUARDED if gone.outcomes is None else _put_back(gone)
+        self._say(line)
+        return line
 
     def close(self) -> None:
         """Put everything back, and say what a person must know of that."""
@@ -112,6 +116,17 @@ class Turned:
         for outcome in outcomes:
             if not outcome.is_well:
                 self._say(said(outcome))
+
+
+def _put_back(gone: GoneError) -> str:
+    """As in "the guard service ended and put gpu0's power limit back to 300 W"."""
+    from joulewise.control.holds import End, Outcome
+    from joulewise.control.words import said
+
+    outcomes = [Outcome.from_json(each) for each in gone.outcomes or ()]
+    is_put = all(each.end is End.RESTORED and each.value is not None for each in outcomes)
+    how = " and put " if is_put else ": "
+    return f"{gone.message}{how}{', '.join(map(said, outcomes))}; {_ALONE}"
 
 
 def turn(settings: Settings, environ: Mapping[str, str], say: Callable[[str], None]) -> Turned:
