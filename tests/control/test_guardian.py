@@ -359,6 +359,7 @@ def test_a_journal_that_somebody_deletes_is_written_again_before_the_next_lease(
     assert place.written == [first.hold, second.hold]
     (kept,) = journal.kept(place.state)
     assert kept.is_live
+    assert kept.path.with_suffix(".lock").exists()
 
 
 def test_a_journal_that_somebody_deletes_is_written_again_after_a_while(place):

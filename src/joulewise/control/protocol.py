@@ -7,7 +7,7 @@
         {"kind": "leased", "hold": "1", "before": {"gpu0": {"power_limit_w": 300.0}},
          "enforced": {"gpu0": {"power_limit_w": 150.0}}, "notes": []}
     {"kind": "release", "hold": "1"}
-        {"kind": "released", "outcomes": [{"key": "gpu0", "knob": "power_limit_w", …}]}
+        {"kind": "released", "outcomes": [{"key": "gpu0", "knob": "power_limit_w", …}], "notes": []}
     anything that cannot be done
         {"kind": "refused", "error": "OutOfRangeError", "message": "…", "hint": "…"}
     when the service ends, without having been asked
@@ -26,8 +26,7 @@ from typing import Any, Final
 
 from joulewise import errors
 from joulewise.control.guardian import Granted
-from joulewise.control.holds import Change, Outcome
-from joulewise.control.wanted import Wanted
+from joulewise.control.holds import Change, Outcome, Wanted
 from joulewise.data import Knob
 from joulewise.errors import JoulewiseError, UsageError
 
@@ -86,8 +85,9 @@ def leased_line(granted: Granted) -> bytes:
     )
 
 
-def released_line(outcomes: list[Outcome]) -> bytes:
-    return line(kind="released", outcomes=[outcome.as_json() for outcome in outcomes])
+def released_line(outcomes: list[Outcome], notes: list[str]) -> bytes:
+    told = [outcome.as_json() for outcome in outcomes]
+    return line(kind="released", outcomes=told, notes=notes)
 
 
 def ended_line(outcomes: list[Outcome]) -> bytes:

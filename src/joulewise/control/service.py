@@ -33,7 +33,6 @@ from joulewise.errors import DeviceError, JoulewiseError, PermissionDeniedError,
 
 _AGAIN_S: Final = 5.0  # since devices were last looked for
 _PATIENCE_S: Final = 10.0
-_LOOK_S: Final = 0.5
 _BACKLOG: Final = 4096  # all ranks of a job start at once
 _LATER: Final = "try again later"
 _ENDS: Final = (signal.SIGTERM, signal.SIGINT)
@@ -163,11 +162,7 @@ def _is_turnable(device: Device) -> bool:
 
 
 def _end(guardian: Guardian, log: Callable[[str], None]) -> None:
-    deadline_s = time.monotonic() + _PATIENCE_S
-    while not (well := guardian.mend()) and time.monotonic() < deadline_s:
-        time.sleep(_LOOK_S)
-    guardian.close()
-    if not well:
+    if not guardian.close(_PATIENCE_S):
         raise DeviceError(
             "not everything could be put back", "once the device answers, run `joulewise restore`"
         )
