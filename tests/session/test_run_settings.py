@@ -208,6 +208,7 @@ def test_a_killed_guardian_is_said_at_once_and_marks_the_run(sim):
     assert "settings_unguarded" in {each["code"] for each in told["warnings"]}
 
 
+SAID_SO = "until grep 'guard service ended' said; do sleep 0.05; done"
 # In a job, root asks the service, too.
 BY_SERVICE = f"""
 {PYTHON} -m joulewise guard --group root --socket guard.sock 2>guard.log & guard=$!
@@ -219,6 +220,7 @@ bash limits; kill $guard 2>/dev/null; wait $guard
 
 
 def by_service(sim, work):
+    (sim.folder / "said_so").write_text(SAID_SO)
     (sim.folder / "work").write_text(work)
     ran = sim(BY_SERVICE)
     said = (sim.folder / "said").read_text()
@@ -238,7 +240,7 @@ def test_the_service_is_named_where_it_sets_the_limit(sim):
 
 
 def test_a_service_that_ends_says_what_it_put_back_and_the_command_goes_on(sim):
-    ends = "kill $guard; until grep 'guard service ended' said; do sleep 0.05; done; bash limits"
+    ends = "kill $guard; timeout 60 bash said_so; bash limits"
     shown, said, codes = by_service(sim, ends)
     back = "gpu1's power limit back to 260 W, gpu0's power limit back to 250 W"
     line = f"joulewise: the guard service ended and put {back}; the command goes on without it"
