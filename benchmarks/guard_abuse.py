@@ -134,7 +134,12 @@ class Service:
         return int(status.split()[0]) * 1024
 
     def descriptors(self) -> int:
-        return len(list(Path(f"/proc/{self.process.pid}/fd").iterdir()))
+        """At rest: who was killed a moment ago may not have been let go of yet."""
+        counts = []
+        for _ in range(20):
+            counts.append(len(list(Path(f"/proc/{self.process.pid}/fd").iterdir())))
+            time.sleep(0.05)
+        return min(counts)
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
