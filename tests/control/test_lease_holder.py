@@ -123,7 +123,7 @@ taken = in_child(take_another)
 sleeper = os.fork()
 if not sleeper:
     signal.pause()
-(guardian,) = guardians()
+eventually(lambda: len(guardians()) == 1)  # the other child's has ended
 lease.release()
 eventually(lambda: not guardians())  # the line is closed, though the child is still there
 os.kill(sleeper, signal.SIGKILL)

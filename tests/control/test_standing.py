@@ -4,7 +4,9 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -84,21 +86,27 @@ def test_what_a_pid_means_in_another_container_nobody_knows(tmp_path, dead_pid, 
     theirs.close(leave=False)
 
 
+@pytest.fixture
+def open_folder():
+    """One that everybody can look into, as nobody can into pytest's."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 @pytest.mark.parametrize("is_live", [True, False])
-def test_others_who_cannot_open_the_lock_see_whether_the_guardian_lives(tmp_path, *, is_live):
-    theirs = Journal(tmp_path)
+def test_others_who_cannot_open_the_lock_see_whether_the_guardian_lives(open_folder, *, is_live):
+    theirs = Journal(open_folder)
     theirs.begin(hold(os.getpid()))
     if not is_live:
         header, rest = theirs.path.read_bytes().split(b"\n", 1)
         dead = {**json.loads(header), "ticks": 1}
         theirs.path.write_bytes(json.dumps(dead).encode() + b"\n" + rest)
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
     os.seteuid(65534)
     try:
-        assert has_leftover(tmp_path) is not is_live
-        assert not may_put_back(tmp_path)
+        assert has_leftover(open_folder) is not is_live
+        assert not may_put_back(open_folder)
     finally:
         os.seteuid(0)
     theirs.close(leave=False)
