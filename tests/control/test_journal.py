@@ -4,6 +4,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -248,3 +249,16 @@ def test_what_is_left_of_a_leftover_is_all_that_it_tells_of(tmp_path):
     kept = only(tmp_path)
     assert kept.holds == (left,)
     assert not kept.is_damaged
+
+
+def test_a_tree_that_is_gone_as_a_whole_is_not_made_again(tmp_path):
+    state = tmp_path / "simulated" / "state"
+    ours = journal.Journal(state)
+    ours.begin(ONE)
+    shutil.rmtree(tmp_path / "simulated")
+    ours.catch_up()
+    with pytest.raises(FileNotFoundError):
+        ours.begin(TWO)
+    assert list(tmp_path.iterdir()) == []
+    ours.close(leave=True)
+    assert list(tmp_path.iterdir()) == []

@@ -162,7 +162,7 @@ def ignores_choices(original, which, value):
 
 def falling(start):
     values = iter(range(start, 0, -1))
-    return lambda reading: replace(reading, value=next(values))
+    return lambda reading: reading._replace(value=next(values))
 
 
 def without(attribute):
@@ -229,14 +229,14 @@ def tells(which, value):
 
 def only_energy_in_uj(device):
     device.sensors = {Quantity.ENERGY: device.sensors[Quantity.ENERGY]}
-    reads(Quantity.ENERGY, lambda reading: replace(reading, value=reading.value * 1e6))(device)
+    reads(Quantity.ENERGY, lambda reading: reading._replace(value=reading.value * 1e6))(device)
 
 
 def rarely_counts(device):
     """It is said to be new every 0.2 s, and so has 2 s to move."""
     counter = replace(device.sensors[Quantity.ENERGY], update_period_s=0.2)
     device.sensors = {**device.sensors, Quantity.ENERGY: counter}
-    reads(Quantity.ENERGY, lambda reading: replace(reading, value=reading.value // 100))(device)
+    reads(Quantity.ENERGY, lambda reading: reading._replace(value=reading.value // 100))(device)
 
 
 def after_close(then):
@@ -305,13 +305,13 @@ BROKEN = {
     "sensor is named by a str": (SENSORS, renamed("sensors", Quantity.FAN)),
     "two sources": ("power_and_energy_have_one_source", power(source=Source.MODELLED)),
     "listed, yet unavailable": (LISTED, reads(Quantity.POWER, lambda _: Unavailable("no"))),
-    "reads nan": (LISTED, reads(Quantity.POWER, lambda r: replace(r, value=math.nan))),
-    "reads 0 W": (LISTED, reads(Quantity.POWER, lambda r: replace(r, value=0))),
+    "reads nan": (LISTED, reads(Quantity.POWER, lambda r: r._replace(value=math.nan))),
+    "reads 0 W": (LISTED, reads(Quantity.POWER, lambda r: r._replace(value=0))),
     "utilisation of 300 %": (
         LISTED,
-        reads(Quantity.GPU_UTILISATION, lambda r: replace(r, value=300)),
+        reads(Quantity.GPU_UTILISATION, lambda r: r._replace(value=300)),
     ),
-    "time of another clock": (LISTED, reads(Quantity.POWER, lambda r: replace(r, t_ns=0))),
+    "time of another clock": (LISTED, reads(Quantity.POWER, lambda r: r._replace(t_ns=0))),
     "listed, yet raises": (LISTED, instead("read", boom)),
     "unavailable reads as 0": (UNLISTED, reads(Quantity.FAN, lambda _: Reading(0, 10**9))),
     "unlisted reads as None": (UNLISTED, reads(Quantity.LOAD, lambda _: None)),
@@ -319,11 +319,11 @@ BROKEN = {
     "unlisted raises": (UNLISTED, reads(Quantity.LOAD, boom)),
     "counter goes back": (ENERGY, reads(Quantity.ENERGY, falling(100))),
     "counter is lost": (ENERGY, reads(Quantity.ENERGY, lambda _: Unavailable("no"))),
-    "counter in mJ": (ENERGY, reads(Quantity.ENERGY, lambda r: replace(r, value=r.value * 1e3))),
-    "counter in kJ": (ENERGY, reads(Quantity.ENERGY, lambda r: replace(r, value=r.value / 1e3))),
-    "counter in uJ": (ENERGY, reads(Quantity.ENERGY, lambda r: replace(r, value=r.value * 1e6))),
+    "counter in mJ": (ENERGY, reads(Quantity.ENERGY, lambda r: r._replace(value=r.value * 1e3))),
+    "counter in kJ": (ENERGY, reads(Quantity.ENERGY, lambda r: r._replace(value=r.value / 1e3))),
+    "counter in uJ": (ENERGY, reads(Quantity.ENERGY, lambda r: r._replace(value=r.value * 1e6))),
     "counter in uJ, no power": (ENERGY, only_energy_in_uj),
-    "counter is stuck": (ENERGY, reads(Quantity.ENERGY, lambda r: replace(r, value=7.0))),
+    "counter is stuck": (ENERGY, reads(Quantity.ENERGY, lambda r: r._replace(value=7.0))),
     "counter moves too rarely": (ENERGY, rarely_counts),
     "power is lost": (ENERGY, reads(Quantity.POWER, lambda _: Unavailable("no"))),
     "newest first": (SAMPLES, buffers(Sample(2, 1.0), Sample(1, 1.0))),
@@ -419,7 +419,7 @@ def test_a_broken_device_is_caught(breakage):
 def test_a_counter_that_moves_once_a_second_is_no_stuck_one():
     suite = OnToyTime()
     device = ToyDevice(suite.clock)
-    reads(Quantity.ENERGY, lambda r: replace(r, value=r.value // 40 * 40))(device)
+    reads(Quantity.ENERGY, lambda r: r._replace(value=r.value // 40 * 40))(device)
     suite.test_energy_counts_up_in_joules(device)
 
 

@@ -72,6 +72,8 @@ class Journal:
         lock_path = lock_of(str(self.path))
         if _is_at(self._descriptor, str(self.path)) and _is_at(self._lock, lock_path):
             return
+        # A whole tree that is gone, as of a simulation that has ended, is not wanted back.
+        self._state.parent.stat()
         old = self.path, self._descriptor, self._lock
         self._make()
         _discard(*old)
