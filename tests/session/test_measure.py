@@ -410,7 +410,7 @@ def test_energies_read_as_a_person_would_want():
     large = Energy(1.2345e6, 1e4, 0, Source.MEASURED)
     assert str(Energies({}, large, [])) == "total 1.234 MJ ± 0.81 %"
     hardly = Energy(1.0, 1.5, 0, Source.ASSUMED)
-    assert str(Energies({}, hardly, [])) == "total 1 J ± 150 % (assumed)"
+    assert str(Energies({}, hardly, [])) == "total below 2.5 J (assumed)"
     nothing = Energy(0.0, 0.5, 0, Source.MEASURED)
     assert str(Energies({}, nothing, [])) == "total 0 J ± 0.5 J"
 
