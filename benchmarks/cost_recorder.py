@@ -11,7 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 from beside import JOULEWISE, OURS, Figure, Table, cpu_s, descendants, interval, program
 
-WARM_UP_S = 2.0
+# Beyond what is loaded once, five seconds after the start, for a first look at how far a run is:
+# what starting costs is told by start_up.py.
+WARM_UP_S = 7.0
 WAIT = ["sh", "-c", "echo ready; exec cat"]
 CODECARBON = """
 import sys

@@ -123,7 +123,7 @@ def main(options: argparse.Namespace) -> int:
 
 
 def judge_counter(found: Results, verdicts: Verdicts) -> None:
-    show("As recorded by default: counter and samples, polls at 5 Hz", found)
+    show("As recorded by default: counter and samples, polls at 2.5 Hz", found)
     verdicts.at_least(f"sensed_j inside, of {len(found.value)}", found.sensed_covered, ALL)
     verdicts.at_least("energy_j inside the whole error", found.energy_covered, ALL)
     for family in FAMILIES:

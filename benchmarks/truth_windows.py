@@ -47,7 +47,7 @@ class Window:
 class Setup:
     """How a window is recorded: at what rate, and of a board with or without."""
 
-    rate_hz: float = 5.0
+    rate_hz: float = 2.5
     counter: bool = True
     buffer: bool = True
 

@@ -31,7 +31,7 @@ from joulewise.units import NS_PER_S
 _MODELLED_HZ: Final = 10.0
 # Where the driver tells the course of power itself, counters need not be read as often for it.
 _USUAL_HZ: Final = 10.0
-_USUAL_BESIDE_BUFFER_HZ: Final = 5.0
+_USUAL_BESIDE_BUFFER_HZ: Final = 2.5
 _REGULAR_HZ: Final = 1.0
 _SILENT_HZ: Final = 0.2
 # Who uses a device is asked more often in the first seconds: a short command is over by then.

@@ -54,7 +54,7 @@ def measure(
         name: what the run is called, beside its id.
         tags: words to find it by.
         rate_hz: how often power is read, 0.01 to 1000 times a second. Left out, it is 10 times
-            a second, and 5 where the driver keeps samples of its own, which are recorded as well.
+            a second, and 2.5 where the driver keeps samples of its own, which are recorded, too.
         store: the folder of the runs; ``$JOULEWISE_STORE`` or ``./joulewise-runs`` otherwise.
     """
     if name is not None and not isinstance(name, str):

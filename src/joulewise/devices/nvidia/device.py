@@ -86,7 +86,8 @@ class NvidiaGpu(BaseDevice):
             graphics = pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3(self._handle)
         except pynvml.NVMLError as error:
             return self._fault(error).unavailable()
-        computing = {each.pid: each for each in (*self._served(), *compute)}
+        served = self._served() if compute else ()  # clients of MPS have its server listed
+        computing = {each.pid: each for each in (*served, *compute)}
         by_pid: dict[int, Process] = {}
         for kind, processes in (("compute", computing.values()), ("graphics", graphics)):
             for each in processes:
