@@ -156,6 +156,7 @@ class Session:
 
     shell: subprocess.Popen[str]
     environ: dict[str, str]
+    is_run: bool
 
     @classmethod
     @contextmanager
@@ -180,7 +181,7 @@ class Session:
         )
         assert shell.stdout is not None
         try:
-            yield cls(shell, environ)
+            yield cls(shell, environ, is_run=program[:3] == tuple(RUN[:3]))
         finally:
             kill_all(environ[MARK])
             shell.kill()
@@ -194,8 +195,8 @@ class Session:
 
     @cached_property
     def child(self) -> int:
-        """The holder tells which it is; of a run it is the command, once there is one."""
-        if "run" in words(self.holder).split("\0"):
+        """The holder tells which it is; of a run it is the command, while there is one."""
+        if self.is_run:
             return next((pid for pid in self._children(self.holder) if NAP in words(pid)), 0)
         assert self.shell.stdout is not None
         return int(self.shell.stdout.readline())
