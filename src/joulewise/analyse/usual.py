@@ -1,0 +1,59 @@
+"""How far readings that follow each other lie apart around some moments, jumps left out.
+
+The few readings of a short window may happen to lie close together; their neighbours know better.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from joulewise.analyse.lanes import near
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+READINGS: Final = 32
+_MOST_ROWS: Final = 512
+# Of many squared normal deviations, the middle one beside their mean.
+_MIDDLE: Final = 0.455
+
+
+def rows_around(step_ns: float, period_ns: float) -> int:
+    """The rows in which there are enough readings, each of which may be repeated."""
+    repeats = np.ceil(period_ns / max(step_ns, 1))
+    return int(np.clip(READINGS * repeats, READINGS, _MOST_ROWS))
+
+
+def usual_w2(
+    power_w: NDArray[Any], rows: NDArray[np.intp], reach: int
+) -> NDArray[np.float64]:
+    """The mean squared step from reading to reading, on the quieter side of each of these rows."""
+    if not len(rows):
+        return np.zeros(0)
+    rows, which = np.unique(rows, return_inverse=True)
+    before = np.flatnonzero(near(rows, len(power_w), reach)[:-1])
+    steps_w = power_w[before + 1] - power_w[before]
+    moved = np.flatnonzero(steps_w)
+    before, step_w2 = before[moved], np.append(np.square(steps_w[moved], dtype=np.float64), 0.0)
+    low, at, high = (np.searchsorted(before, rows + side) for side in (-reach, 0, reach))
+    sides = (
+        _middle(step_w2, np.maximum(low, at - READINGS), at),
+        _middle(step_w2, at, np.minimum(high, at + READINGS)),
+    )
+    return np.asarray(np.minimum(*sides)[which])
+
+
+def _middle(
+    step_w2: NDArray[np.float64], low: NDArray[np.intp], high: NDArray[np.intp]
+) -> NDArray[np.float64]:
+    """By the median, which knows nothing of jumps; no more than the mean, if steps are all alike."""
+    number = high - low
+    at = low[:, None] + np.arange(READINGS)
+    there = at < high[:, None]
+    part = np.where(there, step_w2[np.minimum(at, len(step_w2) - 1)], np.inf)
+    part.sort(axis=1)
+    middle = part[np.arange(len(part)), np.maximum(number - 1, 0) // 2]
+    mean = part.sum(axis=1, where=there) / np.maximum(number, 1)
+    return np.where(number > 0, np.minimum(middle / _MIDDLE, mean), np.inf)

@@ -1,0 +1,158 @@
+"""What a sweep consists of: settings, runs that are planned, and what each came to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final
+
+from joulewise.data.energy import Energy
+
+POWER_LIMIT: Final = "power_limit_w"
+SM_CLOCK: Final = "sm_clock_mhz"
+MEM_CLOCK: Final = "mem_clock_mhz"
+CPU_LIMIT: Final = "cpu_limit_w"
+KNOBS: Final = (POWER_LIMIT, SM_CLOCK, MEM_CLOCK, CPU_LIMIT)
+"""The names of settings that turn a knob; every other is the command's own."""
+
+WARM_UP: Final = -1
+"""The block of runs that only warm up."""
+
+Value = float | str | None
+"""Of a knob a number, or None where it is left as the device has it; of the command's own a word,
+as it is put in the command's place for it."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One point of a space, in the order of its axes."""
+
+    values: tuple[tuple[str, Value], ...]
+
+    @classmethod
+    def of(cls, values: Mapping[str, Value]) -> Setting:
+        return cls(tuple(values.items()))
+
+    def __getitem__(self, name: str) -> Value:
+        return dict(self.values)[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict(self.values))
+
+    def get(self, name: str) -> Value:
+        return dict(self.values).get(name)
+
+    def as_json(self) -> dict[str, Value]:
+        return dict(self.values)
+
+    @property
+    def words(self) -> dict[str, str]:
+        """What belongs to the command, by name."""
+        return {name: str(value) for name, value in self.values if name not in KNOBS}
+
+    @property
+    def knobs(self) -> dict[str, float | None]:
+        return {name: value for name, value in self.values if name in KNOBS}  # type: ignore[misc]
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A run to be made; setting and block tell it from every other of the sweep.
+
+    ``block`` is the repetition, from 0. A block has its own run of the reference, and stays on
+    one ``lane`` (a GPU, or several that work together) if it can, so that they can be compared.
+    With ``look_s`` only so many seconds of steady steps are wanted, not the whole run.
+    """
+
+    setting: Setting
+    block: int
+    lane: int = 0
+    look_s: float | None = None
+
+
+class TrialState(str, Enum):
+    """How a planned run ended; only ``done`` has figures of a whole run.
+
+    ``stopped``: another setting had finished with less time and less energy than this run had
+    taken already, which is what its figures are. ``skipped``: it must be too slow.
+    """
+
+    DONE = "done"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    SKIPPED = "skipped"
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """All spans of one name together: how many, their time and energy (by boundary, as below)."""
+
+    count: int
+    time_s: float
+    energy: Mapping[str, Energy] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A planned run and what it came to.
+
+    ``energy`` has ``gpu`` (the GPUs that the command used) and ``rest`` (CPU and memory), each
+    only where it is known; with ``look_s`` it is a look at some steps, not at a whole run.
+    ``spans`` has the work that was marked (``epoch``, ``step``,
+    ``training``). ``capped`` is the share of the time under load in which the power limit held
+    the clocks down, None where nobody looked; ``clock_mhz`` the mean SM clock under load.
+    ``gpu`` names what it ran on, so that only runs of one board are compared.
+    """
+
+    setting: Setting
+    block: int
+    state: TrialState
+    lane: int = 0
+    look_s: float | None = None
+    run: str | None = None
+    gpu: str = ""
+    host: str = ""
+    start_wall_ns: int = 0
+    attempts: int = 1
+    time_s: float | None = None
+    energy: Mapping[str, Energy] = field(default_factory=dict)
+    spans: Mapping[str, Stretch] = field(default_factory=dict)
+    capped: float | None = None
+    clock_mhz: float | None = None
+    temperature_c: float | None = None
+    warnings: tuple[str, ...] = ()
+    exit_code: int | None = None
+    reason: str = ""
+    log_tail: str = ""
+
+    @property
+    def planned(self) -> Planned:
+        return Planned(self.setting, self.block, self.lane, self.look_s)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """A sweep as its file has it; ``asked`` is all that it takes to repeat it.
+
+    ``settings`` are all points of the grid in order, the reference among them or not. ``trials``
+    are in the order in which they ended. ``limits_w`` are the lowest, default and highest power
+    limit of the boards, None where they have none. ``sure`` is what a search says of itself.
+    """
+
+    id: str
+    asked: Mapping[str, Any]
+    seed: int
+    reference: Setting
+    settings: tuple[Setting, ...]
+    trials: tuple[Trial, ...] = ()
+    name: str = ""
+    state: str = "running"
+    start_wall_ns: int = 0
+    gpu_name: str = ""
+    limits_w: tuple[float, float, float] | None = None
+    sure: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def axes(self) -> tuple[str, ...]:
+        return tuple(self.reference)

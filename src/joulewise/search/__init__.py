@@ -1,0 +1,1 @@
+"""What to try next (ask/tell), apart from which result is best."""

@@ -1,0 +1,1 @@
+"""Runs over a space of settings, repeated, in random order, against a reference."""
