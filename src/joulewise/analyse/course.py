@@ -14,6 +14,7 @@ import numpy as np
 
 from joulewise.analyse.lanes import Block, Rows, blocks, readable
 from joulewise.analyse.silences import Silences, Standstills
+from joulewise.analyse.usual import rows_around, usual_w2
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Course:
     Before the first reading and after the last, those go on, and the time is a gap.
     ``still_s`` is time in which a sensor that can move did not, for long.
     ``rough_w2`` adds up the squared steps from reading to reading, ``news`` counts those that
-    are steps at all. ``reading_w`` is the reading that the moment belongs to, ``peak_w`` the
+    are steps at all, ``usual_w2`` is what such a step is as a rule around here. ``reading_w`` is the reading that the moment belongs to, ``peak_w`` the
     highest from there up to the next moment's, ``swing_w`` how far readings around the moment
     lie apart once their trend is taken out.
     """
@@ -44,6 +45,7 @@ class Course:
     energy_j: NDArray[np.float64]
     rough_w2: NDArray[np.float64]
     news: NDArray[np.int64]
+    usual_w2: NDArray[np.float64]
     gap_s: NDArray[np.float64]
     gap_j: NDArray[np.float64]
     still_s: NDArray[np.float64]
@@ -75,9 +77,10 @@ def follow(
     """
     pass_ = _Pass(times_ns, max(step_ns, period_ns))
     around = int(np.clip(np.ceil(2 * period_ns / max(step_ns, 1)), 2, _MOST_AROUND))
+    reach = rows_around(step_ns, period_ns)
     chunks = readable(lane.chunks(("t_ns", "power_w")), "power_w")
-    for block in blocks(chunks, around + 1):
-        pass_.take(block, around)
+    for block in blocks(chunks, max(around, reach) + 1):
+        pass_.take(block, around, reach)
     return pass_.course()
 
 
@@ -88,7 +91,7 @@ def without_readings(times_ns: NDArray[np.int64], power_w: float) -> Course:
     news = np.zeros(len(times_ns), np.int64)
     energy_j = passed_s * power_w
     return Course(
-        *(energy_j, zero, news, passed_s, energy_j, zero, zero),
+        *(energy_j, zero, news, zero, passed_s, energy_j, zero, zero),
         *(same, same, zero, power_w, 2 * power_w),
     )
 
@@ -102,6 +105,7 @@ class _Pass:
         self._energy_wns = np.zeros(size)
         self._rough_w2 = np.zeros(size)
         self._news = np.zeros(size, np.int64)
+        self._usual_w2 = np.zeros(size)
         self._reading_w = np.zeros(size)
         self._peak_w = np.full(size, -np.inf)
         self._swing_w = np.zeros(size)
@@ -113,7 +117,7 @@ class _Pass:
         self._last: tuple[int, float] = (0, 0.0)
         self._still = Standstills(self._still_ns, 0)
 
-    def take(self, block: Block, around: int) -> None:
+    def take(self, block: Block, around: int, reach: int) -> None:
         t_ns, power_w = block.columns["t_ns"], block.columns["power_w"]
         if block.end <= block.first:
             return
@@ -121,7 +125,7 @@ class _Pass:
             self._begin(int(t_ns[0]), float(power_w[0]))
         start = max(block.first, 1)
         if block.end > start:
-            self._add(t_ns[start - 1 : block.end], power_w, start, around)
+            self._add(t_ns[start - 1 : block.end], power_w, start, around, reach)
         self._last = int(t_ns[block.end - 1]), float(power_w[block.end - 1])
 
     def course(self) -> Course | None:
@@ -143,6 +147,7 @@ class _Pass:
             self._energy_wns / NS_PER_S,
             self._rough_w2,
             self._news,
+            self._usual_w2,
             *self._gap(),
             *still.up_to(self._times_ns),
             self._reading_w,
@@ -165,7 +170,7 @@ class _Pass:
         self._reading_w[where] = self._peak_w[where] = power_w
 
     def _add(
-        self, t_ns: NDArray[np.int64], around_w: NDArray[Any], start: int, around: int
+        self, t_ns: NDArray[np.int64], around_w: NDArray[Any], start: int, around: int, reach: int
     ) -> None:
         """Rows ``start`` and on of ``around_w``; ``t_ns`` begins with the row before them."""
         rows = len(t_ns) - 1
@@ -204,6 +209,7 @@ class _Pass:
         self._reading_w[here] = power_w[at]
         self._put_peaks(here, at, peaks, which, power_w)
         self._look_around(here, around_w, at + start, around)
+        self._usual_w2[here] = usual_w2(around_w, at + start, reach)
         self._sums = (
             self._sums[0] + float(sums[0].sum()),
             self._sums[1] + float(sums[1].sum()),

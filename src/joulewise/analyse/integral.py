@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 # What a counter may be off by while nothing checks it.
 _UNCHECKED: Final = 0.01
+_BESIDE: Final = 64
 _WHOLE: Final = 0.99
 # A sensor's window may be a third shorter, beside its period, than the tables have both.
 _SEEN_AT_LEAST: Final = 0.67
@@ -50,9 +51,11 @@ class Integral:
         course, timing = self.course, self.timing
         news = np.maximum(course.news[end] - course.news[start], 1)
         held_s = timing.held_s or np.maximum(self.time_s(start, end) / news, timing.step_s)
-        rough_w2 = np.maximum(course.rough_w2[end] - course.rough_w2[start], 0.0) / 2
+        rough_w2 = np.maximum(course.rough_w2[end] - course.rough_w2[start], 0.0)
+        usual_w2 = news * (course.usual_w2[start] + course.usual_w2[end]) / 2
+        rough_w2 += np.maximum(usual_w2 - rough_w2, 0.0) * _BESIDE / (_BESIDE + news)
         swing_w2 = course.swing_w[start] ** 2 + course.swing_w[end] ** 2
-        seen = Z95 * np.sqrt(rough_w2 * held_s**2 + swing_w2 * timing.place_s**2)
+        seen = Z95 * np.sqrt(rough_w2 / 2 * held_s**2 + swing_w2 * timing.place_s**2)
         return np.asarray(seen + self._room_j(*self._unread(start, end)))
 
     def unread_s(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.float64]:

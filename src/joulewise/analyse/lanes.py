@@ -94,6 +94,16 @@ def readable(chunks: Iterable[Columns], name: str) -> Iterator[Columns]:
             yield chunk
 
 
+def near(rows: NDArray[np.intp], size: int, reach: int) -> NDArray[np.bool_]:
+    """Which of ``size`` rows stand near one of these."""
+    if len(rows) * reach > size:
+        return np.ones(size, bool)
+    found = (rows[:, None] + np.arange(-reach, reach)).reshape(-1)
+    keep = np.zeros(size, bool)
+    keep[found[(found >= 0) & (found < size)]] = True
+    return keep
+
+
 def _cut(columns: Columns, start: int, end: int) -> Columns:
     return {name: column[start:end] for name, column in columns.items()}
 

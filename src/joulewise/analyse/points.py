@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from joulewise.analyse.lanes import Columns, Rows, blocks, readable
+from joulewise.analyse.lanes import Columns, Rows, blocks, near, readable
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -73,11 +73,11 @@ def points_around(
         edges = t_ns[owned.start - 1] if owned.start else np.iinfo(np.int64).min
         here = times_ns[np.searchsorted(times_ns, edges, "right") :]
         here = here[: np.searchsorted(here, t_ns[block.end - 1], "right")]
-        keep = _around(np.searchsorted(t_ns, here), len(t_ns))
+        keep = near(np.searchsorted(t_ns, here), len(t_ns), AROUND)
         if broken[owned].any():
-            keep |= _around(block.first + np.flatnonzero(broken[owned]), len(t_ns))
+            keep |= near(block.first + np.flatnonzero(broken[owned]), len(t_ns), AROUND)
         if block.row == 0 or block.end == len(t_ns):  # the ends, for what lies beyond them
-            keep |= _around(np.array([0 if block.row == 0 else len(t_ns)]), len(t_ns))
+            keep |= near(np.array([0 if block.row == 0 else len(t_ns)]), len(t_ns), AROUND)
         # A block's first row does not know the step before it; a neighbour block does.
         keep[0] &= block.row == 0
         at = np.flatnonzero(keep)
@@ -128,13 +128,3 @@ def _broken(
     if steps.max() > most_per_ns * period_ns:
         broken |= steps > most_per_ns * (np.diff(t_ns) + period_ns)
     return broken
-
-
-def _around(rows: NDArray[np.intp], size: int) -> NDArray[np.bool_]:
-    """Which of ``size`` rows stand near one of these."""
-    if len(rows) * AROUND > size:
-        return np.ones(size, bool)
-    near = (rows[:, None] + np.arange(-AROUND, AROUND)).reshape(-1)
-    keep = np.zeros(size, bool)
-    keep[near[(near >= 0) & (near < size)]] = True
-    return keep

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 READINGS: Final = 32
-_MOST_ROWS: Final = 512
+_MOST_ROWS: Final = 1024
 # Of many squared normal deviations, the middle one beside their mean.
 _MIDDLE: Final = 0.455
 
@@ -38,11 +38,9 @@ def usual_w2(
     moved = np.flatnonzero(steps_w)
     before, step_w2 = before[moved], np.append(np.square(steps_w[moved], dtype=np.float64), 0.0)
     low, at, high = (np.searchsorted(before, rows + side) for side in (-reach, 0, reach))
-    sides = (
-        _middle(step_w2, np.maximum(low, at - READINGS), at),
-        _middle(step_w2, at, np.minimum(high, at + READINGS)),
-    )
-    return np.asarray(np.minimum(*sides)[which])
+    sides = (np.clip(first, low, np.maximum(high - READINGS, low)) for first in (at - READINGS, at))
+    usual = [_middle(step_w2, first, np.minimum(first + READINGS, high)) for first in sides]
+    return np.asarray(np.minimum(*usual)[which])
 
 
 def _middle(
@@ -56,4 +54,4 @@ def _middle(
     part.sort(axis=1)
     middle = part[np.arange(len(part)), np.maximum(number - 1, 0) // 2]
     mean = part.sum(axis=1, where=there) / np.maximum(number, 1)
-    return np.where(number > 0, np.minimum(middle / _MIDDLE, mean), np.inf)
+    return np.where(number > 0, np.minimum(middle / _MIDDLE, mean), 0.0)

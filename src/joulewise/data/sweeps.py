@@ -85,7 +85,7 @@ class TrialState(str, Enum):
 
 
 @dataclass(frozen=True)
-class Stretch:
+class Work:
     """All spans of one name together: how many, their time and energy (by boundary, as below)."""
 
     count: int
@@ -117,7 +117,7 @@ class Trial:
     attempts: int = 1
     time_s: float | None = None
     energy: Mapping[str, Energy] = field(default_factory=dict)
-    spans: Mapping[str, Stretch] = field(default_factory=dict)
+    spans: Mapping[str, Work] = field(default_factory=dict)
     capped: float | None = None
     clock_mhz: float | None = None
     temperature_c: float | None = None
