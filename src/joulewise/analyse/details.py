@@ -9,13 +9,15 @@ from typing import Any
 
 from joulewise.analyse.cpu_share import CpuShare
 from joulewise.analyse.measured import MeasuredDevice
+from joulewise.analyse.stretch import Stretch
+from joulewise.analyse.under_load import under_load
 from joulewise.data import Kind
 from joulewise.record.manifest import Manifest
 from joulewise.units import NS_PER_S
 
 
 def details(
-    manifest: Manifest, measured: Mapping[str, MeasuredDevice], cpu: CpuShare
+    manifest: Manifest, measured: Mapping[str, MeasuredDevice], cpu: CpuShare, run: Stretch
 ) -> dict[str, Any]:
     return {
         "about": about(manifest),
@@ -25,8 +27,9 @@ def details(
         "devices": {
             device.info.key: _device(manifest, device.info.key) for device in manifest.devices
         },
-        "baseline": {
-            key: _baseline(one) for key, one in measured.items() if one.device.info.kind is Kind.GPU
+        "baseline": {key: _baseline(one) for key, one in measured.items() if _is_gpu(one)},
+        "under_load": {
+            key: under_load(one.slow, run) for key, one in measured.items() if _is_gpu(one)
         },
     }
 
@@ -59,6 +62,10 @@ def _device(manifest: Manifest, key: str) -> dict[str, Any]:
         "gain": {"sigma": device.card.gain_sigma, "origin": device.card.origin},
         "settings": dict(device.settings),
     }
+
+
+def _is_gpu(measured: MeasuredDevice) -> bool:
+    return measured.device.info.kind is Kind.GPU
 
 
 def _baseline(measured: MeasuredDevice) -> dict[str, Any]:

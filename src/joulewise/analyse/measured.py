@@ -43,6 +43,7 @@ _SLOW: Final = (
     Quantity.THROTTLE.value,
     Quantity.LOAD.value,
     Quantity.ENFORCED_LIMIT.value,
+    Quantity.TEMPERATURE.value,
 )
 
 

@@ -115,7 +115,7 @@ def analyse(run: Path, manifest: Manifest | None = None) -> RunResult:
             ),
         ),
         details={
-            **details(manifest, measured, cpu),
+            **details(manifest, measured, cpu, whole),
             "spans": by_name(spans, seen, energy_j, codes[:NAMES_KEPT]),
             "more_names": len(codes[NAMES_KEPT:]),
             **({} if kept.all() else {"steps": steps_by_epoch(spans, seen, energy_j)}),

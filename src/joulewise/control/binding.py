@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Final
 
-_IDLE: Final = 0x1  # of NVML's reasons for lower clocks
-_CAPPED: Final = 0x4
+IDLE: Final = 0x1  # of NVML's reasons for lower clocks
+CAPPED: Final = 0x4
 _ENOUGH: Final = 5
 _NEARLY_ALWAYS: Final = 0.95
 _WELL_ABOVE: Final = 1.05
@@ -29,10 +29,10 @@ def binding(limit_w: float, reasons: Iterable[int], mean_w: float | None) -> Bin
 
     None where the limit does its work, or too little was seen under load.
     """
-    loaded = [bits for bits in reasons if not bits & _IDLE]
+    loaded = [bits for bits in reasons if not bits & IDLE]
     if len(loaded) < _ENOUGH:
         return None
-    capped = sum(bool(bits & _CAPPED) for bits in loaded) / len(loaded)
+    capped = sum(bool(bits & CAPPED) for bits in loaded) / len(loaded)
     if capped == 0:
         return Binding.NEVER
     above = mean_w is not None and mean_w > _WELL_ABOVE * limit_w

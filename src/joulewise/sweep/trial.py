@@ -1,0 +1,90 @@
+"""A measured run as one trial of a sweep."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from joulewise.data import Energy, RunResult, SpanResult, total, total_of_one
+from joulewise.data.sweeps import Planned, Trial, TrialState, Work
+
+GPU: Final = "gpu"
+REST: Final = "rest"
+_COMPLETE: Final = "complete"
+
+
+def trial_of(planned: Planned, result: RunResult, *, log_tail: str = "") -> Trial:
+    """What the run came to; one that did not end well is a failed trial, and says how."""
+    used = [key for key in result.counted if _is_gpu(key)]
+    is_done = result.state == _COMPLETE and result.exit_code == 0
+    about, devices = result.details.get("about", {}), result.details.get("devices", {})
+    loads = [result.details.get("under_load", {}).get(key, {}) for key in used]
+    return Trial(
+        setting=planned.setting,
+        block=planned.block,
+        state=TrialState.DONE if is_done else TrialState.FAILED,
+        lane=planned.lane,
+        look_s=planned.look_s,
+        run=result.id,
+        gpu=",".join(devices[key]["uid"] for key in used if key in devices),
+        host=about.get("host", ""),
+        start_wall_ns=result.start_wall_ns or 0,
+        time_s=result.time_s,
+        energy=energies([result.run], result.counted),
+        spans=_works(result),
+        capped=_mean(loads, "capped"),
+        clock_mhz=_mean(loads, "sm_clock_mhz"),
+        temperature_c=_mean(loads, "temperature_c"),
+        warnings=tuple(dict.fromkeys(warning.code.value for warning in result.warnings)),
+        exit_code=result.exit_code,
+        reason="" if is_done else _reason(result),
+        log_tail="" if is_done else log_tail,
+    )
+
+
+def energies(spans: Sequence[SpanResult], counted: Iterable[str]) -> dict[str, Energy]:
+    """What these spans took together, in the GPUs and in the rest, each where all of it is known."""
+    by_part: dict[str, list[Energy | None]] = {}
+    for key in counted:
+        drawn = [span.devices[key].energy for span in spans]
+        known = [energy for energy in drawn if energy is not None]
+        whole = total_of_one(known) if len(known) == len(drawn) else None
+        by_part.setdefault(GPU if _is_gpu(key) else REST, []).append(whole)
+    found = {}
+    for part, drawn in by_part.items():
+        known = [energy for energy in drawn if energy is not None]
+        whole = total(known)
+        if whole is not None and len(known) == len(drawn):
+            found[part] = whole
+    return found
+
+
+def _works(result: RunResult) -> dict[str, Work]:
+    """By name; joules only of spans that the result has one by one."""
+    kept: dict[str, list[SpanResult]] = {}
+    for span in result.spans:
+        if span.span.closed:
+            kept.setdefault(span.span.name, []).append(span)
+    works = {}
+    for name, summary in result.details.get("spans", {}).items():
+        count, mean_s = summary["count"], summary["time_s"]["mean"]
+        if count and mean_s is not None:
+            spans = kept.get(name, [])
+            joules = energies(spans, result.counted) if len(spans) == count else {}
+            works[name] = Work(count, count * mean_s, joules)
+    return works
+
+
+def _reason(result: RunResult) -> str:
+    if result.state != _COMPLETE:
+        return f"the run was {result.state}"
+    return f"the command ended with status {result.exit_code}"
+
+
+def _mean(loads: Sequence[Mapping[str, Any]], name: str) -> float | None:
+    known = [load[name] for load in loads if load.get(name) is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _is_gpu(key: str) -> bool:
+    return key.rpartition("/")[2].startswith(GPU)
