@@ -29,7 +29,9 @@ def details(
         },
         "baseline": {key: _baseline(one) for key, one in measured.items() if _is_gpu(one)},
         "under_load": {
-            key: under_load(one.slow, run) for key, one in measured.items() if _is_gpu(one)
+            key: under_load(one.slow, run, one.device.info.vendor)
+            for key, one in measured.items()
+            if _is_gpu(one)
         },
     }
 

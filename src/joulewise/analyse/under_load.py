@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 _BUSY_PCT: Final = 1.0
 
 
-def under_load(slow: Mapping[str, NDArray[Any]], run: Stretch) -> dict[str, float | None]:
+def under_load(
+    slow: Mapping[str, NDArray[Any]], run: Stretch, vendor: str
+) -> dict[str, float | None]:
     """Means over the looks at which it was not idle; None where nobody looked.
 
     ``capped`` is the share of them at which the power limit held the clocks down.
@@ -27,6 +29,8 @@ def under_load(slow: Mapping[str, NDArray[Any]], run: Stretch) -> dict[str, floa
     if "t_ns" not in slow:
         return dict.fromkeys(("capped", "sm_clock_mhz", "temperature_c"))
     reasons = _column(slow, Quantity.THROTTLE)
+    if vendor != "nvidia":  # others do not say why
+        reasons[:] = np.nan
     utilisation = _column(slow, Quantity.GPU_UTILISATION)
     bits = np.nan_to_num(reasons).astype(np.int64)
     # A driver that tells no reasons may still tell how busy it was.
@@ -42,7 +46,7 @@ def under_load(slow: Mapping[str, NDArray[Any]], run: Stretch) -> dict[str, floa
 
 def _column(slow: Mapping[str, NDArray[Any]], quantity: Quantity) -> NDArray[np.float64]:
     found = slow.get(quantity.value)
-    return np.full(len(slow["t_ns"]), np.nan) if found is None else found.astype(np.float64)
+    return np.full(len(slow["t_ns"]), np.nan) if found is None else np.array(found, np.float64)
 
 
 def _mean(values: NDArray[np.float64]) -> float | None:

@@ -43,7 +43,7 @@ def trial_of(planned: Planned, result: RunResult, *, log_tail: str = "") -> Tria
 
 
 def energies(spans: Sequence[SpanResult], counted: Iterable[str]) -> dict[str, Energy]:
-    """What these spans took together, in the GPUs and in the rest, each where all of it is known."""
+    """What these spans took together, in GPUs and rest, each where all of it is known."""
     by_part: dict[str, list[Energy | None]] = {}
     for key in counted:
         drawn = [span.devices[key].energy for span in spans]
