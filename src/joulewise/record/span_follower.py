@@ -1,7 +1,8 @@
-"""Trainings and epochs while they happen, for the outlook."""
+"""Trainings and epochs while they happen, for the outlook; or spans of other names."""
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -35,8 +36,9 @@ class _Followed:
 class SpanFollower:
     """Reads what the marks folder gained; the first local rank stands for its job."""
 
-    def __init__(self, marks: Path) -> None:
+    def __init__(self, marks: Path, names: Collection[str] = FOLLOWED) -> None:
         self._marks = marks
+        self._names = frozenset(names)
         self._files: dict[str, _Followed | None] = {}
         self._told: set[tuple[int, str]] = set()
 
@@ -54,13 +56,13 @@ class SpanFollower:
             if file is None:
                 continue
             try:
-                spans += _news(file, self._told)
+                spans += _news(file, self._told, self._names)
             except (OSError, UnreadableMarksError):
                 self._files[name] = None  # read_spans says what is wrong with it
         return sorted(spans, key=lambda span: span.start_ns)
 
 
-def _news(file: _Followed, told: set[tuple[int, str]]) -> list[Span]:
+def _news(file: _Followed, told: set[tuple[int, str]], names: frozenset[str]) -> list[Span]:
     news: dict[int, Span] = {}
     with file.path.open("rb") as stream:
         stream.seek(file.offset)
@@ -76,6 +78,9 @@ def _news(file: _Followed, told: set[tuple[int, str]]) -> list[Span]:
                 raise UnreadableMarksError("another rank tells the same")
             if not are_sound(records).all():
                 raise UnreadableMarksError("damaged")
+            file.codes |= {
+                code: name for code, name in read_names(records).items() if name in names
+            }
             _take(file, records, told, news)
     return list(news.values())
 
@@ -86,7 +91,6 @@ def _take(
     told: set[tuple[int, str]],
     news: dict[int, Span],
 ) -> None:
-    file.codes |= {code: name for code, name in read_names(records).items() if name in FOLLOWED}
     pid = file.header.pid if file.header is not None else 0
     ours = np.isin(records["name"], list(file.codes)) & (records["kind"] == written.BEGIN)
     for record in records[ours]:

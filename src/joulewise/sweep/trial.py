@@ -15,7 +15,7 @@ _COMPLETE: Final = "complete"
 
 def trial_of(planned: Planned, result: RunResult, *, log_tail: str = "") -> Trial:
     """What the run came to; one that did not end well is a failed trial, and says how."""
-    used = [key for key in result.counted if _is_gpu(key)]
+    used = [key for key in result.counted if is_gpu(key)]
     is_done = result.state == _COMPLETE and result.exit_code == 0
     about, devices = result.details.get("about", {}), result.details.get("devices", {})
     loads = [result.details.get("under_load", {}).get(key, {}) for key in used]
@@ -49,7 +49,7 @@ def energies(spans: Sequence[SpanResult], counted: Iterable[str]) -> dict[str, E
         drawn = [span.devices[key].energy for span in spans]
         known = [energy for energy in drawn if energy is not None]
         whole = total_of_one(known) if len(known) == len(drawn) else None
-        by_part.setdefault(GPU if _is_gpu(key) else REST, []).append(whole)
+        by_part.setdefault(GPU if is_gpu(key) else REST, []).append(whole)
     found = {}
     for part, drawn in by_part.items():
         known = [energy for energy in drawn if energy is not None]
@@ -86,5 +86,5 @@ def _mean(loads: Sequence[Mapping[str, Any]], name: str) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def _is_gpu(key: str) -> bool:
+def is_gpu(key: str) -> bool:
     return key.rpartition("/")[2].startswith(GPU)

@@ -1,0 +1,137 @@
+"""One ``joulewise run`` of a sweep, in a process of its own that ends when the sweep does."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Final
+
+from joulewise.data import RunResult
+from joulewise.data.contract import from_json
+from joulewise.data.sweeps import CPU_LIMIT, MEM_CLOCK, POWER_LIMIT, SM_CLOCK, Setting
+from joulewise.errors import JoulewiseError
+
+GRACE_S: Final = 30.0
+"""So long may a command that was told to end take, with its knobs put back and its result told."""
+
+_TAIL_LINES: Final = 20
+_TAIL_B: Final = 4096
+_OPTIONS: Final = {
+    POWER_LIMIT: "--power-limit",
+    SM_CLOCK: "--sm-clock",
+    MEM_CLOCK: "--mem-clock",
+    CPU_LIMIT: "--cpu-limit",
+}
+# Not ``-m``: that would look for every module in the user's working directory first.
+_MAIN: Final = (
+    "import sys; parent, home = sys.argv[1:3]; del sys.argv[1:3]; "
+    "sys.path[:] = [p for p in sys.path if p] + [home]; "
+    "from joulewise.command.linux import die_with_parent; die_with_parent(int(parent)); "
+    "from joulewise.cli import main; main()"
+)
+
+
+def knob_options(setting: Setting, gpus: Sequence[int], *, force: bool) -> list[str]:
+    """As ``joulewise run`` takes them; a knob that is to be left alone is not among them."""
+    turned = {name: value for name, value in setting.knobs.items() if value is not None}
+    options = [f"{_OPTIONS[name]}={value:g}" for name, value in turned.items()]
+    if gpus and turned:
+        options.append(f"--gpu={','.join(map(str, gpus))}")
+    return [*options, *(["--force"] if force and turned else [])]
+
+
+class MeasuredRun:
+    """A run that goes on; what it says is in the log. Its knobs go back however it ends."""
+
+    def __init__(
+        self,
+        store: Path,
+        options: Sequence[str],
+        command: Sequence[str],
+        *,
+        log: Path,
+        environ: Mapping[str, str],
+        cwd: str | None = None,
+    ) -> None:
+        self._log = log
+        self._result = Path(tempfile.mkdtemp(prefix="joulewise-")) / "result.json"
+        arguments = ["--store", str(store.absolute()), "run", "--json", str(self._result)]
+        log.parent.mkdir(parents=True, exist_ok=True)
+        home = Path(__file__).parents[2]
+        with log.open("ab") as output:
+            output.write(f"$ {shlex.join(command)}\n".encode())
+            output.flush()
+            self._process = subprocess.Popen(
+                [
+                    *(sys.executable, "-W", "ignore", "-c", _MAIN, str(os.getpid()), str(home)),
+                    *(*arguments, *options, "--", *command),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=dict(environ),
+                cwd=cwd,
+                # What a terminal sends goes to the sweep, which ends this in its own time.
+                start_new_session=True,
+            )
+
+    def __enter__(self) -> MeasuredRun:  # noqa: PYI034  # Self came with Python 3.11
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.end()
+        self._result.unlink(missing_ok=True)
+        with suppress(OSError):
+            self._result.parent.rmdir()
+
+    def wait(self, timeout_s: float | None = None) -> int | None:
+        """Its exit status, or None where it goes on after all that time."""
+        with suppress(subprocess.TimeoutExpired):
+            return self._process.wait(timeout_s)
+        return None
+
+    def end(self, grace_s: float = GRACE_S) -> None:
+        """Tell the command to end; after the grace, see to it."""
+        if self._process.poll() is None:
+            self._process.send_signal(signal.SIGTERM)
+            if self.wait(grace_s) is None:
+                self._process.kill()
+                self._process.wait()
+
+    def result(self) -> RunResult:
+        """What it came to, once it has ended."""
+        try:
+            return from_json(json.loads(self._result.read_text("utf-8")))
+        except (OSError, ValueError):
+            status = self._process.returncode
+            raise JoulewiseError(
+                f"the run ended with status {status} and has no result", f"see {self._log}"
+            ) from None
+
+    def tail(self) -> str:
+        return tail(self._log)
+
+
+def tail(log: Path) -> str:
+    """The last lines, as text whatever they are."""
+    try:
+        with log.open("rb") as stream:
+            stream.seek(max(0, log.stat().st_size - _TAIL_B))
+            text = stream.read().decode("utf-8", "replace")
+    except OSError:
+        return ""
+    return "\n".join(text.splitlines()[-_TAIL_LINES:])

@@ -1,0 +1,70 @@
+"""Whether a run of a sweep may be ended early: it is hopeless, or a look at it was enough."""
+
+from __future__ import annotations
+
+import json
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from joulewise.data.contract import TOTAL
+from joulewise.data.sweeps import Planned
+from joulewise.record.layout import LIVE
+from joulewise.sweep.looking import Look
+from joulewise.sweep.naming import runs_of
+from joulewise.sweep.runner import Hopeless
+from joulewise.sweep.trial import GPU, REST, is_gpu
+
+
+class Why(str, Enum):
+    """Why a run was ended before its command did so itself."""
+
+    STOPPED = "the sweep was stopped"
+    TOO_LONG = "it took longer than it may"
+    DOMINATED = "another setting had finished with less time and less energy"
+    ENOUGH = "enough steady steps were seen"
+
+
+class Watch:
+    """Looks at what a run tells of itself while it goes on."""
+
+    def __init__(
+        self, store: Path, sweep: str, planned: Planned, hopeless: Hopeless | None
+    ) -> None:
+        self._place = store, sweep, planned
+        self._hopeless = hopeless
+        self._run: Path | None = None
+        self._look: Look | None = None
+
+    def look(self) -> Why | None:
+        look_s = self._place[2].look_s
+        if self._hopeless is None and look_s is None:
+            return None
+        if self._run is None:
+            self._run = next((run for run, _ in runs_of(*self._place)), None)
+            if self._run is None:
+                return None
+            if look_s is not None:
+                self._look = Look(self._run, look_s)
+        if self._look is not None and self._look.is_enough():
+            return Why.ENOUGH
+        return Why.DOMINATED if self._is_hopeless(self._run) else None
+
+    def _is_hopeless(self, run: Path) -> bool:
+        if self._hopeless is None:
+            return False
+        try:
+            live = json.loads((run / LIVE).read_text("utf-8"))
+        except (OSError, ValueError):  # it has not begun, or has just ended
+            return False
+        return self._hopeless(live["time_s"], _joules(live["energy_j"]))
+
+
+def _joules(energies: dict[str, Any]) -> dict[str, float]:
+    """In the GPUs and in the rest, as far as it can be read."""
+    joules: dict[str, float] = {}
+    for key, energy in energies.items():
+        if key != TOTAL and energy is not None:
+            part = GPU if is_gpu(key) else REST
+            joules[part] = joules.get(part, 0.0) + energy["value"]
+    return joules
