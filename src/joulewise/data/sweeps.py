@@ -34,6 +34,16 @@ class Setting:
     def of(cls, values: Mapping[str, Value]) -> Setting:
         return cls(tuple(values.items()))
 
+    @classmethod
+    def from_json(cls, told: Any) -> Setting:
+        """What :meth:`as_json` made; anything else is a TypeError."""
+        if not isinstance(told, dict):
+            raise TypeError(f"{told!r:.40} is no setting")
+        for value in told.values():
+            if not isinstance(value, float | int | str | None) or isinstance(value, bool):
+                raise TypeError(f"{value!r:.40} is no value of a setting")
+        return cls.of(told)
+
     def __getitem__(self, name: str) -> Value:
         return dict(self.values)[name]
 

@@ -60,21 +60,26 @@ class GrowingFile:
             self._descriptor = -1
 
 
-def replace_file(path: Path, text: str) -> None:
-    """Put ``text`` in place of what is there; a reader meanwhile finds the one or the other."""
+def replace_file(path: Path, text: str, *, durable: bool = True) -> None:
+    """Put ``text`` in place of what is there; a reader meanwhile finds the one or the other.
+
+    What is not ``durable`` may be gone after a power cut: it can be made again.
+    """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with part.open("w", encoding="utf-8") as file:
             file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         point(f"before-rename-{path.name}")
         part.replace(path)
         point(f"after-rename-{path.name}")
     except OSError:
         part.unlink(missing_ok=True)
         raise
-    sync(path.parent)
+    if durable:
+        sync(path.parent)
 
 
 def sync(path: Path) -> None:

@@ -13,6 +13,7 @@
         marks/<pid>-<start>.marks begin and end of spans, a file for each process (see ``hooks``)
         live.json                 while recording: joules so far and the outlook
         .reserve                  while recording: room for the last run.json on a full disk
+    <store>/sweeps/               the sweeps that runs belong to (see ``sweep.store``)
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Final
 
 FORMAT: Final = 1
+SWEEPS: Final = "sweeps"
 MANIFEST: Final = "run.json"
 RESULT: Final = "result.json"
 TRACE: Final = "trace"

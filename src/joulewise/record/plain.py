@@ -14,9 +14,14 @@ _T = TypeVar("_T")
 
 
 def encode(value: Any) -> Any:
-    """Dataclasses as objects, enums as their words; what is not finite as null."""
+    """Dataclasses as objects, enums as their words; what is not finite as null.
+
+    A class with a form of its own (``as_json``, ``from_json``) has that.
+    """
     if isinstance(value, Enum):
         return value.value
+    if hasattr(value, "as_json"):
+        return value.as_json()
     if dataclasses.is_dataclass(value):
         return {each.name: encode(getattr(value, each.name)) for each in dataclasses.fields(value)}
     if isinstance(value, Mapping):
@@ -46,6 +51,8 @@ def _decode(kind: Any, told: Any) -> Any:
         return _decode_many(typing.get_origin(kind), arguments, told)
     if kind is Any:
         return told
+    if hasattr(kind, "from_json"):
+        return kind.from_json(told)
     if dataclasses.is_dataclass(kind):
         return _decode_object(kind, told)
     if issubclass(kind, Enum):
@@ -62,7 +69,11 @@ def _decode_many(origin: Any, arguments: tuple[Any, ...], told: Any) -> Any:
         return {key: _decode(arguments[1], each) for key, each in _object(told).items()}
     if not isinstance(told, list):
         raise TypeError(f"{told!r:.40} is no list")
-    return tuple(_decode(arguments[0], each) for each in told)
+    if arguments[-1] is Ellipsis:
+        return tuple(_decode(arguments[0], each) for each in told)
+    if len(told) != len(arguments):
+        raise TypeError(f"{len(told)} values, not {len(arguments)}")
+    return tuple(map(_decode, arguments, told))
 
 
 def _decode_object(kind: Any, told: Any) -> Any:

@@ -17,7 +17,7 @@ from typing import Final
 
 from joulewise.command.alive import boot_id, is_alive, pid_namespace
 from joulewise.errors import JoulewiseError, UsageError
-from joulewise.record.layout import MANIFEST, MARKS, TRACE
+from joulewise.record.layout import MANIFEST, MARKS, SWEEPS, TRACE
 from joulewise.record.manifest import (
     Manifest,
     RecorderRecord,
@@ -43,10 +43,9 @@ def default_store(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def new_run(store: Path, now_s: float | None = None) -> Path:
-    """Make a run's directory, named by the time (UTC) as no other run is."""
-    stamp = time.strftime(_STAMP, time.gmtime(now_s))
+    """Make a run's directory, with what is known of it before anything is."""
     try:
-        run = _new_directory(store, stamp)
+        run = new_directory(store, now_s)
         try:
             write_manifest(run, _first_manifest(run))
             (run / TRACE).mkdir()
@@ -61,7 +60,9 @@ def new_run(store: Path, now_s: float | None = None) -> Path:
     return run
 
 
-def _new_directory(store: Path, stamp: str) -> Path:
+def new_directory(store: Path, now_s: float | None = None) -> Path:
+    """An empty one for a run, named by the time (UTC) as no other is."""
+    stamp = time.strftime(_STAMP, time.gmtime(now_s))
     store.mkdir(parents=True, exist_ok=True)
     while True:
         run = store / f"{stamp}-{secrets.token_hex(2)}"
@@ -180,7 +181,7 @@ def remove(run: Path) -> None:
 
 def _directories(store: Path) -> list[Path]:
     try:
-        return sorted(path for path in store.iterdir() if path.is_dir())
+        return sorted(path for path in store.iterdir() if path.is_dir() and path.name != SWEEPS)
     except OSError:
         return []
 

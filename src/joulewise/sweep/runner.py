@@ -21,8 +21,18 @@ class Runner(Protocol):
         """One run to its end, whatever end; a fault of the run is a failed trial, no exception."""
         ...
 
+    def adopt(self, planned: Planned) -> Trial | None:
+        """A run that an earlier process had made to its end for this plan, and never told of.
+
+        None where there is none, or where to make it again takes no longer than to look for it.
+        """
+        ...
+
     def stop(self) -> None:
-        """End what is under way, knobs put back; what ``run`` returns then is not kept."""
+        """End what is under way, knobs put back, and start no more.
+
+        What ``run`` returns then is not kept.
+        """
         ...
 
     def close(self) -> None: ...

@@ -1,0 +1,162 @@
+"""The sweeps of a store: making one, finding one, reading one.
+
+::
+
+    <store>/sweeps/<id>/
+        sweep.json   what was asked and what each run came to, replaced as a whole
+        logs/        what the runs said
+        lock         who runs it, and since when
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+from joulewise.data.sweeps import Sweep
+from joulewise.errors import JoulewiseError, UsageError
+from joulewise.record.files import replace_file
+from joulewise.record.layout import SWEEPS
+from joulewise.record.store import LAST, Skipped, new_directory
+from joulewise.sweep.asked import Asked
+from joulewise.sweep.contract import SWEEP_FORMAT, as_text, from_json
+from joulewise.sweep.space import Space
+
+FILE: Final = "sweep.json"
+LOGS: Final = "logs"
+FINISHED: Final = "finished"
+_ELSEWHERE: Final = "name another with --store DIR or $JOULEWISE_STORE"
+
+
+def create(store: Path, asked: Asked, space: Space) -> Path:
+    """Make a sweep's folder, named by the time (UTC) as no other sweep is."""
+    try:
+        folder = new_directory(store / SWEEPS)
+        sweep = Sweep(
+            id=folder.name,
+            asked=json.loads(json.dumps(asked.as_json())),  # lists, as the file has them
+            seed=asked.seed,
+            reference=space.reference,
+            settings=space.settings,
+            name=asked.name,
+            start_wall_ns=time.time_ns(),
+            gpu_name=space.board.name if space.board else "",
+            limits_w=space.limits_w,
+        )
+        (folder / LOGS).mkdir()
+        replace_file(folder / FILE, as_text(sweep))
+    except OSError as error:
+        raise JoulewiseError(
+            f"cannot make a sweep in {store}: {error.strerror}", f"free it, or {_ELSEWHERE}"
+        ) from None
+    return folder
+
+
+def load(folder: Path) -> Sweep:
+    """The sweep as it stands on disk."""
+    path = folder / FILE
+    try:
+        told = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise _unreadable(folder, f"it has no {FILE}") from None
+    except OSError as error:
+        raise _unreadable(folder, f"{FILE}: {error.strerror}") from None
+    except ValueError:
+        raise _unreadable(folder, f"{FILE} is not whole JSON") from None
+    if _format(told) > SWEEP_FORMAT:
+        raise JoulewiseError(
+            f"{folder.name} is of a newer joulewise (format {_format(told)}, this one reads up to "
+            f"{SWEEP_FORMAT})",
+            "update it: pip install -U joulewise",
+        )
+    try:
+        return from_json(told)
+    except ValueError as error:
+        raise _unreadable(folder, f"{FILE} is damaged ({error})") from None
+
+
+def sweeps(store: Path) -> Iterator[tuple[Path, Sweep] | Skipped]:
+    """What cannot be read with the reason, then every sweep, oldest first. Never raises."""
+    found = []
+    for folder in _folders(store):
+        told = _told(folder)
+        if isinstance(told, Skipped):
+            yield told
+        else:
+            found.append((folder, told))
+    yield from sorted(found, key=lambda each: each[1].start_wall_ns)
+
+
+def unfinished(store: Path, asked: Asked) -> Path | None:
+    """The newest sweep of which the same was asked, and that has not come to its end."""
+    for folder, sweep in reversed(_readable(store)):
+        if sweep.state != FINISHED and _digest(sweep) == asked.digest:
+            return folder
+    return None
+
+
+def find(store: Path, which: str) -> Path:
+    """The sweep that is meant: a path, an id, the beginning of one, a name, or ``last``."""
+    path = Path(which)
+    if (path / FILE).is_file():
+        return path
+    folders = _folders(store)
+    if not folders:
+        raise UsageError(
+            f"there are no sweeps in {store}", f"joulewise sweep makes one; or {_ELSEWHERE}"
+        )
+    if which == LAST and (found := _readable(store)):
+        return found[-1][0]
+    by_id = [folder for folder in folders if which and folder.name.startswith(which)]
+    if len(by_id) > 1:
+        names = ", ".join(folder.name for folder in by_id[:3])
+        raise UsageError(f"{which!r} begins {len(by_id)} sweeps: {names}", "give more of the id")
+    meant = by_id or [folder for folder, sweep in _readable(store) if which == sweep.name != ""]
+    if not meant:
+        names = ", ".join(folder.name for folder in folders[-3:])
+        raise UsageError(
+            f"{store} has no sweep {which!r}", f"its newest are {names}; or {_ELSEWHERE}"
+        )
+    return meant[-1]  # a name may be used again: the newest is meant
+
+
+def _folders(store: Path) -> list[Path]:
+    """Not what somebody was killed in making: there is nothing in it."""
+    try:
+        return sorted(path for path in (store / SWEEPS).iterdir() if (path / FILE).is_file())
+    except OSError:
+        return []
+
+
+def _told(folder: Path) -> Sweep | Skipped:
+    try:
+        return load(folder)
+    except JoulewiseError as error:
+        return Skipped(folder, error.message)
+
+
+def _readable(store: Path) -> list[tuple[Path, Sweep]]:
+    return [each for each in sweeps(store) if not isinstance(each, Skipped)]
+
+
+def _digest(sweep: Sweep) -> str:
+    """Of what was asked; of a newer joulewise there may be more in it than we know."""
+    try:
+        return Asked.from_json(sweep.asked).digest
+    except (TypeError, KeyError):
+        return ""
+
+
+def _format(told: Any) -> int:
+    found = told.get("format") if isinstance(told, dict) else None
+    return found if isinstance(found, int) else 0
+
+
+def _unreadable(folder: Path, why: str) -> JoulewiseError:
+    return JoulewiseError(
+        f"{folder} is not a sweep that can be read: {why}",
+        "--new starts another; delete it yourself if it can go: rm -r",
+    )
