@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from typing import Final, NoReturn
+from typing import TYPE_CHECKING, Final, NoReturn
 
 from joulewise.command import apart
 from joulewise.errors import DeviceError, UsageError
+
+if TYPE_CHECKING:
+    from joulewise.devices import Device
 
 _DEADLINE_S: Final = 20.0
 _DISCOVERY_S: Final = 5.0
@@ -20,7 +23,10 @@ _CHUNK_B: Final = 1 << 16
 
 @dataclass(frozen=True)
 class Gpu:
-    """``default_w`` is its power limit by default, None where it has none, and then the range."""
+    """``default_w`` is its power limit by default, None where it has none, and then the range.
+
+    The clocks are those at which it can be locked, ascending.
+    """
 
     key: str
     uid: str
@@ -28,11 +34,36 @@ class Gpu:
     default_w: float | None = None
     lowest_w: float = 0.0
     highest_w: float = 0.0
+    name: str = ""
+    sm_clocks_mhz: tuple[float, ...] = ()
+    mem_clocks_mhz: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Package:
+    """A CPU whose power limit can be turned: it is ``now_w``, and may be in the range."""
+
+    key: str
+    uid: str
+    name: str
+    now_w: float
+    lowest_w: float
+    highest_w: float
+
+
+@dataclass(frozen=True)
+class Found:
+    gpus: tuple[Gpu, ...]
+    packages: tuple[Package, ...]
 
 
 def gpus(named: Sequence[int], environ: Mapping[str, str]) -> list[Gpu]:
     """Those with these numbers; without numbers, those that a program started here would see."""
-    found = _ask(environ)
+    return pick(find(environ).gpus, named)
+
+
+def pick(found: Sequence[Gpu], named: Sequence[int]) -> list[Gpu]:
+    """Of all GPUs those that are meant, as for :func:`gpus`."""
     if not named:
         seen = [gpu for gpu in found if gpu.visible]
         if not seen:
@@ -46,7 +77,8 @@ def gpus(named: Sequence[int], environ: Mapping[str, str]) -> list[Gpu]:
     return [by_key[f"gpu{number}"] for number in dict.fromkeys(named)]
 
 
-def _ask(environ: Mapping[str, str]) -> list[Gpu]:
+def find(environ: Mapping[str, str]) -> Found:
+    """Every GPU and CPU package that there is to turn, visible or not."""
     endpoint, process = apart.start(__name__, environ, is_child=True)
     told = bytearray()
     with endpoint:
@@ -57,34 +89,66 @@ def _ask(environ: Mapping[str, str]) -> list[Gpu]:
     process.kill()
     process.wait()
     try:
-        return [Gpu(**each) for each in json.loads(told)]
+        every = json.loads(told)
     except ValueError:
         raise DeviceError("the GPUs do not answer", "see what `joulewise doctor` says") from None
+    return Found(
+        tuple(Gpu(**{**each, **_clocks(each)}) for each in every["gpus"]),
+        tuple(Package(**each) for each in every["packages"]),
+    )
+
+
+def _clocks(told: Mapping[str, list[float]]) -> dict[str, tuple[float, ...]]:
+    return {name: tuple(told[name]) for name in ("sm_clocks_mhz", "mem_clocks_mhz")}
 
 
 def main(descriptor: int) -> NoReturn:
-    """Tell of every GPU to whoever is at the other end of an inherited socket."""
+    """Tell of every device to whoever is at the other end of an inherited socket."""
     try:
         with socket.socket(fileno=descriptor) as asker:
-            asker.sendall(json.dumps([asdict(gpu) for gpu in _find(os.environ)]).encode())
+            asker.sendall(json.dumps(asdict(_look(os.environ))).encode())
     finally:
         os._exit(0)  # a thread that hangs in a driver must not keep us
 
 
-def _find(environ: Mapping[str, str]) -> list[Gpu]:
+def _look(environ: Mapping[str, str]) -> Found:
     from joulewise.control.everything import every_device
-    from joulewise.data import Kind, Knob, KnobInfo
+    from joulewise.data import Kind
     from joulewise.devices import Options, discover
 
     shown = discover(Options(environ=environ, deadline_s=_DISCOVERY_S)).devices
     visible = {device.info.uid for device in shown}
-    found = []
-    for uid, device in every_device(environ).items():
-        if device.info.kind is Kind.GPU:
-            limit = device.knobs.get(Knob.POWER_LIMIT)
-            gpu = Gpu(device.info.key, uid, uid in visible)
-            if isinstance(limit, KnobInfo):
-                low, high = limit.minimum, limit.maximum
-                gpu = replace(gpu, default_w=limit.default, lowest_w=low, highest_w=high)
-            found.append(gpu)
-    return found
+    every = every_device(environ).values()
+    packages = [_package(each) for each in every if each.info.kind is Kind.CPU]
+    return Found(
+        tuple(_gpu(each, visible) for each in every if each.info.kind is Kind.GPU),
+        tuple(package for package in packages if package),
+    )
+
+
+def _gpu(device: Device, visible: Collection[str]) -> Gpu:
+    from joulewise.data import Knob, KnobInfo
+
+    info = device.info
+    gpu = Gpu(info.key, info.uid, info.uid in visible, name=info.name)
+    limit = device.knobs.get(Knob.POWER_LIMIT)
+    if isinstance(limit, KnobInfo):
+        low, high = limit.minimum, limit.maximum
+        gpu = replace(gpu, default_w=limit.default, lowest_w=low, highest_w=high)
+    sm, memory = (device.knobs.get(knob) for knob in (Knob.SM_CLOCK, Knob.MEMORY_CLOCK))
+    return replace(
+        gpu,
+        sm_clocks_mhz=(isinstance(sm, KnobInfo) and sm.choices) or (),
+        mem_clocks_mhz=(isinstance(memory, KnobInfo) and memory.choices) or (),
+    )
+
+
+def _package(device: Device) -> Package | None:
+    from joulewise.data import Knob, KnobInfo
+
+    limit = device.knobs.get(Knob.POWER_LIMIT)
+    now = device.get(Knob.POWER_LIMIT) if isinstance(limit, KnobInfo) else None
+    if not isinstance(limit, KnobInfo) or not isinstance(now, int | float):
+        return None
+    info = device.info
+    return Package(info.key, info.uid, info.name, now, limit.minimum, limit.maximum)

@@ -1,0 +1,238 @@
+"""An axis as it is written, and the values that it stands for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+from joulewise.data.sweeps import CPU_LIMIT, MEM_CLOCK, POWER_LIMIT, SM_CLOCK, Value
+from joulewise.errors import NotSupportedError, OutOfRangeError, UsageError
+from joulewise.sweep.boards import Board
+
+FULL: Final = "full"
+UNLOCKED: Final = "unlocked"
+MOST: Final = 100_000
+"""So many values of an axis, and so many runs of a sweep, at most."""
+
+LABELS: Final = {
+    POWER_LIMIT: "power limit",
+    SM_CLOCK: "SM clock",
+    MEM_CLOCK: "memory clock",
+    CPU_LIMIT: "CPU power limit",
+}
+_STEP_W: Final = Decimal(5)
+_MOST_CLOCKS: Final = 16
+_NUMBER: Final = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?"
+_QUANTITY: Final = re.compile(rf"({_NUMBER})\s*(%|W|MHz)?", re.IGNORECASE)
+_STEPS: Final = re.compile(rf"({_NUMBER}):({_NUMBER}):({_NUMBER})")
+_PART: Final = re.compile(r"""\s*(?:"((?:[^"]|"")*)"|'((?:[^']|'')*)'|([^,"'\s][^,]*|))\s*(,|$)""")
+_LARGEST: Final = 15  # digits before or after the point
+
+
+@dataclass(frozen=True)
+class Axis:
+    name: str
+    values: tuple[Value, ...]
+    notes: tuple[str, ...] = ()
+
+
+def limits(name: str, text: str, board: Board) -> Axis:
+    """Power limits in W: ``150:300:5``, ``150,200``, ``50%:100%:5%`` of the default, ``full``."""
+    if board.default_w is None:
+        raise NotSupportedError(
+            f"{board.key} has no {LABELS[name]} to set", "see what `joulewise doctor` says"
+        )
+    default_w = board.default_w
+
+    def watts(number: Decimal, unit: str) -> float:
+        if unit == "%":
+            return round(float(number) * default_w / 100, 1)
+        return float(number)
+
+    low, high = (Decimal(str(end_w)) for end_w in board.full_w)
+    values = [watts(*each) for each in _quantities(name, text, "W%", (low, high, _STEP_W))]
+    for value_w in values:
+        if not board.lowest_w <= value_w <= board.highest_w:
+            raise OutOfRangeError(
+                f"{board.key}'s {LABELS[name]} cannot be {value_w:g} W",
+                f"it takes {board.lowest_w:g} to {board.highest_w:g} W "
+                f"({100 * board.lowest_w / default_w:.3g} to "
+                f"{100 * board.highest_w / default_w:.3g} %)",
+            )
+    return _axis(name, values, [])
+
+
+def clocks(name: str, text: str, board: Board) -> Axis:
+    """Clocks in MHz, each at the nearest that can be locked; ``full`` is some of these.
+
+    ``unlocked`` is the clock as the board would have it.
+    """
+    supported = board.clocks_mhz(name)
+    if not supported:
+        raise NotSupportedError(
+            f"{board.key} cannot lock its {LABELS[name]}", "see what `joulewise doctor` says"
+        )
+    values: list[float | None] = []
+    notes = []
+    for item in _items(name, text):
+        if item in {FULL, UNLOCKED}:
+            values += _thinned(supported) if item == FULL else [None]
+            continue
+        for number, _ in _quantities(name, item, "MHz"):
+            asked_mhz = float(number)
+            if not supported[0] <= asked_mhz <= supported[-1]:
+                raise OutOfRangeError(
+                    f"{board.key}'s {LABELS[name]} cannot be {asked_mhz:g} MHz",
+                    f"it takes {supported[0]:g} to {supported[-1]:g} MHz",
+                )
+            values.append(nearest(asked_mhz, supported))
+            if values[-1] != asked_mhz:
+                notes.append(
+                    f"{LABELS[name]} {asked_mhz:g} MHz becomes {values[-1]:g} MHz, the nearest "
+                    f"that {board.key} takes"
+                )
+    return _axis(name, values, notes)
+
+
+def words(name: str, text: str) -> Axis:
+    """The command's own: words separated by commas, and ``from:to:step`` of numbers.
+
+    In quotes, a comma is a part of the word, and a range is none.
+    """
+    values = []
+    for word, is_quoted in _words(name, text):
+        steps = None if is_quoted else _STEPS.fullmatch(word)
+        if steps is None:
+            values.append(word)
+        else:
+            first, last, step = (_sensible(each, word) for each in steps.groups())
+            values += [f"{value:f}" for value in _stepped(first, last, step, word)]
+    return _axis(name, values, [])
+
+
+def written(values: Iterable[object]) -> str:
+    """Values as one would write them on the command line, to be read by :func:`words`."""
+    return ",".join(_written(str(value)) for value in values)
+
+
+def nearest(value: float, supported: Sequence[float]) -> float:
+    """Of two as near, the lower: as a lease does it."""
+    return min(supported, key=lambda each: (abs(each - value), each))
+
+
+def _axis(name: str, values: Sequence[Value], notes: list[str]) -> Axis:
+    once = tuple(dict.fromkeys(values))
+    if len(once) > MOST:
+        raise _too_many(name)
+    if len(once) < len(values):
+        again = len(values) - len(once)
+        notes = [*notes, f"{LABELS.get(name, name)}: {again} of {len(values)} values stood twice"]
+    return Axis(name, once, tuple(notes))
+
+
+def _quantities(
+    name: str, text: str, units: str, full: tuple[Decimal, Decimal, Decimal] | None = None
+) -> Iterator[tuple[Decimal, str]]:
+    for item in _items(name, text):
+        if item == FULL and full:
+            yield from ((value, "") for value in _stepped(*full, item))
+            continue
+        parts = [_quantity(name, part, units) for part in item.split(":")]
+        shares = {unit == "%" for _, unit in parts}
+        if len(parts) not in {1, 3} or len(shares) > 1:
+            raise UsageError(
+                f"{item!r} is no range of the {LABELS[name]}",
+                "write from:to:step, all in one unit, as in 150:300:5 or 50%:100%:5%",
+            )
+        unit = parts[0][1]
+        if len(parts) == 1:
+            yield parts[0]
+        else:
+            first, last, step = (number for number, _ in parts)
+            yield from ((value, unit) for value in _stepped(first, last, step, item))
+
+
+def _quantity(name: str, text: str, units: str) -> tuple[Decimal, str]:
+    found = _QUANTITY.fullmatch(text.strip())
+    unit = (found[2] or "") if found else ""
+    if found is None or unit.lower() not in units.lower():
+        told = "watts, or percent of the default" if "%" in units else "MHz"
+        raise UsageError(f"{text!r} is no {LABELS[name]}", f"give {told}, as numbers, or {FULL}")
+    return _sensible(found[1], text), unit
+
+
+def _sensible(text: str, written: str) -> Decimal:
+    number = Decimal(text)
+    if number and abs(number.adjusted()) > _LARGEST:
+        raise UsageError(f"{written!r} has a number that nothing takes", "look for a typing error")
+    return number
+
+
+def _stepped(first: Decimal, last: Decimal, step: Decimal, written: str) -> list[Decimal]:
+    """From the first by steps, and the last whether a step leads there or not."""
+    if step <= 0:
+        raise UsageError(f"{written!r} has a step of {step}", "give a step above 0")
+    if last < first:
+        raise UsageError(f"{written!r} goes down", "write the lower end first: from:to:step")
+    count = (last - first) / step
+    if count > MOST:
+        raise _too_many(written)
+    values = (first + k * step for k in range(int(count) + 1))
+    return [*(value for value in values if value < last), last]
+
+
+def _thinned(supported: Sequence[float]) -> list[float | None]:
+    """Some of many, evenly, both ends among them."""
+    if len(supported) <= _MOST_CLOCKS:
+        return list(supported)
+    low, high = supported[0], supported[-1]
+    gap = (high - low) / (_MOST_CLOCKS - 1)
+    return [nearest(low + k * gap, supported) for k in range(_MOST_CLOCKS)]
+
+
+def _items(name: str, text: str) -> list[str]:
+    items = [item.strip() for item in text.split(",")]
+    if not all(items):
+        raise _empty(name, text)
+    return items
+
+
+def _words(name: str, text: str) -> Iterator[tuple[str, bool]]:
+    at = 0
+    while True:
+        found = _PART.match(text, at)
+        if found is None:
+            raise UsageError(
+                f"{name}: a quote in {text!r} is in the wrong place",
+                'quote whole values, as in: "a,b",c',
+            )
+        double, single, plain, end = found.groups()
+        if double is not None or single is not None:
+            word = single.replace("''", "'") if double is None else double.replace('""', '"')
+            yield word, True
+        elif not plain.strip():
+            raise _empty(name, text)
+        else:
+            yield plain.strip(), False
+        if not end:
+            return
+        at = found.end()
+
+
+def _written(word: str) -> str:
+    is_plain = word and word == word.strip() and word[0] not in "\"'" and "," not in word
+    if is_plain and not _STEPS.fullmatch(word):
+        return word
+    return '"{}"'.format(word.replace('"', '""'))
+
+
+def _empty(name: str, text: str) -> UsageError:
+    what = f"an empty value in {text!r}" if text.strip() else "no values"
+    return UsageError(f"{LABELS.get(name, name)}: {what}", 'give some; "" is an empty word')
+
+
+def _too_many(what: str) -> UsageError:
+    return UsageError(f"{what} has more than {MOST:,} values", "take a larger step, or fewer")

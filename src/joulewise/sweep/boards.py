@@ -1,0 +1,125 @@
+"""What a space is resolved against: the boards that are here, or one that is simulated."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from joulewise.data.sweeps import KNOBS, SM_CLOCK
+from joulewise.errors import DeviceError, UsageError
+from joulewise.session import gpus as devices
+from joulewise.sweep.asked import Asked
+from joulewise.sweep.template import names_in
+
+_AMPERE: Final = 7  # NVML's number of the first generation that can lock its memory clock
+
+
+@dataclass(frozen=True)
+class Board:
+    """A GPU, or a CPU package, and what its knobs take.
+
+    ``default_w`` is what percent are of: a GPU's default limit, a package's present one. It is
+    None where the power limit cannot be set, and the clocks are empty where none can be locked.
+    """
+
+    key: str
+    uid: str
+    name: str
+    lowest_w: float = 0.0
+    default_w: float | None = None
+    highest_w: float = 0.0
+    sm_clocks_mhz: tuple[float, ...] = ()
+    mem_clocks_mhz: tuple[float, ...] = ()
+
+    @property
+    def is_gpu(self) -> bool:
+        return self.key.startswith("gpu")
+
+    def clocks_mhz(self, knob: str) -> tuple[float, ...]:
+        return self.sm_clocks_mhz if knob == SM_CLOCK else self.mem_clocks_mhz
+
+    @property
+    def limits_w(self) -> tuple[float, float, float] | None:
+        """The lowest, default and highest power limit; None where it cannot be set."""
+        return None if self.default_w is None else (self.lowest_w, self.default_w, self.highest_w)
+
+    @property
+    def full_w(self) -> tuple[float, float]:
+        """The range that ``full`` means: a package's registers go far beyond what it can draw."""
+        return self.lowest_w, self.highest_w if self.is_gpu else self.default_w or self.highest_w
+
+
+def boards(asked: Asked, environ: Mapping[str, str]) -> tuple[Board, ...]:
+    """Those that a sweep is about: none where it turns nothing and there is nothing to turn."""
+    if asked.simulated:
+        return simulated(asked.simulated.gpu)
+    given = {name: text for name, text in asked.environ.items() if not names_in(text)}
+    try:
+        return here(asked.gpus, {**environ, **given})
+    except DeviceError:
+        if asked.gpus or any(name in KNOBS for name in asked.axes):
+            raise
+        return ()
+
+
+def here(named: Sequence[int], environ: Mapping[str, str]) -> tuple[Board, ...]:
+    """GPUs by their numbers, or those that a command would see, and all CPU packages."""
+    found = devices.find(environ)
+    seen = any(gpu.visible for gpu in found.gpus)
+    gpus = devices.pick(found.gpus, named) if named or seen else []
+    return (
+        *(
+            Board(
+                gpu.key,
+                gpu.uid,
+                gpu.name,
+                gpu.lowest_w,
+                gpu.default_w,
+                gpu.highest_w,
+                gpu.sm_clocks_mhz,
+                gpu.mem_clocks_mhz,
+            )
+            for gpu in gpus
+        ),
+        *(
+            Board(each.key, each.uid, each.name, each.lowest_w, each.now_w, each.highest_w)
+            for each in found.packages
+        ),
+    )
+
+
+def simulated(name: str) -> tuple[Board, ...]:
+    from joulewise.simulate.boards import load_board
+
+    board = load_board(name)
+    clocks, limits = board.clocks, board.limits
+    steps = int((clocks.sm_max_mhz - clocks.sm_min_mhz) / clocks.sm_step_mhz + 1e-6)
+    # Whole MHz, counted down from the highest, as a driver lists them.
+    sm = (int(clocks.sm_max_mhz - k * clocks.sm_step_mhz) for k in range(steps, -1, -1))
+    memory = sorted(clocks.memory_mhz) if board.architecture >= _AMPERE else ()
+    return (
+        Board(
+            "gpu0",
+            f"simulated-{name}",
+            board.name,
+            limits.minimum_w,
+            limits.default_w,
+            limits.maximum_w,
+            tuple(map(float, sm)),
+            tuple(memory),
+        ),
+    )
+
+
+def alike(found: Sequence[Board], label: str, of: Callable[[Board], object]) -> Board:
+    """One that stands for all, since they take the same values."""
+    first = found[0]
+    other = next((each for each in found if of(each) != of(first)), None)
+    if other is not None:
+        raise UsageError(
+            f"{first.key} ({first.name}) and {other.key} ({other.name}) take different values "
+            f"of the {label}",
+            f"sweep one kind at a time: --gpu {first.key.removeprefix('gpu')}",
+        )
+    return first

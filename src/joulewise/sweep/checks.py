@@ -1,0 +1,133 @@
+"""What can be wrong with a sweep, told before its first run."""
+
+from __future__ import annotations
+
+import keyword
+import math
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from joulewise.command.child import find_program
+from joulewise.data.sweeps import KNOBS, Setting
+from joulewise.errors import UsageError
+from joulewise.sweep.asked import Asked, Simulated
+from joulewise.sweep.template import check_places, render
+
+BOUNDARIES: Final = ("gpu", "node", "wall")
+BATCH_SIZE: Final = "batch_size"
+"""The one parameter that a simulated workload has."""
+
+
+def check(asked: Asked) -> None:
+    """What is wrong with it whatever the boards."""
+    if not asked.axes:
+        raise UsageError(
+            "there is nothing to sweep", "give an axis, such as --power-limit 150:300:25"
+        )
+    for name in asked.axes:
+        if name not in KNOBS and (not name.isidentifier() or keyword.iskeyword(name)):
+            raise UsageError(
+                f"{name!r} is no name for an axis", "take letters, digits and _, as in batch_size"
+            )
+    _check_numbers(asked)
+    if asked.boundary not in BOUNDARIES:
+        raise UsageError(
+            f"no such boundary: {asked.boundary!r}", f"take one of {', '.join(BOUNDARIES)}"
+        )
+    from joulewise.sweep.cooling import parse_cool_down
+
+    parse_cool_down(asked.cool_down)
+    if asked.by:
+        from joulewise.metrics.rules import parse
+
+        for text in asked.by:
+            parse(text)
+    if asked.simulated and asked.command:
+        raise UsageError("both a command and --sim", "give the one or the other")
+    if asked.simulated:
+        _check_simulated(asked, asked.simulated)
+    elif not asked.command:
+        raise UsageError(
+            "no command to run", "put it after --, as in: -- python train.py; or give --sim"
+        )
+    else:
+        own = [name for name in asked.axes if name not in KNOBS]
+        check_places([*asked.command, *asked.environ.values(), asked.cwd], own)
+
+
+def check_command(asked: Asked, settings: Iterable[Setting], environ: Mapping[str, str]) -> None:
+    """Whether the command can be started with every setting."""
+    if asked.simulated:
+        _check_batch_sizes({setting.get(BATCH_SIZE) for setting in settings} - {None})
+        return
+    seen = set()
+    for setting in settings:
+        words = setting.words
+        folder, program = render(asked.cwd, words), render(asked.command[0], words)
+        path = render(asked.environ.get("PATH", ""), words) or environ.get("PATH", os.defpath)
+        if (folder, program, path) in seen:
+            continue
+        seen.add((folder, program, path))
+        # A cluster's nodes have folders and programs of their own.
+        if not asked.on:
+            _check_program(folder, program, path)
+
+
+def _check_program(folder: str, program: str, path: str) -> None:
+    if folder and not Path(folder).is_dir():
+        raise UsageError(f"there is no folder {folder}", "make it, or change cwd")
+    if not program:
+        raise UsageError("the command's program is an empty word", "name a program")
+    find_program(os.path.join(folder, program) if os.sep in program else program, path)  # noqa: PTH118  # "./a" stays so
+
+
+def _check_simulated(asked: Asked, simulated: Simulated) -> None:
+    from joulewise.simulate.boards import load_board
+    from joulewise.simulate.workloads import load_workload
+
+    board = load_board(simulated.gpu)
+    if bool(simulated.workload) == bool(simulated.like):
+        raise UsageError(
+            "--sim needs a workload, or a run to be like, and not both",
+            "add --workload resnet50, or --like RUN",
+        )
+    if simulated.workload:
+        load_workload(simulated.workload, board)
+    noise = simulated.run_noise
+    if noise is not None and not 0 <= noise < 1:
+        raise UsageError(f"a run noise of {noise:g}", "give a share, as in 0.01 for 1 %")
+    for name in asked.axes:
+        if name not in {*KNOBS, BATCH_SIZE}:
+            raise UsageError(
+                f"a simulated workload has no {name}", f"of its own it has {BATCH_SIZE}"
+            )
+
+
+def _check_numbers(asked: Asked) -> None:
+    for value, least, what in (
+        (asked.repeat, 1, "repetitions"),
+        (asked.warm_up, 0, "warm-up runs"),
+        (asked.max_slowdown, 1, "times the reference's time at most"),
+        (asked.pue, 1, "as PUE"),
+        (asked.overhead_w, 0, "W of overhead"),
+    ):
+        if value is not None and not (math.isfinite(value) and value >= least):
+            raise UsageError(f"{value:g} {what}", f"give {least} or more")
+    for positive, what in (
+        (asked.timeout_s, "s of timeout"),
+        (asked.tolerance, "as tolerance"),
+        (asked.rate_hz, "Hz"),
+    ):
+        if positive is not None and not (math.isfinite(positive) and positive > 0):
+            raise UsageError(f"{positive:g} {what}", "give more than 0")
+
+
+def _check_batch_sizes(values: Iterable[object]) -> None:
+    for value in values:
+        with suppress(ValueError):
+            if int(str(value)) > 0:
+                continue
+        raise UsageError(f"a batch of {value} samples", "take whole numbers of 1 or more")

@@ -1,0 +1,160 @@
+"""The settings of a sweep and its reference, with everything checked before the first run."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from joulewise.data.sweeps import CPU_LIMIT, KNOBS, MEM_CLOCK, POWER_LIMIT, SM_CLOCK, Setting, Value
+from joulewise.errors import NotSupportedError, UsageError
+from joulewise.sweep.asked import Asked
+from joulewise.sweep.axes import LABELS, MOST, Axis, clocks, limits, words
+from joulewise.sweep.boards import Board, alike
+from joulewise.sweep.checks import check, check_command
+from joulewise.sweep.constraints import constraint
+
+
+@dataclass(frozen=True)
+class Space:
+    """``settings`` is the grid in order; the ``reference`` is one of its points, or not.
+
+    ``boards`` are what it was resolved against; ``notes`` tell what became of what was asked.
+    """
+
+    settings: tuple[Setting, ...]
+    reference: Setting
+    boards: tuple[Board, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def gpus(self) -> tuple[Board, ...]:
+        return tuple(board for board in self.boards if board.is_gpu)
+
+    @property
+    def board(self) -> Board | None:
+        """The GPU, the first of several; None where there is none."""
+        return self.gpus[0] if self.gpus else None
+
+    @property
+    def limits_w(self) -> tuple[float, float, float] | None:
+        """The lowest, default and highest power limit of the GPU."""
+        return self.board and self.board.limits_w
+
+    @property
+    def points(self) -> tuple[Setting, ...]:
+        """What a block runs: every setting, and the reference once."""
+        if self.reference in self.settings:
+            return self.settings
+        return (self.reference, *self.settings)
+
+
+def resolve(
+    asked: Asked, boards: Sequence[Board], environ: Mapping[str, str] | None = None
+) -> Space:
+    """The grid of the axes against the boards; a JoulewiseError that says what cannot be meant."""
+    check(asked)
+    axes = [_axis(name, text, boards) for name, text in asked.axes.items()]
+    settings = _grid(axes, asked, boards)
+    reference = _reference(axes, asked, settings, boards)
+    space = Space(
+        settings, reference, tuple(boards), tuple(note for axis in axes for note in axis.notes)
+    )
+    check_command(asked, space.points, os.environ if environ is None else environ)
+    runs = len(space.points) * asked.repeat
+    if runs > MOST:
+        raise UsageError(f"that is {runs:,} runs", f"make it {MOST:,} at most: larger steps")
+    return space
+
+
+def _axis(name: str, text: str, boards: Sequence[Board]) -> Axis:
+    if name not in KNOBS:
+        return words(name, text)
+    label = LABELS[name]
+    if name == CPU_LIMIT:
+        packages = [board for board in boards if not board.is_gpu]
+        if not packages:
+            raise NotSupportedError(
+                "no CPU tells the range of its power limit", "see what `joulewise doctor` says"
+            )
+        return limits(name, text, alike(packages, label, lambda board: board.limits_w))
+    gpus = [board for board in boards if board.is_gpu]
+    if not gpus:
+        raise UsageError(f"no GPU to set the {label} of", "see what `joulewise doctor` says")
+    if name == POWER_LIMIT:
+        return limits(name, text, alike(gpus, label, lambda board: board.limits_w))
+    return clocks(name, text, alike(gpus, label, lambda board: board.clocks_mhz(name)))
+
+
+def _grid(axes: Sequence[Axis], asked: Asked, boards: Sequence[Board]) -> tuple[Setting, ...]:
+    names = [axis.name for axis in axes]
+    count = math.prod(len(axis.values) for axis in axes)
+    if count > MOST:
+        raise UsageError(f"that is {count:,} settings", f"make it {MOST:,} at most: larger steps")
+    tests = [constraint(text, names) for text in asked.constraints]
+    points = (
+        dict(zip(names, values, strict=True))
+        for values in itertools.product(*(axis.values for axis in axes))
+    )
+    if tests:
+        highest = _unlocked(boards)
+        points = (
+            point
+            for point in points
+            if all(
+                test({name: _plain(name, point[name], highest) for name in names}) for test in tests
+            )
+        )
+    settings = tuple(Setting.of(point) for point in points)
+    if not settings:
+        raise UsageError(
+            f"the constraints leave none of {count} settings", "loosen them, or add values"
+        )
+    return settings
+
+
+def _plain(name: str, value: Value, highest: Mapping[str, float]) -> float | str:
+    """A value as a constraint sees it: a number where it can be one."""
+    if value is None:
+        return highest.get(name, math.inf)
+    try:
+        number = float(value)
+    except ValueError:
+        return str(value)
+    return number if math.isfinite(number) else str(value)
+
+
+def _unlocked(boards: Sequence[Board]) -> dict[str, float]:
+    """An unlocked clock goes as high as it can."""
+    return {
+        name: max((clock for board in boards for clock in board.clocks_mhz(name)), default=math.inf)
+        for name in (SM_CLOCK, MEM_CLOCK)
+    }
+
+
+def _reference(
+    axes: Sequence[Axis], asked: Asked, settings: Sequence[Setting], boards: Sequence[Board]
+) -> Setting:
+    """The default limit, clocks unlocked, and what was named of the command's own.
+
+    Of the rest of its own, the first values that the constraints allow together.
+    """
+    for name in asked.reference:
+        if name in KNOBS:
+            raise UsageError(
+                f"the reference's {LABELS[name]} is the board's own", f"leave out {name}"
+            )
+        if name not in asked.axes:
+            own = [axis.name for axis in axes if axis.name not in KNOBS]
+            raise UsageError(
+                f"--reference of {name}, which is no axis",
+                f"there are {', '.join(own)}" if own else "it is for axes of --set",
+            )
+    named = dict(asked.reference)
+    fitting = [each for each in settings if named.items() <= each.as_json().items()]
+    first: Mapping[str, Value] = (fitting[0] if fitting else settings[0]).as_json()
+    default_w = next((board.default_w for board in boards if board.is_gpu), None)
+    knobs: dict[str, Value] = {name: default_w if name == POWER_LIMIT else None for name in KNOBS}
+    return Setting.of({axis.name: {**first, **named, **knobs}[axis.name] for axis in axes})
