@@ -108,6 +108,13 @@ _NOT_HERE = (
     help="Lock the memory clock meanwhile.",
 )
 @click.option(
+    "--cpu-limit",
+    "cpu_limit_w",
+    type=POSITIVE,
+    metavar="WATTS",
+    help="Hold this power limit of each CPU package meanwhile.",
+)
+@click.option(
     "--gpu",
     "gpus",
     metavar="N,N...",
@@ -146,6 +153,7 @@ def command(
     power_limit: str | None,
     sm_clock_mhz: float | None,
     mem_clock_mhz: float | None,
+    cpu_limit_w: float | None,
     gpus: str | None,
     force: bool,
     json_path: str | None,
@@ -175,7 +183,9 @@ def command(
         hooks=not no_hooks,
     )
     limits = [parse_budget(budget, gco2_per_kwh) for budget in budgets]
-    settings = Settings(power_limit, sm_clock_mhz, mem_clock_mhz, _numbers(gpus), force)
+    settings = Settings(
+        power_limit, sm_clock_mhz, mem_clock_mhz, cpu_limit_w, _numbers(gpus), force
+    )
     with closing(_turned(settings)) as turned:
         request = replace(request, settings=turned.as_json())
         outcome = _measure(command, pid, store, request, limits, turned=turned)

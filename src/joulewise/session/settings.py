@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from joulewise.control import Lease
     from joulewise.control.client import GoneError
     from joulewise.control.holds import Outcome
-    from joulewise.session.gpus import Gpu
+    from joulewise.session.gpus import Gpu, Package
 
 _PERCENT: Final = "%"
 _UNGUARDED: Final = (
@@ -27,24 +27,31 @@ _ALONE: Final = "the command goes on without it"
 class Settings:
     """What is asked for; ``power_limit`` is in watts, or in percent of each GPU's default.
 
-    ``gpus`` are numbers of NVML; none means those that the command will see.
+    ``gpus`` are numbers of NVML; none means those that the command will see. ``cpu_limit_w`` is
+    for each CPU package.
     """
 
     power_limit: str | None = None
     sm_clock_mhz: float | None = None
     mem_clock_mhz: float | None = None
+    cpu_limit_w: float | None = None
     gpus: tuple[int, ...] = ()
     force: bool = False
 
     def __post_init__(self) -> None:
         if self.power_limit is not None:
             _parsed(self.power_limit)
-        if self.gpus and self.is_nothing:
+        if self.gpus and not self.turns_gpus:
             raise UsageError("--gpu without a setting", "add --power-limit or a clock, or leave it")
 
     @property
+    def turns_gpus(self) -> bool:
+        knobs = self.power_limit, self.sm_clock_mhz, self.mem_clock_mhz
+        return any(knob is not None for knob in knobs)
+
+    @property
     def is_nothing(self) -> bool:
-        return self.power_limit is None and self.sm_clock_mhz is None and self.mem_clock_mhz is None
+        return not self.turns_gpus and self.cpu_limit_w is None
 
 
 class Turned:
@@ -132,11 +139,13 @@ def _put_back(gone: GoneError) -> str:
 def turn(settings: Settings, environ: Mapping[str, str], say: Callable[[str], None]) -> Turned:
     """Turn knobs, all of them or none."""
     from joulewise.control import lease
-    from joulewise.session.gpus import gpus
+    from joulewise.session.gpus import find, pick
 
+    found = find(environ)
+    wants = _alike(settings, pick(found.gpus, settings.gpus)) if settings.turns_gpus else ()
     leases: list[Lease] = []
     try:
-        for wanted, uids in _alike(settings, gpus(settings.gpus, environ)):
+        for wanted, uids in (*wants, *_packages(settings, found.packages)):
             leases.append(lease(uids, **wanted, force=settings.force))
     except BaseException:
         for given in reversed(leases):
@@ -154,6 +163,18 @@ def _alike(settings: Settings, found: Sequence[Gpu]) -> Iterator[tuple[dict[str,
         by_limit.setdefault(_limit_w(settings.power_limit, gpu), []).append(gpu.uid)
     for limit_w, uids in by_limit.items():
         yield {"power_limit_w": limit_w, **clocks}, uids
+
+
+def _packages(
+    settings: Settings, found: Sequence[Package]
+) -> Iterator[tuple[dict[str, Any], list[str]]]:
+    if settings.cpu_limit_w is None:
+        return
+    if not found:
+        raise DeviceError(
+            "no CPU package takes a power limit here", "see what `joulewise doctor` says of cpu0"
+        )
+    yield {"power_limit_w": settings.cpu_limit_w}, [package.uid for package in found]
 
 
 def _limit_w(asked: str | None, gpu: Gpu) -> float | None:

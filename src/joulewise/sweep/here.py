@@ -20,7 +20,7 @@ from joulewise.sweep.looking import looked
 from joulewise.sweep.naming import runs_of, tags
 from joulewise.sweep.process import MeasuredRun, knob_options
 from joulewise.sweep.runner import Hopeless
-from joulewise.sweep.template import filled
+from joulewise.sweep.template import render
 from joulewise.sweep.trial import trial_of
 from joulewise.sweep.watching import Watch, Why
 
@@ -132,14 +132,14 @@ class Here:
                 *([f"--rate={asked.rate_hz:g}"] if asked.rate_hz else []),
                 *([] if asked.hooks else ["--no-hooks"]),
             ],
-            filled(asked.command, words),
+            [render(word, words) for word in asked.command],
             log=self._folder / "logs" / f"{planned.block}-{of_trial.partition(':')[2]}.log",
             environ={
                 **self._environ,
                 **lane.environ,
-                **{name: filled([text], words)[0] for name, text in asked.environ.items()},
+                **{name: render(text, words) for name, text in asked.environ.items()},
             },
-            cwd=filled([asked.cwd], words)[0] if asked.cwd else None,
+            cwd=render(asked.cwd, words) if asked.cwd else None,
         )
 
     def _await(self, run: MeasuredRun, watch: Watch) -> Why | None:
