@@ -1,0 +1,62 @@
+"""The line around what is counted: the GPUs, the node that they are in, or all up to the wall."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from joulewise.data.devices import Source
+from joulewise.data.energy import Energy, total
+from joulewise.data.sweeps import Trial
+from joulewise.metrics.amounts import Amount, times
+from joulewise.metrics.view import ASSUMED_PUE, ASSUMED_REST_W, GPU, NODE, WALL, View
+
+_REST: Final = "rest"
+
+
+@dataclass(frozen=True)
+class Line:
+    """How the energies within each boundary come about, the same for every run of a sweep."""
+
+    has_gpu: bool
+    overhead_w: float | None
+    pue: float
+    sources: Mapping[str, str]
+    assumed: tuple[str, ...]
+
+    @classmethod
+    def around(cls, counted: Sequence[tuple[Trial, Amount]], view: View) -> Line:
+        overhead_w, assumed_node = view.overhead_w, False
+        found = [it for _, it in counted]
+        has_gpu = any(trial.gpu or GPU in it.energy for trial, it in counted)
+        gpus = "GPU measured" if has_gpu else "no GPU in use"
+        if view.overhead_w is not None:
+            rest = f"{view.overhead_w:g} W besides, as given"
+        elif found and all(_REST in it.energy for it in found):
+            kinds = sorted({it.energy[_REST].source.value for it in found})
+            rest = f"CPU and memory {' and '.join(kinds)}"
+            assumed_node = Source.ASSUMED.value in kinds
+        else:
+            overhead_w, assumed_node = ASSUMED_REST_W, True
+            rest = f"{ASSUMED_REST_W:g} W besides, assumed"
+        pue = ASSUMED_PUE if view.pue is None else view.pue
+        how = "assumed" if view.pue is None else "as given"
+        sources = {
+            GPU: gpus,
+            NODE: f"{gpus}, {rest}",
+            WALL: f"{gpus}, {rest}, times a PUE of {pue:g}, {how}",
+        }
+        assumed = (*[NODE] * assumed_node, *[WALL] * (assumed_node or view.pue is None))
+        return cls(has_gpu, overhead_w, pue, sources, assumed)
+
+    def energies(self, found: Amount) -> Iterator[tuple[str, Energy]]:
+        gpu, rest = found.energy.get(GPU), found.energy.get(_REST)
+        if self.overhead_w is not None:
+            rest = Energy(self.overhead_w * found.time_s, 0.0, 0.0, Source.ASSUMED)
+        if gpu is not None:
+            yield GPU, gpu
+        node = total([part for part in (gpu, rest) if part is not None])
+        if node is not None and rest is not None and (gpu is not None or not self.has_gpu):
+            yield NODE, node
+            yield WALL, times(node, self.pue)

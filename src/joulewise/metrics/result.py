@@ -1,0 +1,159 @@
+"""What came out of a sweep: points with intervals, what is best, and what to beware of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from joulewise.data.sweeps import Setting
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean, and the 95 % interval around it; None where there are too few runs for one."""
+
+    mean: float
+    low: float | None = None
+    high: float | None = None
+
+
+class Verdict(str, Enum):
+    """A setting against the reference, by one metric."""
+
+    BETTER = "better"
+    WORSE = "worse"
+    NOISE = "within noise"
+    UNKNOWN = "too few runs"
+    REFERENCE = "reference"
+
+
+@dataclass(frozen=True)
+class PointResult:
+    """One setting. ``n`` runs entered; figures are None where none did, or nothing was read.
+
+    ``scores`` are in the metric's unit. ``ratios`` are scores over the reference's, paired with
+    its run of the same block; so are ``time_ratio`` and ``energy_ratio``. An infinite score is
+    one that the metric rules out. ``gain_j`` is how far the mean energy may be off besides the
+    interval, by the factor of the board that no repetition shows.
+    ``capped`` and ``clock_mhz`` are means of what the runs have.
+    """
+
+    setting: Setting
+    n: int
+    time_s: Interval | None = None
+    energy_j: Interval | None = None
+    gain_j: float | None = None
+    time_ratio: Interval | None = None
+    energy_ratio: Interval | None = None
+    scores: Mapping[str, Interval | None] = field(default_factory=dict)
+    ratios: Mapping[str, Interval | None] = field(default_factory=dict)
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    pareto: bool = False
+    capped: float | None = None
+    clock_mhz: float | None = None
+
+
+@dataclass(frozen=True)
+class Band:
+    """The values of one knob around the winner's that beat the reference by their mean.
+
+    ``sure`` are those that do so beyond noise. All other settings are the winner's.
+    """
+
+    axis: str
+    low: float
+    high: float
+    sure: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a metric prefers at a boundary.
+
+    ``score``, ``time`` and ``energy`` are ratios to the reference, with intervals that allow for
+    this being the best of many (see :mod:`joulewise.metrics.winner`). ``at`` has the energy ratio
+    of this same setting at every boundary. ``band`` is None where the winner is the reference,
+    or no knob was turned.
+    """
+
+    metric: str
+    boundary: str
+    setting: Setting
+    verdict: Verdict
+    score: Interval | None
+    time: Interval | None
+    energy: Interval | None
+    saved_j: Interval | None = None
+    at: Mapping[str, Interval | None] = field(default_factory=dict)
+    band: Band | None = None
+
+
+class SweepCaution(str, Enum):
+    """What a reader of a sweep must know; the ``code`` in JSON."""
+
+    CAP_NEVER_BINDS = "cap_never_binds"
+    CAP_BELOW_FLOOR = "cap_below_floor"
+    COSTS_ELSEWHERE = "costs_at_another_boundary"
+    EDGE_OF_RANGE = "best_at_edge_of_range"
+    FEW_RUNS = "too_few_runs"
+    NO_REFERENCE = "no_reference"
+    NO_ENERGY = "no_energy"
+    DRIFT = "drift"
+
+
+@dataclass(frozen=True)
+class SweepWarning:
+    """One caution: what is the case, and what to do."""
+
+    code: SweepCaution
+    message: str
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Fit:
+    """A parabola through single runs of one quantity against the power limit.
+
+    ``where`` are the settings that stayed the same. ``problem`` says why it is not to be drawn.
+    """
+
+    quantity: str
+    where: Setting
+    coefficients: tuple[float, float, float] | None
+    r2: float | None
+    adjusted_r2: float | None
+    dof: int
+    minimum_w: float | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class SweepResult:
+    """``points`` are in the order of the grid; ``choices`` are by boundary, then by metric.
+
+    ``sources`` says of each boundary what its energies rest on, ``assumed`` which of them rest on
+    an assumption.
+    """
+
+    id: str
+    name: str
+    gpu_name: str
+    boundary: str
+    per: str
+    metrics: tuple[str, ...]
+    reference: PointResult
+    points: tuple[PointResult, ...]
+    choices: Mapping[str, Mapping[str, Choice]]
+    sources: Mapping[str, str] = field(default_factory=dict)
+    assumed: tuple[str, ...] = ()
+    fits: tuple[Fit, ...] = ()
+    cautions: tuple[SweepWarning, ...] = ()
+
+    @property
+    def best(self) -> Mapping[str, Choice]:
+        """By metric, at the boundary that was asked for."""
+        return self.choices[self.boundary]
+
+    def point(self, setting: Setting) -> PointResult:
+        return next(point for point in self.points if point.setting == setting)

@@ -1,0 +1,120 @@
+"""A sweep's runs as arrays: one row a setting, one column a block on a board."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import nan
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from joulewise.data.sweeps import Setting, Sweep, Trial, TrialState
+from joulewise.metrics.amounts import Amount, amount, not_marked
+from joulewise.metrics.boundary import Line
+from joulewise.metrics.view import BOUNDARIES, GPU, View
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Arrays are settings by columns, NaN where there is no run; energies are by boundary.
+
+    ``reference`` is the row of the reference, ``boards`` the number of each column's board.
+    ``error_j`` is the sampling error of each run (95 %), ``gain_j`` that of the boards' gain.
+    ``power_w`` is the mean power of one GPU over the whole run, whatever work is counted.
+    """
+
+    settings: tuple[Setting, ...]
+    reference: int
+    boards: NDArray[np.int64]
+    time_s: Array
+    energy_j: Mapping[str, Array]
+    error_j: Mapping[str, Array]
+    gain_j: Mapping[str, Array]
+    power_w: Array
+    capped: Array
+    clock_mhz: Array
+    start_ns: Array
+    max_power_w: float | None
+    sources: Mapping[str, str]
+    assumed: tuple[str, ...]
+
+
+def entering(sweep: Sweep) -> list[Trial]:
+    """The trials that are whole runs: no warm-up, no look, none that failed or was stopped."""
+    last = {
+        (trial.setting, trial.block, trial.gpu): trial
+        for trial in sweep.trials
+        if trial.state is TrialState.DONE and trial.block >= 0 and trial.look_s is None
+    }
+    return list(last.values())
+
+
+def tabulate(sweep: Sweep, view: View) -> Table:
+    trials = entering(sweep)
+    counted = [(trial, found) for trial in trials if (found := amount(trial, view))]
+    if trials and not counted and (view.training is not None or view.per != "run"):
+        raise not_marked(view)
+    rows = _rows(sweep, trials)
+    columns = {key: at for at, key in enumerate(dict.fromkeys(_column(it) for it, _ in counted))}
+    boards = list(dict.fromkeys(board for _, board in columns))
+    line = Line.around(counted, view)
+    shape = (len(rows), len(columns))
+    arrays: dict[str, Array] = {name: np.full(shape, nan) for name in _PLAIN}
+    by_boundary = {
+        name: {part: np.full(shape, nan) for part in BOUNDARIES} for name in _BY_BOUNDARY
+    }
+    for trial, found in counted:
+        at = rows[trial.setting], columns[_column(trial)]
+        for name, value in zip(_PLAIN, _plain(trial, found), strict=True):
+            arrays[name][at] = nan if value is None else value
+        for part, energy in line.energies(found):
+            for name in _BY_BOUNDARY:
+                by_boundary[name][part][at] = getattr(energy, _BY_BOUNDARY[name])
+    gpus = max((_gpus(trial) for trial in trials), default=1)
+    return Table(
+        settings=tuple(rows),
+        reference=rows[sweep.reference],
+        boards=np.array([boards.index(board) for _, board in columns], dtype=np.int64),
+        time_s=arrays["time_s"],
+        energy_j=by_boundary["energy_j"],
+        error_j=by_boundary["error_j"],
+        gain_j=by_boundary["gain_j"],
+        power_w=arrays["power_w"],
+        capped=arrays["capped"],
+        clock_mhz=arrays["clock_mhz"],
+        start_ns=arrays["start_ns"],
+        max_power_w=sweep.limits_w[2] * gpus if sweep.limits_w else None,
+        sources=line.sources,
+        assumed=line.assumed,
+    )
+
+
+_PLAIN: Final = ("time_s", "power_w", "capped", "clock_mhz", "start_ns")
+_BY_BOUNDARY: Final = {"energy_j": "value", "error_j": "error_sampling", "gain_j": "error_gain"}
+
+
+def _plain(trial: Trial, found: Amount) -> tuple[float | None, ...]:
+    drawn, power_w = trial.energy.get(GPU), None
+    if drawn and trial.time_s:
+        power_w = drawn.value / trial.time_s / _gpus(trial)
+    return found.time_s, power_w, trial.capped, trial.clock_mhz, float(trial.start_wall_ns)
+
+
+def _rows(sweep: Sweep, trials: Sequence[Trial]) -> dict[Setting, int]:
+    first = () if sweep.reference in sweep.settings else (sweep.reference,)
+    tried = (trial.setting for trial in trials)
+    return {it: at for at, it in enumerate(dict.fromkeys((*first, *sweep.settings, *tried)))}
+
+
+def _column(trial: Trial) -> tuple[int, str]:
+    return trial.block, trial.gpu
+
+
+def _gpus(trial: Trial) -> int:
+    return trial.gpu.count(",") + 1
