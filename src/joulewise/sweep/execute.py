@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from queue import SimpleQueue
@@ -13,16 +12,15 @@ from typing import Final, Protocol
 
 from joulewise.command.points import point
 from joulewise.data.sweeps import WARM_UP, Planned, Sweep, Trial, TrialState
-from joulewise.errors import JoulewiseError
 from joulewise.search.strategy import Strategy
+from joulewise.sweep.cut_off import CutOffError, told_of_signals
 from joulewise.sweep.ledger import Identity, Ledger, identity
 from joulewise.sweep.lock import running
-from joulewise.sweep.runner import Runner
+from joulewise.sweep.runner import Hopeless, Runner
+from joulewise.sweep.skip import is_beaten, too_slow
 
 ATTEMPTS: Final = 2
 """So often a run is tried that fails; one that failed in an earlier process, once more."""
-
-_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Watch(Protocol):
@@ -41,57 +39,57 @@ class Watch(Protocol):
     def said(self, line: str) -> None: ...
 
 
-class CutOffError(JoulewiseError):
-    """A signal ended the sweep before its last run; what is done is kept."""
-
-    def __init__(self, number: signal.Signals, sweep: Sweep) -> None:
-        self.signal = number
-        self.exit_status = 128 + number
-        done = sum(trial.state is TrialState.DONE for trial in sweep.trials)
-        super().__init__(
-            f"sweep {sweep.id} was ended by {number.name}; its {done} finished runs are kept",
-            "the same command goes on with the others",
-        )
-
-
-def execute(folder: Path, strategy: Strategy, runner: Runner, watch: Watch) -> Sweep:
+def execute(
+    folder: Path, strategy: Strategy, runner: Runner, watch: Watch, *, stop_hopeless: bool = False
+) -> Sweep:
     """Make all runs that the strategy asks for and that ``folder`` does not have already.
 
     A run that fails is tried again, and does not stop the others. Where an earlier process was
     killed after a run had ended and before it was written down, the run is found and not repeated;
-    one that had failed is tried once more.
+    one that had failed is tried once more. With ``stop_hopeless`` a run is ended as soon as it has
+    taken more time and more energy than the whole of another setting.
     """
     with running(folder) as has_run:
-        return _Execution(Ledger(folder, watch.said), strategy, runner, watch, has_run=has_run).go()
+        ledger = Ledger(folder, watch.said)
+        execution = _Execution(
+            ledger, strategy, runner, watch, may_adopt=has_run, stop_hopeless=stop_hopeless
+        )
+        execution.go()
+        return ledger.sweep
+
+
+_News = tuple[Planned, Trial | BaseException]
 
 
 class _Execution:
     """All of it happens in one thread, but for the runs themselves, each in one of its own."""
 
     def __init__(
-        self, ledger: Ledger, strategy: Strategy, runner: Runner, watch: Watch, *, has_run: bool
+        self,
+        ledger: Ledger,
+        strategy: Strategy,
+        runner: Runner,
+        watch: Watch,
+        *,
+        may_adopt: bool,
+        stop_hopeless: bool,
     ) -> None:
         self._ledger = ledger
         self._strategy = strategy
         self._runner = runner
         self._watch = watch
-        self._has_run = has_run
+        self._may_adopt = may_adopt
+        self._stop_hopeless = stop_hopeless
         self._under_way: list[Planned] = []
         self._waiting: list[Planned] = []  # for their lane
         self._stopping = threading.Event()
         self._news: SimpleQueue[_News | CutOffError] = SimpleQueue()
         self._failed: dict[Identity, int] = {}  # how often, in earlier processes
-        for trial in ledger.sweep.trials:
-            if trial.block == WARM_UP:
-                continue  # what was warm then is not now
-            if trial.state is TrialState.FAILED:
-                self._failed[identity(trial)] = trial.attempts
-            else:
-                strategy.tell(trial)
 
-    def go(self) -> Sweep:
+    def go(self) -> None:
+        self._recall()
         self._watch.began(self._ledger.sweep, self._strategy.left)
-        with _told_of_signals(self._cut_off):
+        with told_of_signals(self._cut_off):
             try:
                 while self._fill_lanes():
                     self._take(self._news.get())
@@ -99,7 +97,16 @@ class _Execution:
                 self._stop()
                 raise
             self._ledger.finish(self._strategy.sure)
-        return self._ledger.sweep
+
+    def _recall(self) -> None:
+        """Tell the strategy of what was done in earlier processes."""
+        for trial in self._ledger.sweep.trials:
+            if trial.block == WARM_UP:
+                continue  # what was warm then is not now
+            if trial.state is TrialState.FAILED:
+                self._failed[identity(trial)] = trial.attempts
+            else:
+                self._strategy.tell(trial)
 
     def _fill_lanes(self) -> bool:
         """Whether anything is under way."""
@@ -107,7 +114,7 @@ class _Execution:
             planned = self._strategy.ask((*self._under_way, *self._waiting))
             if planned is None:
                 break
-            known = self._adopted(planned)
+            known = self._adopted(planned) or self._skipped(planned)
             if known is None:
                 self._waiting.append(planned)
                 self._start_waiting()
@@ -116,10 +123,20 @@ class _Execution:
         return bool(self._under_way)
 
     def _adopted(self, planned: Planned) -> Trial | None:
-        if not self._has_run or planned.block == WARM_UP:
+        if not self._may_adopt or planned.block == WARM_UP:
             return None
         trial = self._runner.adopt(planned)
         return trial if trial and trial.state is TrialState.DONE else None
+
+    def _skipped(self, planned: Planned) -> Trial | None:
+        sweep = self._ledger.sweep
+        most = sweep.asked.get("max_slowdown")
+        reason = too_slow(planned, sweep, most) if most else ""
+        if not reason:
+            return None
+        setting, block, look_s = identity(planned)
+        state = TrialState.SKIPPED
+        return Trial(setting, block, state, planned.lane, look_s, reason=reason)
 
     def _start_waiting(self) -> None:
         for planned in tuple(self._waiting):
@@ -133,15 +150,21 @@ class _Execution:
         """In a thread of its own: the run until it has succeeded, or failed often enough."""
         earlier = self._failed.get(identity(planned), 0)
         most = earlier + 1 if earlier else ATTEMPTS
+        hopeless = self._hopeless(planned) if self._stop_hopeless else None
         try:
-            trial = replace(self._runner.run(planned), attempts=earlier + 1)
-            while trial.state is TrialState.FAILED and trial.attempts < most:
-                if self._stopping.is_set():
+            for attempt in range(earlier + 1, most + 1):
+                trial = replace(self._runner.run(planned, hopeless), attempts=attempt)
+                if trial.state is not TrialState.FAILED or self._stopping.is_set():
                     break
-                trial = replace(self._runner.run(planned), attempts=trial.attempts + 1)
             self._news.put((planned, trial))
         except BaseException as error:  # noqa: BLE001  # raised where somebody sees it
             self._news.put((planned, error))
+
+    def _hopeless(self, planned: Planned) -> Hopeless:
+        def hopeless(time_s: float, joules: Mapping[str, float]) -> bool:
+            return is_beaten(planned, time_s, joules, self._ledger.sweep)
+
+        return hopeless
 
     def _take(self, news: _News | CutOffError) -> None:
         if isinstance(news, CutOffError):
@@ -159,8 +182,8 @@ class _Execution:
         self._watch.ended(trial, self._ledger.sweep, self._strategy.left)
         point("between-runs")
 
-    def _cut_off(self, number: int) -> None:
-        self._news.put(CutOffError(signal.Signals(number), self._ledger.sweep))
+    def _cut_off(self, number: signal.Signals) -> None:
+        self._news.put(CutOffError(number, self._ledger.sweep))
 
     def _stop(self) -> None:
         """What is under way ends, and is made again another time; a second signal waits no more."""
@@ -170,24 +193,3 @@ class _Execution:
             if isinstance(self._news.get(), CutOffError):
                 break
         self._ledger.save(durable=True)
-
-
-_News = tuple[Planned, Trial | BaseException]
-
-
-@contextmanager
-def _told_of_signals(tell: Callable[[int], None]) -> Iterator[None]:
-    """They end nothing meanwhile; those that are ignored stay so."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # they come to another thread
-        return
-    before = {
-        number: signal.signal(number, lambda number, _: tell(number))
-        for number in _ENDING
-        if signal.getsignal(number) is not signal.SIG_IGN
-    }
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler or signal.SIG_DFL)

@@ -1,0 +1,45 @@
+"""Signals that end a sweep before its last run."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from joulewise.data.sweeps import Sweep, TrialState
+from joulewise.errors import JoulewiseError
+
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class CutOffError(JoulewiseError):
+    """A signal has ended the sweep; what is done is kept, and the status is as of that signal."""
+
+    def __init__(self, number: signal.Signals, sweep: Sweep) -> None:
+        done = sum(trial.state is TrialState.DONE for trial in sweep.trials)
+        super().__init__(
+            f"sweep {sweep.id} was ended by {number.name}; its {done} finished runs are kept",
+            "the same command goes on with the others",
+        )
+        self.signal = number
+        self.exit_status = 128 + number
+
+
+@contextmanager
+def told_of_signals(tell: Callable[[signal.Signals], None]) -> Iterator[None]:
+    """They end nothing meanwhile; those that are ignored stay so."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # they come to another thread
+        return
+    before = {
+        number: signal.signal(number, lambda number, _: tell(signal.Signals(number)))
+        for number in _ENDING
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)
