@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from joulewise.cli.gpus import numbers
 from joulewise.cli.numbers import POSITIVE, Number, Whole
 from joulewise.cli.output import STDOUT, pass_store, program
 from joulewise.cli.stderr import say
@@ -183,9 +184,7 @@ def command(
         hooks=not no_hooks,
     )
     limits = [parse_budget(budget, gco2_per_kwh) for budget in budgets]
-    settings = Settings(
-        power_limit, sm_clock_mhz, mem_clock_mhz, cpu_limit_w, _numbers(gpus), force
-    )
+    settings = Settings(power_limit, sm_clock_mhz, mem_clock_mhz, cpu_limit_w, numbers(gpus), force)
     with closing(_turned(settings)) as turned:
         request = replace(request, settings=turned.as_json())
         outcome = _measure(command, pid, store, request, limits, turned=turned)
@@ -222,15 +221,6 @@ def _turned(settings: Settings) -> Turned:
     for line in (*turned.said(), *turned.notes):
         say(line)
     return turned
-
-
-def _numbers(gpus: str | None) -> tuple[int, ...]:
-    if gpus is None:
-        return ()
-    parts = [part.strip().removeprefix("gpu") for part in gpus.split(",")]
-    if not all(part.isdecimal() for part in parts):
-        raise UsageError(f"{gpus!r} names no GPUs", "give their numbers, as in: --gpu 0,1")
-    return tuple(int(part) for part in parts)
 
 
 def _check(command: tuple[str, ...], pid: int | None, json_path: str | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +16,7 @@ from joulewise.errors import JoulewiseError
 from joulewise.sweep.asked import Asked
 from joulewise.sweep.cooling import parse_cool_down
 from joulewise.sweep.heat import Thermometer
+from joulewise.sweep.lanes import Lane
 from joulewise.sweep.looking import looked
 from joulewise.sweep.naming import runs_of, tags
 from joulewise.sweep.process import MeasuredRun, knob_options
@@ -25,14 +26,6 @@ from joulewise.sweep.trial import trial_of
 from joulewise.sweep.watching import Watch, Why
 
 _LOOK_S: Final = 0.2
-
-
-@dataclass(frozen=True)
-class Lane:
-    """The GPUs of one run at a time: their numbers, and what shows only them to the command."""
-
-    gpus: tuple[int, ...] = ()
-    environ: Mapping[str, str] = field(default_factory=dict)
 
 
 class Here:

@@ -1,0 +1,263 @@
+"""``joulewise sweep``: the same command at many settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from joulewise.cli.gpus import numbers
+from joulewise.cli.numbers import POSITIVE, Number, Whole
+from joulewise.cli.output import STDOUT, json_option, pass_store, program, write_json
+from joulewise.cli.stderr import say
+from joulewise.errors import UsageError
+
+if TYPE_CHECKING:
+    from joulewise.data.sweeps import Sweep
+    from joulewise.metrics.result import SweepResult
+    from joulewise.sweep.asked import Asked
+    from joulewise.sweep.conduct import Prepared
+
+EPILOG = """\b
+Examples:
+  joulewise sweep --power-limit 150:300:25 -- python train.py
+  joulewise sweep --power-limit 50%:100%:10% --set batch_size=32,64 -- \\
+    python train.py --batch-size {batch_size}
+  joulewise sweep --adaptive --by edp --power-limit full -- python train.py
+  joulewise sweep --sim v100 --workload resnet50 --power-limit full
+  joulewise sweep benchmarks.toml
+"""
+_AXES = {
+    "power_limit_w": "power_limit",
+    "sm_clock_mhz": "sm_clock",
+    "mem_clock_mhz": "mem_clock",
+    "cpu_limit_w": "cpu_limit",
+}
+_AS_GIVEN = (
+    *("repeat", "seed", "warm_up", "cool_down", "each_gpu", "max_slowdown", "timeout_s", "on"),
+    *("adaptive", "by", "boundary", "overhead_w", "pue", "rate_hz", "force", "name"),
+)
+_WITH_FILE = {"command", "new", "dry_run", "price_per_kwh"}
+_TYPED = click.core.ParameterSource.COMMANDLINE
+
+
+@click.command(epilog=EPILOG, context_settings={"allow_interspersed_args": False})
+@click.option(
+    "--power-limit",
+    metavar="WATTS",
+    help="Limits to try: 150:300:5, 150,200, 50%:100%:5% of the default, or full.",
+)
+@click.option("--sm-clock", metavar="MHZ", help="SM clocks to lock, written the same way.")
+@click.option("--mem-clock", metavar="MHZ", help="Memory clocks to lock.")
+@click.option("--cpu-limit", metavar="WATTS", help="Power limits of the CPU packages.")
+@click.option(
+    "--set",
+    "own",
+    multiple=True,
+    metavar="NAME=V,V...",
+    help="Values for {NAME} in the command; may be repeated.",
+)
+@click.option(
+    "--reference",
+    "references",
+    multiple=True,
+    metavar="NAME=V",
+    help="What to compare with. [default: the first value; of knobs, the device's own default]",
+)
+@click.option("--repeat", type=Whole(min=1), default=5, show_default=True, metavar="N")
+@click.option("--seed", type=Whole(min=0), default=0, metavar="N", help="Of the random order.")
+@click.option(
+    "--warm-up", type=Whole(min=0), default=0, metavar="N", help="Runs that do not count, first."
+)
+@click.option(
+    "--cool-down", default="", metavar="TIME|TEMP", help="Between runs: 60s, or down to 50C."
+)
+@click.option("--gpu", "gpus", metavar="N,N...", help="Set these GPUs only.")
+@click.option("--each-gpu", is_flag=True, help="A run of its own on every GPU, at the same time.")
+@click.option(
+    "--max-slowdown",
+    type=Number(min=1),
+    metavar="F",
+    help="Skip what must be slower than one that took over F times the reference's time.",
+)
+@click.option("--timeout", "timeout_s", type=POSITIVE, metavar="SECONDS", help="For each run.")
+@click.option("--adaptive", is_flag=True, help="Find the best with few runs, not by trying all.")
+@click.option(
+    "--by",
+    multiple=True,
+    metavar="METRIC",
+    help="energy, time, edp, ed2p, eds:2.0, cost:0.5, slowdown:1.1; may be repeated.",
+)
+@click.option(
+    "--tolerance",
+    type=Number(min=0, max=50, min_open=True),
+    metavar="PERCENT",
+    help="How far from the best the found setting may be, with --adaptive.",
+)
+@click.option(
+    "--boundary",
+    type=click.Choice(["gpu", "node", "wall"]),
+    default="gpu",
+    show_default=True,
+    help="What is counted.",
+)
+@click.option(
+    "--overhead-w", type=Number(min=0), metavar="W", help="What the rest of the node draws."
+)
+@click.option("--pue", type=Number(min=1), metavar="X", help="What the site draws for each joule.")
+@click.option("--sim", metavar="GPU", help="On a simulated GPU, in virtual time.")
+@click.option("--workload", metavar="NAME", help="What trains there: resnet50, ...")
+@click.option("--like", metavar="RUN", help="Or what this recorded run did.")
+@click.option(
+    "--run-noise",
+    type=Number(min=0, max=50),
+    metavar="PERCENT",
+    help="How much simulated runs differ. [default: as measured]",
+)
+@click.option("--on", default="", metavar="ray[://HEAD]", help="On a Ray cluster.")
+@click.option("--rate", "rate_hz", type=POSITIVE, metavar="HZ", help="As in joulewise run.")
+@click.option("--no-hooks", is_flag=True, help="Do not mark epochs and steps.")
+@click.option("--force", is_flag=True, help="Set GPUs also while others use them.")
+@click.option("--name", default="", metavar="NAME", help="A name to find the sweep by.")
+@click.option(
+    "--price",
+    "--price-per-kwh",
+    "price_per_kwh",
+    type=POSITIVE,
+    metavar="PRICE",
+    help="What energy costs, for --dry-run.",
+)
+@click.option("--dry-run", is_flag=True, help="Show the plan, and what it will take.")
+@click.option("--new", is_flag=True, help="Start afresh, and do not go on with an unfinished one.")
+@json_option
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[FILE.toml | -- CMD...]")
+@pass_store
+def command(store: Path, *, json_path: str | None, **given: Any) -> int:
+    """Run CMD at every setting of a space, repeated and in random order, and compare.
+
+    Asked again the same way, it goes on where it was cut off. Knobs are turned by leases: they go
+    back after each run.
+    """
+    from joulewise.sweep.conduct import prepare
+
+    # Whatever is wrong with any of them is told before the first run of all.
+    every = [prepare(asked) for asked in _asked(given)]
+    if given["dry_run"]:
+        return _show_plans(every, store, given["price_per_kwh"], json_path)
+    ended = [_conduct(prepared, store, new=given["new"]) for prepared in every]
+    results = [_result(prepared.asked, sweep) for prepared, sweep in zip(every, ended, strict=True)]
+    _show(results, store, json_path)
+    failed = any(trial.state.value == "failed" for sweep in ended for trial in sweep.trials)
+    return int(failed)
+
+
+def _conduct(prepared: Prepared, store: Path, *, new: bool) -> Sweep:
+    from joulewise.cli.output import console
+    from joulewise.metrics.rules import default_metrics, parse
+    from joulewise.report.sweep_progress import SweepProgress
+    from joulewise.sweep.conduct import conduct
+
+    for note in prepared.space.notes:
+        say(note)
+    metric = parse(prepared.asked.by[0]) if prepared.asked.by else default_metrics()[0]
+    with SweepProgress(console(stderr=True), metric, say) as watch:
+        return conduct(prepared, store, watch, new=new)
+
+
+def _result(asked: Asked, sweep: Sweep) -> SweepResult:
+    from joulewise.metrics.evaluate import evaluate
+    from joulewise.metrics.rules import parse
+    from joulewise.metrics.view import View
+
+    view = View(asked.boundary, overhead_w=asked.overhead_w, pue=asked.pue)
+    return evaluate(sweep, [parse(text) for text in asked.by], view)
+
+
+def _show(results: Sequence[SweepResult], store: Path, json_path: str | None) -> None:
+    if json_path:
+        from joulewise.metrics.contract import as_json
+
+        told = [as_json(result) for result in results]
+        write_json(told[0] if len(told) == 1 else {"sweeps": told}, json_path)
+    if json_path != STDOUT:
+        from joulewise.cli.output import console
+        from joulewise.report.sweep import draw
+
+        for result in results:
+            draw(result, console(), program=program(store))
+
+
+def _show_plans(
+    every: Sequence[Prepared], store: Path, price_per_kwh: float | None, json_path: str | None
+) -> int:
+    from joulewise.cli.output import console
+    from joulewise.report.sweep_plan import as_json, draw, plan_view
+
+    views = [plan_view(each, store, price_per_kwh) for each in every]
+    if json_path:
+        told = [as_json(view) for view in views]
+        write_json(told[0] if len(told) == 1 else {"sweeps": told}, json_path)
+    if json_path != STDOUT:
+        for view in views:
+            draw(view, console())
+    return 0
+
+
+def _asked(given: Mapping[str, Any]) -> list[Asked]:
+    words: tuple[str, ...] = given["command"]
+    if not words or not words[0].endswith(".toml"):
+        return [_from_options(given)]
+    if len(words) > 1:
+        raise UsageError(f"{words[1]!r} after {words[0]}", "put options before the file")
+    context = click.get_current_context()
+    own = {name for name in given if context.get_parameter_source(name) is _TYPED} - _WITH_FILE
+    if own:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(own))
+        raise UsageError(f"{options} beside {words[0]}", "put it into the file")
+    from joulewise.sweep.file import read
+
+    return read(Path(words[0]))
+
+
+def _from_options(given: Mapping[str, Any]) -> Asked:
+    from joulewise.sweep.asked import Asked, Simulated
+
+    simulated = None
+    if given["sim"]:
+        noise = given["run_noise"]
+        simulated = Simulated(
+            given["sim"],
+            given["workload"] or "",
+            given["like"] or "",
+            None if noise is None else noise / 100,
+        )
+    elif given["workload"] or given["like"] or given["run_noise"] is not None:
+        raise UsageError(
+            "--workload, --like and --run-noise are for simulated GPUs", "name one: --sim v100"
+        )
+    axes = {name: given[option] for name, option in _AXES.items() if given[option] is not None}
+    tolerance = given["tolerance"]
+    return Asked(
+        command=given["command"],
+        axes={**axes, **_pairs("--set", given["own"])},
+        reference=_pairs("--reference", given["references"]),
+        simulated=simulated,
+        gpus=numbers(given["gpus"]),
+        hooks=not given["no_hooks"],
+        tolerance=None if tolerance is None else tolerance / 100,
+        **{name: given[name] for name in _AS_GIVEN},
+    )
+
+
+def _pairs(option: str, given: Sequence[str]) -> dict[str, str]:
+    pairs: dict[str, str] = {}
+    for text in given:
+        name, equals, value = text.partition("=")
+        if not name.strip() or not equals:
+            raise UsageError(f"{option} {text!r} has no NAME=", f"as in: {option} batch_size=32")
+        if name.strip() in pairs:
+            raise UsageError(f"{option} {name.strip()} is given twice", "name all values in one")
+        pairs[name.strip()] = value
+    return pairs

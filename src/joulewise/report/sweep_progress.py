@@ -1,0 +1,150 @@
+"""A sweep while it goes on: how far it is, what runs now, and what is best so far."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from statistics import fmean
+from types import TracebackType
+from typing import Any, Final
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+
+from joulewise.data.sweeps import WARM_UP, Planned, Setting, Sweep, Trial, TrialState
+from joulewise.metrics.rules import Metric, Reference
+from joulewise.report.figures import fitting, joules, one_line, seconds
+from joulewise.report.sweep_words import setting_words
+
+Say = Callable[[str], None]
+_GPU: Final = "gpu"
+
+
+class SweepProgress:
+    """Told by whoever makes the runs; a bar on a terminal, else a line for each run.
+
+    Runs in virtual time are too quick for lines.
+    """
+
+    def __init__(self, console: Console, metric: Metric, say: Say) -> None:
+        self._console = console
+        self._metric = metric
+        self._say = say
+        self._is_quick = False
+        self._done = 0
+        self._running: list[Planned] = []
+        self._since_s = time.monotonic()
+        self._bar = Progress(
+            BarColumn(30),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[now]}"),
+            TextColumn("{task.fields[best]}", style="green"),
+            TextColumn("{task.fields[left]}", style="dim"),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task: TaskID | None = None
+
+    def __enter__(self) -> SweepProgress:  # noqa: PYI034  # Self came with Python 3.11
+        self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._bar.stop()
+
+    def began(self, sweep: Sweep, left: int) -> None:
+        self._is_quick = bool(sweep.asked.get("simulated"))
+        self._since_s = time.monotonic()
+        known = sum(trial.state is not TrialState.FAILED for trial in sweep.trials)
+        how = f"{known} runs are there, {left} are left" if known else f"{left} runs"
+        self._say(f"sweep {sweep.id}: {len(sweep.settings)} settings, {how}")
+        self._task = self._bar.add_task("", total=known + left, completed=known, **_nothing())
+
+    def started(self, planned: Planned) -> None:
+        self._running.append(planned)
+        self._update(now="; ".join(map(_now, self._running)))
+
+    def ended(self, trial: Trial, sweep: Sweep, left: int) -> None:
+        self._done += 1
+        self._running = [each for each in self._running if each != trial.planned]
+        if trial.state is TrialState.FAILED:
+            self._say(f"{_place(trial)} failed: {one_line(trial.reason)}")
+        elif not self._bar.disable:
+            self._update(best=self._best(sweep), left=self._left(left))
+        elif not self._is_quick:
+            self._say(_line(trial, len(sweep.trials), left))
+        if self._task is not None:
+            self._bar.update(self._task, advance=1, total=len(sweep.trials) + left)
+
+    def said(self, line: str) -> None:
+        self._say(line)
+
+    def _update(self, **fields: Any) -> None:
+        if self._task is not None and not self._bar.disable:
+            for name, text in fields.items():
+                fields[name] = fitting(text, self._console.encoding)
+            self._bar.update(self._task, **fields)
+
+    def _left(self, left: int) -> str:
+        passed_s = time.monotonic() - self._since_s
+        return f"about {seconds(left * passed_s / self._done)} left" if left else ""
+
+    def _best(self, sweep: Sweep) -> str:
+        found = _means(sweep)
+        reference = found.get(sweep.reference)
+        if reference is None:
+            return ""
+        board = Reference(*reference, sweep.limits_w[2] if sweep.limits_w else None)
+        scores = {
+            setting: float(self._metric.score(*means, board)) for setting, means in found.items()
+        }
+        best = min(scores, key=lambda setting: scores[setting])
+        if not math.isfinite(scores[best]):
+            return ""
+        return f"{self._metric.name}: {setting_words(best)}"
+
+
+def _means(sweep: Sweep) -> dict[Setting, tuple[float, float]]:
+    """Time and energy of each setting so far."""
+    runs: dict[Setting, list[tuple[float, float]]] = {}
+    for trial in sweep.trials:
+        energy = trial.energy.get(_GPU) or next(iter(trial.energy.values()), None)
+        whole = trial.state is TrialState.DONE and trial.block != WARM_UP and trial.look_s is None
+        if whole and trial.time_s is not None and energy is not None:
+            runs.setdefault(trial.setting, []).append((trial.time_s, energy.value))
+    return {
+        setting: (fmean(time_s for time_s, _ in each), fmean(energy_j for _, energy_j in each))
+        for setting, each in runs.items()
+    }
+
+
+def _line(trial: Trial, number: int, left: int) -> str:
+    if trial.state is TrialState.SKIPPED:
+        return f"{number}/{number + left} {_place(trial)} skipped: {one_line(trial.reason)}"
+    energy = trial.energy.get(_GPU) or next(iter(trial.energy.values()), None)
+    took = "" if trial.time_s is None else f" in {seconds(trial.time_s)}"
+    drew = "energy unavailable" if energy is None else joules(energy.value)
+    return f"{number}/{number + left} {_place(trial)}: {drew}{took}"
+
+
+def _now(planned: Planned) -> str:
+    return f"{setting_words(planned.setting)} ({_block(planned.block)})"
+
+
+def _place(trial: Trial) -> str:
+    return f"{setting_words(trial.setting)} ({_block(trial.block)})"
+
+
+def _block(block: int) -> str:
+    return "warm-up" if block == WARM_UP else f"repetition {block + 1}"
+
+
+def _nothing() -> dict[str, Any]:
+    return dict.fromkeys(("now", "best", "left"), "")
