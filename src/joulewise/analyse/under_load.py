@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from joulewise.control.binding import CAPPED, IDLE
+from joulewise.control.binding import CAPPED, ENOUGH, IDLE
 from joulewise.data import Quantity
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ _BUSY_PCT: Final = 1.0
 def under_load(
     slow: Mapping[str, NDArray[Any]], run: Stretch, vendor: str
 ) -> dict[str, float | None]:
-    """Means over the looks at which it was not idle; None where nobody looked.
+    """Means over the looks at which it was not idle; None where there were too few.
 
     ``capped`` is the share of them at which the power limit held the clocks down.
     """
@@ -51,4 +51,4 @@ def _column(slow: Mapping[str, NDArray[Any]], quantity: Quantity) -> NDArray[np.
 
 def _mean(values: NDArray[np.float64]) -> float | None:
     known = values[np.isfinite(values)]
-    return float(known.mean()) if len(known) else None
+    return float(known.mean()) if len(known) >= ENOUGH else None

@@ -12,7 +12,9 @@ from typing import Final
 
 IDLE: Final = 0x1  # of NVML's reasons for lower clocks
 CAPPED: Final = 0x4
-_ENOUGH: Final = 5
+ENOUGH: Final = 5
+"""Looks under load, fewer of which say nothing."""
+
 _NEARLY_ALWAYS: Final = 0.95
 _WELL_ABOVE: Final = 1.05
 
@@ -30,7 +32,7 @@ def binding(limit_w: float, reasons: Iterable[int], mean_w: float | None) -> Bin
     None where the limit does its work, or too little was seen under load.
     """
     loaded = [bits for bits in reasons if not bits & IDLE]
-    if len(loaded) < _ENOUGH:
+    if len(loaded) < ENOUGH:
         return None
     capped = sum(bool(bits & CAPPED) for bits in loaded) / len(loaded)
     if capped == 0:
