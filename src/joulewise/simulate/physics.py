@@ -110,7 +110,7 @@ def steady(
     return *step_at(board, load, clock, temperature_c), clock
 
 
-def steady_c(board: Board, load: Load, cap_w: ArrayLike) -> NDArray[np.float64]:
+def steady_c(board: Board, load: Load, cap_w: Knobs | ArrayLike) -> NDArray[np.float64]:
     """As warm as the board gets under this load."""
     thermal = board.thermal
     temperature_c = np.asarray(thermal.reference_c)
@@ -122,7 +122,7 @@ def steady_c(board: Board, load: Load, cap_w: ArrayLike) -> NDArray[np.float64]:
 
 
 def run(
-    board: Board, workload: Workload, cap_w: ArrayLike
+    board: Board, workload: Workload, cap_w: Knobs | ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Time and energy of a whole training on a warm board, without noise or settling."""
     steps = np.ceil(np.asarray(workload.samples) / workload.batch_size)

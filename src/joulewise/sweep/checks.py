@@ -18,7 +18,9 @@ from joulewise.sweep.template import check_places, render
 
 BOUNDARIES: Final = ("gpu", "node", "wall")
 BATCH_SIZE: Final = "batch_size"
-"""The one parameter that a simulated workload has."""
+EPOCHS: Final = "epochs"
+SIMULATED: Final = (BATCH_SIZE, EPOCHS)
+"""The parameters that a simulated workload has."""
 
 
 def check(asked: Asked) -> None:
@@ -55,13 +57,15 @@ def check(asked: Asked) -> None:
         )
     else:
         own = [name for name in asked.axes if name not in KNOBS]
-        check_places([*asked.command, *asked.environ.values(), asked.cwd], own)
+        texts = [*asked.command, *asked.environ.values(), asked.cwd]
+        _check_texts([*texts, *asked.environ, *asked.axes.values()], asked.environ)
+        check_places(texts, own)
 
 
 def check_command(asked: Asked, settings: Iterable[Setting], environ: Mapping[str, str]) -> None:
     """Whether the command can be started with every setting."""
     if asked.simulated:
-        _check_batch_sizes({setting.get(BATCH_SIZE) for setting in settings} - {None})
+        _check_counts({each for setting in settings for each in setting.words.items()})
         return
     seen = set()
     for setting in settings:
@@ -100,10 +104,20 @@ def _check_simulated(asked: Asked, simulated: Simulated) -> None:
     if noise is not None and not 0 <= noise < 1:
         raise UsageError(f"a run noise of {noise:g}", "give a share, as in 0.01 for 1 %")
     for name in asked.axes:
-        if name not in {*KNOBS, BATCH_SIZE}:
+        if name not in {*KNOBS, *SIMULATED}:
             raise UsageError(
-                f"a simulated workload has no {name}", f"of its own it has {BATCH_SIZE}"
+                f"a simulated workload has no {name}",
+                f"of its own it has {' and '.join(SIMULATED)}",
             )
+
+
+def _check_texts(texts: Iterable[str], variables: Iterable[str]) -> None:
+    """What no program can be started with."""
+    if any("\0" in text for text in texts):
+        raise UsageError("a text with a zero byte in it", "no program can be given that")
+    for name in variables:
+        if not name or "=" in name:
+            raise UsageError(f"{name!r} is no name of a variable", "name it without =")
 
 
 def _check_numbers(asked: Asked) -> None:
@@ -125,9 +139,9 @@ def _check_numbers(asked: Asked) -> None:
             raise UsageError(f"{positive:g} {what}", "give more than 0")
 
 
-def _check_batch_sizes(values: Iterable[object]) -> None:
-    for value in values:
+def _check_counts(words: Iterable[tuple[str, str]]) -> None:
+    for name, word in words:
         with suppress(ValueError):
-            if int(str(value)) > 0:
+            if int(word) > 0:
                 continue
-        raise UsageError(f"a batch of {value} samples", "take whole numbers of 1 or more")
+        raise UsageError(f"a {name} of {word}", "take whole numbers of 1 or more")

@@ -41,7 +41,7 @@ class Space:
     @property
     def limits_w(self) -> tuple[float, float, float] | None:
         """The lowest, default and highest power limit of the GPU."""
-        return self.board and self.board.limits_w
+        return self.board.limits_w if self.board else None
 
     @property
     def points(self) -> tuple[Setting, ...]:
