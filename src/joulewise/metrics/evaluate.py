@@ -8,8 +8,13 @@ from typing import Final
 import numpy as np
 
 from joulewise.data.sweeps import Sweep
+from joulewise.metrics.caps import binds
+from joulewise.metrics.cautions import cautions
+from joulewise.metrics.choices import choose
+from joulewise.metrics.parabola import fits
+from joulewise.metrics.pareto import front
 from joulewise.metrics.ratios import Means, Ratios, means, ratios
-from joulewise.metrics.result import Choice, PointResult, SweepResult, Verdict
+from joulewise.metrics.result import PointResult, SweepResult, Verdict
 from joulewise.metrics.rules import Metric, default_metrics, parse
 from joulewise.metrics.table import Table, tabulate
 from joulewise.metrics.view import BOUNDARIES, View
@@ -32,7 +37,7 @@ def evaluate(sweep: Sweep, metrics: Sequence[Metric] = (), view: View | None = N
     names = tuple(dict.fromkeys(metric.name for metric in metrics))
     points = tuple(_points(table, found[view.boundary], names, view.boundary))
     choices = {
-        boundary: {name: made for name in names if (made := _choice(table, found, name, boundary))}
+        boundary: {name: made for name in names if (made := choose(table, found, name, boundary))}
         for boundary in BOUNDARIES
     }
     return SweepResult(
@@ -47,6 +52,8 @@ def evaluate(sweep: Sweep, metrics: Sequence[Metric] = (), view: View | None = N
         choices=choices,
         sources=table.sources,
         assumed=table.assumed,
+        fits=fits(table, view.boundary),
+        cautions=tuple(cautions(sweep, table, found, choices, view.boundary)),
     )
 
 
@@ -57,6 +64,7 @@ def _points(
     energy_j = means(table.energy_j[boundary], table.error_j[boundary])
     gain_j = means(table.gain_j[boundary])
     capped, clock = means(table.capped), means(table.clock_mhz)
+    bound, on_front = binds(table), front(found["time"], found["energy"])
     for row, setting in enumerate(table.settings):
         is_reference = row == table.reference
         yield PointResult(
@@ -73,29 +81,11 @@ def _points(
                 name: Verdict.REFERENCE if is_reference else found[name].verdict(row)
                 for name in names
             },
+            pareto=bool(on_front[row]),
+            binds=bound[row],
             capped=_number(capped, row),
             clock_mhz=_number(clock, row),
         )
-
-
-def _choice(
-    table: Table, found: Mapping[str, Mapping[str, Ratios]], name: str, boundary: str
-) -> Choice | None:
-    at = found[boundary][name]
-    scores = np.where(at.ruled_out, np.inf, at.means.mean)
-    if np.isnan(scores).all():
-        return None
-    row = int(np.nanargmin(scores))
-    return Choice(
-        metric=name,
-        boundary=boundary,
-        setting=table.settings[row],
-        verdict=Verdict.REFERENCE if row == table.reference else at.verdict(row),
-        score=at.interval(row),
-        time=found[boundary]["time"].interval(row),
-        energy=found[boundary]["energy"].interval(row),
-        at={it: found[it]["energy"].interval(row) for it in BOUNDARIES},
-    )
 
 
 def _number(of: Means, row: int) -> float | None:

@@ -39,18 +39,22 @@ class Means:
 
     def interval(self, row: int) -> Interval | None:
         mean, half = self.mean[row], self.half[row]
-        return _interval(mean, mean - half, mean + half)
+        return interval(mean, mean - half, mean + half)
 
 
 @dataclass(frozen=True)
 class Ratios:
     """Logarithms of scores over the reference's, settings by columns, and their means.
 
-    ``scores`` are in the metric's unit. ``ruled_out`` are settings that are too slow for it.
+    ``scores`` are in the metric's unit. ``plain`` are logarithms of scores as if all runs had one
+    and the same reference, ``floors`` the half-widths by which the meter may have them off.
+    ``ruled_out`` are settings that are too slow for the metric.
     """
 
     scores: Means
     log: Array
+    plain: Array
+    floors: Array
     means: Means
     ruled_out: NDArray[np.bool_]
 
@@ -58,7 +62,7 @@ class Ratios:
         if self.ruled_out[row]:
             return Interval(float("inf"))
         mean, half = self.means.mean[row], self.means.half[row]
-        return _interval(np.exp(mean), np.exp(mean - half), np.exp(mean + half))
+        return interval(np.exp(mean), np.exp(mean - half), np.exp(mean + half))
 
     def score(self, row: int) -> Interval | None:
         return Interval(float("inf")) if self.ruled_out[row] else self.scores.interval(row)
@@ -114,14 +118,14 @@ def ratios(metric: Metric, table: Table, boundary: str) -> Ratios:
         floors = np.log(above / scores)
         slow = np.log(time_s / reference.time_s)
         middle = Reference(_middle(time_s[row]), _middle(energy_j[row]), table.max_power_w)
-        references = np.log(metric.rule(time_s[row], energy_j[row], middle))
-    floors = np.hypot(floors, np.where(np.isnan(floors[row]), 0.0, floors[row]))
-    floors[row] = 0.0  # whatever a reference came to, it is once itself
-    found = means(log, floors, paired.doubt(log, references))
+        plain = np.log(metric.rule(time_s, energy_j, middle))
+    both = np.hypot(floors, np.where(np.isnan(floors[row]), 0.0, floors[row]))
+    both[row] = 0.0  # whatever a reference came to, it is once itself
+    found = means(log, both, paired.doubt(log, plain[row]))
     ruled_out = np.zeros(len(log), dtype=bool)
     if metric.max_slowdown is not None:
         ruled_out = means(slow).mean > np.log(metric.max_slowdown) + _ROUNDING
-    return Ratios(means(scores, above - scores), log, found, ruled_out)
+    return Ratios(means(scores, above - scores), log, plain, floors, found, ruled_out)
 
 
 @dataclass(frozen=True)
@@ -170,7 +174,7 @@ class Paired:
         return np.where(lone > 0, half, 0.0)
 
 
-def _interval(mean: float, low: float, high: float) -> Interval | None:
+def interval(mean: float, low: float, high: float) -> Interval | None:
     if np.isnan(mean):
         return None
     if np.isnan(low):

@@ -36,6 +36,7 @@ class PointResult:
     its run of the same block; so are ``time_ratio`` and ``energy_ratio``. An infinite score is
     one that the metric rules out. ``gain_j`` is how far the mean energy may be off besides the
     interval, by the factor of the board that no repetition shows.
+    ``binds`` says whether the power limit held the clocks down, None where nobody can say;
     ``capped`` and ``clock_mhz`` are means of what the runs have.
     """
 
@@ -50,6 +51,7 @@ class PointResult:
     ratios: Mapping[str, Interval | None] = field(default_factory=dict)
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
     pareto: bool = False
+    binds: bool | None = None
     capped: float | None = None
     clock_mhz: float | None = None
 
@@ -73,8 +75,10 @@ class Choice:
 
     ``score``, ``time`` and ``energy`` are ratios to the reference, with intervals that allow for
     this being the best of many (see :mod:`joulewise.metrics.winner`). ``at`` has the energy ratio
-    of this same setting at every boundary. ``band`` is None where the winner is the reference,
-    or no knob was turned.
+    of this same setting at every boundary, and ``break_even_w`` is what the node may draw
+    besides its GPUs until the saving is gone, None where it saves or costs anyway.
+    ``saved_j`` counts the gain of the boards in. ``band`` is None where the winner is the
+    reference, or no knob was turned.
     """
 
     metric: str
@@ -86,6 +90,7 @@ class Choice:
     energy: Interval | None
     saved_j: Interval | None = None
     at: Mapping[str, Interval | None] = field(default_factory=dict)
+    break_even_w: float | None = None
     band: Band | None = None
 
 

@@ -1,0 +1,127 @@
+"""What a reader of a sweep must know before acting on it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import numpy as np
+
+from joulewise.data.sweeps import POWER_LIMIT, Sweep
+from joulewise.metrics import caps
+from joulewise.metrics.ratios import Ratios, student
+from joulewise.metrics.result import Choice, SweepCaution, SweepWarning
+from joulewise.metrics.slices import described, slices
+from joulewise.metrics.table import Table
+from joulewise.metrics.view import GPU, NODE
+
+_DRIFT: Final = 0.01
+_DRIFT_RUNS: Final = 4
+
+
+def cautions(
+    sweep: Sweep,
+    table: Table,
+    found: Mapping[str, Mapping[str, Ratios]],
+    choices: Mapping[str, Mapping[str, Choice]],
+    boundary: str,
+) -> Iterator[SweepWarning]:
+    time, energy = found[boundary]["time"], found[boundary]["energy"]
+    yield from _too_little(table, time, energy, boundary)
+    yield from caps.cautions(table, found[GPU]["energy"])
+    yield from _costs_elsewhere(choices, table.sources)
+    yield from _at_the_edge(sweep, table, choices[boundary])
+    yield from _drift(table, time, energy)
+
+
+def _too_little(
+    table: Table, time: Ratios, energy: Ratios, boundary: str
+) -> Iterator[SweepWarning]:
+    n = time.means.n
+    if not time.scores.n.any():
+        return
+    if not time.scores.n[table.reference]:
+        yield SweepWarning(
+            SweepCaution.NO_REFERENCE,
+            f"no run of the reference ({described(table.settings[table.reference])}) succeeded",
+            "the same command does what is missing; without it nothing is better or worse",
+        )
+    elif not energy.means.n.any():
+        yield SweepWarning(
+            SweepCaution.NO_ENERGY,
+            f"no energy was read at the boundary {boundary}",
+            "count the node: --boundary node" if boundary == GPU else "see: joulewise doctor",
+        )
+    if n.max(initial=0) == 1:
+        yield SweepWarning(
+            SweepCaution.FEW_RUNS,
+            "every setting ran once: nothing tells a difference from noise",
+            "repeat it: --repeat 5",
+        )
+
+
+def _costs_elsewhere(
+    choices: Mapping[str, Mapping[str, Choice]], sources: Mapping[str, str]
+) -> Iterator[SweepWarning]:
+    """Slower training keeps the rest of the machine on for longer."""
+    by_setting: dict[str, list[Choice]] = {}
+    for choice in choices[GPU].values():
+        if choice.energy and choice.energy.mean < 1:
+            by_setting.setdefault(described(choice.setting), []).append(choice)
+    for setting, chosen in by_setting.items():
+        gpu, node = chosen[0].at[GPU], chosen[0].at[NODE]
+        if gpu is None or node is None or node.mean <= 1:
+            continue
+        metrics = ", ".join(choice.metric for choice in chosen)
+        even = chosen[0].break_even_w
+        up_to = "" if even is None else f"; it saves only where the rest draws below {even:.0f} W"
+        yield SweepWarning(
+            SweepCaution.COSTS_ELSEWHERE,
+            f"{setting}, the GPU's best by {metrics}, saves {100 * (1 - gpu.mean):.1f} % of the "
+            f"GPU's energy and costs {100 * (node.mean - 1):.1f} % more of the node's "
+            f"({sources[NODE]}){up_to}",
+            "choose for the node: --boundary node",
+        )
+
+
+def _at_the_edge(sweep: Sweep, table: Table, best: Mapping[str, Choice]) -> Iterator[SweepWarning]:
+    by_limit: dict[float, list[str]] = {}
+    for along in slices(table.settings, POWER_LIMIT):
+        if len(along.rows) > 1:
+            lowest = table.settings[along.rows[0]]
+            metrics = [name for name, choice in best.items() if choice.setting == lowest]
+            if metrics and along.rows[0] != table.reference:
+                by_limit.setdefault(along.values[0], []).extend(metrics)
+    for limit_w, metrics in by_limit.items():
+        more = sweep.limits_w is not None and limit_w > sweep.limits_w[0]
+        board_w = sweep.limits_w[0] if sweep.limits_w else limit_w
+        yield SweepWarning(
+            SweepCaution.EDGE_OF_RANGE,
+            f"{limit_w:g} W, the best by {', '.join(metrics)}, is the lowest limit that was tried",
+            f"try lower ones: --power-limit {board_w:g}:{limit_w:g}:5"
+            if more
+            else "the board has no lower one; a locked SM clock may go further: --sm-clock",
+        )
+
+
+def _drift(table: Table, time: Ratios, energy: Ratios) -> Iterator[SweepWarning]:
+    """Whether the reference came to ever more or ever less in the course of the sweep."""
+    start_ns = table.start_ns[table.reference]
+    for name, of in (("time", time), ("energy", energy)):
+        values = of.plain[table.reference]
+        known = ~np.isnan(values) & (start_ns > 0)
+        if known.sum() < _DRIFT_RUNS or len(np.unique(table.boards[known])) > 1:
+            continue
+        when = (start_ns[known] - start_ns[known].min()) / max(np.ptp(start_ns[known]), 1.0)
+        x, y = when - when.mean(), values[known] - values[known].mean()
+        slope = (x @ y) / (x @ x) if x @ x else 0.0
+        dof = len(x) - 2
+        error = np.sqrt(((y - slope * x) ** 2).sum() / dof / (x @ x)) if x @ x else np.inf
+        if abs(slope) > _DRIFT and abs(slope) > student(dof) * error:
+            yield SweepWarning(
+                SweepCaution.DRIFT,
+                f"the {name} of the reference {'rose' if slope > 0 else 'fell'} by "
+                f"{100 * abs(np.expm1(slope)):.1f} % in the course of the sweep",
+                "ratios are paired by block and bear it; warm up or cool down between runs: "
+                "--warm-up 1, --cool-down 60s",
+            )

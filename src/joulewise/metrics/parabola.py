@@ -1,0 +1,103 @@
+"""Parabolas through single runs against the power limit, and why one is not to be drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from joulewise.data.sweeps import POWER_LIMIT
+from joulewise.metrics.caps import binds
+from joulewise.metrics.result import Fit
+from joulewise.metrics.slices import Slice, slices
+from joulewise.metrics.table import Table
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+_COEFFICIENTS: Final = 3
+_HALF: Final = 0.5
+
+
+def fits(table: Table, boundary: str) -> tuple[Fit, ...]:
+    """Energy, time and EDP for each combination of the other settings."""
+    energy_j, time_s = table.energy_j[boundary], table.time_s
+    quantities = {"energy": energy_j, "time": time_s, "edp": energy_j * time_s}
+    bound = binds(table)
+    return tuple(
+        fit
+        for along in slices(table.settings, POWER_LIMIT)
+        if len(along.rows) > 1
+        for fit in _of_slice(
+            along, quantities, idle=not any(bound[row] is not False for row in along.rows)
+        )
+    )
+
+
+def parabola(quantity: str, limits_w: Array, values: Array) -> Fit:
+    """Least squares on single runs; ``limits_w`` has one entry a run."""
+    from joulewise.data.sweeps import Setting
+
+    nothing = Fit(quantity, Setting(()), None, None, None, max(len(values) - _COEFFICIENTS, 0))
+    distinct = len(np.unique(limits_w))
+    if distinct <= _COEFFICIENTS:
+        return replace(
+            nothing, problem=f"{distinct} different limits: a parabola goes through any three"
+        )
+    middle, width = limits_w.mean(), np.ptp(limits_w) / 2
+    x = (limits_w - middle) / width
+    basis = np.stack([x**2, x, np.ones_like(x)], axis=1)
+    (a, b, c), *_ = np.linalg.lstsq(basis, values, rcond=None)
+    residual = float(((values - basis @ (a, b, c)) ** 2).sum())
+    spread = float(((values - values.mean()) ** 2).sum())
+    dof = len(values) - _COEFFICIENTS
+    r2 = 1 - residual / spread if spread > 0 else None
+    adjusted = 1 - (1 - r2) * (len(values) - 1) / dof if r2 is not None and dof else None
+    lowest = middle - b / (2 * a) * width if a > 0 else None
+    found = replace(
+        nothing,
+        coefficients=_in_watts(a, b, c, middle, width),
+        r2=r2,
+        adjusted_r2=adjusted,
+        minimum_w=None if lowest is None else float(lowest),
+    )
+    return replace(found, problem=_problem(found, float(limits_w.min()), float(limits_w.max())))
+
+
+def _of_slice(along: Slice, quantities: dict[str, Array], *, idle: bool) -> Iterator[Fit]:
+    limits_w = np.array(along.values)[:, None]
+    for name, values in quantities.items():
+        of = values[list(along.rows)]
+        known = ~np.isnan(of)
+        fit = parabola(name, np.broadcast_to(limits_w, of.shape)[known], of[known])
+        if idle:
+            fit = replace(fit, problem="no limit binds: what differs is noise")
+        yield replace(fit, where=along.where)
+
+
+def _problem(fit: Fit, low_w: float, high_w: float) -> str:
+    if fit.adjusted_r2 is None:
+        return "all runs came to the same" if fit.r2 is None else "as many coefficients as runs"
+    if fit.adjusted_r2 < _HALF:
+        return f"it explains {100 * max(fit.adjusted_r2, 0):.0f} % of the spread"
+    if fit.minimum_w is None:
+        return "it bends the wrong way: it has a maximum"
+    # Time only falls as limits rise, so that its curve is drawn without a minimum of its own.
+    if fit.quantity != "time" and not low_w <= fit.minimum_w <= high_w:
+        return f"its minimum, {fit.minimum_w:.0f} W, is outside of {low_w:g} to {high_w:g} W"
+    return ""
+
+
+def _in_watts(
+    a: float, b: float, c: float, middle: float, width: float
+) -> tuple[float, float, float]:
+    square, slope = a / width**2, b / width
+    return (
+        float(square),
+        float(slope - 2 * square * middle),
+        float(c - slope * middle + square * middle**2),
+    )

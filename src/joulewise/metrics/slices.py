@@ -1,0 +1,43 @@
+"""The settings of a sweep along one axis, all others held."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from joulewise.data.sweeps import Setting
+
+
+@dataclass(frozen=True)
+class Slice:
+    """Rows with a number on the axis, in its order; ``where`` is what they have in common."""
+
+    axis: str
+    where: Setting
+    rows: tuple[int, ...]
+    values: tuple[float, ...]
+
+
+def slices(settings: Sequence[Setting], axis: str) -> list[Slice]:
+    found: dict[Setting, list[tuple[float, int]]] = {}
+    for row, setting in enumerate(settings):
+        value = setting.get(axis)
+        if isinstance(value, int | float):
+            found.setdefault(_others(setting, axis), []).append((float(value), row))
+    return [
+        Slice(axis, where, tuple(row for _, row in at), tuple(value for value, _ in at))
+        for where, at in ((where, sorted(at)) for where, at in found.items())
+    ]
+
+
+def described(setting: Setting) -> str:
+    """As people write it; nothing where there is nothing to say."""
+    return ", ".join(
+        f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
+        for name, value in setting.values
+        if value is not None
+    )
+
+
+def _others(setting: Setting, axis: str) -> Setting:
+    return Setting(tuple(item for item in setting.values if item[0] != axis))

@@ -1,0 +1,116 @@
+"""What a metric prefers, and how much of its lead is luck.
+
+The least of many means is too low: of 31 settings that are all alike, five runs each with 1 % of
+noise, the winner seems 0.9 % better than it is, and Student's interval of it holds the truth in 83
+of 100 sweeps. So what is stated of a winner is
+
+- its mean, plus what a choice from all blocks but one lost on average in the block left out;
+- up to an upper end that holds for all candidates at once (Šidák), by the spread of its own runs or
+  that of the runs of all settings, whichever is more. The lower end is Student's: being picked
+  does not make a winner seem worse.
+
+Leaving blocks out alone is not enough: the choices overlap, and Student's interval of what they
+gave in the blocks left out holds the truth in 90 of 100.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from scipy.special import stdtrit
+
+from joulewise.metrics.ratios import Ratios, interval, student
+from joulewise.metrics.result import Interval
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+_ENOUGH: Final = 0.5
+_ROUNDS: Final = 20
+_OUTSIDE: Final = 0.05
+
+
+@dataclass(frozen=True)
+class Picked:
+    """The row of the winner among so many ``candidates``.
+
+    ``without`` is what would have been picked without each column, -1 where nothing could.
+    """
+
+    row: int
+    candidates: int
+    without: NDArray[np.int64]
+
+
+def pick(by: Ratios, reference: int) -> Picked | None:
+    """The least mean of those with enough runs: one lucky run is no match for five."""
+    n = by.means.n.copy()
+    others = np.delete(n, reference)
+    enough = (n >= _ENOUGH * others.max(initial=0)) & (n > 0)
+    enough[reference] = n[reference] > 0
+    allowed = enough & ~by.ruled_out
+    mean = by.means.mean if allowed.any() else np.log(by.scores.mean)
+    allowed = allowed if allowed.any() else ~np.isnan(mean)
+    if not allowed.any():
+        return None
+    row = int(np.argmin(np.where(allowed, mean, np.inf)))
+    candidates = int(allowed.sum() - allowed[reference])
+    return Picked(row, max(candidates, 1), _without(by, allowed))
+
+
+def stated(picked: Picked, of: Ratios, reference: int) -> Interval | None:
+    """A ratio of the winner to the reference, by whatever metric it was picked."""
+    row = picked.row
+    mean, half, n = of.means.mean[row], of.means.half[row], of.means.n[row]
+    if row == reference or np.isnan(mean):
+        return of.interval(row)
+    pooled, dof = _pooled(of.plain)
+    own = half / student(n - 1)
+    error = np.fmax(own, np.sqrt(2 * pooled / n))
+    at_once = (1 - _OUTSIDE / 2) ** (1 / picked.candidates)
+    high = mean + np.fmax(stdtrit(max(dof, 1), at_once) * error, of.means.floor[row])
+    low = mean - np.fmax(half, student(dof) * error if np.isnan(half) else half)
+    best = mean + _optimism(picked, of.log, n)
+    return interval(*np.exp([best, np.fmin(low, best), np.fmax(high, best)]))
+
+
+def _without(by: Ratios, allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """The winner of all columns but one, of those that have a run in that one, for each."""
+    known = ~np.isnan(by.log)
+    values = np.where(known, by.log, 0.0)
+    left = known.sum(axis=1, keepdims=True) - known
+    elsewhere = (values.sum(axis=1, keepdims=True) - values) / np.maximum(left, 1)
+    usable = known & (left > 0) & allowed[:, None]
+    found = np.where(usable, elsewhere, np.inf).argmin(axis=0)
+    return np.where(usable.any(axis=0), found, -1)
+
+
+def _optimism(picked: Picked, log: Array, n: int) -> float:
+    """How much higher a pick was in the columns that had no part in it; the more, the worse."""
+    columns = np.flatnonzero(picked.without >= 0)
+    rows = picked.without[columns]
+    if not len(columns) or n < 2:
+        return 0.0
+    there = log[rows, columns]
+    others = log[rows]
+    others[np.arange(len(columns)), columns] = np.nan
+    gap = (there - np.nanmean(others, axis=1)).mean()
+    return float(gap * np.sqrt((n - 1) / n))  # as much less as a mean of n is surer than of n - 1
+
+
+def _pooled(plain: Array) -> tuple[float, int]:
+    """The variance of single runs about what their setting and their block have in common."""
+    known = ~np.isnan(plain)
+    rows, columns = known.sum(axis=1), known.sum(axis=0)
+    dof = int(known.sum() - (rows > 0).sum() - (columns > 0).sum() + 1)
+    if dof < 1:
+        return np.nan, 0
+    rest = np.where(known, plain, 0.0)
+    for _ in range(_ROUNDS if not known.all() else 1):
+        rest -= np.where(known, (rest.sum(axis=1) / np.maximum(rows, 1))[:, None], 0.0)
+        rest -= np.where(known, (rest.sum(axis=0) / np.maximum(columns, 1))[None], 0.0)
+    return float((rest**2).sum() / dof), dof
