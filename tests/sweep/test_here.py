@@ -1,0 +1,162 @@
+"""Runs on this machine: each a measured run of its own, ended early where it may be."""
+
+import os
+
+import pytest
+from simulated_here import told
+
+from joulewise.data.sweeps import TrialState
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="simulated limits are set by root")
+
+RUN = """
+import json, os, sys, threading
+from pathlib import Path
+from joulewise.data.sweeps import Planned, Setting
+from joulewise.sweep.asked import Asked
+from joulewise.sweep.contract import as_line
+from joulewise.sweep.here import Here
+from joulewise.sweep.lanes import Lane
+from joulewise.sweep.naming import runs_of
+
+def here(*command, lane=Lane(), **asked):
+    return Here(
+        Asked(command=(sys.executable, *command), **asked), Path("runs"), Path("sweeps/one"),
+        environ=os.environ, lanes=[lane], say=print,
+    )
+
+def planned(look_s=None, block=0, **values):
+    return Planned(Setting.of(values), block, look_s=look_s)
+"""
+
+
+def run(folder, script):
+    return told(folder, RUN + script)
+
+
+def test_a_run_has_its_setting_its_tags_and_its_figures(tmp_path):
+    trial, other = run(
+        tmp_path,
+        """
+runner = here("train.py", "{steps}")
+one = planned(power_limit_w=150.0, steps="8")
+trial = runner.run(one)
+(_, manifest), = runs_of(Path("runs"), "one", one)
+print(json.dumps([json.loads(as_line(trial)), [manifest.options["settings"], manifest.tags]]))
+""",
+    )
+    assert trial["state"] == TrialState.DONE.value
+    assert trial["spans"]["epoch"]["count"] == 2
+    assert trial["spans"]["step"]["count"] == 16
+    assert 50 < trial["energy"]["gpu"]["value"] / trial["time_s"] < 160
+    assert trial["energy"]["rest"]["value"] > 0
+    settings, tags = other
+    assert settings == {"gpu0": {"power_limit_w": 150}, "gpu1": {"power_limit_w": 150}}
+    assert "sweep:one" in tags
+
+
+def test_a_failed_run_has_the_end_of_its_log(tmp_path):
+    trial = run(
+        tmp_path,
+        """
+failing = "import sys; print('said before'); sys.exit('no such data')"
+print(as_line(here("-c", failing).run(planned(power_limit_w=200.0))))
+""",
+    )
+    assert trial["state"] == "failed"
+    assert trial["reason"] == "the command ended with status 1"
+    assert "said before" in trial["log_tail"]
+    assert "no such data" in trial["log_tail"]
+
+
+def test_a_run_that_takes_too_long_is_ended(tmp_path):
+    trial = run(
+        tmp_path,
+        """
+sleeping = "import time; time.sleep(600)"
+print(as_line(here("-c", sleeping, timeout_s=2.0).run(planned())))
+""",
+    )
+    assert trial["state"] == "failed"
+    assert trial["reason"] == "it took longer than it may: 2 s"
+
+
+def test_a_hopeless_run_is_stopped_with_what_it_took(tmp_path):
+    trial = run(
+        tmp_path,
+        """
+runner = here("train.py", "100000")
+hopeless = lambda time_s, joules: time_s > 3 and joules["gpu"] > 100
+print(as_line(runner.run(planned(power_limit_w=200.0), hopeless)))
+""",
+    )
+    assert trial["state"] == "stopped"
+    assert trial["time_s"] > 3
+    assert trial["energy"]["gpu"]["value"] > 100
+
+
+def test_a_look_ends_when_it_has_seen_enough(tmp_path):
+    trial = run(
+        tmp_path,
+        """
+runner = here("train.py", "100000")
+print(as_line(runner.run(planned(look_s=2.0, power_limit_w=150.0))))
+""",
+    )
+    assert trial["state"] == "done"
+    assert trial["look_s"] == 2.0
+    assert trial["spans"]["step"]["count"] > 5
+    assert trial["time_s"] == trial["spans"]["step"]["time_s"] >= 2.0
+    assert 100 < trial["energy"]["gpu"]["value"] / trial["time_s"] < 155
+
+
+def test_who_stops_ends_the_run_and_the_limit_is_back(tmp_path):
+    limits = run(
+        tmp_path,
+        """
+import subprocess
+runner = here("train.py", "100000")
+thread = threading.Thread(target=runner.run, args=(planned(power_limit_w=150.0),))
+thread.start()
+while not any(Path("runs").glob("*/live.json")):
+    pass
+runner.stop()
+thread.join()
+query = ["nvidia-smi", "--query-gpu=power.limit", "--format=csv,noheader,nounits"]
+print(json.dumps(subprocess.check_output(query, text=True).split()))
+""",
+    )
+    assert limits == ["300.00", "300.00"]
+
+
+def test_a_lane_shows_its_gpu_alone(tmp_path):
+    trial, shown = run(
+        tmp_path,
+        """
+from joulewise.sweep.boards import here as boards
+from joulewise.sweep.lanes import lanes
+from joulewise.sweep.space import Space
+asked = Asked(each_gpu=True)
+space = Space((), Setting(()), boards((), os.environ))
+second = lanes(asked, space)[1]
+trial = here("train.py", "4", lane=second).run(planned(power_limit_w=170.0))
+print(json.dumps([json.loads(as_line(trial)), space.boards[1].uid]))
+""",
+    )
+    assert trial["state"] == "done"
+    assert trial["gpu"] == shown
+
+
+def test_a_finished_run_of_which_nobody_was_told_is_adopted(tmp_path):
+    adopted = run(
+        tmp_path,
+        """
+runner, one = here("train.py", "4"), planned(power_limit_w=150.0)
+assert runner.adopt(one) is None
+made = runner.run(one)
+runner.run(planned(power_limit_w=200.0))
+print(json.dumps([made.run, runner.adopt(one).run, runner.adopt(planned(power_limit_w=1.0))]))
+""",
+    )
+    assert adopted[0] == adopted[1]
+    assert adopted[2] is None
