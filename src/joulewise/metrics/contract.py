@@ -56,7 +56,9 @@ def as_json(result: SweepResult) -> dict[str, Any]:
 
 
 def interval_json(interval: Interval | None) -> dict[str, float | None] | None:
-    return interval and {"mean": interval.mean, "low": interval.low, "high": interval.high}
+    if interval is None:
+        return None
+    return {"mean": interval.mean, "low": interval.low, "high": interval.high}
 
 
 def _point(point: PointResult) -> dict[str, Any]:

@@ -7,6 +7,7 @@ joules, products such as E·t are sums then, and A over B is told from 1 exactly
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 
 _TWO_SIDED: Final = 0.975
 _ROUNDING: Final = 1e-9
+_ROUNDS: Final = 20
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,11 @@ class Ratios:
     floors: Array
     means: Means
     ruled_out: NDArray[np.bool_]
+
+    @cached_property
+    def pooled(self) -> tuple[float, int]:
+        """The variance of single runs about what setting and block make of them, and its dof."""
+        return _pooled(self.plain)
 
     def interval(self, row: int) -> Interval | None:
         if self.ruled_out[row]:
@@ -194,3 +201,16 @@ def _filled(values: Array, boards: NDArray[np.int64]) -> Array:
 def _middle(values: Array) -> float:
     known = values[~np.isnan(values)]
     return float(np.exp(np.log(known).mean())) if len(known) else np.nan
+
+
+def _pooled(plain: Array) -> tuple[float, int]:
+    known = ~np.isnan(plain)
+    rows, columns = known.sum(axis=1), known.sum(axis=0)
+    dof = int(known.sum() - (rows > 0).sum() - (columns > 0).sum() + 1)
+    if dof < 1:
+        return np.nan, 0
+    rest = np.where(known, plain, 0.0)
+    for _ in range(1 if known.all() else _ROUNDS):  # with gaps, the two means disturb each other
+        rest -= np.where(known, (rest.sum(axis=1) / np.maximum(rows, 1))[:, None], 0.0)
+        rest -= np.where(known, (rest.sum(axis=0) / np.maximum(columns, 1))[None], 0.0)
+    return float((rest**2).sum() / dof), dof

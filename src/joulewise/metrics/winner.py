@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 _ENOUGH: Final = 0.5
-_ROUNDS: Final = 20
 _OUTSIDE: Final = 0.05
 
 
@@ -68,7 +67,7 @@ def stated(picked: Picked, of: Ratios, reference: int) -> Interval | None:
     mean, half, n = of.means.mean[row], of.means.half[row], of.means.n[row]
     if row == reference or np.isnan(mean):
         return of.interval(row)
-    pooled, dof = _pooled(of.plain)
+    pooled, dof = of.pooled
     own = half / student(n - 1)
     error = np.fmax(own, np.sqrt(2 * pooled / n))
     at_once = (1 - _OUTSIDE / 2) ** (1 / picked.candidates)
@@ -100,17 +99,3 @@ def _optimism(picked: Picked, log: Array, n: int) -> float:
     others[np.arange(len(columns)), columns] = np.nan
     gap = (there - np.nanmean(others, axis=1)).mean()
     return float(gap * np.sqrt((n - 1) / n))  # as much less as a mean of n is surer than of n - 1
-
-
-def _pooled(plain: Array) -> tuple[float, int]:
-    """The variance of single runs about what their setting and their block have in common."""
-    known = ~np.isnan(plain)
-    rows, columns = known.sum(axis=1), known.sum(axis=0)
-    dof = int(known.sum() - (rows > 0).sum() - (columns > 0).sum() + 1)
-    if dof < 1:
-        return np.nan, 0
-    rest = np.where(known, plain, 0.0)
-    for _ in range(_ROUNDS if not known.all() else 1):
-        rest -= np.where(known, (rest.sum(axis=1) / np.maximum(rows, 1))[:, None], 0.0)
-        rest -= np.where(known, (rest.sum(axis=0) / np.maximum(columns, 1))[None], 0.0)
-    return float((rest**2).sum() / dof), dof
