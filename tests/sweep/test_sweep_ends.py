@@ -1,0 +1,101 @@
+"""A sweep whose process is killed or told to end, at every moment that matters, and goes on."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+
+import fake_runs
+import pytest
+from fake_runs import StoredRunner, Watched, asked, go_on, space
+
+from joulewise.sweep.naming import tags
+from joulewise.sweep.plan import Planned
+from joulewise.sweep.store import load, sweeps, unfinished
+from processes import first_line
+
+RUNS = [Planned(setting, block) for setting in space().settings for block in range(2)]
+ALL = Counter((planned.setting, planned.block) for planned in RUNS)
+POINTS = {
+    "before-rename-sweep.json": 8,  # once as it is made, once a run, once as it ends
+    "after-rename-sweep.json": 8,
+    "between-runs": 6,
+}
+PROGRAM = [sys.executable, fake_runs.__file__]
+
+
+def killed_at(store, point):
+    environ = {**os.environ, "JOULEWISE_TEST_KILL_AT": point}
+    done = subprocess.run([*PROGRAM, str(store)], env=environ, capture_output=True, check=False)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+@pytest.mark.parametrize(
+    "point", [f"{name}:{number}" for name, most in POINTS.items() for number in range(1, most + 1)]
+)
+def test_none_is_lost_and_none_is_made_twice(tmp_path, point):
+    killed_at(tmp_path, point)
+    again = subprocess.run([*PROGRAM, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    (folder, sweep), *more = sorted(sweeps(tmp_path), key=lambda each: len(each[1].trials))[::-1]
+    assert sweep.state == "finished"
+    assert Counter((each.setting, each.block) for each in sweep.trials) == ALL
+    made = Counter(StoredRunner(folder).notes())
+    assert made == Counter(tags("", planned)[1] for planned in RUNS)
+    assert not list(folder.glob(".*"))
+    # Killed after the end, there is nothing to go on with: a sweep of its own.
+    assert len(more) == (point == "after-rename-sweep.json:8")
+
+
+def begun(store):
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    return subprocess.Popen([*PROGRAM, str(store), "--wait"], **pipes, text=True)
+
+
+def next_run(process):
+    process.stdin.write("\n")
+    process.stdin.flush()
+    return first_line(process.stdout)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_it_as_that_signal_does(tmp_path, number):
+    with begun(tmp_path) as process:
+        next_run(process)
+        next_run(process)
+        process.send_signal(number)
+        _, said = process.communicate(timeout=60)  # the run under way ends as its pipe does
+    assert process.returncode == 128 + number
+    assert f"ended by {number.name}; its 2 finished runs are kept" in said
+    assert "the same command goes on" in said
+    folder = unfinished(tmp_path, asked())
+    assert len(load(folder).trials) == 2
+    watch = Watched()
+    sweep = go_on(folder, StoredRunner(folder), watch)
+    assert Counter((each.setting, each.block) for each in sweep.trials) == ALL
+
+
+def test_a_second_signal_waits_for_nobody(tmp_path):
+    with begun(tmp_path) as process:
+        next_run(process)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 128 + signal.SIGINT  # with a run that never ends
+        process.communicate()
+    assert len(load(unfinished(tmp_path, asked())).trials) == 1
+
+
+def test_what_is_ignored_stays_so(tmp_path):
+    ignoring = f"import signal; signal.signal(signal.SIGHUP, signal.SIG_IGN); {RUN_AS_MAIN}"
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    program = [sys.executable, "-c", ignoring, str(tmp_path), "--wait"]
+    with subprocess.Popen(program, **pipes, text=True) as process:
+        next_run(process)
+        process.send_signal(signal.SIGHUP)
+        for _ in range(5):
+            next_run(process)
+        assert process.wait(60) == 0
+
+
+RUN_AS_MAIN = f"import runpy; runpy.run_path({fake_runs.__file__!r}, run_name='__main__')"

@@ -1,0 +1,159 @@
+"""Sweeps in a store: made, found, resumed; damage stays where it is; one process at a time."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import fake_runs
+import pytest
+from fake_runs import asked, space
+
+from joulewise.errors import JoulewiseError, UsageError
+from joulewise.record.store import Skipped, new_run, readable, runs
+from joulewise.sweep.contract import as_text
+from joulewise.sweep.lock import running
+from joulewise.sweep.store import FILE, LOGS, create, find, load, sweeps, unfinished
+from processes import JOULEWISE, first_line
+
+
+def made(store, start_ns=1, **more):
+    """A sweep of that start and whatever else."""
+    folder = create(store, asked(), space())
+    sweep = replace(load(folder), start_wall_ns=start_ns, **more)
+    (folder / FILE).write_text(as_text(sweep))
+    return folder
+
+
+def test_a_new_sweep_has_all_that_was_asked(tmp_path):
+    folder = create(tmp_path, asked(name="mine", seed=7), space())
+    sweep = load(folder)
+    assert folder == tmp_path / "sweeps" / sweep.id
+    assert (folder / LOGS).is_dir()
+    assert type(asked()).from_json(sweep.asked) == asked(name="mine", seed=7)
+    assert (sweep.name, sweep.seed, sweep.state, sweep.trials) == ("mine", 7, "running", ())
+    assert (sweep.settings, sweep.reference) == (space().settings, space().reference)
+
+
+def test_where_none_can_be_made_it_is_said(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("joulewise.sweep.store.replace_file", full)
+    with pytest.raises(JoulewiseError, match=r"cannot make a sweep in .*: No space left"):
+        create(tmp_path, asked(), space())
+
+
+class TestUnfinished:
+    def test_is_the_newest_of_which_the_same_was_asked(self, tmp_path):
+        assert unfinished(tmp_path, asked()) is None
+        made(tmp_path, 2)
+        newest = made(tmp_path, 3)
+        made(tmp_path, 1)
+        create(tmp_path, asked(repeat=9), space())
+        assert unfinished(tmp_path, asked()) == newest
+
+    def test_is_none_that_came_to_its_end(self, tmp_path):
+        made(tmp_path, state="finished")
+        assert unfinished(tmp_path, asked()) is None
+
+    def test_is_none_of_which_more_was_asked_than_we_know(self, tmp_path):
+        told = json.loads(json.dumps(asked().as_json()))
+        made(tmp_path, asked={**told, "of a newer joulewise": 1})
+        assert unfinished(tmp_path, asked()) is None
+
+
+class TestFind:
+    def test_by_id_beginning_name_path_and_last(self, tmp_path):
+        older, newer = made(tmp_path, 1, name="mine"), made(tmp_path, 2, name="")
+        named_again = made(tmp_path, 0, name="mine")
+        assert find(tmp_path, older.name) == older
+        assert find(tmp_path, newer.name[:-1]) == newer or older.name[:-1] == newer.name[:-1]
+        assert find(tmp_path, str(newer)) == newer
+        assert find(tmp_path, "last") == newer
+        assert find(tmp_path, "mine") == older != named_again
+
+    def test_says_what_there_is(self, tmp_path):
+        with pytest.raises(UsageError, match="there are no sweeps"):
+            find(tmp_path, "last")
+        folder = made(tmp_path)
+        for which in ("other", ""):
+            with pytest.raises(UsageError, match=f"has no sweep '{which}'") as caught:
+                find(tmp_path, which)
+            assert folder.name in caught.value.hint
+
+    def test_asks_for_more_of_the_id(self, tmp_path):
+        made(tmp_path), made(tmp_path)
+        with pytest.raises(UsageError, match="begins 2 sweeps"):
+            find(tmp_path, "2")
+
+
+class TestDamage:
+    def test_is_told_in_its_place_and_the_others_are_listed(self, tmp_path):
+        good, torn, newer = made(tmp_path), made(tmp_path), made(tmp_path)
+        (torn / FILE).write_text((torn / FILE).read_text()[:50])
+        (newer / FILE).write_text('{"format": 99}')
+        (tmp_path / "sweeps" / "20261116-000000-0000").mkdir()  # its maker was killed
+        bad = [each for each in sweeps(tmp_path) if isinstance(each, Skipped)]
+        assert [path for path, _ in filter(lambda each: each not in bad, sweeps(tmp_path))] == [
+            good
+        ]
+        reasons = {each.path: each.reason for each in bad}
+        assert reasons.keys() == {torn, newer}
+        assert "not whole JSON" in reasons[torn]
+        assert "newer joulewise" in reasons[newer]
+        assert unfinished(tmp_path, asked()) == good
+        with pytest.raises(JoulewiseError, match="not whole JSON"):
+            load(find(tmp_path, torn.name))
+
+
+def test_the_runs_of_the_store_are_not_disturbed(tmp_path):
+    run = new_run(tmp_path)
+    made(tmp_path)
+    assert list(runs(tmp_path)) == [run]
+    assert [path for path, _ in readable(tmp_path)] == [run]
+    told = [*JOULEWISE, "--store", str(tmp_path), "ls", "--json", "-"]
+    listed = json.loads(subprocess.run(told, capture_output=True, check=True).stdout)
+    assert listed["skipped"] == []
+    gone = [*JOULEWISE, "--store", str(tmp_path), "rm", "--yes", "sweeps"]
+    refused = subprocess.run(gone, capture_output=True, text=True, check=False)
+    assert refused.returncode == 2, refused.stderr
+    assert (tmp_path / "sweeps").is_dir()
+
+
+class TestTwoAtOnce:
+    def test_the_second_is_told_who_and_since_when(self, tmp_path):
+        program = [sys.executable, fake_runs.__file__, str(tmp_path), "--wait"]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        with subprocess.Popen(program, **pipes) as first:
+            try:
+                first.stdin.write("\n")
+                first.stdin.flush()
+                first_line(first.stdout)
+                second = subprocess.run(program, capture_output=True, text=True, check=False)
+            finally:
+                first.kill()
+        assert second.returncode == 125
+        assert f"is being run by process {first.pid} on " in second.stderr
+        assert " since 20" in second.stderr
+        assert second.stdout == ""
+        with running(unfinished(tmp_path, asked())) as has_run:  # the lock went with its holder
+            assert has_run
+
+    def test_a_new_sweep_was_never_run(self, tmp_path):
+        with running(create(tmp_path, asked(), space())) as has_run:
+            assert not has_run
+
+    def test_a_lock_that_nobody_has_signed_is_one(self, tmp_path):
+        folder = create(tmp_path, asked(), space())
+        with running(folder):
+            (folder / "lock").write_text("")
+            with pytest.raises(JoulewiseError, match=r"is being run \("), running(folder):
+                pass
+
+    def test_where_there_is_no_folder_it_is_said(self):
+        with pytest.raises(JoulewiseError, match="cannot run"), running(Path("/nowhere")):
+            pass
