@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
+from typing import TYPE_CHECKING
 
 import click
 
-from joulewise.cli.output import STDOUT, console, json_option, pass_store, write_json
+from joulewise.cli.output import STDOUT, console, json_option, pass_store, program, write_json
+from joulewise.cli.stderr import say
+
+if TYPE_CHECKING:
+    from joulewise.report.runs import Listed
 
 EPILOG = """\b
 Examples:
@@ -54,7 +61,22 @@ def command(store: Path, filters: tuple[str, ...], json_path: str | None) -> Non
         from joulewise.report.runs_table import draw
 
         draw(runs, skipped, console())
+        _say_how_to_compute(runs, program(store))
     if not runs:
         some = filters and len(found) > len(skipped)
         more = " that this filter lets through" if some else "; joulewise run -- CMD... makes one"
         click.echo(f"no runs in {store}{more}", err=True)
+
+
+def _say_how_to_compute(runs: Sequence[Listed], again: str) -> None:
+    """A run that was killed has nobody who did it at its end."""
+    from joulewise.record.store import RECORDING
+    from joulewise.report.figures import plain
+
+    waiting = [
+        quote(plain(run.id)) for run in runs if not run.is_computed and run.state != RECORDING
+    ]
+    if waiting:
+        which = waiting[0] if len(waiting) == 1 else f"{len(waiting)} runs"
+        rest = "" if len(waiting) == 1 else " # and so for each"
+        say(f"the energy of {which} is not computed yet", f"run: {again} show {waiting[-1]}{rest}")

@@ -17,7 +17,10 @@ from joulewise.units import NS_PER_S
 
 @dataclass(frozen=True)
 class Listed:
-    """A run in a list. ``energy`` is the total in its documented form, None where not computed."""
+    """A run in a list. ``energy`` is the total in its documented form.
+
+    None is one that no device told of, or, where not ``is_computed``, that nobody asked for yet.
+    """
 
     path: Path
     id: str
@@ -31,6 +34,7 @@ class Listed:
     started: datetime
     time_s: float | None
     energy: dict[str, Any] | None
+    is_computed: bool
     command: str
 
     @property
@@ -61,7 +65,8 @@ def as_json(run: Listed) -> dict[str, Any]:
 
 
 def _listed(path: Path, manifest: Manifest) -> Listed:
-    summary = read_summary(path) or {}
+    kept = read_summary(path)
+    summary = kept or {}
     started = datetime.fromtimestamp(manifest.wall_start_ns / NS_PER_S, timezone.utc)
     commands = manifest.commands
     time_s = summary.get("time_s")
@@ -81,5 +86,6 @@ def _listed(path: Path, manifest: Manifest) -> Listed:
         started=started.astimezone(),
         time_s=time_s,
         energy=(summary.get("energy_j") or {}).get("total"),
+        is_computed=kept is not None,
         command=shlex.join(commands[0].arguments) if commands else "",
     )
