@@ -1,13 +1,19 @@
 """The list of runs: a line each, filters, and what is no run."""
 
+import io
 import json
+import shlex
 
 import pytest
+from rich.console import Console
 
 from joulewise.record.layout import MANIFEST, RESULT
 from joulewise.record.store import new_run
+from joulewise.report.runs import listing
+from joulewise.report.runs_table import draw
 
 OLD, NEW = "20261101-120000-aaaa", "20261116-003512-bbbb"
+RECORDER_KILLED = ({"code": "recorder_ended"},)
 
 
 @pytest.fixture
@@ -123,11 +129,71 @@ def test_a_run_that_was_killed(joulewise, make_run):
     assert (run["state"], run["energy_j"]) == ("killed", {"total": None})
 
 
+class TestEnergyThatIsNotComputed:
+    KILLED = {"result": False, "state": "recording", "exit_code": None, "monotonic_end_ns": None}  # noqa: RUF012
+
+    def test_its_command_is_told_and_does_it(self, joulewise, make_run, store):
+        make_run(OLD, **self.KILLED)
+        said, command = joulewise("ls").stderr.splitlines()
+        assert said == f"joulewise: the energy of {OLD} is not computed yet"
+        assert command == f"  run: joulewise --store {shlex.quote(str(store))} show {OLD}"
+        joulewise("show", OLD)
+        listed = joulewise("ls")
+        assert " kJ " in listed.stdout
+        assert listed.stderr == ""
+
+    def test_of_several_the_newest_is_named(self, joulewise, make_run):
+        make_run(OLD, **self.KILLED)
+        make_run(NEW, **self.KILLED)
+        said, command = joulewise("ls").stderr.splitlines()
+        assert said == "joulewise: the energy of 2 runs is not computed yet"
+        assert command.endswith(f" show {NEW} # and so for each")
+
+    def test_a_program_that_reads_json_is_not_told(self, joulewise, make_run):
+        make_run(OLD, **self.KILLED)
+        assert joulewise("ls", "--json", "-").stderr == ""
+
+    def test_energy_that_no_device_told_is_not_computed_again(self, joulewise, make_run):
+        result = make_run(OLD) / RESULT
+        first, rest = result.read_text().split("\n", 1)
+        told = json.loads(first.rstrip(",") + "}")
+        told["energy_j"] = dict.fromkeys(told["energy_j"])
+        result.write_text(json.dumps(told)[:-1] + ",\n" + rest)
+        assert joulewise("ls").stderr == ""
+
+
 def test_an_empty_store(joulewise, store):
     ran = joulewise("ls")
     assert (ran.returncode, ran.stdout) == (0, "")
     assert ran.stderr == f"no runs in {store}; joulewise run -- CMD... makes one\n"
     assert json.loads(joulewise("ls", "--json", "-").stdout) == {"runs": [], "skipped": []}
+
+
+@pytest.mark.parametrize("verb", [["ls"], ["show", "last"], ["rm", "--yes", "last"]])
+@pytest.mark.parametrize("why", ["Not a directory", "Too many levels of symbolic links"])
+def test_a_store_that_cannot_be_read_is_not_called_empty(joulewise, store, verb, why):
+    store.write_text("mine") if why == "Not a directory" else store.symlink_to(store)
+    ran = joulewise(*verb)
+    assert ran.returncode == 2
+    assert ran.stdout == ""
+    assert ran.stderr == (
+        f"joulewise: cannot read {store}: {why}\n"
+        "  have its owner open it, or name another with --store DIR or $JOULEWISE_STORE\n"
+    )
+
+
+@pytest.mark.parametrize("width", [62, 80, 100])
+def test_energy_has_its_place_in_a_narrow_terminal(make_run, store, width):
+    make_run(OLD, name="a name of forty letters, which is a lot!")
+    make_run(NEW, state="stopped", exit_code=143, notes=RECORDER_KILLED)
+    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    draw(list(listing(store)), [], console)
+    header, old, new = console.file.getvalue().splitlines()
+    assert "2.20 kJ" in old
+    assert " energy" in header
+    assert " a name" in old
+    assert " signal 15" in new
+    assert all(len(line.rstrip()) <= width for line in (header, old, new))
 
 
 def test_hostile_names(joulewise, make_run):

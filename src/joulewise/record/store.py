@@ -102,7 +102,10 @@ def runs(store: Path) -> Iterator[Path]:
 
 
 def readable(store: Path) -> Iterator[tuple[Path, Manifest] | Skipped]:
-    """What cannot be read with the reason, then every run, oldest first. Never raises."""
+    """What cannot be read with the reason, then every run, oldest first.
+
+    No run is in the way of the others; only a store that is there and cannot be listed is an error.
+    """
     found = []
     for path in _directories(store):
         told = _told(path)
@@ -182,8 +185,12 @@ def remove(run: Path) -> None:
 def _directories(store: Path) -> list[Path]:
     try:
         return sorted(path for path in store.iterdir() if path.is_dir() and path.name != SWEEPS)
-    except OSError:
+    except FileNotFoundError:
         return []
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {store}: {error.strerror}", f"have its owner open it, or {_ELSEWHERE}"
+        ) from None
 
 
 def _started_ns(run: Path) -> int:

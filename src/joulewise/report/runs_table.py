@@ -20,6 +20,8 @@ _WIDE: Final = 110
 _STYLE: Final = {"complete": "green", "recording": "cyan"}
 _RIGHT: Final = {"time", "energy", "error"}
 _LONGEST_NAME: Final = 24
+_PRESSED: Final = {"ended": 10, "name": 8}
+"""What gives way in a narrow terminal, and what is left of it at least, as in ``signal 15…``."""
 
 
 def draw(runs: Sequence[Listed], skipped: Sequence[Skipped], console: Console) -> None:
@@ -51,11 +53,21 @@ def _draw_table(rows: Sequence[dict[str, str]], console: Console) -> None:
         headers = [header for header in headers if header not in {"started", "error"}]
     widths = {h: max(len(h), *(len(row[h]) for row in rows)) for h in headers}
     widths["command"] = 0
-    if console.is_terminal and "name" in widths:
-        widths["name"] = min(widths["name"], _LONGEST_NAME)
+    if console.is_terminal:
+        _press(widths, console.width)
     _draw_line({header: header for header in headers}, widths, console, "dim")
     for row in rows:
         _draw_line(row, widths, console)
+
+
+def _press(widths: dict[str, int], columns: int) -> None:
+    """Names and ways to end make room for the figures, which are what a list is for."""
+    if "name" in widths:
+        widths["name"] = min(widths["name"], _LONGEST_NAME)
+    for header, least in _PRESSED.items():
+        if header in widths:
+            over = sum(widths.values()) + 2 * len(widths) - columns
+            widths[header] = max(min(widths[header], least), widths[header] - max(over, 0))
 
 
 def _draw_line(
@@ -63,7 +75,9 @@ def _draw_line(
 ) -> None:
     line = Text(style=style)
     for header, width in widths.items():
-        cell = row[header][:width] if width else row[header]
+        cell = row[header]
+        if width:
+            cell = fitting(one_line(cell, width), console.encoding)[:width]
         told = cell.rjust(width) if header in _RIGHT else cell.ljust(width)
         ended = header == "ended" and not style
         line.append(told, style=_STYLE.get(cell, "yellow") if ended else "")
