@@ -6,6 +6,7 @@ from typing import Final
 
 NS_PER_S: Final = 1_000_000_000
 NS_PER_MS: Final = 1_000_000
+NS_PER_US: Final = 1_000
 MW_PER_W: Final = 1_000
 MJ_PER_J: Final = 1_000
 UJ_PER_J: Final = 1_000_000

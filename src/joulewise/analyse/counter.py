@@ -47,6 +47,11 @@ class _Moments:
     at: NDArray[np.intp]
     after: NDArray[np.intp]
 
+    def halves(self) -> tuple[_Moments, _Moments]:
+        columns = [np.split(column, 2) for column in vars(self).values()]
+        first, second = (_Moments(*half) for half in zip(*columns, strict=True))
+        return first, second
+
 
 def best_counter(
     placed: list[Placed], integral: Integral, *, read: bool, buffer: Rows | None
@@ -82,7 +87,7 @@ class Counter:
 
     def between(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> Counted:
         """Moments are named as the integral does."""
-        first, last = self._at(start), self._at(end)
+        first, last = self._at(np.concatenate([start, end])).halves()
         broken = self.placed.points.broken
         mended_j2 = np.zeros(len(broken))
         jumps = np.flatnonzero(broken)

@@ -18,12 +18,12 @@ from joulewise.record.layout import LIVE, RESULT
 _LONG: Final = ("spans", "details")
 
 
-def write_result(run: Path, result: RunResult) -> None:
+def write_result(run: Path, result: RunResult, *, durable: bool = True) -> None:
     """Replace the kept result as a whole; an OSError is the caller's to tell of."""
     told = as_json(result)
     long = {key: told.pop(key) for key in _LONG}
     first, rest = (json.dumps(part, allow_nan=False) for part in (told, long))
-    replace_file(run / RESULT, f"{first[:-1]},\n{rest[1:]}\n")
+    replace_file(run / RESULT, f"{first[:-1]},\n{rest[1:]}\n", durable=durable)
 
 
 def read_result(run: Path) -> RunResult | None:

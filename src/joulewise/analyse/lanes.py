@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
+
+from joulewise.record.layout import Lane
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,6 +28,10 @@ class Rows(Protocol):
     def columns(self) -> tuple[str, ...]: ...
 
     def chunks(self, columns: Sequence[str]) -> Iterator[Columns]: ...
+
+
+OpenLane = Callable[[str, Lane], "Rows | None"]
+"""A device's lane by the device's key; None where nothing of it was recorded."""
 
 
 class ArrayLane:
@@ -60,9 +67,14 @@ class Block:
 
 def blocks(chunks: Iterable[Columns], reach: int) -> Iterator[Block]:
     """Each row once, without copying any but those at the seams of chunks."""
+    chunks = iter(chunks)
+    first, second = next(chunks, None), next(chunks, None)
+    if first is not None and second is None:  # as a rule: no seam, and no work done thrice
+        yield Block(first, 0, 0, len(first["t_ns"]))
+        return
     held: Columns = {}
     shown = row = 0
-    for chunk in chunks:
+    for chunk in chain([each for each in (first, second) if each is not None], chunks):
         rows = len(chunk["t_ns"])
         large = rows >= 4 * reach
         seam = _join(held, _cut(chunk, 0, 2 * reach) if large else chunk)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -23,13 +22,13 @@ from joulewise.analyse.baseline import (
 )
 from joulewise.analyse.energy import WindowEnergy, energy_of, window_energy
 from joulewise.analyse.frozen import frozen
+from joulewise.analyse.lanes import OpenLane, Rows
 from joulewise.analyse.stretch import Stretch
 from joulewise.analyse.touched import Sighting, held_at
 from joulewise.analyse.unread import across_faults
 from joulewise.data import Energy, Kind, Quantity, Use
 from joulewise.record.layout import Lane
 from joulewise.record.manifest import RecordedDevice
-from joulewise.record.trace import open_lane
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -104,7 +103,7 @@ class MeasuredDevice:
 
 
 def measure(
-    run: Path,
+    open_lane: OpenLane,
     device: RecordedDevice,
     windows_ns: NDArray[np.int64],
     wanted: NDArray[np.int64],
@@ -112,42 +111,60 @@ def measure(
 ) -> MeasuredDevice:
     """The energies of all windows in one pass, the idle stretches among them."""
     key = device.info.key
-    slow = _slow_lane(run, key)
+    slow = _slow_lane(open_lane(key, Lane.SLOW))
     stretches: list[IdleStretch] = []
     no_baseline = "nothing tells whether it was idle"
     if device.info.kind is Kind.GPU and Quantity.GPU_UTILISATION.value in slow:
         no_baseline = f"it was never idle for {SHORTEST_S:g} s at a time"
         stretches = cut(idle_stretches(slow, held_at(sightings, key, slow["t_ns"]), device.card))
     idle_ns = np.array([[s.start_ns, s.end_ns] for s in stretches], np.int64).reshape(-1, 2)
-    pieces_ns = _pieces(*windows_ns[0].tolist())
-    fast = open_lane(run, key, Lane.FAST)
-    all_ns = np.concatenate([windows_ns, idle_ns, pieces_ns])
-    told = window_energy(device, fast, open_lane(run, key, Lane.BUFFER), all_ns)
-    told, unread_s = across_faults(told, fast, np.maximum(all_ns, device.awake_ns or 0))
-    n, end = len(windows_ns), len(windows_ns) + len(idle_ns)
+    fast, buffer = open_lane(key, Lane.FAST), open_lane(key, Lane.BUFFER)
+    told, failed_s = _told(device, fast, buffer, np.concatenate([windows_ns, idle_ns]))
+    n = len(windows_ns)
     if stretches:
         no_baseline = "its power did not keep still while it seemed idle"
-    sure = quiet(stretches, told.mean_w[n:end], told.peak_w[n:end], float(told.peak_w[0]))
-    idle_j = np.where(sure, told.energy_j[n:end], np.nan)
-    idle = baselines(stretches, idle_j, told.error_sampling_j[n:end], float(told.mean_w[0]))
+    sure = quiet(stretches, told.mean_w[n:], told.peak_w[n:], float(told.peak_w[0]))
+    idle_j = np.where(sure, told.energy_j[n:], np.nan)
+    idle = baselines(stretches, idle_j, told.error_sampling_j[n:], float(told.mean_w[0]))
     times_s = (windows_ns[:, 1] - windows_ns[:, 0]) / NS_PER_S
     uses = tuple(_use(told, i, device, chosen(idle), times_s[i]) for i in wanted.tolist())
-    failed = (told.still_s > 0) | (told.gap_s > 0) | (unread_s > 0)
-    gap, unread, still = (
-        Lapse(float(s[0]), pieces_ns, s[end:]) for s in (told.gap_s, unread_s, told.still_s)
-    )
+    gap, unread, still = _lapses(device, fast, buffer, windows_ns[0], failed_s[:, 0])
     stopped = frozen(device, fast, Stretch(*windows_ns[0].tolist()))
     return MeasuredDevice(
         device,
         uses,
         told.energy_j[:n],
         told.error_sampling_j[:n],
-        ~(told.disagree | told.counter_broken | failed)[:n],
+        ~(told.disagree | told.counter_broken | (failed_s > 0).any(axis=0))[:n],
         Oddities(bool(told.disagree[0]), bool(told.counter_broken[0]), gap, unread, still, stopped),
         slow,
         idle,
         "" if idle else no_baseline,
     )
+
+
+def _told(
+    device: RecordedDevice, fast: Rows | None, buffer: Rows | None, windows_ns: NDArray[np.int64]
+) -> tuple[WindowEnergy, NDArray[np.float64]]:
+    """What each window drew, and its seconds of each kind of failure, in the order of lapses."""
+    told = window_energy(device, fast, buffer, windows_ns)
+    told, unread_s = across_faults(told, fast, np.maximum(windows_ns, device.awake_ns or 0))
+    return told, np.stack([told.gap_s, unread_s, told.still_s])
+
+
+def _lapses(
+    device: RecordedDevice,
+    fast: Rows | None,
+    buffer: Rows | None,
+    run_ns: NDArray[np.int64],
+    failed_s: NDArray[np.float64],
+) -> list[Lapse]:
+    """When in the run the sensor failed; as a rule it never did, and nobody has to look."""
+    pieces_ns, piece_s = run_ns[None], failed_s[:, None]
+    if (failed_s > 0).any():
+        pieces_ns = _pieces(*run_ns.tolist())
+        piece_s = _told(device, fast, buffer, pieces_ns)[1]
+    return [Lapse(float(s), pieces_ns, each) for s, each in zip(failed_s, piece_s, strict=True)]
 
 
 def _pieces(start_ns: int, end_ns: int) -> NDArray[np.int64]:
@@ -176,9 +193,8 @@ def _said(value: np.float64) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def _slow_lane(run: Path, key: str) -> Columns:
+def _slow_lane(reader: Rows | None) -> Columns:
     """The columns that are looked at here; at one row a second they are few."""
-    reader = open_lane(run, key, Lane.SLOW)
     if reader is None:
         return {}
     names = ["t_ns", *(name for name in _SLOW if name in reader.columns)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -13,6 +14,7 @@ from joulewise.analyse.cautions import cautions
 from joulewise.analyse.cpu_share import cpu_share
 from joulewise.analyse.details import details
 from joulewise.analyse.kept import read_outlook
+from joulewise.analyse.lanes import OpenLane
 from joulewise.analyse.measured import MeasuredDevice, measure
 from joulewise.analyse.stretch import Stretch
 from joulewise.analyse.summary import by_name, names_in_order, steps_by_epoch
@@ -43,17 +45,30 @@ SAMPLED: Final = 20_000
 _BUSY_PCT: Final = 5.0
 
 
-def analyse(run: Path, manifest: Manifest | None = None) -> RunResult:
-    """What the run came to, as far as it has been recorded; of a manifest that is not stored."""
+def analyse(
+    run: Path,
+    manifest: Manifest | None = None,
+    *,
+    lanes: OpenLane | None = None,
+    steps_kept: int | None = None,
+    sampled: int | None = None,
+) -> RunResult:
+    """What the run came to, as far as it has been recorded.
+
+    Who has just written them passes a manifest and lanes that need not be read again, and who
+    has hundreds of such runs has fewer spans looked at.
+    """
     manifest = manifest or read_manifest(run)
+    lanes = lanes or partial(open_lane, run)
     state = status(manifest)
     spans = read_spans(run)
     sightings = read_sightings(run)
     last_row_ns = None if state == "complete" else _last_row_ns(run, manifest)
     whole = _whole(manifest, spans, last_row_ns)
     codes = names_in_order(spans)
-    crowded, known = _crowded(spans, codes[:NAMES_KEPT])
-    looked_at = _looked_at(crowded, known)
+    steps_kept = STEPS_KEPT if steps_kept is None else steps_kept
+    crowded, known = _crowded(spans, codes[:NAMES_KEPT], steps_kept)
+    looked_at = _looked_at(crowded, known, SAMPLED if sampled is None else sampled)
     seen = spans.where(looked_at)
     windows_ns = np.concatenate(
         [[[whole.start_ns, whole.end_ns]], np.column_stack([seen.start_ns, seen.end_ns])]
@@ -61,7 +76,7 @@ def analyse(run: Path, manifest: Manifest | None = None) -> RunResult:
     kept = ~crowded[looked_at]
     wanted = np.flatnonzero(np.append(True, kept))
     measured = {
-        device.info.key: measure(run, device, windows_ns, wanted, sightings)
+        device.info.key: measure(lanes, device, windows_ns, wanted, sightings)
         for device in manifest.devices
         if device.sources
     }
@@ -148,12 +163,12 @@ def _last_row_ns(run: Path, manifest: Manifest) -> int | None:
 
 
 def _crowded(
-    spans: SpanTable, codes: NDArray[np.int64]
+    spans: SpanTable, codes: NDArray[np.int64], steps_kept: int
 ) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Which spans are too many to tell one by one, and which have a name that is told at all."""
     counts = np.bincount(spans.name, minlength=len(spans.names))
     few = [
-        code for code in codes.tolist() if spans.names[code] != "step" or counts[code] <= STEPS_KEPT
+        code for code in codes.tolist() if spans.names[code] != "step" or counts[code] <= steps_kept
     ]
     rarest = np.array(sorted(few, key=lambda code: counts[code]), np.int64)
     kept = rarest[np.cumsum(counts[rarest]) <= SPANS_KEPT]
@@ -162,11 +177,13 @@ def _crowded(
     return ~is_kept[spans.name], is_known[spans.name]
 
 
-def _looked_at(crowded: NDArray[np.bool_], known: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _looked_at(
+    crowded: NDArray[np.bool_], known: NDArray[np.bool_], sampled: int
+) -> NDArray[np.int64]:
     """All that are told one by one, and of the others enough for a summary."""
     many = np.flatnonzero(crowded & known)
-    if len(many) > SAMPLED:
-        many = np.random.default_rng(0).choice(many, SAMPLED, replace=False)
+    if len(many) > sampled:
+        many = np.random.default_rng(0).choice(many, sampled, replace=False)
     return np.sort(np.concatenate([np.flatnonzero(~crowded), many]))
 
 

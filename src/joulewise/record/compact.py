@@ -7,7 +7,7 @@ packed one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -45,7 +45,7 @@ def pack(stream: Path, target: Path) -> None:
     """Write ``target`` from a stream, whole or not at all."""
     part = target.with_name(target.name + _PART)
     try:
-        _write(stream, part)
+        write_packed(part, _groups(stream))
         sync(part)
         point("compact-written")
         part.replace(target)
@@ -55,14 +55,15 @@ def pack(stream: Path, target: Path) -> None:
         part.unlink(missing_ok=True)
 
 
-def _write(stream: Path, part: Path) -> None:
+def write_packed(path: Path, groups: Iterable[pa.Table]) -> None:
+    """A lane in its packed form, from tables that are a row group each."""
     from pyarrow import parquet
 
-    groups = _groups(stream)
+    groups = iter(groups)
     first = next(groups)
     names = first.schema.names
     with parquet.ParquetWriter(
-        part,
+        path,
         first.schema,
         compression="zstd",
         use_dictionary=False,

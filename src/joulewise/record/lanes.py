@@ -31,7 +31,7 @@ from joulewise.units import NS_PER_S
 _MODELLED_HZ: Final = 10.0
 # Where the driver tells the course of power itself, counters need not be read as often for it.
 _USUAL_HZ: Final = 10.0
-_USUAL_BESIDE_BUFFER_HZ: Final = 2.5
+USUAL_BESIDE_BUFFER_HZ: Final = 2.5
 _REGULAR_HZ: Final = 1.0
 _SILENT_HZ: Final = 0.2
 # Who uses a device is asked more often in the first seconds: a short command is over by then.
@@ -162,7 +162,7 @@ def usual_rate_hz(devices: Iterable[Device]) -> float:
     """How often to read these devices where nobody has said."""
     measured = _measured(devices)
     spared = measured and all(map(has_buffer, measured))
-    return _USUAL_BESIDE_BUFFER_HZ if spared else _USUAL_HZ
+    return USUAL_BESIDE_BUFFER_HZ if spared else _USUAL_HZ
 
 
 def _measured(devices: Iterable[Device]) -> list[Device]:

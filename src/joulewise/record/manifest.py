@@ -153,9 +153,10 @@ def read_manifest(run: Path) -> Manifest:
         raise _unreadable(run, f"{MANIFEST} is damaged ({error})") from None
 
 
-def write_manifest(run: Path, manifest: Manifest) -> None:
+def write_manifest(run: Path, manifest: Manifest, *, durable: bool = True) -> None:
     """Replace run.json as a whole, so that there is a readable one at every moment."""
-    replace_file(run / MANIFEST, json.dumps(encode(manifest), indent=1, allow_nan=False) + "\n")
+    text = json.dumps(encode(manifest), indent=1, allow_nan=False) + "\n"
+    replace_file(run / MANIFEST, text, durable=durable)
 
 
 def reserve_last(run: Path) -> None:

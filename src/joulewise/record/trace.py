@@ -14,6 +14,7 @@ from joulewise.record.streams import read_batches
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
+    from pyarrow import parquet
 
 CHUNK_ROWS: Final = 1 << 18
 
@@ -88,14 +89,21 @@ def _of_packed(path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
     """Row group by row group, the next one decoded while the caller works on this one."""
     from pyarrow import parquet
 
-    with (
-        parquet.ParquetFile(path, memory_map=True) as file,
-        ThreadPoolExecutor(1, "decode") as pool,
-    ):
-        ahead: deque[Future[pa.Table]] = deque()
-        for group in range(file.num_row_groups):
-            ahead.append(pool.submit(file.read_row_group, group, list(columns)))
-            if len(ahead) > 1:
-                yield ahead.popleft().result().select(columns)
-        while ahead:
+    with parquet.ParquetFile(path, memory_map=True) as file:
+        if file.num_row_groups == 1:
+            yield file.read_row_group(0, list(columns), use_threads=False).select(columns)
+            return
+        with ThreadPoolExecutor(1, "decode") as pool:
+            yield from _decoded_ahead(file, columns, pool)
+
+
+def _decoded_ahead(
+    file: parquet.ParquetFile, columns: Sequence[str], pool: ThreadPoolExecutor
+) -> Iterator[pa.Table]:
+    ahead: deque[Future[pa.Table]] = deque()
+    for group in range(file.num_row_groups):
+        ahead.append(pool.submit(file.read_row_group, group, list(columns)))
+        if len(ahead) > 1:
             yield ahead.popleft().result().select(columns)
+    while ahead:
+        yield ahead.popleft().result().select(columns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +17,7 @@ from joulewise.record.layout import MARKS
 from joulewise.record.manifest import read_manifest
 from joulewise.record.marks import SpanTable, read_spans
 from joulewise.record.span_follower import SpanFollower
+from joulewise.record.trace import open_lane
 from joulewise.sweep.trial import energies
 from joulewise.units import NS_PER_S
 
@@ -74,10 +76,11 @@ def _steady(spans: SpanTable) -> SpanTable:
 
 def _window(run: Path, result: RunResult, start_ns: int, end_ns: int) -> SpanResult:
     manifest, sightings = read_manifest(run), read_sightings(run)
+    lanes = partial(open_lane, run)
     windows_ns = np.array([[start_ns, end_ns]], np.int64)
     counted = [device for device in manifest.devices if device.info.key in result.counted]
     uses = {
-        device.info.key: measure(run, device, windows_ns, np.array([0]), sightings).uses[0]
+        device.info.key: measure(lanes, device, windows_ns, np.array([0]), sightings).uses[0]
         for device in counted
     }
     return SpanResult(Span("look", None, start_ns, end_ns), None, uses)
