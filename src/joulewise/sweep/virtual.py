@@ -1,0 +1,199 @@
+"""Runs in virtual time: hours of training in a second, stored and analysed like any other run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from joulewise.analyse.kept import read_result
+from joulewise.data import Card, DeviceInfo, Kind, Quantity, RunResult, Source
+from joulewise.data.sweeps import (
+    MEM_CLOCK,
+    POWER_LIMIT,
+    SM_CLOCK,
+    Planned,
+    Setting,
+    Trial,
+    TrialState,
+)
+from joulewise.devices.nvidia.generations import timing
+from joulewise.record.lanes import USUAL_BESIDE_BUFFER_HZ
+from joulewise.record.manifest import RecordedDevice
+from joulewise.record.store import Skipped, new_directory, readable
+from joulewise.simulate.boards import load_board, make_unit
+from joulewise.simulate.model import Board, Knobs, Unit, Workload
+from joulewise.simulate.virtual import simulate
+from joulewise.simulate.workloads import load_workload
+from joulewise.sweep.asked import Asked, Simulated
+from joulewise.sweep.checks import BATCH_SIZE, EPOCHS
+from joulewise.sweep.looking import looked
+from joulewise.sweep.naming import tags
+from joulewise.sweep.process import knob_options
+from joulewise.sweep.runner import Hopeless
+from joulewise.sweep.space import Space
+from joulewise.sweep.trial import trial_of
+from joulewise.sweep.virtual_end import ending
+from joulewise.sweep.virtual_record import VirtualRecord, write
+from joulewise.sweep.watching import Why
+from joulewise.units import NS_PER_S
+
+_ENDED: Final = 143  # a command's status that was told to end
+_KEY: Final = "gpu0"
+
+
+class Virtual:
+    """See :class:`joulewise.sweep.runner.Runner`. One board, the same for all runs of a sweep.
+
+    What differs from run to run follows from the sweep's seed, the setting and the block, never
+    from the order.
+    """
+
+    lanes = 1
+
+    def __init__(self, asked: Asked, space: Space, store: Path, sweep_id: str) -> None:
+        assert asked.simulated is not None  # noqa: S101  # who asks for this has said of what
+        self._asked = asked
+        self._simulated: Simulated = asked.simulated
+        self._store = store
+        self._sweep_id = sweep_id
+        self._board = load_board(self._simulated.gpu)
+        self._unit = make_unit(self._board, asked.seed)
+        self._device = _device(self._board, asked.seed)
+        self._workload = cache(self._load)
+        for setting in space.points:
+            self._workload(_words(setting))
+
+    def run(self, planned: Planned, hopeless: Hopeless | None = None) -> Trial:
+        setting = planned.setting
+        seed = _seed(self._asked.seed, setting, planned.block)
+        knobs = _knobs(setting, self._board)
+        played = simulate(
+            self._workload(_words(setting)),
+            _another_time(self._unit, seed),
+            knobs,
+            seed=seed,
+            run_noise=self._simulated.run_noise,
+        )
+        end_ns, why = ending(played, planned, self._asked.timeout_s, hopeless)
+        record = VirtualRecord(
+            played,
+            replace(self._device, settings=_settings(knobs)),
+            self._asked.rate_hz or USUAL_BESIDE_BUFFER_HZ,
+            seed,
+            end_ns,
+            _ENDED if why else 0,
+        )
+        run = new_directory(self._store)
+        result = write(run, record, **self._about(planned, played.workload))
+        return self._told(planned, result, why)
+
+    def adopt(self, planned: Planned) -> Trial | None:
+        """What an earlier process had simulated, and was killed before it told."""
+        run = self._made.get(tags(self._sweep_id, planned)[1])
+        result = read_result(run) if run else None
+        return self._told(planned, result, None) if result else None
+
+    def stop(self) -> None:
+        """Nothing is under way for long."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    @cached_property
+    def _made(self) -> dict[str, Path]:
+        of_sweep = f"sweep:{self._sweep_id}"
+        found = (each for each in readable(self._store) if not isinstance(each, Skipped))
+        return {m.tags[1]: run for run, m in found if len(m.tags) > 1 and m.tags[0] == of_sweep}
+
+    def _load(self, words: tuple[tuple[str, str], ...]) -> Workload:
+        given = {name: int(word) for name, word in words}
+        workload = load_workload(self._simulated.workload, self._board, given.get(BATCH_SIZE))
+        return replace(workload, epochs=given.get(EPOCHS, workload.epochs))
+
+    def _about(self, planned: Planned, workload: Workload) -> dict[str, Any]:
+        setting, simulated = planned.setting, self._simulated
+        like = ("--like", simulated.like) if simulated.like else ("--workload", workload.name)
+        own = (word for name, each in _words(setting) for word in ("--set", f"{name}={each}"))
+        knobs = knob_options(setting, (), force=False)
+        return {
+            "arguments": ("joulewise", "sweep", "--sim", simulated.gpu, *like, *knobs, *own),
+            "tags": tags(self._sweep_id, planned),
+            "options": {
+                "settings": {_KEY: {k: v for k, v in setting.knobs.items() if v is not None}},
+                "simulated": {
+                    "gpu": simulated.gpu,
+                    "workload": workload.name,
+                    "batch_size": workload.batch_size,
+                    "epochs": workload.epochs,
+                    "source": workload.source,
+                },
+            },
+        }
+
+    def _told(self, planned: Planned, result: RunResult, why: Why | None) -> Trial:
+        trial = trial_of(planned, result)
+        if why is Why.TOO_LONG:
+            reason = f"{why.value}: {self._asked.timeout_s:g} s"
+            return replace(trial, state=TrialState.FAILED, reason=reason)
+        if why is Why.DOMINATED:
+            return replace(trial, state=TrialState.STOPPED, reason=why.value)
+        if planned.look_s is not None:
+            return looked(trial, result, self._store / result.id)
+        return trial
+
+
+def _seed(sweep: int, setting: Setting, block: int) -> int:
+    told = json.dumps([sweep, sorted(setting.as_json().items(), key=str), block])
+    return int.from_bytes(hashlib.sha256(told.encode()).digest()[:6], "big")
+
+
+def _another_time(unit: Unit, seed: int) -> Unit:
+    """The same board when another run begins: its sensor's ticks are anywhere."""
+    period_ns = round(unit.board.sensor.period_s * NS_PER_S)
+    return replace(unit, seed=seed, sensor_phase_ns=seed % period_ns)
+
+
+def _knobs(setting: Setting, board: Board) -> Knobs:
+    turned = setting.knobs
+    limit_w = turned.get(POWER_LIMIT) or board.limits.default_w
+    return Knobs(limit_w, _lock(turned.get(SM_CLOCK)), _lock(turned.get(MEM_CLOCK)))
+
+
+def _lock(clock_mhz: float | None) -> tuple[float, float] | None:
+    return None if clock_mhz is None else (clock_mhz, clock_mhz)
+
+
+def _settings(knobs: Knobs) -> dict[str, float]:
+    locks = {SM_CLOCK: knobs.sm_lock_mhz, MEM_CLOCK: knobs.memory_lock_mhz}
+    locked = {name: lock[1] for name, lock in locks.items() if lock}
+    return {POWER_LIMIT: knobs.limit_w, **locked}
+
+
+def _words(setting: Setting) -> tuple[tuple[str, str], ...]:
+    return tuple(setting.words.items())
+
+
+def _device(board: Board, seed: int) -> RecordedDevice:
+    """As a recorder would have found it: what the tables say of its sensor is not all true."""
+    told = timing(board.architecture, board.compute_capability, Quantity.POWER)
+    sources = {Quantity.POWER.value: Source.MEASURED}
+    if board.sensor.counter_period_s:
+        sources[Quantity.ENERGY.value] = Source.MEASURED
+    return RecordedDevice(
+        DeviceInfo(
+            key=_KEY,
+            kind=Kind.GPU,
+            name=f"{board.name} (simulated)",
+            uid=f"simulated-{board.key}-{seed}",
+            vendor="nvidia",
+            note="it is not there: its readings are those of a simulated sensor",
+        ),
+        sources,
+        Card(told.update_period_s, told.window_s),
+        maximum_w=board.limits.maximum_w,
+        default_limit_w=board.limits.default_w,
+    )
