@@ -13,6 +13,7 @@ from joulewise.search.strategy import Strategy
 from joulewise.sweep.asked import Asked
 from joulewise.sweep.boards import boards
 from joulewise.sweep.execute import Watch, execute
+from joulewise.sweep.lanes import lanes
 from joulewise.sweep.plan import Grid
 from joulewise.sweep.runner import Runner
 from joulewise.sweep.space import Space, resolve
@@ -43,6 +44,11 @@ def conduct(prepared: Prepared, store: Path, watch: Watch, *, new: bool = False)
         return execute(folder, strategy(asked, space, runner.lanes), runner, watch)
 
 
+def lanes_of(prepared: Prepared) -> int:
+    """How many runs are made at a time."""
+    return 1 if prepared.asked.simulated else len(lanes(prepared.asked, prepared.space))
+
+
 def strategy(asked: Asked, space: Space, lanes: int = 1) -> Strategy:
     """What decides which run is next."""
     return Grid(space, asked, lanes)
@@ -55,7 +61,6 @@ def _runner(prepared: Prepared, store: Path, folder: Path, watch: Watch) -> Runn
 
         return Virtual(asked, space, store, folder.name)
     from joulewise.sweep.here import Here
-    from joulewise.sweep.lanes import lanes
 
     return Here(
         asked,

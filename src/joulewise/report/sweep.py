@@ -1,0 +1,48 @@
+"""Draws what came of a sweep."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from joulewise.metrics.result import SweepResult
+from joulewise.report.figures import fitting, plain
+from joulewise.report.sweep_view import SweepView, view
+from joulewise.report.tables import Table, drawn
+
+
+def draw(
+    result: SweepResult, console: Console, *, program: str = "joulewise", points: bool = False
+) -> None:
+    """The choices; with ``points`` every setting, too."""
+    draw_view(view(result, program), console, points=points)
+
+
+def draw_view(shown: SweepView, console: Console, *, points: bool = False) -> None:
+    def line(text: str, style: str = "", indent: int = 2) -> None:
+        fitted = Text(fitting(text, console.encoding), style=style)
+        console.print(Padding(fitted, (0, 0, 0, indent), expand=False))
+
+    def table(what: Table) -> None:
+        console.print()
+        line(what.title, "dim")
+        console.print(Padding(drawn(what, console.encoding), (0, 0, 0, 2), expand=False))
+
+    line(shown.title, "bold", 0)
+    for fact in shown.facts:
+        line(fact, "dim")
+    for what in (*((shown.points,) if points else ()), shown.choices, shown.boundaries):
+        table(what)
+    console.print()
+    for note in shown.notes:
+        line(note)
+    for caution in shown.cautions:
+        line(f"warning: {plain(caution.message)}", "yellow")
+        if caution.hint:
+            line(plain(caution.hint), "dim", 11)
+    console.print()
+    for finding in shown.findings:
+        line(finding, "bold", 0)
+    for command, what in shown.commands:
+        line(f"{command}  # {what}", "dim")

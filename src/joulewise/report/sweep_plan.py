@@ -1,0 +1,96 @@
+"""What a sweep will do, and take, before it starts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.padding import Padding
+from rich.text import Text
+
+from joulewise.data.sweeps import Setting
+from joulewise.report.figures import amount, fitting, joules, seconds
+from joulewise.report.sweep_words import setting_words
+from joulewise.sweep.conduct import Prepared, lanes_of
+from joulewise.sweep.estimate import Estimate, estimate
+from joulewise.sweep.plan import order
+
+_SHOWN: Final = 8
+
+
+@dataclass(frozen=True)
+class PlanView:
+    """``blocks`` are the runs of each repetition in their order; empty where a search decides."""
+
+    name: str
+    reference: Setting
+    settings: int
+    blocks: tuple[tuple[Setting, ...], ...]
+    estimate: Estimate
+
+
+def plan_view(prepared: Prepared, store: Path, price_per_kwh: float | None = None) -> PlanView:
+    asked, space = prepared.asked, prepared.space
+    repetitions = 0 if asked.adaptive else asked.repeat
+    return PlanView(
+        asked.name,
+        space.reference,
+        len(space.settings),
+        tuple(tuple(order(space, asked, block)) for block in range(repetitions)),
+        estimate(asked, space, store, lanes=lanes_of(prepared), price_per_kwh=price_per_kwh),
+    )
+
+
+def as_json(shown: PlanView) -> dict[str, Any]:
+    expected = shown.estimate
+    return {
+        "name": shown.name,
+        "reference": shown.reference.as_json(),
+        "settings": shown.settings,
+        "runs": expected.runs,
+        "lanes": expected.lanes,
+        "time_s": expected.time_s,
+        "most_s": expected.most_s,
+        "energy_j": expected.energy_j,
+        "price": expected.price,
+        "basis": expected.basis.source,
+        "left_out": expected.left_out,
+        "plan": [[setting.as_json() for setting in block] for block in shown.blocks],
+    }
+
+
+def draw(shown: PlanView, console: Console) -> None:
+    for text in _lines(shown):
+        fitted = Text(fitting(text, console.encoding))
+        console.print(Padding(fitted, (0, 0, 0, 2), expand=False))
+
+
+def _lines(shown: PlanView) -> Iterator[str]:
+    expected = shown.estimate
+    name = f"{shown.name}: " if shown.name else ""
+    at_once = f", {expected.lanes} at a time" if expected.lanes > 1 else ""
+    if shown.blocks:
+        yield f"{name}{shown.settings} settings, {expected.runs} runs{at_once}"
+    else:
+        yield f"{name}{shown.settings} settings, about {expected.runs} runs as they are needed"
+    yield f"reference: {setting_words(shown.reference)}"
+    for number, block in enumerate(shown.blocks, 1):
+        first = " | ".join(map(setting_words, block[:_SHOWN]))
+        rest = f" | … {len(block) - _SHOWN} more" if len(block) > _SHOWN else ""
+        yield f"repetition {number}: {first}{rest}"
+    yield f"{_taking(expected)} ({expected.basis.source})"
+    if expected.left_out:
+        yield f"not in it: {expected.left_out}"
+
+
+def _taking(expected: Estimate) -> str:
+    if expected.time_s is None:
+        if expected.most_s is None:
+            return "how long it takes is not known"
+        return f"it takes {seconds(expected.most_s)} at most"
+    energy = "" if expected.energy_j is None else f", {joules(expected.energy_j)}"
+    price = "" if expected.price is None else f", {amount(expected.price)} for that energy"
+    return f"it takes about {seconds(expected.time_s)}{energy}{price}"

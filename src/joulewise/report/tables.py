@@ -1,0 +1,153 @@
+"""One table in every form: for a terminal, a spreadsheet, a paper, a page."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+_LATEX: Final = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "±": r"$\pm$",
+    "·": r"$\cdot$",
+    "−": "$-$",  # noqa: RUF001  # the sign that stands in figures
+    "≤": r"$\leq$",
+    "₀": r"$_0$",
+    "°": r"$^\circ$",
+    "µ": r"$\mu$",
+    "…": r"\dots{}",
+    **{sign: rf"\{sign}" for sign in "&%$#_{}"},
+}
+_MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]<>|#~])")
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True)
+class Column:
+    """``unit`` stands beside the title; what is a number stands to the right."""
+
+    title: str
+    unit: str = ""
+    right: bool = True
+
+    @property
+    def heading(self) -> str:
+        return f"{self.title} ({self.unit})" if self.unit else self.title
+
+
+@dataclass(frozen=True)
+class Table:
+    """Cells are as people read them; None is a figure that there is not."""
+
+    title: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[str | None, ...], ...]
+    note: str = ""
+
+
+def as_csv(table: Table) -> str:
+    """Cells that a spreadsheet would take for a formula begin with an apostrophe."""
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow([_unformulated(column.heading) for column in table.columns])
+    for row in table.rows:
+        writer.writerow(["" if cell is None else _unformulated(cell) for cell in row])
+    return out.getvalue()
+
+
+def as_markdown(table: Table) -> str:
+    rule = ["---:" if column.right else "---" for column in table.columns]
+    lines = [
+        _markdown_row([_marked_down(column.heading) for column in table.columns]),
+        _markdown_row(rule),
+        *(_markdown_row([_marked_down(_shown(cell)) for cell in row]) for row in table.rows),
+    ]
+    note = f"\n{_marked_down(table.note)}\n" if table.note else ""
+    return f"**{_marked_down(table.title)}**\n\n" + "\n".join(lines) + "\n" + note
+
+
+def as_latex(table: Table) -> str:
+    """For a document that uses the package booktabs."""
+    align = "".join("r" if column.right else "l" for column in table.columns)
+    note = f"\n\\par\\smallskip {_in_latex(table.note)}" if table.note else ""
+    rows = "\n".join(_latex_row([_in_latex(_shown(cell)) for cell in row]) for row in table.rows)
+    return (
+        "\\begin{table}\n"
+        f"\\caption{{{_in_latex(table.title)}}}\n"
+        "\\centering\n"
+        f"\\begin{{tabular}}{{{align}}}\n"
+        "\\toprule\n"
+        f"{_latex_row([_in_latex(column.heading) for column in table.columns])}\n"
+        "\\midrule\n"
+        f"{rows}\n"
+        "\\bottomrule\n"
+        f"\\end{{tabular}}{note}\n"
+        "\\end{table}\n"
+    )
+
+
+FORMS: Final[Mapping[str, Callable[[Table], str]]] = {
+    "csv": as_csv,
+    "markdown": as_markdown,
+    "latex": as_latex,
+}
+"""What a table can be written as, besides being drawn."""
+
+
+def drawn(table: Table, encoding: str) -> RichTable:
+    """For a terminal."""
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    from joulewise.report.figures import fitting
+
+    grid = RichTable(box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for column in table.columns:
+        heading = Text(fitting(column.heading, encoding))
+        grid.add_column(heading, justify="right" if column.right else "left")
+    for row in table.rows:
+        grid.add_row(*(Text(fitting(_shown(cell), encoding)) for cell in row))
+    return grid
+
+
+def _shown(cell: str | None) -> str:
+    return "-" if cell is None else cell
+
+
+def _unformulated(cell: str) -> str:
+    if cell.startswith(_FORMULA) and not _is_figure(cell):
+        return f"'{cell}"
+    return cell
+
+
+def _is_figure(cell: str) -> bool:
+    """A number with a sign is one to a spreadsheet, too."""
+    try:
+        float(cell.removesuffix("%"))
+    except ValueError:
+        return False
+    return True
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _marked_down(cell: str) -> str:
+    return _MARKDOWN.sub(r"\\\1", " ".join(cell.split()))
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    return f"{' & '.join(cells)} \\\\"
+
+
+def _in_latex(cell: str) -> str:
+    return "".join(_LATEX.get(char, char) for char in " ".join(cell.split()))
