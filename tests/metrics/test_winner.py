@@ -1,0 +1,90 @@
+import numpy as np
+import pytest
+from made_sweeps import table
+
+from joulewise.metrics.ratios import ratios
+from joulewise.metrics.rules import parse
+from joulewise.metrics.winner import pick, stated
+
+CANDIDATES, BLOCKS, NOISE = 31, 5, 0.01
+EDP = parse("edp")
+
+
+def drawn(rng, truth=0.0, noise=NOISE, reference_noise=NOISE, blocks=BLOCKS):
+    """A table whose rows but the first are candidates, with log EDP ratios of ``truth``."""
+    rows = rng.normal(0, 1, (CANDIDATES + 1, blocks)) * np.full((CANDIDATES + 1, 1), NOISE)
+    rows[1:] *= (np.broadcast_to(noise, CANDIDATES) / NOISE)[:, None]
+    rows[0] *= reference_noise / NOISE
+    rows[1:] += np.broadcast_to(truth, CANDIDATES)[:, None]
+    return table(np.ones_like(rows), np.exp(rows))
+
+
+def played(tries=1500, **how):
+    """The share of stated intervals that hold the truth; Student's share; the mean error."""
+    rng = np.random.default_rng(3)
+    truth = np.broadcast_to(how.get("truth", 0.0), CANDIDATES)
+    inside, plainly, errors = 0, 0, []
+    for _ in range(tries):
+        by = ratios(EDP, drawn(rng, **how), "gpu")
+        picked = pick(by, 0)
+        if picked.row == 0:  # a reference that won is 1, and is said to be
+            inside, plainly = inside + 1, plainly + 1
+            continue
+        true = np.exp(truth[picked.row - 1])
+        said, plain = stated(picked, by, 0), by.interval(picked.row)
+        inside += said.low <= true <= said.high
+        plainly += plain.low <= true <= plain.high
+        errors.append(said.mean / true - 1)
+    return inside / tries, plainly / tries, float(np.mean(errors))
+
+
+def test_over_a_flat_optimum_the_winners_interval_holds_the_truth():
+    inside, plainly, error = played()
+    assert inside >= 0.95
+    assert plainly < 0.87  # the winner's curse
+    assert abs(error) < 0.001
+
+
+CURVE = 0.1 * np.linspace(-1, 1, CANDIDATES) ** 2
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"truth": CURVE - 0.1},
+        {"noise": np.where(np.arange(CANDIDATES) % 3, 0.01, 0.03)},
+        {"reference_noise": 0.03},
+        {"blocks": 3},
+        {"blocks": 10},
+    ],
+    ids=["curved", "some noisier", "a noisy reference", "three blocks", "ten blocks"],
+)
+def test_so_it_does_elsewhere(how):
+    inside, _, error = played(600, **how)
+    assert inside >= 0.93
+    assert abs(error) < 0.004
+
+
+def test_a_lucky_run_is_no_match_for_five():
+    rows = np.full((4, 5), np.nan)
+    rows[0], rows[1], rows[2], rows[3, 0] = 100.0, 90.0, 91.0, 70.0
+    assert pick(ratios(EDP, table(np.ones((4, 5)), rows), "gpu"), 0).row == 1
+
+
+def test_all_single_runs_can_win():
+    picked = pick(ratios(EDP, table(np.ones((3, 1)), [[100.0], [90.0], [80.0]]), "gpu"), 0)
+    assert picked.row == 2
+
+
+def test_what_is_ruled_out_does_not_win():
+    by = ratios(parse("slowdown:1.1"), table([[1, 1], [1.2, 1.2]], [[100, 100], [50, 50]]), "gpu")
+    assert pick(by, 0).row == 0
+
+
+def test_without_a_reference_scores_decide():
+    rows = [[np.nan, np.nan], [90.0, 91.0], [80.0, 82.0]]
+    assert pick(ratios(EDP, table(np.ones((3, 2)), rows), "gpu"), 0).row == 2
+
+
+def test_of_nothing_nothing_wins():
+    assert pick(ratios(EDP, table(np.ones((2, 1)), np.full((2, 1), np.nan)), "gpu"), 0) is None
