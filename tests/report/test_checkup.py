@@ -14,6 +14,7 @@ from rich.console import Console
 from joulewise.data import Kind, Knob, Quantity, SensorInfo, Source, Unavailable
 from joulewise.devices import Discovery
 from joulewise.record.cards import KeptCard, keep_card
+from joulewise.report import held
 from joulewise.report.checkup import Checkup, as_json, examine
 from joulewise.report.doctor import alike, draw, next_commands, trust
 from joulewise.testing import ToyClock, ToyDevice
@@ -92,6 +93,39 @@ def test_json_of_knobs():
         "writable": True,
     }
     assert knobs["mem_clock_mhz"]["reason"] == "a toy's memory has one clock"
+
+
+class TestKnobsThatTheGuardServiceTurns:
+    @pytest.fixture
+    def toy(self):
+        (toy,) = toys(1)
+        denied = Unavailable("only root", "sudo it")
+        limit = replace(toy.knobs[Knob.POWER_LIMIT], writable=denied)
+        toy.knobs = {**toy.knobs, Knob.POWER_LIMIT: limit}
+        return toy
+
+    @pytest.fixture
+    def served(self, toy, monkeypatch):
+        monkeypatch.setattr(held, "leases", lambda _: held.Leases(service="/run/guard.sock"))
+        return checkup(toy)
+
+    def test_nobody_is_sent_for_a_right_that_he_has(self, served):
+        told = drawn(served)
+        assert "cannot set power limit" not in told
+        assert "sudo it" not in told
+        row = next(line for line in lines(told) if line.startswith("  power limit "))
+        assert row.endswith("by the service")
+
+    def test_json(self, served):
+        knob = as_json(served)["devices"][0]["knobs"]["power_limit_w"]
+        assert not knob["writable"]
+        assert knob["reason"] == "the guard service turns it, as far as its list goes"
+        assert knob["fix"] == ""
+
+    def test_without_the_service_the_fix_is_told(self, toy):
+        told = drawn(checkup(toy))
+        assert "by the service" not in told
+        assert "    fix: sudo it" in told
 
 
 def test_json_of_a_readable_knob_that_does_not_answer():

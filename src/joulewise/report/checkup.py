@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from joulewise.data import (
     DeviceInfo,
@@ -23,6 +23,8 @@ from joulewise.record.cards import KeptCard, kept_card
 from joulewise.report import held
 from joulewise.report.held import Leases
 
+_SERVED: Final = Unavailable("the guard service turns it, as far as its list goes")
+
 
 @dataclass(frozen=True)
 class SensorState:
@@ -34,10 +36,14 @@ class SensorState:
 
 @dataclass(frozen=True)
 class KnobState:
-    """A knob that the device has; ``value`` says why where it does not tell its setting."""
+    """A knob that the device has; ``value`` says why where it does not tell its setting.
+
+    ``by_service`` is one that this process may not turn, and the guard service turns for it.
+    """
 
     info: KnobInfo
     value: float | Unavailable
+    by_service: bool = False
 
 
 @dataclass(frozen=True)
@@ -68,9 +74,11 @@ class Checkup:
 
 def examine(discovery: Discovery, environ: Mapping[str, str] = os.environ) -> Checkup:
     """Read every sensor and knob once, all devices at a time: some readings take a while."""
+    leases = held.leases(environ)
+    serves = isinstance(leases.service, str)
     with ThreadPoolExecutor(max(1, len(discovery.devices))) as pool:
-        states = pool.map(partial(_state, environ), discovery.devices)
-        return Checkup(tuple(states), dict(discovery.missing), held.leases(environ))
+        states = pool.map(partial(_state, environ, serves=serves), discovery.devices)
+        return Checkup(tuple(states), dict(discovery.missing), leases)
 
 
 def as_json(checkup: Checkup) -> dict[str, Any]:
@@ -82,11 +90,11 @@ def as_json(checkup: Checkup) -> dict[str, Any]:
     }
 
 
-def _state(environ: Mapping[str, str], device: Device) -> DeviceState:
+def _state(environ: Mapping[str, str], device: Device, *, serves: bool) -> DeviceState:
     return DeviceState(
         device.info,
         {quantity: _sensor(device, quantity) for quantity in device.sensors},
-        {knob: _knob(device, knob) for knob in device.knobs},
+        {knob: _knob(device, knob, serves=serves) for knob in device.knobs},
         kept_card(device.info, environ),
     )
 
@@ -99,9 +107,11 @@ def _sensor(device: Device, quantity: Quantity) -> SensorState | Unavailable:
     return reading if isinstance(reading, Unavailable) else SensorState(info, reading.value)
 
 
-def _knob(device: Device, knob: Knob) -> KnobState | Unavailable:
+def _knob(device: Device, knob: Knob, *, serves: bool) -> KnobState | Unavailable:
     info = device.knobs[knob]
-    return info if isinstance(info, Unavailable) else KnobState(info, device.get(knob))
+    if isinstance(info, Unavailable):
+        return info
+    return KnobState(info, device.get(knob), serves and info.writable is not True)
 
 
 def _device_json(device: DeviceState) -> dict[str, Any]:
@@ -157,7 +167,7 @@ def _knob_json(knob: KnobState | Unavailable) -> dict[str, Any]:
     if isinstance(value, Unavailable) and info.readable:
         told |= _why(value)
     if isinstance(info.writable, Unavailable):
-        told |= _why(info.writable)
+        told |= _why(_SERVED if knob.by_service else info.writable)
     return told
 
 

@@ -192,9 +192,15 @@ def _knob_table(group: Sequence[DeviceState]) -> Table:
                 _set_to(group, knob),
                 words.settings(knob, info.minimum, info.maximum, info.choices),
                 "-" if info.default is None else words.setting(knob, info.default),
-                Text("yes", style="green") if info.writable is True else Text("no", style="red"),
+                _settable(state),
             )
     return table
+
+
+def _settable(state: KnobState) -> Text:
+    if state.by_service:
+        return Text("by the service", style="green")
+    return Text("yes", style="green") if state.info.writable is True else Text("no", style="red")
 
 
 def _now(group: Sequence[DeviceState], quantity: Quantity) -> str:
@@ -235,7 +241,8 @@ def _unavailable(device: DeviceState) -> dict[tuple[str, str], Unavailable]:
     for knob, name in words.KNOBS.items():
         state = device.knobs.get(knob)
         why = state.info.writable if isinstance(state, KnobState) else state
-        if isinstance(why, Unavailable):
+        is_served = isinstance(state, KnobState) and state.by_service
+        if isinstance(why, Unavailable) and not is_served:
             found["set", name] = why
     return found
 
