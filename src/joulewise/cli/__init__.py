@@ -19,6 +19,7 @@ from joulewise.errors import JoulewiseError
 VERBS = {
     "run": "measures a command: what it takes in joules, and where",
     "sweep": "tries settings: which cost fewer joules, and how much time that takes",
+    "choose": "the setting that a metric prefers, what it saves and what it costs",
     "ls": "the stored runs: how each ended, its time and its energy",
     "show": "what a run came to, or a group of runs",
     "export": "a run's trace and spans as CSV, JSON or Parquet",

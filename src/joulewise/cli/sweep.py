@@ -11,6 +11,7 @@ import click
 from joulewise.cli.gpus import numbers
 from joulewise.cli.numbers import POSITIVE, Number, Whole
 from joulewise.cli.output import STDOUT, json_option, pass_store, program, write_json
+from joulewise.cli.pairs import pairs
 from joulewise.cli.stderr import say
 from joulewise.errors import UsageError
 
@@ -241,23 +242,11 @@ def _from_options(given: Mapping[str, Any]) -> Asked:
     tolerance = given["tolerance"]
     return Asked(
         command=given["command"],
-        axes={**axes, **_pairs("--set", given["own"])},
-        reference=_pairs("--reference", given["references"]),
+        axes={**axes, **pairs("--set", given["own"])},
+        reference=pairs("--reference", given["references"]),
         simulated=simulated,
         gpus=numbers(given["gpus"]),
         hooks=not given["no_hooks"],
         tolerance=None if tolerance is None else tolerance / 100,
         **{name: given[name] for name in _AS_GIVEN},
     )
-
-
-def _pairs(option: str, given: Sequence[str]) -> dict[str, str]:
-    pairs: dict[str, str] = {}
-    for text in given:
-        name, equals, value = text.partition("=")
-        if not name.strip() or not equals:
-            raise UsageError(f"{option} {text!r} has no NAME=", f"as in: {option} batch_size=32")
-        if name.strip() in pairs:
-            raise UsageError(f"{option} {name.strip()} is given twice", "name all values in one")
-        pairs[name.strip()] = value
-    return pairs

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rich.console import Console
 from rich.padding import Padding
 from rich.text import Text
 
 from joulewise.metrics.result import SweepResult
 from joulewise.report.figures import fitting, plain
+from joulewise.report.sweep_outlook import Outlook, outlook_lines
 from joulewise.report.sweep_view import SweepView, view
 from joulewise.report.tables import Table, drawn
 
 
 def draw(
-    result: SweepResult, console: Console, *, program: str = "joulewise", points: bool = False
+    result: SweepResult,
+    console: Console,
+    *,
+    program: str = "joulewise",
+    points: bool = False,
+    outlooks: tuple[Outlook, ...] = (),
 ) -> None:
     """The choices; with ``points`` every setting, too."""
-    draw_view(view(result, program), console, points=points)
+    _draw(view(result, program), tuple(outlook_lines(outlooks, result.per)), console, points=points)
 
 
-def draw_view(shown: SweepView, console: Console, *, points: bool = False) -> None:
+def _draw(shown: SweepView, ahead: Iterable[str], console: Console, *, points: bool) -> None:
     def line(text: str, style: str = "", indent: int = 2) -> None:
         fitted = Text(fitting(text, console.encoding), style=style)
         console.print(Padding(fitted, (0, 0, 0, indent), expand=False))
@@ -39,10 +47,11 @@ def draw_view(shown: SweepView, console: Console, *, points: bool = False) -> No
         line(note)
     for caution in shown.cautions:
         line(f"warning: {plain(caution.message)}", "yellow")
-        if caution.hint:
-            line(plain(caution.hint), "dim", 11)
+        line(plain(caution.hint), "dim", 11)
     console.print()
     for finding in shown.findings:
         line(finding, "bold", 0)
+    for text in ahead:
+        line(text)
     for command, what in shown.commands:
         line(f"{command}  # {what}", "dim")

@@ -1,0 +1,151 @@
+"""``joulewise choose``: the setting that a metric prefers, what it saves and what it costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from joulewise.cli.numbers import POSITIVE, Number
+from joulewise.cli.output import STDOUT, json_option, pass_store, program, write_json
+from joulewise.cli.pairs import pairs
+from joulewise.errors import UsageError
+
+if TYPE_CHECKING:
+    from joulewise.data.sweeps import Sweep
+    from joulewise.metrics.view import View
+
+EPILOG = """\b
+Examples:
+  joulewise choose last
+  joulewise choose last --by edp --epochs 90 --samples 1281167
+  joulewise choose last --by eds:2.0 --runs-per-year 200 --price 0.30 --gco2-per-kwh 380
+  joulewise choose last --format latex > table.tex
+  joulewise choose measured.csv --reference batch_size=32
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("sweep", metavar="SWEEP|FILE.csv")
+@click.option(
+    "--by",
+    multiple=True,
+    metavar="METRIC",
+    help="energy, time, edp, ed2p, eds:2.0, cost:0.5, slowdown:1.1; may be repeated.",
+)
+@click.option(
+    "--boundary",
+    type=click.Choice(["gpu", "node", "wall"]),
+    help="What is counted. [default: as the sweep was asked, else gpu]",
+)
+@click.option(
+    "--overhead-w", type=Number(min=0), metavar="W", help="What the rest of the node draws."
+)
+@click.option("--pue", type=Number(min=1), metavar="X", help="What the site draws for each joule.")
+@click.option(
+    "--per",
+    type=click.Choice(["run", "epoch", "step", "sample"]),
+    default="run",
+    show_default=True,
+    help="What times and energies are of.",
+)
+@click.option("--epochs", type=POSITIVE, metavar="N", help="Extrapolate to a training of so many.")
+@click.option("--samples", type=POSITIVE, metavar="N", help="In each of its epochs.")
+@click.option(
+    "--look-epochs", type=POSITIVE, metavar="N", help="Epochs in a run, where it does not tell."
+)
+@click.option(
+    "--look-samples", type=POSITIVE, metavar="N", help="Samples in an epoch of a run, likewise."
+)
+@click.option(
+    "--runs-per-year", type=POSITIVE, metavar="N", help="What so many such runs save in a year."
+)
+@click.option("--price", "--price-per-kwh", "price_per_kwh", type=POSITIVE, metavar="PRICE")
+@click.option("--gco2-per-kwh", type=POSITIVE, metavar="G", help="What the grid emits.")
+@click.option(
+    "--reference",
+    "references",
+    multiple=True,
+    metavar="NAME=V",
+    help="Of a table: what to compare with.",
+)
+@click.option("--points", is_flag=True, help="Show every setting, too.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "csv", "markdown", "latex"]),
+    default="text",
+    show_default=True,
+    help="Of the table of choices, or of the points with --points.",
+)
+@json_option
+@pass_store
+def command(store: Path, *, sweep: str, form: str, json_path: str | None, **given: Any) -> int:
+    """Tell which setting of SWEEP is worth it: an id, the beginning of one, a name, or last.
+
+    A CSV of measurements from elsewhere will do, too: a row for each run with time_s, energy_j
+    and a column for each setting.
+    """
+    from joulewise.cli.output import console
+    from joulewise.metrics.contract import as_json
+    from joulewise.metrics.evaluate import evaluate
+    from joulewise.metrics.rules import default_metrics, parse
+    from joulewise.report.sweep import draw
+    from joulewise.report.sweep_outlook import outlook, outlook_json
+    from joulewise.report.sweep_view import view as sweep_view
+    from joulewise.report.tables import FORMS
+
+    found = _found(store, sweep, pairs("--reference", given["references"]))
+    by = given["by"] or found.asked.get("by") or ()
+    view = _view(given, found)
+    result = evaluate(found, [parse(text) for text in by] or default_metrics(), view)
+    outlooks = outlook(
+        found,
+        result,
+        view,
+        runs_per_year=given["runs_per_year"],
+        price_per_kwh=given["price_per_kwh"],
+        gco2_per_kwh=given["gco2_per_kwh"],
+    )
+    if json_path:
+        write_json({**as_json(result), "outlook": outlook_json(outlooks)}, json_path)
+    if json_path == STDOUT:
+        return 0
+    if form != "text":
+        shown = sweep_view(result, program(store))
+        click.echo(FORMS[form](shown.points if given["points"] else shown.choices), nl=False)
+        return 0
+    draw(result, console(), program=program(store), points=given["points"], outlooks=outlooks)
+    return 0
+
+
+def _found(store: Path, which: str, reference: Mapping[str, str]) -> Sweep:
+    if which.endswith(".csv"):
+        from joulewise.sweep.table_file import read_table
+
+        return read_table(Path(which), reference)
+    if reference:
+        raise UsageError(
+            "--reference is for a table; a sweep has its own", "sweep again with --reference"
+        )
+    from joulewise.sweep.store import find, load
+
+    return load(find(store, which))
+
+
+def _view(given: Mapping[str, Any], sweep: Sweep) -> View:
+    from joulewise.metrics.view import Training, View
+
+    asked, training = sweep.asked, None
+    if given["epochs"]:
+        wanted = (given[name] for name in ("epochs", "samples", "look_epochs", "look_samples"))
+        training = Training(*wanted)
+    elif given["samples"]:
+        raise UsageError("--samples without --epochs", "say of how many epochs: --epochs 90")
+    overhead_w, pue = (
+        asked.get(name) if given[name] is None else given[name] for name in ("overhead_w", "pue")
+    )
+    boundary = given["boundary"] or asked.get("boundary", "gpu")
+    return View(boundary, given["per"], overhead_w, pue, training)

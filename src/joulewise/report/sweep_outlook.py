@@ -1,0 +1,138 @@
+"""What a choice means from here on: the next run, a year of them, the command that applies it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from joulewise.data.sweeps import Setting, Sweep
+from joulewise.metrics.contract import interval_json
+from joulewise.metrics.outlook import NextRun, Year, next_run, year
+from joulewise.metrics.result import Interval, SweepResult
+from joulewise.metrics.rules import parse
+from joulewise.metrics.view import View
+from joulewise.report.figures import amount, joules, seconds
+from joulewise.report.sweep_words import setting_words
+from joulewise.sweep.process import knob_options
+from joulewise.sweep.template import render
+
+_TRAIN = ("python", "train.py")
+
+
+@dataclass(frozen=True)
+class Outlook:
+    """Of one metric's choice; ``year`` where it was said how many runs there are."""
+
+    metric: str
+    setting: Setting
+    next_run: NextRun
+    year: Year | None
+    command: str
+
+
+def outlook(
+    sweep: Sweep,
+    result: SweepResult,
+    view: View,
+    *,
+    runs_per_year: float | None = None,
+    price_per_kwh: float | None = None,
+    gco2_per_kwh: float | None = None,
+) -> tuple[Outlook, ...]:
+    return tuple(
+        Outlook(
+            metric,
+            choice.setting,
+            next_run(sweep, choice.setting, view),
+            None
+            if runs_per_year is None
+            else year(
+                result,
+                metric,
+                runs_per_year,
+                price_per_kwh=price_per_kwh,
+                gco2_per_kwh=gco2_per_kwh,
+            ),
+            applying(sweep, choice.setting),
+        )
+        for metric, choice in result.best.items()
+    )
+
+
+def applying(sweep: Sweep, setting: Setting) -> str:
+    """The command that runs with this setting; of a sweep without one, with a stand-in for it."""
+    asked = sweep.asked
+    knobs = knob_options(setting, asked.get("gpus", ()), force=bool(asked.get("force")))
+    command = [render(word, setting.words) for word in asked.get("command", ())]
+    if not command:
+        own = (f"--{name.replace('_', '-')}={value}" for name, value in setting.words.items())
+        command = [*_TRAIN, *own]
+    return shlex.join(["joulewise", "run", *knobs, "--", *command])
+
+
+def outlook_json(outlooks: tuple[Outlook, ...]) -> dict[str, Any]:
+    return {
+        each.metric: {
+            "settings": each.setting.as_json(),
+            "next_run": {
+                "time_s": interval_json(each.next_run.time_s),
+                "energy_j": interval_json(each.next_run.energy_j),
+            },
+            "year": None if each.year is None else _year_json(each.year),
+            "command": each.command,
+        }
+        for each in outlooks
+    }
+
+
+def outlook_lines(outlooks: tuple[Outlook, ...], per: str) -> Iterator[str]:
+    """A line on the next run where it is one of a full training, one on the year, the command."""
+    for each in outlooks:
+        label = parse(each.metric).label
+        if per == "training":
+            at = setting_words(each.setting)
+            yield f"{label}: a full training at {at} {_takes(each.next_run)}"
+        if each.year is not None:
+            yield f"{label}: {_saves(each.year)}"
+    commands: dict[str, list[str]] = {}
+    for each in outlooks:
+        commands.setdefault(each.command, []).append(parse(each.metric).label)
+    for command, labels in commands.items():
+        yield f"{command}  # {', '.join(labels)}"
+
+
+def _year_json(told: Year) -> dict[str, Any]:
+    return {
+        "runs": told.runs,
+        **{
+            name: interval_json(getattr(told, name))
+            for name in ("energy_kwh", "time_h", "money", "co2_kg")
+        },
+    }
+
+
+def _takes(told: NextRun) -> str:
+    energy = "an unknown energy" if told.energy_j is None else _range(told.energy_j, joules)
+    time = "an unknown time" if told.time_s is None else _range(told.time_s, seconds)
+    return f"takes {energy} in {time} (95 of 100 would lie there)"
+
+
+def _saves(told: Year) -> str:
+    if told.energy_kwh is None:
+        return f"what {told.runs:g} runs a year save is not known"
+    more = {"money": " of money", "co2_kg": " kg of CO2"}
+    parts = [f"{_range(told.energy_kwh, amount)} kWh"]
+    for name, unit in more.items():
+        found = getattr(told, name)
+        if found is not None:
+            parts.append(f"{_range(found, amount)}{unit}")
+    hours = "" if told.time_h is None else f", and take {_range(told.time_h, amount)} h longer"
+    return f"{told.runs:g} runs a year save {', '.join(parts)}{hours}"
+
+
+def _range(interval: Interval, words: Callable[[float], str]) -> str:
+    if interval.low is None or interval.high is None:
+        return words(interval.mean)
+    return f"{words(interval.mean)} ({words(interval.low)} to {words(interval.high)})"

@@ -1,0 +1,113 @@
+"""Measurements from elsewhere, read as a sweep: a CSV with a row for each run.
+
+Columns are ``time_s`` and ``energy_j`` (or ``power_w``, the mean), ``block`` where runs were made
+in rounds, and every other a setting: ``power_limit_w``, ``sm_clock_mhz``, ``batch_size``…
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from joulewise.data import Energy, Source
+from joulewise.data.sweeps import KNOBS, POWER_LIMIT, Setting, Sweep, Trial, TrialState, Value
+from joulewise.errors import UsageError
+
+_TIME, _ENERGY, _POWER, _BLOCK = "time_s", "energy_j", "power_w", "block"
+_FIGURES: Final = {_TIME, _ENERGY, _POWER, _BLOCK}
+_HINT: Final = "it needs time_s, energy_j or power_w, and a column for each setting"
+
+
+def read_table(path: Path, reference: Mapping[str, str] | None = None) -> Sweep:
+    """The runs of a file as trials; without a ``reference`` its highest limit and first values."""
+    rows = _rows(path)
+    names = [name for name in rows[0] if name not in _FIGURES]
+    if not names or _TIME not in rows[0] or not {_ENERGY, _POWER} & set(rows[0]):
+        raise UsageError(f"{path} is no table of runs", _HINT)
+    counts: Counter[Setting] = Counter()
+    trials = []
+    for number, row in enumerate(rows, 2):
+        try:
+            trial = _trial(row, names, counts)
+        except ValueError as error:
+            raise UsageError(f"{path}, line {number}: {error}", _HINT) from None
+        counts[trial.setting] += 1
+        trials.append(trial)
+    settings = tuple(dict.fromkeys(trial.setting for trial in trials))
+    limits_w = [float(value) for each in settings if (value := each.get(POWER_LIMIT)) is not None]
+    return Sweep(
+        id=path.stem,
+        asked={},
+        seed=0,
+        reference=_reference(settings, reference or {}, path),
+        settings=settings,
+        trials=tuple(trials),
+        name=path.name,
+        state="finished",
+        limits_w=(min(limits_w), max(limits_w), max(limits_w)) if limits_w else None,
+    )
+
+
+def _rows(path: Path) -> list[dict[str, str]]:
+    try:
+        with path.open(encoding="utf-8", newline="") as lines:
+            rows = [
+                {str(name).strip(): value or "" for name, value in row.items()}
+                for row in csv.DictReader(lines)
+            ]
+    except (OSError, ValueError, csv.Error) as error:
+        raise UsageError(f"cannot read {path}: {error}", "name a CSV file") from None
+    if not rows:
+        raise UsageError(f"{path} has no rows", _HINT)
+    return rows
+
+
+def _trial(row: Mapping[str, str], names: Sequence[str], counts: Mapping[Setting, int]) -> Trial:
+    setting = Setting.of({name: _value(name, row[name].strip()) for name in names})
+    time_s = _number(row, _TIME)
+    energy_j = _number(row, _ENERGY) if row.get(_ENERGY) else _number(row, _POWER) * time_s
+    block = row.get(_BLOCK, "")
+    return Trial(
+        setting,
+        int(block) if block else counts[setting],
+        TrialState.DONE,
+        time_s=time_s,
+        energy={"gpu": Energy(energy_j, 0.0, 0.0, Source.MEASURED)},
+    )
+
+
+def _value(name: str, text: str) -> Value:
+    if name not in KNOBS:
+        return text
+    return float(text) if text else None
+
+
+def _number(row: Mapping[str, str], name: str) -> float:
+    value = float(row[name])
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name} is {row[name]}")
+    return value
+
+
+def _reference(settings: Sequence[Setting], given: Mapping[str, str], path: Path) -> Setting:
+    """What is like the reference in all that was said of it, at the highest limit."""
+    unknown = set(given) - set(settings[0])
+    if unknown:
+        raise UsageError(
+            f"{path} has no column {min(unknown)}", f"its settings are {', '.join(settings[0])}"
+        )
+    wanted = {name: _value(name, text) for name, text in given.items()}
+    alike = [each for each in settings if all(each[name] == v for name, v in wanted.items())]
+    if not alike:
+        said = ", ".join(f"{name}={text}" for name, text in given.items())
+        raise UsageError(f"{path} has no run with {said}", "name a reference that was run")
+    return max(alike, key=_limit_w)
+
+
+def _limit_w(setting: Setting) -> float:
+    limit_w = setting.get(POWER_LIMIT)
+    return math.inf if limit_w is None else float(limit_w)
