@@ -19,6 +19,9 @@ from joulewise.simulate.timeline import Timeline
 
 __all__ = ["BETWEEN_STEPS", "State", "equilibrium_c", "play", "rest", "run_factors"]
 
+_CLOSE_C = 1e-3
+_AT_ONCE = 5
+
 
 def play(
     unit: Unit,
@@ -54,11 +57,20 @@ def equilibrium_c(
 ) -> float:
     """The temperature that the load comes to in the end."""
     thermal = unit.board.thermal
+
+    def towards_c(now_c: float) -> float:
+        aim = Aim(unit.board, load, knobs, time_factor, power_factor, now_c)
+        return settled_c(thermal, aim.mean_power_w)
+
+    now_c = thermal.reference_c
+    for _ in range(_AT_ONCE):  # as a rule power hardly depends on heat
+        now_c, before_c = towards_c(now_c), now_c
+        if abs(now_c - before_c) < _CLOSE_C:
+            return now_c
     low_c, high_c = thermal.ambient_c, max(thermal.ambient_c, thermal.shutdown_c)
-    while high_c - low_c > 1e-3:
+    while high_c - low_c > _CLOSE_C:
         middle_c = (low_c + high_c) / 2
-        aim = Aim(unit.board, load, knobs, time_factor, power_factor, middle_c)
-        if settled_c(thermal, aim.mean_power_w) > middle_c:
+        if towards_c(middle_c) > middle_c:
             low_c = middle_c
         else:
             high_c = middle_c
