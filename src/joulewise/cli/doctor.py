@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from joulewise.cli.numbers import POSITIVE
+from joulewise.cli.numbers import positive
 from joulewise.cli.output import STDOUT, console, json_option, write_json
 
 
@@ -12,7 +12,7 @@ from joulewise.cli.output import STDOUT, console, json_option, write_json
 @click.option(
     "--cpu-tdp",
     "cpu_tdp_w",
-    type=POSITIVE,
+    type=positive("W"),
     metavar="WATTS",
     help="The CPU's TDP, where its power must be modelled.",
 )

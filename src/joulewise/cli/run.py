@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from joulewise.cli.gpus import numbers
-from joulewise.cli.numbers import POSITIVE, Number, Whole
+from joulewise.cli.numbers import POSITIVE, Number, Whole, positive
 from joulewise.cli.output import STDOUT, pass_store, program
 from joulewise.cli.stderr import say
 from joulewise.errors import JoulewiseError, UsageError
@@ -43,7 +43,7 @@ _NOT_HERE = (
 @click.option(
     "--rate",
     "rate_hz",
-    type=Number(min=LOWEST_HZ, max=HIGHEST_HZ),
+    type=Number(min=LOWEST_HZ, max=HIGHEST_HZ, unit="Hz"),
     metavar="HZ",
     help="How often power and counters are read. "
     "[default: 10, or 2.5 where the driver keeps samples of its own]",
@@ -81,7 +81,7 @@ _NOT_HERE = (
 @click.option(
     "--baseline",
     "baseline_s",
-    type=Number(min=0, max=3600),
+    type=Number(min=0, max=3600, unit="s"),
     default=0.0,
     metavar="SECONDS",
     help="Measure so long before the command starts, to tell idle power from its own.",
@@ -89,7 +89,7 @@ _NOT_HERE = (
 @click.option(
     "--cpu-tdp",
     "cpu_tdp_w",
-    type=POSITIVE,
+    type=positive("W"),
     metavar="WATTS",
     help="The CPU's TDP, where its power must be modelled.",
 )
@@ -99,19 +99,23 @@ _NOT_HERE = (
     help="Hold this limit for the time of the run, or this share of each GPU's default.",
 )
 @click.option(
-    "--sm-clock", "sm_clock_mhz", type=POSITIVE, metavar="MHZ", help="Lock the SM clock meanwhile."
+    "--sm-clock",
+    "sm_clock_mhz",
+    type=positive("MHz"),
+    metavar="MHZ",
+    help="Lock the SM clock meanwhile.",
 )
 @click.option(
     "--mem-clock",
     "mem_clock_mhz",
-    type=POSITIVE,
+    type=positive("MHz"),
     metavar="MHZ",
     help="Lock the memory clock meanwhile.",
 )
 @click.option(
     "--cpu-limit",
     "cpu_limit_w",
-    type=POSITIVE,
+    type=positive("W"),
     metavar="WATTS",
     help="Hold this power limit of each CPU package meanwhile.",
 )

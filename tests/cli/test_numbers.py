@@ -1,0 +1,67 @@
+"""Numbers on the command line: with their unit or without, and refused in words."""
+
+import click
+import pytest
+
+from joulewise.cli.doctor import command as doctor
+from joulewise.cli.numbers import POSITIVE, Number, Whole
+from joulewise.cli.run import command as run
+
+
+@pytest.mark.parametrize("text", ["1200", "1200MHz", "1200 MHz", "1200mhz", " 1.2e3 MHZ "])
+def test_a_unit_may_stand_behind_it(text):
+    assert Number(min=0, unit="MHz").convert(text, None, None) == 1200
+
+
+@pytest.mark.parametrize("text", ["1.2GHz", "MHz", "", "1200 MHz MHz", "nan", "infMHz"])
+def test_another_unit_is_refused(text):
+    with pytest.raises(click.BadParameter) as refused:
+        Number(min=0, unit="MHz").convert(text, None, None)
+    assert refused.value.message == f"{text!r} is not a number of MHz."
+
+
+@pytest.mark.parametrize(
+    ("bounds", "text", "why"),
+    [
+        (POSITIVE, "0", "0 is not above 0."),
+        (POSITIVE, "-1e9", "-1000000000 is not above 0."),
+        (Number(min=0), "-0.5", "-0.5 is not 0 or more."),
+        (Number(max=50), "50.1", "50.1 is not 50 or less."),
+        (Number(min=0.01, max=1000), "5000", "5000 is not from 0.01 to 1000."),
+        (Number(min=0.01, max=1000, unit="Hz"), "5 kHz", "'5 kHz' is not a number of Hz."),
+        (Number(min=0, max=50, min_open=True), "0", "0 is not above 0 and up to 50."),
+        (Whole(min=1), "0", "0 is not 1 or more."),
+        (Whole(min=1), "1.5", "'1.5' is not a whole number."),
+    ],
+)
+def test_a_refusal_is_in_words(bounds, text, why):
+    with pytest.raises(click.BadParameter) as refused:
+        bounds.convert(text, None, None)
+    assert refused.value.message == why
+
+
+@pytest.mark.parametrize(("low", "within"), [(0, True), (1, False)])
+def test_an_open_bound_is_not_within(low, within):
+    bounds = Number(min=low, max=2, min_open=True)
+    if within:
+        assert bounds.convert("1", None, None) == 1
+    else:
+        with pytest.raises(click.BadParameter):
+            bounds.convert("1", None, None)
+
+
+@pytest.mark.parametrize(
+    ("verb", "option", "unit"),
+    [
+        (run, "rate_hz", "Hz"),
+        (run, "baseline_s", "s"),
+        (run, "cpu_tdp_w", "W"),
+        (run, "cpu_limit_w", "W"),
+        (run, "sm_clock_mhz", "MHz"),
+        (run, "mem_clock_mhz", "MHz"),
+        (doctor, "cpu_tdp_w", "W"),
+    ],
+)
+def test_what_has_a_unit_takes_it(verb, option, unit):
+    (bounds,) = (param.type for param in verb.params if param.name == option)
+    assert bounds.convert(f"10{unit}", None, None) == 10
