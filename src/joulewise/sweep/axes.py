@@ -28,7 +28,7 @@ _MOST_CLOCKS: Final = 16
 _NUMBER: Final = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?"
 _QUANTITY: Final = re.compile(rf"({_NUMBER})\s*(%|W|MHz)?", re.IGNORECASE)
 _STEPS: Final = re.compile(rf"({_NUMBER}):({_NUMBER}):({_NUMBER})")
-_PART: Final = re.compile(r"""\s*(?:"((?:[^"]|"")*)"|'((?:[^']|'')*)'|([^,"'\s][^,]*|))\s*(,|$)""")
+_PART: Final = re.compile(r"""\s*(?:"((?:[^"]|"")*)"|'((?:[^']|'')*)'|([^,"'\s][^,]*|))\s*(,|\Z)""")
 _LARGEST: Final = 15  # digits before or after the point
 
 

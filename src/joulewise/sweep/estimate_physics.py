@@ -43,4 +43,4 @@ def from_physics(simulated: Simulated, space: Space) -> Basis:
         time_s, energy_j = run(board, workload, Knobs(limits_w, lock))
         for setting, each_s, each_j in zip(settings, time_s, energy_j, strict=True):
             amounts[setting] = Amount(float(each_s), float(each_j))
-    return Basis(amounts, f"the physics of the simulated {simulated.gpu}", "the GPU")
+    return Basis(amounts, f"in virtual time, by the physics of the simulated {simulated.gpu}", "the GPU")

@@ -1,0 +1,107 @@
+"""The boards that a space is resolved against: found by NVML, or simulated."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from joulewise.data.sweeps import POWER_LIMIT
+from joulewise.errors import DeviceError, UsageError
+from joulewise.session import gpus
+from joulewise.session.gpus import Found, Gpu, Package
+from joulewise.simulate.boards import BOARDS
+from joulewise.sweep.asked import Asked
+from joulewise.sweep.boards import Board, boards, here, simulated
+
+SHOWS = """
+import json, os, sys
+from dataclasses import asdict
+from joulewise.sweep.boards import here
+print(json.dumps([asdict(board) for board in here(json.loads(sys.argv[1]), os.environ)]))
+"""
+
+
+def found_in_sim(tmp_path, kinds, named, **environ):
+    ran = subprocess.run(
+        [
+            *(sys.executable, "-m", "joulewise", "sim", "--gpu", kinds, "--"),
+            *(sys.executable, "-c", SHOWS, json.dumps(named)),
+        ],
+        env={**os.environ, "JOULEWISE_POWERCAP": str(tmp_path / "none"), **environ},
+        stdout=subprocess.PIPE,
+        check=True,
+        text=True,
+    )
+    return json.loads(ran.stdout)
+
+
+@pytest.mark.parametrize("name", BOARDS)
+def test_a_simulated_board_is_what_its_driver_tells(tmp_path, name):
+    (found,) = found_in_sim(tmp_path, name, [])
+    (board,) = simulated(name)
+    made = Board(
+        **{
+            **found,
+            "uid": board.uid,
+            "sm_clocks_mhz": tuple(found["sm_clocks_mhz"]),
+            "mem_clocks_mhz": tuple(found["mem_clocks_mhz"]),
+        }
+    )
+    assert made == board
+
+
+def test_only_those_that_the_command_sees_or_that_are_named(tmp_path):
+    second = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "1"}
+    one = found_in_sim(tmp_path, "v100x2,rtx6000", [], **second)
+    assert [board["key"] for board in one] == ["gpu1"]
+    named = found_in_sim(tmp_path, "v100x2,rtx6000", [2], **second)
+    assert [board["name"] for board in named] == [simulated("rtx6000")[0].name]
+
+
+@pytest.fixture
+def found(monkeypatch):
+    """What a machine has; the real look is in the tests above, this one needs no GPU."""
+
+    def put(*devices):
+        asked_of = []
+
+        def find(environ):
+            asked_of.append(dict(environ))
+            if devices == (None,):
+                raise DeviceError("the GPUs do not answer", "look")
+            graphics = tuple(each for each in devices if isinstance(each, Gpu))
+            return Found(graphics, tuple(each for each in devices if isinstance(each, Package)))
+
+        monkeypatch.setattr(gpus, "find", find)
+        return asked_of
+
+    return put
+
+
+PACKAGE = Package("cpu0", "package-0", "a CPU", now_w=65.0, lowest_w=20.0, highest_w=4095.0)
+
+
+def test_packages_are_boards_at_the_limit_that_they_have(found):
+    found(Gpu("gpu0", "GPU-0", visible=False), PACKAGE)
+    assert here((), {}) == (Board("cpu0", "package-0", "a CPU", 20.0, 65.0, 4095.0),)
+    assert not here((), {})[0].is_gpu
+    with pytest.raises(UsageError, match="there is no gpu1"):
+        here((1,), {})
+
+
+def test_without_knobs_to_turn_a_driver_that_hangs_is_no_hindrance(found):
+    found(None)
+    assert boards(Asked(axes={"b": "1,2"}), {}) == ()
+    with pytest.raises(DeviceError, match="do not answer"):
+        boards(Asked(axes={POWER_LIMIT: "150"}), {})
+    with pytest.raises(DeviceError, match="do not answer"):
+        boards(Asked(axes={"b": "1,2"}, gpus=(0,)), {})
+
+
+def test_the_commands_own_environment_decides_what_it_sees(found):
+    asked_of = found(PACKAGE)
+    environ = {"CUDA_VISIBLE_DEVICES": "1", "LR": "{lr}"}
+    boards(Asked(axes={"lr": "1,2"}, environ=environ), {"A": "1", "CUDA_VISIBLE_DEVICES": "0"})
+    assert asked_of == [{"A": "1", "CUDA_VISIBLE_DEVICES": "1"}]

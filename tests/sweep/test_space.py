@@ -1,0 +1,235 @@
+"""A space against its boards: the grid, its reference, and everything that is wrong with it."""
+
+import os
+from dataclasses import replace
+
+import pytest
+
+from joulewise.data.sweeps import CPU_LIMIT, MEM_CLOCK, POWER_LIMIT, SM_CLOCK
+from joulewise.errors import (
+    CommandNotExecutableError,
+    CommandNotFoundError,
+    NotSupportedError,
+    OutOfRangeError,
+    UsageError,
+)
+from joulewise.sweep.asked import Asked, Simulated
+from joulewise.sweep.boards import Board, simulated
+from joulewise.sweep.space import resolve
+
+V100 = simulated("v100")
+PACKAGE = Board("cpu0", "package-0", "a CPU", lowest_w=20, default_w=65, highest_w=4095)
+SIM = Simulated("v100", "resnet50")
+
+
+def asked(axes, *words, **more):
+    return Asked(command=("sh", *words), axes=axes, **more)
+
+
+def settings(space):
+    return [setting.as_json() for setting in space.settings]
+
+
+def test_the_grid_is_in_the_order_of_the_axes():
+    space = resolve(asked({POWER_LIMIT: "200,150", "b": "8,4"}, "{b}"), V100)
+    assert settings(space) == [
+        {POWER_LIMIT: 200, "b": "8"},
+        {POWER_LIMIT: 200, "b": "4"},
+        {POWER_LIMIT: 150, "b": "8"},
+        {POWER_LIMIT: 150, "b": "4"},
+    ]
+
+
+def test_the_reference_is_the_default_with_clocks_unlocked_and_first_values():
+    axes = {SM_CLOCK: "1200,1530", POWER_LIMIT: "150:300:50", "b": "8,4"}
+    space = resolve(asked(axes, "{b}"), V100)
+    assert space.reference.as_json() == {SM_CLOCK: None, POWER_LIMIT: 300, "b": "8"}
+    assert list(space.reference) == list(axes)
+    assert space.reference not in space.settings
+    assert space.points == (space.reference, *space.settings)
+
+
+def test_a_reference_that_is_a_grid_point_stands_once_in_a_block():
+    space = resolve(asked({POWER_LIMIT: "full"}), V100)
+    assert space.reference.as_json() == {POWER_LIMIT: 300}
+    assert space.points == space.settings
+    assert len(space.points) == 31
+
+
+def test_the_reference_of_the_commands_own_can_be_named_in_the_grid_or_not():
+    space = resolve(asked({"b": "8,4"}, "{b}", reference={"b": "4"}), V100)
+    assert space.reference.as_json() == {"b": "4"}
+    assert len(space.points) == 2
+    space = resolve(asked({"b": "8,4"}, "{b}", reference={"b": "16"}), V100)
+    assert space.reference.as_json() == {"b": "16"}
+    assert len(space.points) == 3
+
+
+def test_a_reference_of_several_own_axes_is_one_that_the_constraints_allow():
+    axes = {POWER_LIMIT: "150,300", "b": "32,64,128", "a": "1,2,4,8"}
+    both = asked(axes, "{b}", "{a}", constraints=("b * a == 256",))
+    space = resolve(both, V100)
+    assert [(each["b"], each["a"]) for each in space.settings[:3]] == [
+        ("32", "8"),
+        ("64", "4"),
+        ("128", "2"),
+    ]
+    assert space.reference.as_json() == {POWER_LIMIT: 300, "b": "32", "a": "8"}
+    named = resolve(replace(both, reference={"b": "64"}), V100)
+    assert named.reference.as_json() == {POWER_LIMIT: 300, "b": "64", "a": "4"}
+
+
+def test_constraints_know_limits_words_and_unlocked_clocks():
+    axes = {POWER_LIMIT: "150,300", SM_CLOCK: "900,unlocked", "net": "small,big"}
+    rules = ("net == 'small' or power_limit_w > 200", "sm_clock_mhz < 1000 or net == 'big'")
+    space = resolve(asked(axes, "{net}", constraints=rules), V100)
+    assert [tuple(each.as_json().values()) for each in space.settings] == [
+        (150, 900, "small"),
+        (300, 900, "small"),
+        (300, 900, "big"),
+        (300, None, "big"),
+    ]
+
+
+def test_without_any_gpu_the_commands_own_can_be_swept():
+    space = resolve(asked({"b": "8,4"}, "{b}"), ())
+    assert space.board is None
+    assert space.limits_w is None
+    assert len(space.settings) == 2
+    with pytest.raises(UsageError, match="no GPU to set the power limit of"):
+        resolve(asked({POWER_LIMIT: "150"}), (PACKAGE,))
+
+
+def test_a_cpus_limit_is_swept_against_the_one_that_it_has():
+    space = resolve(asked({CPU_LIMIT: "40:60:10"}), (*V100, PACKAGE))
+    assert settings(space) == [{CPU_LIMIT: 40}, {CPU_LIMIT: 50}, {CPU_LIMIT: 60}]
+    assert space.reference.as_json() == {CPU_LIMIT: None}
+    assert space.limits_w == (150, 300, 300)
+    with pytest.raises(NotSupportedError, match="no CPU tells the range"):
+        resolve(asked({CPU_LIMIT: "40"}), V100)
+
+
+def test_boards_that_take_other_values_must_be_told_apart():
+    other = replace(simulated("v100-pcie")[0], key="gpu1")
+    with pytest.raises(UsageError, match=r"gpu0 \(.*\) and gpu1 \(.*\) take different") as refused:
+        resolve(asked({POWER_LIMIT: "200"}), (*V100, other))
+    assert refused.value.hint == "sweep one kind at a time: --gpu 0"
+    with pytest.raises(UsageError, match="different values of the SM clock"):
+        resolve(asked({SM_CLOCK: "1200"}), (*V100, other))
+    assert resolve(asked({"b": "1,2"}, "{b}"), (*V100, other)).board == V100[0]
+    twin = replace(V100[0], key="gpu1", uid="other")
+    assert resolve(asked({POWER_LIMIT: "200"}), (*V100, twin)).gpus == (*V100, twin)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"axes": {}}, "nothing to sweep"),
+        ({"axes": {POWER_LIMIT: ""}}, "power limit: no values"),
+        ({"axes": {"batch-size": "1"}}, "'batch-size' is no name for an axis"),
+        ({"axes": {"lambda": "1"}}, "'lambda' is no name"),
+        ({"axes": {POWER_LIMIT: "150", "b": "1,2"}}, "the command never sees b"),
+        ({"command": ("sh", "{b}")}, r"no values for \{b\}"),
+        ({"environ": {"B": "{b}"}}, r"no values for \{b\}"),
+        ({"cwd": "{b}"}, r"no values for \{b\}"),
+        ({"command": ()}, "no command to run"),
+        ({"command": ("",)}, "empty word"),
+        ({"simulated": SIM}, "both a command and --sim"),
+        ({"reference": {"b": "1"}}, "--reference of b, which is no axis"),
+        ({"reference": {POWER_LIMIT: "200"}}, "the reference's power limit is the board's own"),
+        ({"constraints": ("power_limit_w > 300",)}, "leave none of 2 settings"),
+        ({"constraints": ("b > 300",)}, "there is no axis b"),
+        ({"by": ("speed",)}, "speed"),
+        ({"repeat": 0}, "0 repetitions"),
+        ({"repeat": 100_000}, "that is 300,000 runs"),
+        ({"warm_up": -1}, "-1 warm-up runs"),
+        ({"timeout_s": 0.0}, "0 s of timeout"),
+        ({"timeout_s": float("nan")}, "nan s of timeout"),
+        ({"max_slowdown": 0.9}, "0.9 times"),
+        ({"tolerance": 0.0}, "0 as tolerance"),
+        ({"rate_hz": -1.0}, "-1 Hz"),
+        ({"pue": 0.5}, "0.5 as PUE"),
+        ({"overhead_w": float("inf")}, "inf W of overhead"),
+        ({"boundary": "rack"}, "no such boundary: 'rack'"),
+        ({"cool_down": "a while"}, "'a while' is no cool-down"),
+        ({"cwd": "nowhere/at/all"}, "there is no folder nowhere/at/all"),
+        ({"environ": {"A=B": "1"}}, "no name of a variable"),
+        ({"environ": {"A": "\0"}}, "zero byte"),
+    ],
+)
+def test_what_is_wrong_is_told_before_the_first_run(change, says):
+    good = asked({POWER_LIMIT: "150,200"})
+    assert len(resolve(good, V100).points) == 3
+    with pytest.raises(UsageError, match=says) as refused:
+        resolve(replace(good, **change), V100)
+    assert refused.value.hint
+
+
+def test_a_grid_of_too_many_points_is_refused_before_it_is_made():
+    axes = dict.fromkeys("abcd", "1:1000:1")
+    with pytest.raises(UsageError, match="that is 1,000,000,000,000 settings"):
+        resolve(asked(axes, *(f"{{{name}}}" for name in axes)), ())
+
+
+def test_a_limit_out_of_range_is_refused_with_the_range():
+    with pytest.raises(OutOfRangeError, match="gpu0's power limit cannot be 140 W") as refused:
+        resolve(asked({POWER_LIMIT: "140:300:20"}), V100)
+    assert "150 to 300 W" in refused.value.hint
+    with pytest.raises(NotSupportedError, match="gpu0 cannot lock its memory clock"):
+        resolve(asked({MEM_CLOCK: "877"}), V100)
+
+
+def test_a_missing_program_is_found_out_also_where_it_is_an_axis(tmp_path):
+    with pytest.raises(CommandNotFoundError, match="no program called nowhere-to-be-found"):
+        resolve(Asked(command=("nowhere-to-be-found",), axes={POWER_LIMIT: "150"}), V100)
+    either = Asked(command=("{shell}",), axes={"shell": "sh,nowhere-to-be-found"})
+    with pytest.raises(CommandNotFoundError):
+        resolve(either, ())
+    with pytest.raises(CommandNotFoundError):
+        resolve(asked({POWER_LIMIT: "150"}, environ={"PATH": str(tmp_path)}), V100)
+    elsewhere = asked({POWER_LIMIT: "150"}, on="ray", cwd="nowhere")
+    assert resolve(replace(elsewhere, command=("nowhere-to-be-found",)), V100)
+
+
+def test_a_program_is_looked_for_where_it_runs(tmp_path):
+    script = tmp_path / "train.sh"
+    script.write_text("#!/bin/sh\n")
+    here = Asked(command=("./train.sh",), axes={POWER_LIMIT: "150"}, cwd=str(tmp_path))
+    with pytest.raises(CommandNotExecutableError, match="not executable"):
+        resolve(here, V100)
+    script.chmod(0o755)
+    assert resolve(here, V100)
+    folders = replace(here, axes={"n": "1,2"}, cwd=os.fspath(tmp_path / "{n}"))
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "train.sh").symlink_to(script)
+    with pytest.raises(UsageError, match=r"there is no folder .*/2"):
+        resolve(folders, ())
+
+
+@pytest.mark.parametrize(
+    ("sim", "axes", "says"),
+    [
+        (Simulated("h100", "resnet50"), {}, "no such GPU to simulate: 'h100'"),
+        (Simulated("v100", "gpt"), {}, "no such workload: 'gpt'"),
+        (Simulated("v100"), {}, "needs a workload"),
+        (Simulated("v100", "resnet50", like="last"), {}, "not both"),
+        (Simulated("v100", "resnet50", run_noise=-0.1), {}, "a run noise of -0.1"),
+        (SIM, {"lr": "1,2"}, "a simulated workload has no lr"),
+        (SIM, {"batch_size": "64,0"}, "batch_size of 0"),
+        (SIM, {"batch_size": "many"}, "batch_size of many"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused(sim, axes, says):
+    given = Asked(axes={POWER_LIMIT: "full", **axes}, simulated=sim)
+    with pytest.raises(UsageError, match=says):
+        resolve(given, V100)
+
+
+def test_a_simulated_workload_has_a_batch_size():
+    given = Asked(axes={POWER_LIMIT: "full", "batch_size": "64,128"}, simulated=SIM)
+    assert len(resolve(given, V100).settings) == 62
+
+
+def test_notes_say_what_became_of_what_was_asked():
+    space = resolve(asked({SM_CLOCK: "1201"}), V100)
+    assert space.notes == ("SM clock 1201 MHz becomes 1200 MHz, the nearest that gpu0 takes",)
