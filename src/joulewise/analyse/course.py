@@ -37,9 +37,10 @@ class Course:
     Before the first reading and after the last, those go on, and the time is a gap.
     ``still_s`` is time in which a sensor that can move did not, for long.
     ``rough_w2`` adds up the squared steps from reading to reading, ``news`` counts those that
-    are steps at all, ``usual_w2`` is what such a step is as a rule around here. ``reading_w`` is the reading that the moment belongs to, ``peak_w`` the
-    highest from there up to the next moment's, ``swing_w`` how far readings around the moment
-    lie apart once their trend is taken out.
+    are steps at all, ``usual_w2`` is what such a step squared is around the moment as a rule.
+    ``reading_w`` is the reading that the moment belongs to, ``peak_w`` the highest from there up
+    to the next moment's, ``swing_w`` how far readings around the moment lie apart once their
+    trend is taken out. ``read_s`` is the time from the first reading to the last.
     """
 
     energy_j: NDArray[np.float64]
@@ -55,6 +56,7 @@ class Course:
     swing_w: NDArray[np.float64]
     lowest_w: float
     highest_w: float
+    read_s: float
 
 
 def typical_step_ns(lane: Rows) -> float:
@@ -92,7 +94,7 @@ def without_readings(times_ns: NDArray[np.int64], power_w: float) -> Course:
     energy_j = passed_s * power_w
     return Course(
         *(energy_j, zero, news, zero, passed_s, energy_j, zero, zero),
-        *(same, same, zero, power_w, 2 * power_w),
+        *(same, same, zero, power_w, 2 * power_w, 0.0),
     )
 
 
@@ -155,6 +157,7 @@ class _Pass:
             self._swing_w,
             float(self._range_w[0]),
             float(self._range_w[1]),
+            (last_ns - self._first[0]) / NS_PER_S,
         )
 
     def _begin(self, first_ns: int, first_w: float) -> None:

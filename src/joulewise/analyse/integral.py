@@ -10,6 +10,7 @@ import numpy as np
 from joulewise.analyse.course import Course
 from joulewise.analyse.highest import highest_between
 from joulewise.analyse.timing import Timing
+from joulewise.analyse.usual import READINGS
 from joulewise.units import NS_PER_S, Z95
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 # What a counter may be off by while nothing checks it.
 _UNCHECKED: Final = 0.01
-_BESIDE: Final = 64
 _WHOLE: Final = 0.99
 # A sensor's window may be a third shorter, beside its period, than the tables have both.
 _SEEN_AT_LEAST: Final = 0.67
@@ -45,17 +45,21 @@ class Integral:
         """A 95 % half-width.
 
         Each reading stands for as long as it was held, and is off by what readings that follow
-        each other differ; at the edges nobody knows to which side a change belongs; in a gap the
-        device may have drawn anything that it can.
+        each other differ. Those of a short window may happen to lie close together: what is usual
+        around it counts as so many more readings would. At the edges nobody knows to which side a
+        change belongs; in a gap the device may have drawn anything that it can.
         """
         course, timing = self.course, self.timing
         news = np.maximum(course.news[end] - course.news[start], 1)
-        held_s = timing.held_s or np.maximum(self.time_s(start, end) / news, timing.step_s)
+        time_s = self.time_s(start, end)
+        held_s = timing.held_s or np.maximum(time_s / news, timing.step_s)
         rough_w2 = np.maximum(course.rough_w2[end] - course.rough_w2[start], 0.0)
         usual_w2 = news * (course.usual_w2[start] + course.usual_w2[end]) / 2
-        rough_w2 += np.maximum(usual_w2 - rough_w2, 0.0) * _BESIDE / (_BESIDE + news)
+        rough_w2 += np.maximum(usual_w2 - rough_w2, 0.0) * READINGS / (READINGS + news)
         swing_w2 = course.swing_w[start] ** 2 + course.swing_w[end] ** 2
-        seen = Z95 * np.sqrt(rough_w2 / 2 * held_s**2 + swing_w2 * timing.place_s**2)
+        known_s = np.minimum(course.read_s, np.maximum(time_s, 2 * READINGS * held_s))
+        noise_j2 = _student(known_s / held_s) ** 2 * rough_w2 / 2 * held_s**2
+        seen = np.sqrt(noise_j2 + Z95**2 * swing_w2 * timing.place_s**2)
         return np.asarray(seen + self._room_j(*self._unread(start, end)))
 
     def unread_s(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.float64]:
@@ -109,3 +113,9 @@ class Integral:
         low_w, high_w = self.range_w
         room_j = np.maximum(high_w * time_s - energy_j, energy_j - low_w * time_s)
         return np.asarray(np.maximum(room_j, 0.0) * (time_s > 0))
+
+
+def _student(readings: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What ``Z95`` grows to where as few readings told how far they lie apart."""
+    degrees = np.maximum(2 / 3 * readings, 2)
+    return np.asarray(Z95 + (2.37 + 2.82 / degrees) / degrees)
