@@ -14,7 +14,7 @@ from rich.text import Text
 from joulewise.data.sweeps import Setting
 from joulewise.report.figures import amount, fitting, joules, seconds
 from joulewise.report.sweep_words import setting_words
-from joulewise.sweep.conduct import Prepared, lanes_of
+from joulewise.sweep.conduct import Prepared
 from joulewise.sweep.estimate import Estimate, estimate
 from joulewise.sweep.plan import order
 
@@ -40,7 +40,7 @@ def plan_view(prepared: Prepared, store: Path, price_per_kwh: float | None = Non
         space.reference,
         len(space.settings),
         tuple(tuple(order(space, asked, block)) for block in range(repetitions)),
-        estimate(asked, space, store, lanes=lanes_of(prepared), price_per_kwh=price_per_kwh),
+        estimate(asked, space, store, lanes=prepared.lanes, price_per_kwh=price_per_kwh),
     )
 
 

@@ -14,6 +14,7 @@ from joulewise.sweep.asked import Asked
 from joulewise.sweep.boards import boards
 from joulewise.sweep.execute import Watch, execute
 from joulewise.sweep.lanes import lanes
+from joulewise.sweep.on_ray import Cluster, OnRay
 from joulewise.sweep.plan import Grid
 from joulewise.sweep.runner import Runner
 from joulewise.sweep.space import Space, resolve
@@ -27,11 +28,21 @@ class Prepared:
     asked: Asked
     space: Space
     environ: Mapping[str, str]
+    cluster: Cluster | None = None
+
+    @property
+    def lanes(self) -> int:
+        """How many runs are made at a time."""
+        if self.cluster is not None:
+            return len(self.cluster.homes)
+        return 1 if self.asked.simulated else len(lanes(self.asked, self.space))
 
 
 def prepare(asked: Asked, environ: Mapping[str, str] | None = None) -> Prepared:
     environ = os.environ if environ is None else environ
-    return Prepared(asked, resolve(asked, boards(asked, environ), environ), environ)
+    cluster = Cluster(asked) if asked.on else None
+    found = boards(asked, environ) if cluster is None else cluster.boards()
+    return Prepared(asked, resolve(asked, found, environ), environ, cluster)
 
 
 def conduct(prepared: Prepared, store: Path, watch: Watch, *, new: bool = False) -> Sweep:
@@ -41,12 +52,7 @@ def conduct(prepared: Prepared, store: Path, watch: Watch, *, new: bool = False)
     if folder is None:
         folder = create(store, asked, space)
     with closing(_runner(prepared, store, folder, watch)) as runner:
-        return execute(folder, strategy(asked, space, runner.lanes), runner, watch)
-
-
-def lanes_of(prepared: Prepared) -> int:
-    """How many runs are made at a time."""
-    return 1 if prepared.asked.simulated else len(lanes(prepared.asked, prepared.space))
+        return execute(folder, strategy(asked, space, prepared.lanes), runner, watch)
 
 
 def strategy(asked: Asked, space: Space, lanes: int = 1) -> Strategy:
@@ -60,6 +66,8 @@ def _runner(prepared: Prepared, store: Path, folder: Path, watch: Watch) -> Runn
         from joulewise.sweep.virtual import Virtual
 
         return Virtual(asked, space, store, folder.name)
+    if prepared.cluster is not None:
+        return OnRay(asked, store, folder, cluster=prepared.cluster, say=watch.said)
     from joulewise.sweep.here import Here
 
     return Here(

@@ -5,11 +5,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from joulewise.analyse.kept import read_result
+from joulewise.analyse.stored import result_of
 from joulewise.data import RunResult
 from joulewise.data.sweeps import Planned, Trial, TrialState
 from joulewise.errors import JoulewiseError
@@ -18,18 +20,21 @@ from joulewise.sweep.cooling import parse_cool_down
 from joulewise.sweep.heat import Thermometer
 from joulewise.sweep.lanes import Lane
 from joulewise.sweep.looking import looked
-from joulewise.sweep.naming import runs_of, tags
+from joulewise.sweep.naming import finished, log_name, tags
 from joulewise.sweep.process import MeasuredRun, knob_options
 from joulewise.sweep.runner import Hopeless
 from joulewise.sweep.template import render
-from joulewise.sweep.trial import trial_of
+from joulewise.sweep.trial import failed, trial_of
 from joulewise.sweep.watching import Watch, Why
 
 _LOOK_S: Final = 0.2
 
 
 class Here:
-    """See :class:`joulewise.sweep.runner.Runner`; ``folder`` is the sweep's."""
+    """See :class:`joulewise.sweep.runner.Runner`; ``folder`` is the sweep's.
+
+    Where lanes are warm already, the first run of each waits for them to cool down, too.
+    """
 
     def __init__(
         self,
@@ -40,6 +45,7 @@ class Here:
         environ: Mapping[str, str],
         lanes: Sequence[Lane],
         say: Callable[[str], None],
+        is_warm: bool = False,
     ) -> None:
         self._asked = asked
         self._store = store
@@ -50,7 +56,7 @@ class Here:
         self._cool_down = parse_cool_down(asked.cool_down)
         self._thermometer = Thermometer(environ)
         self._stopped = threading.Event()
-        self._warm: set[int] = set()
+        self._warm = set(range(len(lanes))) if is_warm else set()
 
     @property
     def lanes(self) -> int:
@@ -58,13 +64,18 @@ class Here:
 
     def adopt(self, planned: Planned) -> Trial | None:
         """The run that was made for it to its end, and of which the sweep was not told."""
-        for run, _ in runs_of(self._store, self._folder.name, planned):
-            result = read_result(run)
-            if result is not None:
-                trial = self._told(planned, result)
-                if trial.state is TrialState.DONE:
+        _, of_trial = tags(self._folder.name, planned)
+        for run in self._earlier.get(of_trial, ()):
+            with suppress(JoulewiseError):
+                trial = self._told(planned, result_of(run))
+                if trial.state is TrialState.DONE and _is_whole(trial):
                     return trial
         return None
+
+    @cached_property
+    def _earlier(self) -> dict[str, list[Path]]:
+        """What earlier processes left in the store, which may hold thousands of runs."""
+        return finished(self._store, self._folder.name)
 
     def run(self, planned: Planned, hopeless: Hopeless | None = None) -> Trial:
         lane = self._lanes[planned.lane]
@@ -72,13 +83,13 @@ class Here:
             self._cool(lane)
         self._warm.add(planned.lane)
         if self._stopped.is_set():
-            return _failed(planned, Why.STOPPED.value)
+            return failed(planned, Why.STOPPED.value)
         try:
             return self._measured(planned, lane, hopeless)
         except JoulewiseError as error:
-            return _failed(planned, error.message)
+            return failed(planned, error.message)
         except OSError as error:  # no room for its log, no more processes
-            return _failed(planned, f"it cannot start: {error}")
+            return failed(planned, f"it cannot start: {error}")
 
     def stop(self) -> None:
         self._stopped.set()
@@ -100,11 +111,11 @@ class Here:
             why = self._await(run, watch)
             run.end()
             if why is Why.STOPPED:
-                return _failed(planned, why.value)
+                return failed(planned, why.value)
             try:
                 result = run.result()
             except JoulewiseError as error:
-                return replace(_failed(planned, error.message), log_tail=run.tail())
+                return replace(failed(planned, error.message), log_tail=run.tail())
             trial = self._told(planned, result, run.tail())
         if why is Why.DOMINATED:
             return replace(trial, state=TrialState.STOPPED, reason=why.value, log_tail="")
@@ -126,7 +137,7 @@ class Here:
                 *([] if asked.hooks else ["--no-hooks"]),
             ],
             [render(word, words) for word in asked.command],
-            log=self._folder / "logs" / f"{planned.block}-{of_trial.partition(':')[2]}.log",
+            log=self._folder / "logs" / log_name(planned),
             environ={
                 **self._environ,
                 **lane.environ,
@@ -155,13 +166,7 @@ class Here:
         return looked(trial, result, self._store / result.id)
 
 
-def _failed(planned: Planned, reason: str) -> Trial:
-    return Trial(
-        planned.setting,
-        planned.block,
-        TrialState.FAILED,
-        planned.lane,
-        planned.look_s,
-        start_wall_ns=time.time_ns(),
-        reason=reason,
-    )
+def _is_whole(trial: Trial) -> bool:
+    """A look that was cut short has ended otherwise than it would have by itself."""
+    looked_s = trial.time_s or 0.0
+    return trial.look_s is None or trial.exit_code == 0 or looked_s >= trial.look_s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -39,6 +40,19 @@ def trial_of(planned: Planned, result: RunResult, *, log_tail: str = "") -> Tria
         exit_code=result.exit_code,
         reason="" if is_done else _reason(result),
         log_tail="" if is_done else log_tail,
+    )
+
+
+def failed(planned: Planned, reason: str) -> Trial:
+    """What came to nothing at all."""
+    return Trial(
+        planned.setting,
+        planned.block,
+        TrialState.FAILED,
+        planned.lane,
+        planned.look_s,
+        start_wall_ns=time.time_ns(),
+        reason=reason,
     )
 
 

@@ -1,0 +1,191 @@
+"""Runs on a Ray cluster: each a task that has its GPU for itself, on whichever node that is."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from joulewise.data.sweeps import MEM_CLOCK, POWER_LIMIT, SM_CLOCK, Planned, Trial
+from joulewise.errors import JoulewiseError, UsageError
+from joulewise.sweep.asked import Asked
+from joulewise.sweep.boards import Board
+from joulewise.sweep.here import Here
+from joulewise.sweep.lanes import Lane
+from joulewise.sweep.naming import log_name
+from joulewise.sweep.ray_task import Made, boards_here, measure, unpack
+from joulewise.sweep.runner import Hopeless
+from joulewise.sweep.store import LOGS
+from joulewise.sweep.trial import failed
+
+_LOOK_S: Final = 0.5
+_LOST: Final = 20
+"""So often a run is begun again that was lost with its node."""
+
+_INSTALL: Final = "pip install 'joulewise[ray]'"
+
+
+class OnRay:
+    """See :class:`joulewise.sweep.runner.Runner`; a lane is a GPU of the cluster."""
+
+    def __init__(
+        self,
+        asked: Asked,
+        store: Path,
+        folder: Path,
+        *,
+        cluster: Cluster,
+        say: Callable[[str], None],
+    ) -> None:
+        self._asked = asked
+        self._store = store
+        self._folder = folder
+        self._cluster = cluster
+        self._say = say
+        self._here = Here(asked, store, folder, environ={}, lanes=[Lane()], say=say)
+        self._stopped = threading.Event()
+
+    @property
+    def lanes(self) -> int:
+        return len(self._cluster.homes)
+
+    def adopt(self, planned: Planned) -> Trial | None:
+        return self._here.adopt(planned)
+
+    def run(self, planned: Planned, hopeless: Hopeless | None = None) -> Trial:  # noqa: ARG002
+        """A run that is lost with its node is made again on another."""
+        for _ in range(_LOST):
+            made = self._attempt(planned)
+            if isinstance(made, Made):
+                return self._kept(planned, made)
+            if self._stopped.is_set() or not isinstance(made, self._cluster.lost):
+                return failed(planned, _first_line(made))
+            self._say(f"a node was lost ({type(made).__name__}): its run is made again")
+            time.sleep(_LOOK_S)
+        return failed(planned, "its nodes were lost again and again")
+
+    def stop(self) -> None:
+        self._stopped.set()
+
+    def close(self) -> None:
+        self._cluster.leave()
+
+    def _attempt(self, planned: Planned) -> Made | Exception:
+        """What the task made, or what it raised, wherever that was."""
+        task = self._cluster.submit(
+            planned.lane, measure, self._asked.as_json(), planned, self._folder.name
+        )
+        while not self._cluster.is_ready(task, _LOOK_S):
+            if self._stopped.is_set():
+                self._cluster.cancel(task)
+        try:
+            made: Made = self._cluster.get(task)
+        except Exception as error:  # noqa: BLE001  # Ray raises again what was raised there
+            return error
+        return made
+
+    def _kept(self, planned: Planned, made: Made) -> Trial:
+        if made.log:
+            log = self._folder / LOGS / log_name(planned)
+            log.parent.mkdir(exist_ok=True)
+            log.write_bytes(made.log)
+        if made.archive:
+            unpack(made.archive, self._store)
+        return made.trial
+
+
+class Cluster:
+    """The few things that are asked of Ray. ``homes`` are the nodes of its GPUs, one for each."""
+
+    def __init__(self, asked: Asked) -> None:
+        needs_gpu = not {POWER_LIMIT, SM_CLOCK, MEM_CLOCK}.isdisjoint(asked.axes)
+        try:
+            import ray
+        except ImportError:
+            raise JoulewiseError("ray is not installed", _INSTALL) from None
+        self._ray: Any = ray
+        errors = ray.exceptions
+        self.lost = (
+            errors.WorkerCrashedError,
+            errors.NodeDiedError,
+            errors.ObjectLostError,
+            errors.OwnerDiedError,
+            errors.LocalRayletDiedError,
+            errors.TaskUnschedulableError,
+        )
+        self._gpus = 1 if needs_gpu else 0
+        self._enter(asked.on)
+        alive = [node for node in self._ray.nodes() if node["Alive"]]
+        self.homes = [
+            node["NodeID"]
+            for node in alive
+            for _ in range(int(node["Resources"].get("GPU", 0)) if needs_gpu else 1)
+        ]
+        if not self.homes:
+            self.leave()
+            raise UsageError(
+                f"the cluster has {len(alive)} nodes, and no GPU", "see what `ray status` says"
+            )
+
+    def boards(self) -> tuple[Board, ...]:
+        """The boards of all nodes, each node's in its place."""
+        nodes = list(dict.fromkeys(self.homes))
+        tasks = [self._remote(boards_here, node, gpus=0).remote() for node in nodes]
+        try:
+            found = self._ray.get(tasks)
+        except Exception as error:  # noqa: BLE001  # whatever a node has raised
+            self.leave()
+            raise JoulewiseError(
+                f"a node of the cluster cannot tell its GPUs: {_first_line(error)}",
+                "install the same joulewise on every node",
+            ) from None
+        return tuple(board for boards in found for board in boards)
+
+    def submit(self, lane: int, function: Callable[..., Any], *arguments: Any) -> Any:
+        return self._remote(function, self.homes[lane], gpus=self._gpus).remote(*arguments)
+
+    def is_ready(self, task: Any, wait_s: float) -> bool:
+        ready, _ = self._ray.wait([task], timeout=wait_s)
+        return bool(ready)
+
+    def get(self, task: Any) -> Any:
+        return self._ray.get(task)
+
+    def cancel(self, task: Any) -> None:
+        """Its task is interrupted, and puts its knobs back."""
+        self._ray.cancel(task)
+
+    def leave(self) -> None:
+        self._ray.shutdown()
+
+    def _remote(self, function: Callable[..., Any], node: str, *, gpus: int) -> Any:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        # Runs of a block are compared: they stay on their node while it lives.
+        home = NodeAffinitySchedulingStrategy(node, soft=True)
+        return self._ray.remote(function).options(
+            num_cpus=1, num_gpus=gpus, max_retries=0, max_calls=1, scheduling_strategy=home
+        )
+
+    def _enter(self, where: str) -> None:
+        address = "auto" if where == "ray" else where
+        try:
+            self._ray.init(
+                address,
+                log_to_driver=False,
+                logging_level=logging.ERROR,
+                configure_logging=False,
+                ignore_reinit_error=True,
+            )
+        except Exception as error:  # noqa: BLE001  # of a dozen kinds
+            raise JoulewiseError(
+                f"no Ray cluster at {where}: {_first_line(error)}",
+                "start one (`ray start --head`), or name its head: --on ray://HEAD:10001",
+            ) from None
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
