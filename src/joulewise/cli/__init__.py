@@ -75,9 +75,8 @@ class _Verbs(click.Group):
     type=click.Path(path_type=Path),
     envvar="JOULEWISE_STORE",
     default="joulewise-runs",
-    show_default="$JOULEWISE_STORE, or joulewise-runs",
     metavar="DIR",
-    help="The folder with the runs.",
+    help="The folder with the runs. [default: $JOULEWISE_STORE, or joulewise-runs]",
 )
 @click.pass_context
 def joulewise(ctx: click.Context, store: Path) -> None:
