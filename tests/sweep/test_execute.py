@@ -265,6 +265,20 @@ class TestAgain:
         go_on(folder, runner)
         assert len(runner.made) == 1
 
+    @pytest.mark.parametrize("later", [True, False])
+    def test_what_was_told_to_have_failed_is_not_adopted_for_done(self, tmp_path, later):
+        """As one that took too long and yet ended well; another one after it may be."""
+
+        class Found(FakeRunner):
+            def adopt(self, planned):
+                return trial(planned, start_wall_ns=11 if later else 10)
+
+        folder = begun(tmp_path)
+        self.cut(folder, 2, lambda planned: replace(failed(planned), start_wall_ns=10))
+        runner = Found()
+        go_on(folder, runner)
+        assert len(runner.made) == (0 if later else 1)
+
     def test_a_sweep_that_never_ran_looks_for_nothing(self, tmp_path):
         class Refusing(FakeRunner):
             def adopt(self, planned):

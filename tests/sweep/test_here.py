@@ -155,7 +155,9 @@ runner, one = here("train.py", "4"), planned(power_limit_w=150.0)
 assert runner.adopt(one) is None
 made = runner.run(one)
 runner.run(planned(power_limit_w=200.0))
-print(json.dumps([made.run, runner.adopt(one).run, runner.adopt(planned(power_limit_w=1.0))]))
+(Path("runs") / made.run / "result.json").unlink()  # killed before it was computed
+later = here("train.py", "4")
+print(json.dumps([made.run, later.adopt(one).run, later.adopt(planned(power_limit_w=1.0))]))
 """,
     )
     assert adopted[0] == adopted[1]

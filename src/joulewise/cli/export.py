@@ -50,7 +50,7 @@ def command(
     form = form or _by_ending(path)
     if path == STDOUT and form == "parquet" and sys.stdout.isatty():
         raise UsageError("Parquet is not for a terminal", "give -o a file")
-    from joulewise.cli.show import result_of
+    from joulewise.analyse.stored import result_of
     from joulewise.record.manifest import read_manifest
     from joulewise.record.store import find
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -61,6 +60,7 @@ def command(
 
 
 def _result(store: Path, which: str) -> RunResult:
+    from joulewise.analyse.stored import result_of
     from joulewise.record.store import find, named
 
     try:
@@ -76,23 +76,6 @@ def _result(store: Path, which: str) -> RunResult:
     return result_of(run)
 
 
-def result_of(run: Path) -> RunResult:
-    """The kept result where there is one that fits, else computed, and kept if the run is over."""
-    from joulewise.analyse.kept import read_result, write_result
-    from joulewise.record.store import RECORDING
-
-    kept = read_result(run)
-    if kept is not None and kept.state != RECORDING:
-        return kept
-    from joulewise.analyse.run import analyse
-
-    result = analyse(run)
-    if result.state != RECORDING:
-        with suppress(OSError):  # a store that is only read is no reason to show nothing
-            write_result(run, result)
-    return result
-
-
 def _is_in(group: str, name: str) -> bool:
     """A job's name is that of all its steps."""
     return group == name or group.startswith(f"{name}.")
@@ -106,5 +89,6 @@ def _group(store: Path, name: str) -> RunResult | None:
     if not mine:
         return None
     from joulewise.analyse.group import Member, sum_group
+    from joulewise.analyse.stored import result_of
 
     return sum_group(name, [Member(manifest, result_of(run)) for run, manifest in mine])

@@ -84,7 +84,7 @@ class _Execution:
         self._waiting: list[Planned] = []  # for their lane
         self._stopping = threading.Event()
         self._news: SimpleQueue[_News | CutOffError] = SimpleQueue()
-        self._failed: dict[Identity, int] = {}  # how often, in earlier processes
+        self._failed: dict[Identity, Trial] = {}  # in earlier processes
 
     def go(self) -> None:
         self._recall()
@@ -104,7 +104,7 @@ class _Execution:
             if trial.block == WARM_UP:
                 continue  # what was warm then is not now
             if trial.state is TrialState.FAILED:
-                self._failed[identity(trial)] = trial.attempts
+                self._failed[identity(trial)] = trial
             else:
                 self._strategy.tell(trial)
 
@@ -126,7 +126,10 @@ class _Execution:
         if not self._may_adopt or planned.block == WARM_UP:
             return None
         trial = self._runner.adopt(planned)
-        return trial if trial and trial.state is TrialState.DONE else None
+        if trial is None or trial.state is not TrialState.DONE:
+            return None
+        told = self._failed.get(identity(planned))  # such as one that took longer than it may
+        return trial if told is None or trial.start_wall_ns > told.start_wall_ns else None
 
     def _skipped(self, planned: Planned) -> Trial | None:
         sweep = self._ledger.sweep
@@ -148,8 +151,9 @@ class _Execution:
 
     def _make(self, planned: Planned) -> None:
         """In a thread of its own: the run until it has succeeded, or failed often enough."""
-        earlier = self._failed.get(identity(planned), 0)
-        most = earlier + 1 if earlier else ATTEMPTS
+        told = self._failed.get(identity(planned))
+        earlier = told.attempts if told else 0
+        most = earlier + 1 if told else ATTEMPTS
         hopeless = self._hopeless(planned) if self._stop_hopeless else None
         try:
             for attempt in range(earlier + 1, most + 1):
