@@ -24,10 +24,10 @@ def band(settings: Sequence[Setting], by: Ratios, winner: int) -> Band | None:
 
 def _around(axis: str, tried: list[tuple[int, float]], by: Ratios, winner: int) -> Band | None:
     beats = [bool(by.means.mean[row] < 0 and not by.ruled_out[row]) for row, _ in tried]
-    middle = [row for row, _ in tried].index(winner)
-    if not beats[middle]:
+    rows = [row for row, _ in tried]
+    if winner not in rows or not beats[rows.index(winner)]:
         return None
-    low = high = middle
+    low = high = rows.index(winner)
     while low > 0 and beats[low - 1]:
         low -= 1
     while high + 1 < len(tried) and beats[high + 1]:

@@ -36,9 +36,10 @@ def front(time: Ratios, energy: Ratios) -> NDArray[np.bool_]:
 def _above(of: Ratios, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Whether each of these rows lies above each of all, beyond noise."""
     shape = len(rows), len(of.plain)
-    apart = (of.plain[rows, None] - of.plain[None]).reshape(-1, of.plain.shape[1])
-    floors = np.hypot(of.floors[rows, None], of.floors[None]).reshape(apart.shape)
-    shared = means(apart, floors)
+    apart = of.plain[rows, None] - of.plain[None]
+    floors = np.hypot(of.floors[rows, None], of.floors[None])
+    pairs = shape[0] * shape[1], of.plain.shape[1]
+    shared = means(apart.reshape(pairs), floors.reshape(pairs))
     mean, half = shared.mean.reshape(shape), shared.half.reshape(shape)
     alone = np.isnan(half)
     if alone.any():

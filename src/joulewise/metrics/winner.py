@@ -68,13 +68,12 @@ def stated(picked: Picked, of: Ratios, reference: int) -> Interval | None:
     if row == reference or np.isnan(mean):
         return of.interval(row)
     pooled, dof = of.pooled
-    own = half / student(n - 1)
-    error = np.fmax(own, np.sqrt(2 * pooled / n))
+    error = np.fmax(half / student(n - 1), np.sqrt(2 * pooled / n))
     at_once = (1 - _OUTSIDE / 2) ** (1 / picked.candidates)
-    high = mean + np.fmax(stdtrit(max(dof, 1), at_once) * error, of.means.floor[row])
-    low = mean - np.fmax(half, student(dof) * error if np.isnan(half) else half)
+    high = mean + np.maximum(stdtrit(max(dof, n - 1, 1), at_once) * error, of.means.floor[row])
+    low = mean - (student(dof) * error if np.isnan(half) else half)
     best = mean + _optimism(picked, of.log, n)
-    return interval(*np.exp([best, np.fmin(low, best), np.fmax(high, best)]))
+    return interval(*np.exp([best, np.minimum(low, best), np.maximum(high, best)]))
 
 
 def _without(by: Ratios, allowed: NDArray[np.bool_]) -> NDArray[np.int64]:

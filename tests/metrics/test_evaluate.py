@@ -1,0 +1,208 @@
+import subprocess
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from made_sweeps import BOARD, grid, limit, sweep, trial
+
+from joulewise.data.sweeps import POWER_LIMIT, SM_CLOCK, WARM_UP, Setting, TrialState
+from joulewise.metrics.evaluate import evaluate
+from joulewise.metrics.result import Interval, SweepCaution, Verdict
+from joulewise.metrics.rules import default_metrics, parse
+
+LIMITS = (150, 200, 250, 300)
+
+
+def curve(w):
+    return 100 + (300 - w) / 5, w * 80.0
+
+
+def codes(result):
+    return {it.code for it in result.cautions}
+
+
+def test_a_grid_is_told_in_its_order():
+    result = evaluate(grid(curve, LIMITS, 300, noise=0.01))
+    assert [point.setting for point in result.points] == [limit(w) for w in LIMITS]
+    assert [point.n for point in result.points] == [5] * 4
+    assert result.reference == result.points[-1]
+    assert set(result.best) == {metric.name for metric in default_metrics()}
+    assert result.best["energy"].setting == limit(150)
+    assert result.best["energy"].verdict is Verdict.BETTER
+    assert result.best["time"].setting == limit(300)
+    assert result.best["time"].verdict is Verdict.REFERENCE
+    assert result.points[0].verdicts["time"] is Verdict.WORSE
+
+
+def test_what_is_no_whole_run_does_not_enter():
+    made = grid(curve, LIMITS, 300)
+    odd = trial(limit(150), 9, 1.0, 1.0)
+    others = [
+        replace(odd, state=TrialState.FAILED),
+        replace(odd, state=TrialState.STOPPED),
+        replace(odd, state=TrialState.SKIPPED, time_s=None, energy={}),
+        replace(odd, block=WARM_UP),
+        replace(odd, look_s=5.0),
+        replace(odd, time_s=None),
+    ]
+    assert evaluate(replace(made, trials=(*others, *made.trials))) == evaluate(made)
+
+
+def test_a_run_made_again_counts_once():
+    made = grid(curve, LIMITS, 300)
+    again = replace(made.trials[0], time_s=500.0)
+    result = evaluate(replace(made, trials=(*made.trials, again)))
+    assert result.points[0].n == 5
+    assert result.points[0].time_s.mean == pytest.approx((4 * 130 + 500) / 5)
+
+
+def test_a_setting_whose_runs_all_failed_is_there_without_figures():
+    made = grid(curve, LIMITS, 300)
+    trials = [
+        replace(it, state=TrialState.FAILED) if it.setting == limit(150) else it
+        for it in made.trials
+    ]
+    point = evaluate(replace(made, trials=tuple(trials))).points[0]
+    assert (point.n, point.time_s, point.energy_j, point.gain_j) == (0, None, None, None)
+    assert set(point.scores.values()) == set(point.ratios.values()) == {None}
+    assert set(point.verdicts.values()) == {Verdict.UNKNOWN}
+    assert not point.pareto
+
+
+def test_nothing_tried_is_nothing_found():
+    result = evaluate(sweep([], limit(300), [limit(w) for w in LIMITS]))
+    assert [point.n for point in result.points] == [0] * 4
+    assert result.best == {}
+
+
+def test_a_reference_that_failed_leaves_scores_but_no_ratios():
+    made = grid(curve, LIMITS, 300)
+    made = replace(made, trials=tuple(it for it in made.trials if it.setting != limit(300)))
+    result = evaluate(made)
+    assert SweepCaution.NO_REFERENCE in codes(result)
+    assert result.best["energy"].setting == limit(150)
+    assert result.best["energy"].energy is None
+    assert result.points[0].scores["edp"].mean == pytest.approx(130 * 12_000)
+    assert "eds:2.0" not in result.best
+
+
+def test_a_reference_outside_the_grid_comes_first():
+    made = grid(curve, (150, 200, 300), 300)
+    result = evaluate(replace(made, settings=(limit(150), limit(200))))
+    assert [point.setting for point in result.points] == [limit(300), limit(150), limit(200)]
+
+
+def test_single_runs_are_ranked_and_not_judged():
+    result = evaluate(grid(curve, LIMITS, 300, blocks=1))
+    choice = result.best["energy"]
+    assert SweepCaution.FEW_RUNS in codes(result)
+    assert choice.verdict is Verdict.UNKNOWN
+    assert choice.energy == Interval(pytest.approx(0.5), None, None)
+
+
+def test_the_gain_of_the_board_is_told_beside_the_interval():
+    point = evaluate(grid(curve, LIMITS, 300)).points[0]
+    assert point.gain_j == pytest.approx(0.05 * 12_000)
+    assert point.energy_j == Interval(*[pytest.approx(12_000)] * 3)
+
+
+def test_joules_saved_bear_the_gain():
+    saved = evaluate(grid(curve, LIMITS, 300)).best["energy"].saved_j
+    assert saved == Interval(
+        pytest.approx(12_000), pytest.approx(12_000 * 0.95), pytest.approx(12_000 * 1.05)
+    )
+
+
+def test_batch_and_limit_and_clock_at_once():
+    trials = [
+        trial(
+            Setting.of({POWER_LIMIT: w, SM_CLOCK: clock, "batch_size": size}),
+            block,
+            100.0 + (300 - w) / 10 + (clock is not None) * 5 + int(size) / 10,
+            w * 90.0 + (clock is None) * 1000 - int(size) * 10,
+        )
+        for block in range(3)
+        for w in (200.0, 300.0)
+        for clock in (None, 900.0)
+        for size in ("32", "64")
+    ]
+    reference = Setting.of({POWER_LIMIT: 300.0, SM_CLOCK: None, "batch_size": "32"})
+    result = evaluate(sweep(trials, reference))
+    cheapest = Setting.of({POWER_LIMIT: 200.0, SM_CLOCK: 900.0, "batch_size": "64"})
+    assert len(result.points) == 8
+    assert result.best["energy"].setting == cheapest
+    assert result.best["time"].setting == reference
+    assert {point.setting for point in result.points if point.pareto} >= {reference, cheapest}
+    assert len(result.fits) == 4 * 3
+
+
+def test_boards_in_parallel_are_compared_each_with_itself():
+    gains = {"a": 1.0, "b": 1.1}
+    trials = [
+        trial(limit(w), block, 10.0, w * gain, gpu=board)
+        for block, (board, gain) in enumerate(gains.items())
+        for w in LIMITS
+    ]
+    point = evaluate(sweep(trials, limit(300))).points[0]
+    assert point.energy_ratio == Interval(*[pytest.approx(0.5)] * 3)
+
+
+def test_several_gpus_raise_the_highest_power():
+    made = grid(lambda w: (10.0, 0.0 * w + 1.0), LIMITS, 300, gpu=f"{BOARD},GPU-2")
+    cost = evaluate(made, [parse("cost:0")]).points[0].scores["cost:0.0"]
+    assert cost.mean == 2 * 300 * 10
+
+
+def edge(made):
+    return next(it for it in evaluate(made).cautions if it.code is SweepCaution.EDGE_OF_RANGE)
+
+
+def test_a_winner_at_the_lowest_limit_tried_may_not_be_the_end():
+    made = grid(curve, LIMITS, 300)
+    assert "--power-limit 100:150:5" in edge(made).hint
+    assert "--sm-clock" in edge(replace(made, limits_w=(150.0, 300.0, 300.0))).hint
+
+
+def drifting(change):
+    trials = [
+        trial(limit(w), block, 100.0, w * (1 + change * block / 4), start_wall_ns=1 + block)
+        for block in range(5)
+        for w in LIMITS
+    ]
+    return codes(evaluate(sweep(trials, limit(300))))
+
+
+def test_drift_of_the_reference_is_told():
+    assert SweepCaution.DRIFT in drifting(0.05)
+    assert SweepCaution.DRIFT in drifting(-0.05)
+    assert SweepCaution.DRIFT not in drifting(0.005)
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 999), st.floats(0.01, 100), st.randoms(use_true_random=False))
+def test_neither_units_nor_the_order_of_trials_matter(seed, scale, shuffler):
+    made = grid(curve, LIMITS, 300, noise=0.02, seed=seed)
+    trials = list(
+        grid(lambda w: np.array(curve(w)) * scale, LIMITS, 300, noise=0.02, seed=seed).trials
+    )
+    shuffler.shuffle(trials)
+    one = evaluate(made)
+    two = evaluate(sweep(trials, limit(300), made.settings, (100.0, 300.0, 300.0)))
+    assert {name: it.setting for name, it in one.best.items()} == {
+        name: it.setting for name, it in two.best.items()
+    }
+    for before, after in zip(one.points, two.points, strict=True):
+        assert after.verdicts == before.verdicts
+        assert after.pareto == before.pareto
+        assert after.energy_ratio.high == pytest.approx(before.energy_ratio.high)
+
+
+def test_the_package_itself_is_light():
+    script = (
+        "import sys, joulewise.metrics, joulewise.metrics.rules, joulewise.metrics.result\n"
+        "assert not {'numpy', 'scipy'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)

@@ -1,0 +1,87 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from made_sweeps import grid, limit, sweep, trial
+
+from joulewise.data.sweeps import Setting
+from joulewise.metrics.evaluate import evaluate
+from joulewise.metrics.parabola import parabola
+
+LIMITS = np.repeat(np.arange(150.0, 301, 25), 5)
+
+
+def bowl(limits_w, lowest_w=200.0, steepness=0.01, bottom=50.0):
+    return steepness * (limits_w - lowest_w) ** 2 + bottom
+
+
+@given(st.floats(160, 290), st.floats(1e-4, 1e3), st.floats(1, 1e6))
+def test_an_exact_parabola_is_found(lowest_w, steepness, bottom):
+    fit = parabola("energy", LIMITS, bowl(LIMITS, lowest_w, steepness, bottom))
+    assert fit.minimum_w == pytest.approx(lowest_w, abs=0.01 + 1e-8 * bottom / steepness)
+    a, b, c = fit.coefficients
+    drawn = a * LIMITS**2 + b * LIMITS + c
+    assert drawn == pytest.approx(bowl(LIMITS, lowest_w, steepness, bottom), rel=1e-6)
+
+
+def test_how_well_it_fits_is_told_by_single_runs():
+    rng = np.random.default_rng(1)
+    values = bowl(LIMITS) + rng.normal(0, 5, len(LIMITS))
+    fit = parabola("energy", LIMITS, values)
+    expected = np.polynomial.Polynomial.fit(LIMITS, values, 2)
+    residual = ((values - expected(LIMITS)) ** 2).sum()
+    r2 = 1 - residual / ((values - values.mean()) ** 2).sum()
+    assert fit.r2 == pytest.approx(r2)
+    assert fit.dof == 35 - 3
+    assert fit.adjusted_r2 == pytest.approx(1 - (1 - r2) * 34 / 32)
+    assert not fit.problem
+
+
+@pytest.mark.parametrize(
+    ("limits_w", "values", "problem"),
+    [
+        ([150, 200, 300] * 5, bowl(np.array([150, 200, 300] * 5)), "3 different limits"),
+        (LIMITS, -bowl(LIMITS), "bends the wrong way"),
+        (LIMITS, bowl(LIMITS, 100.0), "its minimum, 100 W, is outside of 150 to 300 W"),
+        (LIMITS, np.full(len(LIMITS), 3.0), "all runs came to the same"),
+        (LIMITS, np.random.default_rng(2).normal(9, 1, len(LIMITS)), "of the spread"),
+    ],
+)
+def test_a_fit_that_fails_says_why(limits_w, values, problem):
+    fit = parabola("energy", np.asarray(limits_w, float), np.asarray(values, float))
+    assert problem in fit.problem
+
+
+def test_time_needs_no_minimum():
+    falling = bowl(LIMITS, 320.0)
+    assert not parabola("time", LIMITS, falling).problem
+    assert parabola("edp", LIMITS, falling).problem
+
+
+def test_a_sweep_has_fits_of_energy_time_and_edp():
+    made = grid(lambda w: (100 + (300 - w) / 3, bowl(w)), range(150, 301, 25), 300, noise=0.01)
+    fits = {fit.quantity: fit for fit in evaluate(made).fits}
+    assert set(fits) == {"energy", "time", "edp"}
+    assert fits["energy"].minimum_w == pytest.approx(200, abs=3)
+    assert fits["energy"].dof == 35 - 3
+    assert not fits["energy"].problem
+
+
+def test_a_limit_that_never_binds_is_not_fitted():
+    made = grid(lambda w: (100, bowl(w)), range(150, 301, 25), 300, capped=0.0)
+    assert {fit.problem for fit in evaluate(made).fits} == {"no limit binds: what differs is noise"}
+
+
+def test_every_combination_of_the_others_has_its_own():
+    trials = [
+        trial(limit(w, batch_size=size), block, 10.0, bowl(w, lowest) + block)
+        for w in range(150, 301, 25)
+        for size, lowest in (("32", 200), ("64", 250))
+        for block in range(2)
+    ]
+    fits = evaluate(sweep(trials, limit(300, batch_size="32"))).fits
+    lowest = {fit.where: fit.minimum_w for fit in fits if fit.quantity == "energy"}
+    assert lowest == {
+        Setting.of({"batch_size": "32"}): pytest.approx(200),
+        Setting.of({"batch_size": "64"}): pytest.approx(250),
+    }
