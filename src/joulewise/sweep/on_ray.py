@@ -166,9 +166,9 @@ class Cluster:
 
         # Runs of a block are compared: they stay on their node while it lives.
         home = NodeAffinitySchedulingStrategy(node, soft=True)
-        return self._ray.remote(function).options(
-            num_cpus=1, num_gpus=gpus, max_retries=0, max_calls=1, scheduling_strategy=home
-        )
+        # A worker that has turned knobs is not used again: what it leaves ends with it.
+        options = {"num_cpus": 1, "num_gpus": gpus, "max_retries": 0, "max_calls": 1}
+        return self._ray.remote(scheduling_strategy=home, **options)(function)
 
     def _enter(self, where: str) -> None:
         address = "auto" if where == "ray" else where
