@@ -217,3 +217,4 @@ def test_a_run_that_has_no_command_yet(joulewise, store):
     assert ran.returncode == 0
     assert run.name in ran.stdout
     assert "recording" in ran.stdout
+    assert ran.stderr == ""  # its recorder will compute it
