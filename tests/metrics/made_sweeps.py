@@ -25,6 +25,7 @@ def trial(setting, block, time_s, energy_j, *, sampling=0.0, gain=0.05, **others
 
 
 def sweep(trials, reference, settings=None, limits_w=(100.0, 300.0, 300.0), **others):
+    trials = list(trials)
     settings = settings or tuple(dict.fromkeys(it.setting for it in trials))
     return Sweep(
         id="made",
@@ -57,6 +58,7 @@ def table(time_s, energy_j, *, reference=0, boards=None, error=0.0):
         settings=tuple(limit(row) for row in range(len(time_s))),
         reference=reference,
         boards=np.zeros(time_s.shape[1], np.int64) if boards is None else np.asarray(boards),
+        fresh=np.zeros(time_s.shape[1], bool),
         time_s=time_s,
         energy_j={"gpu": energy_j},
         error_j={"gpu": error * energy_j},

@@ -1,7 +1,11 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from made_sweeps import table
+from made_sweeps import grid, limit, table, trial
 
+from joulewise.data.sweeps import CONFIRMING
+from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.ratios import ratios
 from joulewise.metrics.rules import parse
 from joulewise.metrics.winner import pick, stated
@@ -88,3 +92,40 @@ def test_without_a_reference_scores_decide():
 
 def test_of_nothing_nothing_wins():
     assert pick(ratios(EDP, table(np.ones((2, 1)), np.full((2, 1), np.nan)), "gpu"), 0) is None
+
+
+def searched(pairs):
+    """Limits tried once, of which a lucky one looked best; the search knew better."""
+    made = grid(lambda w: (10.0, 60.0 if w == 150 else w / 3), (150, 200, 250, 300), 300, blocks=1)
+    confirmed = [
+        trial(limit(w), CONFIRMING + block, 10.0, joules * (1 + block / 100))
+        for block in range(pairs)
+        for w, joules in ((200, 70.0 + block), (300, 100.0))
+    ]
+    sure = {"metrics": {"energy": {"settings": {"power_limit_w": 200}}}}
+    return replace(made, trials=(*made.trials, *confirmed), sure=sure)
+
+
+def test_what_a_search_settled_on_is_stated_by_its_confirmation_alone():
+    choice = evaluate(searched(3)).best["energy"]
+    assert choice.setting == limit(200)
+    assert choice.energy.mean == pytest.approx((0.70 * 0.71 * 0.72) ** (1 / 3))
+    assert choice.energy.low < 0.70
+    assert choice.energy.high > 0.72
+
+
+def test_a_search_that_confirmed_nothing_has_decided_all_the_same():
+    choice = evaluate(searched(0)).best["energy"]
+    assert choice.setting == limit(200)
+    assert choice.energy.low is None
+
+
+def test_what_a_search_decided_and_no_run_has_is_not_best():
+    made = searched(0)
+    made = replace(made, trials=tuple(it for it in made.trials if it.setting != limit(200)))
+    assert evaluate(made).best["energy"].setting == limit(150)
+
+
+def test_what_was_settled_for_one_boundary_is_not_for_another():
+    made = replace(searched(3), asked={"boundary": "node"})
+    assert evaluate(made).best["energy"].score.mean != pytest.approx((0.7 * 0.71 * 0.72) ** (1 / 3))

@@ -19,6 +19,9 @@ KNOBS: Final = (POWER_LIMIT, SM_CLOCK, MEM_CLOCK, CPU_LIMIT)
 WARM_UP: Final = -1
 """The block of runs that only warm up."""
 
+CONFIRMING: Final = 1000
+"""From this block on, runs had no part in a search's choice: they confirm it afresh."""
+
 Value = float | str | None
 """Of a knob a number, or None where it is left as the device has it; of the command's own a word,
 as it is put in the command's place for it."""
@@ -147,7 +150,8 @@ class Sweep:
 
     ``settings`` are all points of the grid in order, the reference among them or not. ``trials``
     are in the order in which they ended. ``limits_w`` are the lowest, default and highest power
-    limit of the boards, None where they have none. ``sure`` is what a search says of itself.
+    limit of the boards, None where they have none. ``sure`` is what a search says of itself;
+    of each metric (``metrics``) it has at least the ``settings`` that it decided for.
     """
 
     id: str

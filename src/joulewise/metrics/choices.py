@@ -7,20 +7,32 @@ from math import hypot
 
 import numpy as np
 
+from joulewise.data.sweeps import Setting
 from joulewise.metrics.bands import band
 from joulewise.metrics.ratios import Means, Ratios, means
 from joulewise.metrics.result import Choice, Interval, Verdict
 from joulewise.metrics.table import Table
 from joulewise.metrics.view import BOUNDARIES, GPU
-from joulewise.metrics.winner import Picked, pick, stated
+from joulewise.metrics.winner import Picked, pick, settled, stated
 
 
 def choose(
-    table: Table, found: Mapping[str, Mapping[str, Ratios]], metric: str, boundary: str
+    table: Table,
+    found: Mapping[str, Mapping[str, Ratios]],
+    metric: str,
+    boundary: str,
+    decided: Setting | None = None,
 ) -> Choice | None:
-    """None where nothing can be ranked; ``found`` is by boundary, then by metric."""
+    """None where nothing can be ranked; ``found`` is by boundary, then by metric.
+
+    ``decided`` is what a search has settled on for this metric at this boundary.
+    """
     here = found[boundary]
-    picked = pick(here[metric], table.reference)
+    picked = None
+    if decided in table.settings:
+        row = table.settings.index(decided)
+        picked = settled(here[metric], row, table.reference, table.fresh)
+    picked = picked or pick(here[metric], table.reference)
     if picked is None:
         return None
 

@@ -7,7 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.data.sweeps import Sweep
+from joulewise.data.sweeps import Setting, Sweep
 from joulewise.metrics.caps import binds
 from joulewise.metrics.cautions import cautions
 from joulewise.metrics.choices import choose
@@ -17,7 +17,7 @@ from joulewise.metrics.ratios import Means, Ratios, means, ratios
 from joulewise.metrics.result import PointResult, SweepResult, Verdict
 from joulewise.metrics.rules import Metric, default_metrics, parse
 from joulewise.metrics.table import Table, tabulate
-from joulewise.metrics.view import BOUNDARIES, View
+from joulewise.metrics.view import BOUNDARIES, GPU, View
 
 __all__ = ["View", "evaluate"]
 
@@ -37,7 +37,11 @@ def evaluate(sweep: Sweep, metrics: Sequence[Metric] = (), view: View | None = N
     names = tuple(dict.fromkeys(metric.name for metric in metrics))
     points = tuple(_points(table, found[view.boundary], names, view.boundary))
     choices = {
-        boundary: {name: made for name in names if (made := choose(table, found, name, boundary))}
+        boundary: {
+            name: made
+            for name in names
+            if (made := choose(table, found, name, boundary, _decided(sweep, name, boundary)))
+        }
         for boundary in BOUNDARIES
     }
     return SweepResult(
@@ -86,6 +90,14 @@ def _points(
             capped=_number(capped, row),
             clock_mhz=_number(clock, row),
         )
+
+
+def _decided(sweep: Sweep, metric: str, boundary: str) -> Setting | None:
+    """What the search of this sweep settled on, at the boundary that it was for."""
+    told = sweep.sure.get("metrics", {}).get(metric)
+    if told is None or boundary != sweep.asked.get("boundary", GPU):
+        return None
+    return Setting.of(told["settings"])
 
 
 def _number(of: Means, row: int) -> float | None:

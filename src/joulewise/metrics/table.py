@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from joulewise.data.sweeps import Setting, Sweep, Trial, TrialState
+from joulewise.data.sweeps import CONFIRMING, Setting, Sweep, Trial, TrialState
 from joulewise.metrics.amounts import Amount, amount, not_marked
 from joulewise.metrics.boundary import Line
 from joulewise.metrics.view import BOUNDARIES, GPU, View
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class Table:
     """Arrays are settings by columns, NaN where there is no run; energies are by boundary.
 
-    ``reference`` is the row of the reference, ``boards`` the number of each column's board.
+    ``reference`` is the row of the reference, ``boards`` the number of each column's board,
+    ``fresh`` whether its runs only confirm what a search had decided.
     ``error_j`` is the sampling error of each run (95 %), ``gain_j`` that of the boards' gain.
     ``power_w`` is the mean power of one GPU over the whole run, whatever work is counted.
     """
@@ -32,6 +33,7 @@ class Table:
     settings: tuple[Setting, ...]
     reference: int
     boards: NDArray[np.int64]
+    fresh: NDArray[np.bool_]
     time_s: Array
     energy_j: Mapping[str, Array]
     error_j: Mapping[str, Array]
@@ -81,6 +83,7 @@ def tabulate(sweep: Sweep, view: View) -> Table:
         settings=tuple(rows),
         reference=rows[sweep.reference],
         boards=np.array([boards.index(board) for _, board in columns], dtype=np.int64),
+        fresh=np.array([block >= CONFIRMING for block, _ in columns], dtype=bool),
         time_s=arrays["time_s"],
         energy_j=by_boundary["energy_j"],
         error_j=by_boundary["error_j"],

@@ -9,6 +9,9 @@ of 100 sweeps. So what is stated of a winner is
   that of the runs of all settings, whichever is more. The lower end is Student's: being picked
   does not make a winner seem worse.
 
+Where a search has settled on a setting and then confirmed it, runs of the confirmation had no part
+in the choice, and Student's interval of these alone is stated.
+
 Leaving blocks out alone is not enough: the choices overlap, and Student's interval of what they
 gave in the blocks left out holds the truth in 90 of 100.
 """
@@ -21,7 +24,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from scipy.special import stdtrit
 
-from joulewise.metrics.ratios import Ratios, interval, student
+from joulewise.metrics.ratios import Ratios, interval, means, student
 from joulewise.metrics.result import Interval
 
 if TYPE_CHECKING:
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 _ENOUGH: Final = 0.5
+_PAIRS: Final = 2
 _OUTSIDE: Final = 0.05
 
 
@@ -37,12 +41,24 @@ _OUTSIDE: Final = 0.05
 class Picked:
     """The row of the winner among so many ``candidates``.
 
-    ``without`` is what would have been picked without each column, -1 where nothing could.
+    ``without`` is what would have been picked without each column, -1 where nothing could;
+    ``fresh`` are the columns that had no part in the choice, none where all had.
     """
 
     row: int
     candidates: int
     without: NDArray[np.int64]
+    fresh: NDArray[np.int64]
+
+
+def settled(by: Ratios, row: int, reference: int, fresh: NDArray[np.bool_]) -> Picked | None:
+    """What a search has decided for; None where no run of it is left."""
+    if not by.means.n[row]:
+        return None
+    pairs = np.flatnonzero(fresh & ~np.isnan(by.log[row]) & ~np.isnan(by.log[reference]))
+    tried = int((by.means.n > 0).sum())
+    nothing = np.full(by.log.shape[1], -1)
+    return Picked(row, tried, nothing, pairs if len(pairs) >= _PAIRS else pairs[:0])
 
 
 def pick(by: Ratios, reference: int) -> Picked | None:
@@ -58,7 +74,8 @@ def pick(by: Ratios, reference: int) -> Picked | None:
         return None
     row = int(np.argmin(np.where(allowed, mean, np.inf)))
     candidates = int(allowed.sum() - allowed[reference])
-    return Picked(row, max(candidates, 1), _without(by, allowed))
+    nothing = np.zeros(0, dtype=np.int64)
+    return Picked(row, max(candidates, 1), _without(by, allowed), nothing)
 
 
 def stated(picked: Picked, of: Ratios, reference: int) -> Interval | None:
@@ -67,6 +84,8 @@ def stated(picked: Picked, of: Ratios, reference: int) -> Interval | None:
     mean, half, n = of.means.mean[row], of.means.half[row], of.means.n[row]
     if row == reference or np.isnan(mean):
         return of.interval(row)
+    if len(picked.fresh):
+        return _confirmed(of.log[row, picked.fresh], of.floors[:, picked.fresh][[row, reference]])
     pooled, dof = of.pooled
     error = np.fmax(half / student(n - 1), np.sqrt(2 * pooled / n))
     at_once = (1 - _OUTSIDE / 2) ** (1 / picked.candidates)
@@ -74,6 +93,12 @@ def stated(picked: Picked, of: Ratios, reference: int) -> Interval | None:
     low = mean - (student(dof) * error if np.isnan(half) else half)
     best = mean + _optimism(picked, of.log, n)
     return interval(*np.exp([best, np.minimum(low, best), np.maximum(high, best)]))
+
+
+def _confirmed(log: Array, floors: Array) -> Interval | None:
+    found = means(log[None], np.hypot(*floors)[None])
+    mean, half = found.mean[0], found.half[0]
+    return interval(*np.exp([mean, mean - half, mean + half]))
 
 
 def _without(by: Ratios, allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
