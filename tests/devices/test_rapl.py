@@ -214,16 +214,17 @@ class TestLimits:
         cpu.reset(Knob.POWER_LIMIT)
         assert cpu.get(Knob.POWER_LIMIT) == 120
 
-    def test_what_an_earlier_process_found_can_be_put_back(self, tmp_path):
-        """Boards ship with limits far above the rated power."""
-        unlimited = replace(LAPTOP.packages[0], limits_w=(4095.0, 4095.0))
-        bench = Bench(tmp_path, replace(LAPTOP, packages=(unlimited,)))
-        before = bench.devices()["cpu0"].get(Knob.POWER_LIMIT)
+    @pytest.mark.parametrize("before_w", [4095.0, 3.0])
+    def test_what_an_earlier_process_found_can_be_put_back(self, tmp_path, before_w):
+        """Boards ship with limits far above the rated power, and people set some far below."""
+        odd = replace(LAPTOP.packages[0], limits_w=(before_w, before_w))
+        bench = Bench(tmp_path, replace(LAPTOP, packages=(odd,)))
+        assert bench.devices()["cpu0"].get(Knob.POWER_LIMIT) == before_w
         for knob in (Knob.POWER_LIMIT, Knob.POWER_LIMIT_SHORT):
             bench.devices()["cpu0"].set(knob, 30)
         later = bench.devices()["cpu0"]
-        later.set(Knob.POWER_LIMIT, before)
-        assert later.get(Knob.POWER_LIMIT) == before
+        later.put_back(Knob.POWER_LIMIT, before_w)
+        assert later.get(Knob.POWER_LIMIT) == before_w
 
     def test_a_limit_that_would_stall_the_machine_is_refused(self, tmp_path):
         cpu = Bench(tmp_path, XEON).devices()["cpu0"]

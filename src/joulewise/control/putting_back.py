@@ -102,7 +102,7 @@ def _turn(device: Device, change: Change, value: float | None) -> str:
         if value is None:
             device.reset(change.knob)
         else:
-            device.set(change.knob, value)
+            device.put_back(change.knob, value)
     except JoulewiseError as error:
         return error.message
     return ""

@@ -25,7 +25,8 @@ CLOSED: Final = Unavailable("the device was closed", "open it again")
 class BaseDevice:
     """The protocol's methods, around what a subclass does in those with an underscore.
 
-    The latter are called only while the device is open, for what it lists, with values in range.
+    The latter are called only while the device is open, for what it lists, with values in range or
+    that were found before.
     """
 
     info: DeviceInfo
@@ -51,6 +52,9 @@ class BaseDevice:
         info = self._turnable(knob)
         check_in_range(self.info.key, info, value)
         self._set(info, value)
+
+    def put_back(self, knob: Knob, value: float) -> None:
+        self._set(self._turnable(knob), value)
 
     def reset(self, knob: Knob) -> None:
         self._reset(self._turnable(knob))

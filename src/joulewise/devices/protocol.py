@@ -29,7 +29,7 @@ class Device(Protocol):
     ``sensors`` and ``knobs`` are settled when the device is opened: what it has, or why it has
     it not. A fault that may pass is no lack: that sensor is listed, and its readings are
     ``Unavailable`` while the fault lasts. ``read``, ``samples``, ``processes`` and ``get`` never
-    raise: a fault is an ``Unavailable``. ``set`` and ``reset`` raise a
+    raise: a fault is an ``Unavailable``. ``set``, ``put_back`` and ``reset`` raise a
     :class:`joulewise.errors.DeviceError` (or ``OutOfRangeError``), since a knob that did not turn
     must not pass unnoticed.
     """
@@ -61,6 +61,10 @@ class Device(Protocol):
 
     def set(self, knob: Knob, value: float) -> None:
         """Turn the knob to ``value``, which must be in its range and among its choices."""
+        ...
+
+    def put_back(self, knob: Knob, value: float) -> None:
+        """Turn the knob to what it was once found at, which may be beyond what we would set."""
         ...
 
     def reset(self, knob: Knob) -> None:

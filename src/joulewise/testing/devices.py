@@ -308,6 +308,9 @@ class DeviceConformance:
                 device.set(knob, value)
             _check_error(refusal.value)
             with pytest.raises(DeviceError) as refusal:
+                device.put_back(knob, value)
+            _check_error(refusal.value)
+            with pytest.raises(DeviceError) as refusal:
                 device.reset(knob)
             _check_error(refusal.value)
 
@@ -339,7 +342,7 @@ def _put_back(device: Device, knob: Knob, value: float | Unavailable) -> None:
     if isinstance(value, Unavailable):
         device.reset(knob)
     else:
-        device.set(knob, value)
+        device.put_back(knob, value)
 
 
 def _impossible(info: KnobInfo) -> Iterator[float]:
