@@ -124,7 +124,7 @@ def test_who_is_the_reference_does_not_change_who_is_better(one, other):
     assert behind is swapped.get(ahead, ahead)
 
 
-def holds_the_truth(blocks, missing=0, tries=4000):
+def holds_the_truth(blocks, missing=0, tries=2500):
     rng = np.random.default_rng(5)
     inside = 0
     for _ in range(tries):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from joulewise.data.sweeps import KNOBS, Setting
 from joulewise.metrics.ratios import Ratios
 from joulewise.metrics.result import Band, Verdict
 from joulewise.metrics.slices import slices
 
 
-def band(settings: Sequence[Setting], by: Ratios, winner: int) -> Band | None:
+def band(settings: tuple[Setting, ...], by: Ratios, winner: int) -> Band | None:
     """Around the winner along the first knob that was turned there, as far as means are below 1."""
     for axis in KNOBS:
         for found in slices(settings, axis):

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from joulewise.data.sweeps import Setting
 
@@ -18,16 +18,17 @@ class Slice:
     values: tuple[float, ...]
 
 
-def slices(settings: Sequence[Setting], axis: str) -> list[Slice]:
+@lru_cache(maxsize=64)
+def slices(settings: tuple[Setting, ...], axis: str) -> tuple[Slice, ...]:
     found: dict[Setting, list[tuple[float, int]]] = {}
     for row, setting in enumerate(settings):
         value = setting.get(axis)
         if isinstance(value, int | float):
             found.setdefault(_others(setting, axis), []).append((float(value), row))
-    return [
+    return tuple(
         Slice(axis, where, tuple(row for _, row in at), tuple(value for value, _ in at))
         for where, at in ((where, sorted(at)) for where, at in found.items())
-    ]
+    )
 
 
 def described(setting: Setting) -> str:
