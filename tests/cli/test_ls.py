@@ -13,7 +13,6 @@ from joulewise.report.runs import listing
 from joulewise.report.runs_table import draw
 
 OLD, NEW = "20261101-120000-aaaa", "20261116-003512-bbbb"
-RECORDER_KILLED = ({"code": "recorder_ended"},)
 
 
 @pytest.fixture
@@ -182,18 +181,35 @@ def test_a_store_that_cannot_be_read_is_not_called_empty(joulewise, store, verb,
     )
 
 
-@pytest.mark.parametrize("width", [62, 80, 100])
-def test_energy_has_its_place_in_a_narrow_terminal(make_run, store, width):
-    make_run(OLD, name="a name of forty letters, which is a lot!")
-    make_run(NEW, state="stopped", exit_code=143, notes=RECORDER_KILLED)
-    console = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-    draw(list(listing(store)), [], console)
-    header, old, new = console.file.getvalue().splitlines()
-    assert "2.20 kJ" in old
-    assert " energy" in header
-    assert " a name" in old
-    assert " signal 15" in new
-    assert all(len(line.rstrip()) <= width for line in (header, old, new))
+class TestANarrowTerminal:
+    @pytest.fixture
+    def lines(self, make_run, store):
+        make_run(OLD, name="a name of forty letters, which is a lot!")
+        make_run(NEW, state="stopped", exit_code=143, notes=({"code": "recorder_ended"},))
+
+        def lines(width):
+            file = io.StringIO()
+            console = Console(file=file, width=width, force_terminal=True, color_system=None)
+            draw(list(listing(store)), [], console)
+            return file.getvalue().splitlines()
+
+        return lines
+
+    @pytest.mark.parametrize("width", [70, 80, 100])
+    def test_words_make_room_for_figures(self, lines, width):
+        header, old, new = lines(width)
+        assert header.split() == ["run", "name", "ended", "time", "energy", "command"]
+        assert " 10.0 s  2.20 kJ  python tr" in old
+        assert " a name" in old
+        assert " signal 15" in new
+
+    def test_no_figure_is_cut_in_two(self, lines):
+        for width in range(30, 120):
+            header, old, _ = lines(width)
+            assert ("2.20 kJ" in old) == ("energy" in header), width
+            assert ("10.0 s" in old) == ("time" in header), width
+            assert max(map(len, (header, old))) <= width
+        assert "energy" in lines(40)[0]
 
 
 def test_hostile_names(joulewise, make_run):

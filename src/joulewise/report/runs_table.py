@@ -20,8 +20,11 @@ _WIDE: Final = 110
 _STYLE: Final = {"complete": "green", "recording": "cyan"}
 _RIGHT: Final = {"time", "energy", "error"}
 _LONGEST_NAME: Final = 24
+_LEAST_COMMAND: Final = 12
 _PRESSED: Final = {"ended": 10, "name": 8}
 """What gives way in a narrow terminal, and what is left of it at least, as in ``signal 15…``."""
+
+_LEFT_OUT: Final = ("command", "name", "time", "ended", "energy")
 
 
 def draw(runs: Sequence[Listed], skipped: Sequence[Skipped], console: Console) -> None:
@@ -61,13 +64,20 @@ def _draw_table(rows: Sequence[dict[str, str]], console: Console) -> None:
 
 
 def _press(widths: dict[str, int], columns: int) -> None:
-    """Names and ways to end make room for the figures, which are what a list is for."""
+    """Words make room for figures; what has none even so is left out: half a figure is wrong."""
+
+    def over(room: int) -> int:
+        return max(0, sum(widths.values()) + 2 * (len(widths) - 1) + room - columns)
+
     if "name" in widths:
         widths["name"] = min(widths["name"], _LONGEST_NAME)
     for header, least in _PRESSED.items():
         if header in widths:
-            over = sum(widths.values()) + 2 * len(widths) - columns
-            widths[header] = max(min(widths[header], least), widths[header] - max(over, 0))
+            least_here = min(widths[header], least)
+            widths[header] = max(least_here, widths[header] - over(_LEAST_COMMAND))
+    for header in _LEFT_OUT:
+        if header in widths and over(0):
+            del widths[header]
 
 
 def _draw_line(
