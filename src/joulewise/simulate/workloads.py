@@ -35,6 +35,9 @@ WORKLOADS: Final = (
     "mnist-big",
     "ecg",
 )
+NETWORKS: Final = WORKLOADS[:6]
+"""Those of the published table."""
+
 RUN_NOISE: Final = 0.003
 WARMUP_STEPS: Final = 5
 WARMUP_FACTOR: Final = 2.0
@@ -150,6 +153,10 @@ def transfer(profile: Profile, source: Board, target: Board) -> Profile:
         core_w=profile.core_w * power,
         fixed_w=profile.fixed_w * power,
     )
+
+
+def profile_of(name: str, board: Board) -> Profile:
+    return _profile(name, board)[1]
 
 
 def _profile(name: str, board: Board) -> tuple[str, Profile, str]:

@@ -21,6 +21,7 @@ from joulewise.data.sweeps import (
     TrialState,
 )
 from joulewise.devices.nvidia.generations import timing
+from joulewise.errors import UsageError
 from joulewise.record.lanes import USUAL_BESIDE_BUFFER_HZ
 from joulewise.record.manifest import RecordedDevice
 from joulewise.record.store import Skipped, new_directory, readable
@@ -110,8 +111,18 @@ class Virtual:
         return {m.tags[1]: run for run, m in found if len(m.tags) > 1 and m.tags[0] == of_sweep}
 
     def _load(self, words: tuple[tuple[str, str], ...]) -> Workload:
-        given = {name: int(word) for name, word in words}
-        workload = load_workload(self._simulated.workload, self._board, given.get(BATCH_SIZE))
+        given, like = {name: int(word) for name, word in words}, self._simulated.like
+        if like and BATCH_SIZE in given:
+            raise UsageError(
+                f"a run like {like} tells nothing of other batch sizes",
+                f"leave out {BATCH_SIZE}, or take a --workload",
+            )
+        if like:
+            from joulewise.sweep.like_run import load_like
+
+            workload = load_like(like, self._store, self._board)
+        else:
+            workload = load_workload(self._simulated.workload, self._board, given.get(BATCH_SIZE))
         return replace(workload, epochs=given.get(EPOCHS, workload.epochs))
 
     def _about(self, planned: Planned, workload: Workload) -> dict[str, Any]:

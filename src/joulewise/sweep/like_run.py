@@ -1,0 +1,190 @@
+"""A workload to simulate that is like a recorded run, or like the runs of a sweep."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from joulewise.analyse.measured import measure
+from joulewise.analyse.stored import result_of
+from joulewise.analyse.touched import read_sightings
+from joulewise.data import Kind
+from joulewise.data.sweeps import MEM_CLOCK, POWER_LIMIT, SM_CLOCK, WARM_UP, Setting, TrialState
+from joulewise.errors import UsageError
+from joulewise.record.layout import SWEEPS, Lane
+from joulewise.record.manifest import Manifest, RecordedDevice, read_manifest
+from joulewise.record.marks import SpanTable, read_spans
+from joulewise.record.store import find
+from joulewise.record.trace import open_lane
+from joulewise.simulate.boards import BOARDS, load_board
+from joulewise.simulate.like import Seen, Shape, workload_like
+from joulewise.simulate.model import Board, Knobs, Workload
+from joulewise.sweep import store as sweeps
+from joulewise.sweep.looking import STEP, UNSTEADY_STEPS
+from joulewise.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_STEP_S: Final = 0.3
+"""How long a step is taken to be where none are marked: only their number depends on it."""
+
+_VARIANT: Final = re.compile(r"(-\d+GB)?( \(simulated\))?$")
+
+
+def load_like(which: str, store: Path, board: Board) -> Workload:
+    """``which`` is a run as every verb takes it, or a sweep, whose runs tell more than one."""
+    runs = [_Recorded.read(path) for path in _runs(which, store)]
+    first = runs[0]
+    recorded = _board_of(first.device)
+    if recorded is not None:
+        seen = [run.seen(recorded) for run in runs]
+        return workload_like(first.shape, seen, recorded, board)
+    workload = workload_like(first.shape, [run.scaled(board) for run in runs], board, board)
+    taken = (
+        f"of {first.device.info.name} nothing is known, so that times are its own and watts are "
+        f"scaled by the default limits; {workload.source}"
+    )
+    return replace(workload, source=taken)
+
+
+def _runs(which: str, store: Path) -> list[Path]:
+    """Of a sweep one run of every setting that differs only in what is turned."""
+    try:
+        return [find(store, which)]
+    except UsageError:
+        if not (store / SWEEPS).is_dir():
+            raise
+    sweep = sweeps.load(sweeps.find(store, which))
+    found: dict[Setting, Path] = {}
+    for trial in sweep.trials:
+        whole = trial.state is TrialState.DONE and trial.look_s is None and trial.block != WARM_UP
+        if whole and trial.run and trial.setting.words == sweep.reference.words:
+            found.setdefault(trial.setting, store / trial.run)
+    if not found:
+        raise UsageError(
+            f"no run of the sweep {which} came to its end", "name a run of joulewise ls"
+        )
+    return list(found.values())
+
+
+@dataclass(frozen=True)
+class _Recorded:
+    """A run, and ``window_ns``: some of its steps that follow each other, once they are steady."""
+
+    manifest: Manifest
+    device: RecordedDevice
+    shape: Shape
+    window_ns: tuple[int, int]
+    step_s: float
+    power_w: float
+    slow: dict[str, NDArray[Any]]
+
+    @classmethod
+    def read(cls, run: Path) -> _Recorded:
+        manifest, result, spans = read_manifest(run), result_of(run), read_spans(run)
+        used = [d for d in manifest.devices if d.info.key in result.counted]
+        gpus = [device for device in used if device.info.kind is Kind.GPU]
+        if not gpus:
+            raise UsageError(f"{run.name} used no GPU", "name a run that did: joulewise ls")
+        device, lanes = gpus[0], partial(open_lane, run)
+        whole = result.run.span
+        steps = _steady(spans)
+        window_ns, number = (whole.start_ns, whole.end_ns), max(round(result.time_s / _STEP_S), 1)
+        if len(steps):
+            window_ns, number = (int(steps.start_ns[0]), int(steps.end_ns[-1])), len(steps)
+        windows = np.array([window_ns], np.int64)
+        told = measure(lanes, device, windows, np.array([0]), read_sightings(run)).uses[0]
+        if told.mean_w is None:
+            raise UsageError(f"{run.name} has no power of {device.info.key}", "name another run")
+        step_s = (window_ns[1] - window_ns[0]) / NS_PER_S / number
+        slow = lanes(device.info.key, Lane.SLOW)
+        columns = {} if slow is None else _within(slow.chunks(slow.columns), window_ns)
+        shape = _shape(manifest, spans, step_s, number)
+        memory_b = np.max(columns.get("memory_used_b", np.zeros(1)), initial=0)
+        shape = replace(shape, memory_b=int(np.nan_to_num(memory_b)))
+        return cls(manifest, device, shape, window_ns, step_s, told.mean_w, columns)
+
+    def seen(self, board: Board) -> Seen:
+        busy = self._mean("gpu_utilisation_pct")
+        return Seen(
+            self._knobs(board),
+            self.step_s,
+            self.power_w,
+            self._mean("sm_clock_mhz"),
+            None if busy is None else busy / 100,
+        )
+
+    def scaled(self, board: Board) -> Seen:
+        """As if it had run on another board, which is as fast, and draws what its limit allows."""
+        default_w = self.device.default_limit_w or self.device.maximum_w or board.limits.default_w
+        scale = board.limits.default_w / default_w
+        limit_w = scale * self.device.settings.get(POWER_LIMIT, default_w)
+        seen = self.seen(board)
+        return replace(seen, knobs=Knobs(limit_w), power_w=scale * seen.power_w, clock_mhz=None)
+
+    def _knobs(self, board: Board) -> Knobs:
+        turned = self.manifest.options.get("settings", {}).get(self.device.info.key, {})
+        default_w = self.device.default_limit_w or board.limits.default_w
+        limit_w = turned.get(POWER_LIMIT) or self.device.settings.get(POWER_LIMIT, default_w)
+        sm, memory = (turned.get(name) for name in (SM_CLOCK, MEM_CLOCK))
+        return Knobs(limit_w, sm and (sm, sm), memory and (memory, memory))
+
+    def _mean(self, name: str) -> float | None:
+        values = self.slow.get(name, np.empty(0))
+        values = values[np.isfinite(values)]
+        return float(values.mean()) if len(values) else None
+
+
+def _steady(spans: SpanTable) -> SpanTable:
+    """The steps of the epoch that has most of them, without the first of the run."""
+    steps = spans.where(spans.closed).named(STEP)
+    first = steps.start_ns[UNSTEADY_STEPS : UNSTEADY_STEPS + 1]
+    if len(first):
+        steps = steps.where(steps.start_ns >= first[0])
+    epochs = spans.named("epoch")
+    if len(epochs) and len(steps):
+        owner = np.searchsorted(epochs.start_ns, steps.start_ns, "right")
+        steps = steps.where(owner == np.bincount(owner).argmax())
+    return steps
+
+
+def _within(chunks: Any, window_ns: tuple[int, int]) -> dict[str, NDArray[Any]]:
+    parts = list(chunks)
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    inside = (columns["t_ns"] >= window_ns[0]) & (columns["t_ns"] <= window_ns[1])
+    return {name: values[inside] for name, values in columns.items()}
+
+
+def _shape(manifest: Manifest, spans: SpanTable, step_s: float, number: int) -> Shape:
+    closed = spans.where(spans.closed)
+    steps, epochs, validation = (closed.named(name) for name in (STEP, "epoch", "validation"))
+    count = max(len(epochs), 1)
+    each = max(round(len(steps) / count), 1) if len(steps) else number
+    times_s = [(table.end_ns - table.start_ns) / NS_PER_S for table in (steps, epochs, validation)]
+    first_s = float(np.sum(times_s[0][:UNSTEADY_STEPS] - step_s)) if len(steps) else 0.0
+    validation_s = float(times_s[2].sum()) / count
+    epoch_end_s = 0.0
+    if len(epochs):
+        epoch_end_s = float(times_s[1].mean()) - each * step_s - validation_s - first_s / count
+    return Shape(
+        manifest.name or manifest.id,
+        each,
+        count,
+        int(manifest.options.get("simulated", {}).get("batch_size", 1)),
+        validation_s,
+        epoch_end_s,
+        first_s,
+    )
+
+
+def _board_of(device: RecordedDevice) -> Board | None:
+    """The one that can be simulated, whatever its memory; None where there is none such."""
+    name = _VARIANT.sub("", device.info.name)
+    boards = (load_board(key) for key in BOARDS)
+    return next((board for board in boards if _VARIANT.sub("", board.name) == name), None)

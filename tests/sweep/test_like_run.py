@@ -1,0 +1,83 @@
+"""A workload like a recorded run: what is simulated of it is what it took."""
+
+from dataclasses import replace
+
+import pytest
+
+from joulewise.data.sweeps import POWER_LIMIT, Planned, Setting
+from joulewise.errors import UsageError
+from joulewise.record.manifest import read_manifest, write_manifest
+from joulewise.simulate.boards import load_board
+from joulewise.sweep.asked import Asked, Simulated
+from joulewise.sweep.boards import boards
+from joulewise.sweep.conduct import conduct, prepare
+from joulewise.sweep.like_run import load_like
+from joulewise.sweep.space import resolve
+from joulewise.sweep.virtual import Virtual
+
+
+def virtual(store, **simulated):
+    asked = Asked(
+        axes={POWER_LIMIT: "150:300:50"}, seed=3, simulated=Simulated(run_noise=0.0, **simulated)
+    )
+    return Virtual(asked, resolve(asked, boards(asked, {})), store, "20260101-000000-abcd")
+
+
+def at(limit_w):
+    return Planned(Setting.of({POWER_LIMIT: float(limit_w)}), 0)
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    return virtual(tmp_path, gpu="v100", workload="resnet50")
+
+
+@pytest.mark.parametrize(("limit_w", "most"), [(300, 0.01), (200, 0.02)])
+def test_at_its_own_limit_and_at_another(tmp_path, recorded, limit_w, most):
+    run, true = recorded.run(at(300)), recorded.run(at(limit_w))
+    predicted = virtual(tmp_path, gpu="v100", like=run.run).run(at(limit_w))
+    assert predicted.time_s == pytest.approx(true.time_s, rel=most)
+    assert predicted.energy["gpu"].value == pytest.approx(true.energy["gpu"].value, rel=most)
+    assert predicted.spans["step"].count == true.spans["step"].count
+
+
+class Nobody:
+    def began(self, *_): ...
+    def started(self, *_): ...
+    def ended(self, *_): ...
+    def said(self, *_): ...
+
+
+def test_a_sweep_tells_more_than_a_run(tmp_path):
+    asked = Asked(
+        axes={POWER_LIMIT: "150:300:75"}, repeat=1, simulated=Simulated("v100", "ecg", "", 0.0)
+    )
+    sweep = conduct(prepare(asked), tmp_path, Nobody())
+    workload = load_like(sweep.id, tmp_path, load_board("v100"))
+    assert workload.source == "fitted to 3 runs at 3 settings"
+    assert workload.step.phases[1].compute == pytest.approx(0.5, abs=0.05)
+
+
+def test_of_a_board_that_cannot_be_simulated_watts_are_scaled(tmp_path, recorded):
+    run = tmp_path / recorded.run(at(300)).run
+    manifest = read_manifest(run)
+    device = manifest.devices[0]
+    other = replace(
+        device, info=replace(device.info, name="NVIDIA H100"), default_limit_w=600.0, settings={}
+    )
+    write_manifest(run, replace(manifest, devices=(other,), options={}))
+    workload = load_like(run.name, tmp_path, load_board("v100"))
+    assert workload.source.startswith("of NVIDIA H100 nothing is known")
+    own = load_like(recorded.run(at(300)).run, tmp_path, load_board("v100"))
+    forward, its = workload.step.phases[1], own.step.phases[1]
+    assert forward.time_s == pytest.approx(its.time_s, rel=0.05)
+    assert forward.core_w < 0.5 * its.core_w
+
+
+def test_what_it_cannot_tell_is_refused(tmp_path, recorded):
+    run = recorded.run(at(300)).run
+    asked = Asked(axes={"batch_size": "32,64"}, simulated=Simulated("v100", like=run))
+    with pytest.raises(UsageError, match="nothing of other batch sizes"):
+        Virtual(asked, resolve(asked, boards(asked, {})), tmp_path, "20260101-000000-abcd")
+    with pytest.raises(UsageError, match="no run 'nothing'"):
+        load_like("nothing", tmp_path, load_board("v100"))
