@@ -1,0 +1,71 @@
+"""What a sweep found beside what was published for the same board and network."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from joulewise.data.sweeps import POWER_LIMIT, Setting
+from joulewise.metrics.result import SweepResult
+from joulewise.simulate.fit.published import Row, read_table
+
+METRICS: Final = {
+    "energy": "min_e",
+    "edp": "min_edp",
+    "eds:1.5": "min_eds_1.5",
+    "eds:2.0": "min_eds_2.0",
+}
+"""The published metrics by the names that we know them by."""
+
+_DEFAULT: Final = "default"
+
+
+@dataclass(frozen=True)
+class Beside:
+    """One metric's choice, published and found.
+
+    ``excess`` is by how much the score at the published cap exceeds the best one. ``slower`` and
+    ``saves`` are at the published cap, as shares of the default's time and energy; ``band_w`` are
+    the lowest and the highest cap that beats the default.
+    """
+
+    row: Row
+    metric: str
+    cap_w: float
+    excess: float
+    slower: float
+    saves: float
+    published_slower: float
+    published_saves: float
+    band_w: tuple[float, float] | None
+
+
+def beside(result: SweepResult, board: str, network: str) -> list[Beside]:
+    """Of a sweep over the power limits of that board, with the published ones among them."""
+    rows = {row.metric: row for row in read_table() if (row.board, row.network) == (board, network)}
+    return [_beside(result, metric, rows[name], rows[_DEFAULT]) for metric, name in METRICS.items()]
+
+
+def _beside(result: SweepResult, metric: str, row: Row, default: Row) -> Beside:
+    scores = {
+        float(point.setting[POWER_LIMIT] or 0): ratio.mean
+        for point in result.points
+        if (ratio := point.ratios[metric])
+    }
+    there = result.point(Setting.of({POWER_LIMIT: row.cap_w}))
+    best = result.best[metric]
+    assert there.time_ratio  # noqa: S101  # every point of a grid was run
+    assert there.energy_ratio  # noqa: S101
+    assert best.score  # noqa: S101
+    wins = [cap_w for cap_w, score in scores.items() if score < 1]
+    return Beside(
+        row,
+        metric,
+        cap_w=float(best.setting[POWER_LIMIT] or 0),
+        excess=scores[row.cap_w] / best.score.mean - 1,
+        slower=there.time_ratio.mean - 1,
+        saves=1 - there.energy_ratio.mean,
+        published_slower=row.time_s / default.time_s - 1,
+        published_saves=1 - row.energy_j / default.energy_j,
+        band_w=(min(wins), max(wins)) if wins else None,
+    )
