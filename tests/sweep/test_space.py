@@ -128,6 +128,7 @@ def test_boards_that_take_other_values_must_be_told_apart():
         ({"axes": {POWER_LIMIT: ""}}, "power limit: no values"),
         ({"axes": {"batch-size": "1"}}, "'batch-size' is no name for an axis"),
         ({"axes": {"lambda": "1"}}, "'lambda' is no name"),
+        ({"axes": {"größe": "1"}}, "'größe' is no name"),
         ({"axes": {POWER_LIMIT: "150", "b": "1,2"}}, "the command never sees b"),
         ({"command": ("sh", "{b}")}, r"no values for \{b\}"),
         ({"environ": {"B": "{b}"}}, r"no values for \{b\}"),

@@ -30,7 +30,8 @@ def check(asked: Asked) -> None:
             "there is nothing to sweep", "give an axis, such as --power-limit 150:300:25"
         )
     for name in asked.axes:
-        if name not in KNOBS and (not name.isidentifier() or keyword.iskeyword(name)):
+        is_word = name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
+        if name not in KNOBS and not is_word:
             raise UsageError(
                 f"{name!r} is no name for an axis", "take letters, digits and _, as in batch_size"
             )
