@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -22,6 +24,7 @@ from joulewise.sweep.store import LOGS
 from joulewise.sweep.trial import failed
 
 _LOOK_S: Final = 0.5
+_DOOR_S: Final = 5.0
 _LOST: Final = 20
 """So often a run is begun again that was lost with its node."""
 
@@ -171,8 +174,9 @@ class Cluster:
         return self._ray.remote(scheduling_strategy=home, **options)(function)
 
     def _enter(self, where: str) -> None:
-        address = "auto" if where == "ray" else where
+        address = os.environ.get("RAY_ADDRESS") or "auto" if where == "ray" else where
         try:
+            _knock(address)
             self._ray.init(
                 address,
                 log_to_driver=False,
@@ -185,6 +189,14 @@ class Cluster:
                 f"no Ray cluster at {where}: {_first_line(error)}",
                 "start one (`ray start --head`), or name its head: --on ray://HEAD:10001",
             ) from None
+
+
+def _knock(address: str) -> None:
+    """Whether anybody is there: Ray itself would try for minutes."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        with socket.create_connection((host, int(port)), _DOOR_S):
+            pass
 
 
 def _first_line(error: Exception) -> str:
