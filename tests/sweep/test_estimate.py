@@ -9,7 +9,8 @@ import pytest
 
 from joulewise.analyse.kept import write_result
 from joulewise.data import DeviceInfo, Energy, Kind, RunResult, Source, Span, SpanResult
-from joulewise.data.sweeps import POWER_LIMIT, SM_CLOCK
+from joulewise.data.sweeps import POWER_LIMIT, SM_CLOCK, Planned
+from joulewise.errors import UsageError
 from joulewise.record.manifest import (
     CommandRecord,
     RecordedDevice,
@@ -27,6 +28,7 @@ from joulewise.sweep.boards import simulated
 from joulewise.sweep.estimate import estimate
 from joulewise.sweep.plan import Grid
 from joulewise.sweep.space import resolve
+from joulewise.sweep.virtual import Virtual
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from processes import JOULEWISE
@@ -67,6 +69,19 @@ def test_epochs_of_a_simulated_workload_count():
     twice = replace(SIM, axes={"epochs": "2"})
     times_s = [estimate(each, resolve(each, V100), NOWHERE).time_s for each in (once, twice)]
     assert times_s[1] == pytest.approx(2 * times_s[0], rel=0.01)
+
+
+def test_a_workload_like_a_runs_takes_about_what_that_run_took(tmp_path):
+    asked = Asked(axes={POWER_LIMIT: "300"}, simulated=Simulated("v100", "resnet50"))
+    space = resolve(asked, V100)
+    made = Virtual(asked, space, tmp_path, "once").run(Planned(space.reference, 0))
+    like = replace(asked, simulated=Simulated("v100", like=made.run))
+    told = estimate(like, resolve(like, V100), tmp_path)
+    assert told.time_s == pytest.approx(5 * made.time_s, rel=0.03)
+    assert told.energy_j == pytest.approx(5 * made.energy["gpu"].value, rel=0.1)
+    other = replace(like, axes={"batch_size": "64"})
+    with pytest.raises(UsageError, match="tells nothing of other batch sizes"):
+        estimate(other, resolve(other, V100), tmp_path)
 
 
 @pytest.mark.parametrize(

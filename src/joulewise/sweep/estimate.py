@@ -95,7 +95,7 @@ def _basis(asked: Asked, space: Space, store: Path) -> Basis:
     if asked.simulated:
         from joulewise.sweep.estimate_physics import from_physics
 
-        return from_physics(asked.simulated, space)
+        return from_physics(asked.simulated, space, store)
     from joulewise.sweep.estimate_runs import from_runs
 
     return from_runs(asked, space, store)

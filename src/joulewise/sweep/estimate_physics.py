@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from joulewise.data.sweeps import POWER_LIMIT, SM_CLOCK, Setting
 from joulewise.sweep.asked import Simulated
-from joulewise.sweep.checks import BATCH_SIZE, EPOCHS
 from joulewise.sweep.estimate import Amount, Basis
 from joulewise.sweep.space import Space
 
@@ -15,17 +14,14 @@ _Alike = tuple[float | None, tuple[tuple[str, str], ...]]
 """An SM clock, and what the workload is given: the physics takes many limits at once."""
 
 
-def from_physics(simulated: Simulated, space: Space) -> Basis:
-    """Of a workload that is known by its name."""
+def from_physics(simulated: Simulated, space: Space, store: Path) -> Basis:
     import numpy as np
 
     from joulewise.simulate.boards import load_board
     from joulewise.simulate.model import Knobs
     from joulewise.simulate.physics import run
-    from joulewise.simulate.workloads import load_workload
+    from joulewise.sweep.workload import load
 
-    if simulated.like:
-        return Basis(source=f"what a run like {simulated.like} takes is known once it has begun")
     board = load_board(simulated.gpu)
     alike: dict[_Alike, list[Setting]] = {}
     for setting in space.points:
@@ -33,9 +29,7 @@ def from_physics(simulated: Simulated, space: Space) -> Basis:
         alike.setdefault(key, []).append(setting)
     amounts = {}
     for (clock_mhz, words), settings in alike.items():
-        given = {name: int(word) for name, word in words}
-        workload = load_workload(simulated.workload, board, given.get(BATCH_SIZE))
-        workload = replace(workload, epochs=given.get(EPOCHS, workload.epochs))
+        workload = load(simulated, dict(words), board, store)
         limits_w: Any = np.array(
             [setting.knobs.get(POWER_LIMIT) or board.limits.default_w for setting in settings]
         )
@@ -43,4 +37,5 @@ def from_physics(simulated: Simulated, space: Space) -> Basis:
         time_s, energy_j = run(board, workload, Knobs(limits_w, lock))
         for setting, each_s, each_j in zip(settings, time_s, energy_j, strict=True):
             amounts[setting] = Amount(float(each_s), float(each_j))
-    return Basis(amounts, f"in virtual time, by the physics of the simulated {simulated.gpu}", "the GPU")
+    source = f"in virtual time, by the physics of the simulated {simulated.gpu}"
+    return Basis(amounts, source, "the GPU")

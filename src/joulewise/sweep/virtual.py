@@ -21,16 +21,13 @@ from joulewise.data.sweeps import (
     TrialState,
 )
 from joulewise.devices.nvidia.generations import timing
-from joulewise.errors import UsageError
 from joulewise.record.lanes import USUAL_BESIDE_BUFFER_HZ
 from joulewise.record.manifest import RecordedDevice
 from joulewise.record.store import Skipped, new_directory, readable
 from joulewise.simulate.boards import load_board, make_unit
 from joulewise.simulate.model import Board, Knobs, Unit, Workload
 from joulewise.simulate.virtual import simulate
-from joulewise.simulate.workloads import load_workload
 from joulewise.sweep.asked import Asked, Simulated
-from joulewise.sweep.checks import BATCH_SIZE, EPOCHS
 from joulewise.sweep.looking import looked
 from joulewise.sweep.naming import tags
 from joulewise.sweep.process import knob_options
@@ -40,6 +37,7 @@ from joulewise.sweep.trial import trial_of
 from joulewise.sweep.virtual_end import ending
 from joulewise.sweep.virtual_record import VirtualRecord, write
 from joulewise.sweep.watching import Why
+from joulewise.sweep.workload import load
 from joulewise.units import NS_PER_S
 
 _ENDED: Final = 143  # a command's status that was told to end
@@ -111,19 +109,7 @@ class Virtual:
         return {m.tags[1]: run for run, m in found if len(m.tags) > 1 and m.tags[0] == of_sweep}
 
     def _load(self, words: tuple[tuple[str, str], ...]) -> Workload:
-        given, like = {name: int(word) for name, word in words}, self._simulated.like
-        if like and BATCH_SIZE in given:
-            raise UsageError(
-                f"a run like {like} tells nothing of other batch sizes",
-                f"leave out {BATCH_SIZE}, or take a --workload",
-            )
-        if like:
-            from joulewise.sweep.like_run import load_like
-
-            workload = load_like(like, self._store, self._board)
-        else:
-            workload = load_workload(self._simulated.workload, self._board, given.get(BATCH_SIZE))
-        return replace(workload, epochs=given.get(EPOCHS, workload.epochs))
+        return load(self._simulated, dict(words), self._board, self._store)
 
     def _about(self, planned: Planned, workload: Workload) -> dict[str, Any]:
         setting, simulated = planned.setting, self._simulated
