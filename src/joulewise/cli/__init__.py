@@ -29,6 +29,7 @@ VERBS = {
     "restore": "puts back what an earlier joulewise left set",
     "guard": "a service that turns knobs for users who lack the right",
     "sim": "runs any NVML client on simulated GPUs",
+    "demo": "the whole story on a simulated V100, in seconds",
 }
 # These put back by themselves, or run others that do.
 _LEAVING = {"restore", "guard", "sim"}

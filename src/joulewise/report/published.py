@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from joulewise.data.sweeps import POWER_LIMIT, Setting
 from joulewise.metrics.result import SweepResult
+from joulewise.metrics.rules import parse
+from joulewise.report.tables import Column, Table
 from joulewise.simulate.fit.published import Row, read_table
 
 METRICS: Final = {
@@ -39,11 +42,53 @@ class Beside:
     published_saves: float
     band_w: tuple[float, float] | None
 
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "metric": self.metric,
+            "power_limit_w": self.row.cap_w,
+            "time_ratio": 1 + self.published_slower,
+            "energy_ratio": 1 - self.published_saves,
+            "found": {
+                "power_limit_w": self.cap_w,
+                "time_ratio_there": 1 + self.slower,
+                "energy_ratio_there": 1 - self.saves,
+                "score_there_over_best": 1 + self.excess,
+            },
+        }
+
 
 def beside(result: SweepResult, board: str, network: str) -> list[Beside]:
     """Of a sweep over the power limits of that board, with the published ones among them."""
     rows = {row.metric: row for row in read_table() if (row.board, row.network) == (board, network)}
     return [_beside(result, metric, rows[name], rows[_DEFAULT]) for metric, name in METRICS.items()]
+
+
+def published_table(found: Sequence[Beside]) -> Table:
+    """Caps as found and as published; what a cap costs and saves is at the published one."""
+    return Table(
+        "beside what was published",
+        (
+            Column("metric", right=False),
+            Column("found", "W"),
+            Column("published", "W"),
+            Column("slower there", "%"),
+            Column("published", "%"),
+            Column("saves there", "%"),
+            Column("published", "%"),
+        ),
+        tuple(
+            (
+                parse(it.metric).label,
+                f"{it.cap_w:.0f}",
+                f"{it.row.cap_w:.0f}",
+                *(
+                    f"{100 * share:.1f}"
+                    for share in (it.slower, it.published_slower, it.saves, it.published_saves)
+                ),
+            )
+            for it in found
+        ),
+    )
 
 
 def _beside(result: SweepResult, metric: str, row: Row, default: Row) -> Beside:

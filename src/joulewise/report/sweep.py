@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from rich.console import Console
 from rich.padding import Padding
@@ -22,12 +23,23 @@ def draw(
     program: str = "joulewise",
     points: bool = False,
     outlooks: tuple[Outlook, ...] = (),
+    also: tuple[Table, ...] = (),
+    commands: tuple[tuple[str, str], ...] | None = None,
 ) -> None:
-    """The choices; with ``points`` every setting, too."""
-    _draw(view(result, program), tuple(outlook_lines(outlooks, result.per)), console, points=points)
+    """The choices; with ``points`` every setting, too, and ``also`` what somebody has beside them.
+
+    It ends with ``commands`` to try next, or with those that always fit.
+    """
+    shown = view(result, program)
+    if commands is not None:
+        shown = replace(shown, commands=commands)
+    tables = (*((shown.points,) if points else ()), shown.choices, *also, shown.boundaries)
+    _draw(shown, tables, tuple(outlook_lines(outlooks, result.per)), console)
 
 
-def _draw(shown: SweepView, ahead: Iterable[str], console: Console, *, points: bool) -> None:
+def _draw(
+    shown: SweepView, tables: Iterable[Table], ahead: Iterable[str], console: Console
+) -> None:
     def line(text: str, style: str = "", indent: int = 2) -> None:
         fitted = Text(fitting(text, console.encoding), style=style)
         console.print(Padding(fitted, (0, 0, 0, indent), expand=False))
@@ -40,8 +52,8 @@ def _draw(shown: SweepView, ahead: Iterable[str], console: Console, *, points: b
     line(shown.title, "bold", 0)
     for fact in shown.facts:
         line(fact, "dim")
-    for what in (*((shown.points,) if points else ()), shown.choices, shown.boundaries):
-        table(what)
+    for each in tables:
+        table(each)
     console.print()
     for note in shown.notes:
         line(note)

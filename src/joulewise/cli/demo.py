@@ -1,0 +1,105 @@
+"""``joulewise demo``: the whole story on a simulated V100, in seconds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from joulewise.cli.output import STDOUT, json_option, pass_store, program, write_json
+from joulewise.cli.stderr import say
+
+if TYPE_CHECKING:
+    from joulewise.metrics.result import SweepResult
+    from joulewise.sweep.asked import Asked
+
+GPU, NETWORK, REPEAT = "v100", "resnet50", 5
+
+EPILOG = """\b
+Examples:
+  joulewise demo
+  joulewise demo --store somewhere
+"""
+
+
+@click.command(epilog=EPILOG)
+@json_option
+@pass_store
+@click.pass_context
+def command(ctx: click.Context, store: Path, json_path: str | None) -> None:
+    """Sweep the power limits of a simulated V100 that trains ResNet-50, and choose among them.
+
+    All limits from 150 to 300 W, five times, in virtual time; then what least energy, EDP and EDS
+    prefer, beside what was published for that board. The runs go into a new folder in the place for
+    temporary files, or into the store that is given.
+    """
+    from joulewise.cli.output import console
+    from joulewise.report.published import beside, published_table
+    from joulewise.report.sweep import draw
+
+    store = store if _is_given(ctx) else _temporary()
+    result = _result(_asked(), store)
+    told = beside(result, GPU, NETWORK)
+    if json_path:
+        from joulewise.metrics.contract import as_json
+
+        write_json({**as_json(result), "published": [it.as_json() for it in told]}, json_path)
+    if json_path != STDOUT:
+        also, commands = (published_table(told),), _next(store, result)
+        draw(result, console(), program=program(store), also=also, commands=commands)
+
+
+def _asked() -> Asked:
+    from joulewise.data.sweeps import POWER_LIMIT
+    from joulewise.report.published import METRICS
+    from joulewise.sweep.asked import Asked, Simulated
+
+    return Asked(
+        axes={POWER_LIMIT: "full"},
+        repeat=REPEAT,
+        by=tuple(METRICS),
+        simulated=Simulated(GPU, NETWORK),
+        name="demo",
+    )
+
+
+def _result(asked: Asked, store: Path) -> SweepResult:
+    from joulewise.cli.output import console
+    from joulewise.metrics.evaluate import View, evaluate
+    from joulewise.metrics.rules import parse
+    from joulewise.report.sweep_progress import SweepProgress
+    from joulewise.sweep.conduct import conduct, prepare
+
+    prepared = prepare(asked)
+    runs = REPEAT * len(prepared.space.points)
+    say(f"{NETWORK} on a simulated {GPU}: {runs} runs in virtual time, stored in {store}")
+    metrics = [parse(text) for text in asked.by]
+    with SweepProgress(console(stderr=True), metrics[0], say) as watch:
+        sweep = conduct(prepared, store, watch)
+    return evaluate(sweep, metrics, View())
+
+
+def _next(store: Path, result: SweepResult) -> tuple[tuple[str, str], ...]:
+    ours = program(store)
+    return (
+        (f"{ours} choose {result.id} --by edp --epochs 90", "what a whole training would take"),
+        (f"{ours} show last", "one of the runs"),
+        (
+            "joulewise sweep --sim rtx6000 --workload vgg19 --power-limit 100:260:20",
+            "another board, another network",
+        ),
+    )
+
+
+def _is_given(ctx: click.Context) -> bool:
+    """Whether somebody named the store, before the verb or after it."""
+    root = ctx.find_root()
+    default = root.get_parameter_source("store") is click.core.ParameterSource.DEFAULT
+    return not default or ctx.obj is not root.params["store"]
+
+
+def _temporary() -> Path:
+    import tempfile
+
+    return Path(tempfile.mkdtemp(prefix="joulewise-demo-"))
