@@ -85,3 +85,14 @@ def test_steps_that_are_all_alike_are_no_larger_than_they_are():
     told = told_of(power_w, TURING, (5.02, 15.02))
     readings = 100 / 2
     assert told.error_sampling_j[0] == pytest.approx(1.96 * 0.1 * np.sqrt(readings / 2), rel=0.1)
+
+
+def test_what_is_usual_around_a_window_is_so_across_chunks():
+    fast, _ = lanes(constant(POWER_W), sensor=TURING, rate_hz=100.0)
+    del fast["energy_j"]
+    pairs_s = windows(*((start_s, start_s + 0.3) for start_s in np.arange(0.5, 11.0, 0.1)))
+    whole, torn = (
+        window_energy(device(TURING, counter=False), lane(fast, chunk_rows=rows), None, pairs_s)
+        for rows in (1 << 18, 100)
+    )
+    assert torn.error_sampling_j == pytest.approx(whole.error_sampling_j, rel=1e-9)
