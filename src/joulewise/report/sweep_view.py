@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from joulewise.metrics.result import (
@@ -19,6 +19,7 @@ from joulewise.report.figures import joules, one_line, seconds
 from joulewise.report.sweep_words import AXES, setting_words, value_words
 from joulewise.report.tables import Column, Table
 
+Record = Mapping[str, float | str | None]
 _COUNTED = {"gpu": "GPU", "node": "node", "wall": "wall"}
 
 
@@ -114,12 +115,16 @@ def _choices(result: SweepResult) -> Table:
             Column("mean power", "W"),
             Column("energy"),
             Column("time"),
-            Column("energy against the reference"),
-            Column("time"),
+            Column("energy against it"),
+            Column("time against it"),
             Column("beats the reference at"),
             Column("verdict", right=False),
         ),
         tuple(rows),
+        (
+            {"metric": "reference", **_record(result.reference)},
+            *(_choice_record(result, choice) for choice in result.best.values()),
+        ),
     )
 
 
@@ -138,6 +143,17 @@ def _boundaries(result: SweepResult) -> Table:
             *(Column(f"best for the {_COUNTED[boundary]}", right=False) for boundary in BOUNDARIES),
         ),
         tuple(rows),
+        tuple(
+            {
+                "metric": choice.metric,
+                **choice.setting.as_json(),
+                "boundary": boundary,
+                **_bounds("energy_ratio", choice.at.get(boundary)),
+                **_elsewhere(result, boundary, choice.metric),
+            }
+            for choice in result.best.values()
+            for boundary in BOUNDARIES
+        ),
     )
 
 
@@ -163,13 +179,62 @@ def _points(result: SweepResult) -> Table:
             Column("mean power", "W"),
             Column("energy"),
             Column("time"),
-            Column("energy against the reference"),
-            Column("time"),
+            Column("energy against it"),
+            Column("time against it"),
             *(Column(parse(name).label) for name in names),
             Column("Pareto", right=False),
         ),
         tuple(rows),
+        tuple(
+            {
+                **_record(point),
+                **{
+                    key: value
+                    for name in names
+                    for key, value in _bounds(name, point.scores.get(name)).items()
+                },
+                "pareto": int(point.pareto),
+            }
+            for point in result.points
+        ),
     )
+
+
+def _record(point: PointResult) -> Record:
+    return {
+        **point.setting.as_json(),
+        "runs": point.n,
+        **_bounds("energy_j", point.energy_j),
+        **_bounds("time_s", point.time_s),
+        **_bounds("energy_ratio", point.energy_ratio),
+        **_bounds("time_ratio", point.time_ratio),
+    }
+
+
+def _choice_record(result: SweepResult, choice: Choice) -> Record:
+    band = choice.band
+    return {
+        "metric": choice.metric,
+        **_record(result.point(choice.setting)),
+        **_bounds("energy_ratio", choice.energy),
+        **_bounds("time_ratio", choice.time),
+        **_bounds("score_ratio", choice.score),
+        "beats_from": None if band is None else band.low,
+        "beats_to": None if band is None else band.high,
+        "verdict": choice.verdict.value,
+    }
+
+
+def _elsewhere(result: SweepResult, boundary: str, metric: str) -> Record:
+    choice = result.choices[boundary].get(metric)
+    chosen = {} if choice is None else choice.setting.as_json()
+    return {f"best_{name}": value for name, value in chosen.items()}
+
+
+def _bounds(name: str, interval: Interval | None) -> Record:
+    if interval is None:
+        return {name: None, f"{name}_low": None, f"{name}_high": None}
+    return {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}
 
 
 def _axis_columns(axes: tuple[str, ...]) -> Iterator[Column]:

@@ -45,21 +45,26 @@ class Column:
 
 @dataclass(frozen=True)
 class Table:
-    """Cells are as people read them; None is a figure that there is not."""
+    """Cells are as people read them; None is a figure that there is not.
+
+    ``records`` are the same rows for programs: plain numbers, in units that their names tell.
+    """
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[tuple[str | None, ...], ...]
+    records: tuple[Mapping[str, float | str | None], ...] = ()
     note: str = ""
 
 
 def as_csv(table: Table) -> str:
-    """Cells that a spreadsheet would take for a formula begin with an apostrophe."""
+    """The records; a text that a spreadsheet would take for a formula gets an apostrophe."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([_unformulated(column.heading) for column in table.columns])
-    for row in table.rows:
-        writer.writerow(["" if cell is None else _unformulated(cell) for cell in row])
+    names = list(dict.fromkeys(name for record in table.records for name in record))
+    writer.writerow(map(_unformulated, names))
+    for record in table.records:
+        writer.writerow([_unformulated(record.get(name)) for name in names])
     return out.getvalue()
 
 
@@ -122,19 +127,8 @@ def _shown(cell: str | None) -> str:
     return "-" if cell is None else cell
 
 
-def _unformulated(cell: str) -> str:
-    if cell.startswith(_FORMULA) and not _is_figure(cell):
-        return f"'{cell}"
-    return cell
-
-
-def _is_figure(cell: str) -> bool:
-    """A number with a sign is one to a spreadsheet, too."""
-    try:
-        float(cell.removesuffix("%"))
-    except ValueError:
-        return False
-    return True
+def _unformulated(value: float | str | None) -> float | str | None:
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
 
 
 def _markdown_row(cells: Sequence[str]) -> str:

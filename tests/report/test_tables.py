@@ -1,0 +1,65 @@
+"""One table in every form; what comes from elsewhere stays text in all of them."""
+
+import csv
+import io
+
+import pytest
+from rich.console import Console
+
+from joulewise.report.tables import FORMS, Column, Table, as_csv, as_latex, as_markdown, drawn
+
+HOSTILE = [
+    "=cmd()",
+    "+1+1",
+    "@SUM(A1)",
+    "-2+3",
+    "a|b",
+    "{x}_y%",
+    "**bold**",
+    "[red]x[/red]",
+    "a\\b",
+]
+
+
+def table(cells):
+    return Table(
+        "A & B",
+        (Column("name", right=False), Column("energy", "J")),
+        tuple((cell, None) for cell in cells),
+        tuple({"name": cell, "energy_j": -1.5} for cell in cells),
+    )
+
+
+def test_csv_has_the_records_and_no_formula():
+    rows = list(csv.DictReader(io.StringIO(as_csv(table(HOSTILE)))))
+    assert [row["energy_j"] for row in rows] == ["-1.5"] * len(HOSTILE)
+    assert [row["name"].lstrip("'") for row in rows] == HOSTILE
+    assert not any(row["name"].startswith(("=", "+", "-", "@")) for row in rows)
+
+
+def test_markdown_keeps_its_columns():
+    lines = as_markdown(table(HOSTILE)).splitlines()
+    assert lines[0] == "**A & B**"
+    assert lines[3] == "| --- | ---: |"
+    unescaped = [line.replace("\\|", "") for line in lines[2:]]
+    assert {line.count("|") for line in unescaped} == {3}
+    assert r"\*\*bold\*\*" in as_markdown(table(HOSTILE))
+
+
+def test_latex_is_booktabs_with_its_signs_escaped():
+    text = as_latex(table(HOSTILE))
+    assert "\\begin{tabular}{lr}\n\\toprule\nname & energy (J) \\\\\n\\midrule\n" in text
+    assert r"\caption{A \& B}" in text
+    assert r"\{x\}\_y\% & - \\" in text
+    assert r"a\textbackslash{}b" in text
+
+
+def test_a_terminal_shows_markup_as_text():
+    out = io.StringIO()
+    Console(file=out, width=100).print(drawn(table(HOSTILE), "utf-8"))
+    assert all(cell in out.getvalue() for cell in HOSTILE)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_table_without_rows_has_its_headings(form):
+    assert "energy" in FORMS[form](table([])) or form == "csv"
