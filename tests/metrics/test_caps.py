@@ -70,10 +70,11 @@ def test_a_limit_that_is_kept_is_not_below_the_floor():
 
 
 def test_several_gpus_draw_several_limits():
-    def three(w):
-        return 100.0, 3 * 0.95 * w * 100, {"capped": 1.0, "gpu": "a,b,c"}
+    def each_95_w(gpus):
+        return course(lambda _: (100.0, 3 * 95 * 100.0, {"capped": 1.0, "gpu": gpus}))
 
-    assert FLOOR not in told(course(three))
+    assert FLOOR not in told(each_95_w("a,b,c"))
+    assert FLOOR in told(each_95_w("a"))
 
 
 def test_only_where_it_is_so_it_is_said():

@@ -41,12 +41,12 @@ def test_what_is_no_whole_run_does_not_enter():
     made = grid(curve, LIMITS, 300)
     odd = trial(limit(150), 9, 1.0, 1.0)
     others = [
-        replace(odd, state=TrialState.FAILED),
-        replace(odd, state=TrialState.STOPPED),
-        replace(odd, state=TrialState.SKIPPED, time_s=None, energy={}),
+        replace(odd, block=5, state=TrialState.FAILED),
+        replace(odd, block=6, state=TrialState.STOPPED),
+        replace(odd, block=7, state=TrialState.SKIPPED, time_s=None, energy={}),
         replace(odd, block=WARM_UP),
-        replace(odd, look_s=5.0),
-        replace(odd, time_s=None),
+        replace(odd, block=8, look_s=5.0),
+        replace(odd, block=9, time_s=None),
     ]
     assert evaluate(replace(made, trials=(*others, *made.trials))) == evaluate(made)
 

@@ -45,6 +45,15 @@ def test_what_blocks_have_in_common_hides_no_difference():
     assert front(time_s, energy_j) == [True, False]
 
 
+def test_a_noisy_reference_hides_no_difference_between_others():
+    drift, noise = np.array([1.0, 1.4, 0.7, 1.2]), np.array([1.0, 0.9, 1.2, 1.1])
+    time_s, energy_j = np.outer([50, 100, 103], drift), np.outer([90, 50, 52], drift)
+    assert front(time_s, energy_j) == [True, True, False]
+    time_s[0] *= noise
+    energy_j[0] *= noise
+    assert front(time_s, energy_j) == [True, True, False]
+
+
 def test_better_in_one_is_not_better_in_both():
     assert front(np.full((2, 3), 10.0), [[50.0] * 3, [60.0] * 3]) == [True, True]
 
