@@ -7,16 +7,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from joulewise.data.sweeps import WARM_UP, Planned, Setting, Trial, TrialState
+from joulewise.data.sweeps import CONFIRMING, WARM_UP, Planned, Setting, Trial, TrialState
 from joulewise.errors import UsageError
 from joulewise.metrics.rules import Metric
 from joulewise.metrics.view import View
 from joulewise.search.adaptive_confirm import Pair, saving, slowdown
 from joulewise.search.adaptive_known import SURE, Known, Problem
 from joulewise.search.adaptive_next import most_telling
-
-CONFIRMING: Final = 1000
-"""The first block of confirmation; by the runs of those before it the choice is made."""
 
 BUDGET: Final = 20
 PAIRS: Final = 3
