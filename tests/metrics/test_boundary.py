@@ -87,8 +87,18 @@ def test_a_rest_that_was_measured_is_taken():
     trials = [with_rest(0, 300, 10, 3000, rest_of(500)), with_rest(0, 200, 12, 2000, rest_of(600))]
     result = evaluate(sweep(trials, limit(300)), ENERGY, View("node"))
     assert [point.energy_j.mean for point in result.points] == [3500, 2600]
-    assert result.sources["node"] == "GPU measured, CPU and memory modelled"
+    assert result.sources["node"] == "GPU measured, CPU and memory modelled, nothing else"
     assert "node" not in result.assumed
+
+
+def test_a_mixture_is_called_one():
+    parts = [Energy(100.0, 0.0, 0.0, source) for source in (Source.MODELLED, Source.MIXED)]
+    trials = [
+        trial(limit(300), block, 10, None, energy={"gpu": measured(3000.0), "rest": rest})
+        for block, rest in enumerate(parts)
+    ]
+    result = evaluate(sweep(trials, limit(300)), ENERGY)
+    assert result.sources["node"] == "GPU measured, CPU and memory from mixed sources, nothing else"
 
 
 def test_a_rest_that_only_some_runs_have_is_taken_of_none():

@@ -30,13 +30,12 @@ class Line:
         overhead_w, assumed_node = view.overhead_w, False
         found = [it for _, it in counted]
         has_gpu = any(trial.gpu or GPU in it.energy for trial, it in counted)
-        gpus = "GPU measured" if has_gpu else "no GPU in use"
+        gpus = f"GPU {_kinds(found, GPU)}" if has_gpu else "no GPU in use"
         if view.overhead_w is not None:
             rest = f"{view.overhead_w:g} W besides, as given"
         elif found and all(_REST in it.energy for it in found):
-            kinds = sorted({it.energy[_REST].source.value for it in found})
-            rest = f"CPU and memory {' and '.join(kinds)}"
-            assumed_node = Source.ASSUMED.value in kinds
+            rest = f"CPU and memory {_kinds(found, _REST)}, nothing else"
+            assumed_node = any(it.energy[_REST].source is Source.ASSUMED for it in found)
         else:
             overhead_w, assumed_node = ASSUMED_REST_W, True
             rest = f"{ASSUMED_REST_W:g} W besides, assumed"
@@ -60,3 +59,13 @@ class Line:
         if node is not None and rest is not None and (gpu is not None or not self.has_gpu):
             yield NODE, node
             yield WALL, times(node, self.pue)
+
+
+def _kinds(found: Sequence[Amount], part: str) -> str:
+    """Where the energies come from."""
+    kinds = {it.energy[part].source for it in found if part in it.energy}
+    if not kinds:
+        return "not read"
+    return (
+        kinds.pop().value if len(kinds) == 1 and Source.MIXED not in kinds else "from mixed sources"
+    )
