@@ -166,6 +166,14 @@ def test_a_winner_at_the_lowest_limit_tried_may_not_be_the_end():
     assert "--sm-clock" in edge(replace(made, limits_w=(150.0, 300.0, 300.0))).hint
 
 
+def test_a_lead_within_noise_is_no_reason_to_try_lower():
+    made = grid(lambda w: (100.0, 1000.0 - (w == 150)), LIMITS, 300, noise=0.05, seed=0)
+    result = evaluate(made, [parse("energy")])
+    assert result.best["energy"].setting == limit(150)
+    assert result.best["energy"].verdict is Verdict.NOISE
+    assert SweepCaution.EDGE_OF_RANGE not in codes(result)
+
+
 def drifting(change):
     trials = [
         trial(limit(w), block, 100.0, w * (1 + change * block / 4), start_wall_ns=1 + block)

@@ -43,10 +43,17 @@ def played(tries=1200, **how):
 
 
 def test_over_a_flat_optimum_the_winners_interval_holds_the_truth():
-    inside, plainly, error = played()
+    inside, plainly, error = played(truth=-0.1)
     assert inside >= 0.95
     assert plainly < 0.87  # the winner's curse
     assert abs(error) < 0.001
+
+
+def test_there_is_no_more_luck_than_lead():
+    rng = np.random.default_rng(8)
+    for _ in range(100):
+        by = ratios(EDP, drawn(rng, noise=0.05, reference_noise=0.05), "gpu")
+        assert stated(pick(by, 0), by, 0).mean <= 1 + 1e-12
 
 
 CURVE = 0.1 * np.linspace(-1, 1, CANDIDATES) ** 2
@@ -55,13 +62,21 @@ CURVE = 0.1 * np.linspace(-1, 1, CANDIDATES) ** 2
 @pytest.mark.parametrize(
     "how",
     [
+        {"truth": 0.0},
         {"truth": CURVE - 0.1},
-        {"noise": np.where(np.arange(CANDIDATES) % 3, 0.01, 0.03)},
-        {"reference_noise": 0.03},
-        {"blocks": 3},
-        {"blocks": 10},
+        {"truth": -0.1, "noise": np.where(np.arange(CANDIDATES) % 3, 0.01, 0.03)},
+        {"truth": -0.1, "reference_noise": 0.03},
+        {"truth": -0.1, "blocks": 3},
+        {"truth": -0.1, "blocks": 10},
     ],
-    ids=["curved", "some noisier", "a noisy reference", "three blocks", "ten blocks"],
+    ids=[
+        "no better than the reference",
+        "curved",
+        "some noisier",
+        "a noisy reference",
+        "three blocks",
+        "ten blocks",
+    ],
 )
 def test_so_it_does_elsewhere(how):
     inside, _, error = played(500, **how)

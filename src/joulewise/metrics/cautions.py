@@ -10,7 +10,7 @@ import numpy as np
 from joulewise.data.sweeps import POWER_LIMIT, Sweep
 from joulewise.metrics import caps
 from joulewise.metrics.ratios import Ratios, student
-from joulewise.metrics.result import Choice, SweepCaution, SweepWarning
+from joulewise.metrics.result import Choice, SweepCaution, SweepWarning, Verdict
 from joulewise.metrics.slices import described, slices
 from joulewise.metrics.table import Table
 from joulewise.metrics.view import GPU, NODE
@@ -66,7 +66,7 @@ def _costs_elsewhere(
     """Slower training keeps the rest of the machine on for longer."""
     by_setting: dict[str, list[Choice]] = {}
     for choice in choices[GPU].values():
-        if choice.energy and choice.energy.mean < 1:
+        if choice.energy and choice.energy.mean < 1 and choice.verdict is not Verdict.NOISE:
             by_setting.setdefault(described(choice.setting), []).append(choice)
     for setting, chosen in by_setting.items():
         gpu, node = chosen[0].at[GPU], chosen[0].at[NODE]
@@ -89,7 +89,11 @@ def _at_the_edge(sweep: Sweep, table: Table, best: Mapping[str, Choice]) -> Iter
     for along in slices(table.settings, POWER_LIMIT):
         if len(along.rows) > 1:
             lowest = table.settings[along.rows[0]]
-            metrics = [name for name, choice in best.items() if choice.setting == lowest]
+            metrics = [
+                name
+                for name, choice in best.items()
+                if choice.setting == lowest and choice.verdict is not Verdict.NOISE
+            ]
             if metrics and along.rows[0] != table.reference:
                 by_limit.setdefault(along.values[0], []).extend(metrics)
     for limit_w, metrics in by_limit.items():

@@ -4,7 +4,8 @@ The least of many means is too low: of 31 settings that are all alike, five runs
 noise, the winner seems 0.9 % better than it is, and Student's interval of it holds the truth in 83
 of 100 sweeps. So what is stated of a winner is
 
-- its mean, plus what a choice from all blocks but one lost on average in the block left out;
+- its mean, plus what a choice from all blocks but one lost on average in the block left out, as far
+  as it is ahead of the reference at all: there is no more luck than lead;
 - up to an upper end that holds for all candidates at once (Šidák), by the spread of its own runs or
   that of the runs of all settings, whichever is more. The lower end is Student's: being picked
   does not make a winner seem worse.
@@ -18,7 +19,7 @@ gave in the blocks left out holds the truth in 90 of 100.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -42,13 +43,15 @@ class Picked:
     """The row of the winner among so many ``candidates``.
 
     ``without`` is what would have been picked without each column, -1 where nothing could;
-    ``fresh`` are the columns that had no part in the choice, none where all had.
+    ``fresh`` are the columns that had no part in the choice, none where all had. ``share`` is
+    how much of the luck that these tell is believed.
     """
 
     row: int
     candidates: int
     without: NDArray[np.int64]
     fresh: NDArray[np.int64]
+    share: float = 1.0
 
 
 def settled(by: Ratios, row: int, reference: int, fresh: NDArray[np.bool_]) -> Picked | None:
@@ -74,8 +77,9 @@ def pick(by: Ratios, reference: int) -> Picked | None:
         return None
     row = int(np.argmin(np.where(allowed, mean, np.inf)))
     candidates = int(allowed.sum() - allowed[reference])
-    nothing = np.zeros(0, dtype=np.int64)
-    return Picked(row, max(candidates, 1), _without(by, allowed), nothing)
+    picked = Picked(row, max(candidates, 1), _without(by, allowed), np.zeros(0, dtype=np.int64))
+    luck, lead = _luck(picked, by.log, by.means.n[row]), max(-mean[row], 0.0)
+    return replace(picked, share=lead / luck) if luck > lead else picked
 
 
 def stated(picked: Picked, of: Ratios, reference: int) -> Interval | None:
@@ -91,7 +95,7 @@ def stated(picked: Picked, of: Ratios, reference: int) -> Interval | None:
     at_once = (1 - _OUTSIDE / 2) ** (1 / picked.candidates)
     high = mean + np.maximum(stdtrit(max(dof, n - 1, 1), at_once) * error, of.means.floor[row])
     low = mean - (student(dof) * error if np.isnan(half) else half)
-    best = mean + _optimism(picked, of.log, n)
+    best = mean + picked.share * _luck(picked, of.log, n)
     return interval(*np.exp([best, np.minimum(low, best), np.maximum(high, best)]))
 
 
@@ -112,7 +116,7 @@ def _without(by: Ratios, allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
     return np.where(usable.any(axis=0), found, -1)
 
 
-def _optimism(picked: Picked, log: Array, n: int) -> float:
+def _luck(picked: Picked, log: Array, n: int) -> float:
     """How much higher a pick was in the columns that had no part in it; the more, the worse."""
     columns = np.flatnonzero(picked.without >= 0)
     rows = picked.without[columns]
