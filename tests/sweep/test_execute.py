@@ -90,6 +90,19 @@ class TestFailures:
         assert runner.stopped.is_set()
         assert (len(load(folder).trials), load(folder).state) == (3, "running")
 
+    def test_so_does_one_of_who_watches(self, tmp_path):
+        class Odd(Watched):
+            def started(self, planned):
+                super().started(planned)
+                if len(self.started_ones) == 3:
+                    raise KeyError(planned)
+
+        folder, runner = begun(tmp_path), FakeRunner()
+        with pytest.raises(KeyError):
+            go_on(folder, runner, Odd())
+        assert runner.stopped.is_set()
+        assert len(load(folder).trials) == 2
+
 
 class TestLanes:
     def test_work_at_once_and_each_at_one_run(self, tmp_path):
@@ -109,12 +122,11 @@ class TestLanes:
 
     def test_what_is_for_a_busy_lane_waits(self, tmp_path):
         """A strategy need not know of lanes."""
-        at_work = threading.Lock()
 
-        def made(planned):
-            assert at_work.acquire(blocking=False)
-            at_work.release()
-            return trial(planned)
+        class OneAtATime(Watched):
+            def started(self, planned):
+                super().started(planned)
+                assert len(self.started_ones) - len(self.ended_ones) == 1
 
         class OneLane:
             left, sure = 0, {}
@@ -129,7 +141,7 @@ class TestLanes:
             def tell(self, trial):
                 pass
 
-        sweep = execute(begun(tmp_path), OneLane(), FakeRunner(made, lanes=3), Watched())
+        sweep = execute(begun(tmp_path), OneLane(), FakeRunner(lanes=3), OneAtATime())
         assert len(sweep.trials) == 5
 
     def test_a_failure_in_one_does_not_stop_the_other(self, tmp_path):

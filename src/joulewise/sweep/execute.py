@@ -144,9 +144,9 @@ class _Execution:
     def _start_waiting(self) -> None:
         for planned in tuple(self._waiting):
             if planned.lane not in {each.lane for each in self._under_way}:
+                self._watch.started(planned)
                 self._waiting.remove(planned)
                 self._under_way.append(planned)
-                self._watch.started(planned)
                 threading.Thread(target=self._make, args=(planned,), daemon=True).start()
 
     def _make(self, planned: Planned) -> None:
