@@ -156,6 +156,20 @@ def test_several_gpus_raise_the_highest_power():
     assert cost.mean == 2 * 300 * 10
 
 
+def test_a_run_without_energy_still_has_a_time():
+    made = grid(curve, LIMITS, 300, noise=0.01)
+    trials = [
+        replace(it, energy={}) if it.block == 2 and it.setting != limit(300) else it
+        for it in made.trials
+    ]
+    result = evaluate(replace(made, trials=tuple(trials)))
+    point = result.points[0]
+    assert (point.n, point.time_s.mean) == (5, evaluate(made).points[0].time_s.mean)
+    assert point.energy_j.mean == pytest.approx(12_000, rel=0.02)
+    for choice in result.best.values():
+        assert choice.energy.low <= choice.energy.mean <= choice.energy.high
+
+
 def edge(made):
     return next(it for it in evaluate(made).cautions if it.code is SweepCaution.EDGE_OF_RANGE)
 

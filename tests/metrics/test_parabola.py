@@ -67,8 +67,9 @@ def test_a_sweep_has_fits_of_energy_time_and_edp():
     assert not fits["energy"].problem
 
 
-def test_a_limit_that_never_binds_is_not_fitted():
-    made = grid(lambda w: (100, bowl(w)), range(150, 301, 25), 300, capped=0.0)
+@pytest.mark.parametrize("seen", [{"capped": 0.0}, {"clock_mhz": 1500.0}])
+def test_a_limit_that_never_binds_is_not_fitted(seen):
+    made = grid(lambda w: (100, bowl(w)), range(150, 301, 25), 300, **seen)
     assert {fit.problem for fit in evaluate(made).fits} == {"no limit binds: what differs is noise"}
 
 

@@ -94,10 +94,10 @@ def _points(
 
 def _decided(sweep: Sweep, metric: str, boundary: str) -> Setting | None:
     """What the search of this sweep settled on, at the boundary that it was for."""
-    told = sweep.sure.get("metrics", {}).get(metric)
+    told = sweep.sure.get("metrics", {}).get(metric, {}).get("settings")
     if told is None or boundary != sweep.asked.get("boundary", GPU):
         return None
-    return Setting.of(told["settings"])
+    return Setting.of(told)
 
 
 def _number(of: Means, row: int) -> float | None:

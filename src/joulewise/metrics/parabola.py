@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from joulewise.data.sweeps import POWER_LIMIT
+from joulewise.data.sweeps import POWER_LIMIT, Setting
 from joulewise.metrics.caps import binds
 from joulewise.metrics.result import Fit
 from joulewise.metrics.slices import Slice, slices
@@ -32,16 +32,12 @@ def fits(table: Table, boundary: str) -> tuple[Fit, ...]:
         fit
         for along in slices(table.settings, POWER_LIMIT)
         if len(along.rows) > 1
-        for fit in _of_slice(
-            along, quantities, idle=not any(bound[row] is not False for row in along.rows)
-        )
+        for fit in _of_slice(along, quantities, {bound[row] for row in along.rows})
     )
 
 
 def parabola(quantity: str, limits_w: Array, values: Array) -> Fit:
     """Least squares on single runs; ``limits_w`` has one entry a run."""
-    from joulewise.data.sweeps import Setting
-
     nothing = Fit(quantity, Setting(()), None, None, None, max(len(values) - _COEFFICIENTS, 0))
     distinct = len(np.unique(limits_w))
     if distinct <= _COEFFICIENTS:
@@ -68,13 +64,13 @@ def parabola(quantity: str, limits_w: Array, values: Array) -> Fit:
     return replace(found, problem=_problem(found, float(limits_w.min()), float(limits_w.max())))
 
 
-def _of_slice(along: Slice, quantities: dict[str, Array], *, idle: bool) -> Iterator[Fit]:
+def _of_slice(along: Slice, quantities: dict[str, Array], bound: set[bool | None]) -> Iterator[Fit]:
     limits_w = np.array(along.values)[:, None]
     for name, values in quantities.items():
         of = values[list(along.rows)]
         known = ~np.isnan(of)
         fit = parabola(name, np.broadcast_to(limits_w, of.shape)[known], of[known])
-        if idle:
+        if False in bound and True not in bound:
             fit = replace(fit, problem="no limit binds: what differs is noise")
         yield replace(fit, where=along.where)
 

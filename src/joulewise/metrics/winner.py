@@ -123,6 +123,10 @@ def _luck(picked: Picked, log: Array, n: int) -> float:
     if not len(columns) or n < 2:
         return 0.0
     there, runs = log[rows, columns], log[rows]
-    elsewhere = (np.nansum(runs, axis=1) - there) / ((~np.isnan(runs)).sum(axis=1) - 1)
-    gap = (there - elsewhere).mean()
-    return float(gap * np.sqrt((n - 1) / n))  # as much less as a mean of n is surer than of n - 1
+    others = np.maximum((~np.isnan(runs)).sum(axis=1) - 1, 1)
+    gaps = there - (np.nansum(runs, axis=1) - there) / others
+    gaps = gaps[~np.isnan(gaps)]  # a run may have a time and no energy
+    if not len(gaps):
+        return 0.0
+    # As much less as a mean of n runs is surer than one of n - 1.
+    return float(gaps.mean() * np.sqrt((n - 1) / n))
