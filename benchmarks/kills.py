@@ -19,11 +19,11 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from joulewise.command.alive import stat_fields
+from killing import DEADLINE_S, LeftError, ended, kill, state, until
+
 from joulewise.record.layout import Lane
 from joulewise.record.manifest import Manifest, read_manifest
 from joulewise.record.store import readable, status
@@ -40,7 +40,6 @@ POINTS = (
 VICTIMS = ("command", "recorder", "joulewise", "all")
 ENDS = {"command": "complete", "recorder": "stopped", "joulewise": "stopped", "all": "killed"}
 LOST_S = 1.5
-DEADLINE_S = 60.0
 RUNS_FOR_S = 2.5
 COMMAND = f"""
 import os, subprocess, sys, time
@@ -51,10 +50,6 @@ time.sleep({RUNS_FOR_S})
 child.kill()
 sys.exit(3)
 """
-
-
-class LeftError(Exception):
-    """Something that must not be after a kill."""
 
 
 @dataclass
@@ -159,28 +154,6 @@ def check_trace(run: Path, manifest: Manifest, who: str, killed_ns: int) -> None
         last_ns = [int(chunk["t_ns"][-1]) for chunk in lane.chunks(["t_ns"])][-1]
         if end_ns - last_ns > LOST_S * 1e9:
             raise LeftError(f"{(end_ns - last_ns) / 1e9:.2f} s of {device.info.key} are missing")
-
-
-def state(pid: int) -> str:
-    fields = stat_fields(pid)
-    return fields[0] if fields else "Z"
-
-
-def ended(pid: int) -> bool:
-    return state(pid) == "Z"
-
-
-def kill(pid: int, number: int) -> None:
-    if not ended(pid):
-        os.kill(pid, number)
-
-
-def until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        if time.monotonic() > deadline:
-            raise LeftError(f"waited in vain until {what}")
-        time.sleep(0.005)
 
 
 def main() -> None:
