@@ -78,7 +78,7 @@ def abuse(messages: int, seed: int) -> int:
     chance = random.Random(seed)
     state = Path(os.environ["JOULEWISE_STATE"])
     with guard(state) as service:
-        crowd = Crowd(service.socket, messages, chance)
+        crowd = Crowd(service, messages, chance)
         watcher = Watcher()
         began_s = time.monotonic()
         with watcher:
@@ -130,6 +130,8 @@ class Service:
     socket: Path
 
     def memory_b(self) -> int:
+        if self.process.poll() is not None:
+            raise SystemExit("the service fell")
         status = Path(f"/proc/{self.process.pid}/status").read_text().split("VmRSS:")[1]
         return int(status.split()[0]) * 1024
 
@@ -232,8 +234,8 @@ class Watcher:
 class Crowd:
     """Clients of every kind, each a process; whoever is killed has a successor."""
 
-    def __init__(self, path: Path, messages: int, chance: random.Random) -> None:
-        self._path = path
+    def __init__(self, service: Service, messages: int, chance: random.Random) -> None:
+        self._service = service
         # A stranger is turned away before it can say much.
         share = -(-messages // (len(ROLES) - 1))
         self._shares = [share // 20 if uid == STRANGER.pw_uid else share for uid in ROLES]
@@ -253,7 +255,7 @@ class Crowd:
 
     def run(self, until: float) -> None:
         """Until so many messages are sent; then every client is killed, wherever it is."""
-        while self.count(SENT) < until:
+        while self.count(SENT) < until and self._service.process.poll() is None:
             for index in range(len(ROLES)):
                 client = self._clients.get(index)
                 is_done = self._counts[index][SENT] >= self._shares[index]
@@ -266,7 +268,7 @@ class Crowd:
 
     def _start(self, index: int) -> multiprocessing.process.BaseProcess:
         seed = self._chance.random()
-        given = (self._path, ROLES[index], self._counts[index], self._shares[index], seed)
+        given = (self._service.socket, ROLES[index], self._counts[index], self._shares[index], seed)
         client = self._fork.Process(target=pester, args=given)
         client.start()
         return client

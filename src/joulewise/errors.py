@@ -12,7 +12,8 @@
     │   ├── NotSupportedError        this model or driver has no such thing
     │   ├── PermissionDeniedError    the right is missing; the hint names what gives it
     │   ├── HeldError                somebody else has turned the knob
-    │   └── DriverMissingError       the vendor's library or driver is not there
+    │   ├── DriverMissingError       the vendor's library or driver is not there
+    │   └── DriverHangsError         it does not answer, and may yet do what it was asked
     └── SimulationError              125: the simulated GPUs cannot be had
 
 They are raised anywhere and printed in one place, :func:`joulewise.cli.main`.
@@ -73,6 +74,10 @@ class HeldError(DeviceError):
 
 
 class DriverMissingError(DeviceError):
+    pass
+
+
+class DriverHangsError(DeviceError):
     pass
 
 

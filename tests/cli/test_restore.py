@@ -215,6 +215,17 @@ def test_who_lacks_the_right_is_told_the_command(sim):
     assert ran.returncode == 125
 
 
+def test_root_is_told_whose_a_journal_is_that_it_does_not_trust(sim):
+    ran = sim(
+        "left gpu0 power_limit_w=170 >/dev/null; chown nobody $JOULEWISE_STATE/leases/*.journal; "
+        "joulewise restore"
+    )
+    assert "Nothing is left set" not in ran.stdout
+    assert "may be anybody's work" in ran.stderr
+    assert "have user nobody run `joulewise restore`, or remove it" in ran.stderr
+    assert ran.returncode == 125
+
+
 @pytest.fixture
 def as_nobody(tmp_path, monkeypatch):
     """``restore`` by somebody with a folder of their own, where root's is ``tmp_path / "root"``."""

@@ -31,16 +31,16 @@ def refused(**settings):
 
 
 @contextmanager
-def simulated_gpus():
-    """The environment in which there are two, with limits of 290 and 280 W."""
-    sim = [*JOULEWISE, "sim", "--gpu", "v100x2", "--", sys.executable, "-c", TELL]
+def simulated_gpus(*options, limits_w=(290, 280)):
+    """The environment in which there are two, with limits of their own."""
+    sim = [*JOULEWISE, "sim", "--gpu", "v100x2", *options, "--", sys.executable, "-c", TELL]
     with subprocess.Popen(sim, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         environ = json.loads(first_line(process.stdout))
         environ["JOULEWISE_GUARD"] = environ["JOULEWISE_STATE"] + "/guard.sock"
         # No scheduler of the machine that the tests are on.
         for name in ("SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST"):
             environ.pop(name, None)
-        for gpu, limit_w in enumerate((290, 280)):
+        for gpu, limit_w in enumerate(limits_w):
             smi(environ, "-i", str(gpu), "-pl", str(limit_w))
         try:
             yield environ

@@ -56,6 +56,15 @@ def test_what_is_ours_already_stays_ours_and_what_is_let_go_is_free(claims, devi
     other.keep(())
 
 
+def test_who_has_it_is_told_as_often_as_is_asked(claims, device):
+    where = device, LIMIT
+    assert claims.take(where) is None
+    for _ in range(5):
+        for _ in range(60):
+            assert Claims().take(where) == (os.getpid(), os.getuid())
+        claims.tidy()
+
+
 def test_another_simulation_has_other_devices_of_the_same_name(claims, device, monkeypatch):
     assert claims.take((device, LIMIT)) is None
     other = Claims()

@@ -1,8 +1,9 @@
 """What goes wrong for one holder is not the others'."""
 
 import json
+import os
 import socket
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
 from boards import LIMIT, Board
@@ -42,12 +43,13 @@ class Place:
         with ours:
             yield ours
 
-    def ask(self, line, *wanted):
+    def ask(self, line, *wanted, then=lambda: None):
         """Send leases of (device, watts) at once; what is answered to the last."""
         for device, watts in wanted:
             settings = {"power_limit_w": watts}
             asked = {"kind": "lease", "wanted": [{"device": device, "settings": settings}]}
             line.send(json.dumps(asked).encode() + b"\n")
+        then()
         answers = b""
         for _ in range(1000):
             self.turn(1)
@@ -106,6 +108,39 @@ def test_nor_does_one_in_the_guardian_end_the_service(place, monkeypatch):
         assert sum("unexpected ZeroDivisionError" in line for line in place.said) == 1
         assert place.ask(other, ("gpu1", 200)) == "leased"
         monkeypatch.undo()
+
+
+def test_the_dead_hold_nothing_that_is_asked_for_after_their_death(place, monkeypatch):
+    lives, dies = os.pipe()  # what is readable when a process has ended
+    with monkeypatch.context() as patch, place.client() as other, ExitStack() as files:
+        patch.setattr(server_module, "_pidfd", lambda _pid: lives)
+        holder = files.enter_context(place.client())
+        assert place.ask(holder, ("gpu0", 150)) == "leased"
+        # Heard of in one go, and in the order in which it came.
+        assert place.ask(other, ("gpu0", 200), then=lambda: os.write(dies, b"\0")) == "leased"
+    os.close(dies)
+    assert place.limits_w[0] == 200
+
+
+def test_what_the_dead_have_still_said_is_not_heard(place, monkeypatch):
+    lives, dies = os.pipe()
+    with place.client() as other, ExitStack() as files:
+        with monkeypatch.context() as patch:
+            patch.setattr(server_module, "_pidfd", lambda _pid: lives)
+            holder = files.enter_context(place.client())
+        assert place.ask(holder, ("gpu0", 150)) == "leased"
+        os.write(dies, b"\0")
+        holder.send(b"{}\n")  # one that a child has kept open
+        assert place.ask(other, ("gpu1", 200)) == "leased"
+    os.close(dies)
+    assert place.limits_w[:2] == [240, 200]
+
+
+def test_a_lease_is_since_it_was_given(place, monkeypatch):
+    with place.client() as holder, monkeypatch.context() as patch:
+        patch.setattr(server_module.time, "time", lambda: 4711.0)
+        assert place.ask(holder, ("gpu0", 150)) == "leased"
+        assert [hold.holder.since_s for hold in place.written] == [4711.0]
 
 
 def test_others_do_not_wait_for_each_gpu_that_is_lost(place):

@@ -32,6 +32,7 @@ from joulewise.control import service
 from joulewise.control.guard_config import Config
 from joulewise.control.holds import Holder
 from joulewise.control.unit import systemd_unit
+from joulewise.devices import FINDER
 from joulewise.errors import JoulewiseError, PermissionDeniedError, UsageError
 from processes import JOULEWISE, eventually, first_line
 
@@ -41,6 +42,12 @@ from joulewise.simulate import client
 client.Gpu(0).step("mnist-small")
 print("used", flush=True)
 time.sleep(600)
+"""
+ASK_FOR_GPU1 = """
+try:
+    control.lease("gpu1", power_limit_w=200)
+except JoulewiseError as error:
+    print(error.message)
 """
 CONFIG = f"""
 group = "{GROUP}"
@@ -243,6 +250,18 @@ def test_who_has_neither_the_right_nor_a_service_is_told_what_gives_it(gpus):
     assert limits_w(gpus) == [290, 280]
 
 
+def test_a_driver_that_hangs_for_one_gpu_keeps_no_other(tmp_path):
+    hangs = ("--fault", "gpu1:slow=600s,call=SetPowerManagementLimit")
+    with (
+        simulated_gpus(*hangs, limits_w=(290,)) as gpus,
+        guard(gpus, tmp_path, "--group", GROUP),
+    ):
+        with held(gpus):
+            said = told(gpus, ASK_FOR_GPU1)
+        assert said.startswith("gpu1's driver did not answer within 5 s; ")
+        eventually(lambda: limits_w(gpus)[0] == 290)
+
+
 class TestTheFinder:
     def finder(self, *found):
         self.now_s, self.looks = 0.0, iter(found)
@@ -266,7 +285,7 @@ class TestTheFinder:
         find()
         self.now_s = 5.0
         hangs = threading.Event()
-        thread = threading.Thread(target=hangs.wait)
+        thread = threading.Thread(target=hangs.wait, name=FINDER)
         thread.start()
         try:
             assert find() == {}

@@ -223,7 +223,8 @@ def test_a_clock_goes_to_the_nearest_and_that_is_said(place):
 def test_what_a_device_makes_of_a_value_is_ours(place):
     place.boards[0].rounds_to_w = 20
     granted = place.lease(watts(207))
-    assert place.limits[0] == 200
+    assert place.limits[0] == granted.enforced["gpu0"][LIMIT] == 200
+    assert granted.notes == ("gpu0's power limit went to 200 W, which the device has made of 207",)
     assert place.written == [granted.hold]
     assert place.release(granted)[0].end is End.RESTORED
     assert place.limits[0] == 240
@@ -249,6 +250,67 @@ def test_a_lost_gpu_does_not_keep_the_others_and_is_mended(place):
     assert place.guardian.mend()
     assert place.limits == [200, 260]
     assert sum("could not" in line for line in place.log) == 1
+
+
+def test_what_is_free_by_the_journal_can_be_had(place, elsewhere, monkeypatch):
+    """Whoever waits for a knob looks there."""
+    granted = place.lease(watts(200))
+    had = []
+    end = journal.Journal.end
+
+    def look(ours, hold_id):
+        had.append(place.lease(watts(150), by=elsewhere))
+        end(ours, hold_id)
+
+    monkeypatch.setattr(journal.Journal, "end", look)
+    place.release(granted)
+    assert len(had) == 1
+
+
+def test_what_another_left_goes_back_without_being_asked_for(place, tmp_path):
+    now_s = [0.0]
+    found = {}
+    dead = place.another()
+    dead.lease(ANNA, HOLDER, [watts(200), watts(150, "gpu1")])
+    kill(dead)
+    (gpu0, gpu1), log = place.boards, []
+    service = Guardian(tmp_path, [gpu0], log.append, find=lambda: found, now_s=lambda: now_s[0])
+    service.mend()
+    assert place.limits == [200, 150]
+    for now_s[0] in (10.0, 20.0, 30.0):
+        service.mend()
+        assert place.limits == [240, 150]
+    assert sum("the device is not there" in line for line in log) == 1
+    found[gpu1.info.uid] = gpu1
+    now_s[0] = 40.0
+    service.mend()
+    assert place.limits == [240, 260]
+    assert place.written == []
+
+
+def test_nobody_can_drown_what_others_did(place):
+    other = replace(HOLDER, uid=4711)
+    for _ in range(300):
+        place.release(place.lease(watts(200)))
+    place.guardian.lease(BEN, other, [watts(150)])
+    place.guardian.drop(BEN)
+    place.guardian.close()
+    told = [line for line in place.log if "4711" in line]
+    assert [line.rpartition(": ")[2] for line in told] == [
+        "gpu0's power limit from 240 W to 150 W",
+        "gpu0's power limit back to 240 W",
+    ]
+    assert len(place.log) == 203
+    assert place.log[-1].startswith("and 400 more of user ")
+
+
+def test_what_is_wrong_is_told_however_much_there_was(place):
+    for _ in range(300):
+        place.release(place.lease(watts(200)))
+    granted = place.lease(watts(200))
+    place.boards[0].values[LIMIT] = 225
+    place.release(granted)
+    assert "which joulewise did not set" in place.log[-1]
 
 
 def test_what_cannot_be_mended_stays_in_the_journal(place):

@@ -71,6 +71,18 @@ def test_the_file_does_not_grow_for_ever(tmp_path, ours):
     assert only(tmp_path).holds == (TWO,)
 
 
+def test_nor_while_one_hold_lasts_and_others_come_and_go(tmp_path, ours):
+    ours.begin(ONE)
+    for number in range(1000):
+        ours.begin(replace(TWO, id=f"{number} of many"))
+        ours.end(f"{number} of many")
+    kept = only(tmp_path)
+    assert kept.holds == (ONE,)
+    assert kept.is_live
+    assert kept.path.stat().st_size < 1 << 17
+    assert len(list(kept.path.parent.iterdir())) == 2
+
+
 def test_without_its_guardian_it_is_a_leftover(tmp_path):
     abandon(tmp_path, ONE)
     assert not only(tmp_path).is_live
@@ -249,6 +261,25 @@ def test_what_is_left_of_a_leftover_is_all_that_it_tells_of(tmp_path):
     kept = only(tmp_path)
     assert kept.holds == (left,)
     assert not kept.is_damaged
+
+
+def test_where_nothing_of_a_leftover_was_undone_nothing_is_written(tmp_path):
+    before = abandon(tmp_path, ONE, TWO).read_bytes()
+    with journal.claimed(only(tmp_path)) as ours:
+        ours.end([ONE, TWO])
+    assert only(tmp_path).path.read_bytes() == before
+
+
+def test_a_lock_without_a_journal_is_swept_away_once_nobody_can_need_it(tmp_path, ours):
+    stale, young, locked = (ours.path.with_name(f"{name}.lock") for name in ("a", "b", "c"))
+    for path in (stale, young, locked):
+        path.touch()
+    for path in (stale, locked, ours.path.with_suffix(".lock")):
+        os.utime(path, (0, 0))
+    with locked.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        journal.sweep(tmp_path)
+    assert set(ours.path.parent.glob("*.lock")) == {young, locked, ours.path.with_suffix(".lock")}
 
 
 def test_a_tree_that_is_gone_as_a_whole_is_not_made_again(tmp_path):

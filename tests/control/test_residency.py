@@ -7,9 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from joulewise.control.holds import Change, Hold, Holder
+from joulewise.control.holds import Change, Hold, Holder, Stacks
 from joulewise.control.residency import Residency
-from joulewise.control.stacks import Stacks
 from joulewise.data import Knob, Quantity, Reading, Unavailable
 from processes import JOULEWISE
 

@@ -1,14 +1,18 @@
 """What doctor tells of a guard service that is there, and not for us now."""
 
 import io
+import os
 import socket
 
 import pytest
 from rich.console import Console
 
 from joulewise.control.client import Client
+from joulewise.control.holds import Change, Hold, Holder
+from joulewise.control.journal import Journal
 from joulewise.control.protocol import line, refused_line
 from joulewise.control.rights import not_a_member
+from joulewise.data import Knob
 from joulewise.errors import JoulewiseError
 from joulewise.report import held
 
@@ -78,8 +82,15 @@ def test_one_of_another_group(tmp_path, monkeypatch):
 
 
 def test_one_that_answers(tmp_path, monkeypatch):
-    monkeypatch.setattr(Client, "of_the_service", greet(line(kind="ready")))
+    theirs = tmp_path / "of the service"
+    ready = line(kind="ready", state=str(theirs))
+    monkeypatch.setattr(Client, "of_the_service", greet(ready))
+    change = Change("GPU-1", "gpu0", Knob.POWER_LIMIT, 250.0, 200.0)
+    kept = Journal(theirs)
+    kept.begin(Hold("1", Holder(os.getpid(), os.getuid(), "python", 0.0), (change,)))
     found = held.leases(environ(tmp_path))
+    kept.close(leave=False)
+    assert [each.change for each in found.held] == [change]
     path = str(tmp_path / "guard.sock")
     assert held.as_json(found)["service"] == {"answers": True, "socket": path}
     assert f"the guard service answers at {path}" in shown(found)

@@ -39,6 +39,7 @@ def command(json_path: str | None, *, epilog: bool) -> None:
     """
     from joulewise.command.leftovers import may_put_back
     from joulewise.command.state import state_folder, state_folders
+    from joulewise.control.journal import untrusted
     from joulewise.control.recovery import Recovered
     from joulewise.control.standing import Keeper, settled, standing
 
@@ -55,14 +56,15 @@ def command(json_path: str | None, *, epilog: bool) -> None:
         for each in standing(folder)
         if each.keeper is Keeper.NOBODY
     }
+    distrusted = untrusted(state) if may_put_back(state) else []
     if json_path:
         write_json(_as_json(recovered, held, list(not_ours)), json_path)
-    if json_path != STDOUT and (recovered != Recovered() or not epilog):
-        from joulewise.report.restored import draw
+    if json_path != STDOUT and (recovered != Recovered() or not (epilog or distrusted)):
+        from joulewise.report.held import draw_restored
 
-        draw(recovered, held, list(not_ours), console())
+        draw_restored(recovered, held, list(not_ours), console())
     if recovered.failed:
-        raise _failure(recovered, state)
+        raise _failure(recovered)
     if recovered.unread:
         raise JoulewiseError(
             f"a journal in {state} is damaged: what it told of may still be set",
@@ -80,14 +82,16 @@ def command(json_path: str | None, *, epilog: bool) -> None:
         )
     if not_ours:
         raise _not_ours(next(iter(not_ours.values())))
+    if distrusted:
+        raise _not_trusted(distrusted[0])
 
 
 def _leave_stamp(state: Path) -> None:
+    from joulewise.command.state import made
     from joulewise.control.scheduler import EPILOG as STAMP
 
     try:
-        state.mkdir(parents=True, exist_ok=True)
-        (state / STAMP).touch()
+        (made(state) / STAMP).touch()
     except OSError as error:
         raise PermissionDeniedError(
             f"cannot write in {state}: {error.strerror}", "have the epilog run as root"
@@ -112,13 +116,18 @@ def _not_ours(state: Path) -> PermissionDeniedError:
     return PermissionDeniedError(what, f"run: {restore_command(state)}")
 
 
-def _failure(recovered: Recovered, state: Path) -> DeviceError:
+def _not_trusted(path: Path) -> PermissionDeniedError:
+    from joulewise.control.words import user
+
+    what = f"{path} may be anybody's work: it is not undone, and what it tells of may still be set"
+    owner = user(path.lstat().st_uid)
+    return PermissionDeniedError(what, f"have user {owner} run `joulewise restore`, or remove it")
+
+
+def _failure(recovered: Recovered) -> DeviceError:
     from joulewise.control.words import said
-    from joulewise.report.leases import restore_command
 
     what = "; ".join(said(each.outcome) for each in recovered.failed)
-    if os.geteuid() != 0:
-        return PermissionDeniedError(what, f"run: {restore_command(state)}")
     return DeviceError(what, "see what `joulewise doctor` says of it, then run this again")
 
 

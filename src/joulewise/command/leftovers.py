@@ -13,7 +13,7 @@ from joulewise.command.alive import boot_id, is_gone, pid_namespace
 
 FOLDER: Final = "leases"
 ENDING: Final = ".journal"
-_LOCK: Final = ".lock"
+LOCK: Final = ".lock"
 _LONGEST_HEADER_B: Final = 1 << 12
 
 
@@ -39,7 +39,7 @@ def lock_of(journal: str) -> str:
 
     Not the journal: everybody can read that, and who can read a file can lock it.
     """
-    return journal.removesuffix(ENDING) + _LOCK
+    return journal.removesuffix(ENDING) + LOCK
 
 
 def is_live(journal: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import struct
 import threading
@@ -13,7 +14,8 @@ from typing import Any, Final
 from joulewise.command import apart
 from joulewise.control.protocol import ENDED, refusal, release_line
 from joulewise.control.rights import not_a_member
-from joulewise.errors import JoulewiseError
+from joulewise.control.scheduler import epilog_is_installed, scheduler
+from joulewise.errors import JoulewiseError, PermissionDeniedError
 
 SOCKET: Final = "/run/joulewise/guard.sock"
 _VARIABLE: Final = "JOULEWISE_GUARD"
@@ -25,6 +27,25 @@ _GUARDIAN: Final = "the guardian of the knobs"
 _SERVICE: Final = "the guard service"
 _START: Final = "it puts back what it has left when it is started again; see `joulewise doctor`"
 _CHUNK_B: Final = 1 << 16
+
+
+def connect(environ: Mapping[str, str]) -> Client:
+    """A line to whoever may turn knobs, and will be there to turn them back."""
+    ruled_by = scheduler(environ)
+    alone = ruled_by is None or epilog_is_installed(environ)
+    if os.geteuid() == 0 and alone:
+        return Client.of_our_own(environ)
+    service = Client.of_the_service(environ)
+    if service:
+        return service
+    if ruled_by and not alone:
+        raise PermissionDeniedError(
+            f"{ruled_by} would end the guardian of the knobs together with the job, and leave them",
+            "have `joulewise guard` run as a service on this node, or `joulewise restore --epilog` "
+            "in its epilog",
+        )
+    # The device may still be ours to turn: it knows, and says what gives the right.
+    return Client.of_our_own(environ)
 
 
 def socket_path(environ: Mapping[str, str]) -> str:

@@ -17,7 +17,7 @@ from typing import Final
 
 from joulewise.command.alive import started_ticks
 from joulewise.command.points import point
-from joulewise.control import elsewhere, journal
+from joulewise.control import claims, journal
 from joulewise.control.claims import Claims
 from joulewise.control.holds import (
     Change,
@@ -25,21 +25,23 @@ from joulewise.control.holds import (
     Hold,
     Holder,
     Outcome,
+    Stacks,
     Wanted,
     is_same,
     snapped,
 )
+from joulewise.control.log import Ration
 from joulewise.control.putting_back import put_back
-from joulewise.control.recovery import recover
+from joulewise.control.recovery import Leftovers
 from joulewise.control.residency import Residency
 from joulewise.control.rights import what_gives_it
-from joulewise.control.stacks import Stacks
-from joulewise.control.words import named, said, valued, who
+from joulewise.control.words import named, said, user, valued, who
 from joulewise.data import Knob, KnobInfo, Quantity, Reading, Unavailable
 from joulewise.devices import Device
 from joulewise.devices.ranges import check_in_range
 from joulewise.errors import (
     DeviceError,
+    DriverHangsError,
     JoulewiseError,
     NotSupportedError,
     PermissionDeniedError,
@@ -49,6 +51,7 @@ from joulewise.errors import (
 # Others wait meanwhile: what takes longer than this is tried again later.
 _PATIENCE_S: Final = 0.5
 _LOOK_S: Final = 0.5
+_MOST_LINES: Final = 200  # in the log, of one user in a minute
 _CURES: Final = {
     errno.ENOSPC: "make room there",
     errno.EDQUOT: "make room there",
@@ -82,18 +85,21 @@ class Guardian:
         courtesies: Sequence[Rule] = (),
         find: Callable[[], Mapping[str, Device]] = dict,
         patience_s: float = _PATIENCE_S,
+        now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """``rules`` always hold; ``courtesies`` towards others can be overridden by force.
 
         ``find`` looks again where a device is unknown.
         """
-        self._state = state
+        self.state = state
         self._devices = {device.info.uid: device for device in devices}
         self._log = log
         self._rules = rules
         self._courtesies = courtesies
         self._find = find
         self._patience_s = patience_s
+        self._ration = Ration(log, _MOST_LINES)
+        self._leftovers = Leftovers(state, log, now_s)
         self._stacks = Stacks()
         self._residency = Residency()
         self._claims = Claims()
@@ -113,27 +119,26 @@ class Guardian:
                 _turnable(self._device(each.device), knob)
         notes: list[str] = []
         self.mend()
-        recover(self._state, lambda: self._devices, self._log, patience_s=0)
+        self._leftovers.undo(self._devices)
         holder = replace(holder, ticks=holder.ticks or started_ticks(holder.pid))
         try:
-            changes = tuple(
+            changes = [
                 change
                 for each in wanted
                 for change in self._plan(owner, holder, each, notes, force=force)
-            )
-            if len({change.where for change in changes}) != len(changes):
-                raise UsageError("a device is named twice", "name each of them once")
-            hold = Hold(str(next(self._numbers)), holder, changes)
+            ]
+            _check_once(changes)
+            hold = Hold(str(next(self._numbers)), holder, tuple(changes))
             self._begin(hold)
-        except JoulewiseError:
+        except BaseException:
             self._let_go()
             raise
         self._stacks.add(hold)
         self._owners[hold.id] = owner
         self._turn(hold)
-        hold = self._read_back(hold)
-        self._log(f"{who(holder)}: {said(hold.changes)}")
-        return Granted(hold, self._enforced(changes, notes), tuple(notes))
+        hold = self._read_back(hold, notes)
+        self._tell(holder, said(hold.changes))
+        return Granted(hold, self._enforced(hold.changes, notes), tuple(notes))
 
     def release(self, owner: object, hold_id: str) -> list[Outcome]:
         """Put back what this hold has turned; what cannot be put back yet is kept in mind."""
@@ -158,7 +163,7 @@ class Guardian:
     def _put_back(self, hold: Hold, patience_s: float) -> list[Outcome]:
         outcomes = self._undo(hold, patience_s)
         for outcome in outcomes:
-            self._log(f"{who(hold.holder)}: {said(outcome)}")
+            self._tell_outcome(hold.holder, outcome)
         return outcomes
 
     def said_of_limits(self, owner: object, hold_id: str) -> list[str]:
@@ -169,12 +174,17 @@ class Guardian:
     def mend(self) -> bool:
         """Try again what could not be put back; whether nothing is left of that."""
         self._residency.look(self._stacks, self._devices)
+        self._ration.sum_up()
+        self._claims.tidy()
+        if self._leftovers.are_due():
+            self._devices = {**self._find(), **self._devices}  # which may be of a new one
+            self._leftovers.undo(self._devices)
         if self._journal:
             self._journal.catch_up()
         for hold in reversed(self._orphans()):
             for outcome in self._undo(hold, patience_s=0):
                 if outcome.end is not End.FAILED:  # which was told once
-                    self._log(f"{who(hold.holder)}: {said(outcome)}")
+                    self._tell_outcome(hold.holder, outcome)
         return not self._orphans()
 
     def close(self, patience_s: float = 0.0) -> bool:
@@ -185,20 +195,30 @@ class Guardian:
         deadline_s = time.monotonic() + patience_s
         while not (is_well := self.mend()) and time.monotonic() < deadline_s:
             time.sleep(_LOOK_S)
+        self._claims.keep(())  # before the journal: who finds it left may have all of it
         if self._journal:
             self._journal.close(leave=any(self._stacks))
             self._journal = None
-        self._claims.keep(())
+        self._ration.sum_up(everything=True)
         return is_well
+
+    def _tell(self, holder: Holder, what: str) -> None:
+        self._ration.tell(f"user {user(holder.uid)}", f"{who(holder)}: {what}")
+
+    def _tell_outcome(self, holder: Holder, outcome: Outcome) -> None:
+        if outcome.is_well:
+            self._tell(holder, said(outcome))
+        else:
+            self._log(f"{who(holder)}: {said(outcome)}")
 
     def _begin(self, hold: Hold) -> None:
         try:
-            self._journal = self._journal or journal.Journal(self._state)
+            self._journal = self._journal or journal.Journal(self.state)
             self._journal.begin(hold)
         except OSError as error:
             cure = _CURES.get(error.errno or 0, "see to it that you can write there")
             raise JoulewiseError(
-                f"the journal in {self._state} cannot be written: {error.strerror}",
+                f"the journal in {self.state} cannot be written: {error.strerror}",
                 f"nothing was turned; {cure}, or set JOULEWISE_STATE",
             ) from None
 
@@ -215,7 +235,8 @@ class Guardian:
                 self._devices[change.device].set(change.knob, change.value)
             except JoulewiseError as error:
                 # To reset a clock whose lock was refused could undo somebody else's.
-                tried = hold.changes[: index + (change.before is not None)]
+                is_ours = change.before is not None or isinstance(error, DriverHangsError)
+                tried = hold.changes[: index + is_ours]
                 self._roll_back(replace(hold, changes=tried), error)
                 raise
 
@@ -225,16 +246,23 @@ class Guardian:
         outcomes = self.release(self._owners[hold.id], hold.id)
         failed = [outcome for outcome in outcomes if outcome.end is End.FAILED]
         if failed:
-            raise DeviceError(f"{error.message}; {'; '.join(map(said, failed))}", elsewhere.RESTORE)
+            raise DeviceError(f"{error.message}; {'; '.join(map(said, failed))}", claims.RESTORE)
 
-    def _read_back(self, hold: Hold) -> Hold:
+    def _read_back(self, hold: Hold, notes: list[str]) -> Hold:
         """Where a device has rounded a value, what it made of it is what is ours."""
         found = [self._devices[each.device].get(each.knob) for each in hold.changes]
         changes = tuple(
             change if isinstance(value, Unavailable) else replace(change, value=value)
             for change, value in zip(hold.changes, found, strict=True)
         )
-        if any(not is_same(a.value, b.value) for a, b in zip(hold.changes, changes, strict=True)):
+        others = [
+            f"{named(asked.key, asked.knob)} went to {valued(asked.knob, made.value)}, "
+            f"which the device has made of {asked.value:g}"
+            for asked, made in zip(hold.changes, changes, strict=True)
+            if not is_same(asked.value, made.value)
+        ]
+        if others:
+            notes += others
             hold = replace(hold, changes=changes)
             self._rewrite(hold)
         return hold
@@ -245,13 +273,15 @@ class Guardian:
             self._rewrite(other)
         outcomes = put_back(undone, self._devices, patience_s)
         left = replace(hold, changes=tuple(undone)).after(outcomes)
-        if not left.changes:
+        if left.changes:
+            self._stacks.add(left)
+        else:
             self._stacks.remove(hold)
-            if self._journal:
-                self._journal.end(hold.id)
-        elif left != hold:
-            self._rewrite(left)
-        self._let_go()
+        self._let_go()  # before the journal: who finds there that a knob is free may have it
+        if self._journal and not left.changes:
+            self._journal.end(hold.id)
+        elif self._journal and left != hold:
+            self._journal.again(left)
         return outcomes
 
     def _rewrite(self, hold: Hold) -> None:
@@ -280,7 +310,7 @@ class Guardian:
 
     def _device(self, name: str) -> Device:
         for find in (dict, self._find):
-            self._devices |= find()
+            self._devices = {**find(), **self._devices}
             for device in self._devices.values():
                 if name in {device.info.uid, device.info.key}:
                     return device
@@ -290,11 +320,11 @@ class Guardian:
     def _check_free(self, owner: object, device: Device, knob: Knob) -> None:
         top = self._stacks.top(device.info.uid, knob)
         if top and top[0].id not in self._owners:
-            raise elsewhere.not_back(device, knob)
+            raise claims.not_back(device, knob)
         if top and self._owners[top[0].id] is not owner:
-            raise elsewhere.held(top[0], device, knob)
+            raise claims.held(top[0], device, knob)
         own = self._journal.path if self._journal else None
-        elsewhere.claim(self._state, own, self._claims, device, knob)
+        claims.claim(self.state, own, self._claims, device, knob)
 
     def _standing(self, device: Device, info: KnobInfo) -> float | None:
         found = device.get(info.knob)
@@ -324,6 +354,12 @@ class Guardian:
                     )
             enforced.setdefault(change.key, {})[change.knob] = value
         return enforced
+
+
+def _check_once(changes: Sequence[Change]) -> None:
+    """A device has two names, its key and its uid."""
+    if len({change.where for change in changes}) != len(changes):
+        raise UsageError("a device is named twice", "name each of them once")
 
 
 def _turnable(device: Device, knob: Knob) -> KnobInfo:

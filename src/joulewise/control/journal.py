@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 from joulewise.command.alive import boot_id, pid_namespace, started_ticks
-from joulewise.command.leftovers import ENDING, FOLDER, is_live, lock_of
+from joulewise.command.leftovers import ENDING, FOLDER, LOCK, is_live, lock_of
 from joulewise.command.points import point
 from joulewise.command.state import made
 from joulewise.control.holds import Hold
@@ -31,6 +31,8 @@ _FORMAT: Final = 1
 # Whoever only reads a file holds its lock for a moment, too.
 _PATIENCE_S: Final = 0.2
 _LOOK_S: Final = 0.01
+_SPARE_B: Final = 1 << 16
+_STALE_S: Final = 60.0
 _UNREADABLE: Final = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
 
 
@@ -68,9 +70,13 @@ class Journal:
                 os.fsync(self._descriptor)
 
     def renew(self) -> None:
-        """Write another one where somebody has deleted it; an OSError where that cannot be."""
+        """Write another one where somebody has deleted it, or most of it tells of what has ended.
+
+        An OSError where that cannot be.
+        """
         lock_path = lock_of(str(self.path))
-        if _is_at(self._descriptor, str(self.path)) and _is_at(self._lock, lock_path):
+        is_there = _is_at(self._descriptor, str(self.path)) and _is_at(self._lock, lock_path)
+        if is_there and self._size_b <= 2 * self._made_b + _SPARE_B:
             return
         # A whole tree that is gone, as of a simulation that has ended, is not wanted back.
         self._state.parent.stat()
@@ -110,7 +116,8 @@ class Journal:
             _discard(path, descriptor, lock)
             raise
         self.path, self._descriptor, self._lock = path, descriptor, lock
-        self._header_b, self._size_b, self._owed = len(header), len(data), b""
+        self._header_b, self._owed = len(header), b""
+        self._made_b = self._size_b = len(data)
 
     def _owe(self, line: bytes) -> None:
         self._owed += line
@@ -166,6 +173,12 @@ def kept(state: Path) -> list[Kept]:
     return found
 
 
+def untrusted(state: Path) -> list[Path]:
+    """Those of no living guardian that anybody may have written."""
+    paths = sorted((state / FOLDER).glob(f"*{ENDING}"))
+    return [path for path in paths if _is_distrusted(path) and not is_live(str(path))]
+
+
 class Claimed:
     """A leftover that is ours alone."""
 
@@ -180,7 +193,8 @@ class Claimed:
         """
         path = self.found.path
         if left:
-            self._rewrite(left)
+            if tuple(left) != self.found.holds:
+                self._rewrite(left)
             return
         if self.found.is_damaged:  # for whoever wants to know what it was
             path.replace(path.with_suffix(_ASIDE))
@@ -230,6 +244,17 @@ def claimed(leftover: Kept) -> Iterator[Claimed | None]:
         data = file.read()
         whole_b = data.rfind(b"\n") + 1
         yield Claimed(_read(leftover.path, data, is_live=False), whole_b)
+
+
+def sweep(state: Path) -> None:
+    """Remove the locks of guardians that were killed before they had a journal."""
+    for path in (state / FOLDER).glob(f"*{LOCK}"):
+        journal = path.with_suffix(ENDING)
+        with suppress(OSError):
+            # A younger one may be of a guardian that is about to lock it.
+            is_old = time.time() - path.stat().st_mtime > _STALE_S
+            if is_old and not journal.exists() and not is_live(str(journal)):
+                path.unlink()
 
 
 def _header() -> bytes:
@@ -282,6 +307,16 @@ def _opened(path: Path) -> BinaryIO:
         os.close(descriptor)
         raise PermissionError(errno.EPERM, "not ours", str(path))
     return os.fdopen(descriptor, "rb")
+
+
+def _is_distrusted(path: Path) -> bool:
+    try:
+        _opened(path).close()
+    except PermissionError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _created(path: str, mode: int) -> int:

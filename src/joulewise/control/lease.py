@@ -10,10 +10,9 @@ from types import TracebackType
 from typing import Any, Final
 
 from joulewise.control import asked
-from joulewise.control.client import Client, GoneError
+from joulewise.control.client import Client, GoneError, connect
 from joulewise.control.holds import End, Outcome, Wanted
 from joulewise.control.protocol import lease_line, release_line
-from joulewise.control.way import connect
 from joulewise.control.words import said
 from joulewise.data import Knob
 from joulewise.errors import DeviceError, JoulewiseError

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from joulewise.command.alive import is_alive, pid_namespace
+from joulewise.command.leftovers import has_leftover
 from joulewise.control import journal
 from joulewise.control.claims import Claims
 from joulewise.control.holds import Change, End, Hold, Holder, Outcome
@@ -18,6 +19,7 @@ from joulewise.control.words import said
 from joulewise.devices import Device
 
 _PATIENCE_S: Final = 1.0
+_PERIOD_S: Final = 5.0
 
 
 @dataclass(frozen=True)
@@ -63,6 +65,7 @@ def recover(
     """
     told = Recovered()
     opened = cache(devices)
+    journal.sweep(state)
     for leftover in journal.kept(state):
         if leftover.is_live or leftover.is_of_another_machine:
             continue
@@ -72,6 +75,33 @@ def recover(
             elif leftover.holds and leftover.path.exists():
                 told = replace(told, unclaimed=(*told.unclaimed, leftover.path))
     return told
+
+
+class Leftovers:
+    """Of other guardians, which one that lives undoes as well, and tells of once."""
+
+    def __init__(self, state: Path, log: Callable[[str], None], now_s: Callable[[], float]) -> None:
+        self._state = state
+        self._log = log
+        self._now_s = now_s
+        self._next_s = now_s() + _PERIOD_S
+        self._told: list[str] = []
+
+    def are_due(self) -> bool:
+        """Whether there are any, looked for now and then."""
+        if self._now_s() < self._next_s:
+            return False
+        self._next_s = self._now_s() + _PERIOD_S
+        return has_leftover(self._state)
+
+    def undo(self, devices: Mapping[str, Device]) -> None:
+        """Without waiting: what cannot be undone now is tried again."""
+        lines: list[str] = []
+        recover(self._state, lambda: devices, lines.append, patience_s=0)
+        for line in lines:
+            if line not in self._told:
+                self._log(line)
+        self._told = lines
 
 
 def _undo(
@@ -126,7 +156,7 @@ def _put_back(
         change.where: Outcome(
             change.key, change.knob, End.FAILED, change.before, None, f"pid {by[0]} holds it"
         )
-        for change, by in taken.items()
+        for change, by in reversed(taken.items())  # it goes back to what was before the first
         if by and by[1] in {0, os.geteuid()}
     }
     try:

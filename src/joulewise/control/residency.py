@@ -9,8 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from joulewise.control.binding import Binding, binding
-from joulewise.control.holds import Change, Hold
-from joulewise.control.stacks import Stacks
+from joulewise.control.holds import Change, Hold, Stacks
 from joulewise.control.words import valued
 from joulewise.data import Knob, Quantity, Reading
 from joulewise.devices import Device

@@ -9,12 +9,14 @@ import struct
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from joulewise.control.guardian import Guardian
 from joulewise.control.holds import Holder
+from joulewise.control.log import Ration
 from joulewise.control.protocol import (
     MOST_B,
     Release,
@@ -25,7 +27,6 @@ from joulewise.control.protocol import (
     refused_line,
     released_line,
 )
-from joulewise.control.refusals import Refusals
 from joulewise.control.words import caller, user
 from joulewise.errors import JoulewiseError, UsageError
 
@@ -34,6 +35,7 @@ _MOST_UNSENT_B: Final = 1 << 16
 _MOST_HOLDS: Final = 64
 _HALF_S: Final = 5.0  # for the rest of a message that has begun
 _LOOK_S: Final = 1.0
+_MOST_REFUSALS: Final = 20  # of one user in a minute
 
 
 class Connection:
@@ -105,7 +107,7 @@ class Server:
         self._guardian = guardian
         self._listener = listener
         self._admit = admit
-        self._refusals = Refusals(log)
+        self._refusals = Ration(log, _MOST_REFUSALS)
         self._connections: set[Connection] = set()
         self._selector = selectors.DefaultSelector()
         if listener:
@@ -132,8 +134,7 @@ class Server:
     def serve(self, ends: Callable[[], bool]) -> None:
         while not ends():
             for key, _ in self._selector.select(_LOOK_S):
-                if key.fileobj in self._selector.get_map():  # it may be gone by now
-                    key.data()
+                key.data()
             for connection in list(self._connections):
                 self._try(connection, connection.flush)
                 if connection.is_stale():
@@ -167,7 +168,8 @@ class Server:
                 endpoint.send(refused_line(error))
             return
         connection = self.take(endpoint)
-        self._try(connection, lambda: connection.send(line(kind="ready")))
+        greeting = line(kind="ready", state=str(self._guardian.state))
+        self._try(connection, lambda: connection.send(greeting))
 
     def _hear(self, connection: Connection) -> None:
         self._try(connection, lambda: self._answer_all(connection))
@@ -184,13 +186,21 @@ class Server:
                 return released_line(self._guardian.release(connection, request.hold), notes)
             if len(self._guardian.holds(connection)) >= _MOST_HOLDS:
                 raise UsageError(f"{_MOST_HOLDS} leases are enough", "release some of them first")
-            holder = connection.holder
+            self._bury()
+            holder = replace(connection.holder, since_s=time.time())
             return leased_line(
                 self._guardian.lease(connection, holder, request.wanted, force=request.force)
             )
         except JoulewiseError as error:
             self._refuse(connection.holder, f"refused: {error.message}")
             return refused_line(error)
+
+    def _bury(self) -> None:
+        """Who is dead holds nothing that another asks for now, in whatever order we hear of it."""
+        alive = {connection.alive: connection for connection in self._connections}
+        for key, _ in self._selector.select(0):
+            if key.fd in alive:
+                self._lose(alive[key.fd])
 
     def _try(self, connection: Connection, what: Callable[[], None]) -> None:
         try:

@@ -28,7 +28,7 @@ from joulewise.control.server import Server
 from joulewise.control.tenants import no_other_owners
 from joulewise.control.words import user
 from joulewise.data import Knob, KnobInfo
-from joulewise.devices import Device
+from joulewise.devices import FINDER, Device
 from joulewise.errors import DeviceError, JoulewiseError, PermissionDeniedError, UsageError
 
 _AGAIN_S: Final = 5.0  # since devices were last looked for
@@ -146,11 +146,11 @@ class Finder:
         self._every = every
         self._now_s = now_s
         self._again_s = now_s()
-        self._threads = threading.active_count()
 
     def __call__(self) -> dict[str, Device]:
         """By their uids; none where it was asked a moment ago, or a driver hangs since then."""
-        if self._now_s() < self._again_s or threading.active_count() > self._threads:
+        hangs = any(thread.name == FINDER for thread in threading.enumerate())
+        if self._now_s() < self._again_s or hangs:
             return {}
         found = {uid: device for uid, device in self._every().items() if _is_turnable(device)}
         self._again_s = self._now_s() + _AGAIN_S

@@ -14,6 +14,7 @@ from joulewise.devices.protocol import Device
 __all__ = ["Device", "Discovery", "Options", "discover"]
 
 _FAMILIES = ("nvidia", "amd", "cpu", "ram")
+FINDER = "joulewise-finder"  # the name of a thread that looks for devices
 _Found = tuple[Sequence[Device] | Unavailable, int]
 
 
@@ -48,7 +49,9 @@ def _in_time(family: str, options: Options) -> _Found:
     if options.deadline_s is None:
         return _find(family, options)
     answer: list[_Found] = []
-    finder = threading.Thread(target=lambda: answer.append(_find(family, options)), daemon=True)
+    finder = threading.Thread(
+        target=lambda: answer.append(_find(family, options)), name=FINDER, daemon=True
+    )
     finder.start()
     finder.join(options.deadline_s)
     if answer:

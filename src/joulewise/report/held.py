@@ -1,4 +1,4 @@
-"""What ``doctor`` has to show of leases: what is set, by whom, and how it goes back."""
+"""What ``doctor`` and ``restore`` show of leases: what is set, by whom, and how it goes back."""
 
 from __future__ import annotations
 
@@ -16,16 +16,24 @@ from rich.text import Text
 
 from joulewise.command.state import state_folders
 from joulewise.control.client import Client, socket_path
+from joulewise.control.holds import End
+from joulewise.control.recovery import Recovered
 from joulewise.control.scheduler import epilog_is_installed, scheduler
 from joulewise.control.standing import Keeper, Standing, standing
 from joulewise.control.words import user, who
 from joulewise.data import Unavailable
 from joulewise.errors import JoulewiseError
 from joulewise.report import words
-from joulewise.report.leases import at, restore_command, standing_json
+from joulewise.report.leases import at, left, restore_command, standing_json, turned_to
 
 _NARROW = 70
 _PATIENCE_S = 1.0  # with the service
+_STYLES = {
+    End.RESTORED: "green",
+    End.ALREADY: "green",
+    End.FOREIGN: "yellow",
+    End.FAILED: "red",
+}
 
 
 @dataclass(frozen=True)
@@ -51,9 +59,11 @@ class Leases:
 
 
 def leases(environ: Mapping[str, str]) -> Leases:
+    service, its_folders = _service(environ)
+    folders = dict.fromkeys((*state_folders(environ), *its_folders))
     return Leases(
-        tuple((each, state) for state in state_folders(environ) for each in standing(state)),
-        _service(environ),
+        tuple((each, state) for state in folders for each in standing(state)),
+        service,
         scheduler(environ),
         epilog_is_installed(environ),
     )
@@ -72,7 +82,7 @@ def as_json(found: Leases) -> dict[str, Any]:
 def draw(found: Leases, console: Console) -> None:
     console.print(Text("leases", style="bold"))
     if found.held:
-        _indent(held_table(found.held, console), console)
+        _indent(_held_table(found.held, console), console)
     for each, state in found.left:
         _indent(Text.assemble(("left behind", "red"), f": {_left(each)}"), console)
         # Not wrapped: it is there to be pasted.
@@ -83,6 +93,35 @@ def draw(found: Leases, console: Console) -> None:
         console.print(Text.assemble("    fix: ", (found.service.fix, "cyan")), soft_wrap=True)
     for line in _lines(found):
         _indent(Text(line), console)
+
+
+def draw_restored(
+    recovered: Recovered,
+    held: Sequence[Standing],
+    not_ours: Sequence[Standing],
+    console: Console,
+) -> None:
+    """``not_ours`` is what others have left, which we cannot undo."""
+    if recovered.undone:
+        console.print(_undone_table(recovered))
+    if recovered.rebooted:
+        times = "a reboot" if recovered.rebooted == 1 else "reboots"
+        console.print(Text(f"What was left set before was undone by {times} already."))
+    for path in recovered.unread:
+        what = f"{path} cannot be read whole: what else it told of may still be set."
+        console.print(Text(what, style="red"))
+    for path in recovered.unclaimed:
+        console.print(Text(f"{path} is kept by another process, and not undone.", style="red"))
+    for warning in recovered.unremoved:
+        console.print(Text(warning, style="yellow"))
+    for each in not_ours:
+        console.print(Text(f"{left(each)}.", style="red"))
+    if recovered == Recovered() and not not_ours:
+        nothing = "Nothing was left behind. In use now:" if held else "Nothing is left set."
+        console.print(Text(nothing))
+    if held:
+        console.print(_held_table(held, console))
+        console.print(Text("What is held goes back by itself when its holder ends."))
 
 
 def _lines(found: Leases) -> Iterator[str]:
@@ -112,7 +151,7 @@ def _left(each: Standing) -> str:
     )
 
 
-def held_table(held: Sequence[Standing], console: Console) -> Table:
+def _held_table(held: Sequence[Standing], console: Console) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for header in ("device", "setting", "held at", "back to", "by", "since"):
         table.add_column(header, overflow="fold", no_wrap=header != "by")
@@ -132,6 +171,22 @@ def held_table(held: Sequence[Standing], console: Console) -> Table:
     return table
 
 
+def _undone_table(recovered: Recovered) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for header in ("device", "setting", "from", "to", "outcome"):
+        table.add_column(header, overflow="fold")
+    for each in recovered.undone:
+        outcome = each.outcome
+        table.add_row(
+            outcome.key,
+            words.KNOBS[outcome.knob],
+            at(outcome.knob, turned_to(each)),
+            "-" if outcome.end is End.FOREIGN else at(outcome.knob, outcome.value),
+            Text(outcome.end.value, style=_STYLES[outcome.end]),
+        )
+    return table
+
+
 def _since(since_s: float) -> str:
     then = datetime.fromtimestamp(since_s).astimezone()
     today = datetime.now(then.tzinfo).date() == then.date()
@@ -142,15 +197,17 @@ def _indent(what: Table | Text, console: Console) -> None:
     console.print(Padding(what, (0, 0, 0, 2), expand=False))
 
 
-def _service(environ: Mapping[str, str]) -> str | Unavailable | None:
+def _service(environ: Mapping[str, str]) -> tuple[str | Unavailable | None, list[Path]]:
+    """With the folder of its journal, which may be none of those that we would look into."""
     try:
         client = Client.of_the_service(environ, _PATIENCE_S)
     except JoulewiseError as error:
-        return Unavailable(error.message, error.hint)
+        return Unavailable(error.message, error.hint), []
     if client is None:
-        return None
+        return None, []
     client.close()
-    return socket_path(environ)
+    told = client.greeting.get("state")  # one that was started by an earlier version does not
+    return socket_path(environ), [Path(told)] if told else []
 
 
 def _service_json(service: str | Unavailable | None) -> dict[str, str | bool] | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 from pathlib import Path
 from typing import Any, Final
 
+from joulewise.command.leftovers import may_put_back
 from joulewise.command.state import OF_ROOT
 from joulewise.control.holds import End, Holder, Outcome
 from joulewise.control.recovery import Undone
@@ -21,7 +21,7 @@ _VERB: Final = "joulewise restore"
 
 def restore_command(state: Path) -> str:
     """What to paste: with the right that it takes, and where that right knows of the journal."""
-    if os.geteuid() == 0:
+    if may_put_back(state):
         return _VERB
     where = "" if state == OF_ROOT else f"env JOULEWISE_STATE={shlex.quote(str(state))} "
     return f"sudo {where}{program()} restore"

@@ -1,0 +1,139 @@
+"""A driver that hangs keeps nobody, and what it does late is not forgotten."""
+
+import threading
+from functools import partial
+
+import pytest
+from boards import HOLDER, LIMIT, SM, Board
+
+from joulewise.control.everything import Prompt
+from joulewise.control.guardian import Guardian
+from joulewise.control.holds import End, Wanted
+from joulewise.data import Quantity, SensorInfo, Source, Unavailable
+from joulewise.errors import DeviceError
+from processes import DEADLINE_S, eventually
+
+ANNA = object()
+
+
+class Stuck(Board):
+    """Its driver returns when it is ``let_go``."""
+
+    def __init__(self, *given):
+        self.free = threading.Event()
+        self.free.set()
+        self.calls = 0
+        super().__init__(*given)
+
+    def _get(self, knob):
+        self._wait()
+        return super()._get(knob)
+
+    def _set(self, info, value):
+        self._wait()
+        super()._set(info, value)
+
+    def _read(self, _quantity):
+        self._wait()
+
+    def _wait(self):
+        self.calls += 1
+        self.free.wait()
+
+
+@pytest.fixture
+def board():
+    made = Stuck("gpu0", 240.0)
+    yield made
+    made.free.set()
+
+
+@pytest.fixture
+def prompt(board):
+    made = Prompt(board, look_s=DEADLINE_S, answer_s=DEADLINE_S)
+    yield made
+    board.free.set()
+    made.close()
+
+
+def hang(board, prompt):
+    board.free.clear()
+    prompt._looks._patience_s = prompt._turns._patience_s = 0.05
+
+
+def let_go(board, prompt):
+    board.free.set()
+    prompt._turns._last.exception(DEADLINE_S)
+    prompt._turns._patience_s = DEADLINE_S
+
+
+def test_what_answers_in_time_is_as_it_was(board, prompt):
+    prompt.set(LIMIT, 200)
+    assert prompt.get(LIMIT) == board.get(LIMIT) == 200
+    board.refuses = {LIMIT}
+    with pytest.raises(DeviceError, match="gpu0 refuses"):
+        prompt.set(LIMIT, 150)
+
+
+def test_what_hangs_is_said_and_not_asked_again_until_it_returns(board, prompt):
+    hang(board, prompt)
+    told = prompt.get(LIMIT)
+    assert isinstance(told, Unavailable)
+    assert told.reason == "gpu0's driver did not answer within 0.05 s"
+    with pytest.raises(DeviceError, match="gpu0's driver still hangs"):
+        prompt.set(LIMIT, 150)
+    assert board.calls == 1
+    let_go(board, prompt)
+    assert prompt.get(LIMIT) == 240
+
+
+def test_one_that_hangs_does_not_keep_the_others_and_is_mended(tmp_path, board, prompt):
+    other = Board("gpu1", 260.0)
+    guardian = Guardian(tmp_path, [other, prompt], lambda _: None, patience_s=0)
+    guardian.lease(ANNA, HOLDER, [Wanted(key, {LIMIT: 150}) for key in ("gpu1", "gpu0")])
+    hang(board, prompt)
+    ends = {outcome.key: outcome.end for outcome in guardian.drop(ANNA)}
+    assert ends == {"gpu0": End.FAILED, "gpu1": End.RESTORED}
+    assert not guardian.mend()
+    let_go(board, prompt)
+    assert guardian.mend()
+    assert board.values[LIMIT] == 240
+
+
+def test_a_look_that_hangs_keeps_no_knob(tmp_path, board, prompt):
+    board.sensors = {quantity: SensorInfo(quantity, Source.MEASURED) for quantity in Quantity}
+    board._get, board._set = partial(Board._get, board), partial(Board._set, board)
+    hang(board, prompt)
+    assert isinstance(prompt.read(Quantity.POWER), Unavailable)
+    prompt._turns._patience_s = DEADLINE_S
+    guardian = Guardian(tmp_path, [prompt], lambda _: None, patience_s=0)
+    guardian.lease(ANNA, HOLDER, [Wanted("gpu0", {LIMIT: 150})])
+    guardian.mend()
+    assert guardian.drop(ANNA)[0].end is End.RESTORED
+
+
+@pytest.mark.parametrize(("knob", "value"), [(LIMIT, 150), (SM, 1000)])
+def test_what_is_set_late_goes_back(tmp_path, board, prompt, knob, value):
+    before = board.values[knob]
+    guardian = Guardian(tmp_path, [prompt], lambda _: None, patience_s=0)
+    board._get = partial(Board._get, board)  # only the setter hangs
+    hang(board, prompt)
+    with pytest.raises(DeviceError, match="did not answer"):
+        guardian.lease(ANNA, HOLDER, [Wanted("gpu0", {knob: value})])
+    assert board.values[knob] == before
+    let_go(board, prompt)
+    assert board.values[knob] == value
+    assert guardian.mend()
+    assert board.values[knob] == before
+
+
+def test_who_closes_it_is_not_kept_and_its_threads_end(prompt):
+    prompt.get(LIMIT)
+    before = threading.active_count()
+    prompt.close()
+    eventually(lambda: threading.active_count() < before)
+    stuck = Prompt(other := Stuck("gpu1"))
+    hang(other, stuck)
+    stuck.get(LIMIT)
+    stuck.close()
+    other.free.set()
