@@ -12,6 +12,7 @@ from joulewise.data.sweeps import POWER_LIMIT, SM_CLOCK, Planned, Setting, Trial
 from joulewise.errors import UsageError
 from joulewise.record.layout import Lane
 from joulewise.record.manifest import read_manifest
+from joulewise.record.marks import read_spans
 from joulewise.record.trace import open_lane
 from joulewise.simulate.boards import load_board, make_unit
 from joulewise.simulate.model import Knobs
@@ -168,3 +169,18 @@ def test_what_was_simulated_and_never_told_is_found_again(tmp_path):
     later = virtual(tmp_path)
     assert later.adopt(planned) == made
     assert later.adopt(Planned(limit(200), 1)) is None
+
+
+@pytest.mark.parametrize("timeout_s", [None, 30.0])
+def test_the_spans_that_are_analysed_are_those_that_are_written(tmp_path, timeout_s, monkeypatch):
+    analysed = []
+
+    def spy(*args, **options):
+        analysed.append(options["spans"])
+        return analyse(*args, **options)
+
+    monkeypatch.setattr("joulewise.sweep.virtual_record.analyse", spy)
+    trial = virtual(tmp_path, timeout_s=timeout_s).run(Planned(limit(150), 0))
+    told, written = list(analysed[0]), list(read_spans(tmp_path / trial.run))
+    assert told == written
+    assert all(span.closed for span in written) == (timeout_s is None)

@@ -108,12 +108,14 @@ def readable(chunks: Iterable[Columns], name: str) -> Iterator[Columns]:
 
 def near(rows: NDArray[np.intp], size: int, reach: int) -> NDArray[np.bool_]:
     """Which of ``size`` rows stand near one of these."""
-    if len(rows) * reach > size:
-        return np.ones(size, bool)
-    found = (rows[:, None] + np.arange(-reach, reach)).reshape(-1)
     keep = np.zeros(size, bool)
-    keep[found[(found >= 0) & (found < size)]] = True
-    return keep
+    if 2 * len(rows) * reach <= size:
+        found = (rows[:, None] + np.arange(-reach, reach)).reshape(-1)
+        keep[found[(found >= 0) & (found < size)]] = True
+        return keep
+    begin, end = (np.clip(rows + side, 0, size) for side in (-reach, reach))
+    steps = np.bincount(begin, minlength=size + 1) - np.bincount(end, minlength=size + 1)
+    return np.asarray(np.cumsum(steps[:-1]) > 0)
 
 
 def _cut(columns: Columns, start: int, end: int) -> Columns:

@@ -76,8 +76,10 @@ def points_around(
         keep = near(np.searchsorted(t_ns, here), len(t_ns), AROUND)
         if broken[owned].any():
             keep |= near(block.first + np.flatnonzero(broken[owned]), len(t_ns), AROUND)
-        if block.row == 0 or block.end == len(t_ns):  # the ends, for what lies beyond them
-            keep |= near(np.array([0 if block.row == 0 else len(t_ns)]), len(t_ns), AROUND)
+        if block.row == 0:  # the ends, for what lies beyond them
+            keep[:AROUND] = True
+        if block.end == len(t_ns):
+            keep[-AROUND:] = True
         # A block's first row does not know the step before it; a neighbour block does.
         keep[0] &= block.row == 0
         at = np.flatnonzero(keep)

@@ -50,25 +50,26 @@ def analyse(
     manifest: Manifest | None = None,
     *,
     lanes: OpenLane | None = None,
-    steps_kept: int | None = None,
-    sampled: int | None = None,
+    spans: SpanTable | None = None,
+    few_steps: int | None = None,
 ) -> RunResult:
     """What the run came to, as far as it has been recorded.
 
-    Who has just written them passes a manifest and lanes that need not be read again, and who
-    has hundreds of such runs has fewer spans looked at.
+    Who has just written them passes a manifest, lanes and spans that need not be read again. Who
+    has hundreds of runs that are much the same throughout has only ``few_steps`` looked at, which
+    follow each other, and none told one by one.
     """
     manifest = manifest or read_manifest(run)
     lanes = lanes or partial(open_lane, run)
     state = status(manifest)
-    spans = read_spans(run)
+    spans = read_spans(run) if spans is None else spans
     sightings = read_sightings(run)
     last_row_ns = None if state == "complete" else _last_row_ns(run, manifest)
     whole = _whole(manifest, spans, last_row_ns)
     codes = names_in_order(spans)
-    steps_kept = STEPS_KEPT if steps_kept is None else steps_kept
+    steps_kept = STEPS_KEPT if few_steps is None else 0
     crowded, known = _crowded(spans, codes[:NAMES_KEPT], steps_kept)
-    looked_at = _looked_at(crowded, known, SAMPLED if sampled is None else sampled)
+    looked_at = _looked_at(crowded, known, few_steps)
     seen = spans.where(looked_at)
     windows_ns = np.concatenate(
         [[[whole.start_ns, whole.end_ns]], np.column_stack([seen.start_ns, seen.end_ns])]
@@ -178,12 +179,14 @@ def _crowded(
 
 
 def _looked_at(
-    crowded: NDArray[np.bool_], known: NDArray[np.bool_], sampled: int
+    crowded: NDArray[np.bool_], known: NDArray[np.bool_], few: int | None
 ) -> NDArray[np.int64]:
     """All that are told one by one, and of the others enough for a summary."""
     many = np.flatnonzero(crowded & known)
-    if len(many) > sampled:
-        many = np.random.default_rng(0).choice(many, sampled, replace=False)
+    if few is not None:
+        many = many[max(len(many) - few, 0) // 2 :][:few]
+    elif len(many) > SAMPLED:
+        many = np.random.default_rng(0).choice(many, SAMPLED, replace=False)
     return np.sort(np.concatenate([np.flatnonzero(~crowded), many]))
 
 

@@ -8,9 +8,10 @@ import typing
 from collections.abc import Mapping
 from enum import Enum
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 _T = TypeVar("_T")
+_PLAIN: Final = {str, int, bool, type(None)}
 
 
 def encode(value: Any) -> Any:
@@ -18,12 +19,15 @@ def encode(value: Any) -> Any:
 
     A class with a form of its own (``as_json``, ``from_json``) has that.
     """
+    kind: Any = type(value)
+    if kind in _PLAIN:  # as most are
+        return value
     if isinstance(value, Enum):
         return value.value
     if hasattr(value, "as_json"):
         return value.as_json()
     if dataclasses.is_dataclass(value):
-        return {each.name: encode(getattr(value, each.name)) for each in dataclasses.fields(value)}
+        return {name: encode(getattr(value, name)) for name in _names(kind)}
     if isinstance(value, Mapping):
         return {str(encode(key)): encode(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
@@ -91,3 +95,8 @@ def _object(told: Any) -> dict[str, Any]:
 @cache
 def _hints(kind: Any) -> dict[str, Any]:
     return typing.get_type_hints(kind)
+
+
+@cache
+def _names(kind: Any) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(kind))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import astuple, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from joulewise.data.energy import Energy
@@ -56,5 +56,5 @@ def _known(energies: Mapping[str, Energy]) -> dict[str, Energy]:
 
 
 def _is_known(energy: Energy) -> bool:
-    *figures, _ = astuple(energy)
+    figures = energy.value, energy.error_sampling, energy.error_gain
     return all(map(math.isfinite, figures))

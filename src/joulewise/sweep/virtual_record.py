@@ -30,6 +30,7 @@ from joulewise.record.manifest import (
     write_manifest,
 )
 from joulewise.record.mark_files import RECORD
+from joulewise.record.marks import SpanTable
 from joulewise.record.rows import typecode
 from joulewise.record.streams import schema
 from joulewise.simulate import sensor
@@ -89,6 +90,25 @@ class VirtualRecord:
             for lane, columns in lanes.items()
         }
 
+    @cached_property
+    def spans(self) -> SpanTable:
+        """As they are read back: what had begun at the end is not closed."""
+        parts = []
+        for code, name in enumerate(_SPANS):
+            told = self.played.spans[name]
+            begun = int(np.searchsorted(told.start_ns, self.end_ns))
+            index = written.NONE if name == "training" else np.arange(begun)
+            total = self.played.workload.epochs if name == "epoch" else written.NONE
+            columns = (code, index, told.start_ns[:begun], told.end_ns[:begun], 0, total)
+            parts.append(np.array([np.broadcast_to(each, begun) for each in columns], np.int64))
+        name, index, start_ns, end_ns, pid, total = np.concatenate(parts, axis=1)
+        closed = end_ns <= self.end_ns
+        last_ns = max(start_ns.max(initial=0), end_ns[closed].max(initial=0))  # a sign of life
+        end_ns = np.where(closed, end_ns, last_ns)
+        order = np.lexsort((-end_ns, start_ns))
+        rows = (name, index, start_ns, end_ns, pid, total, closed)
+        return SpanTable(_SPANS, *(column[order] for column in rows))
+
     def _due_ns(self, rate_hz: float) -> NDArray[np.int64]:
         due_ns = np.arange(self.timeline.start_ns, self.timeline.end_ns, NS_PER_S / rate_hz)
         late_ns = np.random.default_rng(self.seed).exponential(_LATE_NS, len(due_ns))
@@ -126,7 +146,13 @@ def write(run: Path, record: VirtualRecord, **about: Any) -> RunResult:
     manifest = _manifest(run, record, **about)
     write_manifest(run, manifest, durable=False)
     lanes = {lane: ArrayLane(columns) for lane, columns in record.lanes.items()}
-    result = analyse(run, manifest, lanes=lambda _, lane: lanes[lane], steps_kept=0, sampled=_STEPS)
+    result = analyse(
+        run,
+        manifest,
+        lanes=lambda _, lane: lanes[lane],
+        spans=record.spans,
+        few_steps=_STEPS,
+    )
     write_result(run, result, durable=False)
     return result
 
@@ -172,24 +198,20 @@ def _kept(columns: Columns) -> dict[str, Any]:
 
 
 def _marks(record: VirtualRecord) -> bytes:
-    """As the program's hooks would have left them: what had begun at the end is not closed."""
-    magic, clock = written.MAGIC, written.CLOCK_MONOTONIC
+    """As the program's hooks would have left them."""
+    magic, clock, spans = written.MAGIC, written.CLOCK_MONOTONIC, record.spans
     header = (magic, written.HEADER, written.VERSION, 0, record.start_ns, 0, 0, 1, 0, clock, 0)
-    parts = [written.HEADER_FORM.pack(*header)]
-    for code, name in enumerate(_SPANS):
-        parts.append(written.NAME_FORM.pack(magic, written.NAME, 0, code, name.encode()))
-        spans = record.played.spans[name]
-        begun = int(np.searchsorted(spans.start_ns, record.end_ns))
-        some = np.zeros(begun, RECORD)
-        closed = spans.end_ns[:begun] <= record.end_ns
-        some["magic"], some["name"] = magic, code
-        some["kind"] = np.where(closed, written.WHOLE, written.BEGIN)
-        some["start_ns"] = spans.start_ns[:begun]
-        some["t_ns"] = np.where(closed, spans.end_ns[:begun], spans.start_ns[:begun])
-        some["index"] = written.NONE if name == "training" else np.arange(begun)
-        some["total"] = record.played.workload.epochs if name == "epoch" else written.NONE
-        parts.append(some.tobytes())
-    return b"".join(parts)
+    names = [
+        written.NAME_FORM.pack(magic, written.NAME, 0, code, name.encode())
+        for code, name in enumerate(spans.names)
+    ]
+    marks = np.zeros(len(spans), RECORD)
+    marks["magic"] = magic
+    marks["kind"] = np.where(spans.closed, written.WHOLE, written.BEGIN)
+    marks["t_ns"] = np.where(spans.closed, spans.end_ns, spans.start_ns)
+    for column in ("name", "start_ns", "index", "total"):
+        marks[column] = getattr(spans, column)
+    return b"".join([written.HEADER_FORM.pack(*header), *names, marks.tobytes()])
 
 
 def _processes(record: VirtualRecord) -> str:
