@@ -2,11 +2,14 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from joulewise.data.sweeps import POWER_LIMIT, Planned, Setting
 from joulewise.errors import UsageError
+from joulewise.hooks import marks as written
 from joulewise.record.manifest import read_manifest, write_manifest
+from joulewise.record.mark_files import RECORD
 from joulewise.simulate.boards import load_board
 from joulewise.sweep.asked import Asked, Simulated
 from joulewise.sweep.boards import boards
@@ -81,3 +84,18 @@ def test_what_it_cannot_tell_is_refused(tmp_path, recorded):
         Virtual(asked, resolve(asked, boards(asked, {})), tmp_path, "20260101-000000-abcd")
     with pytest.raises(UsageError, match="no run 'nothing'"):
         load_like("nothing", tmp_path, load_board("v100"))
+
+
+@pytest.mark.parametrize("kept", [(), ("epoch",)])
+def test_a_run_that_marks_no_steps_is_as_long(tmp_path, kept):
+    true = virtual(tmp_path, gpu="v100", workload="ecg").run(at(200))
+    run = tmp_path / true.run
+    (marks,) = (run / "marks").iterdir()
+    records = np.fromfile(marks, RECORD)
+    names = {code for code, name in enumerate(("training", "epoch")) if name in kept}
+    told = np.isin(records["name"], list(names)) | (records["kind"] <= written.NAME)
+    records[told].tofile(marks)
+    predicted = virtual(tmp_path, gpu="v100", like=true.run).run(at(200))
+    assert predicted.time_s == pytest.approx(true.time_s, rel=0.02)
+    assert predicted.energy["gpu"].value == pytest.approx(true.energy["gpu"].value, rel=0.02)
+    assert predicted.spans["epoch"].count == (10 if kept else 1)

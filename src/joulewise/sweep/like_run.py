@@ -13,7 +13,7 @@ import numpy as np
 from joulewise.analyse.measured import measure
 from joulewise.analyse.stored import result_of
 from joulewise.analyse.touched import read_sightings
-from joulewise.data import Kind
+from joulewise.data import Kind, Span
 from joulewise.data.sweeps import MEM_CLOCK, POWER_LIMIT, SM_CLOCK, WARM_UP, Setting, TrialState
 from joulewise.errors import UsageError
 from joulewise.record.layout import SWEEPS, Lane
@@ -75,12 +75,11 @@ def _runs(which: str, store: Path) -> list[Path]:
 
 @dataclass(frozen=True)
 class _Recorded:
-    """A run, and ``window_ns``: some of its steps that follow each other, once they are steady."""
+    """A run, and what a step of it took once it was steady."""
 
     manifest: Manifest
     device: RecordedDevice
     shape: Shape
-    window_ns: tuple[int, int]
     step_s: float
     power_w: float
     slow: dict[str, NDArray[Any]]
@@ -93,11 +92,7 @@ class _Recorded:
         if not gpus:
             raise UsageError(f"{run.name} used no GPU", "name a run that did: joulewise ls")
         device, lanes = gpus[0], partial(open_lane, run)
-        whole = result.run.span
-        steps = _steady(spans)
-        window_ns, number = (whole.start_ns, whole.end_ns), max(round(result.time_s / _STEP_S), 1)
-        if len(steps):
-            window_ns, number = (int(steps.start_ns[0]), int(steps.end_ns[-1])), len(steps)
+        window_ns, number = _window(spans, result.run.span)
         windows = np.array([window_ns], np.int64)
         told = measure(lanes, device, windows, np.array([0]), read_sightings(run)).uses[0]
         if told.mean_w is None:
@@ -108,7 +103,7 @@ class _Recorded:
         shape = _shape(manifest, spans, step_s, number)
         memory_b = np.max(columns.get("memory_used_b", np.zeros(1)), initial=0)
         shape = replace(shape, memory_b=int(np.nan_to_num(memory_b)))
-        return cls(manifest, device, shape, window_ns, step_s, told.mean_w, columns)
+        return cls(manifest, device, shape, step_s, told.mean_w, columns)
 
     def seen(self, board: Board) -> Seen:
         busy = self._mean("gpu_utilisation_pct")
@@ -141,6 +136,18 @@ class _Recorded:
         return float(values.mean()) if len(values) else None
 
 
+def _window(spans: SpanTable, run: Span) -> tuple[tuple[int, int], int]:
+    """Steps that follow each other, or what is taken for them, and how many they are."""
+    steps, epochs = _steady(spans), spans.where(spans.closed).named("epoch")
+    start_ns, end_ns = run.start_ns, run.end_ns
+    for known in (steps, epochs):
+        if len(known):
+            start_ns, end_ns = int(known.start_ns[0]), int(known.end_ns.max())
+            break
+    number = len(steps) or round((end_ns - start_ns) / NS_PER_S / _STEP_S)
+    return (start_ns, end_ns), max(number, 1)
+
+
 def _steady(spans: SpanTable) -> SpanTable:
     """The steps of the epoch that has most of them, without the first of the run."""
     steps = spans.where(spans.closed).named(STEP)
@@ -165,7 +172,7 @@ def _shape(manifest: Manifest, spans: SpanTable, step_s: float, number: int) -> 
     closed = spans.where(spans.closed)
     steps, epochs, validation = (closed.named(name) for name in (STEP, "epoch", "validation"))
     count = max(len(epochs), 1)
-    each = max(round(len(steps) / count), 1) if len(steps) else number
+    each = max(round((len(steps) or number) / count), 1)
     times_s = [(table.end_ns - table.start_ns) / NS_PER_S for table in (steps, epochs, validation)]
     first_s = float(np.sum(times_s[0][:UNSTEADY_STEPS] - step_s)) if len(steps) else 0.0
     validation_s = float(times_s[2].sum()) / count
