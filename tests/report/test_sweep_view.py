@@ -13,8 +13,8 @@ from joulewise.metrics.rules import parse
 from joulewise.metrics.view import View
 from joulewise.report.sweep import draw
 from joulewise.report.sweep_outlook import applying, outlook
-from joulewise.report.sweep_view import change, view
-from joulewise.report.sweep_words import setting_words
+from joulewise.report.sweep_view import view
+from joulewise.report.sweep_words import change, setting_words
 
 LIMITS_W = (150.0, 200.0, 300.0)
 TIMES_S = {150.0: 13.0, 200.0: 11.0, 300.0: 10.0}

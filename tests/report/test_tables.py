@@ -56,7 +56,7 @@ def test_latex_is_booktabs_with_its_signs_escaped():
 
 def test_a_terminal_shows_markup_as_text():
     out = io.StringIO()
-    Console(file=out, width=100).print(drawn(table(HOSTILE), "utf-8"))
+    Console(file=out, width=100).print(drawn(table(HOSTILE), "utf-8", 100)[0])
     assert all(cell in out.getvalue() for cell in HOSTILE)
 
 

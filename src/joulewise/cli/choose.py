@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +11,7 @@ import click
 from joulewise.cli.numbers import POSITIVE, Number
 from joulewise.cli.output import STDOUT, json_option, pass_store, program, write_json
 from joulewise.cli.pairs import pairs
+from joulewise.cli.stderr import say
 from joulewise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,9 +27,11 @@ Examples:
   joulewise choose measured.csv --reference batch_size=32
 """
 
+_NEWEST = 20
+
 
 @click.command(epilog=EPILOG)
-@click.argument("sweep", metavar="SWEEP|FILE.csv")
+@click.argument("sweep", required=False, metavar="[SWEEP|FILE.csv]")
 @click.option(
     "--by",
     multiple=True,
@@ -82,25 +85,29 @@ Examples:
 )
 @json_option
 @pass_store
-def command(store: Path, *, sweep: str, form: str, json_path: str | None, **given: Any) -> int:
+def command(
+    store: Path, *, sweep: str | None, form: str, json_path: str | None, **given: Any
+) -> int:
     """Tell which setting of SWEEP is worth it: an id, the beginning of one, a name, or last.
 
     A CSV of measurements from elsewhere will do, too: a row for each run with time_s, energy_j
-    and a column for each setting.
+    and a column for each setting. Without SWEEP the newest sweeps are listed.
     """
+    if sweep is None:
+        return _list(store, json_path)
+    from joulewise.cli.evaluating import evaluated
     from joulewise.cli.output import console
     from joulewise.metrics.contract import as_json
-    from joulewise.metrics.evaluate import evaluate
-    from joulewise.metrics.rules import default_metrics, parse
     from joulewise.report.sweep import draw
-    from joulewise.report.sweep_outlook import outlook, outlook_json
+    from joulewise.report.sweep_outlook import next_commands, outlook, outlook_json, outlook_lines
     from joulewise.report.sweep_view import view as sweep_view
+    from joulewise.report.sweep_went import as_json as went_json
+    from joulewise.report.sweep_went import went
     from joulewise.report.tables import FORMS
 
-    found = _found(store, sweep, pairs("--reference", given["references"]))
+    found, folder = _found(store, sweep, pairs("--reference", given["references"]))
     by = given["by"] or found.asked.get("by") or ()
-    view = _view(given, found)
-    result = evaluate(found, [parse(text) for text in by] or default_metrics(), view)
+    result, view = evaluated(found, by, _view(given, found))
     outlooks = outlook(
         found,
         result,
@@ -110,29 +117,74 @@ def command(store: Path, *, sweep: str, form: str, json_path: str | None, **give
         gco2_per_kwh=given["gco2_per_kwh"],
     )
     if json_path:
-        write_json({**as_json(result), "outlook": outlook_json(outlooks)}, json_path)
+        told = {**as_json(result), **went_json(found, folder), "outlook": outlook_json(outlooks)}
+        write_json(told, json_path)
     if json_path == STDOUT:
         return 0
+    points = given["points"]
     if form != "text":
-        shown = sweep_view(result, program(store))
-        click.echo(FORMS[form](shown.points if given["points"] else shown.choices), nl=False)
+        shown = sweep_view(result)
+        click.echo(FORMS[form](shown.points if points else shown.choices), nl=False)
         return 0
-    draw(result, console(), program=program(store), points=given["points"], outlooks=outlooks)
+    draw(
+        result,
+        console(),
+        how=went(found, folder),
+        points=points,
+        fits=True,
+        ahead=outlook_lines(outlooks, result.per),
+        commands=next_commands(found, outlooks, program(store), points=not points),
+    )
     return 0
 
 
-def _found(store: Path, which: str, reference: Mapping[str, str]) -> Sweep:
+def _list(store: Path, json_path: str | None) -> int:
+    from joulewise.report.sweeps import as_json
+
+    found = _sweeps(store)
+    if not found:
+        raise UsageError(f"no sweeps in {store}", "joulewise sweep makes one; or name a --store")
+    if json_path:
+        write_json({"sweeps": [as_json(sweep) for sweep in found]}, json_path)
+    if json_path != STDOUT:
+        _draw_newest(found)
+        say(f"choose among the settings of one: {program(store)} choose SWEEP")
+    return 0
+
+
+def _sweeps(store: Path) -> list[Sweep]:
+    from joulewise.record.store import Skipped
+    from joulewise.sweep.store import sweeps
+
+    return [each[1] for each in sweeps(store) if not isinstance(each, Skipped)]
+
+
+def _draw_newest(found: Sequence[Sweep], *, is_error: bool = False) -> None:
+    from joulewise.cli.output import console
+    from joulewise.report.sweeps import draw
+
+    if found:
+        draw(found[-_NEWEST:], console(stderr=is_error))
+
+
+def _found(store: Path, which: str, reference: Mapping[str, str]) -> tuple[Sweep, Path | None]:
+    """With its folder, where it is one of the store."""
     if which.endswith(".csv"):
         from joulewise.sweep.table_file import read_table
 
-        return read_table(Path(which), reference)
+        return read_table(Path(which), reference), None
     if reference:
         raise UsageError(
             "--reference is for a table; a sweep has its own", "sweep again with --reference"
         )
     from joulewise.sweep.store import find, load
 
-    return load(find(store, which))
+    try:
+        folder = find(store, which)
+    except UsageError:
+        _draw_newest(_sweeps(store), is_error=True)
+        raise
+    return load(folder), folder
 
 
 def _view(given: Mapping[str, Any], sweep: Sweep) -> View:

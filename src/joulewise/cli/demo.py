@@ -47,7 +47,7 @@ def command(ctx: click.Context, store: Path, json_path: str | None) -> None:
         write_json({**as_json(result), "published": [it.as_json() for it in told]}, json_path)
     if json_path != STDOUT:
         also, commands = (published_table(told),), _next(store, result)
-        draw(result, console(), program=program(store), also=also, commands=commands)
+        draw(result, console(), also=also, commands=commands)
 
 
 def _asked() -> Asked:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +19,6 @@ from joulewise.errors import UsageError
 
 if TYPE_CHECKING:
     from joulewise.data.sweeps import Sweep
-    from joulewise.metrics.result import SweepResult
     from joulewise.sweep.asked import Asked
     from joulewise.sweep.conduct import Prepared
 
@@ -41,6 +42,9 @@ _AS_GIVEN = (
     *("adaptive", "by", "boundary", "overhead_w", "pue", "rate_hz", "force", "name"),
 )
 _WITH_FILE = {"command", "new", "dry_run", "price_per_kwh"}
+_MIDDLE = "edp"
+"""Whose choice is put into a command where nobody said by what to choose."""
+
 _TYPED = click.core.ParameterSource.COMMANDLINE
 
 
@@ -141,53 +145,72 @@ def command(store: Path, *, json_path: str | None, **given: Any) -> int:
     Asked again the same way, it goes on where it was cut off. Knobs are turned by leases: they go
     back after each run.
     """
-    from joulewise.sweep.conduct import prepare
+    from joulewise.sweep.conduct import going_on, prepare
 
     # Whatever is wrong with any of them is told before the first run of all.
     every = [prepare(asked) for asked in _asked(given)]
     if given["dry_run"]:
         return _show_plans(every, store, given["price_per_kwh"], json_path)
-    ended = [_conduct(prepared, store, new=given["new"]) for prepared in every]
-    results = [_result(prepared.asked, sweep) for prepared, sweep in zip(every, ended, strict=True)]
-    _show(results, store, json_path)
-    failed = any(trial.state.value == "failed" for sweep in ended for trial in sweep.trials)
+    told, failed = [], False
+    for prepared, folder in zip(every, going_on(every, store, new=given["new"]), strict=True):
+        sweep = _conduct(prepared, store, folder)
+        told.append(_shown(prepared.asked, sweep, store, is_drawn=json_path != STDOUT))
+        failed |= any(trial.state.value == "failed" for trial in sweep.trials)
+    _write(told, json_path)
     return int(failed)
 
 
-def _conduct(prepared: Prepared, store: Path, *, new: bool) -> Sweep:
+def _conduct(prepared: Prepared, store: Path, folder: Path | None) -> Sweep:
     from joulewise.cli.output import console
     from joulewise.metrics.rules import default_metrics, parse
     from joulewise.report.sweep_progress import SweepProgress
     from joulewise.sweep.conduct import conduct
+    from joulewise.sweep.cut_off import CutOffError
 
     for note in prepared.space.notes:
         say(note)
     metric = parse(prepared.asked.by[0]) if prepared.asked.by else default_metrics()[0]
-    with SweepProgress(console(stderr=True), metric, say) as watch:
-        return conduct(prepared, store, watch, new=new)
+    try:
+        with SweepProgress(console(stderr=True), metric, say) as watch:
+            return conduct(prepared, store, watch, folder)
+    except CutOffError as error:
+        error.hint = f"to go on: {_again(sys.argv[1:])}"
+        raise
 
 
-def _result(asked: Asked, sweep: Sweep) -> SweepResult:
-    from joulewise.metrics.evaluate import evaluate
-    from joulewise.metrics.rules import parse
+def _again(arguments: Sequence[str]) -> str:
+    """The command that goes on with what this one began."""
+    ours = list(arguments)
+    if "--new" in ours[: ours.index("--") if "--" in ours else None]:
+        ours.remove("--new")
+    return shlex.join(["joulewise", *ours])
+
+
+def _shown(asked: Asked, sweep: Sweep, store: Path, *, is_drawn: bool) -> dict[str, Any]:
+    """What came of it, as JSON; drawn too, as soon as it is there."""
+    from joulewise.cli.evaluating import evaluated
+    from joulewise.cli.output import console
+    from joulewise.metrics.contract import as_json
     from joulewise.metrics.view import View
+    from joulewise.record.layout import SWEEPS
+    from joulewise.report.sweep import draw
+    from joulewise.report.sweep_outlook import next_commands, outlook
+    from joulewise.report.sweep_went import as_json as went_json
+    from joulewise.report.sweep_went import went
 
     view = View(asked.boundary, overhead_w=asked.overhead_w, pue=asked.pue)
-    return evaluate(sweep, [parse(text) for text in asked.by], view)
+    result, view = evaluated(sweep, asked.by, view)
+    folder = store / SWEEPS / sweep.id
+    if is_drawn:
+        of = [it for it in outlook(sweep, result, view) if asked.by or it.metric == _MIDDLE]
+        commands = next_commands(sweep, tuple(of), program(store))
+        draw(result, console(), how=went(sweep, folder), commands=commands)
+    return {**as_json(result), **went_json(sweep, folder)}
 
 
-def _show(results: Sequence[SweepResult], store: Path, json_path: str | None) -> None:
+def _write(told: Sequence[dict[str, Any]], json_path: str | None) -> None:
     if json_path:
-        from joulewise.metrics.contract import as_json
-
-        told = [as_json(result) for result in results]
         write_json(told[0] if len(told) == 1 else {"sweeps": told}, json_path)
-    if json_path != STDOUT:
-        from joulewise.cli.output import console
-        from joulewise.report.sweep import draw
-
-        for result in results:
-            draw(result, console(), program=program(store))
 
 
 def _show_plans(
@@ -197,9 +220,7 @@ def _show_plans(
     from joulewise.report.sweep_plan import as_json, draw, plan_view
 
     views = [plan_view(each, store, price_per_kwh) for each in every]
-    if json_path:
-        told = [as_json(view) for view in views]
-        write_json(told[0] if len(told) == 1 else {"sweeps": told}, json_path)
+    _write([as_json(view) for view in views], json_path)
     if json_path != STDOUT:
         for view in views:
             draw(view, console())
@@ -207,6 +228,10 @@ def _show_plans(
 
 
 def _asked(given: Mapping[str, Any]) -> list[Asked]:
+    if given["price_per_kwh"] and not given["dry_run"]:
+        raise UsageError(
+            "--price is for the plan: --dry-run", "what a choice saves: joulewise choose --price"
+        )
     words: tuple[str, ...] = given["command"]
     if not words or not words[0].endswith(".toml"):
         return [_from_options(given)]
@@ -238,11 +263,15 @@ def _from_options(given: Mapping[str, Any]) -> Asked:
         raise UsageError(
             "--workload, --like and --run-noise are for simulated GPUs", "name one: --sim v100"
         )
+    own = pairs("--set", given["own"])
+    for name in own.keys() & _AXES.keys():
+        option = f"--{_AXES[name].replace('_', '-')}"
+        raise UsageError(f"--set {name} is no parameter of the command", f"{option} {own[name]}")
     axes = {name: given[option] for name, option in _AXES.items() if given[option] is not None}
     tolerance = given["tolerance"]
     return Asked(
         command=given["command"],
-        axes={**axes, **pairs("--set", given["own"])},
+        axes={**axes, **own},
         reference=pairs("--reference", given["references"]),
         simulated=simulated,
         gpus=numbers(given["gpus"]),

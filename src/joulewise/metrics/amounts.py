@@ -87,6 +87,9 @@ def _sample(run: Amount, trial: Trial) -> Amount | None:
 
 
 def _samples(trial: Trial, epochs: float) -> float | None:
+    told = trial.spans.get("sample")
+    if told:
+        return told.count / epochs
     steps = trial.spans.get("step")
     words = {name.lower(): value for name, value in trial.setting.values}
     batch = next((words[name] for name in _BATCH if name in words), None)

@@ -63,13 +63,36 @@ def outlook(
 
 def applying(sweep: Sweep, setting: Setting) -> str:
     """The command that runs with this setting; of a sweep without one, with a stand-in for it."""
-    asked = sweep.asked
+    asked, words = sweep.asked, setting.words
     knobs = knob_options(setting, asked.get("gpus", ()), force=bool(asked.get("force")))
-    command = [render(word, setting.words) for word in asked.get("command", ())]
+    command = [render(word, words) for word in asked.get("command", ())]
     if not command:
-        own = (f"--{name.replace('_', '-')}={value}" for name, value in setting.words.items())
+        own = (f"--{name.replace('_', '-')}={value}" for name, value in words.items())
         command = [*_TRAIN, *own]
-    return shlex.join(["joulewise", "run", *knobs, "--", *command])
+    folder = render(asked.get("cwd", ""), words)
+    there = f"cd {shlex.quote(folder)} && " if folder else ""
+    variables = "".join(
+        f"{name}={shlex.quote(render(text, words))} "
+        for name, text in asked.get("environ", {}).items()
+    )
+    return f"{there}{variables}{shlex.join(['joulewise', 'run', *knobs, '--', *command])}"
+
+
+def next_commands(
+    sweep: Sweep, outlooks: tuple[Outlook, ...], program: str, *, points: bool = True
+) -> Iterator[tuple[str, str]]:
+    """What to type next, each with what it is for: what applies a choice, what tells more."""
+    commands: dict[str, list[str]] = {}
+    for each in outlooks:
+        commands.setdefault(each.command, []).append(each.metric)
+    for command, metrics in commands.items():
+        yield command, f"by {', '.join(metrics)}"
+    if not sweep.asked:
+        return
+    if points:
+        yield f"{program} choose {sweep.id} --points", "every setting"
+        if any("epoch" in trial.spans for trial in sweep.trials):
+            yield f"{program} choose {sweep.id} --epochs 90", "what a full training takes"
 
 
 def outlook_json(outlooks: tuple[Outlook, ...]) -> dict[str, Any]:
@@ -88,19 +111,18 @@ def outlook_json(outlooks: tuple[Outlook, ...]) -> dict[str, Any]:
 
 
 def outlook_lines(outlooks: tuple[Outlook, ...], per: str) -> Iterator[str]:
-    """A line on the next run where it is one of a full training, one on the year, the command."""
+    """A line on the next run where it is one of a full training, and one on the year."""
+    labels: dict[str, list[str]] = {}
     for each in outlooks:
         label = parse(each.metric).label
         if per == "training":
             at = setting_words(each.setting)
-            yield f"{label}: a full training at {at} {_takes(each.next_run)}"
+            said = f"a full training at {at} {_takes(each.next_run)}"
+            labels.setdefault(said, []).append(label)
         if each.year is not None:
-            yield f"{label}: {_saves(each.year)}"
-    commands: dict[str, list[str]] = {}
-    for each in outlooks:
-        commands.setdefault(each.command, []).append(parse(each.metric).label)
-    for command, labels in commands.items():
-        yield f"{command}  # {', '.join(labels)}"
+            labels.setdefault(_saves(each.year), []).append(label)
+    for said, alike in labels.items():
+        yield f"{'; '.join(alike)}: {said}"
 
 
 def _year_json(told: Year) -> dict[str, Any]:

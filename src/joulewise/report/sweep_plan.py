@@ -14,7 +14,7 @@ from rich.text import Text
 from joulewise.data.sweeps import Setting
 from joulewise.report.figures import amount, fitting, joules, seconds
 from joulewise.report.sweep_words import setting_words
-from joulewise.sweep.conduct import Prepared
+from joulewise.sweep.conduct import Prepared, strategy
 from joulewise.sweep.estimate import Estimate, estimate
 from joulewise.sweep.plan import order
 
@@ -30,17 +30,21 @@ class PlanView:
     settings: int
     blocks: tuple[tuple[Setting, ...], ...]
     estimate: Estimate
+    is_simulated: bool = False
 
 
 def plan_view(prepared: Prepared, store: Path, price_per_kwh: float | None = None) -> PlanView:
     asked, space = prepared.asked, prepared.space
     repetitions = 0 if asked.adaptive else asked.repeat
+    lanes = prepared.lanes
+    runs = strategy(asked, space, lanes).left if asked.adaptive else None
     return PlanView(
         asked.name,
         space.reference,
         len(space.settings),
         tuple(tuple(order(space, asked, block)) for block in range(repetitions)),
-        estimate(asked, space, store, lanes=prepared.lanes, price_per_kwh=price_per_kwh),
+        estimate(asked, space, store, lanes=lanes, runs=runs, price_per_kwh=price_per_kwh),
+        is_simulated=asked.simulated is not None,
     )
 
 
@@ -52,6 +56,7 @@ def as_json(shown: PlanView) -> dict[str, Any]:
         "settings": shown.settings,
         "runs": expected.runs,
         "lanes": expected.lanes,
+        "simulated": shown.is_simulated,
         "time_s": expected.time_s,
         "most_s": expected.most_s,
         "energy_j": expected.energy_j,
@@ -75,13 +80,17 @@ def _lines(shown: PlanView) -> Iterator[str]:
     if shown.blocks:
         yield f"{name}{shown.settings} settings, {expected.runs} runs{at_once}"
     else:
-        yield f"{name}{shown.settings} settings, about {expected.runs} runs as they are needed"
+        yield f"{name}{shown.settings} settings, {expected.runs} runs at most, as they are needed"
     yield f"reference: {setting_words(shown.reference)}"
     for number, block in enumerate(shown.blocks, 1):
         first = " | ".join(map(setting_words, block[:_SHOWN]))
         rest = f" | … {len(block) - _SHOWN} more" if len(block) > _SHOWN else ""
         yield f"repetition {number}: {first}{rest}"
-    yield f"{_taking(expected)} ({expected.basis.source})"
+    if shown.is_simulated:
+        yield f"the trainings would take {_all(expected)} ({expected.basis.source})"
+        yield "simulated, they take seconds"
+    else:
+        yield f"{_taking(expected)} ({expected.basis.source})"
     if expected.left_out:
         yield f"not in it: {expected.left_out}"
 
@@ -91,6 +100,14 @@ def _taking(expected: Estimate) -> str:
         if expected.most_s is None:
             return "how long it takes is not known"
         return f"it takes {seconds(expected.most_s)} at most"
-    energy = "" if expected.energy_j is None else f", {joules(expected.energy_j)}"
-    price = "" if expected.price is None else f", {amount(expected.price)} for that energy"
-    return f"it takes about {seconds(expected.time_s)}{energy}{price}"
+    return f"it takes about {_all(expected)}"
+
+
+def _all(expected: Estimate) -> str:
+    """Time, energy and price, as far as they are known."""
+    parts = (
+        None if expected.time_s is None else seconds(expected.time_s),
+        None if expected.energy_j is None else joules(expected.energy_j),
+        None if expected.price is None else f"{amount(expected.price)} for that energy",
+    )
+    return ", ".join(filter(None, parts))

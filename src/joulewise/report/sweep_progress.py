@@ -10,7 +10,16 @@ from types import TracebackType
 from typing import Any, Final
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TaskID,
+)
+from rich.table import Column
+from rich.text import Text
 
 from joulewise.data.sweeps import WARM_UP, Planned, Setting, Sweep, Trial, TrialState
 from joulewise.metrics.rules import Metric, Reference
@@ -19,6 +28,7 @@ from joulewise.report.sweep_words import setting_words
 
 Say = Callable[[str], None]
 _GPU: Final = "gpu"
+_NARROW: Final = 100
 
 
 class SweepProgress:
@@ -36,13 +46,14 @@ class SweepProgress:
         self._running: list[Planned] = []
         self._since_s = time.monotonic()
         self._bar = Progress(
-            BarColumn(30),
+            BarColumn(None if console.width < _NARROW else 30),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[now]}"),
-            TextColumn("{task.fields[best]}", style="green"),
-            TextColumn("{task.fields[left]}", style="dim"),
+            _Field("now"),
+            _Field("best", "green"),
+            _TimeLeft(),
             console=console,
             transient=True,
+            expand=console.width < _NARROW,
             disable=not console.is_terminal,
         )
         self._task: TaskID | None = None
@@ -77,7 +88,7 @@ class SweepProgress:
         if trial.state is TrialState.FAILED:
             self._say(f"{_place(trial)} failed: {one_line(trial.reason)}")
         elif not self._bar.disable:
-            self._update(best=self._best(sweep), left=self._left(left))
+            self._update(best=self._best(sweep), end_s=self._end_s(left))
         elif not self._is_quick:
             self._say(_line(trial, len(sweep.trials), left))
         if self._task is not None:
@@ -88,13 +99,15 @@ class SweepProgress:
 
     def _update(self, **fields: Any) -> None:
         if self._task is not None and not self._bar.disable:
-            for name, text in fields.items():
-                fields[name] = fitting(text, self._console.encoding)
+            for name, told in fields.items():
+                if isinstance(told, str):
+                    fields[name] = fitting(told, self._console.encoding)
             self._bar.update(self._task, **fields)
 
-    def _left(self, left: int) -> str:
-        passed_s = time.monotonic() - self._since_s
-        return f"about {seconds(left * passed_s / self._done)} left" if left else ""
+    def _end_s(self, left: int) -> float | None:
+        """When the last run will have ended, if the others take as long as those so far."""
+        now_s = time.monotonic()
+        return now_s + left * (now_s - self._since_s) / self._done if left else None
 
     def _best(self, sweep: Sweep) -> str:
         found = _means(sweep)
@@ -108,7 +121,33 @@ class SweepProgress:
         best = min(scores, key=lambda setting: scores[setting])
         if not math.isfinite(scores[best]):
             return ""
-        return f"{self._metric.name}: {setting_words(best)}"
+        return f"best by {self._metric.name}: {setting_words(best)}"
+
+
+class _Field(ProgressColumn):
+    """A text of the task, cut off where there is no room: two lines would make the bar jump."""
+
+    def __init__(self, name: str, style: str = "") -> None:
+        super().__init__(Column(no_wrap=True, overflow="ellipsis"))
+        self._name = name
+        self._style = style
+
+    def render(self, task: Task) -> Text:
+        return Text(task.fields[self._name], self._style)
+
+
+class _TimeLeft(ProgressColumn):
+    """Counts down between the ends of runs."""
+
+    def __init__(self) -> None:
+        super().__init__(Column(no_wrap=True))
+
+    def render(self, task: Task) -> Text:
+        end_s = task.fields["end_s"]
+        if end_s is None:
+            return Text()
+        left_s = max(0, round(end_s - time.monotonic()))
+        return Text(f"{seconds(left_s)} left" if left_s else "", "dim")
 
 
 def _means(sweep: Sweep) -> dict[Setting, tuple[float, float]]:
@@ -147,4 +186,4 @@ def _block(block: int) -> str:
 
 
 def _nothing() -> dict[str, Any]:
-    return dict.fromkeys(("now", "best", "left"), "")
+    return {"now": "", "best": "", "end_s": None}

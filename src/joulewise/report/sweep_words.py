@@ -1,10 +1,12 @@
-"""A setting as a person says it."""
+"""Settings and ratios as a person says them."""
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from joulewise.data.sweeps import CPU_LIMIT, MEM_CLOCK, POWER_LIMIT, SM_CLOCK, Setting, Value
+from joulewise.metrics.result import Interval
 from joulewise.report.figures import one_line
 
 AXES: Final = {
@@ -14,6 +16,9 @@ AXES: Final = {
     CPU_LIMIT: ("CPU limit", "W"),
 }
 """What knobs are called, and their units."""
+
+COUNTED: Final = {"gpu": "GPU", "node": "node", "wall": "wall"}
+"""What boundaries are called."""
 
 _PREFIXES: Final = {SM_CLOCK: "SM ", MEM_CLOCK: "memory ", CPU_LIMIT: "CPU "}
 _LONGEST: Final = 40
@@ -29,6 +34,23 @@ def value_words(name: str, value: Value) -> str:
     if name not in AXES:
         return one_line(str(value), _LONGEST)
     return "unlocked" if value is None else f"{value:g}"
+
+
+def change(ratio: Interval | None) -> str | None:
+    """A ratio to the reference as what is more or less: ``-26.4 % ± 0.3``."""
+    if ratio is None:
+        return None
+    if not math.isfinite(ratio.mean):
+        return "ruled out"
+    percent = f"{100 * (ratio.mean - 1):+.1f} %"
+    half = half_width(ratio)
+    return percent if half is None else f"{percent} ± {100 * half:.1f}"
+
+
+def half_width(interval: Interval) -> float | None:
+    if interval.low is None or interval.high is None:
+        return None
+    return max(interval.high - interval.mean, interval.mean - interval.low)
 
 
 def _words(name: str, value: Value) -> str:

@@ -28,15 +28,21 @@ _LATEX: Final = {
 }
 _MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]<>|#~])")
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+_GAP: Final = 2
 
 
 @dataclass(frozen=True)
 class Column:
-    """``unit`` stands beside the title; what is a number stands to the right."""
+    """``unit`` stands beside the title; what is a number stands to the right.
+
+    In a terminal without room for all, those with the highest ``spare`` are left out first, and
+    those with 0 never.
+    """
 
     title: str
     unit: str = ""
     right: bool = True
+    spare: int = 0
 
     @property
     def heading(self) -> str:
@@ -107,20 +113,56 @@ FORMS: Final[Mapping[str, Callable[[Table], str]]] = {
 """What a table can be written as, besides being drawn."""
 
 
-def drawn(table: Table, encoding: str) -> RichTable:
-    """For a terminal."""
+def drawn(table: Table, encoding: str, width: int) -> tuple[RichTable, list[str]]:
+    """For a terminal of so many columns, and the titles of what has no room there."""
     from rich.table import Table as RichTable
     from rich.text import Text
 
     from joulewise.report.figures import fitting
 
-    grid = RichTable(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    for column in table.columns:
-        heading = Text(fitting(column.heading, encoding))
-        grid.add_column(heading, justify="right" if column.right else "left")
-    for row in table.rows:
-        grid.add_row(*(Text(fitting(_shown(cell), encoding)) for cell in row))
-    return grid
+    cells = [[fitting(_shown(cell), encoding) for cell in row] for row in table.rows]
+    headings = [fitting(column.heading, encoding) for column in table.columns]
+    widths = _widths(headings, cells)
+    if _together(widths) > width:
+        headings = [_stacked(heading) for heading in headings]
+        widths = _widths(headings, cells)
+    kept = _kept(table.columns, widths, width)
+    grid = RichTable(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold")
+    for at in kept:
+        heading = Text(headings[at])
+        grid.add_column(heading, justify="right" if table.columns[at].right else "left")
+    for row in cells:
+        grid.add_row(*(Text(row[at]) for at in kept))
+    left_out = [table.columns[at].title for at in range(len(widths)) if at not in kept]
+    return grid, left_out
+
+
+def _kept(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
+    """Half a figure is wrong: what has no room is left out as a whole, alike with alike."""
+    kept = list(range(len(columns)))
+    for spare in sorted({column.spare for column in columns if column.spare}, reverse=True):
+        if _together([widths[at] for at in kept]) <= room:
+            break
+        kept = [at for at in kept if columns[at].spare != spare]
+    return kept
+
+
+def _widths(headings: Sequence[str], cells: Sequence[Sequence[str]]) -> list[int]:
+    from rich.cells import cell_len
+
+    return [
+        max(map(cell_len, (*heading.split("\n"), *(row[at] for row in cells))))
+        for at, heading in enumerate(headings)
+    ]
+
+
+def _together(widths: Sequence[int]) -> int:
+    return sum(widths) + _GAP * (len(widths) - 1)
+
+
+def _stacked(heading: str) -> str:
+    """Its last word under the others."""
+    return "\n".join(heading.rsplit(" ", 1))
 
 
 def _shown(cell: str | None) -> str:

@@ -132,7 +132,7 @@ class Virtual:
         }
 
     def _told(self, planned: Planned, result: RunResult, why: Why | None) -> Trial:
-        trial = trial_of(planned, result)
+        trial = self._counted(trial_of(planned, result))
         if why is Why.TOO_LONG:
             reason = f"{why.value}: {self._asked.timeout_s:g} s"
             return replace(trial, state=TrialState.FAILED, reason=reason)
@@ -141,6 +141,15 @@ class Virtual:
         if planned.look_s is not None:
             return looked(trial, result, self._store / result.id)
         return trial
+
+    def _counted(self, trial: Trial) -> Trial:
+        """With its samples, which nobody marks: how large its batches are is known here."""
+        steps = trial.spans.get("step")
+        if steps is None:
+            return trial
+        batch_size = self._workload(_words(trial.setting)).batch_size
+        samples = replace(steps, count=steps.count * batch_size)
+        return replace(trial, spans={**trial.spans, "sample": samples})
 
 
 def _seed(sweep: int, setting: Setting, block: int) -> int:

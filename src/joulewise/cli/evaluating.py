@@ -1,0 +1,27 @@
+"""What the verbs that show a sweep have in common: from its runs to what is told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from joulewise.cli.stderr import say
+
+if TYPE_CHECKING:
+    from joulewise.data.sweeps import Sweep
+    from joulewise.metrics.result import SweepResult
+    from joulewise.metrics.view import View
+
+
+def evaluated(sweep: Sweep, by: Sequence[str], view: View) -> tuple[SweepResult, View]:
+    """With the view that it is of: where no GPU was in use, the node is what is counted."""
+    from joulewise.metrics.evaluate import evaluate
+    from joulewise.metrics.rules import parse
+    from joulewise.metrics.view import GPU, NODE
+
+    runs = [trial for trial in sweep.trials if trial.energy]
+    if view.boundary == GPU and runs and not any(it.gpu or GPU in it.energy for it in runs):
+        say("no GPU was in use: the node is counted, which is what was read of CPU and memory")
+        view = replace(view, boundary=NODE)
+    return evaluate(sweep, [parse(text) for text in by], view), view

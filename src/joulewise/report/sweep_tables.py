@@ -1,0 +1,232 @@
+"""The tables of a sweep: what each metric prefers, what that is elsewhere, and every setting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from joulewise.metrics.result import Choice, Interval, PointResult, SweepResult, Verdict
+from joulewise.metrics.rules import parse
+from joulewise.metrics.view import BOUNDARIES
+from joulewise.report.figures import joules, one_line, seconds, within
+from joulewise.report.sweep_words import (
+    AXES,
+    COUNTED,
+    change,
+    half_width,
+    setting_words,
+    value_words,
+)
+from joulewise.report.tables import Column, Table
+
+Record = Mapping[str, float | str | None]
+_FIGURES = (
+    Column("mean power", "W", spare=5),
+    Column("energy", spare=3),
+    Column("error", spare=6),
+    Column("time", spare=2),
+    Column("error", spare=6),
+    Column("energy vs ref."),
+    Column("time vs ref."),
+)
+
+
+def choices_table(result: SweepResult) -> Table:
+    best = [(parse(name).label, choice) for name, choice in result.best.items()]
+    return Table(
+        "What each metric prefers",
+        (
+            Column("metric", right=False),
+            *_axis_columns(result),
+            *_FIGURES,
+            Column("beats ref. at", spare=4),
+            Column("verdict", right=False, spare=1),
+        ),
+        (
+            ("reference", *_values(result.reference), *_figures(result.reference), *_nothing(4)),
+            *(
+                (
+                    label,
+                    *_values(result.point(choice.setting)),
+                    *_figures(result.point(choice.setting)),
+                    *_against(choice),
+                    _band(choice),
+                    choice.verdict.value,
+                )
+                for label, choice in best
+            ),
+        ),
+        (
+            {"metric": "reference", **_record(result.reference)},
+            *(_choice_record(result, choice) for choice in result.best.values()),
+        ),
+    )
+
+
+def boundaries_table(result: SweepResult) -> Table:
+    """Of what is not the reference everywhere."""
+    others = [boundary for boundary in BOUNDARIES if boundary != result.boundary]
+    rows = [
+        (
+            parse(name).label,
+            setting_words(choice.setting),
+            *(change(choice.at.get(boundary)) for boundary in BOUNDARIES),
+            *(_chosen(result, boundary, name) for boundary in others),
+        )
+        for name, choice in result.best.items()
+        if any(_is_other(result, boundary, name) for boundary in BOUNDARIES)
+    ]
+    return Table(
+        "The same choice for what else is counted, and what would be chosen there",
+        (
+            Column("metric", right=False),
+            Column("chosen", right=False),
+            *(Column(f"energy {COUNTED[boundary]}") for boundary in BOUNDARIES),
+            *(
+                Column(f"best for {COUNTED[boundary]}", right=False, spare=1 + at)
+                for at, boundary in enumerate(others)
+            ),
+        ),
+        tuple(rows),
+        tuple(
+            {
+                "metric": choice.metric,
+                **choice.setting.as_json(),
+                "boundary": boundary,
+                **_bounds("energy_ratio", choice.at.get(boundary)),
+                **_elsewhere(result, boundary, choice.metric),
+            }
+            for choice in result.best.values()
+            for boundary in BOUNDARIES
+        ),
+    )
+
+
+def points_table(result: SweepResult) -> Table:
+    names = [name for name in result.metrics if name not in {"energy", "time"}]
+    tried = [point for point in result.points if point.n]
+    return Table(
+        "All settings" if len(tried) == len(result.points) else "All settings that were tried",
+        (
+            *_axis_columns(result),
+            Column("runs", spare=4),
+            *_FIGURES,
+            *(Column(parse(name).label, spare=8) for name in names),
+            Column("Pareto", right=False, spare=1),
+        ),
+        tuple(
+            (
+                *_values(point),
+                str(point.n),
+                *_figures(point),
+                change(point.energy_ratio),
+                change(point.time_ratio),
+                *(change(point.ratios.get(name)) for name in names),
+                "front" if point.pareto else "",
+            )
+            for point in tried
+        ),
+        tuple(
+            {
+                **_record(point),
+                **{
+                    key: value
+                    for name in names
+                    for key, value in _bounds(name, point.scores.get(name)).items()
+                },
+                "pareto": int(point.pareto),
+            }
+            for point in result.points
+        ),
+    )
+
+
+def _record(point: PointResult) -> Record:
+    return {
+        **point.setting.as_json(),
+        "runs": point.n,
+        **_bounds("energy_j", point.energy_j),
+        **_bounds("time_s", point.time_s),
+        **_bounds("energy_ratio", point.energy_ratio),
+        **_bounds("time_ratio", point.time_ratio),
+    }
+
+
+def _choice_record(result: SweepResult, choice: Choice) -> Record:
+    band = choice.band
+    return {
+        "metric": choice.metric,
+        **_record(result.point(choice.setting)),
+        **_bounds("energy_ratio", choice.energy),
+        **_bounds("time_ratio", choice.time),
+        **_bounds("score_ratio", choice.score),
+        "beats_from": None if band is None else band.low,
+        "beats_to": None if band is None else band.high,
+        "verdict": choice.verdict.value,
+    }
+
+
+def _elsewhere(result: SweepResult, boundary: str, metric: str) -> Record:
+    choice = result.choices[boundary].get(metric)
+    chosen = {} if choice is None else choice.setting.as_json()
+    return {f"best_{name}": value for name, value in chosen.items()}
+
+
+def _bounds(name: str, interval: Interval | None) -> Record:
+    if interval is None:
+        return {name: None, f"{name}_low": None, f"{name}_high": None}
+    return {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}
+
+
+def _axis_columns(result: SweepResult) -> Iterator[Column]:
+    for name in result.reference.setting:
+        label, unit = AXES.get(name, (name, ""))
+        yield Column(one_line(label), unit)
+
+
+def _values(point: PointResult) -> list[str]:
+    return [value_words(name, value) for name, value in point.setting.values]
+
+
+def _figures(point: PointResult) -> tuple[str | None, ...]:
+    """Mean power, energy and time, with their errors."""
+    power = None
+    if point.energy_j is not None and point.time_s is not None:
+        power = f"{point.energy_j.mean / point.time_s.mean:.1f}"
+    return power, *_with_error(point.energy_j, joules), *_with_error(point.time_s, seconds)
+
+
+def _with_error(
+    interval: Interval | None, words: Callable[[float], str]
+) -> tuple[str | None, str | None]:
+    if interval is None:
+        return None, None
+    half = half_width(interval)
+    return words(interval.mean), None if half is None else within(half, interval.mean)
+
+
+def _against(choice: Choice) -> tuple[str | None, str | None]:
+    """Energy and time against the reference, which is not compared with itself."""
+    if choice.verdict is Verdict.REFERENCE:
+        return None, None
+    return change(choice.energy), change(choice.time)
+
+
+def _band(choice: Choice) -> str | None:
+    if choice.band is None:
+        return None
+    unit = AXES.get(choice.band.axis, ("", ""))[1]
+    return f"{choice.band.low:g}-{choice.band.high:g} {unit}".strip()
+
+
+def _chosen(result: SweepResult, boundary: str, name: str) -> str | None:
+    choice = result.choices[boundary].get(name)
+    return None if choice is None else setting_words(choice.setting)
+
+
+def _is_other(result: SweepResult, boundary: str, name: str) -> bool:
+    choice = result.choices[boundary].get(name)
+    return choice is not None and choice.setting != result.reference.setting
+
+
+def _nothing(count: int) -> tuple[None, ...]:
+    return (None,) * count

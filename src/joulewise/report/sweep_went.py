@@ -1,0 +1,160 @@
+"""How a sweep went: what failed and why, what was left out, and what a search says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from joulewise.data.sweeps import WARM_UP, Setting, Sweep, Trial, TrialState
+from joulewise.metrics.rules import parse
+from joulewise.report.figures import one_line, plain
+from joulewise.report.sweep_words import setting_words
+from joulewise.sweep.naming import log_name
+from joulewise.sweep.store import FINISHED, LOGS
+
+_SHOWN: Final = 5
+_TAIL: Final = 3
+
+
+@dataclass(frozen=True)
+class Went:
+    """``problems`` are each a line and what belongs under it; ``search`` are sentences."""
+
+    notes: tuple[str, ...]
+    problems: tuple[tuple[str, tuple[str, ...]], ...]
+    search: tuple[str, ...]
+
+
+def went(sweep: Sweep, folder: Path | None = None) -> Went:
+    """``folder`` is the sweep's, where its logs are."""
+    return Went(
+        notes=tuple(_notes(sweep)),
+        problems=tuple(_problems(sweep, folder)),
+        search=tuple(_search(sweep.sure)),
+    )
+
+
+def as_json(sweep: Sweep, folder: Path | None = None) -> dict[str, Any]:
+    return {
+        "state": sweep.state,
+        "failed": [
+            {
+                **_place(trial),
+                "attempts": trial.attempts,
+                "exit_code": trial.exit_code,
+                "run": trial.run,
+                "log": _log(trial, folder),
+                "log_tail": trial.log_tail,
+            }
+            for trial in _of(sweep, TrialState.FAILED)
+        ],
+        "skipped": [_place(trial) for trial in _of(sweep, TrialState.SKIPPED)],
+        "stopped": [_place(trial) for trial in _of(sweep, TrialState.STOPPED)],
+        "search": dict(sweep.sure) or None,
+    }
+
+
+def _place(trial: Trial) -> dict[str, Any]:
+    block = None if trial.block == WARM_UP else trial.block
+    return {"settings": trial.setting.as_json(), "block": block, "reason": trial.reason}
+
+
+def _of(sweep: Sweep, state: TrialState) -> list[Trial]:
+    return [trial for trial in sweep.trials if trial.state is state]
+
+
+def _notes(sweep: Sweep) -> Iterator[str]:
+    if sweep.state != FINISHED:
+        yield "it is not finished: the command that began it goes on with it"
+    for verb, state in (("skipped", TrialState.SKIPPED), ("stopped early", TrialState.STOPPED)):
+        trials = _of(sweep, state)
+        if trials:
+            yield f"{verb}: {_settings(trials, sweep)} ({_runs(trials)}), {_reasons(trials)}"
+
+
+def _problems(sweep: Sweep, folder: Path | None) -> Iterator[tuple[str, tuple[str, ...]]]:
+    groups = list(_by_reason(_of(sweep, TrialState.FAILED)))
+    for reason, trials in groups[:_SHOWN]:
+        last = trials[-1]
+        log = _log(last, folder)
+        tail = [plain(line) for line in last.log_tail.rstrip().splitlines()[-_TAIL:]]
+        yield (
+            f"failed: {_settings(trials, sweep)} ({_runs(trials)}): {one_line(reason)}",
+            (*(f"| {line}" for line in tail), *((f"log: {log}",) if log else ())),
+        )
+    if len(groups) > _SHOWN:
+        yield f"failed: {len(groups) - _SHOWN} more, each otherwise", ()
+
+
+def _by_reason(trials: Iterable[Trial]) -> Iterator[tuple[str, list[Trial]]]:
+    found: dict[str, list[Trial]] = {}
+    for trial in trials:
+        found.setdefault(trial.reason, []).append(trial)
+    yield from found.items()
+
+
+def _settings(trials: Iterable[Trial], sweep: Sweep) -> str:
+    """In the order of the grid."""
+    those = {trial.setting for trial in trials}
+    which = [it for it in dict.fromkeys((*sweep.settings, *those)) if it in those]
+    more = f" and {len(which) - _SHOWN} more" if len(which) > _SHOWN else ""
+    return " | ".join(map(setting_words, which[:_SHOWN])) + more
+
+
+def _runs(trials: Sequence[Trial]) -> str:
+    return "1 run" if len(trials) == 1 else f"{len(trials)} runs"
+
+
+def _reasons(trials: Sequence[Trial]) -> str:
+    reasons = list(dict.fromkeys(trial.reason for trial in trials))
+    return f"{'such as' if len(reasons) > 1 else 'since'}: {one_line(reasons[0])}"
+
+
+def _log(trial: Trial, folder: Path | None) -> str | None:
+    path = folder and folder / LOGS / log_name(trial.planned)
+    return str(path) if path and path.is_file() else None
+
+
+def _search(told: Mapping[str, Any]) -> Iterator[str]:
+    if not told:
+        return
+    runs = told.get("runs")
+    after = f" after {runs} runs" if runs else ""
+    if told.get("reason"):
+        yield f"not sure{after}: {one_line(str(told['reason']))}"
+    for name, verdict in told.get("metrics", {}).items():
+        yield f"{parse(name).label}: {_verdict(verdict, after)}"
+
+
+def _verdict(told: Mapping[str, Any], after: str) -> str:
+    setting = setting_words(Setting.of(told["settings"]))
+    if told.get("is_reference"):
+        setting = f"the reference, {setting}, is not beaten"
+    tolerance = told.get("tolerance")
+    near = "" if tolerance is None else f" within {100 * tolerance:.2g} % of the best"
+    if not told.get("sure"):
+        probability = told.get("probability")
+        odds = "" if probability is None else f", {100 * probability:.0f} % likely"
+        return (
+            f"not sure{after}: {setting},{near or ' the best so far'}{odds}; more runs would tell"
+        )
+    return f"sure{after}: {setting},{near}{_confirmed(told)}"
+
+
+def _confirmed(told: Mapping[str, Any]) -> str:
+    saving, slowdown = told.get("saving"), told.get("slowdown")
+    if not saving:
+        return ""
+    saves = f"saves {_percent(saving)} of the energy"
+    slower = f" for {_percent(slowdown)} more time" if slowdown else ""
+    return f"; {saves}{slower}, by {saving['pairs']} fresh pairs with the reference"
+
+
+def _percent(told: Mapping[str, Any]) -> str:
+    mean, low, high = (told.get(name) for name in ("mean", "low", "high"))
+    if mean is None:
+        return "an unknown share"
+    ends = "" if low is None or high is None else f" ({100 * low:.1f} to {100 * high:.1f})"
+    return f"{100 * mean:.1f}{ends} %"
