@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -23,10 +24,23 @@ def find_program(name: str, path: str) -> None:
     if os.sep in name and there.exists():
         if there.is_dir():
             raise CommandNotExecutableError(f"{name} is a folder", "name a program in it")
-        raise CommandNotExecutableError(f"{name} is not executable", f"run: chmod +x {name}")
-    raise CommandNotFoundError(
-        f"no program called {name}", "check the spelling, or give its full path"
-    )
+        hint = _by_python(name) or f"run: chmod +x {shlex.quote(name)}"
+        raise CommandNotExecutableError(f"{name} is not executable", hint)
+    raise CommandNotFoundError(f"no program called {name}", _meant(name, path))
+
+
+def _meant(name: str, path: str) -> str:
+    """What to write instead of what no shell would find, either."""
+    first, _, rest = name.partition(" ")
+    if Path(name).is_file():
+        return _by_python(name) or f"one in this folder is started as ./{shlex.quote(name)}"
+    if rest and shutil.which(first, path=path):
+        return f"leave out the quotes: {name}"
+    return "check the spelling, or give its full path"
+
+
+def _by_python(name: str) -> str:
+    return f"have Python run it: python {shlex.quote(name)}" if name.endswith(".py") else ""
 
 
 class Child:
