@@ -111,7 +111,7 @@ def test_percent_are_of_each_boards_own_default(sim):
     assert ran.stdout.splitlines() == ["240 200", "250 250"]
 
 
-@pytest.mark.parametrize("asked", ["180", "180W", "'180 W'", "60%", "'60 %'"])
+@pytest.mark.parametrize("asked", ["180", "180W", "'180 w'", "60%", "'60 %'"])
 def test_a_limit_may_have_its_unit(sim, asked):
     ran = sim(f"joulewise run --power-limit {asked} -- bash limits")
     assert ran.stdout.splitlines() == ["180 180"]
@@ -139,7 +139,12 @@ def test_a_clock_is_recorded_though_the_driver_does_not_tell_it(sim):
         ("--power-limit much", "'much' is no power limit\n", 2),
         ("--power-limit 170 --gpu 7", "there is no gpu7\n", 2),
         ("--power-limit 170 --gpu a", "'a' names no GPUs\n", 2),
-        ("--gpu 0", "--gpu without a setting\n", 2),
+        (
+            "--gpu 0",
+            "--gpu without a setting\n  add --power-limit or a clock, or leave it out\n",
+            2,
+        ),
+        ("--force", "--force without a setting\n", 2),
         ("--mem-clock 877", "gpu0's ", 125),
     ],
 )
@@ -197,18 +202,20 @@ joulewise ls; bash limits
 """
 
 
+UNGUARDED = ": the settings may not hold to the end of the run\n"
+
+
 def test_a_killed_guardian_is_said_at_once_and_marks_the_run(sim):
     (sim.folder / "kills").write_text(f'joulewise() {{ {PYTHON} -m joulewise "$@"; }}; {KILLS}')
     ran = sim("joulewise run --power-limit 170 --json told.json -- bash kills; echo $?")
     assert ran.stdout.splitlines()[-2:] == ["250 260", "0"]
-    said = "the guardian of the settings was killed: they may not hold to the end of the run\n"
-    assert f"\njoulewise: {said}" in ran.stderr
+    assert f"\njoulewise: the guardian of the knobs was ended{UNGUARDED}" in ran.stderr
     assert " lives on, its guardian was killed\n" in ran.stderr
     told = json.loads((sim.folder / "told.json").read_text())
     assert "settings_unguarded" in {each["code"] for each in told["warnings"]}
 
 
-SAID_SO = "until grep 'guard service ended' said; do sleep 0.05; done"
+SAID_SO = "until grep -E 'guard service (ended|was killed)' said; do sleep 0.05; done"
 # In a job, root asks the service, too.
 BY_SERVICE = f"""
 {PYTHON} -m joulewise guard --group root --socket guard.sock 2>guard.log & guard=$!
@@ -246,6 +253,13 @@ def test_a_service_that_ends_says_what_it_put_back_and_the_command_goes_on(sim):
     line = f"joulewise: the guard service ended and put {back}; the command goes on without it"
     assert shown == [line, "250 260", "0", "250 260"]
     assert "joulewise restore" not in said
+    assert "settings_unguarded" in codes
+
+
+def test_a_killed_service_is_named(sim):
+    shown, said, codes = by_service(sim, "kill -9 $guard; timeout 60 bash said_so")
+    assert shown[0] == f"joulewise: the guard service was killed{UNGUARDED}".rstrip()
+    assert "guardian of" not in said
     assert "settings_unguarded" in codes
 
 

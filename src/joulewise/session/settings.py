@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from joulewise.session.gpus import Gpu, Package
 
 _PERCENT: Final = "%"
-_UNGUARDED: Final = (
-    "the guardian of the settings was killed: they may not hold to the end of the run"
-)
+_UNGUARDED: Final = "the settings may not hold to the end of the run"
 _ALONE: Final = "the command goes on without it"
 
 
@@ -42,7 +40,9 @@ class Settings:
         if self.power_limit is not None:
             _parsed(self.power_limit)
         if self.gpus and not self.turns_gpus:
-            raise UsageError("--gpu without a setting", "add --power-limit or a clock, or leave it")
+            raise _lacks_a_setting("--gpu")
+        if self.force and self.is_nothing:
+            raise _lacks_a_setting("--force")
 
     @property
     def turns_gpus(self) -> bool:
@@ -52,6 +52,12 @@ class Settings:
     @property
     def is_nothing(self) -> bool:
         return not self.turns_gpus and self.cpu_limit_w is None
+
+
+def _lacks_a_setting(option: str) -> UsageError:
+    return UsageError(
+        f"{option} without a setting", "add --power-limit or a clock, or leave it out"
+    )
 
 
 class Turned:
@@ -100,7 +106,7 @@ class Turned:
         if self._is_told or gone is None:
             return ""
         self._is_told = True
-        line = _UNGUARDED if gone.outcomes is None else _put_back(gone)
+        line = f"{gone.message}: {_UNGUARDED}" if gone.outcomes is None else _put_back(gone)
         self._say(line)
         return line
 
@@ -204,7 +210,7 @@ def _share_w(percent: float, gpu: Gpu) -> float:
 def _parsed(asked: str) -> tuple[float, str]:
     unit = _PERCENT if asked.endswith(_PERCENT) else "W"
     with suppress(ValueError):
-        value = float(asked.removesuffix(unit))
+        value = float(asked.upper().removesuffix(unit))
         if 0 < value < inf:
             return value, unit
     raise UsageError(
