@@ -149,7 +149,15 @@ def test_slips_are_explained():
         joulewise.measure()(numbers)
     with pytest.raises(UsageError, match="list of words"):
         joulewise.measure(tags="one")
-    for rate_hz in (0, -1, 1e-12, 1001, float("nan"), float("inf")):
+    with pytest.raises(UsageError, match="list of words"):
+        joulewise.measure(tags=[1])
+    with pytest.raises(UsageError, match="a tag that is empty"):
+        joulewise.measure(tags=["a", " "])
+    with pytest.raises(UsageError, match="cannot be named last"):
+        joulewise.measure(name="last")
+    with pytest.raises(UsageError, match="a name that is empty"):
+        joulewise.measure(name=" ")
+    for rate_hz in (0, -1, 1e-12, 1001, float("nan"), float("inf"), "x", [10]):
         with pytest.raises(UsageError, match="rate"):
             joulewise.measure(rate_hz=rate_hz)
 

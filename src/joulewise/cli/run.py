@@ -17,8 +17,7 @@ from joulewise.cli.numbers import POSITIVE, Number, Whole, positive
 from joulewise.cli.output import STDOUT, pass_store, program
 from joulewise.cli.stderr import say
 from joulewise.errors import JoulewiseError, UsageError
-from joulewise.record.store import LAST
-from joulewise.session.request import HIGHEST_HZ, LOWEST_HZ, Ready, Request
+from joulewise.session.request import HIGHEST_HZ, LOWEST_HZ, Ready, Request, check_words
 from joulewise.session.settings import Settings, Turned, turn
 
 if TYPE_CHECKING:
@@ -170,7 +169,7 @@ def command(
     steps marked with no change to them (Keras, PyTorch, Lightning, Hugging Face).
     """
     _check(command, pid, json_path)
-    _check_words(name, tags)
+    check_words(name, tags)
     from joulewise.session.budget import parse_budget
     from joulewise.session.group import job_id
 
@@ -247,15 +246,6 @@ def _check(command: tuple[str, ...], pid: int | None, json_path: str | None) -> 
 
 def _writable(path: Path) -> bool:
     return not path.is_dir() and os.access(path if path.exists() else path.parent, os.W_OK)
-
-
-def _check_words(name: str | None, tags: tuple[str, ...]) -> None:
-    if name == LAST:
-        raise UsageError("a run cannot be named last, which is the newest", "name it otherwise")
-    if name is not None and not name.strip():
-        raise UsageError("a name that is empty", "leave out --name for none")
-    if not all(tag.strip() for tag in tags):
-        raise UsageError("a tag that is empty", "leave out --tag for none")
 
 
 def _opening(ready: Ready) -> None:

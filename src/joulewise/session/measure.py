@@ -61,12 +61,14 @@ def measure(
         raise UsageError(
             f"a run is named by a text, not by {name!r}", "write @measure() to decorate"
         )
-    if isinstance(tags, str):
-        raise UsageError(f"tags are a list of words, not {tags!r}", f"write tags=[{tags!r}]")
-    from joulewise.session.request import check_rate
+    words = () if isinstance(tags, str) else tuple(tags)
+    if isinstance(tags, str) or not all(isinstance(word, str) for word in words):
+        raise UsageError(f"tags are a list of words, not {tags!r}", "write tags=['one', 'two']")
+    from joulewise.session.request import check_rate, check_words
 
+    check_words(name or None, words)
     check_rate(rate_hz)
-    return Measurement(name or "", tuple(tags), rate_hz, None if store is None else Path(store))
+    return Measurement(name or "", words, rate_hz, None if store is None else Path(store))
 
 
 @final

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from joulewise.errors import UsageError
+from joulewise.record.store import LAST
 
 LOWEST_HZ: Final = 0.01
 HIGHEST_HZ: Final = 1_000
@@ -59,10 +61,19 @@ class Request:
 
 
 def check_rate(rate_hz: float | None) -> None:
-    if rate_hz is not None and not LOWEST_HZ <= rate_hz <= HIGHEST_HZ:
-        raise UsageError(
-            f"a rate of {rate_hz} Hz", f"take one from {LOWEST_HZ:g} to {HIGHEST_HZ:g} Hz"
-        )
+    with suppress(TypeError):
+        if rate_hz is None or LOWEST_HZ <= rate_hz <= HIGHEST_HZ:
+            return
+    raise UsageError(f"a rate of {rate_hz} Hz", f"take one from {LOWEST_HZ:g} to {HIGHEST_HZ:g} Hz")
+
+
+def check_words(name: str | None, tags: Sequence[str]) -> None:
+    if name == LAST:
+        raise UsageError("a run cannot be named last, which is the newest", "name it otherwise")
+    if name is not None and not name.strip():
+        raise UsageError("a name that is empty", "leave it out for none")
+    if not all(tag.strip() for tag in tags):
+        raise UsageError("a tag that is empty", "leave it out for none")
 
 
 @dataclass(frozen=True)
