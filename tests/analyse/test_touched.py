@@ -23,8 +23,8 @@ HOSTS = Holder(99_123, "", ours=None)
 END = START + 10 * S
 
 
-def manifest(*devices, **changed):
-    return Manifest("id", (), "", 10, 0, START, "", tuple(devices), **changed)
+def manifest(*devices, state="complete", **changed):
+    return Manifest("id", (), "", 10, 0, START, "", tuple(devices), state=state, **changed)
 
 
 def seen(key, *changes):
@@ -74,7 +74,7 @@ def test_a_platform_contains_its_packages():
     devices = [device("node0", contains=("cpu0", "dram0")), device("cpu0"), device("dram0")]
     choice = chosen(devices, [])
     assert choice.counted == ("node0",)
-    assert choice.excluded[0] == Excluded("cpu0", "its energy is in that of node0")
+    assert choice.excluded[0] == Excluded("cpu0", "part of the energy of node0")
 
 
 def test_packages_count_where_their_platform_cannot_be_read():
@@ -125,13 +125,24 @@ def test_a_gpu_that_works_for_nobody_may_work_for_the_command():
 def test_a_gpu_without_a_reading_is_in_no_total():
     choice = chosen([device("gpu0")], seen("gpu0", (1, (OURS,))), unread=["gpu0"])
     assert choice.counted == ()
-    assert choice.excluded[0].reason == "it was hardly read while the command ran"
+    assert choice.excluded[0].reason == "hardly read while the command ran"
+    assert choice.warnings[0].hint == "joulewise doctor tells more"
+
+
+@pytest.mark.parametrize(
+    "how", [{"state": "recording"}, {"state": "stopped", "notes": ({"code": "recorder_ended"},)}]
+)
+def test_what_no_recorder_was_there_to_read_is_no_case_for_doctor(how):
+    told = manifest(device("gpu0"), **how)
+    choice = choose(told, seen("gpu0", (1, (OURS,))), START, END, unread=["gpu0"])
+    assert choice.excluded[0].reason == "hardly read while the command ran: the recorder was gone"
+    assert choice.warnings[0].hint == "measure again"
 
 
 def test_a_gpu_that_is_lost_is_no_sign_of_a_container():
     lost = {"code": "device_unavailable", "device": "gpu0", "message": "it is lost", "t_ns": "0"}
     unread = chosen([device("gpu0")], [], notes=(lost,), unread=["gpu0"])
-    assert unread.excluded[0].reason == "it was hardly read while the command ran: it is lost"
+    assert unread.excluded[0].reason == "hardly read while the command ran: it is lost"
     assert codes(unread) == [(Caution.UNAVAILABLE, "gpu0")]
     (warning,) = chosen([device("gpu0")], [], notes=(lost,)).warnings
     assert "pid" not in warning.hint

@@ -111,7 +111,7 @@ def test_a_device_that_was_hardly_read_has_no_energy(tmp_path):
     assert result.run.devices["gpu0"].energy is None
     assert result.counted == ()
     (out,) = result.excluded
-    assert out.reason == "it was hardly read while the command ran"
+    assert out.reason == "hardly read while the command ran"
     assert [warning.code for warning in result.warnings] == [Caution.UNAVAILABLE]
 
 

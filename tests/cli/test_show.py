@@ -31,7 +31,7 @@ def test_what_is_shown(joulewise, make_run, store):
     assert ran.stderr == ""
     assert f"run {ID}  resnet" in ran.stdout
     assert "2.20 kJ" in ran.stdout
-    assert "not in the total: gpu1, no process of the command used it" in ran.stdout
+    assert "not in the total: gpu1, not used by any process of the command" in ran.stdout
     assert f"joulewise --store '{store}' export {ID}" in ran.stdout
     assert "sampling" not in ran.stdout.partition("\n\n")[2].partition("\n")[0]
     assert "sampling" in joulewise("show", "last", "--errors").stdout

@@ -58,8 +58,8 @@ def result(**changed):
         "run": SpanResult(whole, total(USES[key].energy for key in counted), USES),
         "counted": counted,
         "excluded": (
-            Excluded("gpu1", "no process of the command used it"),
-            Excluded("gpu2", "no process of the command used it"),
+            Excluded("gpu1", "not used by any process of the command"),
+            Excluded("gpu2", "not used by any process of the command"),
             Excluded("gpu3", "GPU is lost"),
         ),
         "warnings": (RunWarning(Caution.GAP, "no reading for 2 s", "see the doctor", "gpu0"),),
@@ -105,7 +105,7 @@ def test_a_cpu_that_is_counted_is_counted_for_the_whole_machine():
 def test_the_total_sums_what_counts_and_says_what_it_leaves_out():
     text = drawn(result())
     assert line_with(text, "total ").startswith("total 10.0 kJ ± 0.4 % 100 W")
-    assert "not in the total: gpu1, gpu2, no process of the command used it" in text
+    assert "not in the total: gpu1, gpu2, not used by any process of the command" in text
     assert "not in the total: gpu3, GPU is lost" in text
 
 

@@ -12,16 +12,19 @@ from typing import TYPE_CHECKING
 from joulewise.data import Caution, Excluded, Kind, Quantity, RunWarning
 from joulewise.record.layout import PROCESSES
 from joulewise.record.manifest import Manifest, RecordedDevice
+from joulewise.record.store import KILLED, status
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-UNTOUCHED = "no process of the command used it"
+# Reasons to leave devices out of a total; they are told of one as of several.
+UNTOUCHED = "not used by any process of the command"
 HOST_IDS = Caution.HOST_PROCESS_IDS.value
 _ENERGY = {Quantity.POWER.value, Quantity.ENERGY.value}
 _LOOK_NS = 2 * NS_PER_S
+_DOCTOR = "joulewise doctor tells more"
 _SHORT_HINT = "a command of some seconds has its GPUs told apart"
 _HOST_IDS_HINT = "in a container started with --pid=host, the command's GPUs are told apart"
 
@@ -91,10 +94,7 @@ def choose(
             why = device.unavailable.reason if device.unavailable else "it has no sensor"
             excluded[key] = f"cannot be read: {why}"
         elif key in unread:
-            whys = [fault["message"] for fault in faults_of(manifest, key)]
-            whys += [device.unavailable.reason] if device.unavailable else []
-            why = "".join(f": {each}" for each in whys[:1])
-            excluded[key] = f"it was hardly read while the command ran{why}"
+            excluded[key], _ = _why_unread(manifest, device)
         elif key in gpus and key not in unsure and not _ours(seen[key]):
             others = _names(seen[key] or ())
             excluded[key] = f"{UNTOUCHED} (others did: {others})" if others else UNTOUCHED
@@ -179,10 +179,22 @@ def _names(held: Iterable[Holder]) -> str:
     return ", ".join(dict.fromkeys(holder.name or f"process {holder.pid}" for holder in held))
 
 
+def _why_unread(manifest: Manifest, device: RecordedDevice) -> tuple[str, str]:
+    """Why there are no joules of a device, and what to do."""
+    unavailable, ended = device.unavailable, Caution.RECORDER_ENDED.value
+    whys = [fault["message"] for fault in faults_of(manifest, device.info.key)]
+    whys += [unavailable.reason] if unavailable else []
+    hint = (unavailable and unavailable.fix) or _DOCTOR
+    is_ended = status(manifest) == KILLED or any(n.get("code") == ended for n in manifest.notes)
+    if is_ended and device.sources and not whys:
+        whys, hint = ["the recorder was gone"], "measure again"
+    return ": ".join(["hardly read while the command ran", *whys[:1]]), hint
+
+
 def _inside(devices: Sequence[RecordedDevice], excluded: Mapping[str, str]) -> dict[str, str]:
     """Devices whose joules are in another's that counts."""
     return {
-        key: f"its energy is in that of {device.info.key}"
+        key: f"part of the energy of {device.info.key}"
         for device in devices
         if device.info.key not in excluded
         for key in device.info.contains
@@ -203,9 +215,8 @@ def _warnings(
         key = device.info.key
         if key not in excluded:
             continue
-        unavailable = device.unavailable
         if not device.sources or key in unread:
-            hint = (unavailable and unavailable.fix) or "joulewise doctor tells more"
+            _, hint = _why_unread(manifest, device)
             yield RunWarning(Caution.UNAVAILABLE, excluded[key], hint, key)
         else:
             hint = "what it drew stands beside the total"
@@ -218,6 +229,6 @@ def _warnings(
         elif time_ns < _LOOK_NS:
             what, hint = "the recording was over before the processes could be listed", _SHORT_HINT
         elif any(faults_of(manifest, key) for key in counted):
-            what, hint = "a GPU that fails tells no processes", "joulewise doctor tells more"
+            what, hint = "a GPU that fails tells no processes", _DOCTOR
         message = f"{what}, so all that {', '.join(counted)} drew is counted as the command's"
         yield RunWarning(Caution.HOST_PROCESS_IDS, message, hint)
