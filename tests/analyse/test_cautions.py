@@ -239,8 +239,8 @@ def test_others_on_the_gpu_are_named(made):
     )
 
 
-def busy_machine(made, **changed):
-    made.fast(device("cpu0", source=Source.MODELLED), lambda _: 20)
+def busy_machine(made, power_w=20, **changed):
+    made.fast(device("cpu0", source=Source.MODELLED), lambda _: power_w)
     made.slow("cpu0", load_pct=lambda _: 50)
     return warnings(made, host={"cpus": "4"}, **changed)
 
@@ -252,6 +252,11 @@ def test_a_cpu_that_works_for_others(made):
         "the CPUs worked 20.0 s, the command's processes 1.5 s of that and joulewise 0.2 s; "
         "by that share about 10.8 J above idle are the command's"
     )
+
+
+def test_a_small_share_has_the_prefix_of_its_size(made):
+    (warning,) = busy_machine(made, power_w=0.02)
+    assert "about 10.8 mJ above idle" in warning.message
 
 
 def test_a_cpu_that_works_for_the_command(made):

@@ -12,7 +12,7 @@ from joulewise.analyse.stretch import Stretch
 from joulewise.analyse.touched import Sighting
 from joulewise.data import Caution, Kind, RunWarning
 from joulewise.record.manifest import Manifest
-from joulewise.units import NS_PER_S
+from joulewise.units import NS_PER_S, prefixed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -150,9 +150,8 @@ def busy_with_others(cpu: CpuShare, run: Stretch) -> Iterator[RunWarning]:
     if others_s > max(_BUSY_SHARE * cpu.busy_s, _BUSY_CPUS * run.time_s):
         about = ""
         if cpu.command_share_j is not None:
-            about = (
-                f"; by that share about {cpu.command_share_j:.3g} J above idle are the command's"
-            )
+            share = prefixed(cpu.command_share_j, "J")
+            about = f"; by that share about {share} above idle are the command's"
         yield RunWarning(
             Caution.OTHER_PROCESSES,
             f"the CPUs worked {cpu.busy_s:.1f} s, the command's processes {cpu.command_s:.1f} s of "

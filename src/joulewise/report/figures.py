@@ -8,22 +8,22 @@ import textwrap
 from typing import Final
 
 from joulewise.data import Energy
+from joulewise.units import digits, prefixed
 
 J_PER_KWH: Final = 3.6e6
-_PREFIXES: Final = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))
 _PLAIN: Final = {"±": "+/-", "µ": "u", "·": "-", "…": "...", "≥": ">=", "₂": "2"}
 
 
 def joules(value: float) -> str:
-    return _prefixed(value, "J")
+    return prefixed(value, "J")
 
 
 def watts(value: float | None) -> str:
-    return "-" if value is None else f"{_digits(value)} W"
+    return "-" if value is None else f"{digits(value)} W"
 
 
 def watt_hours(value_j: float) -> str:
-    return _prefixed(value_j / 3600, "Wh")
+    return prefixed(value_j / 3600, "Wh")
 
 
 def energy(value: Energy | None) -> str:
@@ -61,7 +61,7 @@ def seconds(value: float) -> str:
     if value < 0:
         return f"-{seconds(-value)}"
     if value < 59.95:
-        return _prefixed(value, "s")
+        return prefixed(value, "s")
     minutes, rest = divmod(round(value), 60)
     if minutes < 60:
         return f"{minutes} min {rest:02d} s"
@@ -81,7 +81,7 @@ def between(low: float | None, high: float | None, unit: str) -> str:
     """The least and the most of several: ``12.1-12.4 s``."""
     if low is None or high is None:
         return "-"
-    least, most = (seconds(v) if unit == "s" else _prefixed(v, unit) for v in (low, high))
+    least, most = (seconds(v) if unit == "s" else prefixed(v, unit) for v in (low, high))
     if least == most:
         return least
     (number, *unit_low), (_, *unit_high) = least.split(" "), most.split(" ")
@@ -131,22 +131,3 @@ def hanging(line: str, begin: str, columns: int | None) -> str:
         break_on_hyphens=False,
     )
     return wrapped.replace("\0", " ") + "\n"
-
-
-def _prefixed(value: float, unit: str) -> str:
-    if value == 0:
-        return f"0 {unit}"
-    factor, prefix = _prefix(value)
-    return f"{_digits(value / factor)} {prefix}{unit}"
-
-
-def _prefix(value: float) -> tuple[float, str]:
-    """The largest that leaves a figure of at least 1; the smallest for what is smaller still."""
-    fitting_ones = (pair for pair in _PREFIXES if abs(value) >= 0.9995 * pair[0])
-    return next(fitting_ones, (1.0, "") if value == 0 else _PREFIXES[-1])
-
-
-def _digits(value: float) -> str:
-    """Three digits that matter, or as many as the integer has."""
-    decimals = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
-    return f"{value:.{decimals}f}"
