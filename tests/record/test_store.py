@@ -288,6 +288,26 @@ def test_a_run_that_could_not_be_begun_leaves_nothing(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [
+        (errno.EACCES, "make it writable, or name another"),
+        (errno.EROFS, "make it writable, or name another"),
+        (errno.ENOSPC, "make room there, or name another"),
+        (errno.EDQUOT, "make room there, or name another"),
+        (errno.ENOTDIR, "name another"),
+    ],
+)
+def test_what_to_do_is_fit_for_why_a_run_cannot_be_made(tmp_path, monkeypatch, number, hint):
+    def fails(*_):
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr("joulewise.record.store.write_manifest", fails)
+    with pytest.raises(JoulewiseError) as refused:
+        new_run(tmp_path)
+    assert refused.value.hint == f"{hint} with --store DIR or $JOULEWISE_STORE"
+
+
 def test_a_run_can_begin_in_a_folder_that_was_deleted(tmp_path, monkeypatch):
     gone = tmp_path / "gone"
     gone.mkdir()

@@ -43,8 +43,9 @@ def test_where_none_can_be_made_it_is_said(tmp_path, monkeypatch):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     monkeypatch.setattr("joulewise.sweep.store.replace_file", full)
-    with pytest.raises(JoulewiseError, match=r"cannot make a sweep in .*: No space left"):
+    with pytest.raises(JoulewiseError, match=r"cannot make a sweep in .*: No space left") as why:
         create(tmp_path, asked(), space())
+    assert why.value.hint.startswith("make room there, or name another with --store")
 
 
 class TestUnfinished:

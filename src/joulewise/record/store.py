@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import calendar
+import errno
 import os
 import platform
 import re
@@ -34,7 +35,11 @@ _ID: Final = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 RECORDING, KILLED = "recording", "killed"
 STATES: Final = (RECORDING, "complete", "stopped", KILLED)
 _SILENT_NS: Final = 90 * NS_PER_S  # a recorder saves run.json every 30 s
-_ELSEWHERE: Final = "name another with --store DIR or $JOULEWISE_STORE"
+ELSEWHERE: Final = "name another with --store DIR or $JOULEWISE_STORE"
+_REMEDIES: Final = {
+    **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "make it writable, or "),
+    **dict.fromkeys((errno.ENOSPC, errno.EDQUOT, errno.EFBIG), "make room there, or "),
+}
 
 
 def default_store(environ: Mapping[str, str] | None = None) -> Path:
@@ -54,10 +59,13 @@ def new_run(store: Path, now_s: float | None = None) -> Path:
             shutil.rmtree(run, ignore_errors=True)
             raise
     except OSError as error:
-        raise JoulewiseError(
-            f"cannot make a run in {store}: {error.strerror}", f"free it, or {_ELSEWHERE}"
-        ) from None
+        raise not_made("run", store, error) from None
     return run
+
+
+def not_made(what: str, store: Path, error: OSError) -> JoulewiseError:
+    do = _REMEDIES.get(error.errno or 0, "")
+    return JoulewiseError(f"cannot make a {what} in {store}: {error.strerror}", f"{do}{ELSEWHERE}")
 
 
 def new_directory(store: Path, now_s: float | None = None) -> Path:
@@ -142,7 +150,7 @@ def find(store: Path, which: str) -> Path:
     found = list(runs(store))
     if not found:
         raise UsageError(
-            f"there are no runs in {store}", f"joulewise run -- CMD… makes one; or {_ELSEWHERE}"
+            f"there are no runs in {store}", f"joulewise run -- CMD… makes one; or {ELSEWHERE}"
         )
     if which == LAST:
         return max(found, key=_started_ns)
@@ -150,7 +158,7 @@ def find(store: Path, which: str) -> Path:
     meant = by_id or named(store, which)
     if not meant:
         raise UsageError(
-            f"{store} has no run {which!r}", f"joulewise ls lists them; or {_ELSEWHERE}"
+            f"{store} has no run {which!r}", f"joulewise ls lists them; or {ELSEWHERE}"
         )
     if by_id and len(by_id) > 1:
         raise UsageError(
@@ -189,7 +197,7 @@ def _directories(store: Path) -> list[Path]:
         return []
     except OSError as error:
         raise UsageError(
-            f"cannot read {store}: {error.strerror}", f"have its owner open it, or {_ELSEWHERE}"
+            f"cannot read {store}: {error.strerror}", f"have its owner open it, or {ELSEWHERE}"
         ) from None
 
 

@@ -20,7 +20,7 @@ from joulewise.data.sweeps import Sweep
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.record.files import replace_file
 from joulewise.record.layout import SWEEPS
-from joulewise.record.store import LAST, Skipped, new_directory
+from joulewise.record.store import ELSEWHERE, LAST, Skipped, new_directory, not_made
 from joulewise.sweep.asked import Asked
 from joulewise.sweep.contract import SWEEP_FORMAT, as_text, from_json
 from joulewise.sweep.space import Space
@@ -28,7 +28,6 @@ from joulewise.sweep.space import Space
 FILE: Final = "sweep.json"
 LOGS: Final = "logs"
 FINISHED: Final = "finished"
-_ELSEWHERE: Final = "name another with --store DIR or $JOULEWISE_STORE"
 
 
 def create(store: Path, asked: Asked, space: Space) -> Path:
@@ -49,9 +48,7 @@ def create(store: Path, asked: Asked, space: Space) -> Path:
         (folder / LOGS).mkdir()
         replace_file(folder / FILE, as_text(sweep))
     except OSError as error:
-        raise JoulewiseError(
-            f"cannot make a sweep in {store}: {error.strerror}", f"free it, or {_ELSEWHERE}"
-        ) from None
+        raise not_made("sweep", store, error) from None
     return folder
 
 
@@ -106,7 +103,7 @@ def find(store: Path, which: str) -> Path:
     folders = _folders(store)
     if not folders:
         raise UsageError(
-            f"there are no sweeps in {store}", f"joulewise sweep makes one; or {_ELSEWHERE}"
+            f"there are no sweeps in {store}", f"joulewise sweep makes one; or {ELSEWHERE}"
         )
     if which == LAST and (found := _readable(store)):
         return found[-1][0]
@@ -118,7 +115,7 @@ def find(store: Path, which: str) -> Path:
     if not meant:
         names = ", ".join(folder.name for folder in folders[-3:])
         raise UsageError(
-            f"{store} has no sweep {which!r}", f"its newest are {names}; or {_ELSEWHERE}"
+            f"{store} has no sweep {which!r}", f"its newest are {names}; or {ELSEWHERE}"
         )
     return meant[-1]  # a name may be used again: the newest is meant
 
