@@ -107,7 +107,7 @@ def _beside(result: SweepResult, metric: str, row: Row, default: Row) -> Beside:
         row,
         metric,
         cap_w=float(best.setting[POWER_LIMIT] or 0),
-        excess=scores[row.cap_w] / best.score.mean - 1,
+        excess=max(scores[row.cap_w] / best.score.mean - 1, 0.0),
         slower=there.time_ratio.mean - 1,
         saves=1 - there.energy_ratio.mean,
         published_slower=row.time_s / default.time_s - 1,
