@@ -184,3 +184,14 @@ def test_the_spans_that_are_analysed_are_those_that_are_written(tmp_path, timeou
     told, written = list(analysed[0]), list(read_spans(tmp_path / trial.run))
     assert told == written
     assert all(span.closed for span in written) == (timeout_s is None)
+
+
+@pytest.mark.parametrize(("cool_down", "first_c"), [("40s", 47), ("50C", 50), ("10C", 37)])
+def test_a_board_that_cools_down_begins_less_warm(tmp_path, cool_down, first_c):
+    warm, cooler = (
+        virtual(tmp_path, cool_down=text).run(Planned(limit(300), 0)) for text in ("", cool_down)
+    )
+    slow = open_lane(tmp_path / cooler.run, "gpu0", Lane.SLOW)
+    (chunk,) = slow.chunks(["temperature_c"])
+    assert chunk["temperature_c"][2] == pytest.approx(first_c, abs=2)
+    assert cooler.energy["gpu"].value < warm.energy["gpu"].value

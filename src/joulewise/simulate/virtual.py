@@ -98,13 +98,14 @@ def simulate(
     *,
     seed: int = 0,
     run_noise: float | None = None,
-    start: Start = "warm",
+    start: Start | float = "warm",
     margin_s: float = 2.0,
 ) -> VirtualRun:
     """Train once.
 
     ``seed`` decides by how much this run differs from others (``run_noise``, else the
-    workload's). It starts ``warm``, as after many such runs, or ``cold``, as after a long idle.
+    workload's). It starts ``warm``, as after many such runs, ``cold``, as after a long idle, or so
+    many seconds of idle after the last such run.
     The board idles, with a process attached, for ``margin_s`` before and after.
     """
     noise = workload.run_noise if run_noise is None else run_noise
@@ -134,11 +135,11 @@ class _Stage:
         self._time_factor, self._power_factor = factors
         self._state = rest(unit, 0)
 
-    def begin(self, load: Load, start: Start, margin_s: float) -> None:
-        """As warm as to be at the load's temperature after an idle of ``margin_s``."""
+    def begin(self, load: Load, start: Start | float, margin_s: float) -> None:
+        """As warm as to be at its temperature after an idle of ``margin_s``."""
         thermal = self._unit.board.thermal
         begin_c = idle_c = settled_c(thermal, self._unit.board.idle.context_w)
-        if start == "warm":
+        if start != "cold":
             begin_c = equilibrium_c(
                 self._unit,
                 load,
@@ -146,7 +147,8 @@ class _Stage:
                 time_factor=self._time_factor,
                 power_factor=self._power_factor,
             )
-        warmer_c = (begin_c - idle_c) * math.exp(margin_s / thermal.time_constant_s)
+        rested_s = start if isinstance(start, float) else 0.0
+        warmer_c = (begin_c - idle_c) * math.exp((margin_s - rested_s) / thermal.time_constant_s)
         self._state = rest(self._unit, 0, temperature_c=idle_c + warmer_c)
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -25,9 +26,12 @@ from joulewise.record.lanes import USUAL_BESIDE_BUFFER_HZ
 from joulewise.record.manifest import RecordedDevice
 from joulewise.record.store import Skipped, new_directory, readable
 from joulewise.simulate.boards import load_board, make_unit
+from joulewise.simulate.dynamics.heat import settled_c
+from joulewise.simulate.dynamics.play import equilibrium_c
 from joulewise.simulate.model import Board, Knobs, Unit, Workload
-from joulewise.simulate.virtual import simulate
+from joulewise.simulate.virtual import Start, simulate
 from joulewise.sweep.asked import Asked, Simulated
+from joulewise.sweep.cooling import parse_cool_down
 from joulewise.sweep.looking import looked
 from joulewise.sweep.naming import tags
 from joulewise.sweep.process import knob_options
@@ -70,12 +74,14 @@ class Virtual:
         setting = planned.setting
         seed = _seed(self._asked.seed, setting, planned.block)
         knobs = _knobs(setting, self._board)
+        workload = self._workload(_words(setting))
         played = simulate(
-            self._workload(_words(setting)),
+            workload,
             _another_time(self._unit, seed),
             knobs,
             seed=seed,
             run_noise=self._simulated.run_noise,
+            start=self._start(workload, knobs),
         )
         end_ns, why = ending(played, planned, self._asked.timeout_s, hopeless)
         record = VirtualRecord(
@@ -110,6 +116,20 @@ class Virtual:
 
     def _load(self, words: tuple[tuple[str, str], ...]) -> Workload:
         return load(self._simulated, dict(words), self._board, self._store)
+
+    def _start(self, workload: Workload, knobs: Knobs) -> Start | float:
+        """How long the board has idled since the last such run."""
+        cool_down, board = parse_cool_down(self._asked.cool_down), self._board
+        if cool_down.below_c is None:
+            return cool_down.wait_s or "warm"
+        warm_c = equilibrium_c(self._unit, workload.step, knobs)
+        idle_c = settled_c(board.thermal, board.idle.context_w)
+        if warm_c <= cool_down.below_c:
+            return "warm"
+        if cool_down.below_c <= idle_c:
+            return "cold"
+        share = (cool_down.below_c - idle_c) / (warm_c - idle_c)
+        return -board.thermal.time_constant_s * math.log(share)
 
     def _about(self, planned: Planned, workload: Workload) -> dict[str, Any]:
         setting, simulated = planned.setting, self._simulated
