@@ -129,7 +129,7 @@ def command(
     draw(
         result,
         console(),
-        how=went(found, folder),
+        how=went(found, folder, result.metrics),
         points=points,
         fits=True,
         ahead=outlook_lines(outlooks, result.per),

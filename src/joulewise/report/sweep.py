@@ -38,9 +38,11 @@ def draw(
     page.line(shown.title, "bold", 0)
     for fact in shown.facts:
         page.line(fact, "dim")
-    for table in (*((shown.points,) if points else ()), shown.choices, *also, shown.boundaries):
-        if table.rows:
-            page.table(table)
+    if result.best:
+        points_too = (shown.points,) if points else ()
+        for table in (*points_too, shown.choices, *also, shown.boundaries):
+            if table.rows:
+                page.table(table)
     console.print()
     _draw_remarks(shown, how, page, fits=fits)
     for finding in shown.findings:

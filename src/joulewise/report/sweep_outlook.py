@@ -87,9 +87,7 @@ def next_commands(
         commands.setdefault(each.command, []).append(each.metric)
     for command, metrics in commands.items():
         yield command, f"by {', '.join(metrics)}"
-    if not sweep.asked:
-        return
-    if points:
+    if sweep.asked and outlooks and points:
         yield f"{program} choose {sweep.id} --points", "every setting"
         if any("epoch" in trial.spans for trial in sweep.trials):
             yield f"{program} choose {sweep.id} --epochs 90", "what a full training takes"

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from joulewise.data.sweeps import Setting
 from joulewise.report.figures import amount, fitting, joules, seconds
-from joulewise.report.sweep_words import setting_words
+from joulewise.report.sweep_words import counted, setting_words
 from joulewise.sweep.conduct import Prepared, strategy
 from joulewise.sweep.estimate import Estimate, estimate
 from joulewise.sweep.plan import order
@@ -77,10 +77,11 @@ def _lines(shown: PlanView) -> Iterator[str]:
     expected = shown.estimate
     name = f"{shown.name}: " if shown.name else ""
     at_once = f", {expected.lanes} at a time" if expected.lanes > 1 else ""
+    settings, runs = counted(shown.settings, "setting"), counted(expected.runs, "run")
     if shown.blocks:
-        yield f"{name}{shown.settings} settings, {expected.runs} runs{at_once}"
+        yield f"{name}{settings}, {runs}{at_once}"
     else:
-        yield f"{name}{shown.settings} settings, {expected.runs} runs at most, as they are needed"
+        yield f"{name}{settings}, {runs} at most, as they are needed"
     yield f"reference: {setting_words(shown.reference)}"
     for number, block in enumerate(shown.blocks, 1):
         first = " | ".join(map(setting_words, block[:_SHOWN]))

@@ -24,7 +24,7 @@ from rich.text import Text
 from joulewise.data.sweeps import WARM_UP, Planned, Setting, Sweep, Trial, TrialState
 from joulewise.metrics.rules import Metric, Reference
 from joulewise.report.figures import fitting, joules, one_line, seconds
-from joulewise.report.sweep_words import setting_words
+from joulewise.report.sweep_words import counted, setting_words
 
 Say = Callable[[str], None]
 _GPU: Final = "gpu"
@@ -74,8 +74,8 @@ class SweepProgress:
         self._is_quick = bool(sweep.asked.get("simulated"))
         self._since_s = time.monotonic()
         known = sum(trial.state is not TrialState.FAILED for trial in sweep.trials)
-        how = f"{known} runs are there, {left} are left" if known else f"{left} runs"
-        self._say(f"sweep {sweep.id}: {len(sweep.settings)} settings, {how}")
+        how = f"{known} runs are there, {left} left" if known else counted(left, "run")
+        self._say(f"sweep {sweep.id}: {counted(len(sweep.settings), 'setting')}, {how}")
         self._task = self._bar.add_task("", total=known + left, completed=known, **_nothing())
 
     def started(self, planned: Planned) -> None:
@@ -86,7 +86,8 @@ class SweepProgress:
         self._done += 1
         self._running = [each for each in self._running if each != trial.planned]
         if trial.state is TrialState.FAILED:
-            self._say(f"{_place(trial)} failed: {one_line(trial.reason)}")
+            number = len(sweep.trials)
+            self._say(f"{number}/{number + left} {_place(trial)} failed: {one_line(trial.reason)}")
         elif not self._bar.disable:
             self._update(best=self._best(sweep), end_s=self._end_s(left))
         elif not self._is_quick:

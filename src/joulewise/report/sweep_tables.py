@@ -28,6 +28,7 @@ _FIGURES = (
     Column("energy vs ref."),
     Column("time vs ref."),
 )
+_NOTHING = (None, None, None, "")
 
 
 def choices_table(result: SweepResult) -> Table:
@@ -42,7 +43,7 @@ def choices_table(result: SweepResult) -> Table:
             Column("verdict", right=False, spare=1),
         ),
         (
-            ("reference", *_values(result.reference), *_figures(result.reference), *_nothing(4)),
+            ("reference", *_values(result.reference), *_figures(result.reference), *_NOTHING),
             *(
                 (
                     label,
@@ -63,8 +64,9 @@ def choices_table(result: SweepResult) -> Table:
 
 
 def boundaries_table(result: SweepResult) -> Table:
-    """Of what is not the reference everywhere."""
-    others = [boundary for boundary in BOUNDARIES if boundary != result.boundary]
+    """Of what is not the reference everywhere; where all was tried, what is best there, too."""
+    is_whole = all(point.n for point in result.points)
+    others = [it for it in BOUNDARIES if it != result.boundary and is_whole]
     rows = [
         (
             parse(name).label,
@@ -76,7 +78,8 @@ def boundaries_table(result: SweepResult) -> Table:
         if any(_is_other(result, boundary, name) for boundary in BOUNDARIES)
     ]
     return Table(
-        "The same choice for what else is counted, and what would be chosen there",
+        "The same choice for what else is counted"
+        + (", and what would be chosen there" if others else ""),
         (
             Column("metric", right=False),
             Column("chosen", right=False),
@@ -214,8 +217,8 @@ def _against(choice: Choice) -> tuple[str | None, str | None]:
 def _band(choice: Choice) -> str | None:
     if choice.band is None:
         return None
-    unit = AXES.get(choice.band.axis, ("", ""))[1]
-    return f"{choice.band.low:g}-{choice.band.high:g} {unit}".strip()
+    low, high, unit = choice.band.low, choice.band.high, AXES.get(choice.band.axis, ("", ""))[1]
+    return f"{low:g} {unit}" if low == high else f"{low:g}-{high:g} {unit}"
 
 
 def _chosen(result: SweepResult, boundary: str, name: str) -> str | None:
@@ -226,7 +229,3 @@ def _chosen(result: SweepResult, boundary: str, name: str) -> str | None:
 def _is_other(result: SweepResult, boundary: str, name: str) -> bool:
     choice = result.choices[boundary].get(name)
     return choice is not None and choice.setting != result.reference.setting
-
-
-def _nothing(count: int) -> tuple[None, ...]:
-    return (None,) * count

@@ -10,7 +10,7 @@ from joulewise.metrics.result import Choice, Fit, Interval, SweepResult, SweepWa
 from joulewise.metrics.rules import default_metrics, parse
 from joulewise.report.figures import one_line
 from joulewise.report.sweep_tables import boundaries_table, choices_table, points_table
-from joulewise.report.sweep_words import COUNTED, half_width, setting_words
+from joulewise.report.sweep_words import COUNTED, counted, half_width, setting_words
 from joulewise.report.tables import Table
 
 
@@ -48,15 +48,16 @@ def view(result: SweepResult) -> SweepView:
 def _facts(result: SweepResult) -> Iterator[str]:
     counts = [point.n for point in result.points]
     tried = [count for count in counts if count]
-    settings = f"{len(counts)} settings"
+    settings = counted(len(counts), "setting")
     if tried and len(tried) < len(counts):
         settings = f"{len(tried)} of {settings}"
-    least, most = (min(tried), max(tried)) if tried else (0, 0)
+    reference = f"reference {setting_words(result.reference.setting)}"
+    if not tried:
+        yield f"{settings}, no run that counts; {reference}"
+        return
+    least, most = min(tried), max(tried)
     each = f"{least}" if least == most else f"{least} to {most}"
-    yield (
-        f"{settings}, {sum(counts)} runs that count ({each} of each); "
-        f"reference {setting_words(result.reference.setting)}"
-    )
+    yield f"{settings}, {counted(sum(tried), 'run')} ({each} of each); {reference}"
     source = result.sources.get(result.boundary, "")
     resting = f" ({source})" if source else ""
     yield f"counted: {COUNTED[result.boundary]}{resting}, per {result.per}"
@@ -110,7 +111,7 @@ def _fit(fit: Fit) -> str:
 
 
 def _notes(result: SweepResult) -> Iterator[str]:
-    if result.assumed:
+    if result.assumed and result.best:
         yield (
             f"{' and '.join(COUNTED[boundary] for boundary in result.assumed)}: "
             "what is drawn besides the GPUs is assumed; give --overhead-w and --pue"

@@ -10,7 +10,7 @@ from typing import Any, Final
 from joulewise.data.sweeps import WARM_UP, Setting, Sweep, Trial, TrialState
 from joulewise.metrics.rules import parse
 from joulewise.report.figures import one_line, plain
-from joulewise.report.sweep_words import setting_words
+from joulewise.report.sweep_words import counted, setting_words
 from joulewise.sweep.naming import log_name
 from joulewise.sweep.store import FINISHED, LOGS
 
@@ -27,10 +27,10 @@ class Went:
     search: tuple[str, ...]
 
 
-def went(sweep: Sweep, folder: Path | None = None) -> Went:
-    """``folder`` is the sweep's, where its logs are."""
+def went(sweep: Sweep, folder: Path | None = None, metrics: Sequence[str] = ()) -> Went:
+    """``folder`` is the sweep's, where its logs are; ``metrics`` are those that are shown."""
     return Went(
-        notes=tuple(_notes(sweep)),
+        notes=(*_notes(sweep), *_unsearched(sweep, metrics)),
         problems=tuple(_problems(sweep, folder)),
         search=tuple(_search(sweep.sure)),
     )
@@ -71,7 +71,17 @@ def _notes(sweep: Sweep) -> Iterator[str]:
     for verb, state in (("skipped", TrialState.SKIPPED), ("stopped early", TrialState.STOPPED)):
         trials = _of(sweep, state)
         if trials:
-            yield f"{verb}: {_settings(trials, sweep)} ({_runs(trials)}), {_reasons(trials)}"
+            yield f"{verb}: {_settings(trials, sweep)}, {_reasons(trials)}"
+
+
+def _unsearched(sweep: Sweep, metrics: Sequence[str]) -> Iterator[str]:
+    searched = sweep.sure.get("metrics", {})
+    others = [name for name in metrics if name not in searched]
+    if searched and others:
+        yield (
+            f"the search was for {', '.join(searched)}: by {', '.join(others)} only what it "
+            "happened to try is compared"
+        )
 
 
 def _problems(sweep: Sweep, folder: Path | None) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -81,7 +91,7 @@ def _problems(sweep: Sweep, folder: Path | None) -> Iterator[tuple[str, tuple[st
         log = _log(last, folder)
         tail = [plain(line) for line in last.log_tail.rstrip().splitlines()[-_TAIL:]]
         yield (
-            f"failed: {_settings(trials, sweep)} ({_runs(trials)}): {one_line(reason)}",
+            f"failed: {_settings(trials, sweep)}: {one_line(reason)}",
             (*(f"| {line}" for line in tail), *((f"log: {log}",) if log else ())),
         )
     if len(groups) > _SHOWN:
@@ -95,16 +105,13 @@ def _by_reason(trials: Iterable[Trial]) -> Iterator[tuple[str, list[Trial]]]:
     yield from found.items()
 
 
-def _settings(trials: Iterable[Trial], sweep: Sweep) -> str:
-    """In the order of the grid."""
+def _settings(trials: Sequence[Trial], sweep: Sweep) -> str:
+    """In the order of the grid, and how many runs those are."""
     those = {trial.setting for trial in trials}
     which = [it for it in dict.fromkeys((*sweep.settings, *those)) if it in those]
     more = f" and {len(which) - _SHOWN} more" if len(which) > _SHOWN else ""
-    return " | ".join(map(setting_words, which[:_SHOWN])) + more
-
-
-def _runs(trials: Sequence[Trial]) -> str:
-    return "1 run" if len(trials) == 1 else f"{len(trials)} runs"
+    named = " | ".join(map(setting_words, which[:_SHOWN]))
+    return f"{named}{more} ({counted(len(trials), 'run')})"
 
 
 def _reasons(trials: Sequence[Trial]) -> str:
@@ -125,36 +132,19 @@ def _search(told: Mapping[str, Any]) -> Iterator[str]:
     if told.get("reason"):
         yield f"not sure{after}: {one_line(str(told['reason']))}"
     for name, verdict in told.get("metrics", {}).items():
-        yield f"{parse(name).label}: {_verdict(verdict, after)}"
+        yield _verdict(verdict, parse(name).label, after)
 
 
-def _verdict(told: Mapping[str, Any], after: str) -> str:
+def _verdict(told: Mapping[str, Any], label: str, after: str) -> str:
     setting = setting_words(Setting.of(told["settings"]))
-    if told.get("is_reference"):
-        setting = f"the reference, {setting}, is not beaten"
+    chosen = f"the reference, {setting}," if told.get("is_reference") else setting
     tolerance = told.get("tolerance")
-    near = "" if tolerance is None else f" within {100 * tolerance:.2g} % of the best"
-    if not told.get("sure"):
-        probability = told.get("probability")
-        odds = "" if probability is None else f", {100 * probability:.0f} % likely"
-        return (
-            f"not sure{after}: {setting},{near or ' the best so far'}{odds}; more runs would tell"
-        )
-    return f"sure{after}: {setting},{near}{_confirmed(told)}"
-
-
-def _confirmed(told: Mapping[str, Any]) -> str:
-    saving, slowdown = told.get("saving"), told.get("slowdown")
-    if not saving:
-        return ""
-    saves = f"saves {_percent(saving)} of the energy"
-    slower = f" for {_percent(slowdown)} more time" if slowdown else ""
-    return f"; {saves}{slower}, by {saving['pairs']} fresh pairs with the reference"
-
-
-def _percent(told: Mapping[str, Any]) -> str:
-    mean, low, high = (told.get(name) for name in ("mean", "low", "high"))
-    if mean is None:
-        return "an unknown share"
-    ends = "" if low is None or high is None else f" ({100 * low:.1f} to {100 * high:.1f})"
-    return f"{100 * mean:.1f}{ends} %"
+    near = "" if tolerance is None else f"within {100 * tolerance:.2g} %"
+    if told.get("sure"):
+        pairs = (told.get("saving") or {}).get("pairs")
+        fresh = f"; what it saves is from {pairs} fresh pairs with the reference" if pairs else ""
+        return f"sure{near and f', {near}'}: {chosen} by {label}{after}{fresh}"
+    probability = told.get("probability")
+    odds = "" if probability is None else f", at {100 * probability:.0f} %"
+    aim = f"that it is {near} of the best{odds}" if near else "that it is the best"
+    return f"not sure {aim}: {chosen} by {label}{after}; --tolerance allows for more"

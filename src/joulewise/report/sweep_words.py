@@ -36,6 +36,10 @@ def value_words(name: str, value: Value) -> str:
     return "unlocked" if value is None else f"{value:g}"
 
 
+def counted(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def change(ratio: Interval | None) -> str | None:
     """A ratio to the reference as what is more or less: ``-26.4 % ± 0.3``."""
     if ratio is None:

@@ -115,14 +115,18 @@ class Here:
             try:
                 result = run.result()
             except JoulewiseError as error:
-                return replace(failed(planned, error.message), log_tail=run.tail())
-            trial = self._told(planned, result, run.tail())
+                reason = self._too_long if why is Why.TOO_LONG else error.message
+                return replace(failed(planned, reason), log_tail=run.tail())
+            trial = self._told(planned, result, run.tail(result.id))
         if why is Why.DOMINATED:
             return replace(trial, state=TrialState.STOPPED, reason=why.value, log_tail="")
         if why is Why.TOO_LONG:
-            reason = f"{why.value}: {self._asked.timeout_s:g} s"
-            return replace(trial, state=TrialState.FAILED, reason=reason)
+            return replace(trial, state=TrialState.FAILED, reason=self._too_long)
         return trial
+
+    @property
+    def _too_long(self) -> str:
+        return f"{Why.TOO_LONG.value}: {self._asked.timeout_s:g} s"
 
     def _started(self, planned: Planned, lane: Lane) -> MeasuredRun:
         asked, words = self._asked, planned.setting.words

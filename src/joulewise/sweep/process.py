@@ -24,7 +24,7 @@ GRACE_S: Final = 30.0
 """So long may a command that was told to end take, with its knobs put back and its result told."""
 
 _TAIL_LINES: Final = 20
-_TAIL_B: Final = 4096
+_TAIL_B: Final = 16384
 _OPTIONS: Final = {
     POWER_LIMIT: "--power-limit",
     SM_CLOCK: "--sm-clock",
@@ -122,16 +122,20 @@ class MeasuredRun:
                 f"the run ended with status {status} and has no result", f"see {self._log}"
             ) from None
 
-    def tail(self) -> str:
-        return tail(self._log)
+    def tail(self, run: str = "") -> str:
+        return tail(self._log, run)
 
 
-def tail(log: Path) -> str:
-    """The last lines, as text whatever they are."""
+def tail(log: Path, run: str = "") -> str:
+    """The last lines that the command said, as text whatever they are.
+
+    What ``run``, by its id, came to is told below them, and is elsewhere too.
+    """
     try:
         with log.open("rb") as stream:
             stream.seek(max(0, log.stat().st_size - _TAIL_B))
             text = stream.read().decode("utf-8", "replace")
     except OSError:
         return ""
-    return "\n".join(text.splitlines()[-_TAIL_LINES:])
+    said, reported, _ = text.rpartition(f"run {run}\n") if run else (text, "", "")
+    return "\n".join((said if reported else text).splitlines()[-_TAIL_LINES:])
