@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulewise.data import Energy, Source
-from joulewise.data.sweeps import WARM_UP, Planned, Setting, Sweep, TrialState
+from joulewise.data.sweeps import CONFIRMING, WARM_UP, Planned, Setting, Sweep, TrialState
 from joulewise.sweep.skip import is_beaten, too_slow
 
 REFERENCE = Setting.of({"power_limit_w": 250.0, "sm_clock_mhz": None, "batch_size": "32"})
@@ -120,6 +120,11 @@ class TestBeaten:
     def test_by_one_that_is_less_in_both_not_by_two_that_are_each_in_one(self):
         fast, frugal = ran(setting(250.0), 10, gpu_j=200), ran(setting(100.0), 20, gpu_j=100)
         assert not self.beaten(15, 150, fast, frugal)
+
+    def test_never_when_it_confirms_a_choice(self):
+        other = ran(setting(200.0), 10, gpu_j=100)
+        assert self.beaten(11, 110, other, block=CONFIRMING - 1)
+        assert not self.beaten(11, 110, other, block=CONFIRMING)
 
     def test_never_by_its_own_earlier_runs(self):
         assert not self.beaten(99, 999, ran(setting(150.0), 10, gpu_j=100))

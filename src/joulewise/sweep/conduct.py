@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from joulewise.data.sweeps import Sweep
-from joulewise.search.strategy import Strategy
+from joulewise.data.sweeps import KNOBS, Sweep
+from joulewise.metrics.rules import parse
+from joulewise.metrics.view import View
+from joulewise.search.adaptive import Adaptive
+from joulewise.search.several import Several
 from joulewise.sweep.asked import Asked
 from joulewise.sweep.boards import boards
 from joulewise.sweep.execute import Watch, execute
@@ -18,7 +21,7 @@ from joulewise.sweep.on_ray import Cluster, OnRay
 from joulewise.sweep.plan import Grid
 from joulewise.sweep.runner import Runner
 from joulewise.sweep.space import Space, resolve
-from joulewise.sweep.store import create, unfinished
+from joulewise.sweep.store import FINISHED, create, cut_off, load
 
 
 @dataclass(frozen=True)
@@ -42,22 +45,57 @@ def prepare(asked: Asked, environ: Mapping[str, str] | None = None) -> Prepared:
     environ = os.environ if environ is None else environ
     cluster = Cluster(asked) if asked.on else None
     found = boards(asked, environ) if cluster is None else cluster.boards()
-    return Prepared(asked, resolve(asked, found, environ), environ, cluster)
+    space = resolve(asked, found, environ)
+    strategy(asked, space)  # what cannot be searched is told now
+    return Prepared(asked, space, environ, cluster)
 
 
-def conduct(prepared: Prepared, store: Path, watch: Watch, *, new: bool = False) -> Sweep:
-    """Make its runs: those of an unfinished sweep of which the same was asked, unless ``new``."""
+def going_on(every: Sequence[Prepared], store: Path, *, new: bool = False) -> list[Path | None]:
+    """The sweeps that there are of a request that was cut off, unless it is to be ``new``."""
+    return [None] * len(every) if new else cut_off(store, [it.asked for it in every])
+
+
+def conduct(prepared: Prepared, store: Path, watch: Watch, folder: Path | None = None) -> Sweep:
+    """Make its runs, or those that the sweep in ``folder`` has not made."""
     asked, space = prepared.asked, prepared.space
-    folder = None if new else unfinished(store, asked)
     if folder is None:
         folder = create(store, asked, space)
+    elif (sweep := load(folder)).state == FINISHED:
+        return sweep
+    chosen = strategy(asked, space, prepared.lanes)
+    # Among limits alone nearly nothing is beaten in both; whole trainings differ in much more.
+    stop_hopeless = isinstance(chosen, Several)
     with closing(_runner(prepared, store, folder, watch)) as runner:
-        return execute(folder, strategy(asked, space, prepared.lanes), runner, watch)
+        sweep = execute(folder, chosen, runner, watch, stop_hopeless=stop_hopeless)
+    if isinstance(chosen, Several):
+        for remark in chosen.remarks:
+            watch.said(remark)
+    return sweep
 
 
-def strategy(asked: Asked, space: Space, lanes: int = 1) -> Strategy:
+def strategy(asked: Asked, space: Space, lanes: int = 1) -> Grid | Adaptive | Several:
     """What decides which run is next."""
-    return Grid(space, asked, lanes)
+    if not asked.adaptive:
+        return Grid(space, asked, lanes)
+    differ = [name for name in space.reference if len({it[name] for it in space.points}) > 1]
+    search = Adaptive if len(differ) == 1 and differ[0] in KNOBS else Several
+    return search(
+        space.settings,
+        space.reference,
+        [parse(text) for text in asked.by],
+        tolerance=asked.tolerance,
+        view=View(asked.boundary, overhead_w=asked.overhead_w, pue=asked.pue),
+        max_power_w=_max_power_w(asked, space),
+        lanes=lanes,
+        warm_up=asked.warm_up,
+        seed=asked.seed,
+    )
+
+
+def _max_power_w(asked: Asked, space: Space) -> float | None:
+    """Of all GPUs that a run may use."""
+    together = 1 if asked.each_gpu or asked.on else len(space.gpus)
+    return space.limits_w[2] * together if space.limits_w else None
 
 
 def _runner(prepared: Prepared, store: Path, folder: Path, watch: Watch) -> Runner:

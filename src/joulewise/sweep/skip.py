@@ -8,7 +8,16 @@ from statistics import fmean
 from typing import NamedTuple
 
 from joulewise.data.energy import Energy
-from joulewise.data.sweeps import WARM_UP, Planned, Setting, Sweep, Trial, TrialState, Value
+from joulewise.data.sweeps import (
+    CONFIRMING,
+    WARM_UP,
+    Planned,
+    Setting,
+    Sweep,
+    Trial,
+    TrialState,
+    Value,
+)
 
 
 def too_slow(planned: Planned, sweep: Sweep, most: float) -> str:
@@ -31,9 +40,11 @@ def too_slow(planned: Planned, sweep: Sweep, most: float) -> str:
 def is_beaten(planned: Planned, time_s: float, joules: Mapping[str, float], sweep: Sweep) -> bool:
     """Whether another setting has finished with less time and less energy than this run's so far.
 
-    Both only grow. The reference is never given up: everything is compared with it.
+    Both only grow. The reference is never given up: everything is compared with it. Nor is a run
+    that confirms a choice: between settings that are about as good, noise would stop it.
     """
-    if not _counts(planned) or planned.setting == sweep.reference:
+    is_needed = planned.setting == sweep.reference or planned.block >= CONFIRMING
+    if is_needed or not _counts(planned):
         return False
     return any(
         _are_less(runs, time_s, joules)

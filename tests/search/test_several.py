@@ -1,0 +1,222 @@
+import random
+
+import pytest
+from several_surface import BEST, REFERENCE, SETTINGS, edp, made, search, setting, wholes
+
+from joulewise.data.sweeps import CONFIRMING, POWER_LIMIT, Planned, Setting, TrialState
+from joulewise.errors import JoulewiseError, UsageError
+from joulewise.metrics.rules import parse
+from joulewise.search import several_study
+from joulewise.search.several import Several
+
+EDP = parse("edp")
+
+
+def several(settings=SETTINGS, reference=REFERENCE, metrics=(EDP,), **more):
+    return Several(settings, reference, metrics, **more)
+
+
+@pytest.fixture(scope="module")
+def ended():
+    strategy = several()
+    return strategy, search(strategy)
+
+
+def test_the_best_of_three_axes_is_found_with_few_runs(ended):
+    strategy, trials = ended
+    chosen = Setting.of(strategy.sure["metrics"]["edp"]["settings"])
+    assert edp(chosen) < 1.02 * BEST
+    assert len(trials) <= strategy.sure["budget"] == 46 < len(SETTINGS)
+    assert strategy.left == 0
+
+
+def test_whole_runs_are_spent_on_the_commands_own_axes_only(ended):
+    _, trials = ended
+    explored = wholes(trials)
+    assert len({it.setting["batch_size"] for it in explored}) == len(explored)
+    assert {it.look_s for it in trials} == {None, 10.0}
+    assert all(it.setting[POWER_LIMIT] == 300.0 for it in explored)
+
+
+def test_every_block_has_the_reference_once_among_its_looks(ended):
+    _, trials = ended
+    blocks = [it.block for it in trials if it.look_s and it.setting == REFERENCE]
+    assert len(set(blocks)) == len(blocks) >= 4
+
+
+def test_what_it_saves_is_told_by_fresh_pairs_of_whole_runs_alone(ended):
+    strategy, trials = ended
+    found = strategy.sure["metrics"]["edp"]
+    fresh = [it for it in trials if it.block >= CONFIRMING]
+    assert all(it.look_s is None for it in fresh)
+    assert {it.setting for it in fresh} == {REFERENCE, Setting.of(found["settings"])}
+    joules = {
+        setting: [it.energy["gpu"].value for it in fresh if it.setting == setting]
+        for setting in {it.setting for it in fresh}
+    }
+    ratios = [
+        a / b for a, b in zip(joules[Setting.of(found["settings"])], joules[REFERENCE], strict=True)
+    ]
+    assert found["saving"]["mean"] == pytest.approx(1 - sum(ratios) / 3, abs=1e-4)
+    assert found["saving"]["pairs"] == 3
+
+
+def test_a_new_search_that_is_told_the_same_goes_on_the_same(ended):
+    _, trials = ended
+    for until in (1, 7, 20, 30, 43):
+        resumed, told = several(), trials[:until]
+        random.Random(until).shuffle(told)
+        for trial in told:
+            resumed.tell(trial)
+        assert resumed.ask(()) == trials[until].planned
+
+
+def test_a_command_without_steps_takes_whole_runs_and_says_so():
+    strategy = several(budget=24)
+    trials = search(strategy, lambda planned: made(planned, marks=False))
+    assert {it.look_s for it in trials} == {None}
+    assert strategy.remarks == ["every setting takes a whole run: the command marks no steps"]
+    blocks = {it.block for it in trials if it.block < CONFIRMING}
+    assert {it.block for it in wholes(trials) if it.setting == REFERENCE} >= blocks - {max(blocks)}
+
+
+def test_a_short_run_is_not_looked_at():
+    strategy = several(budget=24)
+    strategy.tell(made(Planned(REFERENCE, 0), time_s=12.0))
+    assert strategy.ask(()).look_s is None
+    assert "as long as a run" in strategy.remarks[0]
+
+
+def test_nothing_that_constraints_rule_out_is_asked_for():
+    allowed = [it for it in SETTINGS if it[POWER_LIMIT] / 250 + int(it["batch_size"]) / 128 < 1.7]
+    trials = search(several(allowed, budget=30))
+    assert {it.setting for it in trials} <= {*allowed, REFERENCE}
+
+
+def test_a_run_that_was_stopped_is_a_lower_bound_and_never_chosen():
+    """Its work is given up, and its figures are in no pair."""
+
+    def make(planned):
+        trial = made(planned)
+        if planned.setting["batch_size"] == "128" and planned.look_s is None:
+            return made(planned, time_s=1.0, state=TrialState.STOPPED)
+        return trial
+
+    strategy = several(budget=30)
+    trials = search(strategy, make)
+    assert any(it.state is TrialState.STOPPED for it in trials)
+    after = [it for it in trials if it.setting["batch_size"] == "128"]
+    assert len(after) == 1
+    assert strategy.sure["metrics"]["edp"]["settings"]["batch_size"] != "128"
+
+
+def test_a_setting_that_fails_is_not_tried_again():
+    def make(planned):
+        bad = planned.setting["sm_clock_mhz"] == 1000.0
+        state = TrialState.FAILED if bad else TrialState.DONE
+        return made(planned, state=state)
+
+    strategy = several(budget=34)
+    trials = search(strategy, make)
+    failed = [it.setting for it in trials if it.state is TrialState.FAILED]
+    assert failed
+    assert len(set(failed)) == len(failed)
+    assert strategy.sure["metrics"]["edp"]["settings"]["sm_clock_mhz"] != 1000.0
+
+
+def test_without_a_reference_there_is_nothing_to_say():
+    strategy = several()
+    trials = search(strategy, lambda planned: made(planned, state=TrialState.FAILED))
+    assert [it.setting for it in trials] == [REFERENCE]
+    assert strategy.sure["metrics"] == {}
+
+
+def test_several_metrics_are_each_given_a_choice():
+    strategy = several(metrics=(parse("energy"), parse("time")))
+    search(strategy)
+    found = strategy.sure["metrics"]
+    assert found["energy"]["settings"]["sm_clock_mhz"] < 1100
+    fast = found["time"]["settings"]["sm_clock_mhz"]
+    assert fast is None or fast >= 1400
+
+
+def test_a_time_that_is_ruled_out_is_not_chosen():
+    strategy = several(metrics=(parse("slowdown:1.0"),))
+    search(strategy)
+    chosen = Setting.of(strategy.sure["metrics"]["slowdown:1.0"]["settings"])
+    assert made(Planned(chosen, 0), noise=0).time_s < 1.01 * made(Planned(REFERENCE, 0), 0).time_s
+
+
+def test_lanes_are_all_given_something_and_never_the_same():
+    strategy = several(lanes=3)
+    busy = []
+    for _ in range(3):
+        busy.append(strategy.ask(busy))
+    assert [it.lane for it in busy] == [0, 1, 2]
+    assert busy[0].setting == REFERENCE
+    assert len({it.setting["batch_size"] for it in busy}) == 3
+    assert strategy.ask(busy) is None
+    for planned in busy:
+        strategy.tell(made(planned))
+    busy = []
+    for _ in range(3):
+        busy.append(strategy.ask(busy))
+    assert len({(it.setting, it.block) for it in busy}) == 3
+    assert {it.look_s for it in busy} == {10.0}
+
+
+def test_lanes_warm_up_first():
+    strategy = several(warm_up=1)
+    first = strategy.ask(())
+    assert (first.setting, first.block) == (REFERENCE, -1)
+    strategy.tell(made(first))
+    assert strategy.ask(()).block == 0
+
+
+def test_what_is_missing_is_named(monkeypatch):
+    monkeypatch.setattr(several_study, "find_spec", lambda _: None)
+    with pytest.raises(JoulewiseError) as told:
+        several()
+    assert told.value.hint == "pip install 'joulewise[search]'"
+
+
+def test_without_torch_another_sampler_searches_and_that_is_said(monkeypatch):
+    monkeypatch.setattr(several_study, "find_spec", lambda name: None if name == "torch" else name)
+    strategy = several(budget=30)
+    search(strategy)
+    assert strategy.sure["sampler"] == "tpe"
+    assert "torch is not installed" in strategy.remarks[0]
+    assert edp(Setting.of(strategy.sure["metrics"]["edp"]["settings"])) < 1.1 * BEST
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        ({"metrics": ()}, "needs a metric"),
+        ({"metrics": (parse("cost:0.5"),)}, "highest power limit"),
+        ({"tolerance": 1.5}, "tolerance"),
+        ({"budget": 10}, "too few"),
+        ({"settings": [REFERENCE]}, "nothing to search"),
+    ],
+)
+def test_what_cannot_be_searched_is_told_before(more, says):
+    with pytest.raises(UsageError, match=says):
+        several(**more)
+
+
+def test_words_have_no_order():
+    settings = [
+        Setting.of({POWER_LIMIT: limit_w, "optimiser": word})
+        for limit_w in (150.0, 200.0, 250.0, 300.0)
+        for word in ("sgd", "adam", "lamb")
+    ]
+
+    def make(planned):
+        word, limit_w = planned.setting["optimiser"], planned.setting[POWER_LIMIT]
+        like = made(Planned(setting(limit_w, None), planned.block, planned.lane, planned.look_s))
+        factor = {"sgd": 1.0, "adam": 0.7, "lamb": 1.2}[word] if planned.look_s is None else 1.0
+        return made(like.planned, setting=planned.setting, time_s=factor * like.time_s)
+
+    strategy = several(settings, settings[9])
+    search(strategy, make)
+    assert strategy.sure["metrics"]["edp"]["settings"]["optimiser"] == "adam"
