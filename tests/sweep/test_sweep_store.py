@@ -16,7 +16,7 @@ from joulewise.errors import JoulewiseError, UsageError
 from joulewise.record.store import Skipped, new_run, readable, runs
 from joulewise.sweep.contract import as_text
 from joulewise.sweep.lock import running
-from joulewise.sweep.store import FILE, LOGS, create, find, load, sweeps, unfinished
+from joulewise.sweep.store import FILE, LOGS, create, cut_off, find, load, sweeps, unfinished
 from processes import JOULEWISE, first_line
 
 
@@ -65,6 +65,38 @@ class TestUnfinished:
         told = json.loads(json.dumps(asked().as_json()))
         made(tmp_path, asked={**told, "of a newer joulewise": 1})
         assert unfinished(tmp_path, asked()) is None
+
+
+class TestSeveral:
+    """A file may ask for several sweeps, one after the other."""
+
+    EVERY = tuple(asked(name=name) for name in "abc")
+
+    def left(self, store, *begun):
+        """Each is (which, start, state); what there is to go on with, by its start."""
+        for which, start_ns, state in begun:
+            told = json.loads(json.dumps(self.EVERY["abc".index(which)].as_json()))
+            made(store, start_ns, asked=told, state=state)
+        found = cut_off(store, self.EVERY)
+        return [folder and load(folder).start_wall_ns for folder in found]
+
+    def test_none_was_begun(self, tmp_path):
+        assert self.left(tmp_path) == [None, None, None]
+
+    def test_what_is_finished_is_not_made_again(self, tmp_path):
+        begun = [("a", 1, "finished"), ("b", 2, "running")]
+        assert self.left(tmp_path, *begun) == [1, 2, None]
+
+    def test_cut_off_between_two(self, tmp_path):
+        assert self.left(tmp_path, ("a", 1, "finished")) == [1, None, None]
+
+    def test_all_came_to_their_end_and_are_asked_for_again(self, tmp_path):
+        assert self.left(tmp_path, *((each, 1, "finished") for each in "abc")) == [None] * 3
+
+    def test_what_is_of_an_earlier_time_is_made_again(self, tmp_path):
+        before = [(each, 1, "finished") for each in "abc"]
+        assert self.left(tmp_path, *before, ("a", 2, "running")) == [2, None, None]
+        assert self.left(tmp_path, ("b", 3, "finished")) == [2, 3, None]
 
 
 class TestFind:

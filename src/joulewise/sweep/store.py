@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -88,11 +88,30 @@ def sweeps(store: Path) -> Iterator[tuple[Path, Sweep] | Skipped]:
 
 
 def unfinished(store: Path, asked: Asked) -> Path | None:
-    """The newest sweep of which the same was asked, and that has not come to its end."""
-    for folder, sweep in reversed(_readable(store)):
-        if sweep.state != FINISHED and _digest(sweep) == asked.digest:
-            return folder
-    return None
+    """The newest sweep of which this was asked, unless it has come to its end."""
+    (folder,) = cut_off(store, [asked])
+    return folder
+
+
+def cut_off(store: Path, every: Sequence[Asked]) -> list[Path | None]:
+    """Of sweeps that are made one after the other, those that there are when that was cut off.
+
+    They may be finished, but not all of them: then it was not cut off, and there is none to go on
+    with. What is older than the one before it is of another time.
+    """
+    newest = {_digest(sweep): (folder, sweep) for folder, sweep in _readable(store)}
+    going_on: list[Path | None] = []
+    since_ns, is_over = 0, True
+    for asked in every:
+        folder, sweep = newest.get(asked.digest, (None, None))
+        if sweep is None or sweep.start_wall_ns < since_ns:
+            going_on.append(None)
+            is_over = False
+        else:
+            going_on.append(folder)
+            since_ns = sweep.start_wall_ns
+            is_over = is_over and sweep.state == FINISHED
+    return [None] * len(every) if is_over else going_on
 
 
 def find(store: Path, which: str) -> Path:
