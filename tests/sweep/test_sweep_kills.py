@@ -1,0 +1,15 @@
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="simulated limits are set by root")
+def test_fifty_kills_ten_of_them_here():
+    script = Path(__file__).parents[2] / "benchmarks" / "sweep_kills.py"
+    command = [sys.executable, str(script), "--rounds", "10", "--seed", "1"]
+    killed = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
+    assert killed.returncode == 0, killed.stdout + killed.stderr
+    assert "the same runs each time, none lost, none twice" in killed.stdout
