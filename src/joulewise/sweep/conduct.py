@@ -7,21 +7,21 @@ from collections.abc import Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from joulewise.data.sweeps import KNOBS, Sweep
-from joulewise.metrics.rules import parse
-from joulewise.metrics.view import View
-from joulewise.search.adaptive import Adaptive
-from joulewise.search.several import Several
+from joulewise.search.strategy import Strategy
 from joulewise.sweep.asked import Asked
 from joulewise.sweep.boards import boards
 from joulewise.sweep.execute import Watch, execute
 from joulewise.sweep.lanes import lanes
-from joulewise.sweep.on_ray import Cluster, OnRay
 from joulewise.sweep.plan import Grid
 from joulewise.sweep.runner import Runner
 from joulewise.sweep.space import Space, resolve
 from joulewise.sweep.store import FINISHED, create, cut_off, load
+
+if TYPE_CHECKING:
+    from joulewise.sweep.on_ray import Cluster
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,11 @@ class Prepared:
 
 def prepare(asked: Asked, environ: Mapping[str, str] | None = None) -> Prepared:
     environ = os.environ if environ is None else environ
-    cluster = Cluster(asked) if asked.on else None
+    cluster = None
+    if asked.on:
+        from joulewise.sweep.on_ray import Cluster
+
+        cluster = Cluster(asked)
     found = boards(asked, environ) if cluster is None else cluster.boards()
     space = resolve(asked, found, environ)
     strategy(asked, space)  # what cannot be searched is told now
@@ -63,22 +67,26 @@ def conduct(prepared: Prepared, store: Path, watch: Watch, folder: Path | None =
     elif (sweep := load(folder)).state == FINISHED:
         return sweep
     chosen = strategy(asked, space, prepared.lanes)
-    # Among limits alone nearly nothing is beaten in both; whole trainings differ in much more.
-    stop_hopeless = isinstance(chosen, Several)
+    # Among the limits of one training nearly nothing is beaten in both; trainings differ in more.
+    stop_hopeless = asked.adaptive and not _is_one_knob(space)
     with closing(_runner(prepared, store, folder, watch)) as runner:
         sweep = execute(folder, chosen, runner, watch, stop_hopeless=stop_hopeless)
-    if isinstance(chosen, Several):
-        for remark in chosen.remarks:
-            watch.said(remark)
+    for remark in sweep.sure.get("remarks", ()):
+        watch.said(remark)
     return sweep
 
 
-def strategy(asked: Asked, space: Space, lanes: int = 1) -> Grid | Adaptive | Several:
+def strategy(asked: Asked, space: Space, lanes: int = 1) -> Strategy:
     """What decides which run is next."""
     if not asked.adaptive:
         return Grid(space, asked, lanes)
-    differ = [name for name in space.reference if len({it[name] for it in space.points}) > 1]
-    search = Adaptive if len(differ) == 1 and differ[0] in KNOBS else Several
+    # A search takes seconds to import, and most sweeps want none.
+    from joulewise.metrics.rules import parse
+    from joulewise.metrics.view import View
+    from joulewise.search.adaptive import Adaptive
+    from joulewise.search.several import Several
+
+    search = Adaptive if _is_one_knob(space) else Several
     return search(
         space.settings,
         space.reference,
@@ -90,6 +98,11 @@ def strategy(asked: Asked, space: Space, lanes: int = 1) -> Grid | Adaptive | Se
         warm_up=asked.warm_up,
         seed=asked.seed,
     )
+
+
+def _is_one_knob(space: Space) -> bool:
+    differ = [name for name in space.reference if len({it[name] for it in space.points}) > 1]
+    return len(differ) == 1 and differ[0] in KNOBS
 
 
 def _max_power_w(asked: Asked, space: Space) -> float | None:
@@ -105,6 +118,8 @@ def _runner(prepared: Prepared, store: Path, folder: Path, watch: Watch) -> Runn
 
         return Virtual(asked, space, store, folder.name)
     if prepared.cluster is not None:
+        from joulewise.sweep.on_ray import OnRay
+
         return OnRay(asked, store, folder, cluster=prepared.cluster, say=watch.said)
     from joulewise.sweep.here import Here
 
