@@ -75,7 +75,9 @@ def test_a_command_without_steps_takes_whole_runs_and_says_so():
     strategy = several(budget=24)
     trials = search(strategy, lambda planned: made(planned, marks=False))
     assert {it.look_s for it in trials} == {None}
-    assert strategy.remarks == ["every setting takes a whole run: the command marks no steps"]
+    assert strategy.sure["remarks"] == [
+        "every setting takes a whole run: the command marks no steps"
+    ]
     blocks = {it.block for it in trials if it.block < CONFIRMING}
     assert {it.block for it in wholes(trials) if it.setting == REFERENCE} >= blocks - {max(blocks)}
 
@@ -84,7 +86,7 @@ def test_a_short_run_is_not_looked_at():
     strategy = several(budget=24)
     strategy.tell(made(Planned(REFERENCE, 0), time_s=12.0))
     assert strategy.ask(()).look_s is None
-    assert "as long as a run" in strategy.remarks[0]
+    assert "as long as a run" in strategy.sure["remarks"][0]
 
 
 def test_nothing_that_constraints_rule_out_is_asked_for():
@@ -185,7 +187,7 @@ def test_without_torch_another_sampler_searches_and_that_is_said(monkeypatch):
     strategy = several(budget=30)
     search(strategy)
     assert strategy.sure["sampler"] == "tpe"
-    assert "torch is not installed" in strategy.remarks[0]
+    assert "torch is not installed" in strategy.sure["remarks"][0]
     assert edp(Setting.of(strategy.sure["metrics"]["edp"]["settings"])) < 1.1 * BEST
 
 

@@ -103,16 +103,6 @@ class Several:
         return sum(1 for _ in self._unconfirmed())
 
     @property
-    def remarks(self) -> list[str]:
-        """What is not as one might expect it, as far as is known."""
-        known, found = self._known, []
-        if self._sampler == TPE:
-            found.append("torch is not installed: Optuna's TPE searches, not its Gaussian process")
-        if known.first and known.why_whole and self._problem.places.has_knobs:
-            found.append(f"every setting takes a whole run: {known.why_whole}")
-        return found
-
-    @property
     def sure(self) -> Mapping[str, Any]:
         known = self._known
         looks = sum(look_s is not None for _, _, look_s in self._told)
@@ -121,6 +111,7 @@ class Several:
             "budget": self._budget,
             "looks": looks,
             "sampler": self._sampler,
+            "remarks": self._remarks(),
         }
         if not known.has_belief:
             return {**made, "metrics": {}, "reason": "too few runs succeeded"}
@@ -138,6 +129,15 @@ class Several:
                 **confirmed(chosen, self._problem.reference, self._told, self._problem.view),
             }
         return {**made, "noise": every.noise, "metrics": metrics}
+
+    def _remarks(self) -> list[str]:
+        """What is not as one might expect it, as far as is known."""
+        known, found = self._known, []
+        if self._sampler == TPE:
+            found.append("torch is not installed: Optuna's TPE searches, not its Gaussian process")
+        if known.first and known.why_whole and self._problem.places.has_knobs:
+            found.append(f"every setting takes a whole run: {known.why_whole}")
+        return found
 
     @property
     def _made(self) -> int:
