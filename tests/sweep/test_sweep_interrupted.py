@@ -1,0 +1,51 @@
+"""Ctrl-C within a run: knobs go back, nothing is lost, and the command to go on is told."""
+
+import os
+
+import pytest
+from simulated_here import LIMITS, told
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="simulated limits are set by root")
+
+SCRIPT = f"""
+import json, signal, subprocess, sys, time
+from pathlib import Path
+from joulewise.sweep.store import load, find
+
+sweep = [sys.executable, "-m", "joulewise", "--store", "my runs", "sweep", "--power-limit=150,200"]
+rest = ["--repeat=1", "--", sys.executable, "train.py"]
+
+def limits():
+    return subprocess.run({LIMITS}, capture_output=True, check=True).stdout
+
+subprocess.run(["nvidia-smi", "-i", "0", "-pl", "277"], check=True, stdout=subprocess.DEVNULL)
+before = limits()
+first = subprocess.Popen([*sweep, "--new", *rest, "16"], stderr=subprocess.PIPE, text=True)
+while limits() == before:
+    assert first.poll() is None, first.stderr.read()
+    time.sleep(0.05)
+first.send_signal(getattr(signal, sys.argv[1]))
+_, said = first.communicate()
+back = limits() == before
+cut = load(find(Path("my runs"), "last"))
+again = subprocess.run([*sweep, *rest, "16"], capture_output=True, text=True)
+done = load(find(Path("my runs"), "last"))
+print(json.dumps(dict(
+    status=first.returncode, said=said, back=back, cut=[cut.id, cut.state, len(cut.trials)],
+    again=again.returncode, done=[done.id, done.state, len(done.trials)], errors=again.stderr,
+)))
+"""
+
+
+@pytest.mark.parametrize(("name", "status"), [("SIGINT", 130), ("SIGTERM", 143)])
+def test_a_signal_to_a_sweep(tmp_path, name, status):
+    seen = told(tmp_path, SCRIPT, name)
+    assert (seen["status"], seen["back"]) == (status, True)
+    *_, what, how = seen["said"].splitlines()
+    assert f"was ended by {name}" in what
+    assert how.startswith("  to go on: joulewise --store 'my runs' sweep --power-limit=150,200")
+    assert "--new" not in how
+    sweep_id, *cut = seen["cut"]
+    assert cut == ["running", 0]
+    assert seen["again"] == 0, seen["errors"]
+    assert seen["done"] == [sweep_id, "finished", 3]
