@@ -13,7 +13,7 @@ from fake_runs import StoredRunner, Watched, asked, go_on, space
 from joulewise.sweep.naming import tags
 from joulewise.sweep.plan import Planned
 from joulewise.sweep.store import load, sweeps, unfinished
-from processes import first_line
+from processes import JOULEWISE, first_line
 
 RUNS = [Planned(setting, block) for setting in space().settings for block in range(2)]
 ALL = Counter((planned.setting, planned.block) for planned in RUNS)
@@ -99,3 +99,36 @@ def test_what_is_ignored_stays_so(tmp_path):
 
 
 RUN_AS_MAIN = f"import runpy; runpy.run_path({fake_runs.__file__!r}, run_name='__main__')"
+
+
+TWO = """
+sim = "v100"
+workload = "resnet50"
+repeat = 1
+[[benchmark]]
+power_limit = [150, 200]
+[[benchmark]]
+power_limit = [160, 210]
+"""
+
+
+def test_a_file_of_several_goes_on_as_one(tmp_path):
+    """Killed in the second of two, the first is not made again; in the end both are."""
+    (tmp_path / "two.toml").write_text(TWO)
+
+    def swept(**environ):
+        command = [*JOULEWISE, "sweep", "two.toml"]
+        environ = {**os.environ, "JOULEWISE_STORE": "runs", **environ}
+        subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, check=False)
+        return {
+            sweep.name: (sweep.id, sweep.state, len(sweep.trials))
+            for _, sweep in sweeps(tmp_path / "runs")
+        }
+
+    cut = swept(JOULEWISE_TEST_KILL_AT="between-runs:4")
+    assert cut["two-1"][1:] == ("finished", 3)
+    assert cut["two-2"][1] == "running"
+    done = swept()
+    assert done == {"two-1": cut["two-1"], "two-2": (cut["two-2"][0], "finished", 3)}
+    afresh = swept()
+    assert afresh["two-1"][0] != done["two-1"][0]
