@@ -6,6 +6,7 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from joulewise.command.alive import stat_fields
@@ -60,8 +61,9 @@ def kill_all(token: str) -> None:
 
 
 def kill(pid: int, number: int) -> None:
-    if pid and not ended(pid):
-        os.kill(pid, number)
+    if pid:
+        with suppress(ProcessLookupError):  # it may have ended just now
+            os.kill(pid, number)
 
 
 def until(condition: Callable[[], bool], what: str) -> None:

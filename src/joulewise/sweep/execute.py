@@ -24,7 +24,7 @@ ATTEMPTS: Final = 2
 
 
 class Watch(Protocol):
-    """Told how a sweep goes, always from the thread that executes it."""
+    """Told how a sweep goes, from the thread that executes it; only ``said`` from any."""
 
     def began(self, sweep: Sweep, left: int) -> None:
         """What is known already, and how many runs are left, at most or by the best guess."""
