@@ -217,17 +217,34 @@ def test_what_cannot_be_meant_turns_nothing(place, wanted, error, what):
 def test_a_clock_goes_to_the_nearest_and_that_is_said(place):
     granted = place.lease(Wanted("gpu0", {SM: 1049}))
     assert place.boards[0].values[SM] == 1000
-    assert granted.notes == ("gpu0's SM clock goes to 1000 MHz, the nearest to 1049 that it takes",)
+    assert granted.notes == ("gpu0: SM clock goes to 1000 MHz, the nearest to 1049 there is",)
+
+
+def test_what_is_the_same_of_several_is_said_once(place):
+    granted = place.lease(Wanted("gpu0", {SM: 1049}), Wanted("gpu1", {SM: 1049}))
+    assert granted.notes == ("gpu0, gpu1: SM clock goes to 1000 MHz, the nearest to 1049 there is",)
 
 
 def test_what_a_device_makes_of_a_value_is_ours(place):
     place.boards[0].rounds_to_w = 20
     granted = place.lease(watts(207))
     assert place.limits[0] == granted.enforced["gpu0"][LIMIT] == 200
-    assert granted.notes == ("gpu0's power limit went to 200 W, which the device has made of 207",)
+    assert granted.notes == ("gpu0: power limit went to 200 W, which the device made of 207",)
     assert place.written == [granted.hold]
     assert place.release(granted)[0].end is End.RESTORED
     assert place.limits[0] == 240
+
+
+def test_who_holds_a_knob_is_said_before_who_else_uses_the_device(place):
+    def refuse(*_):
+        raise HeldError("gpu0 is used by pid 7", "wait")
+
+    place.guardian = Guardian(place.state, place.boards, place.log.append, courtesies=[refuse])
+    place.guardian.lease(ANNA, HOLDER, [watts(200)], force=True)
+    with pytest.raises(HeldError, match="gpu0's power limit is held at 200 W by"):
+        place.lease(watts(150), owner=BEN)
+    with pytest.raises(HeldError, match="used by"):
+        place.lease(watts(150, "gpu1"), owner=BEN)
 
 
 def test_what_cannot_be_read_is_not_turned(place):

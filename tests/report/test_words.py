@@ -56,11 +56,6 @@ def test_a_duration(seconds, said):
     assert words.duration(seconds) == said
 
 
-def test_keys_in_a_row_are_folded():
-    assert words.keys(["gpu0", "gpu1", "gpu2", "gpu5"]) == "gpu0-gpu2, gpu5"
-    assert words.keys(["gpu0", "gpu1", "cpu2"]) == "gpu0, gpu1, cpu2"
-
-
 @given(st.floats(min_value=0.01, max_value=1e14))
 def test_a_prefix_keeps_the_value(joules):
     number, unit = words.with_unit(joules, "J").split(" ")

@@ -93,6 +93,18 @@ def test_what_is_set_is_said_once_for_gpus_alike_and_nothing_when_it_went_back(s
     ]
 
 
+def test_many_gpus_alike_are_said_in_short(sim):
+    ran = sim(
+        "nvidia-smi -pl 250 >/dev/null; joulewise run --power-limit 170 --sm-clock 1201 -- true",
+        gpu="v100x4",
+    )
+    said = [line for line in ran.stderr.splitlines() if line.startswith("joulewise: gpu")]
+    assert said == [
+        "joulewise: gpu0-gpu3: power limit 250 -> 170 W, SM clock locked at 1200 MHz for this run",
+        "joulewise: gpu0-gpu3: SM clock goes to 1200 MHz, the nearest to 1201 there is",
+    ]
+
+
 def test_only_gpus_that_the_command_sees_are_set(sim):
     ran = sim("joulewise run --power-limit 170 -- bash limits", CUDA_VISIBLE_DEVICES="1")
     assert ran.stdout.splitlines() == ["250 170"]

@@ -35,7 +35,7 @@ from joulewise.control.putting_back import put_back
 from joulewise.control.recovery import Leftovers
 from joulewise.control.residency import Residency
 from joulewise.control.rights import what_gives_it
-from joulewise.control.words import named, said, user, valued, who
+from joulewise.control.words import Notes, named, said, user, valued, who
 from joulewise.data import Knob, KnobInfo, Quantity, Reading, Unavailable
 from joulewise.devices import Device
 from joulewise.devices.ranges import check_in_range
@@ -117,7 +117,7 @@ class Guardian:
         for each in wanted:  # who lacks the right may lack the journal, too, which is no news then
             for knob in each.settings:
                 _turnable(self._device(each.device), knob)
-        notes: list[str] = []
+        notes = Notes()
         self.mend()
         self._leftovers.undo(self._devices)
         holder = replace(holder, ticks=holder.ticks or started_ticks(holder.pid))
@@ -138,7 +138,7 @@ class Guardian:
         self._turn(hold)
         hold = self._read_back(hold, notes)
         self._tell(holder, said(hold.changes))
-        return Granted(hold, self._enforced(hold.changes, notes), tuple(notes))
+        return Granted(hold, self._enforced(hold.changes, notes), notes.said())
 
     def release(self, owner: object, hold_id: str) -> list[Outcome]:
         """Put back what this hold has turned; what cannot be put back yet is kept in mind."""
@@ -248,7 +248,7 @@ class Guardian:
         if failed:
             raise DeviceError(f"{error.message}; {'; '.join(map(said, failed))}", claims.RESTORE)
 
-    def _read_back(self, hold: Hold, notes: list[str]) -> Hold:
+    def _read_back(self, hold: Hold, notes: Notes) -> Hold:
         """Where a device has rounded a value, what it made of it is what is ours."""
         found = [self._devices[each.device].get(each.knob) for each in hold.changes]
         changes = tuple(
@@ -256,13 +256,14 @@ class Guardian:
             for change, value in zip(hold.changes, found, strict=True)
         )
         others = [
-            f"{named(asked.key, asked.knob)} went to {valued(asked.knob, made.value)}, "
-            f"which the device has made of {asked.value:g}"
+            (asked, made)
             for asked, made in zip(hold.changes, changes, strict=True)
             if not is_same(asked.value, made.value)
         ]
+        for asked, made in others:
+            what = f"went to {valued(asked.knob, made.value)}, which the device made of"
+            notes.add(asked.key, asked.knob, f"{what} {asked.value:g}")
         if others:
-            notes += others
             hold = replace(hold, changes=changes)
             self._rewrite(hold)
         return hold
@@ -290,21 +291,19 @@ class Guardian:
             self._journal.again(hold)
 
     def _plan(
-        self, owner: object, holder: Holder, wanted: Wanted, notes: list[str], *, force: bool
+        self, owner: object, holder: Holder, wanted: Wanted, notes: Notes, *, force: bool
     ) -> Iterator[Change]:
         device = self._device(wanted.device)
         for knob, asked in wanted.settings.items():
             info = _turnable(device, knob)
             value = snapped(info, asked)
             if value != asked:
-                notes.append(
-                    f"{named(device.info.key, knob)} goes to {valued(knob, value)}, "
-                    f"the nearest to {asked:g} that it takes"
-                )
+                what = f"goes to {valued(knob, value)}, the nearest to {asked:g} there is"
+                notes.add(device.info.key, knob, what)
             check_in_range(device.info.key, info, value)
+            self._check_free(owner, device, knob)  # first: who uses a device may hold its knob, too
             for rule in self._rules if force else (*self._rules, *self._courtesies):
                 rule(holder, device, knob, value)
-            self._check_free(owner, device, knob)
             before = self._standing(device, info)
             yield Change(device.info.uid, device.info.key, knob, before, value)
 
@@ -338,9 +337,7 @@ class Guardian:
         top = self._stacks.top(device.info.uid, info.knob)
         return top[1].value if top else None
 
-    def _enforced(
-        self, changes: Iterable[Change], notes: list[str]
-    ) -> dict[str, dict[Knob, float]]:
+    def _enforced(self, changes: Iterable[Change], notes: Notes) -> dict[str, dict[Knob, float]]:
         enforced: dict[str, dict[Knob, float]] = {}
         for change in changes:
             value = change.value
@@ -348,10 +345,9 @@ class Guardian:
                 reading = self._devices[change.device].read(Quantity.ENFORCED_LIMIT)
                 value = reading.value if isinstance(reading, Reading) else value
                 if not is_same(value, change.value):
-                    notes.append(
-                        f"{change.key} holds {valued(change.knob, value)} and not "
-                        f"{valued(change.knob, change.value)}: something else limits it, too"
-                    )
+                    held, asked = valued(change.knob, value), valued(change.knob, change.value)
+                    what = f"holds at {held} and not at {asked}: there is another limit"
+                    notes.add(change.key, change.knob, what)
             enforced.setdefault(change.key, {})[change.knob] = value
         return enforced
 

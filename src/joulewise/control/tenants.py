@@ -39,7 +39,7 @@ def _refuse_strangers(
     who = _strange_slices(device, environ) or _strangers(device, ours, proc)
     if who:
         raise HeldError(
-            f"{device.info.key} {who}, whom another {knob.value} would concern as well",
+            f"{device.info.key} {who}, whom another {knob.label} would concern as well",
             "wait until it is yours alone, or insist with --force (force=True)",
         )
 

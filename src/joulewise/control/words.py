@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 
 from joulewise.control.holds import Change, End, Holder, Outcome, is_same
-from joulewise.data import Knob
+from joulewise.data import Knob, listed_keys
 
 
 def who(holder: Holder) -> str:
@@ -53,6 +53,19 @@ def said(what: Outcome | Sequence[Change]) -> str:
         f"{named(each.key, each.knob)} from {_before(each)} to {valued(each.knob, each.value)}"
         for each in what
     )
+
+
+class Notes:
+    """What there is to know of devices, once for all of which it is the same."""
+
+    def __init__(self) -> None:
+        self._keys: dict[str, list[str]] = {}
+
+    def add(self, key: str, knob: Knob, what: str) -> None:
+        self._keys.setdefault(f"{knob.label} {what}", []).append(key)
+
+    def said(self) -> tuple[str, ...]:
+        return tuple(f"{listed_keys(keys)}: {what}" for what, keys in self._keys.items())
 
 
 def _of_outcome(what: Outcome) -> str:

@@ -14,6 +14,7 @@ from joulewise.data.devices import (
     SensorInfo,
     Source,
     Unavailable,
+    listed_keys,
 )
 from joulewise.data.energy import (
     Card,
@@ -52,6 +53,7 @@ __all__ = [
     "SpanResult",
     "Unavailable",
     "Use",
+    "listed_keys",
     "total",
     "total_of_one",
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, NamedTuple
@@ -168,3 +169,20 @@ class Process:
     pid: int
     memory_b: int | None
     kind: str
+
+
+def listed_keys(keys: Iterable[str]) -> str:
+    """``gpu0-gpu2, gpu5`` for gpu0, gpu1, gpu2, gpu5."""
+    rows: list[list[str]] = []
+    for key in keys:
+        if rows and key == _next(rows[-1][-1]):
+            rows[-1].append(key)
+        else:
+            rows.append([key])
+    return ", ".join(f"{row[0]}-{row[-1]}" if len(row) > 2 else ", ".join(row) for row in rows)
+
+
+def _next(key: str) -> str:
+    word = key.rstrip("0123456789")
+    number = key[len(word) :]
+    return f"{word}{int(number) + 1}" if number else ""

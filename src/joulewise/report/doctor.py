@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from joulewise.data import Kind, Knob, Quantity, Source, Unavailable
+from joulewise.data import Kind, Knob, Quantity, Source, Unavailable, listed_keys
 from joulewise.report import held, words
 from joulewise.report.checkup import Checkup, DeviceState, KnobState, SensorState
 
@@ -64,7 +64,7 @@ def trust(checkup: Checkup) -> str:
         if len(sources) == 1:
             said.append(f"{label}: {next(iter(sources))}")
         elif sources:
-            each = (f"{words.keys(names)} {source}" for source, names in sources.items())
+            each = (f"{listed_keys(names)} {source}" for source, names in sources.items())
             said.append(f"{label}: {', '.join(each)}")
         elif kind in {Kind.GPU, Kind.CPU}:
             said.append(f"{label}: no such device found")
@@ -102,7 +102,7 @@ def _likeness(state: SensorState | KnobState | Unavailable) -> object:
 def _draw_group(group: Sequence[DeviceState], console: Console) -> None:
     info = group[0].info
     count = f"{len(group)} x " if len(group) > 1 else ""
-    title = f"{words.keys(device.info.key for device in group)}  {count}{info.name}"
+    title = f"{listed_keys(device.info.key for device in group)}  {count}{info.name}"
     uid = info.uid if len(group) == 1 and info.uid != info.key else ""
     console.print(Text.assemble((title, "bold"), (f"  {uid}" if uid else "", "dim")))
     driver = f"driver {info.driver}" if info.kind is Kind.GPU and info.driver else info.driver
@@ -111,7 +111,7 @@ def _draw_group(group: Sequence[DeviceState], console: Console) -> None:
     if info.note:
         _indent(Text(info.note, style="yellow"), console)
     if info.contains:
-        _indent(Text(f"its energy contains that of {words.keys(info.contains)}"), console)
+        _indent(Text(f"its energy contains that of {listed_keys(info.contains)}"), console)
     tables = [_each(group)] if len(group) > 1 else []
     tables += [table for table in (_sensor_table(group), _knob_table(group)) if table.row_count]
     for number, table in enumerate(tables):

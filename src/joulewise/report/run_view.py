@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Any, Final
 
-from joulewise.data import Caution, Energy, Knob, RunResult, RunWarning, Source, Use
+from joulewise.data import Caution, Energy, Knob, RunResult, RunWarning, Source, Use, listed_keys
 from joulewise.report import words
 from joulewise.report.figures import (
     J_PER_KWH,
@@ -130,7 +130,7 @@ def _set(settings: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
         )
         alike.setdefault(", ".join(told), []).append(key)
     for told_of, keys in alike.items():
-        yield f"{words.keys(keys)} at {told_of}"
+        yield f"{listed_keys(keys)} at {told_of}"
 
 
 def _row(key: str, use: Use) -> Row:
@@ -177,9 +177,7 @@ def _notes(result: RunResult, rates: Rates) -> Iterator[str]:
     for out in result.excluded:
         by_reason.setdefault(out.reason, []).append(out.device)
     for reason, devices in by_reason.items():
-        named = all(device[-1:].isdecimal() for device in devices)
-        listed = words.keys(devices) if named else ", ".join(devices)
-        yield f"not in the total: {plain(listed)}, {plain(reason)}"
+        yield f"not in the total: {plain(listed_keys(devices))}, {plain(reason)}"
     yield from _net(result)
     if more := result.details.get("more_names"):
         yield f"{more} more names of spans are not told here: joulewise export has them all"

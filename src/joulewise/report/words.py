@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from joulewise.data import Kind, Knob, Quantity
@@ -111,23 +111,6 @@ def duration(seconds: float | None) -> str:
     if seconds >= 1:
         return f"{seconds:g} s"
     return f"{seconds * 1e3:g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:g} µs"
-
-
-def keys(names: Iterable[str]) -> str:
-    """``gpu0-gpu2, gpu5`` for gpu0, gpu1, gpu2, gpu5."""
-    runs: list[tuple[str, int, int]] = []
-    for name in names:
-        word = name.rstrip("0123456789")
-        number = int(name[len(word) :])
-        if runs and runs[-1][0] == word and runs[-1][2] == number - 1:
-            runs[-1] = (word, runs[-1][1], number)
-        else:
-            runs.append((word, number, number))
-    told: list[str] = []
-    for word, first, last in runs:
-        whole = [f"{word}{number}" for number in range(first, last + 1)]
-        told += [f"{whole[0]}-{whole[-1]}"] if len(whole) > 2 else whole
-    return ", ".join(told)
 
 
 def _unit(name: Quantity | Knob) -> str:

@@ -76,6 +76,7 @@ class Turned:
     def said(self) -> Iterator[str]:
         """What is set, in a line for all GPUs for which that is the same."""
         from joulewise.control.words import set_for_a_run
+        from joulewise.data import listed_keys
 
         alike: dict[str, list[str]] = {}
         for lease in self._leases:
@@ -85,7 +86,7 @@ class Turned:
                 each = (set_for_a_run(knob, before[knob], now) for knob, now in values.items())
                 alike.setdefault(f"{', '.join(each)} for this run{by}", []).append(key)
         for what, keys in alike.items():
-            yield f"{', '.join(keys)}: {what}"
+            yield f"{listed_keys(keys)}: {what}"
 
     def as_json(self) -> dict[str, dict[str, float]]:
         """What the devices make of it, by key and knob."""
