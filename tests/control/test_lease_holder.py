@@ -185,3 +185,13 @@ except KeyError as error:
     print(json.dumps(error.args))
 """)
     assert told == ["mine"]
+
+
+def test_a_device_that_is_named_twice():
+    told = tells("""
+try:
+    control.lease(["gpu0", "gpu0"], power_limit_w=200)
+except JoulewiseError as error:
+    print(json.dumps([error.message, error.hint, limits()]))
+""")
+    assert told == ["a device is named twice", "name each of them once", [280, 260]]

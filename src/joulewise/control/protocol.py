@@ -122,10 +122,7 @@ def _before(changes: Iterable[Change]) -> dict[str, dict[str, float | None]]:
 def _wanted(told: Any) -> tuple[Wanted, ...]:
     if not isinstance(told, list) or not 0 < len(told) <= _MOST_DEVICES:
         raise _unknown(f"a lease is of 1 to {_MOST_DEVICES} devices")
-    wanted = tuple(_one_wanted(each) for each in told)
-    if len({each.device for each in wanted}) != len(wanted):
-        raise _unknown("a device is there twice")
-    return wanted
+    return tuple(_one_wanted(each) for each in told)
 
 
 def _one_wanted(told: Any) -> Wanted:
