@@ -58,7 +58,7 @@ def test_what_is_in_none_is_refused_with_the_ranges(config, value):
     ("device", "knob"), [(OTHER, Knob.POWER_LIMIT), (GPU, Knob.MEMORY_CLOCK)], ids=str
 )
 def test_what_is_not_listed_is_not_turned(config, device, knob):
-    with pytest.raises(PermissionDeniedError):
+    with pytest.raises(PermissionDeniedError, match=r"ask its administrator to list it in"):
         config(WHOLE).check(device, knob, 180)
 
 

@@ -28,6 +28,7 @@ from guarding import (
 )
 
 import joulewise
+from joulewise.command.installed import program
 from joulewise.control import service
 from joulewise.control.guard_config import Config
 from joulewise.control.holds import Holder
@@ -329,8 +330,20 @@ class TestTheGate:
 
 def test_only_root_can_serve(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(PermissionDeniedError, match="only root"):
+    with pytest.raises(PermissionDeniedError, match="only root") as refused:
         service.serve(tmp_path / "guard.sock", None, GROUP)
+    # By its path: sudo would not find it in a virtual environment.
+    assert f"`sudo {program()} guard …`" in refused.value.hint
+
+
+def test_a_folder_for_the_socket_is_made_aloud_but_not_a_whole_path(tmp_path, gpus):
+    with pytest.raises(UsageError, match=r"cannot listen .*: No such file"):
+        service.serve(tmp_path / "no/such/guard.sock", None, GROUP)
+    assert not (tmp_path / "no").exists()
+    socket = tmp_path / "new" / "guard.sock"
+    with guard(gpus, tmp_path, "--group", GROUP, "--socket", str(socket)) as service_of_ours:
+        assert f"made {socket.parent}" in service_of_ours.log
+        assert socket.is_socket()
 
 
 def test_a_file_in_the_sockets_place_is_left_alone(tmp_path):

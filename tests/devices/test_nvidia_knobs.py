@@ -8,6 +8,7 @@ import pynvml
 import pytest
 from simulated_nvml import on, simulated
 
+from joulewise.command.installed import program
 from joulewise.data import Knob, KnobInfo, Unavailable
 from joulewise.devices.nvidia.faults import fault
 from joulewise.errors import DeviceError, OutOfRangeError, PermissionDeniedError
@@ -97,7 +98,7 @@ def test_without_root_every_knob_names_what_gives_the_right_and_puts_it_back(mac
     limit, clock = device.knobs[Knob.POWER_LIMIT], device.knobs[Knob.SM_CLOCK]
     device.close()
     for knob in (limit, clock):
-        assert "`sudo -E joulewise …`" in knob.writable.fix
+        assert f"`sudo -E {program()} …`" in knob.writable.fix
         assert "docs/how-to/guard.md" in knob.writable.fix
         assert "nvidia-smi" not in knob.writable.fix  # which would leave it set
     assert limit.maximum == 300

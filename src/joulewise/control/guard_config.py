@@ -55,7 +55,7 @@ class Config:
         if not about:
             raise PermissionDeniedError(
                 f"the service does not turn {device.key}'s {knob.label}",
-                "its list is the administrator's: /etc/joulewise/guard.toml, or its --config",
+                "ask its administrator to list it in /etc/joulewise/guard.toml, or its --config",
             )
         ranges = [each.ranges[knob] for each in about]
         if not any(low <= value <= high for low, high in ranges):

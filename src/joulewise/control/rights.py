@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import grp
 import os
-import shlex
-import shutil
-import sys
 from pathlib import Path
 
 from joulewise.control.words import user
+from joulewise.devices.ranges import by_root_or_the_service
 from joulewise.errors import PermissionDeniedError
 
 
@@ -17,17 +15,7 @@ def what_gives_it(fix: str) -> str:
     """``fix`` is what the device says of it, which is all that is left for root to do."""
     if os.geteuid() == 0:
         return fix
-    return (
-        f"run `sudo -E {program()} …`, or have an administrator set up the guard service: "
-        "see docs/how-to/guard.md"
-    )
-
-
-def program() -> str:
-    """This installation's joulewise, to be pasted: sudo looks for programs in places of its own."""
-    beside = Path(sys.executable).with_name("joulewise")
-    found = str(beside) if beside.exists() else shutil.which("joulewise")
-    return shlex.quote(found) if found else f"{shlex.quote(sys.executable)} -m joulewise"
+    return by_root_or_the_service()
 
 
 def not_a_member(path: str) -> PermissionDeniedError:

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from joulewise.command.installed import program
 from joulewise.command.state import state_folder
 from joulewise.control.everything import every_device
 from joulewise.control.guard_config import Config, read_config
@@ -42,12 +43,12 @@ def serve(socket_path: Path, config_path: Path | None, group: str | None) -> Non
     """Until SIGTERM or SIGINT, and then until everything is put back."""
     if os.geteuid() != 0:
         raise PermissionDeniedError(
-            "only root may turn knobs for others", "start it with sudo: `sudo joulewise guard …`"
+            "only root may turn knobs for others", f"start it as root: `sudo {program()} guard …`"
         )
     gate = Gate(lambda: read_config(config_path, group))
     state = state_folder(os.environ)
     log = _said_aloud(open_log(state, "guard"))
-    with _signals() as signals, _listening(socket_path, gate.config.group) as listener:
+    with _signals() as signals, _listening(socket_path, gate.config.group, log) as listener:
         find = Finder()
         devices = find()
         if not devices:
@@ -170,10 +171,12 @@ def _end(guardian: Guardian, log: Callable[[str], None]) -> None:
 
 
 @contextmanager
-def _listening(path: Path, group: str) -> Iterator[socket.socket]:
+def _listening(path: Path, group: str, log: Callable[[str], None]) -> Iterator[socket.socket]:
     """A socket for the group alone, from its first moment on."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+        with suppress(FileExistsError):
+            path.parent.mkdir(mode=0o755)
+            log(f"made {path.parent}")
         listener = _bound(path, group)
     except OSError as error:
         raise UsageError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from joulewise.command.installed import program
 from joulewise.data import KnobInfo, Unavailable
 from joulewise.errors import OutOfRangeError
 
@@ -26,7 +27,11 @@ def for_root_only() -> bool | Unavailable:
     """A driver has no way to ask whether it would obey, and to try is to write."""
     if os.geteuid() == 0:
         return True
-    return Unavailable(
-        "the driver lets only root turn it",
-        "run `sudo -E joulewise …`, or have the guard service set up: see docs/how-to/guard.md",
+    return Unavailable("the driver lets only root turn it", by_root_or_the_service())
+
+
+def by_root_or_the_service() -> str:
+    return (
+        f"run `sudo -E {program()} …`, or have an administrator set up the guard service: "
+        "see docs/how-to/guard.md"
     )

@@ -6,11 +6,11 @@ import shlex
 from pathlib import Path
 from typing import Any, Final
 
+from joulewise.command.installed import program
 from joulewise.command.leftovers import may_put_back
 from joulewise.command.state import OF_ROOT
 from joulewise.control.holds import End, Holder, Outcome
 from joulewise.control.recovery import Undone
-from joulewise.control.rights import program
 from joulewise.control.standing import Standing
 from joulewise.control.words import named, said, user, valued
 from joulewise.data import Knob

@@ -8,6 +8,7 @@ import threading
 from types import ModuleType
 from typing import Any, Final
 
+from joulewise.command.installed import program
 from joulewise.data import Unavailable
 from joulewise.errors import (
     DeviceError,
@@ -102,7 +103,7 @@ _DRIVER: Final = (
 )
 _DENIED: Final = (
     "the driver does not allow it to this user",
-    "run as root (sudo -E joulewise …), or to read, join the groups video and render",
+    f"run as root (`sudo -E {program()} …`), or to read, join the groups video and render",
 )
 _LOST: Final = ("the GPU is not there any more", "see `dmesg | grep -i amdgpu`, then reboot")
 # By the numbers of amdsmi_status_t.

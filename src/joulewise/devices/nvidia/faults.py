@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from joulewise.command.installed import program
 from joulewise.data import Unavailable
 from joulewise.errors import (
     DeviceError,
@@ -55,7 +56,7 @@ _FAULTS: Final = {
     4: Fault(
         PermissionDeniedError,
         "the driver does not allow it to this user",
-        "run as root (sudo -E joulewise …); in a container also add --cap-add SYS_ADMIN",
+        f"run as root (`sudo -E {program()} …`); in a container also add --cap-add SYS_ADMIN",
     ),
     5: Fault(DeviceError, "NVML was initialised twice", "open the device again"),
     6: Fault(DeviceError, "the driver has no such entry", _RETRY),
