@@ -138,6 +138,17 @@ def test_a_lost_gpu_is_reported_and_the_other_restored(sim):
     assert "joulewise: gpu0's power limit could not be put back to 250 W: " in ran.stderr
 
 
+def test_what_was_done_is_told_though_the_json_cannot_be_written(sim):
+    ran = sim(
+        "left gpu0 power_limit_w=170 >/dev/null; "
+        f"joulewise restore --json no/such/told.json; echo $?; {LIMITS}"
+    )
+    *_, row, status, limits = ran.stdout.splitlines()
+    assert words(row) == "gpu0 power limit 170 W 250 W restored"
+    assert (status, limits) == ("2", "250 260")
+    assert ran.stderr.startswith("joulewise: cannot write no/such/told.json")
+
+
 def test_after_a_reboot_there_is_nothing_to_undo(sim):
     ran = sim(
         "left gpu0 power_limit_w=170 >/dev/null; "

@@ -57,12 +57,12 @@ def command(json_path: str | None, *, epilog: bool) -> None:
         if each.keeper is Keeper.NOBODY
     }
     distrusted = untrusted(state) if may_put_back(state) else []
-    if json_path:
-        write_json(_as_json(recovered, held, list(not_ours)), json_path)
     if json_path != STDOUT and (recovered != Recovered() or not (epilog or distrusted)):
         from joulewise.report.held import draw_restored
 
         draw_restored(recovered, held, list(not_ours), console())
+    if json_path:  # last: where it cannot be written, what was done is told all the same
+        write_json(_as_json(recovered, held, list(not_ours)), json_path)
     if recovered.failed:
         raise _failure(recovered)
     if recovered.unread:
