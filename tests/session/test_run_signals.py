@@ -1,7 +1,10 @@
 """Signals of the terminal, of the group and to joulewise alone: the command gets each once."""
 
+import fcntl
 import os
 import signal
+import struct
+import termios
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -21,7 +24,7 @@ while (came := signal.sigwaitinfo(numbers).si_signo) != signal.SIGUSR1:
 
 @contextmanager
 def running_at_a_terminal(store, code):
-    """With what types into the terminal."""
+    """With the end of the terminal at which people are."""
     keyboard, screen = os.openpty()
     name = os.ttyname(screen)
 
@@ -31,20 +34,35 @@ def running_at_a_terminal(store, code):
 
     try:
         with running(store, code=code, preexec_fn=lead_a_session) as session:
-            yield session, lambda text: os.write(keyboard, text)
+            yield session, keyboard
     finally:
         os.close(screen)
         os.close(keyboard)
 
 
 def test_after_ctrl_c_a_signal_to_joulewise_alone_is_passed_on(tmp_path):
-    with running_at_a_terminal(tmp_path, TELLS) as (session, type_in):
+    with running_at_a_terminal(tmp_path, TELLS) as (session, keyboard):
         for _ in range(2):
-            type_in(b"\x03")
+            os.write(keyboard, b"\x03")
             assert first_line(session.process.stdout) == "2\n"
             eventually(lambda: not pending_in_joulewise(session.process.pid))
             session.process.send_signal(signal.SIGINT)
             assert first_line(session.process.stdout) == "2\n"
+        session.process.send_signal(signal.SIGUSR1)
+        assert session.process.wait(DEADLINE_S) == 0
+        assert session.process.stdout.read() == ""
+
+
+def test_a_new_size_of_the_window_comes_once_and_one_to_joulewise_alone_is_passed_on(tmp_path):
+    code = TELLS.replace("numbers = {", "numbers = {signal.SIGWINCH, ")
+    winch = f"{signal.SIGWINCH.value}\n"
+    with running_at_a_terminal(tmp_path, code) as (session, keyboard):
+        for columns in 90, 91:
+            fcntl.ioctl(keyboard, termios.TIOCSWINSZ, struct.pack("4H", 24, columns, 0, 0))
+            assert first_line(session.process.stdout) == winch
+            eventually(lambda: not pending_in_joulewise(session.process.pid))
+            session.process.send_signal(signal.SIGWINCH)
+            assert first_line(session.process.stdout) == winch
         session.process.send_signal(signal.SIGUSR1)
         assert session.process.wait(DEADLINE_S) == 0
         assert session.process.stdout.read() == ""

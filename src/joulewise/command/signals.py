@@ -18,8 +18,9 @@ _FORWARDED: Final = (
     signal.SIGTERM,
     signal.SIGUSR1,
     signal.SIGUSR2,
+    signal.SIGWINCH,
 )
-_TYPED: Final = (signal.SIGINT, signal.SIGQUIT)
+_BY_TERMINALS: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH)
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class HandledSignals:
     def __iter__(self) -> Iterator[Signal]:
         with suppress(BlockingIOError):
             for number in os.read(self._read, 4096):
-                yield Signal(number, shared=number in _TYPED and _in_foreground())
+                yield Signal(number, shared=number in _BY_TERMINALS and _in_foreground())
 
     def close(self) -> None:
         for number, handler in self._before.items():
