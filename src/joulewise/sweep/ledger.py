@@ -14,7 +14,7 @@ from joulewise.record.files import replace_file
 from joulewise.sweep.contract import as_line, as_text
 from joulewise.sweep.store import FILE, FINISHED, load
 
-_SPARED: Final = 9  # times that it took to save: as long, what can be made again is not saved
+_SPARED: Final = 24  # times that it took to save: as long, what can be made again is not saved
 
 Identity = tuple[Setting, int, float | None]
 
