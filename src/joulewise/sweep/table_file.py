@@ -54,9 +54,9 @@ def read_table(path: Path, reference: Mapping[str, str] | None = None) -> Sweep:
 
 def _rows(path: Path) -> list[dict[str, str]]:
     try:
-        with path.open(encoding="utf-8", newline="") as lines:
+        with path.open(encoding="utf-8-sig", newline="") as lines:
             rows = [
-                {str(name).strip(): value or "" for name, value in row.items()}
+                {_heading(name): value or "" for name, value in row.items()}
                 for row in csv.DictReader(lines)
             ]
     except (OSError, ValueError, csv.Error) as error:
@@ -66,10 +66,17 @@ def _rows(path: Path) -> list[dict[str, str]]:
     return rows
 
 
+def _heading(name: str | None) -> str:
+    if name is None:
+        raise ValueError("a row has more cells than there are headings")
+    return name.strip()
+
+
 def _trial(row: Mapping[str, str], names: Sequence[str], counts: Mapping[Setting, int]) -> Trial:
     setting = Setting.of({name: _value(name, row[name].strip()) for name in names})
     time_s = _number(row, _TIME)
-    energy_j = _number(row, _ENERGY) if row.get(_ENERGY) else _number(row, _POWER) * time_s
+    by_power = bool(row.get(_POWER)) and not row.get(_ENERGY)
+    energy_j = _number(row, _POWER) * time_s if by_power else _number(row, _ENERGY)
     block = row.get(_BLOCK, "")
     return Trial(
         setting,
@@ -83,13 +90,19 @@ def _trial(row: Mapping[str, str], names: Sequence[str], counts: Mapping[Setting
 def _value(name: str, text: str) -> Value:
     if name not in KNOBS:
         return text
-    return float(text) if text else None
+    if not text:
+        return None
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{name} is {text}")
+    return value
 
 
 def _number(row: Mapping[str, str], name: str) -> float:
-    value = float(row[name])
+    text = row.get(name) or "missing"
+    value = math.nan if text == "missing" else float(text)
     if not 0 < value < math.inf:
-        raise ValueError(f"{name} is {row[name]}")
+        raise ValueError(f"{name} is {text}")
     return value
 
 

@@ -1,0 +1,174 @@
+"""``joulewise choose``: of sweeps in the store, and of tables from elsewhere."""
+
+import csv
+import io
+import json
+from math import ceil
+
+import pytest
+
+from joulewise.simulate.boards import load_board
+from joulewise.simulate.workloads import load_workload
+
+SWEEP = ("sweep", "--sim", "v100", "--workload", "resnet50", "--power-limit", "150:300:50")
+
+
+@pytest.fixture
+def swept(joulewise):
+    """The id of a sweep of four limits, three times each."""
+
+    def make(*options):
+        ran = joulewise(*SWEEP, "--repeat", "3", "--json", "-", *options)
+        assert ran.returncode == 0, ran.stderr
+        return json.loads(ran.stdout)["id"]
+
+    return make
+
+
+def told(ran):
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
+def test_without_a_sweep_the_newest_are_listed(joulewise, swept):
+    ids = [swept("--name", "first"), swept("--new")]
+    ran = joulewise("choose")
+    assert ran.returncode == 0
+    heading, *lines = ran.stdout.splitlines()
+    assert heading.split() == ["sweep", "name", "started", "state", "runs", "settings", "of"]
+    assert [line.split()[0] for line in lines] == ids
+    assert all("finished" in line and "4: limit" in line for line in lines)
+    listed = told(joulewise("choose", "--json", "-"))["sweeps"]
+    assert [sweep["id"] for sweep in listed] == ids
+    assert listed[0]["runs"] == {"done": 12}
+
+
+def test_an_unknown_sweep_is_told_beside_those_that_there_are(joulewise, swept):
+    known = swept()
+    ran = joulewise("choose", "nowhere")
+    assert ran.returncode == 2
+    assert not ran.stdout
+    assert any(line.startswith(known) and "finished" in line for line in ran.stderr.splitlines())
+
+
+def test_where_there_is_no_sweep_it_says_how_to_make_one(joulewise):
+    ran = joulewise("choose")
+    assert ran.returncode == 2
+    assert "joulewise sweep" in ran.stderr
+
+
+@pytest.mark.parametrize("which", ["last", "name", "id", "prefix"])
+def test_a_sweep_is_found_by_any_of_its_names(joulewise, swept, which):
+    known = swept("--name", "mine")
+    word = {"last": "last", "name": "mine", "id": known, "prefix": known[:-1]}[which]
+    assert told(joulewise("choose", word, "--json", "-"))["id"] == known
+
+
+def samples_of_an_epoch():
+    resnet50 = load_workload("resnet50", load_board("v100"))
+    return ceil(resnet50.samples / resnet50.batch_size) * resnet50.batch_size
+
+
+def test_a_full_training_from_simulated_epochs_and_samples(joulewise, swept):
+    swept("--by", "energy")
+    run = told(joulewise("choose", "last", "--json", "-"))
+    look = told(joulewise("choose", "last", "--epochs", "10", "--json", "-"))
+    whole = ("--epochs", "10", "--samples", "1281167")
+    full = told(joulewise("choose", "last", *whole, "--json", "-"))
+    assert full["per"] == "training"
+    ratio = full["reference"]["time_s"]["mean"] / look["reference"]["time_s"]["mean"]
+    assert ratio == pytest.approx(1_281_167 / samples_of_an_epoch(), rel=0.02)
+    assert look["reference"]["time_s"]["mean"] > 5 * run["reference"]["time_s"]["mean"]
+    shown = joulewise("choose", "last", *whole, "--runs-per-year", "100", "--price", "0.3").stdout
+    assert "energy: a full training at 150 W takes " in shown
+    assert "energy: 100 runs a year save " in shown
+    assert "of money" in shown
+
+
+def test_epochs_scale_what_happens_in_them(joulewise, swept):
+    swept()
+    one, ten = (
+        told(joulewise("choose", "last", "--epochs", str(epochs), "--json", "-"))
+        for epochs in (1, 10)
+    )
+    ratio = ten["reference"]["energy_j"]["mean"] / one["reference"]["energy_j"]["mean"]
+    assert ratio == pytest.approx(10, rel=0.02)
+
+
+@pytest.mark.parametrize("points", [False, True])
+@pytest.mark.parametrize(
+    ("form", "begins"), [("csv", ""), ("markdown", "**"), ("latex", "\\begin{table}")]
+)
+def test_tables_go_into_papers_and_spreadsheets(joulewise, swept, form, begins, points):
+    swept("--by", "edp")
+    shown = joulewise("choose", "last", "--format", form, *(["--points"] if points else []))
+    assert shown.stdout.startswith(begins)
+    if form == "csv":
+        rows = list(csv.DictReader(io.StringIO(shown.stdout)))
+        limits = [float(row["power_limit_w"]) for row in rows]
+        assert limits == [150, 200, 250, 300] if points else limits[0] == 300
+        assert all(float(row["energy_j"]) > 0 for row in rows)
+
+
+def test_narrow_terminals_get_whole_figures(joulewise, swept, monkeypatch):
+    swept()
+    monkeypatch.setenv("COLUMNS", "80")
+    lines = joulewise("choose", "last", "--points").stdout.splitlines()
+    assert max(len(line) for line in lines if " choose " not in line) <= 80
+    assert any(line.startswith("  no room for: ") for line in lines)
+    row = next(line for line in lines if line.split()[:2] == ["energy", "150"])
+    assert row.count(" % ± ") == 2
+    assert row.endswith("better")
+
+
+def test_what_is_counted_can_be_another(joulewise, swept):
+    swept("--by", "energy")
+    gpu = told(joulewise("choose", "last", "--json", "-"))
+    heavy = ("--boundary", "node", "--overhead-w", "650")
+    node = told(joulewise("choose", "last", *heavy, "--json", "-"))
+    assert gpu["best"]["energy"]["settings"] == {"power_limit_w": 150}
+    assert node["best"]["energy"]["settings"]["power_limit_w"] > 200
+    warned = joulewise("choose", "last", "--overhead-w", "650")
+    assert "costs" in warned.stdout
+    assert "of the node's" in warned.stdout
+
+
+TABLE = """power_limit_w,batch_size,time_s,energy_j
+300,32,100,20000
+300,64,90,21000
+150,32,120,14000
+150,64,115,15000
+"""
+
+
+def test_a_table_from_elsewhere(joulewise, tmp_path):
+    path = tmp_path / "measured.csv"
+    path.write_text(TABLE)
+    told_of = told(joulewise("choose", str(path), "--by", "energy", "--by", "time", "--json", "-"))
+    assert told_of["reference"]["settings"] == {"power_limit_w": 300, "batch_size": "32"}
+    assert told_of["best"]["energy"]["settings"] == {"power_limit_w": 150, "batch_size": "32"}
+    assert told_of["best"]["time"]["settings"] == {"power_limit_w": 300, "batch_size": "64"}
+    other = joulewise("choose", str(path), "--reference", "batch_size=64", "--json", "-")
+    assert told(other)["reference"]["settings"]["batch_size"] == "64"
+    shown = joulewise("choose", str(path), "--by", "energy").stdout
+    assert shown.rstrip().splitlines()[-1].strip().startswith("joulewise run --power-limit=150 --")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--by", "nothing"), "no metric is called 'nothing'"),
+        (("--samples", "10"), "--samples without --epochs"),
+        (("--reference", "batch_size=1"), "a sweep has its own"),
+        (("--per", "hour"), "hour"),
+        (("--boundary", "moon"), "moon"),
+        (("--epochs", "0"), "--epochs"),
+        (("--format", "word"), "word"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(joulewise, swept, arguments, said):
+    swept()
+    ran = joulewise("choose", "last", *arguments)
+    assert ran.returncode == 2
+    assert said in ran.stderr
+    assert not ran.stdout

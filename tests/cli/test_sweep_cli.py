@@ -1,0 +1,166 @@
+"""``joulewise sweep`` as it is typed: what it refuses, what it shows, and what it ends with."""
+
+import json
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+
+SIM = ("--sim", "v100", "--workload", "resnet50")
+LIMITS = ("--power-limit", "150,200,300", "--repeat", "2")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ((), "there is nothing to sweep"),
+        (("--power-limit", "150"), "no command to run"),
+        ((*SIM,), "there is nothing to sweep"),
+        ((*SIM, "--power-limit", "100"), "150 to 300 W"),
+        ((*SIM, "--power-limit", "many"), "many"),
+        ((*SIM, "--set", "power_limit_w=150,200"), "--power-limit 150,200"),
+        ((*SIM, "--set", "batch_size"), "has no NAME="),
+        ((*SIM, "--set", "batch_size=0"), "a batch_size of 0"),
+        ((*SIM, "--set", "width=3"), "a simulated workload has no width"),
+        ((*SIM, *LIMITS, "--reference", "lr=1"), "which is no axis"),
+        ((*SIM, *LIMITS, "--repeat", "0"), "--repeat"),
+        ((*SIM, *LIMITS, "--cool-down", "cold"), "cold"),
+        ((*SIM, *LIMITS, "--by", "enrgy"), "did you mean energy"),
+        ((*SIM, *LIMITS, "--max-slowdown", "0.5"), "--max-slowdown"),
+        ((*SIM, *LIMITS, "--pue", "0.5"), "--pue"),
+        ((*SIM, *LIMITS, "--gpu", "one"), "names no GPUs"),
+        ((*SIM, *LIMITS, "--price", "0.3"), "--dry-run"),
+        ((*SIM, *LIMITS, "--", "true"), "both a command and --sim"),
+        (("--workload", "resnet50", *LIMITS), "--sim v100"),
+        (("--sim", "v10", "--workload", "resnet50", *LIMITS), "v100"),
+        (("--sim", "v100", "--workload", "resnet5", *LIMITS), "resnet50"),
+        (("--set", "a=1", "--", "no-such-program", "{a}"), "no-such-program"),
+        (("--set", "a=1", "--", "echo", "{b}"), "{b}"),
+        (("--repeat", "3", "nowhere.toml"), "put it into the file"),
+        (("nowhere.toml",), "nowhere.toml"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_anything_runs(joulewise, store, arguments, said):
+    ran = joulewise("sweep", *arguments)
+    assert ran.returncode in {2, 127}
+    assert said in ran.stderr
+    assert len(ran.stderr.splitlines()) == 2
+    assert not ran.stdout
+    assert not store.exists()
+
+
+def test_json_on_stdout_is_all_there_is(joulewise):
+    ran = joulewise("sweep", *SIM, *LIMITS, "--by", "edp", "--json", "-")
+    told = json.loads(ran.stdout)
+    assert ran.returncode == 0
+    assert [point["settings"] for point in told["points"]] == [
+        {"power_limit_w": limit_w} for limit_w in (150, 200, 300)
+    ]
+    assert {point["n"] for point in told["points"]} == {2}
+    assert told["reference"]["settings"] == {"power_limit_w": 300}
+    assert list(told["best"]) == ["edp"]
+    assert told["best"]["edp"]["metrics"]["edp"].keys() == {"mean", "low", "high"}
+    assert (told["state"], told["failed"], told["skipped"], told["search"]) == (
+        "finished",
+        [],
+        [],
+        None,
+    )
+
+
+def test_it_ends_with_the_finding_and_with_commands_that_work(joulewise):
+    ran = joulewise("sweep", *SIM, *LIMITS, "--by", "edp")
+    lines = ran.stdout.splitlines()
+    (finding,) = [line for line in lines if line.startswith("EDP: ")]
+    assert " less energy and " in finding
+    assert not any("time: nothing beats" in line for line in lines)
+    apply, *more = [shlex.split(line.partition("  # ")[0]) for line in lines[-3:]]
+    limit = finding.split()[1]
+    assert apply == ["joulewise", "run", f"--power-limit={limit}", "--", "python", "train.py"]
+    assert "parabola" not in ran.stdout
+    for command in more:
+        again = joulewise(*command[3:])
+        assert again.returncode == 0
+        assert f"EDP: {limit} W takes" in again.stdout
+
+
+def test_who_asked_for_no_metric_is_not_told_that_nothing_is_faster(joulewise):
+    ran = joulewise("sweep", *SIM, *LIMITS)
+    assert "time: nothing beats" not in ran.stdout
+    assert "energy: 150 W takes" in ran.stdout
+    asked = joulewise("sweep", *SIM, *LIMITS, "--by", "time")
+    assert "time: nothing beats the reference, 300 W" in asked.stdout
+
+
+def test_the_plan_of_simulated_runs_tells_what_trainings_would_take(joulewise, store):
+    ran = joulewise("sweep", *SIM, "--power-limit", "full", "--dry-run", "--price", "0.3")
+    assert "31 settings, 155 runs" in ran.stdout
+    assert "the trainings would take 12 h" in ran.stdout
+    assert "for that energy" in ran.stdout
+    assert "it takes" not in ran.stdout
+    assert not store.exists()
+
+
+def test_the_plan_of_a_search_is_its_own_guess(joulewise):
+    full = (*SIM, "--power-limit", "full", "--dry-run", "--json", "-")
+    grid = json.loads(joulewise("sweep", *full).stdout)
+    search = json.loads(joulewise("sweep", *full, "--adaptive", "--by", "edp").stdout)
+    assert grid["runs"] == 155
+    assert search["runs"] < 30
+    assert search["energy_j"] < grid["energy_j"] / 4
+
+
+def test_a_search_says_how_sure_it_is(joulewise):
+    ran = joulewise("sweep", *SIM, "--power-limit", "full", "--adaptive", "--by", "edp")
+    assert "sure, within 1 %: 1" in ran.stdout
+    assert "fresh pairs with the reference" in ran.stdout
+    other = joulewise("choose", "last", "--by", "energy")
+    assert "the search was for edp" in other.stdout
+
+
+def test_what_is_skipped_is_told_with_the_reason(joulewise):
+    arguments = (*SIM, "--power-limit", "150:300:25", "--repeat", "3", "--max-slowdown", "1.1")
+    told = json.loads(joulewise("sweep", *arguments, "--json", "-").stdout)
+    assert told["skipped"]
+    assert {it["settings"]["power_limit_w"] for it in told["skipped"]} <= {150, 175, 200}
+    shown = joulewise("choose", "last").stdout
+    assert "  skipped: 150 W" in shown
+    assert "times as long" in shown
+
+
+def test_a_file_with_two_benchmarks_is_two_sweeps(joulewise, tmp_path):
+    path = tmp_path / "all.json"
+    example = Path(__file__).parents[2] / "examples" / "sweep.toml"
+    ran = joulewise("sweep", "--json", str(path), str(example))
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(path.read_text())
+    assert [sweep["name"] for sweep in told["sweeps"]] == ["limits", "batches"]
+    assert ran.stdout.count("What each metric prefers") == 2
+
+
+def test_asked_again_afresh_it_is_another_sweep(joulewise, store):
+    for _ in range(2):
+        joulewise("sweep", *SIM, "--power-limit", "150,300", "--repeat", "1", "--new")
+    assert len(list((store / "sweeps").iterdir())) == 2
+
+
+FAILING = "import sys; print('reading'); sys.exit('no such data' if sys.argv[1] == 'b' else 0)"
+
+
+def test_a_failed_run_is_shown_with_the_end_of_its_log(joulewise, tmp_path):
+    path = tmp_path / "told.json"
+    command = (sys.executable, "-c", FAILING, "{mode}")
+    ran = joulewise("sweep", "--set", "mode=a,b", "--repeat=1", f"--json={path}", "--", *command)
+    assert ran.returncode == 1
+    (failed,) = json.loads(path.read_text())["failed"]
+    assert failed["settings"] == {"mode": "b"}
+    assert failed["attempts"] == 2
+    assert failed["log_tail"].splitlines()[-1] == "no such data"
+    lines = [line.strip() for line in ran.stdout.splitlines()]
+    at = lines.index("failed: mode b (1 run): the command ended with status 1")
+    assert lines[at + 1 : at + 4][-2:] == ["| reading", "| no such data"]
+    assert lines[at + 4] == f"log: {failed['log']}"
+    assert "no such data" in Path(failed["log"]).read_text()
+    assert "no GPU was in use: the node is counted" in ran.stderr
+    assert "counted: node (no GPU in use" in ran.stdout
