@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp
 
 from joulewise.data.devices import Source
 from joulewise.data.energy import Energy
-from joulewise.data.sweeps import POWER_LIMIT, Planned, Setting, Trial, TrialState
+from joulewise.data.sweeps import POWER_LIMIT, SM_CLOCK, Planned, Setting, Trial, TrialState
 from joulewise.metrics.rules import Reference, parse
 from joulewise.search.adaptive import Adaptive
 
@@ -24,14 +24,20 @@ class Board:
     floor_w: float = 60.0
     noise: float = 0.01
     limits_w: tuple[float, ...] = LIMITS_W
+    axis: str = POWER_LIMIT
+    tells_capped: bool = False
 
     @property
     def settings(self) -> list[Setting]:
         return [Setting.of({POWER_LIMIT: limit_w}) for limit_w in self.limits_w]
 
-    def truth(self, limit_w: float) -> tuple[float, float]:
+    def truth(self, value: float | None) -> tuple[float, float]:
         """Time and energy."""
-        drawn_w = min(limit_w, self.need_w)
+        if self.axis == SM_CLOCK:
+            clock = min(value or math.inf, 1400.0) / 1400
+            time_s = 100 * (0.5 + 0.5 / clock)
+            return time_s, time_s * (80 + 200 * clock**2.5)
+        drawn_w = min(value, self.need_w)
         clock = ((drawn_w - self.floor_w) / (self.need_w - self.floor_w)) ** 0.5
         time_s = 100 * (0.5 + 0.5 / clock)
         return time_s, time_s * (10 + 0.9 * drawn_w)
@@ -44,10 +50,10 @@ class Board:
         return scores[values[POWER_LIMIT]] / min(scores.values()) - 1
 
     def run(self, planned: Planned, gpu: str = "0") -> Trial:
-        limit_w = planned.setting[POWER_LIMIT]
-        time_s, energy_j = self.truth(limit_w)
-        draw = random.Random(f"{limit_w} {planned.block}")
-        slower, hungrier = (exp(draw.gauss(0, self.noise)) for _ in range(2))
+        value = planned.setting[self.axis]
+        time_s, energy_j = self.truth(value)
+        draw = random.Random(f"{value} {planned.block}")
+        slower, hungrier = (math.exp(draw.gauss(0, self.noise)) for _ in range(2))
         energy = Energy(energy_j * slower * hungrier, 0.0, 0.0, Source.MEASURED)
         return Trial(
             planned.setting,
@@ -57,6 +63,7 @@ class Board:
             gpu=gpu,
             time_s=time_s * slower,
             energy={"gpu": energy},
+            capped=float(value < self.need_w) if self.tells_capped else None,
         )
 
 

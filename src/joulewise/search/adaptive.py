@@ -15,11 +15,14 @@ from joulewise.search.adaptive_confirm import Pair, saving, slowdown
 from joulewise.search.adaptive_known import SURE, Known, Problem
 from joulewise.search.adaptive_next import most_telling
 
-BUDGET: Final = 20
+BUDGET: Final = 24
 PAIRS: Final = 3
 _PER_METRIC: Final = 4  # runs more, where several metrics are asked for
 _BLOCK: Final = 6  # runs, one of them the reference
 _LEAST: Final = 7  # runs before a choice: fewer can agree by luck
+_LONG: Final = 10  # runs after which it will hardly get sure
+_HARDLY: Final = 0.8  # that is no likelier than this by then
+_STAYS: Final = 0.9
 _SPARE: Final = 2  # pairs that may be lost to runs that fail
 
 
@@ -119,11 +122,10 @@ class Adaptive:
         explored = sum(block < CONFIRMING for _, block in self._trials)
         if explored >= self._exploring:
             return True
-        known = self._known
-        return (
-            len(known.runs) >= _LEAST
-            and known.has_belief
-            and all(each.probability >= SURE for each in known.judged)
+        runs = len(self._known.runs)
+        return runs >= _LEAST and all(
+            each.probability >= SURE or (runs >= _LONG and each.probability < _HARDLY)
+            for each in self._known.judged
         )
 
     def _next(self, busy: Sequence[Planned], free: Sequence[int]) -> Planned | None:
@@ -215,7 +217,7 @@ class Adaptive:
                     "is_reference": is_reference,
                     "tolerance": tolerance,
                     "probability": probability,
-                    "sure": probability >= SURE and self._has_chosen,
+                    "sure": self._has_chosen and _sure(judged.probability, probability),
                     "saving": saving(pairs),
                     "slowdown": slowdown(pairs),
                 },
@@ -229,3 +231,8 @@ class Adaptive:
             other = by_block.get((block, gpu, self._problem.reference))
             if at == chosen and other:
                 yield Pair(run.time_s, run.energy_j, other.time_s, other.energy_j)
+
+
+def _sure(chosen_by: float, confirmed: float) -> bool:
+    """Who was sure stays so unless the confirmation speaks against it."""
+    return confirmed >= (SURE if chosen_by < SURE else _STAYS)

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
 
-from joulewise.search.adaptive_curves import DIMENSIONS, curves, spread
+from joulewise.search.adaptive_curves import curves, spread
+from joulewise.search.adaptive_worlds import Around, Worlds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
 DRAWS: Final = 400
 _FIRST: Final = 1024
 _MORE: Final = (512, 512)
-_ENOUGH: Final = 30.0  # worlds that weigh, for the next ones to be drawn around them
 
 _NOISE: Final = np.array([0.002, 0.004, 0.007, 0.01, 0.014, 0.02, 0.03, 0.045, 0.07])
 _NOISE_USUAL: Final = 0.01
@@ -72,10 +72,11 @@ class Belief:
         worlds = self._worlds(seen, explained, middles)
         picked = worlds.pick((np.arange(DRAWS) + rng.random()) / DRAWS)
         columns = (worlds.time, seen.time), (worlds.power, seen.power)
+        both = zip(columns, middles, worlds.fits, self._wander, strict=True)
         found = []
-        for (bank, values), middle, fits in zip(columns, middles, worlds.fits, strict=True):
+        for (bank, values), middle, fits, wander in both:
             kind = _drawn(fits[:, picked], rng)
-            drawn = explained.draw(bank[picked], values - middle, kind, self._wander, rng)
+            drawn = explained.draw(bank[picked], values - middle, kind, wander, rng)
             found.append((middle + drawn, np.tile(_NOISE, len(_DEPARTURE))[kind]))
         (time, time_noise), (power, power_noise) = found
         return Draws(time, power, time_noise, power_noise)
@@ -93,8 +94,9 @@ class Belief:
 
     @cached_property
     def _wander(self) -> Array:
-        """Departures before any run, of an amplitude of 1."""
-        noise = np.random.default_rng((self.seed, 2)).standard_normal((DRAWS, len(self.where)))
+        """Departures of time and of power before any run, of an amplitude of 1."""
+        shape = 2, DRAWS, len(self.where)
+        noise = np.random.default_rng((self.seed, 2)).standard_normal(shape)
         root = np.linalg.cholesky(self._departures + _JITTER * np.eye(len(self.where)))
         return np.asarray(noise @ root.T)
 
@@ -107,17 +109,16 @@ class Belief:
     def _first(self) -> tuple[Array, Array]:
         return self._curves(spread(_FIRST))
 
-    def _worlds(self, seen: Seen, explained: _Explained, middles: tuple[float, float]) -> _Worlds:
-        def made(points: Array, curves: tuple[Array, Array], per_prior: Array) -> _Worlds:
-            time, power = curves
+    def _worlds(self, seen: Seen, explained: _Explained, middles: tuple[float, float]) -> Worlds:
+        def made(points: Array, curves: tuple[Array, Array], per_prior: Array) -> Worlds:
             fits = (
-                explained.fit(time, seen.time - middles[0]),
-                explained.fit(power, seen.power - middles[1]),
+                explained.fit(curves[0], seen.time - middles[0]),
+                explained.fit(curves[1], seen.power - middles[1]),
             )
-            return _Worlds(points, time, power, fits, per_prior)
+            return Worlds.of(points, curves, fits, per_prior)
 
         worlds = made(spread(_FIRST), self._first, np.full(_FIRST, np.log(_FIRST)))
-        around: list[_Around] = []
+        around: list[Around] = []
         for count in _MORE:
             around.append(worlds.around(count))
             points = around[-1].draw(np.random.default_rng((self.seed, 3, len(around))))
@@ -173,77 +174,6 @@ class _Explained:
             departed = _DEPARTURE[number] ** 2 * (pull @ self.alike)
             drawn[rows] += departed + _LEVEL**2 * pull.sum(axis=1, keepdims=True)
         return np.asarray(drawn)
-
-
-@dataclass(frozen=True)
-class _Around:
-    """A Gaussian from which more worlds are drawn."""
-
-    count: int
-    middle: Array
-    root: Array
-
-    def draw(self, rng: np.random.Generator) -> Array:
-        return np.asarray(self.middle + rng.standard_normal((self.count, DIMENSIONS)) @ self.root.T)
-
-    def per_prior(self, points: Array) -> Array:
-        """Logarithm of how many of its worlds there are at the points, over the prior's density."""
-        off = np.linalg.solve(self.root, (points - self.middle).T)
-        scale = np.log(self.count) - np.log(np.diag(self.root)).sum()
-        return np.asarray(scale - 0.5 * (off**2).sum(axis=0) + 0.5 * (points**2).sum(axis=1))
-
-
-@dataclass(frozen=True)
-class _Worlds:
-    """Points, their curves, how they fit the runs, and how many were drawn where they are."""
-
-    points: Array
-    time: Array
-    power: Array
-    fits: tuple[Array, Array]
-    per_prior: Array
-
-    @cached_property
-    def _weights(self) -> Array:
-        fit = sum(np.logaddexp.reduce(fits, axis=0) for fits in self.fits)
-        return np.asarray(fit - self.per_prior)
-
-    def pick(self, shares: Array) -> Whole:
-        heaped = np.cumsum(_normal(self._weights))
-        return np.minimum(np.searchsorted(heaped, shares), len(heaped) - 1)
-
-    def around(self, count: int) -> _Around:
-        """Where the weight is; flattened as long as that is on too few of them."""
-        heat = 1.0
-        weights = _normal(self._weights)
-        while 1 / (weights**2).sum() < _ENOUGH and heat > 0.01:
-            heat *= 0.8
-            weights = _normal(heat * self._weights)
-        middle = weights @ self.points
-        off = self.points - middle
-        shape = (weights[:, None] * off).T @ off + 0.01 * np.eye(DIMENSIONS)
-        return _Around(count, middle, np.linalg.cholesky(shape))
-
-    def met_by(self, around: _Around) -> _Worlds:
-        per_prior = np.logaddexp(self.per_prior, around.per_prior(self.points))
-        return _Worlds(self.points, self.time, self.power, self.fits, per_prior)
-
-    def and_also(self, more: _Worlds) -> _Worlds:
-        return _Worlds(
-            np.concatenate([self.points, more.points]),
-            np.concatenate([self.time, more.time]),
-            np.concatenate([self.power, more.power]),
-            (
-                np.concatenate([self.fits[0], more.fits[0]], axis=1),
-                np.concatenate([self.fits[1], more.fits[1]], axis=1),
-            ),
-            np.concatenate([self.per_prior, more.per_prior]),
-        )
-
-
-def _normal(logarithms: Array) -> Array:
-    weights = np.exp(logarithms - logarithms.max())
-    return np.asarray(weights / weights.sum())
 
 
 def _drawn(fits: Array, rng: np.random.Generator) -> Whole:

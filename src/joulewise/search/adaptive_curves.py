@@ -39,7 +39,6 @@ DIMENSIONS: Final = len(_RANGES)
 _LOW: Final = np.array([low for low, _ in _RANGES])
 _WIDTH: Final = np.array([high - low for low, high in _RANGES])
 _LEAST_CORE: Final = 0.02
-_SHARP: Final = 4
 
 
 def curves(axis: str, where: Array, points: Array) -> tuple[Array, Array]:
@@ -75,5 +74,5 @@ def spread(count: int) -> Array:
 
 def _bent(x: Array, power: Array, rest: Array) -> Array:
     """As ``x ** power`` above ``rest``, in proportion to ``x`` below, and 1 at 1."""
-    bend = (1 + rest**_SHARP) / (1 + (rest / x) ** _SHARP)
-    return np.asarray(x**power * bend ** ((1 - power) / _SHARP))
+    bend = (1 + rest**4) / (1 + np.square(np.square(rest / x)))
+    return np.asarray(np.exp(power * np.log(x) + (1 - power) / 4 * np.log(bend)))

@@ -14,7 +14,7 @@ from joulewise.data.sweeps import Setting, Trial, TrialState
 from joulewise.errors import UsageError
 from joulewise.metrics.amounts import amount
 from joulewise.metrics.boundary import Line
-from joulewise.metrics.rules import Metric
+from joulewise.metrics.rules import Metric, Reference
 from joulewise.metrics.view import View
 from joulewise.search.adaptive_belief import Belief, Draws, Seen
 from joulewise.search.adaptive_curves import CAPS, CLOCKS
@@ -60,6 +60,8 @@ class Problem:
             raise UsageError(f"a tolerance of {tolerance:g}", "say --tolerance 0.01 for 1 %")
         if not metrics:
             raise UsageError("an adaptive search needs a metric", "say --by edp")
+        for metric in metrics:
+            metric.rule(1.0, 1.0, Reference(1.0, 1.0, max_power_w))  # says what it lacks, if so
         axis = _axis((*settings, reference))
         ordered = sorted(dict.fromkeys(settings), key=lambda it: _height(it, axis))
         if len(ordered) > _MOST_POINTS:  # neighbours would differ by less than anybody can measure

@@ -68,14 +68,18 @@ def most_telling(draws: Draws, judged: Sequence[Judged], may_run: Sequence[int])
     """The setting whose next run will, on the mean over its outcomes, make us surest."""
     noise = np.random.default_rng(0).standard_normal((2, _OUTCOMES, 1)) / np.sqrt(_AHEAD)
     outcomes = np.linspace(0, len(draws.time) - 1, _OUTCOMES).astype(int)
-    columns = (draws.time, draws.time_noise), (draws.power, draws.power_noise)
+    columns = [
+        (values / np.median(noises), shaken)
+        for values, noises, shaken in (
+            (draws.time, draws.time_noise, noise[0]),
+            (draws.power, draws.power_noise, noise[1]),
+        )
+    ]
     gains = []
     for at in may_run:
         misfit: Array = np.zeros((_OUTCOMES, len(draws.time)))
-        for (values, noises), shaken in zip(columns, noise, strict=True):
-            size = np.median(noises)
-            off = (values[outcomes, at, None] - values[:, at]) / size + shaken
-            misfit += off**2
+        for values, shaken in columns:
+            misfit += (values[outcomes, at, None] - values[:, at] + shaken) ** 2
         weights = np.exp(-0.5 * _AHEAD * (misfit - misfit.min(axis=1, keepdims=True)))
         weights /= weights.sum(axis=1, keepdims=True)
         gains.append(sum((weights @ each.within).max(axis=1).mean() for each in judged))
@@ -86,6 +90,6 @@ def _choice(probability: Array, loss: Array, reference: int, tolerance: float) -
     """Of those about as likely to do, the one that loses least; what is set already if it does."""
     likely = probability >= probability.max() - _AS_SURE
     least = np.where(likely, loss, np.inf)
-    if least[reference] <= least.min() + tolerance / 20:
+    if least[reference] <= least.min() + tolerance / 10:
         return reference
     return int(np.argmin(least))
