@@ -134,7 +134,7 @@ def test_without_a_reference_there_is_nothing_to_say():
 
 
 def test_several_metrics_are_each_given_a_choice():
-    strategy = several(metrics=(parse("energy"), parse("time")))
+    strategy = several(metrics=(parse("energy"), parse("time")), budget=34)
     search(strategy)
     found = strategy.sure["metrics"]
     assert found["energy"]["settings"]["sm_clock_mhz"] < 1100
@@ -143,7 +143,7 @@ def test_several_metrics_are_each_given_a_choice():
 
 
 def test_a_time_that_is_ruled_out_is_not_chosen():
-    strategy = several(metrics=(parse("slowdown:1.0"),))
+    strategy = several(metrics=(parse("slowdown:1.0"),), budget=32)
     search(strategy)
     chosen = Setting.of(strategy.sure["metrics"]["slowdown:1.0"]["settings"])
     assert made(Planned(chosen, 0), noise=0).time_s < 1.01 * made(Planned(REFERENCE, 0), 0).time_s

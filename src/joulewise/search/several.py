@@ -24,6 +24,7 @@ from joulewise.search.several_study import TPE, find_sampler, suggest
 
 _PER_AXIS: Final = 10
 _BESIDES: Final = 10
+_PER_SETTING: Final = 3  # where there are few settings
 _LEAST_PER_AXIS: Final = 5  # runs before a choice: fewer can agree by luck
 _BLOCK: Final = 6  # runs, one of them the reference
 _LOOKS: Final = 3  # for each whole run, at least
@@ -64,10 +65,10 @@ class Several:
             may_look,
         )
         axes, confirming = len(places.axes), PAIRS * (1 + len(unique))
-        usual = _PER_AXIS * axes + _BESIDES + confirming
-        self._budget = usual if budget is None else budget
+        usual = min(_PER_AXIS * axes + _BESIDES, _PER_SETTING * len(places.points))
+        self._budget = usual + confirming if budget is None else budget
         self._exploring = self._budget - confirming
-        self._least = min(_LEAST_PER_AXIS * axes + 1, usual - confirming)
+        self._least = min(_LEAST_PER_AXIS * axes + 1, usual)
         if self._exploring < self._least:
             raise UsageError(
                 f"{self._budget} runs are too few to choose a setting and confirm it",

@@ -36,7 +36,7 @@ _LOOK_S: Final = 10.0
 _LEAST_LOOK_S: Final = 2.0
 _STEPS: Final = 10  # in a look
 _PAYS: Final = 10  # times a look's time that a run takes, for looks to be worth it
-_FEWEST: Final = 3  # runs for a belief
+_FEWEST: Final = 2  # runs for a belief
 _SHOWN: Final = 400
 _TOO_SLOW: Final = 5.0  # how steeply a score rises where a time is ruled out
 

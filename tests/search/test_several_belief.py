@@ -1,0 +1,92 @@
+import math
+
+import numpy as np
+import pytest
+from several_surface import REFERENCE, SETTINGS, setting
+
+from joulewise.data.sweeps import POWER_LIMIT, Setting
+from joulewise.search.several_belief import Belief, Seen
+from joulewise.search.several_space import Places
+
+WHERE = np.linspace(0, 1, 8)[:, None]
+
+
+def time_s(at):
+    return 100 * math.exp(0.3 * (1 - WHERE[at, 0]) ** 2)
+
+
+def seen(at, factor=1.0, block=0, *, work=0, board="0", is_look=False):
+    return Seen(at, work, block, board, is_look, math.log(factor * time_s(at)), math.log(200))
+
+
+def ratio(runs, one, other):
+    belief = Belief.after(runs, WHERE, (0,))
+    expected = np.exp(belief.time.mean(WHERE[[one, other]]))
+    return expected[0] / expected[1]
+
+
+def test_drift_from_block_to_block_is_evened_out_by_what_they_share():
+    slower = [1.0, 1.02, 0.985, 1.015]
+    runs = [
+        seen(at, factor, block)
+        for block, factor in enumerate(slower)
+        for at in (7, 2 * block, (3 * block + 1) % 7)
+    ]
+    assert ratio(runs, 4, 2) == pytest.approx(time_s(4) / time_s(2), rel=0.005)
+
+
+def test_a_board_that_is_slower_makes_no_setting_slower():
+    boards = {"a": 1.0, "b": 1.05}
+    runs = [
+        seen(at, factor, board=board, block=block)
+        for block, (board, factor) in enumerate(boards.items())
+        for at in ((0, 3, 7) if board == "a" else (2, 5, 7))
+    ]
+    assert ratio(runs, 5, 3) == pytest.approx(time_s(5) / time_s(3), rel=0.01)
+
+
+def test_looks_tell_of_whole_runs_though_these_have_more_in_them():
+    runs = [seen(7), *(seen(at, 0.8, is_look=True) for at in (0, 2, 4, 6, 7))]
+    assert ratio(runs, 2, 7) == pytest.approx(time_s(2) / time_s(7), rel=0.01)
+
+
+def test_where_nothing_was_tried_less_is_known():
+    draws = Belief.after([seen(at) for at in (0, 1, 2)], WHERE, (0,)).draws(WHERE, 0)
+    spread = (draws.time - draws.time[:, [0]]).std(axis=0)
+    assert spread[7] > 5 * spread[1]
+    assert draws.time.shape == draws.power.shape == (200, 8)
+
+
+def test_places_of_a_grid_and_a_reference_beside_it():
+    places = Places.of(SETTINGS, REFERENCE)
+    assert [axis.name for axis in places.axes] == [*REFERENCE]
+    assert places.axes[1].values[-1] is None  # an unlocked clock is the highest
+    assert places.coordinates.min() == 0
+    assert places.coordinates.max() == 1
+    homes = [places.points[at] for at in places.homes]
+    assert {it["batch_size"]: it for it in homes} == {
+        "32": REFERENCE,
+        "64": setting(300.0, 1500.0, "64"),
+        "128": setting(300.0, 1500.0, "128"),
+    }
+
+
+def test_the_nearest_that_is_allowed():
+    places = Places.of(SETTINGS, REFERENCE)
+    wanted = places.steps[places.reference] - (1, 0, 0)
+    at = places.nearest(wanted.tolist(), range(len(SETTINGS)))
+    assert places.points[at] == setting(275.0, 1500.0)
+
+
+def test_words_are_as_far_apart_as_any_other_two():
+    settings = [Setting.of({POWER_LIMIT: 200.0, "kind": word}) for word in ("a", "b", "c")]
+    places = Places.of(settings, settings[0])
+    assert [axis.name for axis in places.axes] == ["kind"]
+    assert not places.axes[0].ordered
+    apart = {
+        round(float(np.linalg.norm(one - other)), 6)
+        for at, one in enumerate(places.coordinates)
+        for other in places.coordinates[:at]
+    }
+    assert len(apart) == 1
+    assert not places.has_knobs
