@@ -18,7 +18,7 @@ def swept(joulewise):
     """The id of a sweep of four limits, three times each."""
 
     def make(*options):
-        ran = joulewise(*SWEEP, "--repeat", "3", "--json", "-", *options)
+        ran = joulewise(*SWEEP, "--repeat=3", "--json=-", *options)
         assert ran.returncode == 0, ran.stderr
         return json.loads(ran.stdout)["id"]
 
@@ -172,3 +172,11 @@ def test_what_cannot_be_meant_is_refused(joulewise, swept, arguments, said):
     assert ran.returncode == 2
     assert said in ran.stderr
     assert not ran.stdout
+
+
+def test_runs_of_sweeps_can_be_left_out_of_the_list(joulewise, swept):
+    swept("--repeat", "6")
+    told_so = joulewise("ls")
+    assert "24 of these runs are of sweeps" in told_so.stderr
+    assert "ls --filter 'tag!=sweep:*'" in told_so.stderr
+    assert joulewise("ls", "--filter", "tag!=sweep:*").stdout == ""

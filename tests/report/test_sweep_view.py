@@ -1,6 +1,7 @@
 """What is said of a sweep, from the figures that all its forms share."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -14,7 +15,9 @@ from joulewise.metrics.view import View
 from joulewise.report.sweep import draw
 from joulewise.report.sweep_outlook import applying, outlook
 from joulewise.report.sweep_view import view
+from joulewise.report.sweep_went import as_json, went
 from joulewise.report.sweep_words import change, setting_words
+from joulewise.sweep.naming import log_name
 
 LIMITS_W = (150.0, 200.0, 300.0)
 TIMES_S = {150.0: 13.0, 200.0: 11.0, 300.0: 10.0}
@@ -124,3 +127,69 @@ def test_names_from_elsewhere_do_not_steer_the_terminal():
     draw(it, Console(file=out, width=200, markup=False, highlight=False))
     assert "\x1b" not in out.getvalue()
     assert "[bold]" in out.getvalue()
+
+
+def failing(sweep, *trials, **changed):
+    return replace(sweep, trials=(*sweep.trials, *trials), **changed)
+
+
+def failed(limit_w, block=5, **told):
+    setting = Setting.of({"power_limit_w": limit_w, "lr": "=1+1"})
+    return Trial(setting, block, TrialState.FAILED, reason="it broke", attempts=2, **told)
+
+
+def test_what_failed_is_told_once_for_each_reason_with_its_log(tmp_path):
+    last = failed(200.0, log_tail="\n".join("abcde") + "\x1b[31m\n")
+    (tmp_path / "logs").mkdir()
+    log = tmp_path / "logs" / log_name(last.planned)
+    log.touch()
+    found = failing(sweep(), failed(150.0), failed(200.0, block=6), last)
+    ((problem, under),) = went(found, tmp_path).problems
+    assert problem == "failed: 150 W, lr =1+1 | 200 W, lr =1+1 (3 runs): it broke"
+    assert under == ("| c", "| d", "| e\\x1b[31m", f"log: {log}")
+    assert [it["log"] for it in as_json(found, tmp_path)["failed"]] == [None, None, str(log)]
+
+
+def test_a_search_says_whether_it_is_sure():
+    told = {
+        "settings": {"power_limit_w": 150.0, "lr": "1"},
+        "tolerance": 0.01,
+        "probability": 0.871,
+        "sure": False,
+        "saving": {"mean": 0.2, "low": 0.19, "high": 0.21, "pairs": 3},
+    }
+    sure, unsure = ({"runs": 14, "metrics": {"edp": {**told, "sure": it}}} for it in (True, False))
+    (said,) = went(replace(sweep(), sure=sure)).search
+    assert said == (
+        "sure, within 1 %: 150 W, lr 1 by EDP after 14 runs; "
+        "what it saves is from 3 fresh pairs with the reference"
+    )
+    (said,) = went(replace(sweep(), sure=unsure)).search
+    assert said.startswith(
+        "not sure that it is within 1 % of the best, at 87 %: 150 W, lr 1 by EDP"
+    )
+    (note,) = went(replace(sweep(), sure=sure, state="finished"), metrics=["energy"]).notes
+    assert note.startswith("the search was for edp: by energy only")
+
+
+def test_a_sweep_that_is_not_finished_says_so():
+    assert went(sweep()).notes == ("it is not finished: the command that began it goes on with it",)
+    assert went(replace(sweep(), state="finished")).notes == ()
+
+
+def test_where_every_run_failed_there_is_nothing_to_choose():
+    out = io.StringIO()
+    all_failed = replace(sweep(), trials=(failed(150.0), failed(300.0)))
+    it = evaluate(all_failed, [parse("edp")], View())
+    draw(it, Console(file=out, width=100), how=went(all_failed))
+    assert "3 settings, no run that counts" in out.getvalue()
+    assert "prefers" not in out.getvalue()
+    assert "failed: 150 W" in out.getvalue()
+
+
+def test_the_command_has_the_folder_and_the_environment_of_the_sweep():
+    found = sweep(command=("python", "{lr}.py"))
+    asked = {**found.asked, "cwd": "my work", "environ": {"LR": "{lr} x"}}
+    applied = applying(replace(found, asked=asked), found.settings[0])
+    begin = "cd 'my work' && LR='=1+1 x' joulewise run "
+    assert applied == begin + "--power-limit=150 --gpu=0 -- python =1+1.py"

@@ -63,3 +63,21 @@ def test_a_terminal_shows_markup_as_text():
 @pytest.mark.parametrize("form", FORMS)
 def test_a_table_without_rows_has_its_headings(form):
     assert "energy" in FORMS[form](table([])) or form == "csv"
+
+
+def test_what_has_no_room_is_left_out_as_a_whole():
+    columns = (Column("a"), Column("the energy", "J", spare=2), Column("b", spare=1))
+    one = Table("", columns, (("1", "12345 ± 1", "22222"),))
+    for width, left_out in ((40, []), (20, []), (19, ["the energy"]), (7, ["the energy", "b"])):
+        grid, titles = drawn(one, "utf-8", width)
+        assert titles == left_out
+        out = io.StringIO()
+        Console(file=out, width=width).print(grid)
+        assert ("12345 ± 1" in out.getvalue()) is ("the energy" not in left_out)
+        assert max(map(len, out.getvalue().splitlines())) <= width
+
+
+def test_columns_that_belong_together_go_together():
+    columns = (Column("a"), Column("error", spare=2), Column("b"), Column("error", spare=2))
+    one = Table("", columns, (("1", "± 1 %", "2", "± 2 %"),))
+    assert drawn(one, "utf-8", 12)[1] == ["error", "error"]

@@ -133,7 +133,9 @@ def command(
         points=points,
         fits=True,
         ahead=outlook_lines(outlooks, result.per),
-        commands=next_commands(found, outlooks, program(store), points=not points),
+        commands=next_commands(
+            found, outlooks, program(store), points=not points, training=view.training is None
+        ),
     )
     return 0
 

@@ -22,6 +22,8 @@ Examples:
   joulewise ls --filter tag=baseline --filter name='resnet*'
 """
 
+_MANY = 20
+
 
 @click.command(epilog=EPILOG)
 @click.option(
@@ -62,10 +64,22 @@ def command(store: Path, filters: tuple[str, ...], json_path: str | None) -> Non
 
         draw(runs, skipped, console())
         _say_how_to_compute(runs, program(store))
+        if not filters:
+            _say_of_sweeps(runs, program(store))
     if not runs:
         some = filters and len(found) > len(skipped)
         more = " that this filter lets through" if some else "; joulewise run -- CMD... makes one"
         click.echo(f"no runs in {store}{more}", err=True)
+
+
+def _say_of_sweeps(runs: Sequence[Listed], again: str) -> None:
+    """They are hundreds as a rule, and hide the others."""
+    theirs = sum(any(tag.startswith("sweep:") for tag in run.tags) for run in runs)
+    if theirs > _MANY:
+        say(
+            f"{theirs} of these runs are of sweeps, which `{again} choose` lists",
+            f"run: {again} ls --filter 'tag!=sweep:*' # without them",
+        )
 
 
 def _say_how_to_compute(runs: Sequence[Listed], again: str) -> None:

@@ -11,7 +11,17 @@ from joulewise.data import Energy
 from joulewise.units import digits, prefixed
 
 J_PER_KWH: Final = 3.6e6
-_PLAIN: Final = {"±": "+/-", "µ": "u", "·": "-", "…": "...", "≥": ">=", "₂": "2"}
+_PLAIN: Final = {
+    "±": "+/-",
+    "µ": "u",
+    "·": "-",
+    "…": "...",
+    "≥": ">=",
+    "≤": "<=",
+    "₀": "0",
+    "₂": "2",
+    "²": "^2",
+}
 
 
 def joules(value: float) -> str:

@@ -79,7 +79,12 @@ def applying(sweep: Sweep, setting: Setting) -> str:
 
 
 def next_commands(
-    sweep: Sweep, outlooks: tuple[Outlook, ...], program: str, *, points: bool = True
+    sweep: Sweep,
+    outlooks: tuple[Outlook, ...],
+    program: str,
+    *,
+    points: bool = True,
+    training: bool = True,
 ) -> Iterator[tuple[str, str]]:
     """What to type next, each with what it is for: what applies a choice, what tells more."""
     commands: dict[str, list[str]] = {}
@@ -87,10 +92,12 @@ def next_commands(
         commands.setdefault(each.command, []).append(each.metric)
     for command, metrics in commands.items():
         yield command, f"by {', '.join(metrics)}"
-    if sweep.asked and outlooks and points:
+    if not sweep.asked or not outlooks:
+        return
+    if points:
         yield f"{program} choose {sweep.id} --points", "every setting"
-        if any("epoch" in trial.spans for trial in sweep.trials):
-            yield f"{program} choose {sweep.id} --epochs 90", "what a full training takes"
+    if training and any("epoch" in trial.spans for trial in sweep.trials):
+        yield f"{program} choose {sweep.id} --epochs 90", "what a full training takes"
 
 
 def outlook_json(outlooks: tuple[Outlook, ...]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -39,7 +39,7 @@ def view(result: SweepResult) -> SweepView:
         boundaries=boundaries_table(result),
         points=points_table(result),
         findings=tuple(_findings(result)),
-        fits=tuple(_fit(fit) for fit in result.fits if fit.problem or fit.r2 is not None),
+        fits=tuple(_fits(result.fits)),
         notes=tuple(_notes(result)),
         cautions=result.cautions,
     )
@@ -98,16 +98,22 @@ def _more_or_less(ratio: Interval | None, what: str) -> str:
     return f"{100 * abs(ratio.mean - 1):.1f}{error} % {'less' if ratio.mean < 1 else 'more'} {what}"
 
 
-def _fit(fit: Fit) -> str:
-    where = setting_words(fit.where)
-    at = f" at {where}" if where else ""
-    if fit.problem:
-        return f"no parabola of {fit.quantity} against the limit{at}: {fit.problem}"
-    least = "" if fit.minimum_w is None else f", least at {fit.minimum_w:.0f} W"
-    return (
-        f"parabola of {fit.quantity} against the limit{at}: R² {fit.r2:.3f}, "
-        f"adjusted {fit.adjusted_r2:.3f}, {fit.dof} degrees of freedom{least}"
-    )
+def _fits(fits: Sequence[Fit]) -> Iterator[str]:
+    problems: dict[str, list[str]] = {}
+    for fit in fits:
+        if fit.problem:
+            problems.setdefault(fit.problem, []).append(fit.quantity)
+        elif fit.r2 is not None:
+            where = setting_words(fit.where)
+            least = "" if fit.minimum_w is None else f", least at {fit.minimum_w:.0f} W"
+            yield (
+                f"parabola of {fit.quantity} against the limit{where and f' at {where}'}: "
+                f"R² {fit.r2:.3f}, adjusted {fit.adjusted_r2:.3f}, "
+                f"{fit.dof} degrees of freedom{least}"
+            )
+    for problem, quantities in problems.items():
+        which = ", ".join(dict.fromkeys(quantities))
+        yield f"no parabola of {which} against the limit: {problem}"
 
 
 def _notes(result: SweepResult) -> Iterator[str]:
