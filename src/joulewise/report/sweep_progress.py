@@ -10,25 +10,16 @@ from types import TracebackType
 from typing import Any, Final
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    Task,
-    TaskID,
-)
-from rich.table import Column
-from rich.text import Text
+from rich.progress import TaskID
 
 from joulewise.data.sweeps import WARM_UP, Planned, Setting, Sweep, Trial, TrialState
 from joulewise.metrics.rules import Metric, Reference
 from joulewise.report.figures import fitting, joules, one_line, seconds
+from joulewise.report.sweep_bar import NOTHING, bar
 from joulewise.report.sweep_words import counted, setting_words
 
 Say = Callable[[str], None]
 _GPU: Final = "gpu"
-_NARROW: Final = 100
 
 
 class SweepProgress:
@@ -45,17 +36,7 @@ class SweepProgress:
         self._done = 0
         self._running: list[Planned] = []
         self._since_s = time.monotonic()
-        self._bar = Progress(
-            BarColumn(None if console.width < _NARROW else 30),
-            MofNCompleteColumn(),
-            _Field("now"),
-            _Field("best", "green"),
-            _TimeLeft(),
-            console=console,
-            transient=True,
-            expand=console.width < _NARROW,
-            disable=not console.is_terminal,
-        )
+        self._bar = bar(console)
         self._task: TaskID | None = None
 
     def __enter__(self) -> SweepProgress:  # noqa: PYI034  # Self came with Python 3.11
@@ -76,11 +57,11 @@ class SweepProgress:
         known = sum(trial.state is not TrialState.FAILED for trial in sweep.trials)
         how = f"{known} runs are there, {left} left" if known else counted(left, "run")
         self._say(f"sweep {sweep.id}: {counted(len(sweep.settings), 'setting')}, {how}")
-        self._task = self._bar.add_task("", total=known + left, completed=known, **_nothing())
+        self._task = self._bar.add_task("", total=known + left, completed=known, **NOTHING)
 
     def started(self, planned: Planned) -> None:
         self._running.append(planned)
-        self._update(now="; ".join(map(_now, self._running)))
+        self._update_running()
 
     def ended(self, trial: Trial, sweep: Sweep, left: int) -> None:
         self._done += 1
@@ -94,6 +75,12 @@ class SweepProgress:
             self._say(_line(trial, len(sweep.trials), left))
         if self._task is not None:
             self._bar.update(self._task, advance=1, total=len(sweep.trials) + left)
+
+    def _update_running(self) -> None:
+        self._update(
+            settings="; ".join(setting_words(planned.setting) for planned in self._running),
+            runs="; ".join(map(_now, self._running)),
+        )
 
     def said(self, line: str) -> None:
         self._say(line)
@@ -123,32 +110,6 @@ class SweepProgress:
         if not math.isfinite(scores[best]):
             return ""
         return f"best by {self._metric.name}: {setting_words(best)}"
-
-
-class _Field(ProgressColumn):
-    """A text of the task, cut off where there is no room: two lines would make the bar jump."""
-
-    def __init__(self, name: str, style: str = "") -> None:
-        super().__init__(Column(no_wrap=True, overflow="ellipsis"))
-        self._name = name
-        self._style = style
-
-    def render(self, task: Task) -> Text:
-        return Text(task.fields[self._name], self._style)
-
-
-class _TimeLeft(ProgressColumn):
-    """Counts down between the ends of runs."""
-
-    def __init__(self) -> None:
-        super().__init__(Column(no_wrap=True))
-
-    def render(self, task: Task) -> Text:
-        end_s = task.fields["end_s"]
-        if end_s is None:
-            return Text()
-        left_s = max(0, round(end_s - time.monotonic()))
-        return Text(f"{seconds(left_s)} left" if left_s else "", "dim")
 
 
 def _means(sweep: Sweep) -> dict[Setting, tuple[float, float]]:
@@ -184,7 +145,3 @@ def _place(trial: Trial) -> str:
 
 def _block(block: int) -> str:
     return "warm-up" if block == WARM_UP else f"repetition {block + 1}"
-
-
-def _nothing() -> dict[str, Any]:
-    return {"now": "", "best": "", "end_s": None}
