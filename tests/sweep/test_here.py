@@ -17,7 +17,7 @@ from joulewise.sweep.asked import Asked
 from joulewise.sweep.contract import as_line
 from joulewise.sweep.here import Here
 from joulewise.sweep.lanes import Lane
-from joulewise.sweep.naming import runs_of
+from joulewise.record.manifest import read_manifest
 
 def here(*command, lane=Lane(), **asked):
     return Here(
@@ -41,7 +41,7 @@ def test_a_run_has_its_setting_its_tags_and_its_figures(tmp_path):
 runner = here("train.py", "{steps}")
 one = planned(power_limit_w=150.0, steps="8")
 trial = runner.run(one)
-(_, manifest), = runs_of(Path("runs"), "one", one)
+manifest = read_manifest(Path("runs") / trial.run)
 print(json.dumps([json.loads(as_line(trial)), [manifest.options["settings"], manifest.tags]]))
 """,
     )
@@ -108,6 +108,43 @@ print(as_line(runner.run(planned(look_s=2.0, power_limit_w=150.0))))
     assert trial["spans"]["step"]["count"] > 5
     assert trial["time_s"] == trial["spans"]["step"]["time_s"] >= 2.0
     assert 100 < trial["energy"]["gpu"]["value"] / trial["time_s"] < 155
+
+
+def test_a_look_follows_its_own_run_and_not_an_earlier_one_of_the_same_plan(tmp_path):
+    trials = run(
+        tmp_path,
+        """
+one = planned(look_s=1.0, power_limit_w=150.0)
+trials = [here("train.py", "100000").run(one) for _ in range(2)]
+print(json.dumps([json.loads(as_line(trial)) for trial in trials]))
+""",
+    )
+    assert [trial["state"] for trial in trials] == ["done", "done"]
+    assert trials[0]["run"] != trials[1]["run"]
+    assert trials[1]["time_s"] >= 1.0
+
+
+def test_a_run_that_was_ended_and_says_it_succeeded_is_not_adopted(tmp_path):
+    told = run(
+        tmp_path,
+        """
+saving = (
+    "import signal, sys, time; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); "
+    "open('ready', 'w'); time.sleep(600)"
+)
+runner, one = here("-c", saving), planned()
+thread = threading.Thread(target=runner.run, args=(one,))
+thread.start()
+while not Path("ready").exists():
+    pass
+runner.stop()
+thread.join()
+(stored,) = (json.loads(path.read_text()) for path in Path("runs").glob("*/run.json"))
+adopted = here("-c", saving).adopt(one)
+print(json.dumps([stored["state"], stored["exit_code"], adopted and adopted.run]))
+""",
+    )
+    assert told == ["complete", 0, None]
 
 
 def test_who_stops_ends_the_run_and_the_limit_is_back(tmp_path):

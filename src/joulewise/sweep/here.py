@@ -17,6 +17,7 @@ from joulewise.data.sweeps import Planned, Trial, TrialState
 from joulewise.errors import JoulewiseError
 from joulewise.sweep.asked import Asked
 from joulewise.sweep.cooling import parse_cool_down
+from joulewise.sweep.ended import last_ended_ns, note_ended
 from joulewise.sweep.heat import Thermometer
 from joulewise.sweep.lanes import Lane
 from joulewise.sweep.looking import looked
@@ -65,10 +66,12 @@ class Here:
     def adopt(self, planned: Planned) -> Trial | None:
         """The run that was made for it to its end, and of which the sweep was not told."""
         _, of_trial = tags(self._folder.name, planned)
+        ended_ns = last_ended_ns(self._folder, planned)
         for run in self._earlier.get(of_trial, ()):
             with suppress(JoulewiseError):
                 trial = self._told(planned, result_of(run))
-                if trial.state is TrialState.DONE and _is_whole(trial):
+                is_own_end = trial.start_wall_ns > ended_ns and _is_whole(trial)
+                if trial.state is TrialState.DONE and is_own_end:
                     return trial
         return None
 
@@ -109,6 +112,8 @@ class Here:
         watch = Watch(self._store, self._folder.name, planned, hopeless)
         with self._started(planned, lane) as run:
             why = self._await(run, watch)
+            if why not in {None, Why.ENOUGH}:
+                note_ended(self._folder, planned)
             run.end()
             if why is Why.STOPPED:
                 return failed(planned, why.value)

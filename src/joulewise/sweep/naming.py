@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+import os
+from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from joulewise.data.sweeps import Planned
-from joulewise.record.manifest import Manifest
+from joulewise.errors import JoulewiseError
+from joulewise.record.manifest import read_manifest
 from joulewise.record.store import Skipped, readable, status
 
 _SWEEP: Final = "sweep:"
@@ -38,12 +41,22 @@ def finished(store: Path, sweep_id: str) -> dict[str, list[Path]]:
     return found
 
 
-def runs_of(store: Path, sweep_id: str, planned: Planned) -> Iterator[tuple[Path, Manifest]]:
-    """The runs that were made for it, oldest first."""
+def names(store: Path) -> set[str]:
+    """What lies in the store, run or not."""
+    try:
+        return set(os.listdir(store))  # noqa: PTH208  # of thousands, the names are enough
+    except OSError:
+        return set()
+
+
+def run_of(store: Path, sweep_id: str, planned: Planned, before: Collection[str]) -> Path | None:
+    """The run that is being made for it, which was not there ``before``: one that failed was."""
     wanted = set(tags(sweep_id, planned))
-    for found in readable(store):
-        if not isinstance(found, Skipped) and wanted <= set(found[1].tags):
-            yield found
+    for name in sorted(names(store).difference(before)):
+        with suppress(JoulewiseError):
+            if wanted <= set(read_manifest(store / name).tags):
+                return store / name
+    return None
 
 
 def _digest(planned: Planned) -> str:

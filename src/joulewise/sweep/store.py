@@ -5,6 +5,7 @@
     <store>/sweeps/<id>/
         sweep.json   what was asked and what each run came to, replaced as a whole
         logs/        what the runs said
+        ended/       when a run was last ended by the sweep, by the name of its log
         lock         who runs it, and since when
 """
 

@@ -11,7 +11,7 @@ from joulewise.data.contract import TOTAL
 from joulewise.data.sweeps import Planned
 from joulewise.record.layout import LIVE
 from joulewise.sweep.looking import Look
-from joulewise.sweep.naming import runs_of
+from joulewise.sweep.naming import names, run_of
 from joulewise.sweep.runner import Hopeless
 from joulewise.sweep.trial import GPU, REST, is_gpu
 
@@ -26,12 +26,13 @@ class Why(str, Enum):
 
 
 class Watch:
-    """Looks at what a run tells of itself while it goes on."""
+    """Looks at what a run tells of itself while it goes on; made before the run begins."""
 
     def __init__(
         self, store: Path, sweep: str, planned: Planned, hopeless: Hopeless | None
     ) -> None:
         self._place = store, sweep, planned
+        self._before = names(store)
         self._hopeless = hopeless
         self._run: Path | None = None
         self._look: Look | None = None
@@ -41,7 +42,7 @@ class Watch:
         if self._hopeless is None and look_s is None:
             return None
         if self._run is None:
-            self._run = next((run for run, _ in runs_of(*self._place)), None)
+            self._run = run_of(*self._place, self._before)
             if self._run is None:
                 return None
             if look_s is not None:
