@@ -6,8 +6,10 @@ from several_surface import BEST, REFERENCE, SETTINGS, edp, made, search, settin
 from joulewise.data.sweeps import CONFIRMING, POWER_LIMIT, Planned, Setting, TrialState
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.metrics.rules import parse
+from joulewise.metrics.view import View
 from joulewise.search import several_study
 from joulewise.search.several import Several
+from joulewise.search.several_confirm import confirmed
 
 EDP = parse("edp")
 
@@ -112,18 +114,23 @@ def test_a_run_that_was_stopped_is_a_lower_bound_and_never_chosen():
     assert strategy.sure["metrics"]["edp"]["settings"]["batch_size"] != "128"
 
 
-def test_a_setting_that_fails_is_not_tried_again():
-    def make(planned):
-        bad = planned.setting["sm_clock_mhz"] == 1000.0
-        state = TrialState.FAILED if bad else TrialState.DONE
-        return made(planned, state=state)
+def test_a_command_that_fails_is_given_up():
+    strategy = several(budget=28)
 
-    strategy = several(budget=34)
-    trials = search(strategy, make)
-    failed = [it.setting for it in trials if it.state is TrialState.FAILED]
-    assert failed
-    assert len(set(failed)) == len(failed)
-    assert strategy.sure["metrics"]["edp"]["settings"]["sm_clock_mhz"] != 1000.0
+    def make(planned):
+        is_bad = planned.setting["batch_size"] == "128"
+        return made(planned, state=TrialState.FAILED if is_bad else TrialState.DONE)
+
+    failed = [it for it in search(strategy, make) if it.state is TrialState.FAILED]
+    assert len(failed) == 1
+    assert strategy.sure["metrics"]["edp"]["settings"]["batch_size"] != "128"
+
+
+def test_no_pair_from_before_the_choice_confirms_it():
+    chosen = setting(200.0, 1000.0)
+    planned = [Planned(it, block) for it in (chosen, REFERENCE) for block in (0, CONFIRMING)]
+    told = {(it.setting, it.block, None): made(it) for it in planned}
+    assert confirmed(chosen, REFERENCE, told, View())["saving"]["pairs"] == 1
 
 
 def test_without_a_reference_there_is_nothing_to_say():
