@@ -156,6 +156,9 @@ def test_boards_that_take_other_values_must_be_told_apart():
         ({"cwd": "nowhere/at/all"}, "there is no folder nowhere/at/all"),
         ({"environ": {"A=B": "1"}}, "no name of a variable"),
         ({"environ": {"A": "\0"}}, "zero byte"),
+        ({"on": "ray", "simulated": SIM, "command": ()}, "both --on and --sim"),
+        ({"on": "ray", "gpus": (0,)}, "--gpu and --each-gpu are for this machine"),
+        ({"on": "ray", "each_gpu": True}, "--gpu and --each-gpu are for this machine"),
     ],
 )
 def test_what_is_wrong_is_told_before_the_first_run(change, says):
@@ -164,6 +167,13 @@ def test_what_is_wrong_is_told_before_the_first_run(change, says):
     with pytest.raises(UsageError, match=says) as refused:
         resolve(replace(good, **change), V100)
     assert refused.value.hint
+
+
+def test_a_metric_that_these_boards_cannot_be_ranked_by_is_told_before_the_first_run():
+    by_cost = asked({"b": "1,2"}, "{b}", by=("cost:0.5",))
+    assert resolve(by_cost, V100).reference
+    with pytest.raises(UsageError, match="needs the highest power limit"):
+        resolve(by_cost, ())
 
 
 def test_a_grid_of_too_many_points_is_refused_before_it_is_made():

@@ -1,5 +1,6 @@
 """Runs in virtual time are runs like any other: stored, analysed, and the same in any order."""
 
+import errno
 import sys
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ from joulewise.analyse.kept import read_result
 from joulewise.analyse.run import analyse
 from joulewise.cli import main
 from joulewise.data.sweeps import POWER_LIMIT, SM_CLOCK, Planned, Setting, TrialState
-from joulewise.errors import UsageError
+from joulewise.errors import JoulewiseError, UsageError
 from joulewise.record.layout import Lane
 from joulewise.record.manifest import read_manifest
 from joulewise.record.marks import read_spans
@@ -169,6 +170,16 @@ def test_what_was_simulated_and_never_told_is_found_again(tmp_path):
     later = virtual(tmp_path)
     assert later.adopt(planned) == made
     assert later.adopt(Planned(limit(200), 1)) is None
+
+
+def test_without_room_it_says_so_and_leaves_no_half_run(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device", "somewhere")
+
+    monkeypatch.setattr("joulewise.sweep.virtual_record.write_packed", full)
+    with pytest.raises(JoulewiseError, match=r"cannot make a run in .*: No space left"):
+        virtual(tmp_path).run(Planned(limit(200), 0))
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("timeout_s", [None, 30.0])

@@ -13,10 +13,12 @@ from typing import Final
 from joulewise.command.child import find_program
 from joulewise.data.sweeps import KNOBS, Setting
 from joulewise.errors import UsageError
+from joulewise.metrics.rules import Reference, parse
+from joulewise.metrics.view import BOUNDARIES
 from joulewise.sweep.asked import Asked, Simulated
+from joulewise.sweep.cooling import parse_cool_down
 from joulewise.sweep.template import check_places, render
 
-BOUNDARIES: Final = ("gpu", "node", "wall")
 BATCH_SIZE: Final = "batch_size"
 EPOCHS: Final = "epochs"
 SIMULATED: Final = (BATCH_SIZE, EPOCHS)
@@ -40,14 +42,13 @@ def check(asked: Asked) -> None:
         raise UsageError(
             f"no such boundary: {asked.boundary!r}", f"take one of {', '.join(BOUNDARIES)}"
         )
-    from joulewise.sweep.cooling import parse_cool_down
-
     parse_cool_down(asked.cool_down)
-    if asked.by:
-        from joulewise.metrics.rules import parse
-
-        for text in asked.by:
-            parse(text)
+    if asked.on and asked.simulated:
+        raise UsageError("both --on and --sim", "virtual time needs no cluster: leave out --on")
+    if asked.on and (asked.gpus or asked.each_gpu):
+        raise UsageError(
+            "--gpu and --each-gpu are for this machine", "on a cluster every run has one GPU"
+        )
     if asked.simulated and asked.command:
         raise UsageError("both a command and --sim", "give the one or the other")
     if asked.simulated:
@@ -61,6 +62,12 @@ def check(asked: Asked) -> None:
         texts = [*asked.command, *asked.environ.values(), asked.cwd]
         _check_texts([*texts, *asked.environ, *asked.axes.values()], asked.environ)
         check_places(texts, own)
+
+
+def check_metrics(asked: Asked, max_power_w: float | None) -> None:
+    """Whether they can be told of such boards."""
+    for text in asked.by:
+        parse(text).rule(1.0, 1.0, Reference(1.0, 1.0, max_power_w))
 
 
 def check_command(asked: Asked, settings: Iterable[Setting], environ: Mapping[str, str]) -> None:

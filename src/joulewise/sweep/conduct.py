@@ -13,6 +13,7 @@ from joulewise.data.sweeps import KNOBS, Sweep
 from joulewise.search.strategy import Strategy
 from joulewise.sweep.asked import Asked
 from joulewise.sweep.boards import boards
+from joulewise.sweep.checks import check
 from joulewise.sweep.execute import Watch, execute
 from joulewise.sweep.lanes import lanes
 from joulewise.sweep.plan import Grid
@@ -47,6 +48,7 @@ def prepare(asked: Asked, environ: Mapping[str, str] | None = None) -> Prepared:
     if asked.on:
         from joulewise.sweep.on_ray import Cluster
 
+        check(asked)  # to reach a cluster takes a while
         cluster = Cluster(asked)
     found = boards(asked, environ) if cluster is None else cluster.boards()
     space = resolve(asked, found, environ)

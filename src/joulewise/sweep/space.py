@@ -13,7 +13,7 @@ from joulewise.errors import NotSupportedError, UsageError
 from joulewise.sweep.asked import Asked
 from joulewise.sweep.axes import LABELS, MOST, Axis, clocks, limits, words
 from joulewise.sweep.boards import Board, alike
-from joulewise.sweep.checks import check, check_command
+from joulewise.sweep.checks import check, check_command, check_metrics
 from joulewise.sweep.constraints import constraint
 
 
@@ -62,6 +62,7 @@ def resolve(
     space = Space(
         settings, reference, tuple(boards), tuple(note for axis in axes for note in axis.notes)
     )
+    check_metrics(asked, space.limits_w and space.limits_w[2])
     check_command(asked, space.points, os.environ if environ is None else environ)
     runs = len(space.points) * asked.repeat
     if runs > MOST:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shutil
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -24,7 +25,7 @@ from joulewise.data.sweeps import (
 from joulewise.devices.nvidia.generations import timing
 from joulewise.record.lanes import USUAL_BESIDE_BUFFER_HZ
 from joulewise.record.manifest import RecordedDevice
-from joulewise.record.store import Skipped, new_directory, readable
+from joulewise.record.store import new_directory, not_made
 from joulewise.simulate.boards import load_board, make_unit
 from joulewise.simulate.dynamics.heat import settled_c
 from joulewise.simulate.dynamics.play import equilibrium_c
@@ -33,7 +34,7 @@ from joulewise.simulate.virtual import Start, simulate
 from joulewise.sweep.asked import Asked, Simulated
 from joulewise.sweep.cooling import parse_cool_down
 from joulewise.sweep.looking import looked
-from joulewise.sweep.naming import tags
+from joulewise.sweep.naming import finished, tags
 from joulewise.sweep.process import knob_options
 from joulewise.sweep.runner import Hopeless
 from joulewise.sweep.space import Space
@@ -92,15 +93,13 @@ class Virtual:
             end_ns,
             _ENDED if why else 0,
         )
-        run = new_directory(self._store)
-        result = write(run, record, **self._about(planned, played.workload))
-        return self._told(planned, result, why)
+        return self._told(planned, self._stored(record, planned), why)
 
     def adopt(self, planned: Planned) -> Trial | None:
         """What an earlier process had simulated, and was killed before it told."""
-        run = self._made.get(tags(self._sweep_id, planned)[1])
-        result = read_result(run) if run else None
-        return self._told(planned, result, None) if result else None
+        _, of_trial = tags(self._sweep_id, planned)
+        results = map(read_result, self._made.get(of_trial, ()))
+        return next((self._told(planned, result, None) for result in results if result), None)
 
     def stop(self) -> None:
         """Nothing is under way for long."""
@@ -108,11 +107,20 @@ class Virtual:
     def close(self) -> None:
         """Nothing is held."""
 
+    def _stored(self, record: VirtualRecord, planned: Planned) -> RunResult:
+        """Where there is no room for one run, there is none for the next: that ends the sweep."""
+        run = None
+        try:
+            run = new_directory(self._store)
+            return write(run, record, **self._about(planned, record.played.workload))
+        except OSError as error:
+            if run:
+                shutil.rmtree(run, ignore_errors=True)
+            raise not_made("run", self._store, error) from None
+
     @cached_property
-    def _made(self) -> dict[str, Path]:
-        of_sweep = f"sweep:{self._sweep_id}"
-        found = (each for each in readable(self._store) if not isinstance(each, Skipped))
-        return {m.tags[1]: run for run, m in found if len(m.tags) > 1 and m.tags[0] == of_sweep}
+    def _made(self) -> dict[str, list[Path]]:
+        return finished(self._store, self._sweep_id)
 
     def _load(self, words: tuple[tuple[str, str], ...]) -> Workload:
         return load(self._simulated, dict(words), self._board, self._store)
