@@ -36,11 +36,11 @@ def packages(tmp_path):
 
 
 def test_each_package_has_the_limit_meanwhile_and_its_own_after(packages):
-    before = [path.read_text() for path in packages.limits]
+    before = [int(path.read_text()) for path in packages.limits]
     ran = packages("--cpu-limit", "60", "--", "cat", *map(str, packages.limits))
     assert ran.stdout == 2 * "60000000"
     assert ran.returncode == 0
-    assert [path.read_text() for path in packages.limits] == before
+    assert [int(path.read_text()) for path in packages.limits] == before
     assert "cpu0, cpu1: power limit" in ran.stderr
 
 

@@ -57,7 +57,7 @@ def test_a_full_disk_takes_how_the_run_ended(small_disk):
 
 
 def test_a_manifest_that_was_not_stored_still_says_how_the_run_ended(tmp_path, monkeypatch):
-    def full(*_):
+    def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     def fill_up():
