@@ -99,3 +99,14 @@ def test_no_cluster_is_said_in_two_lines(tmp_path):
     what, todo = said.splitlines()
     assert what.startswith("joulewise: no Ray cluster at ray: ")
     assert "ray start --head" in todo
+
+
+def test_a_run_is_shown_a_gpu_also_where_no_knob_is_turned(tmp_path):
+    looking = "import os, sys; sys.exit(not os.environ['CUDA_VISIBLE_DEVICES'])"
+    words = ("--set", "seed=1,2", "--repeat", "1")
+    train = ("--", sys.executable, "-c", looking, "{seed}")
+    with cluster(1) as (address, _):
+        sweep = start(tmp_path, "sweep", "--on", "ray", *words, *train, at=address)
+        _, said = sweep.communicate()
+        assert sweep.returncode == 0, said
+    assert [trial["state"] for trial in trials(tmp_path)] == ["done", "done"]

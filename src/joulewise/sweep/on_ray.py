@@ -18,6 +18,7 @@ from joulewise.sweep.boards import Board
 from joulewise.sweep.here import Here
 from joulewise.sweep.lanes import Lane
 from joulewise.sweep.naming import log_name
+from joulewise.sweep.process import GRACE_S
 from joulewise.sweep.ray_task import Made, boards_here, measure, unpack
 from joulewise.sweep.runner import Hopeless
 from joulewise.sweep.store import LOGS
@@ -25,6 +26,7 @@ from joulewise.sweep.trial import failed
 
 _LOOK_S: Final = 0.5
 _DOOR_S: Final = 5.0
+_PATIENCE_S: Final = 2 * GRACE_S
 _LOST: Final = 20
 """So often a run is begun again that was lost with its node."""
 
@@ -63,7 +65,10 @@ class OnRay:
         for _ in range(_LOST):
             made = self._attempt(planned)
             if isinstance(made, Made):
-                return self._kept(planned, made)
+                try:
+                    return self._kept(planned, made)
+                except OSError as error:  # no room in the store
+                    return failed(planned, f"its run cannot be stored: {error}")
             if self._stopped.is_set() or not isinstance(made, self._cluster.lost):
                 return failed(planned, _first_line(made))
             self._say(f"a node was lost ({type(made).__name__}): its run is made again")
@@ -81,9 +86,12 @@ class OnRay:
         task = self._cluster.submit(
             planned.lane, measure, self._asked.as_json(), planned, self._folder.name
         )
+        again_s = 0.0
         while not self._cluster.is_ready(task, _LOOK_S):
-            if self._stopped.is_set():
+            # Interrupted once more while it puts its knobs back, it would leave that to others.
+            if self._stopped.is_set() and time.monotonic() >= again_s:
                 self._cluster.cancel(task)
+                again_s = time.monotonic() + _PATIENCE_S
         try:
             made: Made = self._cluster.get(task)
         except Exception as error:  # noqa: BLE001  # Ray raises again what was raised there
@@ -94,7 +102,8 @@ class OnRay:
         if made.log:
             log = self._folder / LOGS / log_name(planned)
             log.parent.mkdir(exist_ok=True)
-            log.write_bytes(made.log)
+            with log.open("ab") as earlier:
+                earlier.write(made.log)
         if made.archive:
             unpack(made.archive, self._store)
         return made.trial
@@ -104,7 +113,6 @@ class Cluster:
     """The few things that are asked of Ray. ``homes`` are the nodes of its GPUs, one for each."""
 
     def __init__(self, asked: Asked) -> None:
-        needs_gpu = not {POWER_LIMIT, SM_CLOCK, MEM_CLOCK}.isdisjoint(asked.axes)
         try:
             import ray
         except ImportError:
@@ -119,14 +127,17 @@ class Cluster:
             errors.LocalRayletDiedError,
             errors.TaskUnschedulableError,
         )
-        self._gpus = 1 if needs_gpu else 0
         self._enter(asked.on)
-        alive = [node for node in self._ray.nodes() if node["Alive"]]
-        self.homes = [
-            node["NodeID"]
-            for node in alive
-            for _ in range(int(node["Resources"].get("GPU", 0)) if needs_gpu else 1)
-        ]
+        alive = {
+            node["NodeID"]: int(node["Resources"].get("GPU", 0))
+            for node in self._ray.nodes()
+            if node["Alive"]
+        }
+        # Where there are GPUs, Ray shows a task that asks for none of them none at all.
+        self._gpus = 1 if any(alive.values()) else 0
+        self.homes = [node for node, gpus in alive.items() for _ in range(gpus)]
+        if not self._gpus and {POWER_LIMIT, SM_CLOCK, MEM_CLOCK}.isdisjoint(asked.axes):
+            self.homes = list(alive)
         if not self.homes:
             self.leave()
             raise UsageError(

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from joulewise.data.sweeps import Planned, Trial
 from joulewise.sweep.asked import Asked
@@ -17,6 +17,8 @@ from joulewise.sweep.boards import Board, here
 from joulewise.sweep.here import Here
 from joulewise.sweep.lanes import Lane
 from joulewise.sweep.store import LOGS
+
+_LOG_B: Final = 16 * 2**20
 
 
 @dataclass(frozen=True)
@@ -49,9 +51,16 @@ def measure(told: Mapping[str, Any], planned: Planned, sweep_id: str) -> Made:
         finally:
             runner.close()
         logs = sorted((folder / LOGS).glob("*"))
-        log = logs[0].read_bytes() if logs else b""
+        log = _end(logs[0]) if logs else b""
         archive = packed(store / trial.run) if trial.run else b""
         return Made(replace(trial, lane=planned.lane), archive, log)
+
+
+def _end(log: Path) -> bytes:
+    """What is of use of a log that may be larger than memory."""
+    with log.open("rb") as stream:
+        stream.seek(max(0, log.stat().st_size - _LOG_B))
+        return stream.read()
 
 
 def boards_here() -> tuple[Board, ...]:

@@ -1,0 +1,91 @@
+"""What is done with the tasks of a cluster; Ray itself is tried in test_ray."""
+
+import pytest
+from fake_runs import LIMITS_W, asked, setting, trial
+
+from joulewise.data.sweeps import Planned, TrialState
+from joulewise.sweep import ray_task
+from joulewise.sweep.naming import log_name
+from joulewise.sweep.on_ray import OnRay
+from joulewise.sweep.ray_task import Made, measure
+
+PLANNED = Planned(setting(LIMITS_W[0]), 0)
+
+
+class Tasks:
+    """One task at a time, which takes so many looks, and what it made; no cluster behind it."""
+
+    homes = ("node",)
+    lost = (ConnectionError,)
+
+    def __init__(self, made, looks=0, stop=None):
+        self.cancelled = 0
+        self._made, self._looks = made, looks
+        self.stop = stop
+
+    def submit(self, *_):
+        return "task"
+
+    def is_ready(self, *_):
+        if self.stop:
+            self.stop()
+        self._looks -= 1
+        return self._looks < 0
+
+    def cancel(self, _task):
+        self.cancelled += 1
+
+    def get(self, _task):
+        return self._made
+
+
+@pytest.fixture
+def on_ray(tmp_path):
+    def make(tasks):
+        folder = tmp_path / "sweeps" / "one"
+        folder.mkdir(parents=True)
+        return OnRay(asked(), tmp_path, folder, cluster=tasks, say=print)
+
+    return make
+
+
+def test_a_task_that_puts_its_knobs_back_is_interrupted_once(on_ray):
+    tasks = Tasks(Made(trial(PLANNED), b"", b""), looks=5)
+    runner = on_ray(tasks)
+    tasks.stop = runner.stop
+    runner.run(PLANNED)
+    assert tasks.cancelled == 1
+
+
+def test_a_run_that_cannot_be_stored_is_a_failed_one(on_ray, tmp_path):
+    runner = on_ray(Tasks(Made(trial(PLANNED), b"", b"said")))
+    (tmp_path / "sweeps" / "one" / "logs").write_text("in the way")
+    made = runner.run(PLANNED)
+    assert made.state is TrialState.FAILED
+    assert "cannot be stored" in made.reason
+
+
+def test_the_log_of_a_second_attempt_comes_behind_the_first(on_ray, tmp_path):
+    runner = on_ray(Tasks(Made(trial(PLANNED), b"", b"said\n")))
+    runner.run(PLANNED)
+    runner.run(PLANNED)
+    log = tmp_path / "sweeps" / "one" / "logs" / log_name(PLANNED)
+    assert log.read_text() == "said\nsaid\n"
+
+
+def test_of_a_log_that_is_too_large_the_end_is_sent(monkeypatch):
+    monkeypatch.setattr(ray_task, "_LOG_B", 10)
+
+    class Talks:
+        def __init__(self, _asked, _store, folder, **_):
+            self._log = folder / "logs" / "one.log"
+
+        def run(self, planned):
+            self._log.parent.mkdir(parents=True)
+            self._log.write_text("much said, and the end")
+            return trial(planned)
+
+        def close(self): ...
+
+    monkeypatch.setattr(ray_task, "Here", Talks)
+    assert measure(asked().as_json(), PLANNED, "one").log == b"nd the end"
