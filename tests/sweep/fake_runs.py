@@ -17,7 +17,7 @@ from joulewise.sweep.execute import execute
 from joulewise.sweep.naming import tags
 from joulewise.sweep.plan import Grid
 from joulewise.sweep.space import Space
-from joulewise.sweep.store import create, unfinished
+from joulewise.sweep.store import create, cut_off
 
 LIMITS_W = (150.0, 200.0, 250.0)
 COMMAND = ("train",)
@@ -127,7 +127,7 @@ def go_on(folder, runner, watch=None, points=None, **more):
 
 def main(store):
     """Begin a sweep or go on with it, its runs one after the other."""
-    folder = unfinished(store, asked()) or create(store, asked(), space())
+    folder = cut_off(store, [asked()])[0] or create(store, asked(), space())
     watch = Watched(lambda ended: os.write(1, f"{ended.setting} {ended.block}\n".encode()))
 
     def made(planned):

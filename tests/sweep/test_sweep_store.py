@@ -10,13 +10,14 @@ from pathlib import Path
 
 import fake_runs
 import pytest
-from fake_runs import asked, space
+from fake_runs import asked, space, trial
 
+from joulewise.data.sweeps import Planned
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.record.store import Skipped, new_run, readable, runs
 from joulewise.sweep.contract import as_text
 from joulewise.sweep.lock import running
-from joulewise.sweep.store import FILE, LOGS, create, cut_off, find, load, sweeps, unfinished
+from joulewise.sweep.store import FILE, LOGS, create, cut_off, find, load, sweeps
 from processes import JOULEWISE, first_line
 
 
@@ -50,21 +51,21 @@ def test_where_none_can_be_made_it_is_said(tmp_path, monkeypatch):
 
 class TestUnfinished:
     def test_is_the_newest_of_which_the_same_was_asked(self, tmp_path):
-        assert unfinished(tmp_path, asked()) is None
+        assert cut_off(tmp_path, [asked()])[0] is None
         made(tmp_path, 2)
         newest = made(tmp_path, 3)
         made(tmp_path, 1)
         create(tmp_path, asked(repeat=9), space())
-        assert unfinished(tmp_path, asked()) == newest
+        assert cut_off(tmp_path, [asked()])[0] == newest
 
     def test_is_none_that_came_to_its_end(self, tmp_path):
         made(tmp_path, state="finished")
-        assert unfinished(tmp_path, asked()) is None
+        assert cut_off(tmp_path, [asked()])[0] is None
 
     def test_is_none_of_which_more_was_asked_than_we_know(self, tmp_path):
         told = json.loads(json.dumps(asked().as_json()))
         made(tmp_path, asked={**told, "of a newer joulewise": 1})
-        assert unfinished(tmp_path, asked()) is None
+        assert cut_off(tmp_path, [asked()])[0] is None
 
 
 class TestSeveral:
@@ -124,6 +125,16 @@ class TestFind:
             find(tmp_path, "2")
 
 
+def test_to_find_one_its_trials_are_not_read(tmp_path):
+    folder = made(tmp_path)
+    with_trials = replace(load(folder), trials=(trial(Planned(space().reference, 0)),))
+    (folder / FILE).write_text(as_text(with_trials))
+    ((_, whole),) = sweeps(tmp_path)
+    ((_, head),) = sweeps(tmp_path, has_trials=False)
+    assert len(whole.trials) == 1
+    assert head == replace(whole, trials=())
+
+
 class TestDamage:
     def test_is_told_in_its_place_and_the_others_are_listed(self, tmp_path):
         good, torn, newer = made(tmp_path), made(tmp_path), made(tmp_path)
@@ -138,7 +149,7 @@ class TestDamage:
         assert reasons.keys() == {torn, newer}
         assert "not whole JSON" in reasons[torn]
         assert "newer joulewise" in reasons[newer]
-        assert unfinished(tmp_path, asked()) == good
+        assert cut_off(tmp_path, [asked()])[0] == good
         with pytest.raises(JoulewiseError, match="not whole JSON"):
             load(find(tmp_path, torn.name))
 
@@ -173,7 +184,7 @@ class TestTwoAtOnce:
         assert f"is being run by process {first.pid} on " in second.stderr
         assert " since 20" in second.stderr
         assert second.stdout == ""
-        with running(unfinished(tmp_path, asked())) as has_run:  # the lock went with its holder
+        with running(cut_off(tmp_path, [asked()])[0]) as has_run:  # the lock went with its holder
             assert has_run
 
     def test_a_new_sweep_was_never_run(self, tmp_path):

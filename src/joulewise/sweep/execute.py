@@ -83,13 +83,13 @@ class _Execution:
         self._under_way: list[Planned] = []
         self._waiting: list[Planned] = []  # for their lane
         self._stopping = threading.Event()
-        self._news: SimpleQueue[_News | CutOffError] = SimpleQueue()
+        self._news: SimpleQueue[_News | signal.Signals] = SimpleQueue()
         self._failed: dict[Identity, Trial] = {}  # in earlier processes
 
     def go(self) -> None:
         self._recall()
         self._watch.began(self._ledger.sweep, self._strategy.left)
-        with told_of_signals(self._cut_off):
+        with told_of_signals(self._news.put):
             try:
                 while self._fill_lanes():
                     self._take(self._news.get())
@@ -170,9 +170,9 @@ class _Execution:
 
         return hopeless
 
-    def _take(self, news: _News | CutOffError) -> None:
-        if isinstance(news, CutOffError):
-            raise news
+    def _take(self, news: _News | signal.Signals) -> None:
+        if isinstance(news, signal.Signals):
+            raise CutOffError(news, self._ledger.sweep)
         planned, trial = news
         self._under_way.remove(planned)
         if isinstance(trial, BaseException):
@@ -186,14 +186,11 @@ class _Execution:
         self._watch.ended(trial, self._ledger.sweep, self._strategy.left)
         point("between-runs")
 
-    def _cut_off(self, number: signal.Signals) -> None:
-        self._news.put(CutOffError(number, self._ledger.sweep))
-
     def _stop(self) -> None:
         """What is under way ends, and is made again another time; a second signal waits no more."""
         self._stopping.set()
         self._runner.stop()
         for _ in self._under_way:
-            if isinstance(self._news.get(), CutOffError):
+            if isinstance(self._news.get(), signal.Signals):
                 break
         self._ledger.save(durable=True)
