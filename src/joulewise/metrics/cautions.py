@@ -44,7 +44,7 @@ def _too_little(
         yield SweepWarning(
             SweepCaution.NO_REFERENCE,
             f"no run of the reference ({described(table.settings[table.reference])}) succeeded",
-            "the same command does what is missing; without it nothing is better or worse",
+            "see why it failed, and repeat the command: without it nothing is better or worse",
         )
     elif not energy.means.n.any():
         yield SweepWarning(
