@@ -134,6 +134,19 @@ def fit(curves: Curves, own: Array, prior: Prior, ridge: float = 0.45, floor_v: 
     return _result(curves, found.x, loads, float(found.cost))
 
 
+def fit_own(curves: Curves, own: Array, prior: Prior, shared: Array) -> Fit:
+    """The loads' figures that leave the least squares on a board that stays as it is."""
+
+    def with_board(x: Array) -> Array:
+        return np.concatenate([shared, x])
+
+    def residuals(x: Array) -> Array:
+        return _residuals(curves, prior, *_split(with_board(x)[None], len(own)))[:, 0].ravel()
+
+    found = least_squares(residuals, own.ravel(), x_scale="jac", max_nfev=_LONGEST, ftol=_TOLERANCE)
+    return _result(curves, with_board(found.x), len(own), float(found.cost))
+
+
 def _result(curves: Curves, x: Array, loads: int, cost: float) -> Fit:
     shared, own = _split(x[None], loads)
     board, profile = _unpack(curves, shared, own)
