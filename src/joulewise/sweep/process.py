@@ -63,13 +63,14 @@ class MeasuredRun:
         cwd: str | None = None,
     ) -> None:
         self._log = log
-        self._result = Path(tempfile.mkdtemp(prefix="joulewise-")) / "result.json"
-        arguments = ["--store", str(store.absolute()), "run", "--json", str(self._result)]
         log.parent.mkdir(parents=True, exist_ok=True)
         home = Path(__file__).parents[2]
         with log.open("ab") as output:
-            output.write(f"$ {shlex.join(command)}\n".encode())
+            output.write(os.fsencode(f"$ {shlex.join(command)}\n"))
             output.flush()
+            self._scratch = tempfile.TemporaryDirectory(prefix="joulewise-")
+            self._result = Path(self._scratch.name) / "result.json"
+            arguments = ["--store", str(store.absolute()), "run", "--json", str(self._result)]
             self._process = subprocess.Popen(
                 [
                     *(sys.executable, "-W", "ignore", "-c", _MAIN, str(os.getpid()), str(home)),
@@ -94,9 +95,7 @@ class MeasuredRun:
         trace: TracebackType | None,
     ) -> None:
         self.end()
-        self._result.unlink(missing_ok=True)
-        with suppress(OSError):
-            self._result.parent.rmdir()
+        self._scratch.cleanup()
 
     def wait(self, timeout_s: float | None = None) -> int | None:
         """Its exit status, or None where it goes on after all that time."""

@@ -1,0 +1,35 @@
+"""The process of one run of a sweep: whatever its words are, and wherever it cannot start."""
+
+import os
+
+import pytest
+
+from joulewise.sweep.process import MeasuredRun
+
+
+@pytest.fixture
+def scratch(tmp_path, monkeypatch):
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(folder))
+    return folder
+
+
+def begun(tmp_path, command, log):
+    return MeasuredRun(tmp_path / "runs", [], command, log=log, environ=os.environ)
+
+
+def test_a_word_that_is_no_text_is_told_as_it_is(tmp_path, scratch):
+    log = tmp_path / "logs" / "one.log"
+    with begun(tmp_path, ["true", os.fsdecode(b"caf\xe9")], log) as run:
+        assert run.wait() == 0
+        assert run.result().exit_code == 0
+    assert log.read_bytes().splitlines()[0] == b"$ true 'caf\xe9'"
+    assert list(scratch.iterdir()) == []
+
+
+def test_what_cannot_have_a_log_leaves_nothing_behind(tmp_path, scratch):
+    (tmp_path / "logs").write_text("in the way")
+    with pytest.raises(OSError, match="exists"):
+        begun(tmp_path, ["true"], tmp_path / "logs" / "one.log")
+    assert list(scratch.iterdir()) == []
