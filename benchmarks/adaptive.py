@@ -24,6 +24,7 @@ from pathlib import Path
 import numpy as np
 from adaptive_cases import TRACES, Curve, measured, simulated
 from adaptive_rivals import best_constant, full_grid, luck
+from numpy.typing import NDArray
 from verdict import Verdicts
 
 from joulewise.data.devices import Source
@@ -167,10 +168,11 @@ def show(
     verdicts.at_most("runs, 95 % of searches", np.quantile(runs, 0.95), 24, percent=False)
     verdicts.at_least("right, when sure", np.mean([it.right for it in sure]), 0.95, percent=True)
     verdicts.at_most("saving off, mean", abs(off.mean()), 0.005)
+    verdicts.at_most("the same in standard errors", abs(_errors_off(off)), 3, percent=False)
     covered = np.mean([it.covered for it in found if it.covered is not None])
     verdicts.at_least("true saving inside its interval", covered, 0.93, percent=True)
-    won = np.mean([it.off for it in lucky if it.metric == "energy"])
-    verdicts.at_least("control: saving off, by the runs that won", won, 0.005, percent=True)
+    won = np.array([it.off for it in lucky if it.metric == "energy"])
+    verdicts.at_least("control: the same by the runs that won", _errors_off(won), 3)
     verdicts.at_most("control: within, limits at random", _within(lucky, tolerance), 0.949)
     slow_s = np.quantile([ask_s for it in found for ask_s in it.ask_s], 0.95)
     verdicts.at_most("CPU time to ask, 95 % of asks, ms", 1e3 * slow_s, 50, percent=False)
@@ -194,6 +196,10 @@ def _row(name: str, found: Sequence[Found], tolerance: float) -> None:
     line += f"{len(sure) / len(found):>8.1%}{np.mean(sure):>8.1%}" if sure else f"{'':16}"
     off = [it.off for it in found if it.off is not None]
     print(line + (f"{np.mean(off):>+12.2%}" if off else ""))
+
+
+def _errors_off(off: NDArray[np.float64]) -> float:
+    return float(off.mean() / off.std(ddof=1) * len(off) ** 0.5)
 
 
 def _within(found: Sequence[Found], tolerance: float) -> float:

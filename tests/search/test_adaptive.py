@@ -88,6 +88,11 @@ def test_with_too_much_noise_it_ends_and_says_that_it_is_not_sure():
     assert said["probability"] < 0.95
 
 
+def test_it_keeps_to_its_budget():
+    _, trials = searched(Board(noise=0.03), "edp", tolerance=0.01, budget=13)
+    assert len(trials) == 13
+
+
 def test_the_tolerance_is_as_asked_or_what_the_noise_allows():
     assert searched(Board(noise=0.05), "edp")[0].sure["metrics"]["edp"]["tolerance"] > 0.01
     strategy, _ = searched(Board(noise=0.05), "edp", tolerance=0.03)

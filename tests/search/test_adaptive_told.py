@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from searched import Board, go_on, searched
 
-from joulewise.data.sweeps import WARM_UP, TrialState
+from joulewise.data.sweeps import WARM_UP, Planned, TrialState
 from joulewise.metrics.rules import parse
 from joulewise.search.adaptive import BUDGET, CONFIRMING, PAIRS, Adaptive
 
@@ -50,6 +50,16 @@ def test_several_lanes_work_at_once(lanes, seed):
     assert all(lane_of[it.block] == it.lane for it in made)
     said = strategy.sure["metrics"]["edp"]
     assert said["is_reference"] or said["saving"]["pairs"] == PAIRS
+
+
+def test_nothing_is_confirmed_while_the_choice_may_still_change():
+    board = Board()
+    points = board.settings
+    strategy = Adaptive(points, points[-1], [parse("energy")], lanes=2)
+    while (planned := strategy.ask(())).block < CONFIRMING:
+        strategy.tell(board.run(planned))
+    assert strategy.ask([Planned(points[3], 1, lane=1)]) is None
+    assert strategy.ask([replace(planned, lane=1)]).block >= CONFIRMING
 
 
 def test_lanes_do_not_all_run_the_same():
