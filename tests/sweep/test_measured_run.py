@@ -4,6 +4,7 @@ import os
 
 import pytest
 
+from joulewise.errors import JoulewiseError
 from joulewise.sweep.process import MeasuredRun
 
 
@@ -15,8 +16,8 @@ def scratch(tmp_path, monkeypatch):
     return folder
 
 
-def begun(tmp_path, command, log):
-    return MeasuredRun(tmp_path / "runs", [], command, log=log, environ=os.environ)
+def begun(tmp_path, command, log, *options):
+    return MeasuredRun(tmp_path / "runs", options, command, log=log, environ=os.environ)
 
 
 def test_a_word_that_is_no_text_is_told_as_it_is(tmp_path, scratch):
@@ -33,3 +34,12 @@ def test_what_cannot_have_a_log_leaves_nothing_behind(tmp_path, scratch):
     with pytest.raises(OSError, match="exists"):
         begun(tmp_path, ["true"], tmp_path / "logs" / "one.log")
     assert list(scratch.iterdir()) == []
+
+
+def test_why_joulewise_did_not_run_it_is_the_reason(tmp_path):
+    with begun(tmp_path, ["true"], tmp_path / "one.log", "--gpu=99", "--power-limit=200") as run:
+        assert run.wait()
+        with pytest.raises(JoulewiseError) as refused:
+            run.result()
+    assert "has no result" not in refused.value.message
+    assert f"joulewise: {refused.value.message}" in run.tail().splitlines()

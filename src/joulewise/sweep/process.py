@@ -23,6 +23,8 @@ from joulewise.errors import JoulewiseError
 GRACE_S: Final = 30.0
 """So long may a command that was told to end take, with its knobs put back and its result told."""
 
+_REFUSED: Final = {2, 125, 126, 127}
+_SAYS: Final = "joulewise: "
 _TAIL_LINES: Final = 20
 _TAIL_B: Final = 16384
 _OPTIONS: Final = {
@@ -118,11 +120,18 @@ class MeasuredRun:
         except (OSError, ValueError):
             status = self._process.returncode
             raise JoulewiseError(
-                f"the run ended with status {status} and has no result", f"see {self._log}"
+                self._refusal() or f"the run ended with status {status} and has no result",
+                f"see {self._log}",
             ) from None
 
     def tail(self, run: str = "") -> str:
         return tail(self._log, run)
+
+    def _refusal(self) -> str:
+        """Why joulewise itself did not run it, such as a knob that somebody holds."""
+        lines = self.tail().splitlines() if self._process.returncode in _REFUSED else []
+        told = [line for line in lines if line.startswith(_SAYS)]
+        return told[-1].removeprefix(_SAYS) if told else ""
 
 
 def tail(log: Path, run: str = "") -> str:
