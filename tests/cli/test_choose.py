@@ -159,6 +159,10 @@ def test_a_table_from_elsewhere(joulewise, tmp_path):
     [
         (("--by", "nothing"), "no metric is called 'nothing'"),
         (("--samples", "10"), "--samples without --epochs"),
+        (("--look-samples", "10"), "--look-samples without --epochs"),
+        (("--look-epochs", "1"), "--look-epochs without --epochs"),
+        (("--price", "0.3"), "--price-per-kwh without --runs-per-year"),
+        (("--gco2-per-kwh", "380"), "--gco2-per-kwh without --runs-per-year"),
         (("--reference", "batch_size=1"), "a sweep has its own"),
         (("--per", "hour"), "hour"),
         (("--boundary", "moon"), "moon"),

@@ -31,6 +31,7 @@ LIMITS = ("--power-limit", "150,200,300", "--repeat", "2")
         ((*SIM, *LIMITS, "--pue", "0.5"), "--pue"),
         ((*SIM, *LIMITS, "--gpu", "one"), "names no GPUs"),
         ((*SIM, *LIMITS, "--price", "0.3"), "--dry-run"),
+        ((*SIM, *LIMITS, "--tolerance", "2"), "add --adaptive"),
         ((*SIM, *LIMITS, "--", "true"), "both a command and --sim"),
         (("--workload", "resnet50", *LIMITS), "--sim v100"),
         (("--sim", "v10", "--workload", "resnet50", *LIMITS), "v100"),

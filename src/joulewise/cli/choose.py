@@ -28,6 +28,11 @@ Examples:
 """
 
 _NEWEST = 20
+_EPOCHS, _YEAR = "say of how many epochs: --epochs 90", "say of how many runs: --runs-per-year 50"
+_TOGETHER = (
+    *((option, "epochs", _EPOCHS) for option in ("samples", "look_epochs", "look_samples")),
+    *((option, "runs_per_year", _YEAR) for option in ("price_per_kwh", "gco2_per_kwh")),
+)
 
 
 @click.command(epilog=EPILOG)
@@ -95,6 +100,7 @@ def command(
     """
     if sweep is None:
         return _list(store, json_path)
+    _refuse_idle(given)
     from joulewise.cli.evaluating import evaluated
     from joulewise.cli.output import console
     from joulewise.metrics.contract import as_json
@@ -138,6 +144,14 @@ def command(
         ),
     )
     return 0
+
+
+def _refuse_idle(given: Mapping[str, Any]) -> None:
+    """What says nothing without another option: left out, it would seem to have been heard."""
+    for option, needed, hint in _TOGETHER:
+        if given[option] is not None and given[needed] is None:
+            both = (f"--{each.replace('_', '-')}" for each in (option, needed))
+            raise UsageError(" without ".join(both), hint)
 
 
 def _list(store: Path, json_path: str | None) -> int:
@@ -196,8 +210,6 @@ def _view(given: Mapping[str, Any], sweep: Sweep) -> View:
     if given["epochs"]:
         wanted = (given[name] for name in ("epochs", "samples", "look_epochs", "look_samples"))
         training = Training(*wanted)
-    elif given["samples"]:
-        raise UsageError("--samples without --epochs", "say of how many epochs: --epochs 90")
     overhead_w, pue = (
         asked.get(name) if given[name] is None else given[name] for name in ("overhead_w", "pue")
     )

@@ -148,7 +148,7 @@ def command(store: Path, *, json_path: str | None, **given: Any) -> int:
     from joulewise.sweep.conduct import going_on, prepare
 
     # Whatever is wrong with any of them is told before the first run of all.
-    every = [prepare(asked) for asked in _asked(given)]
+    every = [prepare(_heard(asked)) for asked in _asked(given)]
     if given["dry_run"]:
         return _show_plans(every, store, given["price_per_kwh"], json_path)
     told, failed = [], False
@@ -245,6 +245,15 @@ def _asked(given: Mapping[str, Any]) -> list[Asked]:
     from joulewise.sweep.file import read
 
     return read(Path(words[0]))
+
+
+def _heard(asked: Asked) -> Asked:
+    if asked.tolerance is not None and not asked.adaptive:
+        raise UsageError(
+            "a tolerance is how far a search may be off, and every setting is to be tried",
+            "add --adaptive (adaptive = true in a file), or leave the tolerance out",
+        )
+    return asked
 
 
 def _from_options(given: Mapping[str, Any]) -> Asked:
