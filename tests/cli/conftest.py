@@ -34,6 +34,8 @@ class Ran:
 @pytest.fixture
 def joulewise(store, monkeypatch, capsys):
     """The command line on that store, in this process: a verb starts in no time."""
+    # pytest-xdist hands on the width of the terminal that it was started in, or 80.
+    monkeypatch.delenv("COLUMNS", raising=False)
 
     def run(*args):
         monkeypatch.setattr(sys, "argv", ["joulewise", "--store", str(store), *args])
