@@ -40,6 +40,18 @@ def test_it_is_one_line(width):
     assert "4/12" in "".join(segment.text for segment in lines[0])
 
 
+@pytest.mark.parametrize(
+    ("left_s", "said"), [(9, "9 s left"), (42, "42 s left"), (75, "1 min 15 s")]
+)
+def test_seconds_that_are_left_are_whole(left_s, said, monkeypatch):
+    monkeypatch.setattr("time.monotonic", lambda: 100.0)
+    console = Console(file=io.StringIO(), width=80, force_terminal=True)
+    progress = bar(console)
+    progress.add_task("", total=12, **{**NOTHING, "end_s": 100.0 + left_s})
+    (shown,) = console.render_lines(progress.get_renderable(), pad=False)
+    assert said in "".join(segment.text for segment in shown)
+
+
 def test_with_less_room_nothing_gets_longer():
     lengths = [len(line(SETTINGS, RUNS, BEST, LEFT, room).plain) for room in range(20, 150)]
     assert all(length <= room for room, length in zip(range(20, 150), lengths, strict=True))

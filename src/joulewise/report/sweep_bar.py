@@ -18,6 +18,7 @@ NOTHING: Final[dict[str, Any]] = {"settings": "", "runs": "", "best": "", "end_s
 
 _NARROW: Final = 100
 _LEAST: Final = 12
+_MINUTE_S: Final = 60
 
 
 def bar(console: Console) -> Progress:
@@ -72,4 +73,6 @@ def _fitted(now: str, others: list[str], room: int) -> str | None:
 def _left(end_s: float | None) -> str:
     """It counts down between the ends of runs."""
     left_s = 0 if end_s is None else max(0, round(end_s - time.monotonic()))
-    return f"{seconds(left_s).replace('.0 s', ' s')} left" if left_s else ""
+    if not left_s:
+        return ""
+    return f"{left_s} s left" if left_s < _MINUTE_S else f"{seconds(left_s)} left"

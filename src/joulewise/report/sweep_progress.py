@@ -5,21 +5,22 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
-from statistics import fmean
 from types import TracebackType
-from typing import Any, Final
+from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.progress import TaskID
 
 from joulewise.data.sweeps import WARM_UP, Planned, Setting, Sweep, Trial, TrialState
 from joulewise.metrics.rules import Metric, Reference
+from joulewise.metrics.table import tabulate
+from joulewise.metrics.view import GPU, NODE, View
 from joulewise.report.figures import fitting, joules, one_line, seconds
 from joulewise.report.sweep_bar import NOTHING, bar
 from joulewise.report.sweep_words import counted, setting_words
 
 Say = Callable[[str], None]
-_GPU: Final = "gpu"
 
 
 class SweepProgress:
@@ -56,6 +57,8 @@ class SweepProgress:
         self._since_s = time.monotonic()
         known = sum(trial.state is not TrialState.FAILED for trial in sweep.trials)
         how = f"{known} runs are there, {left} left" if known else counted(left, "run")
+        if sweep.asked.get("adaptive"):
+            how += " at most"
         self._say(f"sweep {sweep.id}: {counted(len(sweep.settings), 'setting')}, {how}")
         self._task = self._bar.add_task("", total=known + left, completed=known, **NOTHING)
 
@@ -98,11 +101,11 @@ class SweepProgress:
         return now_s + left * (now_s - self._since_s) / self._done if left else None
 
     def _best(self, sweep: Sweep) -> str:
-        found = _means(sweep)
+        found, max_power_w = _means(sweep)
         reference = found.get(sweep.reference)
         if reference is None:
             return ""
-        board = Reference(*reference, sweep.limits_w[2] if sweep.limits_w else None)
+        board = Reference(*reference, max_power_w)
         scores = {
             setting: float(self._metric.score(*means, board)) for setting, means in found.items()
         }
@@ -112,24 +115,29 @@ class SweepProgress:
         return f"best by {self._metric.name}: {setting_words(best)}"
 
 
-def _means(sweep: Sweep) -> dict[Setting, tuple[float, float]]:
-    """Time and energy of each setting so far."""
-    runs: dict[Setting, list[tuple[float, float]]] = {}
-    for trial in sweep.trials:
-        energy = trial.energy.get(_GPU) or next(iter(trial.energy.values()), None)
-        whole = trial.state is TrialState.DONE and trial.block != WARM_UP and trial.look_s is None
-        if whole and trial.time_s is not None and energy is not None:
-            runs.setdefault(trial.setting, []).append((trial.time_s, energy.value))
-    return {
-        setting: (fmean(time_s for time_s, _ in each), fmean(energy_j for _, energy_j in each))
-        for setting, each in runs.items()
-    }
+def _means(sweep: Sweep) -> tuple[dict[Setting, tuple[float, float]], float | None]:
+    """Time and energy of each setting so far, by what is counted; and the most that is drawn."""
+    asked = sweep.asked
+    boundary = asked.get("boundary", GPU)
+    table = tabulate(
+        sweep, View(boundary, overhead_w=asked.get("overhead_w"), pue=asked.get("pue"))
+    )
+    if boundary == GPU and not np.isfinite(table.energy_j[GPU]).any():
+        boundary = NODE
+    found = {}
+    for setting, time_s, energy_j in zip(
+        table.settings, table.time_s, table.energy_j[boundary], strict=True
+    ):
+        seen = np.isfinite(time_s) & np.isfinite(energy_j)
+        if seen.any():
+            found[setting] = float(time_s[seen].mean()), float(energy_j[seen].mean())
+    return found, table.max_power_w
 
 
 def _line(trial: Trial, number: int, left: int) -> str:
     if trial.state is TrialState.SKIPPED:
         return f"{number}/{number + left} {_place(trial)} skipped: {one_line(trial.reason)}"
-    energy = trial.energy.get(_GPU) or next(iter(trial.energy.values()), None)
+    energy = trial.energy.get(GPU) or next(iter(trial.energy.values()), None)
     took = "" if trial.time_s is None else f" in {seconds(trial.time_s)}"
     drew = "energy unavailable" if energy is None else joules(energy.value)
     return f"{number}/{number + left} {_place(trial)}: {drew}{took}"
