@@ -13,7 +13,7 @@ from joulewise.metrics.result import Interval
 from joulewise.metrics.rules import parse
 from joulewise.metrics.view import View
 from joulewise.report.sweep import draw
-from joulewise.report.sweep_outlook import applying, outlook
+from joulewise.report.sweep_outlook import applying, outlook, outlook_lines
 from joulewise.report.sweep_view import view
 from joulewise.report.sweep_went import as_json, went
 from joulewise.report.sweep_words import change, setting_words
@@ -121,6 +121,43 @@ def test_a_year_of_it():
     assert ahead.year.co2_kg is None
 
 
+@pytest.mark.parametrize(
+    ("reference", "by", "said"),
+    [
+        (300.0, "energy", "energy: 3600 runs a year save 0.593 ("),
+        (150.0, "time", "time: 3600 runs a year cost 0.593 ("),
+        (300.0, "time", None),
+    ],
+)
+def test_a_year_is_told_as_what_it_saves_or_costs(reference, by, said):
+    found = sweep()
+    first = next(it for it in found.settings if it["power_limit_w"] == reference)
+    found = replace(found, reference=first)
+    it = evaluate(found, [parse(by)], View())
+    lines = list(outlook_lines(outlook(found, it, View(), runs_per_year=3600), it.per))
+    assert len(lines) == (said is not None)
+    assert not any("-" in line for line in lines)
+    if said:
+        assert lines[0].startswith(said)
+        assert lines[0].endswith("h longer" if by == "energy" else "h less")
+
+
+def test_of_one_run_nobody_knows_where_others_would_lie():
+    for blocks in (1, 3):
+        found = sweep(blocks=blocks)
+        it = evaluate(found, [parse("energy")], View())
+        (line,) = outlook_lines(outlook(found, it, View()), "training")
+        assert ("95 of 100" in line) == (blocks > 1)
+
+
+def test_where_no_gpu_was_in_use_nothing_is_compared_for_it():
+    found = sweep()
+    trials = [replace(it, gpu="", energy={"rest": it.energy["gpu"]}) for it in found.trials]
+    it = evaluate(replace(found, trials=tuple(trials)), [parse("energy")], View("node"))
+    headings = [column.heading for column in view(it).boundaries.columns]
+    assert headings == ["metric", "chosen", "energy node", "energy wall", "best for wall"]
+
+
 def test_names_from_elsewhere_do_not_steer_the_terminal():
     out = io.StringIO()
     it = evaluate(sweep(name="\x1b[31mred[bold]\n"), [parse("energy")], View())
@@ -170,6 +207,13 @@ def test_a_search_says_whether_it_is_sure():
     )
     (note,) = went(replace(sweep(), sure=sure, state="finished"), metrics=["energy"]).notes
     assert note.startswith("the search was for edp: by energy only")
+
+
+def test_short_looks_are_told_apart_from_the_runs_that_count():
+    found = replace(sweep(), state="finished")
+    looks = [replace(it, look_s=10.0) for it in found.trials[:2]]
+    (note,) = went(replace(found, trials=(*found.trials, *looks))).notes
+    assert note == "besides, 2 short looks that only led the search: no figure here is from them"
 
 
 def test_a_sweep_that_is_not_finished_says_so():

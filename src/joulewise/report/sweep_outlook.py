@@ -30,6 +30,7 @@ class Outlook:
     next_run: NextRun
     year: Year | None
     command: str
+    is_reference: bool
 
 
 def outlook(
@@ -56,6 +57,7 @@ def outlook(
                 gco2_per_kwh=gco2_per_kwh,
             ),
             applying(sweep, choice.setting),
+            choice.setting == result.reference.setting,
         )
         for metric, choice in result.best.items()
     )
@@ -124,7 +126,7 @@ def outlook_lines(outlooks: tuple[Outlook, ...], per: str) -> Iterator[str]:
             at = setting_words(each.setting)
             said = f"a full training at {at} {_takes(each.next_run)}"
             labels.setdefault(said, []).append(label)
-        if each.year is not None:
+        if each.year is not None and not each.is_reference:
             labels.setdefault(_saves(each.year), []).append(label)
     for said, alike in labels.items():
         yield f"{'; '.join(alike)}: {said}"
@@ -143,20 +145,32 @@ def _year_json(told: Year) -> dict[str, Any]:
 def _takes(told: NextRun) -> str:
     energy = "an unknown energy" if told.energy_j is None else _range(told.energy_j, joules)
     time = "an unknown time" if told.time_s is None else _range(told.time_s, seconds)
-    return f"takes {energy} in {time} (95 of 100 would lie there)"
+    ranges = [it for it in (told.energy_j, told.time_s) if it is not None and it.low is not None]
+    return f"takes {energy} in {time}{' (95 of 100 would lie there)' if ranges else ''}"
 
 
 def _saves(told: Year) -> str:
     if told.energy_kwh is None:
         return f"what {told.runs:g} runs a year save is not known"
-    more = {"money": " of money", "co2_kg": " kg of CO2"}
-    parts = [f"{_range(told.energy_kwh, amount)} kWh"]
-    for name, unit in more.items():
-        found = getattr(told, name)
-        if found is not None:
-            parts.append(f"{_range(found, amount)}{unit}")
-    hours = "" if told.time_h is None else f", and take {_range(told.time_h, amount)} h longer"
-    return f"{told.runs:g} runs a year save {', '.join(parts)}{hours}"
+    saves = told.energy_kwh.mean >= 0
+    amounts = (told.energy_kwh, " kWh"), (told.money, " of money"), (told.co2_kg, " kg of CO2")
+    parts = [
+        f"{_range(found if saves else _negative(found), amount)}{unit}"
+        for found, unit in amounts
+        if found is not None
+    ]
+    said = f"{told.runs:g} runs a year {'save' if saves else 'cost'} {', '.join(parts)}"
+    if told.time_h is None:
+        return said
+    if told.time_h.mean < 0:
+        return f"{said}, and take {_range(_negative(told.time_h), amount)} h less"
+    return f"{said}, and take {_range(told.time_h, amount)} h longer"
+
+
+def _negative(found: Interval) -> Interval:
+    if found.low is None or found.high is None:
+        return Interval(-found.mean)
+    return Interval(-found.mean, -found.high, -found.low)
 
 
 def _range(interval: Interval, words: Callable[[float], str]) -> str:

@@ -66,12 +66,14 @@ def choices_table(result: SweepResult) -> Table:
 def boundaries_table(result: SweepResult) -> Table:
     """Of what is not the reference everywhere; where all was tried, what is best there, too."""
     is_whole = all(point.n for point in result.points)
-    others = [it for it in BOUNDARIES if it != result.boundary and is_whole]
+    ratios = [choice.at for choice in result.best.values()]
+    known = [it for it in BOUNDARIES if any(at.get(it) for at in ratios)] or list(BOUNDARIES)
+    others = [it for it in known if it != result.boundary and is_whole]
     rows = [
         (
             parse(name).label,
             setting_words(choice.setting),
-            *(change(choice.at.get(boundary)) for boundary in BOUNDARIES),
+            *(change(choice.at.get(boundary)) for boundary in known),
             *(_chosen(result, boundary, name) for boundary in others),
         )
         for name, choice in result.best.items()
@@ -83,7 +85,7 @@ def boundaries_table(result: SweepResult) -> Table:
         (
             Column("metric", right=False),
             Column("chosen", right=False),
-            *(Column(f"energy {COUNTED[boundary]}") for boundary in BOUNDARIES),
+            *(Column(f"energy {COUNTED[boundary]}") for boundary in known),
             *(
                 Column(f"best for {COUNTED[boundary]}", right=False, spare=1 + at)
                 for at, boundary in enumerate(others)

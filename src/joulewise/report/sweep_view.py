@@ -102,12 +102,13 @@ def _fits(fits: Sequence[Fit]) -> Iterator[str]:
     problems: dict[str, list[str]] = {}
     for fit in fits:
         if fit.problem:
-            problems.setdefault(fit.problem, []).append(fit.quantity)
+            problems.setdefault(fit.problem, []).append(parse(fit.quantity).label)
         elif fit.r2 is not None:
             where = setting_words(fit.where)
+            label = parse(fit.quantity).label
             least = "" if fit.minimum_w is None else f", least at {fit.minimum_w:.0f} W"
             yield (
-                f"parabola of {fit.quantity} against the limit{where and f' at {where}'}: "
+                f"parabola of {label} against the limit{where and f' at {where}'}: "
                 f"R² {fit.r2:.3f}, adjusted {fit.adjusted_r2:.3f}, "
                 f"{fit.dof} degrees of freedom{least}"
             )

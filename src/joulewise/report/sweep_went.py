@@ -72,6 +72,12 @@ def _notes(sweep: Sweep) -> Iterator[str]:
         trials = _of(sweep, state)
         if trials:
             yield f"{verb}: {_settings(trials, sweep)}, {_reasons(trials)}"
+    looks = sum(trial.look_s is not None for trial in _of(sweep, TrialState.DONE))
+    if looks:
+        yield (
+            f"besides, {counted(looks, 'short look')} that only led the search: "
+            "no figure here is from them"
+        )
 
 
 def _unsearched(sweep: Sweep, metrics: Sequence[str]) -> Iterator[str]:
