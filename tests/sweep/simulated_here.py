@@ -23,12 +23,12 @@ for epoch in range(2):
 LIMITS = ("nvidia-smi", "--query-gpu=power.limit", "--format=csv,noheader,nounits")
 
 
-def simulated(folder, script, *arguments, gpu="v100x2"):
+def simulated(folder, script, *arguments, gpu="v100x2", options=()):
     """Run a Python script on simulated GPUs, and what it said."""
     (folder / "train.py").write_text(TRAIN)
     (folder / "script.py").write_text(script)
     return subprocess.run(
-        [*JOULEWISE, "sim", "--gpu", gpu, "--", sys.executable, "script.py", *arguments],
+        [*JOULEWISE, "sim", "--gpu", gpu, *options, "--", sys.executable, "script.py", *arguments],
         cwd=folder,
         env={**os.environ, **UNRULED},
         capture_output=True,

@@ -20,6 +20,7 @@ from joulewise.sweep.plan import Grid
 from joulewise.sweep.runner import Runner
 from joulewise.sweep.space import Space, resolve
 from joulewise.sweep.store import FINISHED, create, cut_off, load
+from joulewise.sweep.turning import try_knobs
 
 if TYPE_CHECKING:
     from joulewise.sweep.on_ray import Cluster
@@ -64,10 +65,12 @@ def going_on(every: Sequence[Prepared], store: Path, *, new: bool = False) -> li
 def conduct(prepared: Prepared, store: Path, watch: Watch, folder: Path | None = None) -> Sweep:
     """Make its runs, or those that the sweep in ``folder`` has not made."""
     asked, space = prepared.asked, prepared.space
+    if folder is not None and (sweep := load(folder)).state == FINISHED:
+        return sweep
+    if not asked.simulated and prepared.cluster is None:
+        try_knobs(asked, space, prepared.environ, watch.said)
     if folder is None:
         folder = create(store, asked, space)
-    elif (sweep := load(folder)).state == FINISHED:
-        return sweep
     chosen = strategy(asked, space, prepared.lanes)
     # Among the limits of one training nearly nothing is beaten in both; trainings differ in more.
     stop_hopeless = asked.adaptive and not _is_one_knob(space)
