@@ -125,6 +125,8 @@ def test_a_long_line_hangs_beside_its_beginning():
     assert figures.hanging("one two\nthree", "who: ", 13) == "who: one two\n     three\n"
 
 
-@pytest.mark.parametrize("said", ["do `a b c d` now", "it is left; run: a b c d"])
+@pytest.mark.parametrize(
+    "said", ["do `a b c d` now", "it is left; run: a b c d", "to go on: a b c d"]
+)
 def test_what_is_to_be_pasted_is_not_wrapped(said):
     assert "a b c d" in figures.hanging(said, "who: ", 12)

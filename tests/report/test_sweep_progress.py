@@ -32,6 +32,13 @@ def test_a_search_takes_so_many_runs_at_most(adaptive, said):
     assert lines == [f"sweep abcd: 2 settings, {said}"]
 
 
+def test_a_reference_beside_the_settings_is_told():
+    lines = []
+    with SweepProgress(Console(file=io.StringIO()), parse("edp"), lines.append) as watch:
+        watch.began(replace(sweep({}), settings=(LOW,)), 10)
+    assert lines == ["sweep abcd: 1 setting and the reference, 10 runs"]
+
+
 @pytest.mark.parametrize(
     ("asked", "best"),
     [({}, "150 W"), ({"boundary": "node", "overhead_w": 650.0}, "300 W")],

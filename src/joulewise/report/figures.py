@@ -126,12 +126,14 @@ def fitting(text: str, encoding: str) -> str:
 def hanging(line: str, begin: str, columns: int | None) -> str:
     """What begins so, wrapped beside its beginning; whole where there are no columns.
 
-    What is there to be pasted stays in one piece: commands in backticks, or after "run:".
+    What is there to be pasted stays in one piece: commands in backticks, or after "run:", "go on:".
     """
     line = " ".join(line.split())
     if columns is None:
         return f"{begin}{line}\n"
-    whole = re.sub(r"`[^`]*`|\b(run|see): .*", lambda found: found[0].replace(" ", "\0"), line)
+    whole = re.sub(
+        r"`[^`]*`|\b(run|see|go on): .*", lambda found: found[0].replace(" ", "\0"), line
+    )
     wrapped = textwrap.fill(
         whole,
         max(columns, 2 * len(begin)),

@@ -59,7 +59,8 @@ class SweepProgress:
         how = f"{known} runs are there, {left} left" if known else counted(left, "run")
         if sweep.asked.get("adaptive"):
             how += " at most"
-        self._say(f"sweep {sweep.id}: {counted(len(sweep.settings), 'setting')}, {how}")
+        beside = "" if sweep.reference in sweep.settings else " and the reference"
+        self._say(f"sweep {sweep.id}: {counted(len(sweep.settings), 'setting')}{beside}, {how}")
         self._task = self._bar.add_task("", total=known + left, completed=known, **NOTHING)
 
     def started(self, planned: Planned) -> None:
