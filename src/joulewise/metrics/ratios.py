@@ -11,10 +11,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from scipy.special import stdtrit
 
 from joulewise.metrics.result import Interval, Verdict
 from joulewise.metrics.rules import Metric, Reference
+from joulewise.metrics.student import quantile
 from joulewise.metrics.table import Table
 
 if TYPE_CHECKING:
@@ -109,8 +109,7 @@ def means(values: Array, floors: Array | None = None, extra: Array | None = None
 
 def student(dof: NDArray[np.int64] | NDArray[np.float64] | int) -> Array:
     """How many standard errors hold 95 %; NaN with no degree of freedom."""
-    dof = np.asarray(dof, dtype=float)
-    return np.where(dof >= 1, stdtrit(np.maximum(dof, 1), _TWO_SIDED), np.nan)
+    return quantile(dof, _TWO_SIDED)
 
 
 def ratios(metric: Metric, table: Table, boundary: str) -> Ratios:

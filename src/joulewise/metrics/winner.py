@@ -23,10 +23,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from scipy.special import stdtrit
 
 from joulewise.metrics.ratios import Ratios, interval, means, student
 from joulewise.metrics.result import Interval
+from joulewise.metrics.student import quantile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -93,7 +93,7 @@ def stated(picked: Picked, of: Ratios, reference: int) -> Interval | None:
     pooled, dof = of.pooled
     error = np.fmax(half / student(n - 1), np.sqrt(2 * pooled / n))
     at_once = (1 - _OUTSIDE / 2) ** (1 / picked.candidates)
-    high = mean + np.maximum(stdtrit(max(dof, n - 1, 1), at_once) * error, of.means.floor[row])
+    high = mean + np.maximum(quantile(max(dof, n - 1, 1), at_once) * error, of.means.floor[row])
     low = mean - (student(dof) * error if np.isnan(half) else half)
     best = mean + picked.share * _luck(picked, of.log, n)
     return interval(*np.exp([best, np.minimum(low, best), np.maximum(high, best)]))
