@@ -4,7 +4,7 @@ On every curve, for every metric and seed, it looks for the best power limit, ru
 off by a factor of its own in time and in power (1 %, then 3 %). ``within``: how often its choice
 is at most 1 % (2 %) worse than the best by the noise-free curve. The curves are those of the
 simulated boards, and with ``--traces`` those that others measured (a folder with their
-``summary_power_*.csv``): made monotone, and as they are.
+``summary_power_*.csv``): made monotone, and as they are; those alone where a limit binds, and all.
 
     .venv/bin/python benchmarks/adaptive.py [--seeds 20] [--first-seed 100] [--traces FOLDER]
 """
@@ -68,7 +68,9 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=20)
     parser.add_argument("--first-seed", type=int, default=100, help="0 to 19 were tuned on")
     parser.add_argument("--traces", type=Path, help="folder of the measured curves")
-    parser.add_argument("--every", type=int, default=1, help="only every so manieth curve")
+    parser.add_argument("--measured-seeds", type=int, default=2, help="there are more such curves")
+    parser.add_argument("--every", type=int, default=1, help="only every so manieth measured curve")
+    parser.add_argument("--skip", type=int, default=0, help="so many measured curves before them")
     parser.add_argument("--jobs", type=int, default=2)
     asked = parser.parse_args()
     kinds = {"simulated": list(simulated())}
@@ -76,21 +78,29 @@ def main() -> None:
         missing = [name for name in TRACES if not _table(asked.traces, name).is_file()]
         if missing:
             parser.error(f"no {_table(asked.traces, missing[0]).name} in {asked.traces}")
-        kinds["measured, monotone"] = list(measured(asked.traces, monotone=True))
-        kinds["measured, as they are"] = list(measured(asked.traces, monotone=False))
+        for how, monotone in {"monotone": True, "as they are": False}.items():
+            every = list(measured(asked.traces, monotone=monotone))
+            kinds[f"measured, {how}"] = [
+                curve
+                for binds in (True, False)
+                for curve in [it for it in every if it.binds is binds][asked.skip :: asked.every]
+            ]
     verdicts = Verdicts()
     with multiprocessing.Pool(asked.jobs) as pool:
         for (kind, curves), noise in itertools.product(kinds.items(), WITHIN):
-            # There are ten times as many measured curves, and no more is learnt from a seed.
-            seeds = asked.seeds if kind == "simulated" else max(asked.seeds // 20, 1)
+            seeds = asked.seeds if kind == "simulated" else asked.measured_seeds
             chosen = range(asked.first_seed, asked.first_seed + seeds)
-            cases = [
-                Case(*it)
-                for it in itertools.product(curves[:: asked.every], METRICS, [noise], chosen)
-            ]
+            cases = [Case(*it) for it in itertools.product(curves, METRICS, [noise], chosen)]
             found = pool.map(search, cases, chunksize=4)
             rivals = pool.map(rival, zip(cases, found, strict=True), chunksize=16)
-            show(f"{kind}, noise {noise:.0%}", cases, found, rivals, verdicts)
+            tried = list(zip(cases, found, rivals, strict=True))
+            title = f"{kind}, noise {noise:.0%}"
+            if all(curve.binds for curve in curves):
+                show(title, tried, verdicts)
+            else:
+                bound = [it for it in tried if it[0].curve.binds]
+                show(f"{title}, curves where a limit binds", bound, verdicts)
+                show(f"{title}, all curves, never-binding ones included", tried, verdicts)
     verdicts.show()
     sys.exit(int(not verdicts.all_met))
 
@@ -144,11 +154,10 @@ def rival(both: tuple[Case, Found]) -> tuple[Found, Found]:
 
 def show(
     title: str,
-    cases: Sequence[Case],
-    found: Sequence[Found],
-    rivals: Sequence[tuple[Found, Found]],
+    tried: Sequence[tuple[Case, Found, tuple[Found, Found]]],
     verdicts: Verdicts,
 ) -> None:
+    cases, found, rivals = zip(*tried, strict=True)
     tolerance = WITHIN[cases[0].noise]
     print(f"\n{title}: {len(cases)} searches")
     print(f"{'':34}{'within':>8}{'runs':>8}{'95 %':>6}{'sure':>8}{'right':>8}{'saving off':>12}")

@@ -25,18 +25,26 @@ BOARDS = {"v100": (150, 300), "rtx6000": (100, 260)}
 NETWORKS = ("alexnet", "vgg19", "inception3", "inception4", "resnet50", "resnet152")
 TRACES = {"v100": (100, 250), "rtx6000": (100, 260)}
 STEP_W = 5.0
-NEVER_NEAR = 0.8
+NEAR = 0.8
 
 
 @dataclass(frozen=True, eq=False)
 class Curve:
-    """The truth; the last limit is the reference."""
+    """The truth; the last limit is the reference.
+
+    ``binds``: it draws about as much as the lowest limit allows, or more. Where no limit binds,
+    whatever differs in a measured curve is the noise of single runs.
+    """
 
     board: str
     name: str
     limits_w: NDArray[np.float64]
     time_s: NDArray[np.float64]
     energy_j: NDArray[np.float64]
+
+    @property
+    def binds(self) -> bool:
+        return bool((self.energy_j / self.time_s).max() >= NEAR * self.limits_w[0])
 
     def scores(self, metric: Metric) -> NDArray[np.float64]:
         reference = Reference(self.time_s[-1], self.energy_j[-1], float(self.limits_w[-1]))
@@ -50,7 +58,7 @@ class Curve:
     def run(self, at: int, noise: float, *which: object) -> tuple[float, float]:
         """Time and energy of one run; the same again for the same ``which``."""
         words = repr((self.board, self.name, at, *which)).encode()
-        seed = int.from_bytes(hashlib.blake2b(words, digest_size=8).digest())
+        seed = int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "big")
         slower, hungrier = run_factors(seed, noise)
         return float(self.time_s[at] * slower), float(self.energy_j[at] * slower * hungrier)
 
@@ -83,8 +91,6 @@ def measured(folder: Path, *, monotone: bool) -> Iterator[Curve]:
             at_w, time_s, power_w = np.array(sorted(points)).T
             if at_w[0] > low_w or len(at_w) < len(range(low_w, high_w, 25)):
                 continue  # half a curve
-            if power_w.max() < NEVER_NEAR * low_w:
-                continue  # no limit ever binds: whatever differs is the noise of single runs
             if monotone:
                 time_s = isotonic_regression(time_s, increasing=False).x
                 power_w = isotonic_regression(power_w).x

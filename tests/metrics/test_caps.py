@@ -85,7 +85,7 @@ def test_only_where_it_is_so_it_is_said():
         for block in range(2)
     ]
     message = told(sweep(trials, limit(300, batch_size="8")))[NEVER].message
-    assert message.endswith("held the clocks down with batch_size=8")
+    assert message.endswith("held the clocks down with batch_size 8")
 
 
 def test_locked_clocks_need_no_limit():

@@ -85,7 +85,7 @@ class TestTooSlow:
 
     def test_says_than_which(self):
         reason = too_slow(Planned(at(150.0, 1200.0), 1), sweep_of(*self.SLOW), 1.2)
-        setting_s = "power_limit_w 200, sm_clock_mhz 1200, batch_size 32"
+        setting_s = "200 W, SM 1200 MHz, batch_size 32"
         assert reason == f"no faster than {setting_s}, which took 1.25 times as long"
 
     @given(

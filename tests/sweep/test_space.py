@@ -156,6 +156,7 @@ def test_boards_that_take_other_values_must_be_told_apart():
         ({"cwd": "nowhere/at/all"}, "there is no folder nowhere/at/all"),
         ({"environ": {"A=B": "1"}}, "no name of a variable"),
         ({"environ": {"A": "\0"}}, "zero byte"),
+        ({"on": "slurm"}, "--on slurm is nowhere"),
         ({"on": "ray", "simulated": SIM, "command": ()}, "both --on and --sim"),
         ({"on": "ray", "gpus": (0,)}, "--gpu and --each-gpu are for this machine"),
         ({"on": "ray", "each_gpu": True}, "--gpu and --each-gpu are for this machine"),

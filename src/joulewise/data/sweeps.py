@@ -16,6 +16,13 @@ CPU_LIMIT: Final = "cpu_limit_w"
 KNOBS: Final = (POWER_LIMIT, SM_CLOCK, MEM_CLOCK, CPU_LIMIT)
 """The names of settings that turn a knob; every other is the command's own."""
 
+_KNOB_WORDS: Final = {
+    POWER_LIMIT: ("", "W", "limit as it is"),
+    SM_CLOCK: ("SM ", "MHz", "SM unlocked"),
+    MEM_CLOCK: ("memory ", "MHz", "memory unlocked"),
+    CPU_LIMIT: ("CPU ", "W", "CPU limit as it is"),
+}
+
 WARM_UP: Final = -1
 """The block of runs that only warm up."""
 
@@ -46,6 +53,10 @@ class Setting:
             if not isinstance(value, float | int | str | None) or isinstance(value, bool):
                 raise TypeError(f"{value!r:.40} is no value of a setting")
         return cls.of(told)
+
+    def __str__(self) -> str:
+        """``150 W, SM 1200 MHz, batch_size 32``."""
+        return ", ".join(_words(name, value) for name, value in self.values)
 
     def __getitem__(self, name: str) -> Value:
         return dict(self.values)[name]
@@ -170,3 +181,10 @@ class Sweep:
     @property
     def axes(self) -> tuple[str, ...]:
         return tuple(self.reference)
+
+
+def _words(name: str, value: Value) -> str:
+    if name not in _KNOB_WORDS:
+        return f"{name} {value}"
+    before, unit, untouched = _KNOB_WORDS[name]
+    return untouched if value is None else f"{before}{value:g} {unit}"

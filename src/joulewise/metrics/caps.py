@@ -14,7 +14,7 @@ import numpy as np
 from joulewise.data.sweeps import POWER_LIMIT, SM_CLOCK
 from joulewise.metrics.ratios import Ratios, means
 from joulewise.metrics.result import SweepCaution, SweepWarning
-from joulewise.metrics.slices import Slice, described, slices
+from joulewise.metrics.slices import Slice, slices
 from joulewise.metrics.table import Table
 
 _SOME: Final = 0.005
@@ -101,5 +101,5 @@ def _where(these: Sequence[Slice], of_all: Sequence[Slice]) -> str:
     """Which combinations of the other settings, where it is not all of them."""
     if len(these) == len(of_all):
         return ""
-    named = "; ".join(described(along.where) for along in these[:3])
+    named = "; ".join(str(along.where) for along in these[:3])
     return f" with {named}{'; …' if len(these) > 3 else ''}"

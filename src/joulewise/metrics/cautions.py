@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 import numpy as np
 
-from joulewise.data.sweeps import POWER_LIMIT, Sweep
+from joulewise.data.sweeps import POWER_LIMIT, Setting, Sweep
 from joulewise.metrics import caps
 from joulewise.metrics.ratios import Ratios, student
 from joulewise.metrics.result import Choice, SweepCaution, SweepWarning, Verdict
-from joulewise.metrics.slices import described, slices
+from joulewise.metrics.rules import parse
+from joulewise.metrics.slices import slices
 from joulewise.metrics.table import Table
 from joulewise.metrics.view import GPU, NODE
 
@@ -29,7 +30,7 @@ def cautions(
     time, energy = found[boundary]["time"], found[boundary]["energy"]
     yield from _too_little(table, time, energy, boundary)
     yield from caps.cautions(table, found[GPU]["energy"])
-    yield from _costs_elsewhere(choices, table.sources)
+    yield from _costs_elsewhere(choices, table.sources, boundary)
     yield from _at_the_edge(sweep, table, choices[boundary])
     yield from _drift(table, time, energy)
 
@@ -43,7 +44,7 @@ def _too_little(
     if not time.scores.n[table.reference]:
         yield SweepWarning(
             SweepCaution.NO_REFERENCE,
-            f"no run of the reference ({described(table.settings[table.reference])}) succeeded",
+            f"no run of the reference ({table.settings[table.reference]}) succeeded",
             "see why it failed, and repeat the command: without it nothing is better or worse",
         )
     elif not energy.means.n.any():
@@ -61,18 +62,18 @@ def _too_little(
 
 
 def _costs_elsewhere(
-    choices: Mapping[str, Mapping[str, Choice]], sources: Mapping[str, str]
+    choices: Mapping[str, Mapping[str, Choice]], sources: Mapping[str, str], boundary: str
 ) -> Iterator[SweepWarning]:
     """Slower training keeps the rest of the machine on for longer."""
-    by_setting: dict[str, list[Choice]] = {}
+    by_setting: dict[Setting, list[Choice]] = {}
     for choice in choices[GPU].values():
         if choice.energy and choice.energy.mean < 1 and choice.verdict is not Verdict.NOISE:
-            by_setting.setdefault(described(choice.setting), []).append(choice)
+            by_setting.setdefault(choice.setting, []).append(choice)
     for setting, chosen in by_setting.items():
         gpu, node = chosen[0].at[GPU], chosen[0].at[NODE]
         if gpu is None or node is None or node.mean <= 1:
             continue
-        metrics = ", ".join(choice.metric for choice in chosen)
+        metrics = _labels(choice.metric for choice in chosen)
         even = chosen[0].break_even_w
         up_to = "" if even is None else f"; it saves only where the rest draws below {even:.0f} W"
         yield SweepWarning(
@@ -80,7 +81,9 @@ def _costs_elsewhere(
             f"{setting}, the GPU's best by {metrics}, saves {100 * (1 - gpu.mean):.1f} % of the "
             f"GPU's energy and costs {100 * (node.mean - 1):.1f} % more of the node's "
             f"({sources[NODE]}){up_to}",
-            "choose for the node: --boundary node",
+            "choose for the node: --boundary node"
+            if boundary == GPU
+            else f"the choices above are for the {boundary} already",
         )
 
 
@@ -101,7 +104,7 @@ def _at_the_edge(sweep: Sweep, table: Table, best: Mapping[str, Choice]) -> Iter
         board_w = sweep.limits_w[0] if sweep.limits_w else limit_w
         yield SweepWarning(
             SweepCaution.EDGE_OF_RANGE,
-            f"{limit_w:g} W, the best by {', '.join(metrics)}, is the lowest limit that was tried",
+            f"{limit_w:g} W, the best by {_labels(metrics)}, is the lowest limit that was tried",
             f"try lower ones: --power-limit {board_w:g}:{limit_w:g}:5"
             if more
             else "the board has no lower one; a locked SM clock may go further: --sm-clock",
@@ -129,3 +132,7 @@ def _drift(table: Table, time: Ratios, energy: Ratios) -> Iterator[SweepWarning]
                 "ratios are paired by block and bear it; warm up or cool down between runs: "
                 "--warm-up 1, --cool-down 60s",
             )
+
+
+def _labels(metrics: Iterable[str]) -> str:
+    return ", ".join(parse(metric).label for metric in metrics)

@@ -31,14 +31,5 @@ def slices(settings: tuple[Setting, ...], axis: str) -> tuple[Slice, ...]:
     )
 
 
-def described(setting: Setting) -> str:
-    """As people write it; nothing where there is nothing to say."""
-    return ", ".join(
-        f"{name}={value:g}" if isinstance(value, float) else f"{name}={value}"
-        for name, value in setting.values
-        if value is not None
-    )
-
-
 def _others(setting: Setting, axis: str) -> Setting:
     return Setting(tuple(item for item in setting.values if item[0] != axis))

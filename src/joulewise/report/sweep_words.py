@@ -20,13 +20,13 @@ AXES: Final = {
 COUNTED: Final = {"gpu": "GPU", "node": "node", "wall": "wall"}
 """What boundaries are called."""
 
-_PREFIXES: Final = {SM_CLOCK: "SM ", MEM_CLOCK: "memory ", CPU_LIMIT: "CPU "}
 _LONGEST: Final = 40
+_LONGEST_SETTING: Final = 120
 
 
 def setting_words(setting: Setting) -> str:
-    """``150 W, SM 1200 MHz, batch_size 32``."""
-    return ", ".join(_words(name, value) for name, value in setting.values)
+    """``150 W, SM 1200 MHz, batch_size 32``, whatever the command's own words are."""
+    return one_line(str(setting), _LONGEST_SETTING)
 
 
 def value_words(name: str, value: Value) -> str:
@@ -55,12 +55,3 @@ def half_width(interval: Interval) -> float | None:
     if interval.low is None or interval.high is None:
         return None
     return max(interval.high - interval.mean, interval.mean - interval.low)
-
-
-def _words(name: str, value: Value) -> str:
-    if name not in AXES:
-        return f"{name} {value_words(name, value)}"
-    prefix = _PREFIXES.get(name, "")
-    if value is None:
-        return f"{prefix}as it is" if name in {POWER_LIMIT, CPU_LIMIT} else f"{prefix}unlocked"
-    return f"{prefix}{value:g} {AXES[name][1]}"

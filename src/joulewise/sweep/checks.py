@@ -43,12 +43,8 @@ def check(asked: Asked) -> None:
             f"no such boundary: {asked.boundary!r}", f"take one of {', '.join(BOUNDARIES)}"
         )
     parse_cool_down(asked.cool_down)
-    if asked.on and asked.simulated:
-        raise UsageError("both --on and --sim", "virtual time needs no cluster: leave out --on")
-    if asked.on and (asked.gpus or asked.each_gpu):
-        raise UsageError(
-            "--gpu and --each-gpu are for this machine", "on a cluster every run has one GPU"
-        )
+    if asked.on:
+        _check_cluster(asked)
     if asked.simulated and asked.command:
         raise UsageError("both a command and --sim", "give the one or the other")
     if asked.simulated:
@@ -68,6 +64,17 @@ def check_metrics(asked: Asked, max_power_w: float | None) -> None:
     """Whether they can be told of such boards."""
     for text in asked.by:
         parse(text).rule(1.0, 1.0, Reference(1.0, 1.0, max_power_w))
+
+
+def _check_cluster(asked: Asked) -> None:
+    if asked.on != "ray" and not asked.on.startswith("ray://"):
+        raise UsageError(f"--on {asked.on} is nowhere", "take ray, or ray://HEAD:10001")
+    if asked.simulated:
+        raise UsageError("both --on and --sim", "virtual time needs no cluster: leave out --on")
+    if asked.gpus or asked.each_gpu:
+        raise UsageError(
+            "--gpu and --each-gpu are for this machine", "on a cluster every run has one GPU"
+        )
 
 
 def check_command(asked: Asked, settings: Iterable[Setting], environ: Mapping[str, str]) -> None:

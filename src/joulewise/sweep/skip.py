@@ -33,7 +33,7 @@ def too_slow(planned: Planned, sweep: Sweep, most: float) -> str:
         if _is_lower(planned.setting, setting):
             slowdown = _slowdown(runs, done.get(sweep.reference, ()))
             if slowdown is not None and slowdown > most:
-                return f"no faster than {_words(setting)}, which took {slowdown:.3g} times as long"
+                return f"no faster than {setting}, which took {slowdown:.3g} times as long"
     return ""
 
 
@@ -107,12 +107,4 @@ def _are_less(runs: Sequence[_Run], time_s: float, joules: Mapping[str, float]) 
         and all(
             fmean(run.energy[name].value for run in runs) < joules.get(name, 0.0) for name in names
         )
-    )
-
-
-def _words(setting: Setting) -> str:
-    told = {name: value for name, value in setting.as_json().items() if value is not None}
-    return ", ".join(
-        f"{name} {value:g}" if isinstance(value, float | int) else f"{name} {value}"
-        for name, value in told.items()
     )

@@ -59,8 +59,10 @@ def _rows(path: Path) -> list[dict[str, str]]:
                 {_heading(name): value or "" for name, value in row.items()}
                 for row in csv.DictReader(lines)
             ]
-    except (OSError, ValueError, csv.Error) as error:
-        raise UsageError(f"cannot read {path}: {error}", "name a CSV file") from None
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror}", "name a CSV file") from None
+    except (ValueError, csv.Error) as error:
+        raise UsageError(f"{path} is no CSV: {error}", "name a CSV file") from None
     if not rows:
         raise UsageError(f"{path} has no rows", _HINT)
     return rows
