@@ -82,7 +82,7 @@ def test_what_is_no_table_is_refused_with_the_place(table, text, reference, said
 def test_what_cannot_be_read_is_refused(tmp_path):
     (tmp_path / "other.csv").write_bytes(b"\xff\xfe\x00")
     for name in ("none.csv", "other.csv"):
-        with pytest.raises(UsageError, match="cannot read|is no CSV"):
+        with pytest.raises(UsageError, match=r"cannot read|is no CSV"):
             read_table(tmp_path / name)
 
 
