@@ -7,3 +7,6 @@ def pytest_configure():
     # Whoever was started in the background by a shell ignores Ctrl-C, and so would all we start.
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # As with nohup, whose wish is kept for the tests: a handler is not handed on, to ignore is.
+    if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, lambda *_: None)
