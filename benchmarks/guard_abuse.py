@@ -26,8 +26,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from ctypes import Array, c_longlong
 from dataclasses import dataclass, field
-from multiprocessing.sharedctypes import SynchronizedArray
 from pathlib import Path
 
 import pynvml
@@ -242,7 +242,8 @@ class Crowd:
         self._chance = chance
         self._clients: dict[int, multiprocessing.process.BaseProcess] = {}
         self._fork = multiprocessing.get_context("fork")
-        self._counts: list[SynchronizedArray[int]] = [self._fork.Array("q", 4) for _ in ROLES]
+        # Without a lock, which a client that is killed would keep: each writes its own alone.
+        self._counts: list[Array[c_longlong]] = [self._fork.RawArray("q", 4) for _ in ROLES]
         self.kills = 0
 
     def count(self, what: int) -> int:
@@ -281,7 +282,7 @@ class Crowd:
             client.join()
 
 
-def pester(path: Path, uid: int, counts: SynchronizedArray[int], share: int, seed: float) -> None:
+def pester(path: Path, uid: int, counts: Array[c_longlong], share: int, seed: float) -> None:
     """One client, until its share of messages is sent."""
     if uid:
         os.setgroups([])
@@ -299,7 +300,7 @@ def pester(path: Path, uid: int, counts: SynchronizedArray[int], share: int, see
             _talk(line, chance, counts)
 
 
-def _talk(line: socket.socket, chance: random.Random, counts: SynchronizedArray[int]) -> None:
+def _talk(line: socket.socket, chance: random.Random, counts: Array[c_longlong]) -> None:
     holds = ["1"]
     for _ in range(chance.randint(1, 200)):
         message = _message(chance, holds)

@@ -136,6 +136,22 @@ def test_what_the_dead_have_still_said_is_not_heard(place, monkeypatch):
     assert place.limits_w[:2] == [240, 200]
 
 
+def test_who_dies_after_asking_is_given_nothing_that_nobody_would_put_back(place, monkeypatch):
+    lives, dies = os.pipe()
+    with ExitStack() as files:
+        with monkeypatch.context() as patch:
+            patch.setattr(server_module, "_pidfd", lambda _pid: lives)
+            holder = files.enter_context(place.client())
+        settings = {"power_limit_w": 150}
+        asked = {"kind": "lease", "wanted": [{"device": "gpu0", "settings": settings}]}
+        holder.send(json.dumps(asked).encode() + b"\n")
+        os.write(dies, b"\0")  # in the same look, after what was asked
+        place.turn(5)
+    os.close(dies)
+    assert place.limits_w[0] == 240
+    assert place.written == []
+
+
 def test_a_lease_is_since_it_was_given(place, monkeypatch):
     with place.client() as holder, monkeypatch.context() as patch:
         patch.setattr(server_module.time, "time", lambda: 4711.0)

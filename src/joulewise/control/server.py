@@ -172,7 +172,8 @@ class Server:
         self._try(connection, lambda: connection.send(greeting))
 
     def _hear(self, connection: Connection) -> None:
-        self._try(connection, lambda: self._answer_all(connection))
+        if connection in self._connections:  # not lost by what was heard before it
+            self._try(connection, lambda: self._answer_all(connection))
 
     def _answer_all(self, connection: Connection) -> None:
         for message in connection.messages():
@@ -187,6 +188,8 @@ class Server:
             if len(self._guardian.holds(connection)) >= _MOST_HOLDS:
                 raise UsageError(f"{_MOST_HOLDS} leases are enough", "release some of them first")
             self._bury()
+            if connection not in self._connections:
+                raise ConnectionAbortedError  # it was itself among the dead: it gets nothing
             holder = replace(connection.holder, since_s=time.time())
             return leased_line(
                 self._guardian.lease(connection, holder, request.wanted, force=request.force)
