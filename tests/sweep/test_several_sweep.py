@@ -73,7 +73,7 @@ def test_a_training_that_is_beaten_is_stopped_here(tmp_path):
         tmp_path,
         SWEEP,
         *(*JOULEWISE, "--store", "runs", "sweep", "--adaptive", "--by", "energy"),
-        *("--set", "steps=20,40,400", "--json", "out.json"),
+        *("--set", "steps=20,400,800", "--json", "out.json"),
         *("--", sys.executable, "several.py", "{steps}"),
         gpu="v100",
     )
@@ -82,7 +82,7 @@ def test_a_training_that_is_beaten_is_stopped_here(tmp_path):
     (file,) = (tmp_path / "runs" / "sweeps").glob("*/sweep.json")
     trials = json.loads(file.read_text())["trials"]
     stopped = [it for it in trials if it["state"] == "stopped"]
-    assert {it["setting"]["steps"] for it in stopped} == {"40", "400"}
+    assert {it["setting"]["steps"] for it in stopped} == {"400", "800"}
     whole_s = min(it["time_s"] for it in trials if it["state"] == "done")
     assert all(it["time_s"] > whole_s for it in stopped)
     assert told["best"]["energy"]["settings"]["steps"] == "20"
