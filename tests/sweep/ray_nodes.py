@@ -40,7 +40,7 @@ class Node:
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=subprocess.STDOUT,
-            env={**os.environ, **ENVIRON},
+            env={**os.environ, **ENVIRON, "TEST_NODE": str(seed)},
         )
 
     def kill(self):

@@ -18,11 +18,17 @@ from processes import JOULEWISE, eventually
 pytest.importorskip("ray")
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="simulated limits are set by root")
 SWEEP = ("--power-limit", "150,300", "--repeat", "2", "--json", "told.json")
+STUCK = """
+import os, pathlib, signal
+if os.environ["TEST_NODE"] == "2":
+    pathlib.Path(__file__).with_name("under-way").touch()
+    signal.pause()
+"""
 EXPECTED = {(limit_w, block) for limit_w in (150.0, 300.0) for block in (0, 1)}
 
 
-def command(folder):
-    (folder / "train.py").write_text(TRAIN)
+def command(folder, train=TRAIN):
+    (folder / "train.py").write_text(train)
     return ("--", sys.executable, str(folder / "train.py"), "8")
 
 
@@ -81,9 +87,10 @@ def test_a_cluster_makes_the_same_table_as_this_machine(tmp_path):
 
 
 def test_a_node_that_is_lost_costs_no_run(tmp_path):
+    train = command(tmp_path, STUCK + TRAIN)
     with cluster() as (address, (_, second)):
-        sweep = start(tmp_path, "sweep", "--on", "ray", *SWEEP, *command(tmp_path), at=address)
-        eventually(lambda: sweep.poll() is not None or trials(tmp_path))
+        sweep = start(tmp_path, "sweep", "--on", "ray", *SWEEP, *train, at=address)
+        eventually(lambda: sweep.poll() is not None or (tmp_path / "under-way").exists())
         second.kill()
         _, said = sweep.communicate()
         assert sweep.returncode == 0, said
