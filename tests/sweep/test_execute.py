@@ -172,7 +172,7 @@ def test_what_must_be_too_slow_is_recorded_and_never_made(tmp_path):
     assert sweep.trials[0].setting == points.reference
     assert {each.setting for each in skipped} == {setting(100.0)}
     assert {each.block for each in skipped} >= {1, 2}
-    assert "power_limit_w 150, which took 1.3 times" in skipped[-1].reason
+    assert "no faster than 150 W, which took 1.3 times" in skipped[-1].reason
     assert not {identity(each) for each in skipped} & {identity(each) for each in runner.made}
     assert watch.left[-1] == 0
     # Of settings that are past it one at least is repeated: on its mean the others' lot depends.
