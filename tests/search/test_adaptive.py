@@ -7,11 +7,12 @@ from statistics import fmean
 import pytest
 from searched import LIMITS_W, Board, searched
 
-from joulewise.data.sweeps import POWER_LIMIT, SM_CLOCK, Setting
+from joulewise.data.sweeps import CONFIRMING, POWER_LIMIT, SM_CLOCK, Setting
 from joulewise.errors import UsageError
 from joulewise.metrics.rules import parse
 from joulewise.metrics.view import View
-from joulewise.search.adaptive import BUDGET, CONFIRMING, PAIRS, Adaptive
+from joulewise.search.adaptive import BUDGET, Adaptive
+from joulewise.search.confirm import PAIRS
 
 
 @pytest.mark.parametrize("metric", ["energy", "edp", "eds:2.0"])

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from searched import Board, go_on, searched
 
-from joulewise.data.sweeps import WARM_UP, Planned, TrialState
+from joulewise.data.sweeps import CONFIRMING, WARM_UP, Planned, TrialState
 from joulewise.metrics.rules import parse
-from joulewise.search.adaptive import BUDGET, CONFIRMING, PAIRS, Adaptive
+from joulewise.search.adaptive import BUDGET, Adaptive
+from joulewise.search.confirm import PAIRS
 
 
 @settings(max_examples=12, deadline=None)

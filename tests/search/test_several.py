@@ -8,8 +8,8 @@ from joulewise.errors import JoulewiseError, UsageError
 from joulewise.metrics.rules import parse
 from joulewise.metrics.view import View
 from joulewise.search import several_study
+from joulewise.search.confirm import confirmed
 from joulewise.search.several import Several
-from joulewise.search.several_confirm import confirmed
 
 EDP = parse("edp")
 

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from joulewise.data.sweeps import CONFIRMING, WARM_UP, Planned, Setting, Trial, TrialState
-from joulewise.errors import UsageError
+from joulewise.data.sweeps import Planned, Setting
 from joulewise.metrics.rules import Metric
 from joulewise.metrics.view import View
-from joulewise.search.adaptive_confirm import Pair, saving, slowdown
 from joulewise.search.adaptive_known import SURE, Known, Problem
 from joulewise.search.adaptive_next import most_telling
+from joulewise.search.confirm import confirmed
+from joulewise.search.searching import Asked, Search
 
 BUDGET: Final = 24
-PAIRS: Final = 3
 _PER_METRIC: Final = 4  # runs more, where several metrics are asked for
 _BLOCK: Final = 6  # runs, one of them the reference
 _LEAST: Final = 7  # runs before a choice: fewer can agree by luck
 _LONG: Final = 10  # runs after which it will hardly get sure
 _HARDLY: Final = 0.8  # that is no likelier than this by then
 _STAYS: Final = 0.9
-_SPARE: Final = 2  # pairs that may be lost to runs that fail
 
 
-class Adaptive:
+class Adaptive(Search):
     """A :class:`~joulewise.search.strategy.Strategy` along one axis, for one metric or several.
 
     ``max_power_w`` is that of :class:`~joulewise.metrics.rules.Reference`. Without a tolerance it
@@ -57,70 +54,39 @@ class Adaptive:
             seed=seed,
         )
         count = len(self._problem.metrics)
-        self._budget = BUDGET + _PER_METRIC * (count - 1) if budget is None else budget
-        self._exploring = self._budget - PAIRS * (1 + count)
-        if self._exploring < _LEAST:
-            least = _LEAST + PAIRS * (1 + count)
-            raise UsageError(
-                f"{self._budget} runs are too few to choose a setting and confirm it",
-                f"allow for {least} or more",
-            )
-        self._lanes = lanes
-        self._warm_up = warm_up
-        self._warmed: Counter[int] = Counter()
-        self._trials: dict[tuple[Setting, int], Trial] = {}
+        super().__init__(
+            reference,
+            budget=BUDGET + _PER_METRIC * (count - 1) if budget is None else budget,
+            least=_LEAST,
+            metrics=count,
+            lanes=lanes,
+            warm_up=warm_up,
+            seed=seed,
+        )
         self._chosen_by: Known | None = None
-
-    def ask(self, busy: Sequence[Planned]) -> Planned | None:
-        free = [lane for lane in range(self._lanes) if lane not in {it.lane for it in busy}]
-        planned = self._next(busy, free) if free else None
-        if planned and self._warmed[planned.lane] < self._warm_up:
-            return Planned(self._reference, WARM_UP, planned.lane)
-        return planned
-
-    def tell(self, trial: Trial) -> None:
-        if trial.block == WARM_UP:
-            self._warmed[trial.lane] += 1
-            return
-        self._trials[trial.setting, trial.block] = trial
-        if trial.block < CONFIRMING:
-            self._chosen_by = None
-
-    @property
-    def left(self) -> int:
-        if not self._has_chosen:
-            return self._budget - self._made
-        return sum(1 for _ in self._unconfirmed())
 
     @property
     def sure(self) -> Mapping[str, Any]:
         made = {"runs": self._made, "budget": self._budget}
         if not self._known.has_belief:
             return {**made, "metrics": {}, "reason": "too few runs succeeded"}
-        known = Known.of(self._problem, self._trials.values())
+        known = Known.of(self._problem, self._told.values())
         noise = dict(zip(("time", "power"), self._known.noise, strict=True))
         return {**made, "noise": noise, "metrics": dict(self._verdicts(known))}
-
-    @property
-    def _reference(self) -> Setting:
-        return self._problem.points[self._problem.reference]
-
-    @property
-    def _made(self) -> int:
-        return sum(1 for trial in self._trials.values() if trial.state is not TrialState.SKIPPED)
 
     @property
     def _known(self) -> Known:
         """By the runs before the choice alone."""
         if self._chosen_by is None:
-            explored = (it for it in self._trials.values() if it.block < CONFIRMING)
-            self._chosen_by = Known.of(self._problem, explored)
+            self._chosen_by = Known.of(self._problem, self._explored)
         return self._chosen_by
+
+    def _forget(self) -> None:
+        self._chosen_by = None
 
     @property
     def _has_chosen(self) -> bool:
-        explored = sum(block < CONFIRMING for _, block in self._trials)
-        if explored >= self._exploring:
+        if len(self._explored) >= self._exploring:
             return True
         runs = len(self._known.runs)
         return runs >= _LEAST and all(
@@ -128,43 +94,28 @@ class Adaptive:
             for each in self._known.judged
         )
 
-    def _next(self, busy: Sequence[Planned], free: Sequence[int]) -> Planned | None:
-        if self._has_chosen:
-            if any(0 <= it.block < CONFIRMING for it in busy):
-                return None  # what is under way may change the choice
-            taken = {(it.setting, it.block) for it in busy}
-            unconfirmed = (it for it in self._unconfirmed() if it.lane in free)
-            return next((it for it in unconfirmed if (it.setting, it.block) not in taken), None)
-        under_way = [it for it in busy if 0 <= it.block < CONFIRMING]
-        if len(self._trials) + len(under_way) >= self._exploring:
-            return None
-        return self._explore(under_way, free[0])
-
     def _explore(self, under_way: Sequence[Planned], lane: int) -> Planned:
-        asked = {*self._trials, *((it.setting, it.block) for it in under_way)}
-        sizes = Counter(block for _, block in asked)
-        block = lane
-        while sizes[block] >= _BLOCK:
-            block += self._lanes
-        setting = self._setting(under_way, asked, block, sizes[block])
-        while (setting, block) in asked:
+        asked, block = self._open_block(under_way, lane, _BLOCK)
+        place = sum(it == block for _, it, _ in asked)
+        setting = self._setting(under_way, asked, block, place)
+        while (setting, block, None) in asked:
             block += self._lanes
         return Planned(setting, block, lane)
 
     def _setting(
         self,
         under_way: Sequence[Planned],
-        asked: set[tuple[Setting, int]],
+        asked: Asked,
         block: int,
         place: int,
     ) -> Setting:
         problem, known = self._problem, self._known
         order = random.Random(f"{problem.seed} {block}")  # noqa: S311  # no secret
-        if (self._reference, block) not in asked and place >= order.randrange(_BLOCK):
+        if (self._reference, block, None) not in asked and place >= order.randrange(_BLOCK):
             return self._reference
         first = [at for at in self._first if at not in known.shut]
         for at in first:
-            if all(setting != problem.points[at] for setting, _ in asked):
+            if all(setting != problem.points[at] for setting, _, _ in asked):
                 return problem.points[at]
         if not known.has_belief:
             return problem.points[order.choice(first)]
@@ -180,57 +131,25 @@ class Adaptive:
         random.Random(self._problem.seed).shuffle(first)  # noqa: S311  # no secret
         return first
 
-    def _unconfirmed(self) -> Iterator[Planned]:
-        """Runs of pairs that are missing; a pair one run of which failed is made anew."""
-        chosen = [at for at in self._choices() if at != self._problem.reference]
-        if not chosen:
-            return
-        together = [self._problem.points[at] for at in (self._problem.reference, *chosen)]
-        whole = 0
-        for number in range(PAIRS + _SPARE):
-            if whole >= PAIRS:
-                return
-            block = CONFIRMING + number
-            done = [self._trials.get((setting, block)) for setting in together]
-            if any(it and it.state is not TrialState.DONE for it in done):
-                continue
-            whole += 1
-            order = random.Random(f"{self._problem.seed} {block}")  # noqa: S311  # no secret
-            for setting in order.sample(together, len(together)):
-                if (setting, block) not in self._trials:
-                    yield Planned(setting, block, number % self._lanes)
-
-    def _choices(self) -> list[int]:
+    def _chosen(self) -> list[Setting]:
         known = self._known
-        return list(dict.fromkeys(it.chosen for it in known.judged)) if known.has_belief else []
+        return [self._problem.points[it.chosen] for it in known.judged] if known.has_belief else []
 
     def _verdicts(self, known: Known) -> Iterator[tuple[str, dict[str, Any]]]:
         for judged in self._known.judged:
-            tolerance = self._known.tolerance
+            chosen, tolerance = self._problem.points[judged.chosen], self._known.tolerance
             probability = known.probability(judged.metric, judged.chosen, tolerance)
-            pairs = list(self._pairs(known, judged.chosen))
-            is_reference = judged.chosen == self._problem.reference
             yield (
                 judged.metric.name,
                 {
-                    "settings": self._problem.points[judged.chosen].as_json(),
-                    "is_reference": is_reference,
+                    "settings": chosen.as_json(),
+                    "is_reference": chosen == self._reference,
                     "tolerance": tolerance,
                     "probability": probability,
                     "sure": self._has_chosen and _sure(judged.probability, probability),
-                    "saving": saving(pairs),
-                    "slowdown": slowdown(pairs),
+                    **confirmed(chosen, self._reference, self._told, self._problem.view),
                 },
             )
-
-    def _pairs(self, known: Known, chosen: int) -> Iterator[Pair]:
-        if chosen == self._problem.reference:
-            return
-        by_block = {(it.block, it.gpu, it.at): it for it in known.runs if it.block >= CONFIRMING}
-        for (block, gpu, at), run in by_block.items():
-            other = by_block.get((block, gpu, self._problem.reference))
-            if at == chosen and other:
-                yield Pair(run.time_s, run.energy_j, other.time_s, other.energy_j)
 
 
 def _sure(chosen_by: float, confirmed: float) -> bool:

@@ -57,7 +57,7 @@ class Problem:
         seed: int = 0,
     ) -> Problem:
         if tolerance is not None and not 0 < tolerance < 1:
-            raise UsageError(f"a tolerance of {tolerance:g}", "say --tolerance 0.01 for 1 %")
+            raise UsageError(f"a tolerance of {tolerance:g}", "give a share, as 0.01 for 1 %")
         if not metrics:
             raise UsageError("an adaptive search needs a metric", "say --by edp")
         for metric in metrics:

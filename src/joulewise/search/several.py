@@ -7,17 +7,16 @@ is weighed apart from it (:mod:`joulewise.search.several_known`), and confirmed 
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import ceil
 from typing import Any, Final
 
-from joulewise.data.sweeps import CONFIRMING, WARM_UP, Planned, Setting, Trial, TrialState
-from joulewise.errors import UsageError
+from joulewise.data.sweeps import Planned, Setting, TrialState
 from joulewise.metrics.rules import Metric
 from joulewise.metrics.view import View
 from joulewise.search.adaptive_known import SURE
-from joulewise.search.several_confirm import PAIRS, confirmed, unconfirmed
+from joulewise.search.confirm import PAIRS, confirmed
+from joulewise.search.searching import Asked, Search
 from joulewise.search.several_known import TOLERANCE, Known, Problem
 from joulewise.search.several_space import Places
 from joulewise.search.several_study import TPE, find_sampler, suggest
@@ -30,7 +29,7 @@ _BLOCK: Final = 6  # runs, one of them the reference
 _LOOKS: Final = 3  # for each whole run, at least
 
 
-class Several:
+class Several(Search):
     """A :class:`~joulewise.search.strategy.Strategy` along several axes, for some metrics in turn.
 
     ``max_power_w`` is that of :class:`~joulewise.metrics.rules.Reference`. With ``may_look`` false
@@ -64,44 +63,21 @@ class Several:
             seed,
             may_look,
         )
-        axes, confirming = len(places.axes), PAIRS * (1 + len(unique))
+        axes = len(places.axes)
         usual = min(_PER_AXIS * axes + _BESIDES, _PER_SETTING * len(places.points))
-        self._budget = usual + confirming if budget is None else budget
-        self._exploring = self._budget - confirming
         self._least = min(_LEAST_PER_AXIS * axes + 1, usual)
-        if self._exploring < self._least:
-            raise UsageError(
-                f"{self._budget} runs are too few to choose a setting and confirm it",
-                f"allow for {self._least + confirming} or more",
-            )
+        super().__init__(
+            reference,
+            budget=usual + PAIRS * (1 + len(unique)) if budget is None else budget,
+            least=self._least,
+            metrics=len(unique),
+            lanes=lanes,
+            warm_up=warm_up,
+            seed=seed,
+        )
         self._often = ceil(self._exploring / len(places.points))  # to try others tells more
         self._sampler = find_sampler() if sampler is None else sampler
-        self._lanes = lanes
-        self._warm_up = warm_up
-        self._warmed: Counter[int] = Counter()
-        self._told: dict[tuple[Setting, int, float | None], Trial] = {}
         self._chosen_by: Known | None = None
-
-    def ask(self, busy: Sequence[Planned]) -> Planned | None:
-        free = [lane for lane in range(self._lanes) if lane not in {it.lane for it in busy}]
-        planned = self._next(busy, free) if free else None
-        if planned and self._warmed[planned.lane] < self._warm_up:
-            return Planned(self._problem.reference, WARM_UP, planned.lane)
-        return planned
-
-    def tell(self, trial: Trial) -> None:
-        if trial.block == WARM_UP:
-            self._warmed[trial.lane] += 1
-            return
-        self._told[trial.setting, trial.block, trial.look_s] = trial
-        if trial.block < CONFIRMING:
-            self._chosen_by = None
-
-    @property
-    def left(self) -> int:
-        if not self._has_chosen:
-            return self._budget - self._made
-        return sum(1 for _ in self._unconfirmed())
 
     @property
     def sure(self) -> Mapping[str, Any]:
@@ -141,20 +117,18 @@ class Several:
         return found
 
     @property
-    def _made(self) -> int:
-        return sum(1 for trial in self._told.values() if trial.state is not TrialState.SKIPPED)
-
-    @property
     def _known(self) -> Known:
         """By the runs before the choice alone."""
         if self._chosen_by is None:
-            explored = (it for it in self._told.values() if it.block < CONFIRMING)
-            self._chosen_by = Known.of(self._problem, explored)
+            self._chosen_by = Known.of(self._problem, self._explored)
         return self._chosen_by
+
+    def _forget(self) -> None:
+        self._chosen_by = None
 
     @property
     def _has_chosen(self) -> bool:
-        known, explored = self._known, sum(block < CONFIRMING for _, block, _ in self._told)
+        known, explored = self._known, len(self._explored)
         if known.first is None or explored < self._least:
             return self._is_exhausted
         if explored >= self._exploring or self._is_exhausted:
@@ -168,28 +142,12 @@ class Several:
             return False
         return known.first.state is not TrialState.DONE or not known.may_run(self._often)
 
-    def _next(self, busy: Sequence[Planned], free: Sequence[int]) -> Planned | None:
-        under_way = [it for it in busy if 0 <= it.block < CONFIRMING]
-        if self._has_chosen:
-            if under_way:
-                return None  # it may change the choice
-            taken = {(it.setting, it.block) for it in busy}
-            missing = (it for it in self._unconfirmed() if it.lane in free)
-            return next((it for it in missing if (it.setting, it.block) not in taken), None)
-        explored = sum(block < CONFIRMING for _, block, _ in self._told)
-        if explored + len(under_way) >= self._exploring:
-            return None
-        return self._explore(under_way, free[0])
-
     def _explore(self, under_way: Sequence[Planned], lane: int) -> Planned | None:
-        asked = {*self._told, *((it.setting, it.block, it.look_s) for it in under_way)}
-        sizes = Counter(block for _, block, _ in asked)
-        block = lane
-        while sizes[block] >= _BLOCK:
-            block += self._lanes
+        asked, block = self._open_block(under_way, lane, _BLOCK)
         if self._known.first is None:
             return self._first(asked, lane)
-        found = self._setting(under_way, asked, block, sizes[block])
+        place = sum(it == block for _, it, _ in asked)
+        found = self._setting(under_way, asked, block, place)
         if found is None:
             return None
         setting, look_s = found
@@ -197,7 +155,7 @@ class Several:
             block += self._lanes
         return Planned(setting, block, lane, look_s)
 
-    def _first(self, asked: set[tuple[Setting, int, float | None]], lane: int) -> Planned | None:
+    def _first(self, asked: Asked, lane: int) -> Planned | None:
         """The whole run of the reference; beside it, those of other works, needed in any case."""
         places = self._problem.places
         homes = (places.points[at] for at in places.homes)
@@ -210,7 +168,7 @@ class Several:
     def _setting(
         self,
         under_way: Sequence[Planned],
-        asked: set[tuple[Setting, int, float | None]],
+        asked: Asked,
         block: int,
         place: int,
     ) -> tuple[Setting, float | None] | None:
@@ -260,17 +218,7 @@ class Several:
             seed=problem.seed + 1009 * number,
         )
 
-    def _unconfirmed(self) -> list[Planned]:
+    def _chosen(self) -> list[Setting]:
         known = self._known
-        if not known.has_belief:
-            return []
-        chosen = dict.fromkeys(known.problem.places.points[it.chosen] for it in known.judged)
-        return list(
-            unconfirmed(
-                list(chosen),
-                self._problem.reference,
-                self._told,
-                lanes=self._lanes,
-                seed=self._problem.seed,
-            )
-        )
+        points = self._problem.places.points
+        return [points[it.chosen] for it in known.judged] if known.has_belief else []
