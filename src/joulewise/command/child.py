@@ -106,14 +106,17 @@ class Child:
         """What the command has not got already."""
         if not all(each.shared for each in came):
             self._witness.await_others()
-            came += self._came()
-            # Of a number that went to all, the witness has the one that is known.
-            shared = {each.number for each in came if each.shared}
-            for number in {each.number for each in came if not each.shared}:
-                alone = number in shared or not self._in_our_group()
-                if alone or not self._witness.got(number):
-                    self.send(number)
-        self._witness.forget()
+        witnessed = self._witness.pending()
+        came += self._came()
+        # Before the command is sent anything: it, or who hears it, may signal the group in answer.
+        if witnessed:
+            self._witness.begin_anew()
+        # Of a number that went to all, the witness has the one that is known.
+        known = {each.number for each in came if each.shared}
+        for number in {each.number for each in came if not each.shared}:
+            with_us = self._in_our_group() and witnessed >> number - 1 & 1
+            if number in known or not with_us:
+                self.send(number)
 
     def _in_our_group(self) -> bool:
         return os.getpgid(self.pid) == os.getpgrp()

@@ -31,23 +31,8 @@ class Witness:
         if self._process is not None:
             select.select((), (), (), _GRACE_S)
 
-    def got(self, number: int) -> bool:
-        return bool(self._pending() >> number - 1 & 1)
-
-    def forget(self) -> None:
-        """What it got until now would be taken for what comes next."""
-        if self._pending():  # what comes to the group between the two, nobody witnesses
-            self.close()
-            self._process = _start()
-
-    def close(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.communicate()
-            self._process = None
-
-    def _pending(self) -> int:
-        """The signals that wait for it, one bit each."""
+    def pending(self) -> int:
+        """The signals it got since it began, one bit each."""
         if self._process is None:
             return 0
         try:
@@ -55,6 +40,17 @@ class Witness:
         except OSError:
             return 0
         return int(found[1], 16) if found else 0
+
+    def begin_anew(self) -> None:
+        """What it got would be taken for what comes next; what comes now, nobody witnesses."""
+        self.close()
+        self._process = _start()
+
+    def close(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
 
 
 def _start() -> subprocess.Popen[bytes] | None:
