@@ -1,7 +1,7 @@
 r"""How near to the best a search of batch size, power limit and clock comes, after so many runs.
 
     OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 \
-        python benchmarks/several.py [--seeds 5] [--noise 0.01] [--by edp]
+        python benchmarks/several.py [--seeds 10] [--noise 0.01] [--by edp]
 
 The surface is that of runs in virtual time, noise-free; each run made on it has noise of its own.
 "ours" is what ``--adaptive`` does, up to its choice and with its runs of the reference; "whole" is
@@ -14,9 +14,9 @@ from __future__ import annotations
 import argparse
 import hashlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import fmean, stdev
 
 import numpy as np
 import optuna
@@ -50,6 +50,7 @@ LIMITS_W = tuple(map(float, range(150, 301, 10)))
 CLOCKS_MHZ = tuple(map(float, range(900, 1501, 75)))
 AT = (15, 20, 30, 40)
 LOOK_S = 10.0
+TOLERANCE = 0.02
 
 
 @dataclass(frozen=True)
@@ -207,46 +208,110 @@ def within(course: list[tuple[Setting, float]], time_s: float) -> Setting:
     return next((chosen for chosen, cost_s in reversed(course) if cost_s <= time_s), course[0][0])
 
 
+@dataclass(frozen=True)
+class Ended:
+    """What a search came to that ends by itself, before its choice is confirmed."""
+
+    runs: int
+    time_s: float
+    loss: float
+    is_sure: bool
+
+
+def by_itself(surface: Surface, noise: float, seed: int) -> Ended:
+    strategy = Several(
+        surface.settings,
+        surface.reference,
+        [surface.metric],
+        max_power_w=surface.max_power_w,
+        tolerance=TOLERANCE,
+        seed=seed,
+    )
+    cost_s, made = 0.0, 0
+    while (planned := strategy.ask(())) is not None and planned.block < CONFIRMING:
+        strategy.tell(surface.run(planned, noise, seed))
+        cost_s, made = cost_s + surface.cost_s(planned), made + 1
+    found = strategy.sure["metrics"][surface.metric.name]
+    return Ended(made, cost_s, surface.loss(Setting.of(found["settings"])), found["sure"])
+
+
+@dataclass(frozen=True)
+class Mean:
+    """Of some seeds, with its standard error."""
+
+    value: float
+    error: float
+
+    @classmethod
+    def of(cls, values: Iterable[float]) -> Mean:
+        values = list(values)
+        error = stdev(values) / len(values) ** 0.5 if len(values) > 1 else float("nan")
+        return cls(fmean(values), error)
+
+    def __str__(self) -> str:
+        return f"{self.value:.2%} ± {self.error:.2%}"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--gpu", default="v100")
     parser.add_argument("--workload", default="resnet50")
     parser.add_argument("--by", default="edp")
     parser.add_argument("--noise", type=float, default=0.01)
-    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=10)
+    parser.add_argument("--first-seed", type=int, default=0)
     options = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
 
     surface = Surface(options.gpu, options.workload, options.by)
-    print(f"{len(surface.settings)} settings; mean loss against the best, and hours of runs, after")
-    print(f"{'':16}" + "".join(f"{f'{at} runs':>20}" for at in AT))
-    losses: dict[str, list[float]] = {}
-    hours: dict[str, list[float]] = {}
-    in_time: dict[str, float] = {}
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    print(f"{len(surface.settings)} settings; the worst loses", end=" ")
+    print(f"{max(map(surface.loss, surface.settings)):.2%}")
+    ended = [by_itself(surface, options.noise, seed) for seed in seeds]
+    sure = [it for it in ended if it.is_sure]
+    right = [it for it in sure if it.loss <= TOLERANCE]
+    print(f"left to itself: {fmean(it.runs for it in ended):.1f} runs", end=", ")
+    print(f"{fmean(it.time_s for it in ended) / 3600:.2f} h", end=", ")
+    print(f"loss {Mean.of(it.loss for it in ended)}", end="; ")
+    print(f"sure {len(sure)} times of {len(ended)}, right {len(right)} of these", end=", ")
+    print(f"and {sum(it.loss <= TOLERANCE for it in ended)} of all", flush=True)
+
+    print("\nequal runs: the loss against the best, and hours of all runs so far, after")
+    print(f"{'':16}" + "".join(f"{f'{at} runs':>24}" for at in AT))
+    courses, hours = {}, {}
     for name in ("ours", "whole", *SAMPLERS):
-        courses = [
-            list(course(name, surface, options.noise, seed)) for seed in range(options.seeds)
-        ]
-        losses[name] = [fmean(surface.loss(it[at - 1][0]) for it in courses) for at in AT]
-        hours[name] = [fmean(it[at - 1][1] for it in courses) / 3600 for at in AT]
-        time_s = 3600 * hours["ours"][-1]
-        in_time[name] = fmean(surface.loss(within(it, time_s)) for it in courses)
-        row = zip(losses[name], hours[name], strict=True)
-        print(f"{name:16}" + "".join(f"{loss:10.2%} {h:6.2f} h " for loss, h in row), flush=True)
-    worst = max(map(surface.loss, surface.settings))
-    print(f"{'the worst':16}{worst:10.2%}")
-    print(f"\nin the {hours['ours'][-1]:.2f} h that ours took:")
+        courses[name] = [list(course(name, surface, options.noise, seed)) for seed in seeds]
+        losses = [Mean.of(surface.loss(it[at - 1][0]) for it in courses[name]) for at in AT]
+        hours[name] = [fmean(it[at - 1][1] for it in courses[name]) / 3600 for at in AT]
+        row = zip(losses, hours[name], strict=True)
+        print(f"{name:16}" + "".join(f"{loss!s:>16}{h:6.2f} h" for loss, h in row), flush=True)
+    print(f"\nequal time: the loss after the {hours['ours'][-1]:.2f} h of ours")
+
+    def chosen(name: str, time_s: float | None) -> list[float]:
+        found = (
+            it[AT[-1] - 1][0] if time_s is None else within(it, time_s) for it in courses[name]
+        )
+        return [surface.loss(setting) for setting in found]
+
+    time_s = 3600 * hours["ours"][-1]
     for name in SAMPLERS:
-        print(f"{name:16}{in_time[name]:10.2%}")
+        print(f"{name:16}{Mean.of(chosen(name, time_s))!s:>16}")
 
     verdicts = Verdicts()
-    verdicts.at_most("loss of ours after 40 runs", losses["ours"][-1], 0.02)
-    ratio = losses["ours"][-1] / in_time["Optuna random"]
-    verdicts.at_most("loss of ours over random's in the same time", ratio, 0.5, percent=False)
-    ratio = losses["Optuna GP"][-1] / losses["Optuna random"][-1]
-    verdicts.at_most("loss of Optuna's GP over random's after 40 runs", ratio, 1.0, percent=False)
+    mine = chosen("ours", None)
+    verdicts.at_most("loss of ours after 40 runs", fmean(mine), 0.02)
+    for name, mine in (("ours", mine), ("whole", chosen("whole", None))):
+        ratio = fmean(mine) / fmean(chosen("Optuna random", None))
+        verdicts.at_most(
+            f"equal runs: loss of {name} over random's, 40 runs each", ratio, 0.5, percent=False
+        )
+    ratio = fmean(chosen("ours", None)) / fmean(chosen("Optuna random", time_s))
+    verdicts.at_most("equal time: loss of ours over random's", ratio, 0.5, percent=False)
     ratio = hours["ours"][-1] / hours["whole"][-1]
     verdicts.at_most("time of all runs over that without looks", ratio, 0.5, percent=False)
+    verdicts.at_least("how often it is sure, left to itself", len(sure) / len(ended), 0.5)
+    if sure:
+        verdicts.at_least("how often it is right when sure", len(right) / len(sure), 0.95)
     verdicts.show()
     return 0 if verdicts.all_met else 1
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 from joulewise.report.tables import Table
 
 if TYPE_CHECKING:
-    import altair
+    import altair as alt
 
-Drawing = Callable[[], "altair.TopLevelMixin"]
+Drawing = Callable[[], "alt.TopLevelMixin"]
 """It names its data (``altair.NamedData``) as the chart's tables are named."""
 
 
@@ -35,7 +35,7 @@ class Chart:
         return next(iter(self.tables.values()))
 
     def spec(self) -> dict[str, Any]:
-        """As Vega-Lite, with the data, without a look (see :mod:`~joulewise.report.charts.look`)."""
+        """As Vega-Lite with the data; a look is put on it in :mod:`.look`."""
         drawn = self.drawing().to_dict(validate=False)
         drawn["datasets"] = {name: list(table.records) for name, table in self.tables.items()}
         drawn["description"] = self.description
