@@ -7,6 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from joulewise.cli.run import command as run_verb
+from joulewise.cli.sweep import command as sweep_verb
+from joulewise.data.sweeps import KNOBS, knob_option
+from joulewise.sweep.file import read
+
 SIM = ("--sim", "v100", "--workload", "resnet50")
 LIMITS = ("--power-limit", "150,200,300", "--repeat", "2")
 
@@ -49,6 +54,16 @@ def test_what_cannot_be_meant_is_refused_before_anything_runs(joulewise, store, 
     assert len(ran.stderr.splitlines()) == 2
     assert not ran.stdout
     assert not store.exists()
+
+
+@pytest.mark.parametrize("knob", KNOBS)
+def test_a_knob_is_named_alike_in_a_sweep_a_run_and_a_file(tmp_path, knob):
+    option = knob_option(knob)
+    for verb in (sweep_verb, run_verb):
+        assert option in {name for parameter in verb.params for name in parameter.opts}
+    file = tmp_path / "sweeps.toml"
+    file.write_text(f"{option.removeprefix('--').replace('-', '_')} = [200]\n")
+    assert read(file)[0].axes == {knob: "200"}
 
 
 def test_json_on_stdout_is_all_there_is(joulewise):

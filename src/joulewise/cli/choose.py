@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from joulewise.cli.numbers import POSITIVE, Number
+from joulewise.cli.metric_options import metric_options
+from joulewise.cli.numbers import POSITIVE
 from joulewise.cli.output import STDOUT, json_option, pass_store, program, write_json
 from joulewise.cli.pairs import pairs
 from joulewise.cli.stderr import say
@@ -37,21 +38,7 @@ _TOGETHER = (
 
 @click.command(epilog=EPILOG)
 @click.argument("sweep", required=False, metavar="[SWEEP|FILE.csv]")
-@click.option(
-    "--by",
-    multiple=True,
-    metavar="METRIC",
-    help="energy, time, edp, ed2p, eds:2.0, cost:0.5, slowdown:1.1; may be repeated.",
-)
-@click.option(
-    "--boundary",
-    type=click.Choice(["gpu", "node", "wall"]),
-    help="What is counted. [default: as the sweep was asked, else gpu]",
-)
-@click.option(
-    "--overhead-w", type=Number(min=0), metavar="W", help="What the rest of the node draws."
-)
-@click.option("--pue", type=Number(min=1), metavar="X", help="What the site draws for each joule.")
+@metric_options(boundary=None)
 @click.option(
     "--per",
     type=click.Choice(["run", "epoch", "step", "sample"]),

@@ -11,10 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from joulewise.cli.gpus import numbers
+from joulewise.cli.metric_options import metric_options
 from joulewise.cli.numbers import POSITIVE, Number, Whole
 from joulewise.cli.output import STDOUT, json_option, pass_store, program, write_json
 from joulewise.cli.pairs import pairs
 from joulewise.cli.stderr import say
+from joulewise.data.sweeps import KNOB_KEYS, knob_option
 from joulewise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,12 +33,6 @@ Examples:
   joulewise sweep --sim v100 --workload resnet50 --power-limit full
   joulewise sweep benchmarks.toml
 """
-_AXES = {
-    "power_limit_w": "power_limit",
-    "sm_clock_mhz": "sm_clock",
-    "mem_clock_mhz": "mem_clock",
-    "cpu_limit_w": "cpu_limit",
-}
 _AS_GIVEN = (
     *("repeat", "seed", "warm_up", "cool_down", "each_gpu", "max_slowdown", "timeout_s", "on"),
     *("adaptive", "by", "boundary", "overhead_w", "pue", "rate_hz", "force", "name"),
@@ -89,29 +85,13 @@ _TYPED = click.core.ParameterSource.COMMANDLINE
 )
 @click.option("--timeout", "timeout_s", type=POSITIVE, metavar="SECONDS", help="For each run.")
 @click.option("--adaptive", is_flag=True, help="Find the best with few runs, not by trying all.")
-@click.option(
-    "--by",
-    multiple=True,
-    metavar="METRIC",
-    help="energy, time, edp, ed2p, eds:2.0, cost:0.5, slowdown:1.1; may be repeated.",
-)
+@metric_options(boundary="gpu")
 @click.option(
     "--tolerance",
     type=Number(min=0, max=50, min_open=True),
     metavar="PERCENT",
     help="How far from the best the found setting may be, with --adaptive.",
 )
-@click.option(
-    "--boundary",
-    type=click.Choice(["gpu", "node", "wall"]),
-    default="gpu",
-    show_default=True,
-    help="What is counted.",
-)
-@click.option(
-    "--overhead-w", type=Number(min=0), metavar="W", help="What the rest of the node draws."
-)
-@click.option("--pue", type=Number(min=1), metavar="X", help="What the site draws for each joule.")
 @click.option("--sim", metavar="GPU", help="On a simulated GPU, in virtual time.")
 @click.option("--workload", metavar="NAME", help="What trains there: resnet50, ...")
 @click.option("--like", metavar="RUN", help="Or what this recorded run did.")
@@ -273,10 +253,11 @@ def _from_options(given: Mapping[str, Any]) -> Asked:
             "--workload, --like and --run-noise are for simulated GPUs", "name one: --sim v100"
         )
     own = pairs("--set", given["own"])
-    for name in own.keys() & _AXES.keys():
-        option = f"--{_AXES[name].replace('_', '-')}"
-        raise UsageError(f"--set {name} is no parameter of the command", f"{option} {own[name]}")
-    axes = {name: given[option] for name, option in _AXES.items() if given[option] is not None}
+    for name in own.keys() & KNOB_KEYS.keys():
+        raise UsageError(
+            f"--set {name} is no parameter of the command", f"{knob_option(name)} {own[name]}"
+        )
+    axes = {name: given[key] for name, key in KNOB_KEYS.items() if given[key] is not None}
     tolerance = given["tolerance"]
     return Asked(
         command=given["command"],

@@ -13,7 +13,15 @@ POWER_LIMIT: Final = "power_limit_w"
 SM_CLOCK: Final = "sm_clock_mhz"
 MEM_CLOCK: Final = "mem_clock_mhz"
 CPU_LIMIT: Final = "cpu_limit_w"
-KNOBS: Final = (POWER_LIMIT, SM_CLOCK, MEM_CLOCK, CPU_LIMIT)
+KNOB_KEYS: Final = {
+    POWER_LIMIT: "power_limit",
+    SM_CLOCK: "sm_clock",
+    MEM_CLOCK: "mem_clock",
+    CPU_LIMIT: "cpu_limit",
+}
+"""Each knob's key in a file of sweeps."""
+
+KNOBS: Final = tuple(KNOB_KEYS)
 """The names of settings that turn a knob; every other is the command's own."""
 
 _KNOB_WORDS: Final = {
@@ -181,6 +189,11 @@ class Sweep:
     @property
     def axes(self) -> tuple[str, ...]:
         return tuple(self.reference)
+
+
+def knob_option(knob: str) -> str:
+    """Its option on the command line."""
+    return f"--{KNOB_KEYS[knob].replace('_', '-')}"
 
 
 def _words(name: str, value: Value) -> str:

@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
-from joulewise.data.sweeps import CPU_LIMIT, KNOBS, MEM_CLOCK, POWER_LIMIT, SM_CLOCK
+from joulewise.data.sweeps import KNOB_KEYS
 from joulewise.errors import UsageError
 from joulewise.sweep.asked import Asked, Simulated
 from joulewise.sweep.axes import written
@@ -172,8 +172,8 @@ def _own_axes(value: Any) -> dict[str, str]:
 
 
 def _own_axis(name: str, value: Any) -> tuple[str, str]:
-    if name in KNOBS:
-        raise ValueError(f"for knobs: write {_KNOB_KEYS[name]} = … beside it, not {name} in it")
+    if name in KNOB_KEYS:
+        raise ValueError(f"for knobs: write {KNOB_KEYS[name]} = … beside it, not {name} in it")
     return name, written(map(_word, value)) if isinstance(value, list) else _word(value)
 
 
@@ -206,18 +206,12 @@ def _rules() -> Iterator[tuple[str, _Rule]]:
         yield key, _Rule(key, _texts, "a list of texts")
     yield "gpu", _Rule("gpus", _wholes, "a list of whole numbers")
     yield "command", _Rule("command", _command, "a command, as text or a list of texts")
-    for knob, key in _KNOB_KEYS.items():
+    for knob, key in KNOB_KEYS.items():
         yield key, _Rule("axes", _knob_axis(knob), "a range (as text), a number or a list of them")
     yield "set", _Rule("axes", _own_axes, "a table of names and their values")
     yield "reference", _Rule("reference", _words, "a table of names and values")
     yield "environment", _Rule("environ", _words, "a table of names and values")
 
 
-_KNOB_KEYS: Final = {
-    POWER_LIMIT: "power_limit",
-    SM_CLOCK: "sm_clock",
-    MEM_CLOCK: "mem_clock",
-    CPU_LIMIT: "cpu_limit",
-}
 _SIMULATED: Final = ("gpu", "workload", "like", "run_noise")
 _KEYS: Final = dict(_rules())

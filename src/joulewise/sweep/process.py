@@ -17,7 +17,7 @@ from typing import Final
 
 from joulewise.data import RunResult
 from joulewise.data.contract import from_json
-from joulewise.data.sweeps import CPU_LIMIT, MEM_CLOCK, POWER_LIMIT, SM_CLOCK, Setting
+from joulewise.data.sweeps import Setting, knob_option
 from joulewise.errors import JoulewiseError
 
 GRACE_S: Final = 30.0
@@ -27,12 +27,6 @@ _REFUSED: Final = {2, 125, 126, 127}
 _SAYS: Final = "joulewise: "
 _TAIL_LINES: Final = 20
 _TAIL_B: Final = 16384
-_OPTIONS: Final = {
-    POWER_LIMIT: "--power-limit",
-    SM_CLOCK: "--sm-clock",
-    MEM_CLOCK: "--mem-clock",
-    CPU_LIMIT: "--cpu-limit",
-}
 # Not ``-m``: that would look for every module in the user's working directory first.
 _MAIN: Final = (
     "import sys; parent, home = sys.argv[1:3]; del sys.argv[1:3]; "
@@ -45,7 +39,7 @@ _MAIN: Final = (
 def knob_options(setting: Setting, gpus: Sequence[int], *, force: bool) -> list[str]:
     """As ``joulewise run`` takes them; a knob that is to be left alone is not among them."""
     turned = {name: value for name, value in setting.knobs.items() if value is not None}
-    options = [f"{_OPTIONS[name]}={value:g}" for name, value in turned.items()]
+    options = [f"{knob_option(name)}={value:g}" for name, value in turned.items()]
     if gpus and turned:
         options.append(f"--gpu={','.join(map(str, gpus))}")
     return [*options, *(["--force"] if force and turned else [])]
