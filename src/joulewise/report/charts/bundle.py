@@ -1,0 +1,58 @@
+"""The JavaScript that draws figures in a browser, made once and kept."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from types import ModuleType
+
+from joulewise.errors import JoulewiseError
+from joulewise.record.files import replace_file
+
+
+def converter() -> ModuleType:
+    """vl-convert, which has a JavaScript engine and Vega in it."""
+    try:
+        import vl_convert
+    except ModuleNotFoundError:
+        raise JoulewiseError(
+            "figures need altair and vl-convert, which are not installed",
+            "pip install 'joulewise[report]'",
+        ) from None
+    return vl_convert
+
+
+@cache
+def bundle() -> str:
+    """Vega, Vega-Lite and Vega-Embed for a ``<script>``, where ``vegaEmbed`` calls them.
+
+    To make it takes two seconds: it is kept in the user's cache folder, if there is one.
+    """
+    making = converter()
+    language = vega_lite()
+    kept = _folder() / f"vega-{version('vl-convert-python')}-{language}.js"
+    with suppress(OSError, UnicodeDecodeError):
+        return kept.read_text(encoding="utf-8")
+    made = making.javascript_bundle("window.vegaEmbed = vegaEmbed;", language)
+    made = re.sub(r"</(?=script)", r"<\\/", made, flags=re.IGNORECASE)  # would end the element
+    with suppress(OSError):
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(kept, made, durable=False)
+    return made
+
+
+def vega_lite() -> str:
+    """The version of Vega-Lite that figures are written for, as ``v6.4``."""
+    import altair as alt
+
+    return ".".join(alt.SCHEMA_VERSION.split(".")[:2])
+
+
+def _folder() -> Path:
+    home = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    # The specification says to ignore a path that is not absolute.
+    return (home if home.is_absolute() else Path("~/.cache").expanduser()) / "joulewise"

@@ -1,0 +1,191 @@
+"""One look for all figures: colours, sizes, and what a mark looks like by what it means.
+
+Drawings name no colour and no font. They say what a mark is (``mark_rule(style="reference")``), and
+tell series apart by colour, dash and shape at once, so that a figure is read in grey as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final, Literal
+
+Theme = Literal["light", "dark", "print"]
+Spec = dict[str, Any]
+
+THEMES: Final[tuple[Theme, ...]] = ("light", "dark", "print")
+COLUMN_MM, PAGE_MM = 85.0, 178.0
+"""One column of a paper, and both."""
+
+POINTS_PER_MM: Final = 72 / 25.4
+"""A file counts in points, so that type of 7 is type of 7 where the paper has it."""
+
+_FONT: Final = "'Helvetica Neue', Helvetica, Arial, 'Liberation Sans', sans-serif"
+_HEIGHT: Final = 300
+
+
+@dataclass(frozen=True)
+class _Ink:
+    """What a theme paints with; ``scale`` is its type against that of a screen."""
+
+    ground: str
+    text: str
+    muted: str
+    grid: str
+    shade: str
+    series: tuple[str, ...]
+    ramp: Mapping[str, Any]
+    scale: float = 1.0
+
+
+# Okabe and Ito's eight, less what cannot be seen on the ground: yellow on white, black on black.
+_ON_WHITE: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+_ON_BLACK: Final = ("#56B4E9", "#E69F00", "#009E73", "#F0E442", "#CC79A7", "#D55E00", "#FFFFFF")
+_FROM_DARK: Final = {"scheme": "viridis", "extent": [0.0, 0.88]}
+_TO_LIGHT: Final = {"scheme": "viridis", "extent": [0.25, 1.0]}
+_INKS: Final[Mapping[Theme, _Ink]] = {
+    "light": _Ink("#ffffff", "#1f2328", "#59636e", "#e6e9ed", "#8c959f", _ON_WHITE, _FROM_DARK),
+    "dark": _Ink("#14171a", "#e6e9ed", "#9ba4ae", "#2b3138", "#7d8691", _ON_BLACK, _TO_LIGHT),
+    "print": _Ink(
+        "#ffffff", "#000000", "#404040", "#dedede", "#808080", _ON_WHITE, _FROM_DARK, 0.6
+    ),
+}
+
+
+def dressed(spec: Mapping[str, Any], theme: Theme, width: float | str = "container") -> Spec:
+    """The same figure in a theme's look, as wide as its place in a page or as so many points."""
+    datasets = {name: value for name, value in spec.items() if name == "datasets"}
+    worn: Spec = deepcopy({name: value for name, value in spec.items() if name not in datasets})
+    worn.update(datasets, config=config(theme))
+    _fit(worn, width, _INKS[theme].scale)
+    return worn
+
+
+@cache
+def config(theme: Theme) -> Spec:
+    """Vega-Lite's configuration; one that is drawn anew in another theme needs only another one."""
+    ink = _INKS[theme]
+    small, plain, large = (round(size * ink.scale, 1) for size in (11.5, 12, 14.5))
+    line, hair = round(2 * ink.scale, 2), round(1.25 * ink.scale, 2)
+    return {
+        "background": ink.ground,
+        "font": _FONT,
+        "padding": 2 if theme == "print" else 6,
+        "view": {"stroke": None, "continuousHeight": round(_HEIGHT * ink.scale)},
+        "axis": {
+            "labelColor": ink.muted,
+            "titleColor": ink.text,
+            "labelFontSize": small,
+            "titleFontSize": plain,
+            "titleFontWeight": "normal",
+            "titlePadding": round(8 * ink.scale),
+            "labelPadding": round(5 * ink.scale),
+            "gridColor": ink.grid,
+            "gridWidth": hair / 1.25,
+            "domainColor": ink.shade,
+            "tickColor": ink.shade,
+            "tickSize": round(5 * ink.scale),
+            "labelOverlap": "greedy",
+        },
+        "axisX": {"grid": False},
+        "axisY": {"domain": False, "ticks": False, "titleAlign": "center"},
+        "legend": {
+            "orient": "top",
+            "direction": "horizontal",
+            "columns": 3,
+            "labelColor": ink.text,
+            "titleColor": ink.muted,
+            "labelFontSize": small,
+            "titleFontSize": small,
+            "titleFontWeight": "normal",
+            "labelLimit": 0,
+            "symbolSize": 70 * ink.scale**2,
+            "symbolStrokeWidth": line,
+            "columnPadding": round(16 * ink.scale),
+            "rowPadding": round(3 * ink.scale),
+            "gradientLength": round(180 * ink.scale),
+            "gradientThickness": round(10 * ink.scale),
+        },
+        "header": {
+            "labelColor": ink.text,
+            "titleColor": ink.text,
+            "labelFontSize": plain,
+            "titleFontSize": plain,
+            "titleFontWeight": "normal",
+        },
+        "title": {
+            "anchor": "start",
+            "frame": "group",
+            "color": ink.text,
+            "fontSize": large,
+            "fontWeight": 600,
+            "subtitleColor": ink.muted,
+            "subtitleFontSize": plain,
+            "offset": round(10 * ink.scale),
+        },
+        "range": {
+            "category": list(ink.series),
+            "ordinal": ink.ramp,
+            "ramp": ink.ramp,
+            "heatmap": ink.ramp,
+        },
+        "line": {"strokeWidth": line, "strokeCap": "butt", "strokeJoin": "round"},
+        "area": {"opacity": 0.25, "line": False},
+        "point": {"size": 48 * ink.scale**2, "filled": True, "opacity": 1},
+        "bar": {"color": ink.series[0]},
+        "boxplot": {"size": round(18 * ink.scale), "median": {"color": ink.ground}},
+        "text": {"color": ink.text, "fontSize": small},
+        "rule": {"color": ink.muted, "strokeWidth": hair},
+        "style": _styles(ink, line, hair, small),
+    }
+
+
+def _styles(ink: _Ink, line: float, hair: float, small: float) -> Spec:
+    """What marks mean."""
+    area = ink.scale**2
+    return {
+        "reference": {"stroke": ink.text, "strokeWidth": hair, "strokeDash": [5, 3]},
+        "limit": {"stroke": ink.series[1], "strokeWidth": hair, "strokeDash": [2, 2]},
+        "band": {"opacity": 0.22, "strokeWidth": 0},
+        "stretch": {"fill": ink.shade, "fillOpacity": 0.14, "strokeWidth": 0},
+        "interval": {"strokeWidth": hair, "opacity": 0.9},
+        "run": {"size": 26 * area, "filled": True, "opacity": 0.45, "strokeWidth": 0},
+        "mean": {"size": 60 * area, "filled": True, "opacity": 1},
+        "fit": {"stroke": ink.text, "strokeWidth": line, "strokeDash": [1, 0]},
+        "front": {"stroke": ink.text, "strokeWidth": line, "opacity": 0.55},
+        "level": {"stroke": ink.shade, "strokeWidth": hair, "strokeDash": [3, 3]},
+        "choice": {
+            "filled": False,
+            "stroke": ink.text,
+            "strokeWidth": hair * 1.3,
+            "size": 170 * area,
+            "opacity": 1,
+        },
+        "cell": {"stroke": ink.ground, "strokeWidth": hair},
+        "best_cell": {"fill": None, "stroke": ink.text, "strokeWidth": line * 1.5},
+        "label": {"fill": ink.text, "fontSize": small},
+        "note": {"fill": ink.muted, "fontSize": small},
+    }
+
+
+def _fit(spec: Spec, width: float | str, scale: float) -> None:
+    """Axes and legends are within the width; parts of a figure that has several share it."""
+    _scale_height(spec, scale)
+    parts = [part for key in ("hconcat", "vconcat", "concat") for part in spec.get(key, [])]
+    if parts or "spec" in spec:
+        within = 640.0 if isinstance(width, str) else width
+        columns = len(spec.get("hconcat", [])) or spec.get("columns") or 1
+        share = max(within / columns - 80 * scale, 60 * scale)
+        for part in parts or [spec["spec"]]:
+            part.setdefault("width", round(share))
+            _scale_height(part, scale)
+        return
+    spec["width"] = width
+    spec["autosize"] = {"type": "fit-x", "contains": "padding"}
+
+
+def _scale_height(spec: Spec, scale: float) -> None:
+    if isinstance(spec.get("height"), int | float):
+        spec["height"] = round(spec["height"] * scale)
