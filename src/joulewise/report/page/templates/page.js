@@ -1,0 +1,130 @@
+(() => {
+  "use strict";
+  const data = JSON.parse(document.getElementById("joulewise-data").textContent);
+  const root = document.documentElement;
+  const said = document.getElementById("said");
+  const toggle = document.getElementById("theme");
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const figures = [...document.querySelectorAll("figure[data-chart]")];
+  const views = new Map();
+
+  const theme = () => root.dataset.theme || (dark.matches ? "dark" : "light");
+
+  const records = ({ columns, rows }) =>
+    rows.map((row) => Object.fromEntries(row.map((value, at) => [columns[at], value])));
+
+  function whole(id, look) {
+    const chart = data.charts[id];
+    const datasets = {};
+    for (const [name, number] of Object.entries(chart.data)) {
+      datasets[name] = records(data.tables[number]);
+    }
+    return { ...chart.spec, config: data.configs[chart.configs[look]], datasets };
+  }
+
+  async function draw(figure, look = theme()) {
+    const before = views.get(figure);
+    if (before && before.look === look) return before.done;
+    const place = figure.querySelector(".chart");
+    place.style.minHeight = before ? `${place.offsetHeight}px` : "";
+    const mine = { look };
+    views.set(figure, mine);
+    mine.done = (async () => {
+      try {
+        // The interpreter in place of eval, which the page's policy forbids.
+        const made = await vegaEmbed(place, whole(figure.id, look), {
+          mode: "vega-lite",
+          renderer: "svg",
+          actions: false,
+          ast: true,
+        });
+        if (views.get(figure) !== mine) return made.finalize();
+        mine.view = made.view;
+        figure.dataset.drawn = look;
+      } catch (error) {
+        figure.dataset.failed = "";
+        place.textContent = `This figure could not be drawn (${error.message}); its numbers are below.`;
+        console.error(`${figure.id}: ${error.message}`);
+      }
+    })();
+    if (before && before.view) before.view.finalize();
+    return mine.done;
+  }
+
+  const seen = new IntersectionObserver(
+    (entries) => entries.filter((entry) => entry.isIntersecting).forEach(({ target }) => draw(target)),
+    { rootMargin: "400px" },
+  );
+  figures.forEach((figure) => seen.observe(figure));
+
+  function show() {
+    toggle.setAttribute("aria-pressed", String(theme() === "dark"));
+    for (const figure of figures) if (views.has(figure)) draw(figure);
+  }
+  toggle.addEventListener("click", () => {
+    root.dataset.theme = theme() === "dark" ? "light" : "dark";
+    try {
+      localStorage.setItem("joulewise-theme", root.dataset.theme);
+    } catch {
+      // Then it holds until the page is closed.
+    }
+    show();
+  });
+  dark.addEventListener("change", show);
+  addEventListener("beforeprint", () => figures.forEach((figure) => draw(figure, "light")));
+  addEventListener("afterprint", show);
+  show();
+
+  function csv({ columns, rows }) {
+    const cell = (value) => {
+      if (typeof value !== "string") return value ?? "";
+      const text = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value; // no spreadsheet may run it
+      return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+    };
+    return [columns, ...rows].map((row) => row.map(cell).join(",") + "\n").join("");
+  }
+
+  function save(url, name) {
+    const link = document.createElement("a");
+    link.href = url;
+    link.download = name;
+    link.click();
+    said.textContent = `${name} is being saved`;
+  }
+  const saveText = (text, name, type) => save(URL.createObjectURL(new Blob([text], { type })), name);
+
+  async function saveFigure(id, form) {
+    const { file } = data.charts[id];
+    if (form === "json") {
+      return saveText(JSON.stringify(whole(id, "light"), null, 1), `${file}.vl.json`, "application/json");
+    }
+    const figure = document.getElementById(id);
+    await draw(figure);
+    return save(await views.get(figure).view.toImageURL(form, 2), `${file}.${form}`);
+  }
+
+  async function copy(button) {
+    const code = button.parentElement.querySelector("code");
+    try {
+      await navigator.clipboard.writeText(code.textContent);
+      said.textContent = "Copied";
+      button.firstChild.textContent = "Copied";
+      setTimeout(() => (button.firstChild.textContent = "Copy"), 2000);
+    } catch {
+      getSelection().selectAllChildren(code); // then one key does it
+      said.textContent = "The command is selected: copy it";
+    }
+  }
+
+  addEventListener("click", ({ target }) => {
+    const button = target.closest("button");
+    if (!button) return;
+    const { table, figure, form, result, copy: command } = button.dataset;
+    if (table !== undefined) saveText(csv(data.tables[table]), data.tables[table].file, "text/csv");
+    if (figure !== undefined) saveFigure(figure, form);
+    if (result !== undefined) {
+      saveText(JSON.stringify(data.result, null, 2) + "\n", "result.json", "application/json");
+    }
+    if (command !== undefined) copy(button);
+  });
+})();
