@@ -42,7 +42,6 @@ def test_how_well_it_fits_is_told_by_single_runs():
     [
         ([150, 200, 300] * 5, bowl(np.array([150, 200, 300] * 5)), "3 different limits"),
         (LIMITS, -bowl(LIMITS), "bends the wrong way"),
-        (LIMITS, bowl(LIMITS, 100.0), "its minimum, 100 W, is outside of 150 to 300 W"),
         (LIMITS, np.full(len(LIMITS), 3.0), "all runs came to the same"),
         (LIMITS, np.random.default_rng(2).normal(9, 1, len(LIMITS)), "of the spread"),
     ],
@@ -52,10 +51,12 @@ def test_a_fit_that_fails_says_why(limits_w, values, problem):
     assert problem in fit.problem
 
 
-def test_time_needs_no_minimum():
-    falling = bowl(LIMITS, 320.0)
-    assert not parabola("time", LIMITS, falling).problem
-    assert parabola("edp", LIMITS, falling).problem
+@pytest.mark.parametrize("lowest_w", [100.0, 320.0])
+def test_a_curve_that_only_falls_or_rises_fits_and_has_no_minimum(lowest_w):
+    fit = parabola("energy", LIMITS, bowl(LIMITS, lowest_w))
+    assert not fit.problem
+    assert fit.adjusted_r2 == pytest.approx(1)
+    assert fit.minimum_w is None
 
 
 def test_a_sweep_has_fits_of_energy_time_and_edp():

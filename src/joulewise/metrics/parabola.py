@@ -53,15 +53,16 @@ def parabola(quantity: str, limits_w: Array, values: Array) -> Fit:
     dof = len(values) - _COEFFICIENTS
     r2 = 1 - residual / spread if spread > 0 else None
     adjusted = 1 - (1 - r2) * (len(values) - 1) / dof if r2 is not None and dof else None
-    lowest = middle - b / (2 * a) * width if a > 0 else None
+    lowest = float(middle - b / (2 * a) * width) if a > 0 else None
     found = replace(
         nothing,
         coefficients=_in_watts(a, b, c, middle, width),
         r2=r2,
         adjusted_r2=adjusted,
-        minimum_w=None if lowest is None else float(lowest),
+        # Beyond what was tried it is nobody's to say where the least would be.
+        minimum_w=lowest if lowest and limits_w.min() <= lowest <= limits_w.max() else None,
     )
-    return replace(found, problem=_problem(found, float(limits_w.min()), float(limits_w.max())))
+    return replace(found, problem=_problem(found))
 
 
 def _of_slice(along: Slice, quantities: dict[str, Array], bound: set[bool | None]) -> Iterator[Fit]:
@@ -75,16 +76,13 @@ def _of_slice(along: Slice, quantities: dict[str, Array], bound: set[bool | None
         yield replace(fit, where=along.where)
 
 
-def _problem(fit: Fit, low_w: float, high_w: float) -> str:
+def _problem(fit: Fit) -> str:
     if fit.adjusted_r2 is None:
         return "all runs came to the same" if fit.r2 is None else "as many coefficients as runs"
     if fit.adjusted_r2 < _HALF:
         return f"it explains {100 * max(fit.adjusted_r2, 0):.0f} % of the spread"
-    if fit.minimum_w is None:
+    if fit.coefficients is not None and fit.coefficients[0] <= 0:
         return "it bends the wrong way: it has a maximum"
-    # Time only falls as limits rise, so that its curve is drawn without a minimum of its own.
-    if fit.quantity != "time" and not low_w <= fit.minimum_w <= high_w:
-        return f"its minimum, {fit.minimum_w:.0f} W, is outside of {low_w:g} to {high_w:g} W"
     return ""
 
 

@@ -23,7 +23,7 @@ POINTS_PER_MM: Final = 72 / 25.4
 """A file counts in points, so that type of 7 is type of 7 where the paper has it."""
 
 _FONT: Final = "'Helvetica Neue', Helvetica, Arial, 'Liberation Sans', sans-serif"
-_HEIGHT: Final = 300
+_HEIGHT: Final = 270
 
 
 @dataclass(frozen=True)
@@ -90,11 +90,12 @@ def config(theme: Theme) -> Spec:
             "labelOverlap": "greedy",
         },
         "axisX": {"grid": False},
-        "axisY": {"domain": False, "ticks": False, "titleAlign": "center"},
+        "axisY": {"grid": True, "domain": False, "ticks": False, "titleAlign": "center"},
         "legend": {
             "orient": "top",
             "direction": "horizontal",
             "columns": 3,
+            "offset": round(8 * ink.scale),
             "labelColor": ink.text,
             "titleColor": ink.muted,
             "labelFontSize": small,
