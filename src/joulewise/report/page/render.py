@@ -37,7 +37,7 @@ def render(page: Page) -> str:
     data = embedded(page)
     scripts = {name: _source(f"{name}.js") for name in ("theme", "page")}
     if data.charts:
-        from joulewise.report.page.bundle import bundle
+        from joulewise.report.charts.bundle import bundle
 
         scripts["vega"] = bundle()
     hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts.values())
