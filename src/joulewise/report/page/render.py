@@ -31,22 +31,24 @@ _MOST_ROWS: Final = 200
 """Of a table on the page, whoever wants more wants its CSV."""
 
 
-def render(page: Page) -> str:
+def render(page: Page, home: str = "") -> str:
+    """``home`` is where the name of the program leads to, if the page is one of several."""
     from jinja2.utils import htmlsafe_json_dumps
 
     data = embedded(page)
-    scripts = {name: _source(f"{name}.js") for name in ("theme", "page")}
+    scripts = {name: source(f"{name}.js") for name in ("theme", "page")}
     if data.charts:
         from joulewise.report.charts.bundle import bundle
 
         scripts["vega"] = bundle()
     hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts.values())
-    template = _environment().get_template("page.html")
+    template = environment(__package__).get_template("page.html")
     return template.render(
         page=page,
+        home=home,
         generator=f"{GENERATOR} {version('joulewise')}",
         policy=_POLICY.format(scripts=hashes),
-        style=_source("page.css"),
+        style=source("page.css"),
         scripts=scripts,
         data=htmlsafe_json_dumps(
             data.as_json(page), allow_nan=False, separators=(",", ":"), ensure_ascii=False
@@ -59,28 +61,30 @@ def render(page: Page) -> str:
     )
 
 
-def _digest(script: str) -> str:
-    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-
-
-def _source(name: str) -> str:
+def source(name: str) -> str:
+    """A style or script of a page."""
     return (files(__package__) / "templates" / name).read_text(encoding="utf-8")
 
 
 @cache
-def _environment() -> Environment:
+def environment(package: str) -> Environment:
+    """The templates of a package, in which nobody's text becomes HTML."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    environment = Environment(
-        loader=PackageLoader(__package__),
+    made = Environment(
+        loader=PackageLoader(package),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         finalize=_printable,
     )
-    environment.filters["shown"] = _shown
-    return environment
+    made.filters["shown"] = _shown
+    return made
+
+
+def _digest(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _printable(value: Any) -> Any:
