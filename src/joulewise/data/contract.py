@@ -104,6 +104,14 @@ def energy_json(energy: Energy | None) -> dict[str, Any] | None:
     }
 
 
+def told_energy(told: Mapping[str, Any] | None) -> Energy | None:
+    """What :func:`energy_json` made."""
+    if told is None:
+        return None
+    parts = (told["value"], told["error_sampling"], told["error_gain"])
+    return Energy(*parts, Source(told["source"]))
+
+
 def _energies(result: SpanResult) -> dict[str, Any]:
     return {
         TOTAL: energy_json(result.total),
@@ -152,27 +160,20 @@ def _told_span(told: Mapping[str, Any], origin_ns: int) -> SpanResult:
 
 def _uses(span: Span, told: Mapping[str, Any]) -> SpanResult:
     devices = {key: _use(use) for key, use in told.items() if key != TOTAL}
-    return SpanResult(span, _energy(told[TOTAL]), devices)
+    return SpanResult(span, told_energy(told[TOTAL]), devices)
 
 
 def _use(told: Mapping[str, Any] | None) -> Use:
     if told is None:
         return Use(None)
     return Use(
-        _energy(told),
-        _energy(told["net"]),
+        told_energy(told),
+        told_energy(told["net"]),
         told["mean_w"],
         told["peak_w"],
         told["counter_j"],
         told["integral_j"],
     )
-
-
-def _energy(told: Mapping[str, Any] | None) -> Energy | None:
-    if told is None:
-        return None
-    parts = (told["value"], told["error_sampling"], told["error_gain"])
-    return Energy(*parts, Source(told["source"]))
 
 
 def _ns(seconds: float) -> int:

@@ -8,7 +8,7 @@ from typing import Final
 from rich.console import Console
 from rich.text import Text
 
-from joulewise.data import Energy, Source
+from joulewise.data.contract import told_energy
 from joulewise.record.store import Skipped
 from joulewise.report.figures import figures, fitting, one_line, plain, seconds
 from joulewise.report.run_view import ending
@@ -100,9 +100,5 @@ def _draw_line(
 
 
 def _energy(run: Listed) -> tuple[str, str]:
-    told = run.energy
-    if told is None:
-        return "-", ""
-    parts = told["value"], told["error_sampling"], told["error_gain"]
-    energy = Energy(*parts, Source(told["source"]))
-    return figures(energy)
+    energy = told_energy(run.energy)
+    return ("-", "") if energy is None else figures(energy)
