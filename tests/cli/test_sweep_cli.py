@@ -165,6 +165,28 @@ def test_asked_again_afresh_it_is_another_sweep(joulewise, store):
 FAILING = "import sys; print('reading'); sys.exit('no such data' if sys.argv[1] == 'b' else 0)"
 
 
+def test_the_same_command_tries_again_what_failed_until_nothing_has(joulewise, tmp_path, store):
+    data = tmp_path / "data"
+    code = "import os, sys; sys.exit(sys.argv[1] == 'b' and not os.path.exists(sys.argv[2]))"
+    program = (sys.executable, "-c", code, "{mode}", str(data))
+    command = ("--set", "mode=a,b", "--repeat=2", "--json=-", "--", *program)
+    first = joulewise("sweep", *command)
+    assert first.returncode == 1
+    assert "the same command tries again what failed" in first.stderr
+    again = joulewise("sweep", *command)
+    assert again.returncode == 1
+    assert "2 runs are there, 2 left; 2 failed before and are tried again" in again.stderr
+    assert {each["attempts"] for each in json.loads(again.stdout)["failed"]} == {3}
+    data.touch()
+    mended = joulewise("sweep", *command)
+    assert mended.returncode == 0
+    ids = [json.loads(ran.stdout)["id"] for ran in (first, again, mended)]
+    assert len(set(ids)) == len(list((store / "sweeps").iterdir())) == 1
+    assert [point["n"] for point in json.loads(mended.stdout)["points"]] == [2, 2]
+    afresh = joulewise("sweep", *command)
+    assert json.loads(afresh.stdout)["id"] != ids[0]
+
+
 def test_a_failed_run_is_shown_with_the_end_of_its_log(joulewise, tmp_path):
     path = tmp_path / "told.json"
     command = (sys.executable, "-c", FAILING, "{mode}")

@@ -234,6 +234,60 @@ class TestAgain:
         assert Counter(each.attempts for each in sweep.trials) == {1: 5, 3: 1}
         assert {each.state for each in sweep.trials} == {TrialState.DONE}
 
+    def test_a_finished_sweep_makes_what_had_failed_and_nothing_else(self, tmp_path):
+        folder, bad = begun(tmp_path), setting(200.0)
+        go_on(folder, FakeRunner(lambda it: failed(it) if it.setting == bad else trial(it)))
+        states = []
+
+        def made(planned):
+            states.append(load(folder).state)
+            return trial(planned)
+
+        runner = FakeRunner(made)
+        sweep = go_on(folder, runner)
+        assert pairs(runner.made) == {(bad, 0): 1, (bad, 1): 1}
+        assert states == ["finished", "running"]  # the file is not touched before there is more
+        assert {each.state for each in sweep.trials} == {TrialState.DONE}
+        assert load(folder) == sweep
+        assert sweep.state == "finished"
+
+    @pytest.mark.parametrize("lanes", [1, 2])
+    def test_a_search_is_told_what_became_of_failures_before_it_is_asked(self, tmp_path, lanes):
+        """Whatever else it would ask for without them."""
+
+        class Asking:
+            left, sure = 0, {}
+
+            def __init__(self):
+                self.told = []
+
+            def ask(self, busy):
+                known = {identity(each) for each in (*self.told, *busy)}
+                free = set(range(lanes)) - {each.lane for each in busy}
+                for lane, block in ((lane, lane + lanes * k) for k in range(3) for lane in free):
+                    if identity(planned := Planned(setting(150.0), block, lane)) not in known:
+                        return planned
+                return None
+
+            def tell(self, told):
+                self.told.append(told)
+
+        folder = begun(tmp_path)
+        other = Planned(setting(250.0), 7, lane=lanes + 1)  # of a time with more lanes
+        go = FakeRunner(failed)
+        go.lanes = lanes + 2
+
+        class Once(Asking):
+            def ask(self, busy):
+                return None if busy or self.told else other
+
+        execute(folder, Once(), go, Watched())
+        strategy, runner = Asking(), FakeRunner(lanes=lanes)
+        sweep = execute(folder, strategy, runner, Watched())
+        assert identity(other) in {identity(each) for each in runner.made[:lanes]}
+        assert len(runner.made) == 1 + 3 * lanes
+        assert {each.state for each in sweep.trials} == {TrialState.DONE}
+
     def test_what_was_skipped_stays_so(self, tmp_path):
         of = {"max_slowdown": 1.2, "repeat": 3}
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import fake_runs
 import pytest
-from fake_runs import asked, space, trial
+from fake_runs import asked, failed, space, trial
 
-from joulewise.data.sweeps import Planned
+from joulewise.data.sweeps import WARM_UP, Planned
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.record.store import Skipped, new_run, readable, runs
 from joulewise.sweep.contract import as_text
@@ -61,6 +61,14 @@ class TestUnfinished:
     def test_is_none_that_came_to_its_end(self, tmp_path):
         made(tmp_path, state="finished")
         assert cut_off(tmp_path, [asked()])[0] is None
+
+    @pytest.mark.parametrize(("block", "goes_on"), [(0, True), (WARM_UP, False)])
+    def test_is_one_that_came_to_its_end_with_a_failure(self, tmp_path, block, goes_on):
+        """A run that only warms up is not tried again."""
+        folder = made(tmp_path, state="finished")
+        bad = failed(Planned(space().reference, block))
+        (folder / FILE).write_text(as_text(replace(load(folder), trials=(bad,))))
+        assert cut_off(tmp_path, [asked()])[0] == (folder if goes_on else None)
 
     def test_is_none_of_which_more_was_asked_than_we_know(self, tmp_path):
         told = json.loads(json.dumps(asked().as_json()))

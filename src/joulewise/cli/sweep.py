@@ -115,15 +115,15 @@ _TYPED = click.core.ParameterSource.COMMANDLINE
     help="What energy costs, for --dry-run.",
 )
 @click.option("--dry-run", is_flag=True, help="Show the plan, and what it will take.")
-@click.option("--new", is_flag=True, help="Start afresh, and do not go on with an unfinished one.")
+@click.option("--new", is_flag=True, help="Start afresh, and do not go on with an earlier one.")
 @json_option
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[FILE.toml | -- CMD...]")
 @pass_store
 def command(store: Path, *, json_path: str | None, **given: Any) -> int:
     """Run CMD at every setting of a space, repeated and in random order, and compare.
 
-    Asked again the same way, it goes on where it was cut off. Knobs are turned by leases: they go
-    back after each run.
+    Asked again the same way, it goes on where it was cut off, and tries again what failed. Knobs
+    are turned by leases: they go back after each run.
     """
     from joulewise.sweep.conduct import going_on, prepare
 
@@ -137,6 +137,8 @@ def command(store: Path, *, json_path: str | None, **given: Any) -> int:
         told.append(_shown(prepared.asked, sweep, store, is_drawn=json_path != STDOUT))
         failed |= any(trial.state.value == "failed" for trial in sweep.trials)
     _write(told, json_path)
+    if failed:
+        say("the same command tries again what failed; with --new it makes all runs afresh")
     return int(failed)
 
 

@@ -59,6 +59,8 @@ class SweepProgress:
         how = f"{known} runs are there, {left} left" if known else counted(left, "run")
         if sweep.asked.get("adaptive"):
             how += " at most"
+        if failed := len(sweep.trials) - known:
+            how += f"; {failed} failed before and {'is' if failed == 1 else 'are'} tried again"
         beside = "" if sweep.reference in sweep.settings else " and the reference"
         self._say(f"sweep {sweep.id}: {counted(len(sweep.settings), 'setting')}{beside}, {how}")
         self._task = self._bar.add_task("", total=known + left, completed=known, **NOTHING)

@@ -19,7 +19,7 @@ from joulewise.sweep.lanes import lanes
 from joulewise.sweep.plan import Grid
 from joulewise.sweep.runner import Runner
 from joulewise.sweep.space import Space, resolve
-from joulewise.sweep.store import FINISHED, create, cut_off, load
+from joulewise.sweep.store import create, cut_off, is_over, load
 from joulewise.sweep.turning import try_knobs
 
 if TYPE_CHECKING:
@@ -58,14 +58,14 @@ def prepare(asked: Asked, environ: Mapping[str, str] | None = None) -> Prepared:
 
 
 def going_on(every: Sequence[Prepared], store: Path, *, new: bool = False) -> list[Path | None]:
-    """The sweeps that there are of a request that was cut off, unless it is to be ``new``."""
+    """The sweeps of a request that was cut off or had failures, unless it is to be ``new``."""
     return [None] * len(every) if new else cut_off(store, [it.asked for it in every])
 
 
 def conduct(prepared: Prepared, store: Path, watch: Watch, folder: Path | None = None) -> Sweep:
-    """Make its runs, or those that the sweep in ``folder`` has not made."""
+    """Make its runs, or those that the sweep in ``folder`` has not made, or that failed."""
     asked, space = prepared.asked, prepared.space
-    if folder is not None and (sweep := load(folder)).state == FINISHED:
+    if folder is not None and is_over(sweep := load(folder)):
         return sweep
     if not asked.simulated and prepared.cluster is None:
         try_knobs(asked, space, prepared.environ, watch.said)

@@ -46,8 +46,8 @@ def execute(
 
     A run that fails is tried again, and does not stop the others. Where an earlier process was
     killed after a run had ended and before it was written down, the run is found and not repeated;
-    one that had failed is tried once more. With ``stop_hopeless`` a run is ended as soon as it has
-    taken more time and more energy than the whole of another setting.
+    one that had failed is tried once more, before any other. With ``stop_hopeless`` a run is ended
+    as soon as it has taken more time and more energy than the whole of another setting.
     """
     with running(folder) as has_run:
         ledger = Ledger(folder, watch.said)
@@ -85,6 +85,7 @@ class _Execution:
         self._stopping = threading.Event()
         self._news: SimpleQueue[_News | signal.Signals] = SimpleQueue()
         self._failed: dict[Identity, Trial] = {}  # in earlier processes
+        self._again: list[Planned] = []  # of these, what was not tried yet in this one
 
     def go(self) -> None:
         self._recall()
@@ -99,19 +100,25 @@ class _Execution:
             self._ledger.finish(self._strategy.sure)
 
     def _recall(self) -> None:
-        """Tell the strategy of what was done in earlier processes."""
+        """Tell the strategy of what was done in earlier processes.
+
+        What failed, it is told once that was tried again: a search then knows again all that it
+        knew, and goes on as it would have.
+        """
         for trial in self._ledger.sweep.trials:
             if trial.block == WARM_UP:
                 continue  # what was warm then is not now
             if trial.state is TrialState.FAILED:
                 self._failed[identity(trial)] = trial
+                lane = trial.lane % self._runner.lanes
+                self._again.append(replace(trial.planned, lane=lane))
             else:
                 self._strategy.tell(trial)
 
     def _fill_lanes(self) -> bool:
         """Whether anything is under way."""
         while len(self._under_way) + len(self._waiting) < self._runner.lanes:
-            planned = self._strategy.ask((*self._under_way, *self._waiting))
+            planned = self._next()
             if planned is None:
                 break
             known = self._adopted(planned) or self._skipped(planned)
@@ -121,6 +128,18 @@ class _Execution:
             else:
                 self._keep(known)
         return bool(self._under_way)
+
+    def _next(self) -> Planned | None:
+        busy = (*self._under_way, *self._waiting)
+        planned = self._strategy.ask(busy)
+        if planned is not None and planned.block == WARM_UP:
+            return planned
+        taken = {each.lane for each in busy}
+        found = next((each for each in self._again if each.lane not in taken), planned)
+        if found is not None:
+            same = identity(found)
+            self._again = [each for each in self._again if identity(each) != same]
+        return found
 
     def _adopted(self, planned: Planned) -> Trial | None:
         if not self._may_adopt or planned.block == WARM_UP:

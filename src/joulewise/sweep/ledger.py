@@ -12,7 +12,7 @@ from joulewise.data.sweeps import WARM_UP, Planned, Setting, Sweep, Trial
 from joulewise.errors import JoulewiseError
 from joulewise.record.files import replace_file
 from joulewise.sweep.contract import as_line, as_text
-from joulewise.sweep.store import FILE, FINISHED, load
+from joulewise.sweep.store import FILE, FINISHED, RUNNING, load
 
 _SPARED: Final = 24  # times that it took to save: as long, what can be made again is not saved
 
@@ -30,7 +30,7 @@ class Ledger:
     def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
         self._folder = folder
         self._say = say
-        self._sweep = load(folder)
+        self._sweep = replace(load(folder), state=RUNNING)
         self._lines = [(trial, as_line(trial)) for trial in self._sweep.trials]
         self._fault: OSError | None = None
         self._saved_s = self._took_s = 0.0

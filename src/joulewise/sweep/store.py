@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from joulewise.data.sweeps import Sweep
+from joulewise.data.sweeps import WARM_UP, Sweep, TrialState
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.record.files import replace_file
 from joulewise.record.layout import SWEEPS
@@ -28,6 +28,7 @@ from joulewise.sweep.space import Space
 
 FILE: Final = "sweep.json"
 LOGS: Final = "logs"
+RUNNING: Final = "running"
 FINISHED: Final = "finished"
 
 
@@ -90,25 +91,32 @@ def sweeps(store: Path, *, has_trials: bool = True) -> Iterator[tuple[Path, Swee
     yield from sorted(found, key=lambda each: each[1].start_wall_ns)
 
 
-def cut_off(store: Path, every: Sequence[Asked]) -> list[Path | None]:
-    """Of sweeps that are made one after the other, those that there are when that was cut off.
+def is_over(sweep: Sweep) -> bool:
+    """Whether nothing is left to do: it is finished, and no run of it has failed."""
+    failed = (it for it in sweep.trials if it.state is TrialState.FAILED and it.block != WARM_UP)
+    return sweep.state == FINISHED and not any(failed)
 
-    They may be finished, but not all of them: then it was not cut off, and there is none to go on
+
+def cut_off(store: Path, every: Sequence[Asked]) -> list[Path | None]:
+    """Of sweeps that are made one after the other, those that there are when more is left to do.
+
+    Some may be over, but not all of them: then it is asked for afresh, and there is none to go on
     with. What is older than the one before it is of another time.
     """
     newest = {_digest(sweep): (folder, sweep) for folder, sweep in _readable(store)}
     going_on: list[Path | None] = []
-    since_ns, is_over = 0, True
+    since_ns, are_over = 0, True
     for asked in every:
-        folder, sweep = newest.get(asked.digest, (None, None))
-        if sweep is None or sweep.start_wall_ns < since_ns:
+        found = newest.get(asked.digest)
+        if found is None or found[1].start_wall_ns < since_ns:
             going_on.append(None)
-            is_over = False
+            are_over = False
         else:
+            folder, sweep = found
             going_on.append(folder)
             since_ns = sweep.start_wall_ns
-            is_over = is_over and sweep.state == FINISHED
-    return [None] * len(every) if is_over else going_on
+            are_over = are_over and sweep.state == FINISHED and is_over(load(folder))
+    return [None] * len(every) if are_over else going_on
 
 
 def find(store: Path, which: str) -> Path:
