@@ -1,0 +1,219 @@
+"""Two sides of runs: every quantity that both have, what differs, and what to beware of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from joulewise.metrics.compare import Basis, Compared, Sample, compare, not_comparable
+from joulewise.metrics.compare_differences import (
+    Difference,
+    counted_words,
+    differences,
+    varied,
+)
+from joulewise.metrics.compare_values import EDP, ENERGY, POWER, TIME, WORKS, Run, unit_of, values
+
+_TOTALS: Final = (ENERGY, POWER, EDP, *(f"{ENERGY}/{work}" for work in WORKS))
+_COMPLETE: Final = "complete"
+
+
+@dataclass(frozen=True)
+class Side:
+    """What stands on one side: ``name`` as it was asked for, and what was left out, with why."""
+
+    name: str
+    runs: tuple[Run, ...]
+    left_out: tuple[tuple[str, str], ...] = ()
+
+
+class CompareCaution(str, Enum):
+    """What a reader of a comparison must know; the ``code`` in JSON."""
+
+    SINGLE_RUNS = "single_runs"
+    DIFFERENT_WORK = "different_work"
+    DIFFERENT_DEVICES = "different_devices"
+    NOT_COMPARABLE = "not_comparable"
+    NOT_MEASURED = "not_measured"
+    MIXED_SIDE = "mixed_side"
+    LEFT_OUT = "left_out"
+    DID_NOT_END_WELL = "did_not_end_well"
+
+
+@dataclass(frozen=True)
+class CompareWarning:
+    """One caution: what is the case, and what to do."""
+
+    code: CompareCaution
+    message: str
+    hint: str = ""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    a: Side
+    b: Side
+    quantities: tuple[Compared, ...]
+    differences: tuple[Difference, ...]
+    cautions: tuple[CompareWarning, ...]
+
+    def get(self, quantity: str) -> Compared | None:
+        return next((it for it in self.quantities if it.quantity == quantity), None)
+
+
+def compare_runs(a: Side, b: Side) -> Comparison:
+    of_a, of_b = ([values(run) for run in side.runs] for side in (a, b))
+    odd = _odd_totals(a, b)
+    found = []
+    for quantity in _quantities(of_a, of_b):
+        samples = _all(of_a, quantity), _all(of_b, quantity)
+        unit = unit_of(quantity)
+        if odd and quantity in _TOTALS:
+            found.append(not_comparable(quantity, unit, samples, odd))
+        elif len(samples[0]) < len(of_a) or len(samples[1]) < len(of_b):
+            reason = "not known of every run"
+            found.append(not_comparable(quantity, unit, samples, reason))
+        else:
+            found.append(compare(quantity, unit, *samples))
+    told = tuple(found)
+    return Comparison(a, b, told, differences(a.runs, b.runs), tuple(_cautions(a, b, told, odd)))
+
+
+def _quantities(
+    of_a: Sequence[Mapping[str, Sample]], of_b: Sequence[Mapping[str, Sample]]
+) -> list[str]:
+    """What both have, the usual ones first, and those in any case: it is said if one is not."""
+    in_a, in_b = ({name for each in side for name in each} for side in (of_a, of_b))
+    work = [f"{what}/{work}" for work in WORKS for what in (ENERGY, TIME)]
+    usual = [ENERGY, TIME, POWER, EDP]
+    others = [name for each in (*of_a, *of_b) for name in each if name not in {*usual, *work}]
+    both = in_a & in_b
+    devices = [name for name in dict.fromkeys(others) if name in both]
+    return [*usual, *devices, *(name for name in work if name in both)]
+
+
+def _all(side: Sequence[Mapping[str, Sample]], quantity: str) -> list[Sample]:
+    return [found[quantity] for found in side if quantity in found]
+
+
+def _odd_totals(a: Side, b: Side) -> str:
+    """Why the totals are not of the same kinds of device, read in the same way; else nothing."""
+    shapes: dict[str, dict[str, str]] = {}
+    for side, name in ((a, "A"), (b, "B")):
+        for run in side.runs:
+            kinds = {kind: source for kind, (_, source) in run.counted.items()}
+            shapes.setdefault(str(sorted(kinds.items())), {})[name] = counted_words(run.counted)
+    if len(shapes) < 2:
+        return ""
+    said = [f"{side} counts {words}" for it in shapes.values() for side, words in it.items()]
+    return "; ".join(said)
+
+
+def _cautions(a: Side, b: Side, found: Sequence[Compared], odd: str) -> Iterator[CompareWarning]:
+    if odd:
+        yield CompareWarning(
+            CompareCaution.NOT_COMPARABLE,
+            f"the totals are of different things: {odd}",
+            "compare a device that both have, or measure both in the same way",
+        )
+    for side, name in ((a, "A"), (b, "B")):
+        yield from _of_side(side, name)
+    yield from _of_work(a, b)
+    yield from _of_devices(a, b)
+    if any(it.basis is Basis.MEASUREMENT for it in found):
+        yield CompareWarning(
+            CompareCaution.SINGLE_RUNS,
+            "single runs: verdicts rest on the error of the meter alone, and how much time and "
+            "energy vary from run to run is not known",
+            "repeat both under one name each: joulewise run --name NAME, three times or more",
+        )
+
+
+def _of_side(side: Side, name: str) -> Iterator[CompareWarning]:
+    if side.left_out:
+        listed = "; ".join(f"{run}: {why}" for run, why in side.left_out)
+        yield CompareWarning(
+            CompareCaution.LEFT_OUT, f"left out of {name}: {listed}", "name it by its id to have it"
+        )
+    ends = [(run.id, _end(run)) for run in side.runs]
+    unwell = "; ".join(f"{run} {end}" for run, end in ends if end)
+    if unwell:
+        yield CompareWarning(
+            CompareCaution.DID_NOT_END_WELL,
+            f"{name} did not end well: {unwell}",
+            "compare per epoch or per step, or run it again",
+        )
+    mixed = varied(side.runs)
+    if mixed:
+        yield CompareWarning(
+            CompareCaution.MIXED_SIDE,
+            f"the runs of {name} differ in {', '.join(mixed)}: their spread is not only noise",
+            "give one side only runs of the same work",
+        )
+
+
+def _of_work(a: Side, b: Side) -> Iterator[CompareWarning]:
+    for work in ("epoch", "step"):
+        of_a, of_b = ({run.count_of(work) for run in side.runs} for side in (a, b))
+        if of_a != of_b and None not in of_a | of_b:
+            yield CompareWarning(
+                CompareCaution.DIFFERENT_WORK,
+                f"not the same work: A has {_numbers(of_a)} {work}s, B {_numbers(of_b)}",
+                f"look at energy/{work} and time/{work}",
+            )
+            return
+
+
+def _of_devices(a: Side, b: Side) -> Iterator[CompareWarning]:
+    models_a, models_b = (_models(side) for side in (a, b))
+    if models_a != models_b:
+        yield CompareWarning(
+            CompareCaution.DIFFERENT_DEVICES,
+            f"different devices: {', '.join(models_a)} in A, {', '.join(models_b)} in B",
+            "what differs is theirs, too, and the gain of each board is in the intervals",
+        )
+    unmeasured = {
+        kind: source
+        for side in (a, b)
+        for run in side.runs
+        for kind, (_, source) in run.counted.items()
+        if source in {"modelled", "assumed"}
+    }
+    if unmeasured:
+        listed = " and ".join(f"{kind} {source}" for kind, source in unmeasured.items())
+        yield CompareWarning(
+            CompareCaution.NOT_MEASURED,
+            f"{listed}: of these the ratio compares what was taken for the power, not readings",
+            "compare a measured device alone, such as gpu0",
+        )
+
+
+def _models(side: Side) -> list[str]:
+    """Of the devices that count, those of one model as one."""
+    found: dict[str, int] = {}
+    run = side.runs[0]
+    for manifest in run.manifests:
+        for device in manifest.devices:
+            keys = {
+                device.info.key,
+                f"{manifest.host.get('name') or manifest.id}/{device.info.key}",
+            }
+            if keys & set(run.result.counted):
+                found[device.info.name] = found.get(device.info.name, 0) + 1
+    return [name if n == 1 else f"{n} x {name}" for name, n in found.items()]
+
+
+def _end(run: Run) -> str:
+    if run.result.state != _COMPLETE:
+        return (
+            f"is {run.result.state}"
+            if run.result.state == "recording"
+            else f"was {run.result.state}"
+        )
+    return f"ended with status {run.result.exit_code}" if run.result.exit_code else ""
+
+
+def _numbers(counts: set[int | None]) -> str:
+    return " or ".join(str(count) for count in sorted(counts, key=lambda it: it or 0))
