@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,7 +71,7 @@ _TOGETHER = (
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["text", "csv", "markdown", "latex"]),
+    type=click.Choice(["text", "csv", "json", "markdown", "latex"]),
     default="text",
     show_default=True,
     help="Of the table of choices, or of the points with --points.",
@@ -191,14 +192,11 @@ def _found(store: Path, which: str, reference: Mapping[str, str]) -> tuple[Sweep
 
 
 def _view(given: Mapping[str, Any], sweep: Sweep) -> View:
-    from joulewise.metrics.view import Training, View
+    from joulewise.cli.evaluating import view_asked
+    from joulewise.metrics.view import Training
 
-    asked, training = sweep.asked, None
-    if given["epochs"]:
-        wanted = (given[name] for name in ("epochs", "samples", "look_epochs", "look_samples"))
-        training = Training(*wanted)
-    overhead_w, pue = (
-        asked.get(name) if given[name] is None else given[name] for name in ("overhead_w", "pue")
-    )
-    boundary = given["boundary"] or asked.get("boundary", "gpu")
-    return View(boundary, given["per"], overhead_w, pue, training)
+    view = replace(view_asked(given, sweep), per=given["per"])
+    if not given["epochs"]:
+        return view
+    wanted = (given[name] for name in ("epochs", "samples", "look_epochs", "look_samples"))
+    return replace(view, training=Training(*wanted))

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from joulewise.metrics.result import Choice, Fit, Interval, SweepResult, SweepWarning, Verdict
+from joulewise.metrics.result import Choice, Fit, SweepResult, SweepWarning, Verdict
 from joulewise.metrics.rules import default_metrics, parse
 from joulewise.report.figures import one_line
 from joulewise.report.sweep_tables import boundaries_table, choices_table, points_table
-from joulewise.report.sweep_words import COUNTED, counted, half_width, setting_words
+from joulewise.report.sweep_words import COUNTED, counted, more_or_less, setting_words
 from joulewise.report.tables import Table
 
 
@@ -83,19 +83,11 @@ def _finding(choice: Choice, result: SweepResult) -> str:
     setting = setting_words(choice.setting)
     if choice.verdict is Verdict.REFERENCE:
         return f"nothing beats the reference, {setting}"
-    said = [_more_or_less(choice.energy, "energy"), _more_or_less(choice.time, "time")]
+    said = [more_or_less(choice.energy, "energy"), more_or_less(choice.time, "time")]
     found = " and ".join(filter(None, said)) or "no figures"
     unsure = {Verdict.NOISE: " (within noise)", Verdict.UNKNOWN: " (too few runs to be sure)"}
     reference = setting_words(result.reference.setting)
     return f"{setting} takes {found} than {reference}{unsure.get(choice.verdict, '')}"
-
-
-def _more_or_less(ratio: Interval | None, what: str) -> str:
-    if ratio is None:
-        return ""
-    half = half_width(ratio)
-    error = "" if half is None else f" ± {100 * half:.1f}"
-    return f"{100 * abs(ratio.mean - 1):.1f}{error} % {'less' if ratio.mean < 1 else 'more'} {what}"
 
 
 def _fits(fits: Sequence[Fit]) -> Iterator[str]:

@@ -51,6 +51,15 @@ def change(ratio: Interval | None) -> str | None:
     return percent if half is None else f"{percent} ± {100 * half:.1f}"
 
 
+def more_or_less(ratio: Interval | None, what: str) -> str:
+    """``12.3 ± 1.1 % less energy``; nothing where it is not known."""
+    if ratio is None:
+        return ""
+    half = half_width(ratio)
+    error = "" if half is None else f" ± {100 * half:.1f}"
+    return f"{100 * abs(ratio.mean - 1):.1f}{error} % {'less' if ratio.mean < 1 else 'more'} {what}"
+
+
 def half_width(interval: Interval) -> float | None:
     if interval.low is None or interval.high is None:
         return None

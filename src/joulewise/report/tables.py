@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
+
+from joulewise.data.contract import finite
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -74,6 +77,11 @@ def as_csv(table: Table) -> str:
     return out.getvalue()
 
 
+def as_json(table: Table) -> str:
+    """The records, where each has the same names; what is no number in JSON is null."""
+    return json.dumps(finite(table.records), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
 def as_markdown(table: Table) -> str:
     rule = ["---:" if column.right else "---" for column in table.columns]
     lines = [
@@ -107,6 +115,7 @@ def as_latex(table: Table) -> str:
 
 FORMS: Final[Mapping[str, Callable[[Table], str]]] = {
     "csv": as_csv,
+    "json": as_json,
     "markdown": as_markdown,
     "latex": as_latex,
 }
