@@ -22,6 +22,8 @@ VERBS = {
     "choose": "the setting that a metric prefers, what it saves and what it costs",
     "ls": "the stored runs: how each ended, its time and its energy",
     "show": "what a run came to, or a group of runs",
+    "compare": "what B takes more or less than A: runs, groups of runs, sweeps",
+    "report": "one HTML file that opens offline: verdict, tables, figures, data",
     "export": "a run's trace and spans as CSV, JSON or Parquet",
     "rm": "deletes runs",
     "doctor": "every device, sensor and knob: available, or why not and the exact fix",

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from joulewise.cli.stderr import say
 
@@ -12,6 +12,17 @@ if TYPE_CHECKING:
     from joulewise.data.sweeps import Sweep
     from joulewise.metrics.result import SweepResult
     from joulewise.metrics.view import View
+
+
+def view_asked(given: Mapping[str, Any], sweep: Sweep) -> View:
+    """By the options of ``metric_options``; what is not given is as the sweep was asked."""
+    from joulewise.metrics.view import View
+
+    asked = sweep.asked
+    overhead_w, pue = (
+        asked.get(name) if given[name] is None else given[name] for name in ("overhead_w", "pue")
+    )
+    return View(given["boundary"] or asked.get("boundary", "gpu"), overhead_w=overhead_w, pue=pue)
 
 
 def evaluated(sweep: Sweep, by: Sequence[str], view: View) -> tuple[SweepResult, View]:

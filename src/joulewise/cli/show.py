@@ -62,33 +62,16 @@ def command(
 def _result(store: Path, which: str) -> RunResult:
     from joulewise.analyse.stored import result_of
     from joulewise.record.store import find, named
+    from joulewise.report.meant import meant_group
 
     try:
         run = find(store, which)
     except UsageError:
-        group = _group(store, which)
+        group = meant_group(store, which)
         if group is None:
             raise
-        return group
+        return group.result
     same = [] if run.name.startswith(which) else named(store, which)
     if len(same) > 1:
         click.echo(f"{len(same)} runs are named {which}: this is the newest", err=True)
     return result_of(run)
-
-
-def _is_in(group: str, name: str) -> bool:
-    """A job's name is that of all its steps."""
-    return group == name or group.startswith(f"{name}.")
-
-
-def _group(store: Path, name: str) -> RunResult | None:
-    from joulewise.record.store import Skipped, readable
-
-    found = (one for one in readable(store) if not isinstance(one, Skipped))
-    mine = [(run, manifest) for run, manifest in found if name and _is_in(manifest.group, name)]
-    if not mine:
-        return None
-    from joulewise.analyse.group import Member, sum_group
-    from joulewise.analyse.stored import result_of
-
-    return sum_group(name, [Member(manifest, result_of(run)) for run, manifest in mine])

@@ -10,9 +10,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from joulewise.data import RunResult, RunWarning
+from joulewise.data import RunResult
 from joulewise.report.figures import fitting, plain
-from joulewise.report.run_view import NO_RATES, Rates, Row, RunView, SpanRow, view
+from joulewise.report.run_view import NO_RATES, Rates, Row, RunView, SpanRow, view, warned
 
 _NARROW = 70
 """Columns of a terminal in which the figures need all the room, and the source gives way."""
@@ -55,7 +55,7 @@ def _draw(shown: RunView, console: Console, *, errors: bool) -> None:
         lines = Table.grid(padding=(0, 1, 0, 0))
         lines.add_row(
             text("warning:", "yellow"),
-            text(f"{_where(warning)}{plain(warning.message)}", "yellow"),
+            text(warned(warning), "yellow"),
         )
         if warning.hint:
             lines.add_row("", text(plain(warning.hint)))
@@ -65,10 +65,6 @@ def _draw(shown: RunView, console: Console, *, errors: bool) -> None:
     for command, what in shown.commands:
         # Not wrapped: it is there to be pasted.
         console.print(Text.assemble("  ", (command, "cyan"), f"  # {what}"), soft_wrap=True)
-
-
-def _where(warning: RunWarning) -> str:
-    return f"{plain(warning.device)}: " if warning.device else ""
 
 
 def _device_table(rows: Sequence[Row], total: Row, console: Console, *, errors: bool) -> Table:

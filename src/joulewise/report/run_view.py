@@ -101,6 +101,17 @@ def ending(state: str, exit_code: int | None, codes: Collection[str]) -> str:
     return _exit(exit_code) if state == "complete" and exit_code else state
 
 
+def mean_power_w(result: RunResult) -> float | None:
+    """Of all that counts, over the time that was measured: of a group less than end to end."""
+    time_s = result.details.get("measured_s", result.time_s)
+    return result.run.total.value / time_s if result.run.total and time_s > 0 else None
+
+
+def warned(warning: RunWarning) -> str:
+    """Where, and what."""
+    return plain(f"{warning.device}: {warning.message}" if warning.device else warning.message)
+
+
 def _exit(code: int) -> str:
     return f"signal {code - 128}" if code > 128 else f"exit {code}"
 
@@ -155,12 +166,10 @@ def _total(result: RunResult) -> Row:
     total = result.run.total
     if total is None:
         return Row("total", "unavailable", "", "-", "", "-")
-    time_s = result.details.get("measured_s", result.time_s)  # of a group less than from end to end
-    mean_w = total.value / time_s if time_s > 0 else None
     return Row(
         "total",
         *figures(total),
-        watts(mean_w),
+        watts(mean_power_w(result)),
         "",
         total.source.value,
         _parts(total),

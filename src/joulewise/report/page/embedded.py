@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from joulewise.data.contract import finite
 from joulewise.report.charts.chart import Chart
 from joulewise.report.figures import plain
+from joulewise.report.page.names import file_name, named_tables
 from joulewise.report.page.page import Page
 from joulewise.report.tables import Table
 
@@ -51,33 +51,19 @@ class Embedded:
 
 def embedded(page: Page) -> Embedded:
     made = Embedded()
-    for table in _tables(page):
-        if id(table) not in made.numbers:
-            made.numbers[id(table)] = len(made.tables)
-            made.tables.append(_columns(table, len(made.tables)))
+    for name, table in named_tables(page).items():
+        made.numbers[id(table)] = len(made.tables)
+        made.tables.append(_columns(name, table))
     for section in page.sections:
         for chart in section.charts:
             made.figures.append(_figure(chart, made))
     return made
 
 
-def file_name(title: str) -> str:
-    """What a title is called as a file."""
-    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60] or "table"
-
-
-def _tables(page: Page) -> Iterator[Table]:
-    for section in page.sections:
-        yield from section.tables
-        for chart in section.charts:
-            yield from chart.tables.values()
-
-
-def _columns(table: Table, number: int) -> dict[str, Any]:
+def _columns(name: str, table: Table) -> dict[str, Any]:
     names = list(dict.fromkeys(name for record in table.records for name in record))
     rows = [[record.get(name) for name in names] for record in table.records]
-    file = f"{number + 1:02d}-{file_name(table.title)}.csv"
-    return {"title": table.title, "file": file, "columns": names, "rows": finite(rows)}
+    return {"title": table.title, "file": name, "columns": names, "rows": finite(rows)}
 
 
 def _figure(chart: Chart, made: Embedded) -> Figure:
@@ -97,7 +83,7 @@ def _spec(chart: Chart, made: Embedded) -> dict[str, Any]:
     spec = chart.spec()
     for name in ("$schema", "datasets"):
         spec.pop(name, None)
-    themes = {theme: dressed(spec, theme) for theme in THEMES}
+    themes = {theme: dressed(finite(spec), theme) for theme in THEMES}
     configs = {theme: drawn.pop("config", {}) for theme, drawn in themes.items()}
     return {
         "file": file_name(chart.key),

@@ -120,7 +120,7 @@
     const button = target.closest("button");
     if (!button) return;
     const { table, figure, form, result, copy: command } = button.dataset;
-    if (table !== undefined) saveText(csv(data.tables[table]), data.tables[table].file, "text/csv");
+    if (table !== undefined) saveText(csv(data.tables[table]), `${data.tables[table].file}.csv`, "text/csv");
     if (figure !== undefined) saveFigure(figure, form);
     if (result !== undefined) {
       saveText(JSON.stringify(data.result, null, 2) + "\n", "result.json", "application/json");

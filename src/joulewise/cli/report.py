@@ -1,0 +1,203 @@
+"""``joulewise report``: one HTML file that opens offline, and its figures and tables as files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from joulewise.cli.metric_options import metric_options
+from joulewise.cli.numbers import POSITIVE, Number
+from joulewise.cli.output import STDOUT, json_option, pass_store, program, write_json
+from joulewise.cli.pairs import pairs
+from joulewise.cli.stderr import say
+from joulewise.errors import UsageError
+
+if TYPE_CHECKING:
+    from joulewise.report.charts.look import Theme
+    from joulewise.report.meant import MeantSweep
+    from joulewise.report.page.page import Page
+
+FORMATS = ("svg", "pdf", "png", "html", "json", "csv")
+EPILOG = """\b
+Examples:
+  joulewise report last
+  joulewise report baseline -o baseline.html
+  joulewise report last --by edp --by eds:2.0 --boundary wall
+  joulewise report last --figures figures --format pdf --theme print
+  joulewise report last --tables tables
+  joulewise report measured.csv --reference power_limit_w=250
+"""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("which", nargs=-1, required=True, metavar="RUN|GROUP|SWEEP|FILE.csv...")
+@click.option(
+    "-o",
+    "--output",
+    "place",
+    metavar="PATH|DIR/",
+    help="The page; - is stdout. [default: joulewise-ID.html here]",
+)
+@click.option("--force", is_flag=True, help="Replace PATH even if it is no report.")
+@metric_options(boundary=None)
+@click.option("--figures", type=click.Path(path_type=Path), metavar="DIR", help="Each as a file.")
+@click.option(
+    "--format",
+    "forms",
+    default="svg",
+    show_default=True,
+    metavar="FORM,...",
+    help=f"Of figures: {', '.join(FORMATS)}.",
+)
+@click.option(
+    "--theme",
+    type=click.Choice(["light", "dark", "print"]),
+    default="light",
+    show_default=True,
+    help="Of figures; print is for a paper, without title.",
+)
+@click.option(
+    "--width-mm",
+    type=Number(min=30, max=500),
+    metavar="MM",
+    help="Of figures for print. [default: one column, 85]",
+)
+@click.option(
+    "--tables",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Each table as CSV, JSON, Markdown, LaTeX (booktabs) and text.",
+)
+@click.option(
+    "--reference",
+    "references",
+    multiple=True,
+    metavar="NAME=V",
+    help="Of a table: what to compare with.",
+)
+@click.option("--price", "--price-per-kwh", "price_per_kwh", type=POSITIVE, metavar="PRICE")
+@click.option("--gco2-per-kwh", type=POSITIVE, metavar="G", help="What the grid emits.")
+@json_option
+@pass_store
+def command(
+    store: Path,
+    *,
+    which: tuple[str, ...],
+    place: str | None,
+    json_path: str | None,
+    **given: Any,
+) -> None:
+    """Write a page about a run, a group of runs or a sweep: verdict, tables, figures, data.
+
+    Each is one HTML file that needs nothing else and asks nothing of the network. WHICH is an id,
+    the beginning of one, a name, a table of measurements, or last, which after a sweep is the
+    sweep. Where only --figures, --tables or --json are asked for, no page is written.
+    """
+    wants_page = place is not None or not (given["figures"] or given["tables"] or json_path)
+    forms = _forms(given["forms"])
+    if len(which) > 1 and place and not _is_folder(place):
+        raise UsageError(f"{len(which)} reports, and one place: {place}", "give -o a folder/")
+    from joulewise.report.page.file import require_extra
+
+    if wants_page or given["figures"]:
+        require_extra()
+    told = []
+    for word in which:
+        name, page = _page(store, word, given)
+        told.append(page.data)
+        if wants_page:
+            _write(page, name, place, force=given["force"])
+        own = Path(name) if len(which) > 1 else Path()
+        if given["figures"]:
+            _write_figures(page, given["figures"] / own, forms, given)
+        if given["tables"]:
+            _write_tables(page, given["tables"] / own)
+    if json_path:
+        write_json(dict(told[0]) if len(told) == 1 else {"reports": told}, json_path)
+
+
+def _page(store: Path, word: str, given: Mapping[str, Any]) -> tuple[str, Page]:
+    """What it is called as a file, and the page."""
+    from joulewise.report.meant import MeantSweep, meant
+    from joulewise.report.page.names import file_name
+    from joulewise.report.page.run_page import run_page
+    from joulewise.report.run_view import Rates
+
+    found = meant(store, word, pairs("--reference", given["references"]))
+    if isinstance(found, MeantSweep):
+        return file_name(found.sweep.id), _sweep_page(store, found, given)
+    rates = Rates(given["price_per_kwh"], given["gco2_per_kwh"])
+    return file_name(found.result.id), run_page(found, store, rates=rates, program=program(store))
+
+
+def _sweep_page(store: Path, found: MeantSweep, given: Mapping[str, Any]) -> Page:
+    from joulewise.cli.evaluating import evaluated, view_asked
+    from joulewise.report.page.sweep_page import sweep_page
+    from joulewise.report.sweep_outlook import next_commands, outlook
+
+    sweep = found.sweep
+    result, view = evaluated(
+        sweep, given["by"] or sweep.asked.get("by") or (), view_asked(given, sweep)
+    )
+    commands = next_commands(sweep, outlook(sweep, result, view), program(store))
+    return sweep_page(found, result, view, store, commands=commands)
+
+
+def _forms(text: str) -> list[str]:
+    forms = [form.strip().lower().lstrip(".") for form in text.split(",")]
+    for form in forms:
+        if form not in FORMATS:
+            raise UsageError(f"no figure is written as {form!r}", f"there are {', '.join(FORMATS)}")
+    return forms
+
+
+def _is_folder(place: str) -> bool:
+    return place.endswith("/") or Path(place).is_dir()
+
+
+def _write(page: Page, name: str, place: str | None, *, force: bool) -> None:
+    from joulewise.report.page.file import default_name, write_page
+
+    if place == STDOUT:
+        from joulewise.report.page.render import render
+
+        click.echo(render(page), nl=False)
+        return
+    path = Path(place or default_name(name))
+    if place and _is_folder(place):
+        path /= default_name(name)
+    write_page(page, path, force=force)
+    say(f"the report is {path}: open it in a browser")
+
+
+def _write_figures(
+    page: Page, folder: Path, forms: Sequence[str], given: Mapping[str, Any]
+) -> None:
+    from joulewise.report.charts.files import write_chart
+    from joulewise.report.charts.look import COLUMN_MM
+    from joulewise.report.page.names import file_name
+
+    theme: Theme = given["theme"]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"cannot make {folder}: {error.strerror}", "give --figures another folder"
+        ) from None
+    charts = [chart for section in page.sections for chart in section.charts]
+    for chart in charts:
+        for form in forms:
+            path = folder / f"{file_name(chart.key)}.{form}"
+            write_chart(chart, path, theme, width_mm=given["width_mm"] or COLUMN_MM)
+    say(f"{len(charts)} figures as {', '.join(forms)} in {folder}")
+
+
+def _write_tables(page: Page, folder: Path) -> None:
+    from joulewise.report.page.names import named_tables
+    from joulewise.report.table_files import write_tables
+
+    files = list(write_tables(named_tables(page), folder))
+    say(f"{len({path.stem for path in files})} tables in {len(files)} files in {folder}")

@@ -1,0 +1,108 @@
+"""What is meant by a word on the command line: a run, a group of runs, a sweep, a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from joulewise.analyse.group import Member, sum_group
+from joulewise.analyse.stored import result_of
+from joulewise.data import RunResult
+from joulewise.data.sweeps import Sweep
+from joulewise.errors import JoulewiseError, UsageError
+from joulewise.record.manifest import read_manifest
+from joulewise.record.store import ELSEWHERE, LAST, Skipped, find, readable, runs
+from joulewise.sweep import store as sweeps
+from joulewise.sweep.table_file import read_table
+
+
+@dataclass(frozen=True)
+class MeantRuns:
+    """A run, or the runs of a group and what they come to together.
+
+    ``left_out`` are those that cannot be read, each with the reason.
+    """
+
+    result: RunResult
+    runs: tuple[Path, ...]
+    members: tuple[Member, ...]
+    left_out: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class MeantSweep:
+    """``folder`` is its own in the store; None where it is a table from elsewhere."""
+
+    sweep: Sweep
+    folder: Path | None
+
+
+def meant(store: Path, which: str, reference: Mapping[str, str]) -> MeantRuns | MeantSweep:
+    """Of one name, a run before a sweep before a group; ``reference`` is that of a table."""
+    if which.endswith(".csv"):
+        return MeantSweep(read_table(Path(which), reference), None)
+    if reference:
+        raise UsageError(
+            "--reference is for a table; a sweep has its own", "sweep again with --reference"
+        )
+    try:
+        run = find(store, which)
+    except UsageError as error:
+        found = _sweep(store, which) or meant_group(store, which)
+        if found is None:
+            begins = any(run.name.startswith(which) for run in runs(store))
+            raise (error if begins else _nothing(store, which)) from None
+        return found
+    of_last = _sweep_of(store, run) if which == LAST else None
+    return of_last or MeantRuns(
+        result := result_of(run), (run,), (Member(read_manifest(run), result),)
+    )
+
+
+def meant_group(store: Path, name: str) -> MeantRuns | None:
+    found = [each for each in readable(store) if not isinstance(each, Skipped)]
+    mine = [(run, manifest) for run, manifest in found if name and _is_in(manifest.group, name)]
+    if not mine:
+        return None
+    members: dict[Path, Member] = {}
+    left_out = []
+    for run, manifest in mine:
+        try:
+            members[run] = Member(manifest, result_of(run))
+        except JoulewiseError as error:  # noqa: PERF203  # one must not take the others along
+            left_out.append((run.name, error.message))
+    if not members:
+        raise UsageError(
+            f"no run of the group {name} can be read; {left_out[0][0]}: {left_out[0][1]}",
+            f"joulewise ls lists those that can; or {ELSEWHERE}",
+        )
+    result = sum_group(name, list(members.values()))
+    return MeantRuns(result, tuple(members), tuple(members.values()), tuple(left_out))
+
+
+def _is_in(group: str, name: str) -> bool:
+    """A job's name is that of all its steps."""
+    return group == name or group.startswith(f"{name}.")
+
+
+def _sweep(store: Path, which: str) -> MeantSweep | None:
+    try:
+        folder = sweeps.find(store, which)
+    except UsageError:
+        return None
+    return MeantSweep(sweeps.load(folder), folder)
+
+
+def _sweep_of(store: Path, run: Path) -> MeantSweep | None:
+    """The last is what was done last, which is the whole sweep and not its last run."""
+    tags = read_manifest(run).tags
+    found = _sweep(store, LAST)
+    return found if found and f"sweep:{found.sweep.id}" in tags else None
+
+
+def _nothing(store: Path, which: str) -> UsageError:
+    return UsageError(
+        f"{store} has no run, sweep or group {which!r}",
+        f"joulewise ls lists the runs, joulewise choose the sweeps; or {ELSEWHERE}",
+    )

@@ -1,0 +1,63 @@
+"""A page as a file, which never takes the place of something else."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from joulewise.errors import JoulewiseError, UsageError
+from joulewise.record.files import replace_file
+from joulewise.report.page.names import file_name
+from joulewise.report.page.page import Page
+from joulewise.report.page.render import GENERATOR, render
+
+_HEAD: Final = 4096
+_MARK: Final = f'<meta name="generator" content="{GENERATOR} '.encode()
+_NEEDED: Final = {"jinja2": "jinja2", "altair": "altair", "vl_convert": "vl-convert-python"}
+
+
+def require_extra() -> None:
+    """What pages and figures are made with, before any work is done for them."""
+    missing = [name for module, name in _NEEDED.items() if find_spec(module) is None]
+    if missing:
+        raise JoulewiseError(
+            f"reports and figures need {', '.join(missing)}, not installed here",
+            "pip install 'joulewise[report]'",
+        )
+
+
+def write_page(page: Page, path: Path, *, force: bool = False) -> None:
+    """As a whole or not at all; over an earlier report, and over nothing else unless forced."""
+    check_place(path, force=force)
+    text = render(page)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, text, durable=False)
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path}: {error.strerror}", "give -o a path that can be written"
+        ) from None
+
+
+def check_place(path: Path, *, force: bool) -> None:
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder", "give -o a file in it, or the folder with a slash")
+    if force or not path.exists() or _is_ours(path):
+        return
+    raise UsageError(
+        f"{path} is there, and no report of joulewise", "give -o another, or add --force"
+    )
+
+
+def default_name(word: str) -> str:
+    return f"joulewise-{file_name(word)}.html"
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            head = file.read(_HEAD)
+    except OSError:
+        return False
+    return _MARK in head or not head

@@ -1,0 +1,54 @@
+"""The page of a run, or of the runs of a group together."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from joulewise.data.contract import as_json
+from joulewise.report.figures import plain
+from joulewise.report.meant import MeantRuns
+from joulewise.report.page.guarded import charts_or_why
+from joulewise.report.page.page import Notice, Page, Section
+from joulewise.report.page.surroundings import surroundings
+from joulewise.report.repeat import run_again
+from joulewise.report.run_tables import devices_table, members_table, spans_table
+from joulewise.report.run_view import NO_RATES, Rates, view, warned
+
+
+def run_page(
+    found: MeantRuns, store: Path, *, rates: Rates = NO_RATES, program: str = "joulewise"
+) -> Page:
+    """What ``show`` tells, the figures, and where it was."""
+    from joulewise.report.charts.run_charts import run_charts
+
+    result = found.result
+    shown = view(result, rates, program)
+    charts, unread = charts_or_why(lambda: run_charts(found.runs))
+    members = [member.result for member in found.members]
+    is_group = "runs" in result.details
+    sections = (
+        Section("Energy", shown.notes, (devices_table(result, shown),)),
+        Section("Figures", charts=charts),
+        Section("Spans", tables=(spans_table(result, shown),)),
+        Section("Runs", tables=(members_table(members),) if is_group else ()),
+    )
+    again = run_again(found.members[0].manifest)
+    return Page(
+        title=shown.title,
+        verdict=shown.finding,
+        facts=shown.facts,
+        notices=(
+            *unread,
+            *(Notice(f"{name} is left out: {plain(why)}") for name, why in found.left_out),
+            *(Notice(warned(each), plain(each.hint)) for each in shown.warnings),
+        ),
+        sections=tuple(filter(_has_something, sections)),
+        environment=surroundings([member.manifest for member in found.members], store),
+        commands=(*(((again, "the same again"),) if again else ()), *shown.commands),
+        data=as_json(result),
+    )
+
+
+def _has_something(section: Section) -> bool:
+    tables = any(table.rows for table in section.tables)
+    return bool(section.sentences or section.charts or tables)
