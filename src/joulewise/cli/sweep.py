@@ -125,17 +125,19 @@ def command(store: Path, *, json_path: str | None, **given: Any) -> int:
     Asked again the same way, it goes on where it was cut off, and tries again what failed. Knobs
     are turned by leases: they go back after each run.
     """
-    from joulewise.sweep.conduct import going_on, prepare
+    from joulewise.sweep.conduct import going_on, gpus_of, prepare
+    from joulewise.sweep.lock import having
 
     # Whatever is wrong with any of them is told before the first run of all.
     every = [prepare(_heard(asked)) for asked in _asked(given)]
     if given["dry_run"]:
         return _show_plans(every, store, given["price_per_kwh"], json_path)
     told, failed = [], False
-    for prepared, folder in zip(every, going_on(every, store, new=given["new"]), strict=True):
-        sweep = _conduct(prepared, store, folder)
-        told.append(_shown(prepared.asked, sweep, store, is_drawn=json_path != STDOUT))
-        failed |= any(trial.state.value == "failed" for trial in sweep.trials)
+    with having(gpus_of(every)):
+        for prepared, folder in zip(every, going_on(every, store, new=given["new"]), strict=True):
+            sweep = _conduct(prepared, store, folder)
+            told.append(_shown(prepared.asked, sweep, store, is_drawn=json_path != STDOUT))
+            failed |= any(trial.state.value == "failed" for trial in sweep.trials)
     _write(told, json_path)
     if failed:
         say("the same command tries again what failed; with --new it makes all runs afresh")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from joulewise.data.sweeps import KNOBS, Sweep
 from joulewise.search.strategy import Strategy
 from joulewise.sweep.asked import Asked
-from joulewise.sweep.boards import boards
+from joulewise.sweep.boards import Board, boards
 from joulewise.sweep.checks import check
 from joulewise.sweep.execute import Watch, execute
 from joulewise.sweep.lanes import lanes
@@ -60,6 +60,12 @@ def prepare(asked: Asked, environ: Mapping[str, str] | None = None) -> Prepared:
 def going_on(every: Sequence[Prepared], store: Path, *, new: bool = False) -> list[Path | None]:
     """The sweeps of a request that was cut off or had failures, unless it is to be ``new``."""
     return [None] * len(every) if new else cut_off(store, [it.asked for it in every])
+
+
+def gpus_of(every: Iterable[Prepared]) -> list[Board]:
+    """Those of this machine that the sweeps use; on a cluster each task has its own."""
+    here = (it for it in every if not it.asked.simulated and it.cluster is None)
+    return list({gpu.uid: gpu for it in here for gpu in it.space.gpus}.values())
 
 
 def conduct(prepared: Prepared, store: Path, watch: Watch, folder: Path | None = None) -> Sweep:
