@@ -61,9 +61,9 @@ def render(page: Page, home: str = "") -> str:
     )
 
 
-def source(name: str) -> str:
+def source(name: str, package: str = __package__) -> str:
     """A style or script of a page."""
-    return (files(__package__) / "templates" / name).read_text(encoding="utf-8")
+    return (files(package) / "templates" / name).read_text(encoding="utf-8")
 
 
 @cache
