@@ -13,13 +13,16 @@
   const records = ({ columns, rows }) =>
     rows.map((row) => Object.fromEntries(row.map((value, at) => [columns[at], value])));
 
+  // On paper it is light, and as wide as a page of it: the window's width says nothing there.
   function whole(id, look) {
     const chart = data.charts[id];
+    const paper = look === "print" && chart.spec.width === "container" ? { width: 640 } : {};
+    const config = data.configs[chart.configs[look === "dark" ? "dark" : "light"]];
     const datasets = {};
     for (const [name, number] of Object.entries(chart.data)) {
       datasets[name] = records(data.tables[number]);
     }
-    return { ...chart.spec, config: data.configs[chart.configs[look]], datasets };
+    return { ...chart.spec, ...paper, config, datasets };
   }
 
   async function draw(figure, look = theme()) {
@@ -71,7 +74,7 @@
     show();
   });
   dark.addEventListener("change", show);
-  addEventListener("beforeprint", () => figures.forEach((figure) => draw(figure, "light")));
+  addEventListener("beforeprint", () => figures.forEach((figure) => draw(figure, "print")));
   addEventListener("afterprint", show);
   show();
 
