@@ -97,7 +97,7 @@ def boundaries_table(result: SweepResult) -> Table:
                 "metric": choice.metric,
                 **choice.setting.as_json(),
                 "boundary": boundary,
-                **_bounds("energy_ratio", choice.at.get(boundary)),
+                **bounds("energy_ratio", choice.at.get(boundary)),
                 **_elsewhere(result, boundary, choice.metric),
             }
             for choice in result.best.values()
@@ -136,7 +136,7 @@ def points_table(result: SweepResult) -> Table:
                 **{
                     key: value
                     for name in names
-                    for key, value in _bounds(name, point.scores.get(name)).items()
+                    for key, value in bounds(name, point.scores.get(name)).items()
                 },
                 "pareto": int(point.pareto),
             }
@@ -145,14 +145,21 @@ def points_table(result: SweepResult) -> Table:
     )
 
 
+def bounds(name: str, interval: Interval | None) -> Record:
+    """A mean and its interval as three figures of a record."""
+    if interval is None:
+        return {name: None, f"{name}_low": None, f"{name}_high": None}
+    return {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}
+
+
 def _record(point: PointResult) -> Record:
     return {
         **point.setting.as_json(),
         "runs": point.n,
-        **_bounds("energy_j", point.energy_j),
-        **_bounds("time_s", point.time_s),
-        **_bounds("energy_ratio", point.energy_ratio),
-        **_bounds("time_ratio", point.time_ratio),
+        **bounds("energy_j", point.energy_j),
+        **bounds("time_s", point.time_s),
+        **bounds("energy_ratio", point.energy_ratio),
+        **bounds("time_ratio", point.time_ratio),
     }
 
 
@@ -161,9 +168,9 @@ def _choice_record(result: SweepResult, choice: Choice) -> Record:
     return {
         "metric": choice.metric,
         **_record(result.point(choice.setting)),
-        **_bounds("energy_ratio", choice.energy),
-        **_bounds("time_ratio", choice.time),
-        **_bounds("score_ratio", choice.score),
+        **bounds("energy_ratio", choice.energy),
+        **bounds("time_ratio", choice.time),
+        **bounds("score_ratio", choice.score),
         "beats_from": None if band is None else band.low,
         "beats_to": None if band is None else band.high,
         "verdict": choice.verdict.value,
@@ -174,12 +181,6 @@ def _elsewhere(result: SweepResult, boundary: str, metric: str) -> Record:
     choice = result.choices[boundary].get(metric)
     chosen = {} if choice is None else choice.setting.as_json()
     return {f"best_{name}": value for name, value in chosen.items()}
-
-
-def _bounds(name: str, interval: Interval | None) -> Record:
-    if interval is None:
-        return {name: None, f"{name}_low": None, f"{name}_high": None}
-    return {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}
 
 
 def _axis_columns(result: SweepResult) -> Iterator[Column]:

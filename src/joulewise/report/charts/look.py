@@ -7,7 +7,6 @@ tell series apart by colour, dash and shape at once, so that a figure is read in
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import deepcopy
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, Literal
@@ -23,7 +22,9 @@ POINTS_PER_MM: Final = 72 / 25.4
 """A file counts in points, so that type of 7 is type of 7 where the paper has it."""
 
 _FONT: Final = "'Helvetica Neue', Helvetica, Arial, 'Liberation Sans', sans-serif"
-_HEIGHT: Final = 270
+_HEIGHT: Final = 260
+_SIZES: Final = {"height": 1, "dx": 1, "dy": 1, "strokeWidth": 1, "size": 2, "symbolSize": 2}
+_DATA: Final = "datasets"
 
 
 @dataclass(frozen=True)
@@ -56,10 +57,10 @@ _INKS: Final[Mapping[Theme, _Ink]] = {
 
 def dressed(spec: Mapping[str, Any], theme: Theme, width: float | str = "container") -> Spec:
     """The same figure in a theme's look, as wide as its place in a page or as so many points."""
-    datasets = {name: value for name, value in spec.items() if name == "datasets"}
-    worn: Spec = deepcopy({name: value for name, value in spec.items() if name not in datasets})
-    worn.update(datasets, config=config(theme))
-    _fit(worn, width, _INKS[theme].scale)
+    ink = _INKS[theme]
+    worn: Spec = {name: _scaled(it, name, ink.scale) for name, it in spec.items() if name != _DATA}
+    worn.update({_DATA: spec[_DATA]} if _DATA in spec else {}, config=config(theme))
+    _fit(worn, width, ink.scale)
     return worn
 
 
@@ -132,10 +133,10 @@ def config(theme: Theme) -> Spec:
             "ramp": ink.ramp,
             "heatmap": ink.ramp,
         },
+        "mark": {"color": ink.series[0]},
         "line": {"strokeWidth": line, "strokeCap": "butt", "strokeJoin": "round"},
         "area": {"opacity": 0.25, "line": False},
         "point": {"size": 48 * ink.scale**2, "filled": True, "opacity": 1},
-        "bar": {"color": ink.series[0]},
         "boxplot": {"size": round(18 * ink.scale), "median": {"color": ink.ground}},
         "text": {"color": ink.text, "fontSize": small},
         "rule": {"color": ink.muted, "strokeWidth": hair},
@@ -147,46 +148,62 @@ def _styles(ink: _Ink, line: float, hair: float, small: float) -> Spec:
     """What marks mean."""
     area = ink.scale**2
     return {
-        "reference": {"stroke": ink.text, "strokeWidth": hair, "strokeDash": [5, 3]},
-        "limit": {"stroke": ink.series[1], "strokeWidth": hair, "strokeDash": [2, 2]},
+        "reference": {"color": ink.text, "strokeWidth": hair, "strokeDash": [5, 3]},
+        "limit": {"color": ink.series[1], "strokeWidth": hair, "strokeDash": [2, 2]},
         "band": {"opacity": 0.22, "strokeWidth": 0},
-        "stretch": {"fill": ink.shade, "fillOpacity": 0.14, "strokeWidth": 0},
+        "stretch": {"color": ink.shade, "opacity": 0.14, "strokeWidth": 0},
         "interval": {"strokeWidth": hair, "opacity": 0.9},
+        "thin": {"strokeWidth": hair, "opacity": 0.6},
         "run": {"size": 26 * area, "filled": True, "opacity": 0.45, "strokeWidth": 0},
         "mean": {"size": 60 * area, "filled": True, "opacity": 1},
-        "fit": {"stroke": ink.text, "strokeWidth": line, "strokeDash": [1, 0]},
-        "front": {"stroke": ink.text, "strokeWidth": line, "opacity": 0.55},
-        "level": {"stroke": ink.shade, "strokeWidth": hair, "strokeDash": [3, 3]},
+        "fit": {"color": ink.text, "strokeWidth": line, "strokeDash": [1, 0]},
+        "front": {"color": ink.muted, "strokeWidth": line, "opacity": 0.55},
+        "level": {"color": ink.shade, "strokeWidth": hair, "strokeDash": [3, 3]},
         "choice": {
             "filled": False,
-            "stroke": ink.text,
+            "color": ink.text,
             "strokeWidth": hair * 1.3,
             "size": 170 * area,
             "opacity": 1,
         },
         "cell": {"stroke": ink.ground, "strokeWidth": hair},
-        "best_cell": {"fill": None, "stroke": ink.text, "strokeWidth": line * 1.5},
-        "label": {"fill": ink.text, "fontSize": small},
-        "note": {"fill": ink.muted, "fontSize": small},
+        "best_cell": {"filled": False, "color": ink.text, "strokeWidth": line * 1.5},
+        "label": {"color": ink.text, "fontSize": small},
+        "label_above": {"color": ink.text, "fontSize": small, "dy": -13 * ink.scale},
+        "label_beside": {
+            "color": ink.text,
+            "fontSize": small,
+            "align": "left",
+            "dx": 9 * ink.scale,
+            "dy": -7 * ink.scale,
+        },
+        "note": {"color": ink.muted, "fontSize": small},
+        "note_end": {
+            "color": ink.muted,
+            "fontSize": small,
+            "align": "right",
+            "dy": -6 * ink.scale,
+        },
     }
+
+
+def _scaled(told: Any, name: str, scale: float) -> Any:
+    """A copy with all lengths and areas that a drawing gives as large as the type."""
+    if isinstance(told, dict):
+        return {key: _scaled(value, key, scale) for key, value in told.items()}
+    if isinstance(told, list):
+        return [_scaled(value, "", scale) for value in told]
+    return told * scale ** _SIZES[name] if name in _SIZES and type(told) in {int, float} else told
 
 
 def _fit(spec: Spec, width: float | str, scale: float) -> None:
     """Axes and legends are within the width; parts of a figure that has several share it."""
-    _scale_height(spec, scale)
     parts = [part for key in ("hconcat", "vconcat", "concat") for part in spec.get(key, [])]
     if parts or "spec" in spec:
         within = 640.0 if isinstance(width, str) else width
         columns = len(spec.get("hconcat", [])) or spec.get("columns") or 1
-        share = max(within / columns - 80 * scale, 60 * scale)
         for part in parts or [spec["spec"]]:
-            part.setdefault("width", round(share))
-            _scale_height(part, scale)
+            part.setdefault("width", round(max(within / columns - 80 * scale, 60 * scale)))
         return
     spec["width"] = width
     spec["autosize"] = {"type": "fit-x", "contains": "padding"}
-
-
-def _scale_height(spec: Spec, scale: float) -> None:
-    if isinstance(spec.get("height"), int | float):
-        spec["height"] = round(spec["height"] * scale)

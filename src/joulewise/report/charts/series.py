@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from itertools import cycle, islice
 from typing import Any, Final
 
-DASHES: Final = ([1, 0], [6, 3], [2, 2], [8, 3, 2, 3], [12, 4], [4, 2, 1, 2, 1, 2], [1, 3])
+DASHES: Final = ([1, 0], [7, 3], [2, 2], [9, 3, 2, 3], [1, 4], [5, 2, 1, 2, 1, 2], [16, 4])
 SHAPES: Final = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "wedge")
+_STROKE: Final = 450  # a sample that shows the longest dash
 
 
 def coloured(field: str, names: Sequence[str], title: str = "") -> dict[str, Any]:
@@ -15,7 +16,7 @@ def coloured(field: str, names: Sequence[str], title: str = "") -> dict[str, Any
     import altair as alt
 
     scale = alt.Scale(domain=list(names))
-    return {"color": alt.Color(f"{field}:N", scale=scale, legend=_legend(title))}
+    return {"color": alt.Color(f"{field}:N", scale=scale, legend=_legend(names, title))}
 
 
 def shaped(field: str, names: Sequence[str], title: str = "") -> dict[str, Any]:
@@ -23,7 +24,7 @@ def shaped(field: str, names: Sequence[str], title: str = "") -> dict[str, Any]:
     import altair as alt
 
     scale = alt.Scale(domain=list(names), range=list(islice(cycle(SHAPES), len(names))))
-    shape = alt.Shape(f"{field}:N", scale=scale, legend=_legend(title))
+    shape = alt.Shape(f"{field}:N", scale=scale, legend=_legend(names, title))
     return {**coloured(field, names, title), "shape": shape}
 
 
@@ -32,11 +33,14 @@ def dashed(field: str, names: Sequence[str], title: str = "") -> dict[str, Any]:
     import altair as alt
 
     scale = alt.Scale(domain=list(names), range=list(islice(cycle(DASHES), len(names))))
-    dash = alt.StrokeDash(f"{field}:N", scale=scale, legend=_legend(title))
-    return {**coloured(field, names, title), "strokeDash": dash}
+    legend = _legend(names, title, symbolType="stroke", symbolSize=_STROKE)
+    return {
+        "color": alt.Color(f"{field}:N", scale=alt.Scale(domain=list(names)), legend=legend),
+        "strokeDash": alt.StrokeDash(f"{field}:N", scale=scale, legend=legend),
+    }
 
 
-def _legend(title: str) -> Any:
+def _legend(names: Sequence[str], title: str, **more: Any) -> Any:
     import altair as alt
 
-    return alt.Legend(title=title or None)
+    return alt.Legend(title=title or None, columns=2 if len(names) in {2, 4} else 3, **more)

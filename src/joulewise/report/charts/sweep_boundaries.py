@@ -1,0 +1,137 @@
+"""What a choice saves or costs where more is counted than the GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from joulewise.metrics.result import Choice, Interval
+from joulewise.metrics.rules import parse
+from joulewise.metrics.view import BOUNDARIES
+from joulewise.report.charts.chart import Chart
+from joulewise.report.charts.series import shaped
+from joulewise.report.charts.sweep_source import Swept
+from joulewise.report.sweep_tables import bounds
+from joulewise.report.sweep_words import COUNTED, change, setting_words
+from joulewise.report.tables import Column, Table
+
+if TYPE_CHECKING:
+    import altair as alt
+
+_SAME: Final = 0.002
+
+
+def boundaries_charts(seen: Swept) -> Iterator[Chart]:
+    """Only where boundaries differ: a factor that is added to both is none in a ratio."""
+    choices = [choice for choice in seen.choices if len(_known(choice)) > 1]
+    known = _told_apart(choices)
+    if len(known) < 2:
+        return
+    names = [_row(choice) for choice in choices]
+    assumed = [COUNTED[it] for it in known if it in seen.result.assumed]
+    doubt = (
+        f" What is drawn besides the GPUs is assumed at: {', '.join(assumed)}." if assumed else ""
+    )
+    yield Chart(
+        key="boundaries",
+        title=_title(choices, known),
+        description=(
+            "The energy of each chosen setting over that of the reference, counted at the "
+            f"{', the '.join(COUNTED[it] for it in known)}, with 95 % intervals; beyond 1 it "
+            f"costs energy.{doubt}"
+        ),
+        tables={"boundaries": _table(choices, known)},
+        drawing=partial(_draw, names, [COUNTED[it] for it in known]),
+    )
+
+
+def _known(choice: Choice) -> dict[str, Interval]:
+    return {it: ratio for it in BOUNDARIES if (ratio := choice.at.get(it))}
+
+
+def _told_apart(choices: Sequence[Choice]) -> list[str]:
+    """The boundaries, less those at which every ratio is as at the one before."""
+    kept: list[str] = []
+    for boundary in BOUNDARIES:
+        ratios = [_known(choice).get(boundary) for choice in choices]
+        before = [_known(choice).get(kept[-1]) for choice in choices] if kept else []
+        pairs = zip(ratios, before, strict=False)
+        if any(ratios) and not (
+            before and all(a and b and abs(a.mean - b.mean) < _SAME for a, b in pairs)
+        ):
+            kept.append(boundary)
+    return kept
+
+
+def _title(choices: Sequence[Choice], known: Sequence[str]) -> str:
+    """Of the choice that changes most from the first boundary to the last."""
+    first, last = known[0], known[-1]
+
+    def apart(choice: Choice) -> float:
+        at = _known(choice)
+        return at[last].mean - at[first].mean if first in at and last in at else 0.0
+
+    most = max(choices, key=apart)
+    at = _known(most)
+    if first not in at or last not in at:
+        return "What each choice saves depends on what is counted"
+    return (
+        f"{setting_words(most.setting)} takes {_said(at[first])} energy at the {COUNTED[first]} "
+        f"and {_said(at[last])} at the {COUNTED[last]}"
+    )
+
+
+def _said(ratio: Interval) -> str:
+    return f"{100 * abs(ratio.mean - 1):.1f} % {'less' if ratio.mean < 1 else 'more'}"
+
+
+def _row(choice: Choice) -> str:
+    return f"{parse(choice.metric).label}: {setting_words(choice.setting)}"
+
+
+def _table(choices: Sequence[Choice], known: Sequence[str]) -> Table:
+    return Table(
+        "Energy of each choice for what is counted",
+        (
+            Column("metric", right=False),
+            Column("chosen", right=False),
+            *(Column(f"energy {COUNTED[it]}") for it in known),
+        ),
+        tuple(
+            (
+                parse(choice.metric).label,
+                setting_words(choice.setting),
+                *(change(_known(choice).get(it)) for it in known),
+            )
+            for choice in choices
+        ),
+        tuple(
+            {
+                "choice": _row(choice),
+                "boundary": COUNTED[boundary],
+                **bounds("energy_ratio", _known(choice)[boundary]),
+            }
+            for choice in choices
+            for boundary in known
+            if boundary in _known(choice)
+        ),
+    )
+
+
+def _draw(names: Sequence[str], boundaries: Sequence[str]) -> alt.TopLevelMixin:
+    import altair as alt
+
+    data = alt.NamedData("boundaries")
+    told = shaped("boundary", boundaries, "counted")
+    base = alt.Chart(data, height=56 * len(names)).encode(
+        x=alt.X("energy_ratio:Q").title("energy, ratio to the reference").scale(zero=False),
+        y=alt.Y("choice:N", sort=list(names)).title(None).axis(labelLimit=260),
+        yOffset=alt.YOffset("boundary:N", sort=list(boundaries)),
+        color=told["color"],
+    )
+    return alt.layer(
+        alt.Chart(data).mark_rule(style="reference").encode(x=alt.datum(1)),
+        base.mark_rule(style="interval").encode(x="energy_ratio_low:Q", x2="energy_ratio_high:Q"),
+        base.mark_point(style="mean").encode(shape=told["shape"]),
+    )

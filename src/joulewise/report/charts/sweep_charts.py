@@ -1,0 +1,37 @@
+"""All figures of a sweep, each only where the sweep has what it shows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from joulewise.data.sweeps import Sweep
+from joulewise.metrics.result import SweepResult
+from joulewise.metrics.view import View
+from joulewise.report.charts.chart import Chart
+from joulewise.report.charts.sweep_boundaries import boundaries_charts
+from joulewise.report.charts.sweep_caps import caps_charts
+from joulewise.report.charts.sweep_drift import drift_charts
+from joulewise.report.charts.sweep_fits import fits_charts
+from joulewise.report.charts.sweep_heat import heat_charts
+from joulewise.report.charts.sweep_plane import plane_charts
+from joulewise.report.charts.sweep_rays import rays_charts
+from joulewise.report.charts.sweep_source import swept
+
+
+def sweep_charts(
+    sweep: Sweep, result: SweepResult, store: Path | None, view: View | None = None
+) -> list[Chart]:
+    """``store`` has the recorded runs, if there are any; ``view`` is what the result is of.
+
+    Without a view, what needs single runs is left out of a result for a full training.
+    """
+    seen = swept(sweep, result, view)
+    return [
+        *caps_charts(seen),
+        *plane_charts(seen),
+        *heat_charts(seen),
+        *rays_charts(seen),
+        *boundaries_charts(seen),
+        *fits_charts(seen),
+        *drift_charts(seen),
+    ]

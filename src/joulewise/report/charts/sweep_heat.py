@@ -1,0 +1,152 @@
+"""A metric over two axes of a sweep, such as batch size and power limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from math import isfinite
+from typing import TYPE_CHECKING, Final
+
+from joulewise.data.sweeps import Setting
+from joulewise.metrics.result import PointResult
+from joulewise.metrics.rules import parse
+from joulewise.report.charts.chart import Chart
+from joulewise.report.charts.sweep_source import Swept, ordered
+from joulewise.report.charts.sweep_titles import cost, place
+from joulewise.report.figures import one_line
+from joulewise.report.sweep_tables import bounds
+from joulewise.report.sweep_words import AXES, change, setting_words, value_words
+from joulewise.report.tables import Column, Table
+
+if TYPE_CHECKING:
+    import altair as alt
+
+_READABLE: Final = 12  # columns that leave room for a figure in each cell
+_LEAST: Final = 2
+
+
+def heat_charts(seen: Swept, metric: str = "") -> Iterator[Chart]:
+    """Of the metric, else of the first that was asked for; ratios to the reference."""
+    metric = metric or seen.result.metrics[0]
+    axes = _axes(seen.known)
+    choice = seen.result.best.get(metric)
+    if axes is None or choice is None:
+        return
+    across, down = axes
+    held = _others(choice.setting, axes)
+    points = [
+        point
+        for point in seen.known
+        if _others(point.setting, axes) == held
+        and (ratio := point.ratios.get(metric))
+        and isfinite(ratio.mean)
+    ]
+    columns, rows = ordered(points, across), ordered(points, down)
+    if len(columns) < _LEAST or len(rows) < _LEAST:
+        return
+    label = parse(metric).label
+    best = setting_words(choice.setting)
+    if not (costs := cost(choice)) or choice.setting == seen.result.reference.setting:
+        title = f"{label} is least at the reference, {best}"
+    else:
+        title = f"{label} is least at {best}: {costs} than the reference"
+    yield Chart(
+        key=f"heat-{metric.replace(':', '-')}",
+        title=title[0].upper() + title[1:],
+        description=(
+            f"{label} over that of the reference, "
+            f"{setting_words(seen.result.reference.setting)}, for each {_name(across)} and "
+            f"{_name(down)}{f' at {place(held)}' if held.values else ''}; the frame marks the "
+            "setting that is chosen."
+        ),
+        tables={"cells": _table(points, metric, choice.setting, axes)},
+        drawing=partial(_draw, label, axes, columns, rows, _middle(points, metric)),
+    )
+
+
+def _axes(points: Sequence[PointResult]) -> tuple[str, str] | None:
+    """The two with most values, that with more across; None where fewer than two vary."""
+    names = list(points[0].setting) if points else []
+    counts = {name: len(ordered(points, name)) for name in names}
+    varied = sorted((name for name in names if counts[name] >= _LEAST), key=counts.__getitem__)
+    return (varied[-1], varied[-2]) if len(varied) >= _LEAST else None
+
+
+def _table(
+    points: Sequence[PointResult], metric: str, best: Setting, axes: tuple[str, str]
+) -> Table:
+    across, down = axes
+    return Table(
+        f"{parse(metric).label} against the reference",
+        (
+            *(Column(_name(axis), AXES.get(axis, ("", ""))[1]) for axis in (down, across)),
+            Column(f"{parse(metric).label} vs ref."),
+            Column("chosen", right=False),
+        ),
+        tuple(
+            (
+                value_words(down, point.setting[down]),
+                value_words(across, point.setting[across]),
+                change(point.ratios.get(metric)),
+                "best" if point.setting == best else "",
+            )
+            for point in points
+        ),
+        tuple(
+            {
+                "down": value_words(down, point.setting[down]),
+                "across": value_words(across, point.setting[across]),
+                **bounds("ratio", point.ratios.get(metric)),
+                "best": int(point.setting == best),
+            }
+            for point in points
+        ),
+    )
+
+
+def _middle(points: Sequence[PointResult], metric: str) -> float:
+    found = [ratio.mean for point in points if (ratio := point.ratios.get(metric))]
+    return (min(found) + max(found)) / 2
+
+
+def _others(setting: Setting, axes: tuple[str, str]) -> Setting:
+    return Setting(tuple(item for item in setting.values if item[0] not in axes))
+
+
+def _name(axis: str) -> str:
+    return one_line(AXES.get(axis, (axis.replace("_", " "), ""))[0])
+
+
+def _titled(axis: str) -> str:
+    unit = AXES.get(axis, ("", ""))[1]
+    return f"{_name(axis)} ({unit})" if unit else _name(axis)
+
+
+def _draw(
+    label: str, axes: tuple[str, str], columns: Sequence[str], rows: Sequence[str], middle: float
+) -> alt.TopLevelMixin:
+    import altair as alt
+
+    base = alt.Chart(alt.NamedData("cells"), height=max(34 * len(rows), 90)).encode(
+        x=alt.X("across:N", sort=list(columns)).title(_titled(axes[0])).axis(labelAngle=0),
+        y=alt.Y("down:N", sort=list(rows)).title(_titled(axes[1])).axis(grid=False),
+    )
+    colour = (
+        alt.Color("ratio:Q")
+        .scale(zero=False)
+        .legend(title=f"{label}, ratio to the reference", format=".2f")
+    )
+    layers = [
+        base.mark_rect(style="cell").encode(
+            color=colour, tooltip=["across:N", "down:N", "ratio:Q"]
+        ),
+        base.transform_filter("datum.best == 1").mark_rect(style="best_cell"),
+    ]
+    if len(columns) <= _READABLE:
+        # The ramp is dark at its low end in every theme.
+        ink = alt.condition(f"datum.ratio > {middle}", alt.value("black"), alt.value("white"))
+        text = base.mark_text(style="label").encode(
+            text=alt.Text("ratio:Q", format=".2f"), color=ink
+        )
+        layers.insert(1, text)
+    return alt.layer(*layers)
