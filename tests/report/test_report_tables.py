@@ -2,11 +2,12 @@
 
 import csv
 import io
+import json
 
 import pytest
 from rich.console import Console
 
-from joulewise.report.tables import FORMS, Column, Table, as_csv, as_latex, as_markdown, drawn
+from joulewise.report.tables import FORMS, Column, Table, as_csv, as_json, as_latex, as_markdown, drawn
 
 HOSTILE = [
     "=cmd()",
@@ -60,9 +61,21 @@ def test_a_terminal_shows_markup_as_text():
     assert all(cell in out.getvalue() for cell in HOSTILE)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", sorted({*FORMS} - {"csv", "json"}))
 def test_a_table_without_rows_has_its_headings(form):
-    assert "energy" in FORMS[form](table([])) or form == "csv"
+    assert "energy" in FORMS[form](table([]))
+
+
+def test_json_has_the_records_as_they_are():
+    told = json.loads(as_json(table([*HOSTILE, "</script>"])))
+    assert [record["name"] for record in told] == [*HOSTILE, "</script>"]
+    assert {record["energy_j"] for record in told} == {-1.5}
+    assert json.loads(as_json(table([]))) == []
+
+
+def test_json_has_null_for_what_is_no_number():
+    one = Table("", (), (), ({"energy_j": float("nan"), "time_s": float("inf")},))
+    assert json.loads(as_json(one)) == [{"energy_j": None, "time_s": None}]
 
 
 def test_what_has_no_room_is_left_out_as_a_whole():

@@ -24,6 +24,7 @@ VERBS = {
     "show": "what a run came to, or a group of runs",
     "compare": "what B takes more or less than A: runs, groups of runs, sweeps",
     "report": "one HTML file that opens offline: verdict, tables, figures, data",
+    "view": "the store as pages on this machine, or a run in progress on a terminal",
     "export": "a run's trace and spans as CSV, JSON or Parquet",
     "rm": "deletes runs",
     "doctor": "every device, sensor and knob: available, or why not and the exact fix",

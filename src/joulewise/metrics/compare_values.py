@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import hypot
+from pathlib import Path
 from typing import Any, Final
 
 from joulewise.analyse.group import Member
@@ -24,26 +25,31 @@ class Run:
     """A run, or the runs of a group as one: how it was made, and what it came to.
 
     ``boards`` says of each device which in the world it is, so that gains that are the same on
-    both sides cancel.
+    both sides cancel; ``paths`` are the directories that it lies in.
     """
 
     id: str
     manifests: tuple[Manifest, ...]
     result: RunResult
     boards: Mapping[str, str] = field(default_factory=dict)
+    paths: tuple[Path, ...] = ()
 
     @classmethod
-    def of(cls, manifest: Manifest, result: RunResult) -> Run:
-        return cls(manifest.id, (manifest,), result, _boards(manifest))
+    def of(cls, manifest: Manifest, result: RunResult, path: Path | None = None) -> Run:
+        paths = () if path is None else (path,)
+        return cls(manifest.id, (manifest,), result, _boards(manifest), paths)
 
     @classmethod
-    def of_group(cls, members: Sequence[Member], result: RunResult) -> Run:
+    def of_group(
+        cls, members: Sequence[Member], result: RunResult, paths: tuple[Path, ...] = ()
+    ) -> Run:
         boards = {
             f"{member.node}/{key}": board
             for member in members
             for key, board in _boards(member.manifest).items()
         }
-        return cls(result.id, tuple(member.manifest for member in members), result, boards)
+        manifests = tuple(member.manifest for member in members)
+        return cls(result.id, manifests, result, boards, paths)
 
     @property
     def counted(self) -> dict[str, tuple[int, str]]:

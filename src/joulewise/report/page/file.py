@@ -36,18 +36,16 @@ def write_page(page: Page, path: Path, *, force: bool = False) -> None:
         replace_file(path, text, durable=False)
     except OSError as error:
         raise UsageError(
-            f"cannot write {path}: {error.strerror}", "give -o a path that can be written"
+            f"cannot write {path}: {error.strerror}", "give a path that can be written"
         ) from None
 
 
 def check_place(path: Path, *, force: bool) -> None:
     if path.is_dir():
-        raise UsageError(f"{path} is a folder", "give -o a file in it, or the folder with a slash")
+        raise UsageError(f"{path} is a folder", "name a file in it")
     if force or not path.exists() or _is_ours(path):
         return
-    raise UsageError(
-        f"{path} is there, and no report of joulewise", "give -o another, or add --force"
-    )
+    raise UsageError(f"{path} is there, and no report of joulewise", "name another, or add --force")
 
 
 def default_name(word: str) -> str:

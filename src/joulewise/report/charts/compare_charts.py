@@ -1,0 +1,245 @@
+"""The figures of a comparison: ratios with their intervals, epochs side by side, both curves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from joulewise.data.sweeps import POWER_LIMIT
+from joulewise.metrics.compare import Outcome
+from joulewise.metrics.compare_runs import Comparison, Side
+from joulewise.metrics.compare_sweeps import SettingCompared, SweepsCompared
+from joulewise.metrics.compare_values import ENERGY, TIME
+from joulewise.metrics.result import Interval
+from joulewise.report.charts.axes import Unit, energy_unit, limit_axis, time_unit
+from joulewise.report.charts.chart import Chart
+from joulewise.report.charts.compare_power import power_compared
+from joulewise.report.charts.series import dashed, shaped
+from joulewise.report.compare_tables import quantities_table
+from joulewise.report.figures import joules, one_line, seconds
+from joulewise.report.sweep_tables import bounds
+from joulewise.report.sweep_words import value_words
+from joulewise.report.tables import Column, Table
+
+if TYPE_CHECKING:
+    import altair as alt
+
+_FIELDS: Final = {ENERGY: "energy_j", TIME: "time_s"}
+
+
+def runs_charts(found: Comparison) -> list[Chart]:
+    """Each only where the runs have what it shows."""
+    return [*_ratios(found), *power_compared(found), *_epochs(found)]
+
+
+def sweeps_charts(found: SweepsCompared) -> list[Chart]:
+    return [*_curves(found)]
+
+
+def _ratios(found: Comparison) -> Iterator[Chart]:
+    table = quantities_table(found)
+    compared = [it for it in found.quantities if it.ratio is not None]
+    if compared:
+        yield Chart(
+            key="compared",
+            title="What B takes more or less than A",
+            description=(
+                "Each quantity of B over that of A, less 1, in percent, with its 95 % interval. "
+                "Left of the line B takes less; an interval that crosses it is within noise."
+            ),
+            tables={"compared": table},
+            drawing=partial(
+                _draw_ratios,
+                [it.quantity for it in compared],
+                [it.value for it in Outcome if it in {each.verdict for each in compared}],
+            ),
+        )
+
+
+def _draw_ratios(quantities: Sequence[str], verdicts: Sequence[str]) -> alt.TopLevelMixin:
+    import altair as alt
+
+    base = (
+        alt.Chart(alt.NamedData("compared"))
+        .transform_filter("isValid(datum.ratio)")
+        .transform_calculate(
+            change="100 * (datum.ratio - 1)",
+            low="100 * (datum.ratio_low - 1)",
+            high="100 * (datum.ratio_high - 1)",
+        )
+        .encode(y=alt.Y("quantity:N").title(None).sort(list(quantities)))
+    )
+    x = alt.X("change:Q").title("B more than A (%)")
+    zero = alt.Chart(alt.NamedData("compared")).mark_rule(style="reference")
+    layers = (
+        zero.encode(x=alt.datum(0)),
+        base.transform_filter("isValid(datum.ratio_low)")
+        .mark_rule(style="interval")
+        .encode(x=alt.X("low:Q"), x2="high:Q"),
+        base.mark_point(style="mean").encode(x=x, **shaped("verdict", verdicts)),
+    )
+    return alt.layer(*layers, height=max(80, 28 * len(quantities)))
+
+
+def _epochs(found: Comparison) -> Iterator[Chart]:
+    records = [*_epoch_records("A", found.a), *_epoch_records("B", found.b)]
+    if {it["side"] for it in records} != {"A", "B"}:
+        return
+    most_j = max(float(it["energy_j"] or 0.0) for it in records)
+    most_s = max(float(it["time_s"] or 0.0) for it in records)
+    units = {"energy": energy_unit(most_j), "time": time_unit(most_s)}
+    yield Chart(
+        key="epochs-compared",
+        title="Energy and time of the epochs of both",
+        description=(
+            "Every epoch of every run: the box holds the middle half of them, the line in it is "
+            "the median, the whiskers reach to the farthest within one and a half of its heights."
+        ),
+        tables={"epochs": _epochs_table(records)},
+        drawing=partial(_draw_epochs, units),
+    )
+
+
+def _epoch_records(letter: str, side: Side) -> Iterator[dict[str, Any]]:
+    for run in side.runs:
+        for it in run.result.spans:
+            if it.span.name == "epoch" and it.span.closed and it.total is not None:
+                yield {
+                    "side": letter,
+                    "run": run.id,
+                    "epoch": it.span.index,
+                    "energy_j": it.total.value,
+                    "time_s": (it.span.end_ns - it.span.start_ns) / 1e9,
+                }
+
+
+def _epochs_table(records: Sequence[Mapping[str, Any]]) -> Table:
+    return Table(
+        "Epochs of both",
+        (
+            Column("side", right=False),
+            Column("run", right=False),
+            Column("epoch"),
+            Column("energy"),
+            Column("time"),
+        ),
+        tuple(
+            (
+                it["side"],
+                one_line(it["run"]),
+                None if it["epoch"] is None else str(it["epoch"]),
+                joules(it["energy_j"]),
+                seconds(it["time_s"]),
+            )
+            for it in records
+        ),
+        tuple(records),
+    )
+
+
+def _draw_epochs(units: Mapping[str, Unit]) -> alt.TopLevelMixin:
+    import altair as alt
+
+    parts = [
+        alt.Chart(alt.NamedData("epochs"))
+        .transform_calculate(value=unit.expression(_FIELDS[what]))
+        .mark_boxplot()
+        .encode(
+            x=alt.X("side:N").title(None).axis(labelAngle=0),
+            y=alt.Y("value:Q").title(f"{what} of an epoch ({unit.name})").scale(zero=False),
+            color=alt.Color("side:N").scale(domain=["A", "B"]).legend(None),
+        )
+        for what, unit in units.items()
+    ]
+    return alt.hconcat(*parts)
+
+
+def _curves(found: SweepsCompared) -> Iterator[Chart]:
+    """Against the limit, where it was one of the settings."""
+    settings = [it for it in found.settings if isinstance(it.setting.get(POWER_LIMIT), float | int)]
+    if len({it.setting.get(POWER_LIMIT) for it in settings}) < 2:
+        return
+    records = [record for it in settings for record in _curve_records(it)]
+    series = list(dict.fromkeys(str(record["series"]) for record in records))
+    units = {}
+    for what, making in ((ENERGY, energy_unit), (TIME, time_unit)):
+        known = [record[_FIELDS[what]] for record in records if record[_FIELDS[what]] is not None]
+        if known:
+            units[what] = making(max(known))
+    yield Chart(
+        key="curves-compared",
+        title="Energy and time of both against the power limit",
+        description=(
+            "Means of the runs of each setting that both sweeps have, with their 95 % intervals, "
+            "in which the gain of the board is."
+        ),
+        tables={"curves": _curves_table(records)},
+        drawing=partial(_draw_curves, series, units),
+    )
+
+
+def _curve_records(it: SettingCompared) -> Iterator[dict[str, Any]]:
+    others = [value_words(*each) for each in it.setting.values if each[0] != POWER_LIMIT]
+    for at, letter in enumerate("AB"):
+        found: dict[str, Interval | None] = {}
+        for what in _FIELDS:
+            compared = it.get(what)
+            found[what] = (compared.a, compared.b)[at] if compared else None
+        yield {
+            "series": ", ".join((letter, *others)),
+            **it.setting.as_json(),
+            **{
+                name: value
+                for what, field in _FIELDS.items()
+                for name, value in bounds(field, found[what]).items()
+            },
+        }
+
+
+def _curves_table(records: Sequence[Mapping[str, Any]]) -> Table:
+    return Table(
+        "Energy and time of both sweeps",
+        (Column("of", right=False), Column("limit", "W"), Column("energy"), Column("time")),
+        tuple(
+            (
+                it["series"],
+                f"{it[POWER_LIMIT]:g}",
+                None if it["energy_j"] is None else joules(it["energy_j"]),
+                None if it["time_s"] is None else seconds(it["time_s"]),
+            )
+            for it in records
+        ),
+        tuple(records),
+    )
+
+
+def _draw_curves(series: Sequence[str], units: Mapping[str, Unit]) -> alt.TopLevelMixin:
+    import altair as alt
+
+    parts = []
+    for what, unit in units.items():
+        field = _FIELDS[what]
+        base = (
+            alt.Chart(alt.NamedData("curves"))
+            .transform_calculate(
+                value=unit.expression(field),
+                low=unit.expression(f"{field}_low"),
+                high=unit.expression(f"{field}_high"),
+            )
+            .encode(x=limit_axis())
+        )
+        told, marks = dashed("series", series), shaped("series", series)
+        y = alt.Y("value:Q").title(f"{what} ({unit.name})").scale(zero=False)
+        parts.append(
+            alt.layer(
+                base.mark_line().encode(y=y, **told),
+                base.mark_rule(style="interval").encode(
+                    y=alt.Y("low:Q"), y2="high:Q", color=told["color"]
+                ),
+                base.mark_point(style="mean").encode(
+                    y=y, color=told["color"], shape=marks["shape"].legend(None)
+                ),
+            )
+        )
+    return alt.hconcat(*parts)

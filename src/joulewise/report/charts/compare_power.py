@@ -1,0 +1,88 @@
+"""Power over time of both sides of a comparison, each as the average of its runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from joulewise.metrics.compare_runs import Comparison, Side
+from joulewise.report.charts.axes import Unit, time_unit
+from joulewise.report.charts.chart import Chart
+from joulewise.report.charts.run_average import average_power
+from joulewise.report.charts.run_charts import read_curves
+from joulewise.report.charts.run_tables import Record, known, record_table, thinned_records
+from joulewise.report.charts.run_time import time_axis, timed
+from joulewise.report.charts.series import dashed
+from joulewise.report.figures import one_line
+from joulewise.report.tables import Column
+
+if TYPE_CHECKING:
+    import altair as alt
+
+_COLUMNS: Final = {
+    "side": Column("side", right=False),
+    "t_s": Column("time", "s"),
+    "mean_w": Column("mean power", "W"),
+    "sigma_w": Column("std. dev.", "W"),
+    "runs": Column("runs"),
+}
+
+
+def power_compared(found: Comparison) -> Iterator[Chart]:
+    """Where both have a trace that can be read; a group on several nodes has no one trace."""
+    sides = {"A": found.a, "B": found.b}
+    if not all(len(run.paths) == 1 for side in sides.values() for run in side.runs):
+        return
+    told = {letter: _records(letter, side) for letter, side in sides.items()}
+    if not all(records for records, _ in told.values()):
+        return
+    records = [record for each, _ in told.values() for record in each]
+    unread = [line for _, lines in told.values() for line in lines]
+    longest_s = max(float(record["t_s"] or 0.0) for record in records)
+    yield Chart(
+        key="power-compared",
+        title="Power over time of both",
+        description=(
+            "Power of all devices that count, of several runs the mean, with a band of one "
+            "standard deviation to either side. A run that has ended is no longer in the mean."
+            + (f" Left out: {'; '.join(unread)}." if unread else "")
+        ),
+        tables={"power": record_table("Power over time of both", _COLUMNS, records)},
+        drawing=partial(_draw, time_unit(longest_s)),
+    )
+
+
+def _records(letter: str, side: Side) -> tuple[list[Record], list[str]]:
+    """And the runs whose trace is damaged, which are in the figures of energy all the same."""
+    curves, skipped = read_curves([run.paths[0] for run in side.runs])
+    average = average_power(curves)
+    unread = [f"{one_line(one.path.name)} ({one_line(one.reason)})" for one in skipped]
+    if average is None:
+        return [], unread
+    sigma = np.nan_to_num(average.sigma)
+    columns = {
+        "t_s": average.t_s,
+        "mean_w": average.mean,
+        "sigma_w": average.sigma,
+        "low_w": average.mean - sigma,
+        "high_w": average.mean + sigma,
+        "runs": average.count,
+    }
+    return known(thinned_records(columns, side=letter), "mean_w"), unread
+
+
+def _draw(unit: Unit) -> alt.TopLevelMixin:
+    import altair as alt
+
+    base = timed(alt.Chart(alt.NamedData("power")), unit).encode(x=time_axis(unit))
+    told = dashed("side", ("A", "B"))
+    title = "power (W)"
+    return alt.layer(
+        base.mark_area(style="band").encode(
+            y=alt.Y("low_w:Q").title(title), y2="high_w:Q", color=told["color"]
+        ),
+        base.mark_line().encode(y=alt.Y("mean_w:Q").title(title), **told),
+    )

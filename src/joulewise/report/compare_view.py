@@ -1,0 +1,156 @@
+"""What there is to say of a comparison, apart from how it is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from joulewise.metrics.compare import Compared, Outcome
+from joulewise.metrics.compare_runs import CompareCaution, CompareWarning, Comparison, Side
+from joulewise.metrics.compare_sweeps import SweepsCompared, range_of
+from joulewise.metrics.compare_values import ENERGY, TIME
+from joulewise.metrics.result import SweepResult
+from joulewise.metrics.rules import parse
+from joulewise.report.compare_tables import (
+    choices_table,
+    differences_table,
+    quantities_table,
+    settings_table,
+)
+from joulewise.report.figures import one_line
+from joulewise.report.sweep_words import COUNTED, counted, more_or_less, setting_words
+from joulewise.report.tables import Table
+
+_UNSURE: Final = {Outcome.NOISE: " (within noise)", Outcome.UNKNOWN: " (too few runs to be sure)"}
+_NAME: Final = 60
+_IDS: Final = 3
+
+
+@dataclass(frozen=True)
+class CompareView:
+    """``finding`` is the answer in a sentence, the first of ``tables`` has it in figures."""
+
+    title: str
+    facts: tuple[str, ...]
+    tables: tuple[Table, ...]
+    finding: str
+    cautions: tuple[CompareWarning, ...]
+
+
+def view_of_runs(found: Comparison) -> CompareView:
+    differing = (differences_table(found),) if found.differences else ()
+    return CompareView(
+        title=f"{one_line(found.b.name, _NAME)} against {one_line(found.a.name, _NAME)}",
+        facts=(_side("A", found.a), _side("B", found.b)),
+        tables=(quantities_table(found), *differing),
+        finding=_finding(found),
+        cautions=found.cautions,
+    )
+
+
+def view_of_sweeps(found: SweepsCompared) -> CompareView:
+    settings = (settings_table(found),) if found.settings else ()
+    return CompareView(
+        title=f"sweep {_sweep_name(found.b)} against sweep {_sweep_name(found.a)}",
+        facts=tuple(_sweep_facts(found)),
+        tables=(*settings, choices_table(found)),
+        finding=_sweeps_finding(found),
+        cautions=found.cautions,
+    )
+
+
+def _finding(found: Comparison) -> str:
+    """Of the same work, where the sides did not do the same and spans tell how much they did."""
+    work = next(
+        (
+            it.hint.partition("energy/")[2].partition(" ")[0]
+            for it in found.cautions
+            if it.code is CompareCaution.DIFFERENT_WORK
+        ),
+        "",
+    )
+    per = f"/{work}" if work and found.get(f"{TIME}/{work}") else ""
+    said = [_said(found.get(f"{quantity}{per}"), quantity) for quantity in (ENERGY, TIME)]
+    whole = " and ".join(filter(None, said))
+    if not whole:
+        return "nothing of B can be compared with A"
+    return f"{f'per {work} ' if per else ''}B takes {whole} than A"
+
+
+def _said(it: Compared | None, what: str) -> str:
+    if it is None or it.ratio is None:
+        return ""
+    return f"{more_or_less(it.ratio, what)}{_UNSURE.get(it.verdict, '')}"
+
+
+def _side(letter: str, side: Side) -> str:
+    ids = [one_line(run.id, _NAME) for run in side.runs]
+    listed = ", ".join(ids[:_IDS]) + (", …" if len(ids) > _IDS else "")
+    return f"{letter}: {one_line(side.name, _NAME)}, {counted(len(ids), 'run')} ({listed})"
+
+
+def _sweep_name(result: SweepResult) -> str:
+    return one_line(result.name or result.id, _NAME)
+
+
+def _sweep_facts(found: SweepsCompared) -> Iterator[str]:
+    for letter, result in (("A", found.a), ("B", found.b)):
+        runs = counted(sum(point.n for point in result.points), "run")
+        words = filter(None, (result.id, one_line(result.name), result.gpu_name))
+        reference = setting_words(result.reference.setting)
+        yield f"{letter}: {' · '.join(words)}, {runs}; reference {reference}"
+    source = found.a.sources.get(found.a.boundary, "")
+    resting = f" ({source})" if source else ""
+    yield f"counted: {COUNTED[found.a.boundary]}{resting}, per {found.a.per}"
+    for letter, only in (("A", found.only_a), ("B", found.only_b)):
+        if only:
+            yield f"only in {letter}: {_some([setting_words(it) for it in only])}"
+
+
+def _sweeps_finding(found: SweepsCompared) -> str:
+    same: list[str] = []
+    other: list[str] = []
+    for it in found.choices:
+        if it.a and it.b:
+            (same if it.a.setting == it.b.setting else other).append(parse(it.metric).label)
+    said = []
+    if found.settings:
+        said = [
+            f"at {counted(len(found.settings), 'setting')} of both B takes {_over(found)} than A"
+        ]
+    if other:
+        said.append(f"another setting is chosen by {', '.join(other)}")
+    if same:
+        said.append(f"the same by {', '.join(same)}")
+    return "; ".join(said) or "nothing of B can be compared with A"
+
+
+def _over(found: SweepsCompared) -> str:
+    said = []
+    for quantity in (ENERGY, TIME):
+        span = range_of(found, quantity)
+        if span is not None and span.low is not None and span.high is not None:
+            verdicts = [it.verdict for each in found.settings if (it := each.get(quantity))]
+            noise = sum(verdict is Outcome.NOISE for verdict in verdicts)
+            inside = f" (within noise at {noise} of them)" if noise else ""
+            said.append(f"{_between(span.low, span.high)} {quantity}{inside}")
+    return " and ".join(said)
+
+
+def _between(low: float, high: float) -> str:
+    """Ratios as what is more or less, from the least to the most."""
+    least, most = (
+        f"{100 * abs(it - 1):.1f} % {'less' if it < 1 else 'more'}" for it in (low, high)
+    )
+    if least == most:
+        return least
+    if (low < 1) == (high < 1):
+        word = least.rpartition(" ")[2]
+        first, second = sorted(abs(it - 1) for it in (low, high))
+        return f"{100 * first:.1f} to {100 * second:.1f} % {word}"
+    return f"{least} to {most}"
+
+
+def _some(words: Sequence[str]) -> str:
+    return "; ".join(words[:_IDS]) + (f" and {len(words) - _IDS} more" if len(words) > _IDS else "")
