@@ -1,0 +1,79 @@
+"""The average of several runs' curves. Cubic interpolation overshoots: it is for drawing only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_PER_READING: Final = 2  # moments of the grid for each new value
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Values at moments that ascend, in seconds since the run's start."""
+
+    t_s: NDArray[np.float64]
+    values: NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Average:
+    """Mean and standard deviation at each moment, over the ``count`` runs that were still there.
+
+    The deviation of a single run is NaN.
+    """
+
+    t_s: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    sigma: NDArray[np.float64]
+    count: NDArray[np.int64]
+
+
+def grid(longest_s: float, effective_hz: float, most: int) -> NDArray[np.float64]:
+    """Moments up to the end of the longest run: twice as many as new values, but at most so many.
+
+    A sensor that tells something new twice a second makes it one of 4 Hz.
+    """
+    moments = int(np.clip(longest_s * _PER_READING * effective_hz, 1, most))
+    return np.linspace(0.0, longest_s, moments + 1)
+
+
+def averaged(curves: Sequence[Curve], grid_s: NDArray[np.float64]) -> Average:
+    """Of runs of different length: where one has ended, it is no longer in the mean."""
+    values = np.stack([cubic(curve, grid_s) for curve in curves])
+    there = np.isfinite(values)
+    count = there.sum(axis=0)
+    known = np.where(there, values, 0.0)
+    mean = known.sum(axis=0) / np.where(count, count, np.nan)
+    squares = np.square(np.where(there, values - mean, 0.0)).sum(axis=0)
+    sigma = np.sqrt(squares / np.where(count > 1, count - 1, np.nan))
+    return Average(grid_s, mean, sigma, count)
+
+
+def cubic(curve: Curve, grid_s: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The curve at the grid's moments by cubic pieces; NaN before its start and after its end.
+
+    Each piece has the slopes that a parabola through a point and its neighbours has. scipy's
+    spline would differ by less than a line is wide, and takes a second to import.
+    """
+    known = np.isfinite(curve.values)
+    t_s, values = curve.t_s[known], curve.values[known]
+    if len(t_s) < 2:
+        return np.full(len(grid_s), np.nan)
+    slopes = np.gradient(values, t_s, edge_order=2 if len(t_s) > 2 else 1)
+    at = np.clip(np.searchsorted(t_s, grid_s, "right") - 1, 0, len(t_s) - 2)
+    width = t_s[at + 1] - t_s[at]
+    part = (grid_s - t_s[at]) / width
+    rest = 1 - part
+    found = (
+        values[at] * (1 + 2 * part) * rest**2
+        + values[at + 1] * (1 + 2 * rest) * part**2
+        + width * part * rest * (slopes[at] * rest - slopes[at + 1] * part)
+    )
+    return np.where((grid_s < t_s[0]) | (grid_s > t_s[-1]), np.nan, found)

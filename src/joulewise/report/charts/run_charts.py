@@ -1,0 +1,76 @@
+"""All figures of a run, or of the average of several, each only where there is what it shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from joulewise.analyse.curves.run import RunCurves, run_curves
+from joulewise.errors import JoulewiseError
+from joulewise.record.store import Skipped
+from joulewise.report.charts.chart import Chart
+from joulewise.report.charts.run_average import average_charts
+from joulewise.report.charts.run_breakdown import breakdown_charts
+from joulewise.report.charts.run_energy import energy_charts
+from joulewise.report.charts.run_epochs import epoch_charts, epochs_of_runs_charts
+from joulewise.report.charts.run_power import power_charts
+from joulewise.report.charts.run_sampling import sampling_charts
+from joulewise.report.charts.run_sensors import sensor_charts
+from joulewise.report.figures import one_line
+
+
+@dataclass(frozen=True)
+class Charted:
+    """The figures, and the runs that are in none of them, with the reason."""
+
+    charts: tuple[Chart, ...]
+    skipped: tuple[Skipped, ...]
+
+
+def run_charts(runs: Sequence[Path]) -> list[Chart]:
+    """Of one run, or of several as their average; a run that cannot be read is named below."""
+    return list(charted(runs).charts)
+
+
+def charted(runs: Sequence[Path]) -> Charted:
+    found, skipped = read_curves(runs)
+    charts = of_one(found[0]) if len(found) == 1 else of_several(found) if found else iter(())
+    left_out = "; ".join(f"{one_line(one.path.name)} ({one_line(one.reason)})" for one in skipped)
+    note = f" Left out: {left_out}." if skipped else ""
+    return Charted(
+        tuple(replace(chart, description=chart.description + note) for chart in charts),
+        tuple(skipped),
+    )
+
+
+def read_curves(runs: Sequence[Path]) -> tuple[list[RunCurves], list[Skipped]]:
+    """What can be drawn of each run, and which runs are damaged."""
+    told = [_curves(run) for run in runs]
+    return (
+        [one for one in told if isinstance(one, RunCurves)],
+        [one for one in told if isinstance(one, Skipped)],
+    )
+
+
+def of_one(curves: RunCurves) -> Iterator[Chart]:
+    yield from power_charts(curves)
+    yield from energy_charts(curves)
+    yield from breakdown_charts(curves.result)
+    yield from epoch_charts(curves.result)
+    yield from sensor_charts(curves)
+    yield from sampling_charts(curves)
+
+
+def of_several(curves: Sequence[RunCurves]) -> Iterator[Chart]:
+    yield from average_charts(curves)
+    yield from epochs_of_runs_charts([one.result for one in curves])
+
+
+def _curves(run: Path) -> RunCurves | Skipped:
+    try:
+        return run_curves(run)
+    except JoulewiseError as error:
+        return Skipped(run, error.message)
+    except (OSError, ValueError, KeyError, TypeError) as error:  # Arrow's are ValueErrors
+        return Skipped(run, f"its trace cannot be read: {error}")

@@ -1,0 +1,180 @@
+"""Power over time, with every peak, the limit in force and the epochs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from joulewise.analyse.curves.run import DeviceCurves, RunCurves
+from joulewise.analyse.curves.spans import stages
+from joulewise.data import Quantity
+from joulewise.report.charts.axes import Unit, time_unit
+from joulewise.report.charts.chart import Chart
+from joulewise.report.charts.run_tables import (
+    Record,
+    finite,
+    known,
+    record_table,
+    thinned_records,
+)
+from joulewise.report.charts.run_time import epoch_layers, time_axis, timed
+from joulewise.report.figures import watts
+from joulewise.report.tables import Column
+
+if TYPE_CHECKING:
+    import altair as alt
+
+_MOST_PANELS: Final = 8
+_AT_ALL: Final = 0.005
+_POWER: Final = {
+    "device": Column("device", right=False),
+    "t_s": Column("time", "s"),
+    "mean_w": Column("mean", "W"),
+    "low_w": Column("lowest", "W"),
+    "high_w": Column("highest", "W"),
+}
+_SUMMARY: Final = {
+    "device": Column("device", right=False),
+    "mean_w": Column("mean power", "W"),
+    "peak_w": Column("highest", "W"),
+    "limit_w": Column("limit", "W"),
+    "held_pct": Column("held by the limit", "% of the time"),
+}
+_EPOCHS: Final = {
+    "epoch": Column("epoch"),
+    "start_s": Column("start", "s"),
+    "end_s": Column("end", "s"),
+}
+
+
+def power_charts(curves: RunCurves) -> Iterator[Chart]:
+    summary = [_summary(curves, one) for one in curves.devices]
+    power = [record for one in curves.devices for record in _power(curves, one)]
+    drawn = list(dict.fromkeys(str(record["device"]) for record in power))
+    if not drawn:
+        return
+    limits = [record for one in curves.devices for record in _limits(curves, one)]
+    epochs = [
+        {"epoch": one.number, "start_s": finite(one.start_s), "end_s": finite(one.end_s)}
+        for one in stages(curves.result)
+    ]
+    shown = drawn[:_MOST_PANELS]
+    more = f" Of {len(drawn)} devices the first {len(shown)} are drawn." if drawn[8:] else ""
+    yield Chart(
+        key="power",
+        title=_title(summary),
+        description=(
+            "Power over time. The line is the mean of the readings in each pixel, the band goes "
+            "from the lowest of them to the highest."
+            + (" The dotted line is the power limit in force." if limits else "")
+            + (" Every other epoch is shaded." if epochs else "")
+            + more
+        ),
+        tables={
+            "summary": record_table("Power of each device", _SUMMARY, summary),
+            "power": record_table("Power over time", _POWER, power),
+            "limits": record_table(
+                "The limit in force", {**_POWER, "limit_w": Column("limit", "W")}, limits
+            ),
+            "epochs": record_table("Epochs", _EPOCHS, epochs),
+        },
+        drawing=partial(
+            _draw,
+            shown,
+            {str(record["device"]) for record in limits},
+            len(epochs),
+            time_unit(curves.result.time_s),
+        ),
+    )
+
+
+def _summary(curves: RunCurves, one: DeviceCurves) -> Record:
+    use = curves.result.run.devices[one.key]
+    limits_w = one.sensors and one.sensors.columns.get(Quantity.ENFORCED_LIMIT)
+    constant = limits_w and np.nanmin(limits_w.low) == np.nanmax(limits_w.high)
+    held = one.sensors.held.get("power cap", 0.0) if one.sensors and limits_w else None
+    return {
+        "device": one.key,
+        "mean_w": finite(use.mean_w),
+        "peak_w": finite(use.peak_w),
+        "limit_w": finite(float(np.nanmax(limits_w.high))) if limits_w and constant else None,
+        "held_pct": None if held is None else finite(100 * held),
+    }
+
+
+def _power(curves: RunCurves, one: DeviceCurves) -> list[Record]:
+    if one.power is None:  # a counter alone tells means
+        columns = {"t_s": one.growth.t_s, "mean_w": one.growth.mean_w}
+    else:
+        columns = {
+            "t_s": one.power.middle_s(curves.stretch.start_ns),
+            "low_w": one.power.low,
+            "high_w": one.power.high,
+            "mean_w": one.power.mean,
+        }
+    return known(thinned_records(columns, device=one.key), "mean_w")
+
+
+def _limits(curves: RunCurves, one: DeviceCurves) -> Iterator[Record]:
+    """Where it begins, changes and ends: a line between two equal ones needs no more."""
+    envelope = one.sensors and one.sensors.columns.get(Quantity.ENFORCED_LIMIT)
+    if not envelope:
+        return
+    there = np.flatnonzero(envelope.count)
+    limits_w = envelope.mean[there]
+    last = len(there) - 1
+    starts_s = (envelope.edges_ns[there] - curves.stretch.start_ns) / 1e9
+    for at, (t_s, limit_w) in enumerate(zip(starts_s.tolist(), limits_w.tolist(), strict=True)):
+        if at in {0, last} or limit_w != limits_w[at - 1]:
+            yield {
+                "device": one.key,
+                "t_s": curves.result.time_s if at == last else t_s,
+                "limit_w": finite(limit_w),
+                "last": int(at == last),
+            }
+
+
+def _title(summary: Sequence[Record]) -> str:
+    first = summary[0]
+    mean_w, limit_w, held_pct = (first[name] for name in ("mean_w", "limit_w", "held_pct"))
+    if len(summary) > 1:
+        means = [float(one["mean_w"] or 0.0) for one in summary]
+        return f"{len(summary)} devices draw {watts(sum(means))} together on average"
+    if isinstance(limit_w, float) and isinstance(held_pct, float) and held_pct >= 100 * _AT_ALL:
+        return (
+            f"The {limit_w:g} W limit holds {first['device']} back for {held_pct:.0f} % of the time"
+        )
+    below = f", and its {limit_w:g} W limit never binds" if held_pct == 0 and limit_w else ""
+    return f"{first['device']} draws {watts(float(mean_w or 0.0))} on average{below}"
+
+
+def _draw(devices: Sequence[str], limited: set[str], epochs: int, unit: Unit) -> alt.TopLevelMixin:
+    import altair as alt
+
+    panels = [_panel(key, key in limited, epochs, unit, alone=len(devices) == 1) for key in devices]
+    stacked: alt.VConcatChart = alt.vconcat(*panels).resolve_scale(x="shared")
+    return panels[0] if len(panels) == 1 else stacked
+
+
+def _panel(key: str, limited: bool, epochs: int, unit: Unit, *, alone: bool) -> Any:
+    import altair as alt
+
+    def mine(name: str) -> Any:
+        return timed(alt.Chart(alt.NamedData(name)), unit).transform_filter(alt.datum.device == key)
+
+    x, title = time_axis(unit), "power (W)" if alone else f"{key} (W)"
+    y = alt.Y("mean_w:Q").title(title)
+    layers = [
+        *epoch_layers(epochs, unit),
+        mine("power")
+        .mark_area(style="band")
+        .encode(x=x, y=alt.Y("low_w:Q").title(title), y2="high_w:Q"),
+        mine("power").mark_line().encode(x=x, y=y),
+    ]
+    if limited:
+        line = mine("limits").encode(x=x, y=alt.Y("limit_w:Q").title(title))
+        layers.append(line.mark_line(style="limit", interpolate="step-after"))
+    return alt.layer(*layers).properties(height=300 if alone else 110)

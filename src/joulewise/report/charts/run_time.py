@@ -1,0 +1,52 @@
+"""The time axis that a run's figures share, with its epochs in the background."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from joulewise.report.charts.axes import Unit
+
+if TYPE_CHECKING:
+    import altair as alt
+
+_MOST_EPOCHS: Final = 60  # more are hairlines
+_MOST_NUMBERS: Final = 15
+
+
+def timed(chart: alt.Chart, unit: Unit) -> Any:
+    """With ``time`` in a unit that is easy to read, from the records' ``t_s``."""
+    return chart.transform_calculate(time=unit.expression("t_s"))
+
+
+def time_axis(unit: Unit, *, bare: bool = False) -> alt.X:
+    """``bare`` is what stands above another with the same axis."""
+    import altair as alt
+
+    drawn = alt.Axis(title=f"time ({unit.name})", tickCount=8)
+    if bare:
+        drawn = alt.Axis(title=None, labels=False, ticks=False, tickCount=8)
+    return alt.X("time:Q").axis(drawn).scale(nice=False)
+
+
+def epoch_layers(epochs: int, unit: Unit) -> list[alt.Chart]:
+    """Every other epoch shaded, from the table ``epochs``; numbered where there is room."""
+    import altair as alt
+
+    if not 1 < epochs <= _MOST_EPOCHS:
+        return []
+    data = (
+        alt.Chart(alt.NamedData("epochs"))
+        .transform_filter("datum.epoch % 2 == 1")
+        .transform_calculate(
+            time=unit.expression("start_s"),
+            until=unit.expression("end_s"),
+            label="'epoch ' + datum.epoch",
+        )
+    )
+    bands = data.mark_rect(style="stretch").encode(x=time_axis(unit), x2="until:Q")
+    if epochs > _MOST_NUMBERS:
+        return [bands]
+    numbers = data.mark_text(style="note", align="left", baseline="top", dx=3, dy=2).encode(
+        x=time_axis(unit), y=alt.value(0), text="label:N"
+    )
+    return [bands, numbers]
