@@ -64,6 +64,22 @@ def test_a_sweep_is_found_by_any_of_its_names(joulewise, swept, which):
     assert told(joulewise("choose", word, "--json", "-"))["id"] == known
 
 
+@pytest.mark.parametrize("form", [(), ("--json", "-"), ("--format", "csv")])
+def test_of_a_sweep_that_is_under_way_it_says_how_far_it_is(joulewise, swept, store, form):
+    older = swept("--name", "older")
+    newer = swept("--name", "newer")
+    file = store / "sweeps" / newer / "sweep.json"
+    told = json.loads(file.read_text())
+    kept = [each for each in told["trials"] if each["block"] < 2]
+    file.write_text(json.dumps({**told, "state": "running", "trials": kept}))
+    ran = joulewise("choose", "last", *form)
+    assert ran.returncode == 0
+    said = ran.stderr if form else ran.stdout
+    assert "unfinished: 8 of 12 runs; the command that began it goes on with it" in said
+    assert newer in said
+    assert "unfinished" not in joulewise("choose", older, *form).stderr
+
+
 def samples_of_an_epoch():
     resnet50 = load_workload("resnet50", load_board("v100"))
     return ceil(resnet50.samples / resnet50.batch_size) * resnet50.batch_size

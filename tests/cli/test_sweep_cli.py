@@ -119,6 +119,15 @@ def test_the_plan_of_simulated_runs_tells_what_trainings_would_take(joulewise, s
     assert not store.exists()
 
 
+@pytest.mark.parametrize(
+    ("limits", "said"),
+    [("150,200", "2 settings and the reference, 6 runs"), ("200,300", "2 settings, 4 runs")],
+)
+def test_the_plan_counts_the_reference_where_it_is_no_setting(joulewise, limits, said):
+    ran = joulewise("sweep", *SIM, "--power-limit", limits, "--repeat=2", "--dry-run")
+    assert ran.stdout.splitlines()[0].strip() == said
+
+
 def test_the_plan_of_a_search_is_its_own_guess(joulewise):
     full = (*SIM, "--power-limit", "full", "--dry-run", "--json", "-")
     grid = json.loads(joulewise("sweep", *full).stdout)

@@ -217,7 +217,13 @@ def test_short_looks_are_told_apart_from_the_runs_that_count():
 
 
 def test_a_sweep_that_is_not_finished_says_so():
-    assert went(sweep()).notes == ("it is not finished: the command that began it goes on with it",)
+    found, goes_on = sweep(), "; the command that began it goes on with it"
+    made, most = len(found.trials), 5 * len(found.settings)
+    asked = {**found.asked, "repeat": 5}
+    grid = went(replace(found, asked=asked)).notes
+    assert grid == (f"unfinished: {made} of {most} runs{goes_on}",)
+    search = went(replace(found, asked={**asked, "adaptive": True})).notes
+    assert search == (f"unfinished: {made} runs of a search so far{goes_on}",)
     assert went(replace(sweep(), state="finished")).notes == ()
 
 

@@ -79,6 +79,7 @@ print(as_line(here("-c", sleeping, timeout_s=2.0).run(planned())))
     )
     assert trial["state"] == "failed"
     assert trial["reason"] == "it took longer than it may: 2 s"
+    assert trial["time_s"] >= 2  # of its own: what it takes us to start it is not counted
 
 
 def test_a_hopeless_run_is_stopped_with_what_it_took(tmp_path):

@@ -96,7 +96,7 @@ def command(
     from joulewise.report.sweep_outlook import next_commands, outlook, outlook_json, outlook_lines
     from joulewise.report.sweep_view import view as sweep_view
     from joulewise.report.sweep_went import as_json as went_json
-    from joulewise.report.sweep_went import went
+    from joulewise.report.sweep_went import unfinished, went
     from joulewise.report.tables import FORMS
 
     found, folder = _found(store, sweep, pairs("--reference", given["references"]))
@@ -110,6 +110,8 @@ def command(
         price_per_kwh=given["price_per_kwh"],
         gco2_per_kwh=given["gco2_per_kwh"],
     )
+    if (json_path or form != "text") and (note := unfinished(found)):
+        say(f"sweep {found.id} is {note}")  # in text it is among the notes
     if json_path:
         told = {**as_json(result), **went_json(found, folder), "outlook": outlook_json(outlooks)}
         write_json(told, json_path)

@@ -83,7 +83,9 @@ _TYPED = click.core.ParameterSource.COMMANDLINE
     metavar="F",
     help="Skip what must be slower than one that took over F times the reference's time.",
 )
-@click.option("--timeout", "timeout_s", type=POSITIVE, metavar="SECONDS", help="For each run.")
+@click.option(
+    "--timeout", "timeout_s", type=POSITIVE, metavar="SECONDS", help="For the command of each run."
+)
 @click.option("--adaptive", is_flag=True, help="Find the best with few runs, not by trying all.")
 @metric_options(boundary="gpu")
 @click.option(

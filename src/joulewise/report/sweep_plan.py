@@ -13,7 +13,7 @@ from rich.text import Text
 
 from joulewise.data.sweeps import Setting
 from joulewise.report.figures import amount, fitting, joules, seconds
-from joulewise.report.sweep_words import counted, setting_words
+from joulewise.report.sweep_words import counted, setting_words, settings_counted
 from joulewise.sweep.conduct import Prepared, strategy
 from joulewise.sweep.estimate import Estimate, estimate
 from joulewise.sweep.plan import order
@@ -27,7 +27,7 @@ class PlanView:
 
     name: str
     reference: Setting
-    settings: int
+    settings: tuple[Setting, ...]
     blocks: tuple[tuple[Setting, ...], ...]
     estimate: Estimate
     is_simulated: bool = False
@@ -41,7 +41,7 @@ def plan_view(prepared: Prepared, store: Path, price_per_kwh: float | None = Non
     return PlanView(
         asked.name,
         space.reference,
-        len(space.settings),
+        space.settings,
         tuple(tuple(order(space, asked, block)) for block in range(repetitions)),
         estimate(asked, space, store, lanes=lanes, runs=runs, price_per_kwh=price_per_kwh),
         is_simulated=asked.simulated is not None,
@@ -53,7 +53,7 @@ def as_json(shown: PlanView) -> dict[str, Any]:
     return {
         "name": shown.name,
         "reference": shown.reference.as_json(),
-        "settings": shown.settings,
+        "settings": len(shown.settings),
         "runs": expected.runs,
         "lanes": expected.lanes,
         "simulated": shown.is_simulated,
@@ -77,7 +77,8 @@ def _lines(shown: PlanView) -> Iterator[str]:
     expected = shown.estimate
     name = f"{shown.name}: " if shown.name else ""
     at_once = f", {expected.lanes} at a time" if expected.lanes > 1 else ""
-    settings, runs = counted(shown.settings, "setting"), counted(expected.runs, "run")
+    settings = settings_counted(shown.settings, shown.reference)
+    runs = counted(expected.runs, "run")
     if shown.blocks:
         yield f"{name}{settings}, {runs}{at_once}"
     else:

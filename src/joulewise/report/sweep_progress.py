@@ -18,7 +18,7 @@ from joulewise.metrics.table import tabulate
 from joulewise.metrics.view import GPU, NODE, View
 from joulewise.report.figures import fitting, joules, one_line, seconds
 from joulewise.report.sweep_bar import NOTHING, bar
-from joulewise.report.sweep_words import counted, setting_words
+from joulewise.report.sweep_words import counted, setting_words, settings_counted
 
 Say = Callable[[str], None]
 
@@ -61,8 +61,7 @@ class SweepProgress:
             how += " at most"
         if failed := len(sweep.trials) - known:
             how += f"; {failed} failed before and {'is' if failed == 1 else 'are'} tried again"
-        beside = "" if sweep.reference in sweep.settings else " and the reference"
-        self._say(f"sweep {sweep.id}: {counted(len(sweep.settings), 'setting')}{beside}, {how}")
+        self._say(f"sweep {sweep.id}: {settings_counted(sweep.settings, sweep.reference)}, {how}")
         self._task = self._bar.add_task("", total=known + left, completed=known, **NOTHING)
 
     def started(self, planned: Planned) -> None:

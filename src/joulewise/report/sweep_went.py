@@ -65,9 +65,22 @@ def _of(sweep: Sweep, state: TrialState) -> list[Trial]:
     return [trial for trial in sweep.trials if trial.state is state]
 
 
+def unfinished(sweep: Sweep) -> str:
+    """How far a sweep is that has not come to its end; empty where it has."""
+    if sweep.state == FINISHED:
+        return ""
+    made = sum(trial.block != WARM_UP for trial in sweep.trials)
+    if sweep.asked.get("adaptive"):
+        how_far = f"{counted(made, 'run')} of a search so far"
+    else:
+        points = len({*sweep.settings, sweep.reference})
+        how_far = f"{made} of {points * sweep.asked.get('repeat', 1)} runs"
+    return f"unfinished: {how_far}; the command that began it goes on with it"
+
+
 def _notes(sweep: Sweep) -> Iterator[str]:
-    if sweep.state != FINISHED:
-        yield "it is not finished: the command that began it goes on with it"
+    if note := unfinished(sweep):
+        yield note
     for verb, state in (("skipped", TrialState.SKIPPED), ("stopped early", TrialState.STOPPED)):
         trials = _of(sweep, state)
         if trials:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Final
 
 from joulewise.data.sweeps import CPU_LIMIT, MEM_CLOCK, POWER_LIMIT, SM_CLOCK, Setting, Value
@@ -38,6 +39,12 @@ def value_words(name: str, value: Value) -> str:
 
 def counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def settings_counted(settings: Collection[Setting], reference: Setting) -> str:
+    """``7 settings``, and the reference where it is none of them."""
+    beside = "" if reference in settings else " and the reference"
+    return f"{counted(len(settings), 'setting')}{beside}"
 
 
 def change(ratio: Interval | None) -> str | None:

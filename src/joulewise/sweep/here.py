@@ -22,7 +22,7 @@ from joulewise.sweep.heat import Thermometer
 from joulewise.sweep.lanes import Lane
 from joulewise.sweep.looking import looked
 from joulewise.sweep.naming import finished, log_name, tags
-from joulewise.sweep.process import MeasuredRun, knob_options
+from joulewise.sweep.process import GRACE_S, MeasuredRun, knob_options
 from joulewise.sweep.runner import Hopeless
 from joulewise.sweep.template import render
 from joulewise.sweep.trial import failed, trial_of
@@ -157,16 +157,24 @@ class Here:
 
     def _await(self, run: MeasuredRun, watch: Watch) -> Why | None:
         """Why it is to be ended; None where it has ended by itself."""
-        start_s, timeout_s = time.monotonic(), self._asked.timeout_s
+        began_s = time.monotonic()
         while run.wait(_LOOK_S) is None:
             if self._stopped.is_set():
                 return Why.STOPPED
-            if timeout_s and time.monotonic() - start_s > timeout_s:
+            if self._is_too_long(began_s, watch):
                 return Why.TOO_LONG
             why = watch.look()
             if why is not None:
                 return why
         return None
+
+    def _is_too_long(self, began_s: float, watch: Watch) -> bool:
+        """Of the command alone; what starts it may hang as well, and is given its time."""
+        most_s, now_s = self._asked.timeout_s, time.monotonic()
+        if most_s is None or now_s - began_s <= most_s:
+            return False
+        since_s = watch.command_since_s()
+        return now_s - (began_s + GRACE_S if since_s is None else since_s) > most_s
 
     def _told(self, planned: Planned, result: RunResult, log_tail: str = "") -> Trial:
         trial = trial_of(planned, result, log_tail=log_tail)

@@ -10,10 +10,12 @@ from typing import Any
 from joulewise.data.contract import TOTAL
 from joulewise.data.sweeps import Planned
 from joulewise.record.layout import LIVE
+from joulewise.record.manifest import read_manifest
 from joulewise.sweep.looking import Look
 from joulewise.sweep.naming import names, run_of
 from joulewise.sweep.runner import Hopeless
 from joulewise.sweep.trial import GPU, REST, is_gpu
+from joulewise.units import NS_PER_S
 
 
 class Why(str, Enum):
@@ -41,15 +43,25 @@ class Watch:
         look_s = self._place[2].look_s
         if self._hopeless is None and look_s is None:
             return None
+        run = self._found()
+        if run is None:
+            return None
+        if look_s is not None:
+            self._look = self._look or Look(run, look_s)
+            if self._look.is_enough():
+                return Why.ENOUGH
+        return Why.DOMINATED if self._is_hopeless(run) else None
+
+    def command_since_s(self) -> float | None:
+        """When the command was started, by the monotonic clock; None where it was not yet."""
+        run = self._found()
+        commands = () if run is None else read_manifest(run).commands
+        return min((it.start_ns / NS_PER_S for it in commands), default=None)
+
+    def _found(self) -> Path | None:
         if self._run is None:
             self._run = run_of(*self._place, self._before)
-            if self._run is None:
-                return None
-            if look_s is not None:
-                self._look = Look(self._run, look_s)
-        if self._look is not None and self._look.is_enough():
-            return Why.ENOUGH
-        return Why.DOMINATED if self._is_hopeless(self._run) else None
+        return self._run
 
     def _is_hopeless(self, run: Path) -> bool:
         if self._hopeless is None:
