@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _BINS: Final = 60
-_REACH: Final = 2.0  # the histogram goes up to so many usual intervals
+_REACH: Final = 2.0  # the histogram goes up to so many usual intervals, one of which is mid-bin
 _PIECES: Final = 200
 _ROWS_A_PIECE: Final = 20
 
@@ -95,7 +95,7 @@ class Intervals:
         self._news[filled] += np.add.reduceat(changed, cuts[filled], dtype=np.int64)
 
     def _add(self, steps_ns: NDArray[np.int64]) -> None:
-        places = (steps_ns * (1 / self._bin_ns)).astype(np.int32)
+        places = (steps_ns * (1 / self._bin_ns) + 0.5).astype(np.int32)
         np.clip(places, 0, _BINS, out=places)
         self._histogram += np.bincount(places, minlength=_BINS + 1)
         apart_ns = steps_ns - self._usual_ns
@@ -121,7 +121,7 @@ class Intervals:
             cv=cv,
             effective_hz=int(self._news.sum()) / intervals * rate_hz,
             longest_s=self._longest_ns / NS_PER_S,
-            interval_edges_s=np.arange(_BINS + 1) * self._bin_ns / NS_PER_S,
+            interval_edges_s=np.maximum(np.arange(_BINS + 1) - 0.5, 0) * self._bin_ns / NS_PER_S,
             histogram=self._histogram[:_BINS],
             longer=int(self._histogram[_BINS]),
             edges_ns=self._edges_ns,

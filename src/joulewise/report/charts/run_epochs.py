@@ -12,7 +12,7 @@ from joulewise.data import RunResult
 from joulewise.report.charts.axes import Unit, energy_unit, time_unit
 from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.run_tables import Record, record_table, spread
-from joulewise.report.figures import between, joules, one_line, seconds
+from joulewise.report.figures import between, one_line, seconds
 from joulewise.report.tables import Column
 
 if TYPE_CHECKING:
@@ -52,12 +52,10 @@ def epochs_of_runs_charts(results: Sequence[RunResult]) -> Iterator[Chart]:
     epochs = len({record["epoch"] for record in records})
     if len(records) == epochs or not epochs:
         return
-    first = [float(r["energy_j"] or 0) for r in records if r["epoch"] == 1]
-    rest = [float(r["energy_j"] or 0) for r in records if r["epoch"] != 1]
-    told = f", {joules(mean(rest))} after the first" if rest else ""
+    energies = [float(record["energy_j"] or 0.0) for record in records]
     yield Chart(
         key="epochs",
-        title=f"An epoch takes {joules(mean(first + rest))} on average{told}",
+        title=f"An epoch takes {spread(energies, 'J')} in {len(results)} runs",
         description=(
             f"Energy and time of each epoch over {len(results)} runs: the box holds the middle "
             "half of the runs, the line in it is the median, whiskers reach to the least and the "

@@ -177,4 +177,8 @@ def _panel(key: str, limited: bool, epochs: int, unit: Unit, *, alone: bool) -> 
     if limited:
         line = mine("limits").encode(x=x, y=alt.Y("limit_w:Q").title(title))
         layers.append(line.mark_line(style="limit", interpolate="step-after"))
+        named = line.transform_filter("datum.last == 1").transform_calculate(
+            label="'limit ' + format(datum.limit_w, '.4~g') + ' W'"
+        )
+        layers.append(named.mark_text(style="note", align="right", dy=-8).encode(text="label:N"))
     return alt.layer(*layers).properties(height=300 if alone else 110)

@@ -44,6 +44,7 @@ _COURSE: Final = {
     "rate_hz": Column("rate", "Hz"),
 }
 _ALL, _NEW = "readings", "new values"
+_BESIDE: Final = 3
 
 
 def sampling_charts(curves: RunCurves) -> Iterator[Chart]:
@@ -94,11 +95,11 @@ def _summary(key: str, name: str, sampling: Sampling) -> Record:
 
 
 def _intervals(sampling: Sampling) -> list[Record]:
-    """From the first that occurs to the last; what is longer than all of them stands at the end."""
+    """From the first that occurs to the last, and some beside them to show how narrow that is."""
     edges_ms = 1e3 * sampling.interval_edges_s
     there = np.flatnonzero(sampling.histogram)
     first, last = (int(there[0]), int(there[-1])) if len(there) else (0, 0)
-    near = slice(max(first - 1, 0), last + 2)
+    near = slice(max(first - _BESIDE, 0), last + _BESIDE + 1)
     counts = sampling.histogram[near]
     ends_ms = edges_ms[near.start + 1 : near.start + 1 + len(counts)]
     return columns_as_records(

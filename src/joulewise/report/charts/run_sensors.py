@@ -35,6 +35,7 @@ _PANELS: Final = {
     Quantity.SM_CLOCK: "SM clock (MHz)",
     Quantity.GPU_UTILISATION: "utilisation (%)",
 }
+_ROOM_C: Final = 20.0
 _MOST: Final = 7  # lines that can be told apart
 _SERIES: Final = {
     "device": Column("device", right=False),
@@ -75,7 +76,7 @@ def sensor_charts(curves: RunCurves) -> Iterator[Chart]:
         key="sensors",
         title=_title(summary),
         description=(
-            f"{listed([_PANELS[q].rpartition(' ')[0] for q in drawn]).capitalize()} over time, as "
+            f"Over time: {listed([_PANELS[q].rpartition(' ')[0] for q in drawn])}, as "
             "the driver tells them about once a second; the band goes from the lowest reading to "
             "the highest."
             + (
@@ -90,7 +91,14 @@ def sensor_charts(curves: RunCurves) -> Iterator[Chart]:
             "sensors": record_table("Sensors over time", _SERIES, records),
             "reasons": record_table(f"What held the clocks{of} down", _REASONS, reasons),
         },
-        drawing=partial(_draw, drawn, keys, bool(reasons), time_unit(curves.result.time_s)),
+        drawing=partial(
+            _draw,
+            drawn,
+            keys,
+            _coldest_c(records),
+            time_unit(curves.result.time_s),
+            held=bool(reasons),
+        ),
     )
 
 
@@ -133,6 +141,11 @@ def _reasons(curves: RunCurves, sensors: SensorCourses) -> Iterator[Record]:
         yield from (record for record in known(told, "share_pct") if record["share_pct"])
 
 
+def _coldest_c(records: Sequence[Record]) -> float:
+    mine = [one for one in records if one["quantity"] == Quantity.TEMPERATURE.value]
+    return min([_ROOM_C, *(float(one["low"] or 0.0) for one in mine)])
+
+
 def _title(summary: Sequence[Record]) -> str:
     used = [float(v) for one in summary if (v := one.get("gpu_utilisation_pct")) is not None]
     heat = [float(v) for one in summary if (v := one["temperature_max_c"]) is not None]
@@ -144,25 +157,31 @@ def _title(summary: Sequence[Record]) -> str:
 
 
 def _draw(
-    quantities: Sequence[Quantity], keys: Sequence[str], held: bool, unit: Unit
+    quantities: Sequence[Quantity],
+    keys: Sequence[str],
+    coldest_c: float,
+    unit: Unit,
+    *,
+    held: bool,
 ) -> alt.TopLevelMixin:
     import altair as alt
 
-    panels = [*(_panel(q, keys, unit) for q in quantities), *([_held(unit)] if held else [])]
-    drawn: alt.VConcatChart = alt.vconcat(*panels, spacing=6).resolve_scale(
-        x="shared", color="independent"
-    )
+    last = None if held else quantities[-1]
+    panels = [_panel(q, keys, unit, _scale(q, coldest_c), bare=q is not last) for q in quantities]
+    below = [_held(unit)] if held else []
+    drawn: alt.VConcatChart = alt.vconcat(*panels, *below, spacing=6).resolve_scale(x="shared")
     return drawn
 
 
-def _panel(quantity: Quantity, keys: Sequence[str], unit: Unit) -> Any:
+def _panel(
+    quantity: Quantity, keys: Sequence[str], unit: Unit, scale: alt.Scale, *, bare: bool
+) -> Any:
     import altair as alt
 
     base = timed(alt.Chart(alt.NamedData("sensors")), unit).transform_filter(
         alt.datum.quantity == quantity.value
     )
-    x = time_axis(unit)
-    scale = alt.Scale(domain=[0, 100]) if quantity.value.endswith("_pct") else alt.Scale(zero=False)
+    x = time_axis(unit, bare=bare)
     y = alt.Y("mean:Q").title(_PANELS[quantity]).scale(scale)
     low = alt.Y("low:Q").title(_PANELS[quantity]).scale(scale)
     if len(keys) == 1:
@@ -174,6 +193,14 @@ def _panel(quantity: Quantity, keys: Sequence[str], unit: Unit) -> Any:
         some = base.transform_filter(alt.FieldOneOfPredicate(field="device", oneOf=list(keys)))
         layers = [some.mark_line().encode(x=x, y=y, **dashed("device", keys))]
     return alt.layer(*layers).properties(height=100)
+
+
+def _scale(quantity: Quantity, coldest_c: float) -> alt.Scale:
+    import altair as alt
+
+    if quantity is Quantity.GPU_UTILISATION:
+        return alt.Scale(domain=[0, 100])
+    return alt.Scale(domainMin=coldest_c if quantity is Quantity.TEMPERATURE else 0)
 
 
 def _held(unit: Unit) -> Any:

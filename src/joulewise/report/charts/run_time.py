@@ -25,7 +25,7 @@ def time_axis(unit: Unit, *, bare: bool = False) -> alt.X:
     drawn = alt.Axis(title=f"time ({unit.name})", tickCount=8)
     if bare:
         drawn = alt.Axis(title=None, labels=False, ticks=False, tickCount=8)
-    return alt.X("time:Q").axis(drawn).scale(nice=False)
+    return alt.X("time:Q").axis(drawn).scale(nice=False, domainMin=0)
 
 
 def epoch_layers(epochs: int, unit: Unit) -> list[alt.Chart]:
