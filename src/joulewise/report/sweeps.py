@@ -55,16 +55,16 @@ def _cells(sweep: Sweep, *, named: bool) -> tuple[str, ...]:
         started.strftime("%Y-%m-%d %H:%M"),
         one_line(sweep.state),
         str(done),
-        one_line(f"{len(sweep.settings)}: {', '.join(map(_label, sweep.axes))}", _LONGEST),
-        one_line(_what(sweep), _LONGEST),
+        one_line(f"{len(sweep.settings)}: {', '.join(map(label, sweep.axes))}", _LONGEST),
+        one_line(what(sweep), _LONGEST),
     )
 
 
-def _label(axis: str) -> str:
+def label(axis: str) -> str:
     return AXES.get(axis, (axis, ""))[0]
 
 
-def _what(sweep: Sweep) -> str:
+def what(sweep: Sweep) -> str:
     simulated = sweep.asked.get("simulated")
     if simulated:
         trains = simulated.get("workload") or f"like {simulated.get('like')}"

@@ -1,0 +1,94 @@
+"""``joulewise view``: the store as pages in a browser, or a run in progress on a terminal."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import click
+
+from joulewise.cli.output import console, pass_store, program
+from joulewise.cli.stderr import say
+
+EPILOG = """\b
+Examples:
+  joulewise view --open
+  joulewise view --terminal last
+  ssh -t -L 8765:127.0.0.1:8765 node joulewise view   # from another machine
+"""
+
+LAST = "last"
+
+
+@click.command(epilog=EPILOG)
+@click.argument("run", required=False, metavar="[RUN]")
+@click.option("--terminal", is_flag=True, help="Follow RUN, or the last, on this terminal.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    metavar="N",
+    help="Where to listen; 0 is any that is free. [default: 8765, or any that is free]",
+)
+@click.option(
+    "--host",
+    default="127.0.0.1",
+    show_default=True,
+    metavar="ADDRESS",
+    help="127.0.0.1 or ::1; no other is ever listened on.",
+)
+@click.option("--open", "is_opened", is_flag=True, help="Open it in the browser.")
+@pass_store
+def command(store: Path, run: str | None, *, terminal: bool, **given: Any) -> None:
+    """Show the store as pages on this machine: runs, reports, comparisons, runs in progress.
+
+    Pages are read-only, and shown to whoever has the whole address that is printed, which has a
+    secret in it. With RUN that run is opened, as it goes on or its report. With --terminal RUN is
+    followed here until it ends; Ctrl-C leaves it alone.
+    """
+    if terminal:
+        _watch(store, run or LAST)
+    else:
+        _serve(store, run, **given)
+
+
+def _watch(store: Path, run: str) -> None:
+    from joulewise.record.store import find
+    from joulewise.report.watch_terminal import watch
+
+    with suppress(KeyboardInterrupt), _ended_by_signal():
+        watch(find(store, run), console(), program(store))
+
+
+def _serve(store: Path, run: str | None, *, port: int | None, host: str, is_opened: bool) -> None:
+    from joulewise.report.page.file import require_extra
+    from joulewise.report.serve.opening import in_browser
+    from joulewise.report.serve.server import listening
+    from joulewise.report.serve.site import Site
+
+    require_extra()
+    site = Site(store, program(store))
+    inside = site.address(run) if run else ""
+    with listening(host, port, site.answer) as server, suppress(KeyboardInterrupt):
+        url = f"{server.url}{inside}"
+        say(f"{store} is shown until Ctrl-C, to whoever has this address:")
+        click.echo(url)
+        with _ended_by_signal(), in_browser(url, is_wanted=is_opened):
+            server.serve_forever()
+
+
+@contextmanager
+def _ended_by_signal() -> Iterator[None]:
+    """As by Ctrl-C, but with its own status: the screen and what was opened are put away."""
+
+    def end(number: int, _: Any) -> None:
+        raise click.exceptions.Exit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

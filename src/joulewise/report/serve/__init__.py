@@ -1,0 +1,1 @@
+"""The store as pages on this machine: read-only, on loopback, for whoever has the address."""

@@ -1,0 +1,60 @@
+"""Which requests are answered at all.
+
+Loopback is shared by all users of a machine, and by every page in the user's browser. What is
+answered names us as its host (no other name was made to lead here), comes from no other page, and
+has the secret that only the printed address has.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+from http import HTTPStatus
+from typing import Final, NamedTuple
+
+LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
+"""All that is ever listened on."""
+
+METHODS: Final = ("GET", "HEAD")
+_NAMES: Final = ("127.0.0.1", "[::1]", "localhost")
+_FROM_NO_OTHER_PAGE: Final = {None, "none", "same-origin"}
+
+
+class Refusal(NamedTuple):
+    status: HTTPStatus
+    reason: str
+
+
+class Asked(NamedTuple):
+    """What a request says of itself; the ``fetch_`` headers only browsers send."""
+
+    method: str
+    target: str
+    hosts: Sequence[str]
+    fetch_site: str | None = None
+    fetch_mode: str | None = None
+    fetch_dest: str | None = None
+
+
+def refusal(asked: Asked, port: int, secret: str) -> Refusal | None:
+    """Why it is not answered, None where it is."""
+    if asked.method not in METHODS:
+        return Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "nothing here can be changed: only GET")
+    if len(asked.hosts) != 1 or asked.hosts[0].lower() not in {f"{n}:{port}" for n in _NAMES}:
+        return Refusal(
+            HTTPStatus.MISDIRECTED_REQUEST,
+            f"this is 127.0.0.1:{port}, and is asked for by no other name or port",
+        )
+    first, _, rest = asked.target.partition("?")[0].removeprefix("/").partition("/")
+    if not hmac.compare_digest(first.encode(errors="replace"), secret.encode()):
+        return Refusal(
+            HTTPStatus.FORBIDDEN, "open the address that joulewise view printed, all of it"
+        )
+    if asked.fetch_site not in _FROM_NO_OTHER_PAGE and not _opens_start(asked, rest):
+        return Refusal(HTTPStatus.FORBIDDEN, "another page asks for this")
+    return None
+
+
+def _opens_start(asked: Asked, rest: str) -> bool:
+    """A link to the first page may be followed from elsewhere, such as a terminal in a browser."""
+    return rest == "" and (asked.fetch_mode, asked.fetch_dest) == ("navigate", "document")

@@ -1,0 +1,91 @@
+"""Clients that are slow, loud, many or broken."""
+
+import socket
+import threading
+
+import pytest
+from viewing import answer_of, served
+
+from joulewise.report.serve.handler import HEAD_B
+from joulewise.report.serve.response import plain_text
+from processes import DEADLINE_S, eventually
+
+
+def test_a_request_line_that_never_ends(view):
+    answer = view.raw(b"GET /" + b"a" * (HEAD_B - 5))
+    assert answer.status == 431
+
+
+def test_headers_without_end(view):
+    start = f"GET {view.base} HTTP/1.1\r\n".encode()
+    line = b"X: " + b"a" * 1000 + b"\r\n"
+    assert view.raw((start + line * 20)[:HEAD_B]).status == 431
+
+
+@pytest.mark.parametrize(
+    "request_line", [b"GET", b"\x16\x03\x01\x02\x00", b"GET / HTTP/9.9 x", b"GET  /  HTTP/1.1"]
+)
+def test_what_is_no_http_gets_a_plain_answer(view, request_line):
+    answer = view.raw(request_line + b"\r\n\r\n")
+    assert 400 <= answer.status < 600
+    assert b"Traceback" not in answer.content
+
+
+def test_who_trickles_is_left_when_the_time_is_up(store):
+    with served(store, head_s=0.2) as view, view.connect() as slow:
+        slow.sendall(b"GET /")
+        while True:  # each byte alone would be soon enough
+            try:
+                slow.sendall(b"a")
+                if not slow.recv(1, socket.MSG_DONTWAIT):
+                    break
+            except BlockingIOError:
+                continue
+            except OSError:
+                break
+        assert view.get().status == 200
+
+
+def test_no_more_at_once_than_there_is_room_for(store):
+    asked, go_on = threading.Semaphore(0), threading.Event()
+
+    def answer(_):
+        asked.release()
+        go_on.wait(DEADLINE_S)
+        return plain_text("done", 200)
+
+    with served(store, answer, at_once=2) as view:
+
+        def held():
+            connection = view.connect()
+            connection.sendall(
+                f"GET {view.base} HTTP/1.1\r\nHost: localhost:{view.port}\r\n\r\n".encode()
+            )
+            assert asked.acquire(timeout=DEADLINE_S)
+            return connection
+
+        waiting = [held(), held()]
+        assert view.get().status == 503
+        go_on.set()
+        for connection in waiting:
+            assert answer_of(connection).status == 200
+            connection.close()
+        assert eventually(lambda: view.get().status == 200)
+
+
+def test_who_leaves_early_is_no_news(view, capfd):
+    with view.connect() as connection:
+        connection.sendall(f"GET {view.base} HTTP/1.1\r\n".encode())
+    assert view.get().status == 200
+    assert capfd.readouterr().err == ""
+
+
+def test_a_bug_is_a_line_and_no_traceback(store):
+    def answer(_):
+        raise ZeroDivisionError("of a secret")
+
+    with served(store, answer) as view:
+        told = view.get()
+    assert told.status == 500
+    assert told.text.startswith("unexpected ZeroDivisionError")
+    assert "secret" not in told.text

@@ -1,0 +1,93 @@
+"""Nothing outside of the store is served, however it is asked for."""
+
+import json
+
+import pytest
+
+from joulewise.record.layout import MANIFEST, SWEEPS
+
+RUN = "20261101-120000-aaaa"
+OTHER = "20261101-120000-bbbb"
+
+
+@pytest.mark.parametrize("kind", ["run", "live", "now", "sweep"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        f"../outside/{OTHER}",
+        f"..%2foutside%2f{OTHER}",
+        f"%2e%2e/outside/{OTHER}",
+        f"%2e%2e%2foutside%2f{OTHER}",
+        f"..%252foutside%252f{OTHER}",
+        "..",
+        "%2e%2e",
+        ".",
+        "",
+        "%00",
+        f"{RUN}%00",
+        f"{RUN}/",
+        f"{RUN}%2f{MANIFEST}",
+        "a" * 5000,
+        "%ff%fe",
+        "sweeps",
+        "{outside}",
+        "{outside_quoted}",
+    ],
+)
+def test_what_is_not_in_the_list_is_not_there(view, make_run, tmp_path, kind, name):
+    make_run(RUN)
+    outside = make_run(OTHER, place=tmp_path / "outside", name="not to be seen")
+    asked = name.format(outside=outside, outside_quoted=str(outside).replace("/", "%2f"))
+    answer = view.get(f"{kind}/{asked}")
+    assert answer.status == 404
+    assert "not to be seen" not in answer.text
+
+
+@pytest.mark.parametrize("target", ["static/../site.py", "static/site.py", "static/%2e%2e/site.py"])
+def test_only_some_files_are_static(view, target):
+    assert view.get(target).status == 404
+
+
+def test_a_link_out_of_the_store_is_told_of_and_not_followed(view, store, make_run, tmp_path):
+    outside = make_run(OTHER, place=tmp_path / "outside", name="not to be seen")
+    (store / OTHER).symlink_to(outside)
+    listed = view.get()
+    assert "not to be seen" not in listed.text
+    assert "nothing outside of the store is shown" in listed.words
+    for kind in ("run", "live", "now"):
+        answer = view.get(f"{kind}/{OTHER}")
+        assert answer.status == 404
+        assert "not to be seen" not in answer.text
+
+
+@pytest.mark.parametrize("file", [MANIFEST, "trace/gpu0.arrows"])
+def test_a_link_in_a_run_is_not_followed_either(view, make_run, tmp_path, file):
+    outside = make_run(OTHER, place=tmp_path / "outside", name="not to be seen") / file
+    inside = make_run(RUN) / file
+    inside.unlink()
+    inside.symlink_to(outside)
+    assert "not to be seen" not in view.get().text
+    for kind in ("run", "live", "now"):
+        answer = view.get(f"{kind}/{RUN}")
+        assert answer.status == 500
+        assert "not to be seen" not in answer.text
+        assert "a link" in answer.text
+
+
+def test_a_link_in_place_of_all_sweeps(view, store, tmp_path):
+    (tmp_path / "elsewhere" / RUN).mkdir(parents=True)
+    (store / SWEEPS).symlink_to(tmp_path / "elsewhere")
+    assert view.get(f"sweep/{RUN}").status == 404
+
+
+@pytest.mark.parametrize("side", ["../outside", "%2e%2e/outside", "sweep:../../outside", ""])
+def test_a_comparison_looks_its_sides_up_as_well(view, make_run, side):
+    make_run(RUN)
+    assert view.get(f"compare?a={RUN}&b={side}").status in {400, 404}
+
+
+def test_a_manifest_that_calls_itself_otherwise(view, make_run):
+    run = make_run(RUN)
+    told = json.loads((run / MANIFEST).read_text())
+    (run / MANIFEST).write_text(json.dumps({**told, "id": "../../etc/passwd"}))
+    assert f'href="run/{RUN}"' in view.get().text

@@ -1,0 +1,183 @@
+"""The list, and what it leads to."""
+
+import html
+import re
+import shutil
+from urllib.parse import quote
+
+import pytest
+
+from joulewise.record.layout import MANIFEST
+from joulewise.report.serve.lookup import stamp
+
+OLD, NEW = "20261101-120000-aaaa", "20261116-003512-bbbb"
+HOSTILE = "<script>alert(1)</script>\x1b[31m\"'&"
+
+
+@pytest.fixture
+def two(make_run):
+    make_run(OLD, name="old", tags=("a", "x[1]*"), group="7", wall_start_ns=1_793_534_400 * 10**9)
+    make_run(NEW, name="new", watts=500.0, exit_code=3, wall_start_ns=1_794_790_000 * 10**9)
+
+
+def order(answer):
+    return re.findall(r'href="run/([^"]+)"', answer.text)
+
+
+@pytest.mark.usefixtures("two")
+class TestList:
+    def test_what_it_says(self, view):
+        words = view.get().words
+        assert "2 runs; 0 sweeps." in words
+        assert f"old {OLD} python train.py complete 10.0 s 2.00 kJ" in words
+        assert "measured" in words
+        assert "new" in words
+        assert " exit 3 " in words
+
+    @pytest.mark.parametrize(
+        ("query", "found"),
+        [
+            ("", [NEW, OLD]),
+            ("sort=started&order=rising", [OLD, NEW]),
+            ("sort=energy", [NEW, OLD]),
+            ("sort=energy&order=rising", [OLD, NEW]),
+            ("sort=name", [OLD, NEW]),
+            ("sort=nonsense", [NEW, OLD]),
+            ("sort=group", [OLD, NEW]),
+            ("filter=name=old", [OLD]),
+            ("filter=energy%3E3kJ", [NEW]),
+            ("filter=tag%3Da+energy%3E3kJ", []),
+        ],
+    )
+    def test_sorted_and_filtered(self, view, query, found):
+        assert order(view.get(f"?{query}")) == found
+
+    def test_a_filter_that_cannot_be_read_says_so_and_hides_nothing(self, view):
+        answer = view.get("?filter=colour%3Dred")
+        assert answer.status == 200
+        assert "no field 'colour'" in answer.words
+        assert order(answer) == [NEW, OLD]
+
+    def test_a_heading_leads_to_the_list_by_it_and_then_the_other_way_round(self, view):
+        first = link(view.get(), "Energy")
+        assert order(view.get(first)) == [NEW, OLD]
+        assert order(view.get(link(view.get(first), "Energy"))) == [OLD, NEW]
+
+    @pytest.mark.parametrize("label", ["a", "x[1]*", "7"])
+    def test_a_tag_or_group_leads_to_those_that_have_it(self, view, label):
+        assert order(view.get(link(view.get(), label))) == [OLD]
+
+    def test_a_damaged_run_stands_in_its_place(self, view, store):
+        for name in ("20261110-000000-cccc", "not-a-date"):
+            (store / name).mkdir()
+            (store / name / MANIFEST).write_text('{"id')
+        text = view.get().text
+        places = [text.index(name) for name in (NEW, "20261110-000000-cccc", OLD, "not-a-date")]
+        assert places == sorted(places)
+        assert "run.json is not whole JSON" in text
+        answer = view.get("run/20261110-000000-cccc")
+        assert answer.status == 500
+        assert "run.json is not whole JSON" in answer.words
+
+    def test_runs_of_sweeps_do_not_hide_the_others(self, view, make_run):
+        for number in range(21):
+            make_run(f"20261102-0000{number:02d}-dddd", tags=("sweep:s",))
+        first = view.get()
+        assert order(first) == [NEW, OLD]
+        assert "23 runs" in first.words
+        assert "21 runs of sweeps are not listed here" in first.words
+        assert len(order(view.get(link(first, "List them, too")))) == 23
+
+
+def link(answer, label):
+    found = re.search(rf'href="([^"]*)">{re.escape(html.escape(label))}</a>', answer.text)
+    return html.unescape(found[1])
+
+
+def test_an_empty_store(view):
+    assert "joulewise run -- CMD makes one" in view.get().words
+
+
+def test_a_store_that_is_not_there(view, store):
+    store.rmdir()
+    assert view.get().status == 200
+
+
+@pytest.mark.parametrize("inside", ["", "run/{0}", "live/{0}", "now/{0}"])
+def test_what_is_hostile_stays_text(view, make_run, inside):
+    make_run(NEW, name=HOSTILE, tags=(HOSTILE,), group=HOSTILE, host={"name": HOSTILE})
+    answer = view.get(inside.format(NEW))
+    assert answer.status == 200
+    assert "\x1b" not in answer.text
+    if answer.headers["Content-Type"].startswith("text/html"):
+        assert "<script>alert" not in answer.text
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in answer.text
+
+
+def test_a_hostile_address_is_not_echoed_as_html(view):
+    answer = view.get(f"run/{quote('<script>alert(1)</script>')}")
+    assert "<script>alert" not in answer.text
+
+
+class TestReport:
+    def test_says_the_finding_and_leads_back(self, view, make_run):
+        make_run(NEW)
+        answer = view.get(f"run/{NEW}")
+        assert answer.status == 200
+        assert "2.00 kJ" in answer.words
+        assert '<a href="../">joulewise: all runs</a>' in answer.text
+
+    def test_is_kept_until_a_file_of_the_run_changes(self, view, make_run, store, monkeypatch):
+        from joulewise.report.page import render
+
+        make_run(NEW, name="before")
+        made = []
+        draw = render.render
+        monkeypatch.setattr(render, "render", lambda *told: made.append(1) or draw(*told))
+        first = view.get(f"run/{NEW}").text
+        assert view.get(f"run/{NEW}").text == first
+        assert len(made) == 1
+        shutil.rmtree(store / NEW)
+        make_run(NEW, name="afterwards")
+        assert "afterwards" in view.get(f"run/{NEW}").text
+        assert len(made) == 2
+
+    def test_the_oldest_are_forgotten_where_there_are_too_many(self, view, make_run, monkeypatch):
+        from joulewise.report.serve import reports
+
+        monkeypatch.setattr(reports, "_MOST_B", 1)
+        for run in (OLD, NEW):
+            make_run(run)
+            assert view.get(f"run/{run}").status == 200
+        site = view.server._answer.__self__
+        assert list(site._reports._kept) == [("run", NEW)]
+
+
+@pytest.mark.usefixtures("two")
+class TestComparison:
+    def test_of_two_runs(self, view):
+        answer = view.get(f"compare?a={OLD}&b={NEW}")
+        assert answer.status == 200
+        assert "150" in answer.words  # percent: 500 W after 200 W
+        assert '<a href="./">joulewise: all runs</a>' in answer.text
+        assert f"joulewise compare {OLD} {NEW}" in html.unescape(answer.text)
+
+    @pytest.mark.parametrize(
+        "query", ["", f"a={OLD}", f"a={OLD}&b={OLD}", f"a={OLD}&b={NEW}&b={OLD}"]
+    )
+    def test_needs_two_sides(self, view, query):
+        answer = view.get(f"compare?{query}")
+        assert answer.status == 400
+        assert "a comparison has two sides" in answer.words
+
+    def test_the_list_offers_both_sides(self, view):
+        boxes = re.findall(r'name="([ab])" value="([^"]+)"', view.get().text)
+        assert boxes == [("a", NEW), ("b", NEW), ("a", OLD), ("b", OLD)]
+
+
+def test_what_has_changed_shows_in_the_stamp(make_run):
+    run = make_run(NEW)
+    before = stamp(run)
+    assert stamp(run) == before
+    (run / "trace" / "new").write_text("x")
+    assert stamp(run) != before
