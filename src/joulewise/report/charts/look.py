@@ -119,7 +119,7 @@ def config(theme: Theme) -> Spec:
         },
         "title": {
             "anchor": "start",
-            "frame": "group",
+            "frame": "bounds",
             "color": ink.text,
             "fontSize": large,
             "fontWeight": 600,
@@ -148,11 +148,12 @@ def _styles(ink: _Ink, line: float, hair: float, small: float) -> Spec:
     """What marks mean."""
     area = ink.scale**2
     return {
-        "reference": {"color": ink.text, "strokeWidth": hair, "strokeDash": [5, 3]},
+        "reference": {"color": ink.muted, "strokeWidth": hair, "strokeDash": [5, 3]},
         "limit": {"color": ink.series[1], "strokeWidth": hair, "strokeDash": [2, 2]},
         "band": {"opacity": 0.22, "strokeWidth": 0},
         "stretch": {"color": ink.shade, "opacity": 0.14, "strokeWidth": 0},
         "interval": {"strokeWidth": hair, "opacity": 0.9},
+        "course": {"strokeWidth": hair},
         "thin": {"strokeWidth": hair, "opacity": 0.6},
         "run": {"size": 26 * area, "filled": True, "opacity": 0.45, "strokeWidth": 0},
         "mean": {"size": 60 * area, "filled": True, "opacity": 1},
@@ -167,7 +168,8 @@ def _styles(ink: _Ink, line: float, hair: float, small: float) -> Spec:
             "opacity": 1,
         },
         "cell": {"stroke": ink.ground, "strokeWidth": hair},
-        "best_cell": {"filled": False, "color": ink.text, "strokeWidth": line * 1.5},
+        "best_cell": {"filled": False, "color": "black", "strokeWidth": line * 2.5},
+        "best_cell_inside": {"filled": False, "color": "white", "strokeWidth": line},
         "label": {"color": ink.text, "fontSize": small},
         "label_above": {"color": ink.text, "fontSize": small, "dy": -13 * ink.scale},
         "label_beside": {
@@ -176,6 +178,14 @@ def _styles(ink: _Ink, line: float, hair: float, small: float) -> Spec:
             "align": "left",
             "dx": 9 * ink.scale,
             "dy": -7 * ink.scale,
+        },
+        "label_within": {
+            "color": ink.text,
+            "fontSize": small,
+            "align": "left",
+            "baseline": "bottom",
+            "dx": 4 * ink.scale,
+            "dy": -2 * ink.scale,
         },
         "note": {"color": ink.muted, "fontSize": small},
         "note_end": {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -38,11 +38,11 @@ def boundaries_charts(seen: Swept) -> Iterator[Chart]:
         title=_title(choices, known),
         description=(
             "The energy of each chosen setting over that of the reference, counted at the "
-            f"{', the '.join(COUNTED[it] for it in known)}, with 95 % intervals; beyond 1 it "
+            f"{', the '.join(known.values())}, with 95 % intervals; beyond 1 it "
             f"costs energy.{doubt}"
         ),
         tables={"boundaries": _table(choices, known)},
-        drawing=partial(_draw, names, [COUNTED[it] for it in known]),
+        drawing=partial(_draw, names, list(known.values())),
     )
 
 
@@ -50,23 +50,24 @@ def _known(choice: Choice) -> dict[str, Interval]:
     return {it: ratio for it in BOUNDARIES if (ratio := choice.at.get(it))}
 
 
-def _told_apart(choices: Sequence[Choice]) -> list[str]:
-    """The boundaries, less those at which every ratio is as at the one before."""
-    kept: list[str] = []
+def _told_apart(choices: Sequence[Choice]) -> dict[str, str]:
+    """The boundaries by what they are called, together where every ratio is the same at both."""
+    kept: dict[str, str] = {}
     for boundary in BOUNDARIES:
         ratios = [_known(choice).get(boundary) for choice in choices]
-        before = [_known(choice).get(kept[-1]) for choice in choices] if kept else []
-        pairs = zip(ratios, before, strict=False)
-        if any(ratios) and not (
-            before and all(a and b and abs(a.mean - b.mean) < _SAME for a, b in pairs)
-        ):
-            kept.append(boundary)
+        last = next(reversed(kept), "")
+        before = [_known(choice).get(last) for choice in choices]
+        pairs = zip(ratios, before, strict=True)
+        if all(a and b and abs(a.mean - b.mean) < _SAME for a, b in pairs):
+            kept[last] += f" and {COUNTED[boundary]}"
+        elif any(ratios):
+            kept[boundary] = COUNTED[boundary]
     return kept
 
 
-def _title(choices: Sequence[Choice], known: Sequence[str]) -> str:
+def _title(choices: Sequence[Choice], known: Mapping[str, str]) -> str:
     """Of the choice that changes most from the first boundary to the last."""
-    first, last = known[0], known[-1]
+    first, *_, last = known
 
     def apart(choice: Choice) -> float:
         at = _known(choice)
@@ -77,8 +78,8 @@ def _title(choices: Sequence[Choice], known: Sequence[str]) -> str:
     if first not in at or last not in at:
         return "What each choice saves depends on what is counted"
     return (
-        f"{setting_words(most.setting)} takes {_said(at[first])} energy at the {COUNTED[first]} "
-        f"and {_said(at[last])} at the {COUNTED[last]}"
+        f"{setting_words(most.setting)} takes {_said(at[first])} energy at the {known[first]} "
+        f"and {_said(at[last])} at the {known[last]}"
     )
 
 
@@ -90,13 +91,13 @@ def _row(choice: Choice) -> str:
     return f"{parse(choice.metric).label}: {setting_words(choice.setting)}"
 
 
-def _table(choices: Sequence[Choice], known: Sequence[str]) -> Table:
+def _table(choices: Sequence[Choice], known: Mapping[str, str]) -> Table:
     return Table(
         "Energy of each choice for what is counted",
         (
             Column("metric", right=False),
             Column("chosen", right=False),
-            *(Column(f"energy {COUNTED[it]}") for it in known),
+            *(Column(f"energy {name}") for name in known.values()),
         ),
         tuple(
             (
@@ -109,7 +110,7 @@ def _table(choices: Sequence[Choice], known: Sequence[str]) -> Table:
         tuple(
             {
                 "choice": _row(choice),
-                "boundary": COUNTED[boundary],
+                "boundary": known[boundary],
                 **bounds("energy_ratio", _known(choice)[boundary]),
             }
             for choice in choices
@@ -125,7 +126,9 @@ def _draw(names: Sequence[str], boundaries: Sequence[str]) -> alt.TopLevelMixin:
     data = alt.NamedData("boundaries")
     told = shaped("boundary", boundaries, "counted")
     base = alt.Chart(data, height=56 * len(names)).encode(
-        x=alt.X("energy_ratio:Q").title("energy, ratio to the reference").scale(zero=False),
+        x=alt.X("energy_ratio:Q", axis=alt.Axis(tickCount=6))
+        .title("energy, ratio to the reference")
+        .scale(zero=False),
         y=alt.Y("choice:N", sort=list(names)).title(None).axis(labelLimit=260),
         yOffset=alt.YOffset("boundary:N", sort=list(boundaries)),
         color=told["color"],

@@ -10,6 +10,7 @@ from joulewise.metrics.view import View
 from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.sweep_boundaries import boundaries_charts
 from joulewise.report.charts.sweep_caps import caps_charts
+from joulewise.report.charts.sweep_courses import courses_charts
 from joulewise.report.charts.sweep_drift import drift_charts
 from joulewise.report.charts.sweep_fits import fits_charts
 from joulewise.report.charts.sweep_heat import heat_charts
@@ -32,6 +33,7 @@ def sweep_charts(
         *heat_charts(seen),
         *rays_charts(seen),
         *boundaries_charts(seen),
+        *courses_charts(seen, store),
         *fits_charts(seen),
         *drift_charts(seen),
     ]

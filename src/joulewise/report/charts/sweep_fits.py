@@ -42,13 +42,14 @@ class _Quantity:
 
 
 def fits_charts(seen: Swept) -> Iterator[Chart]:
-    if seen.table is None:
+    along = seen.main_slice
+    if seen.table is None or along is None:
         return
     quantities = _quantities(seen.table, seen.result.boundary)
-    for along in seen.along_limits():
-        for fit in seen.result.fits:
-            if fit.where == along.where and not np.isnan(quantities[fit.quantity].values).all():
-                yield _chart(quantities[fit.quantity], fit, along)
+    for fit in seen.result.fits:
+        of = quantities[fit.quantity]
+        if fit.where == along.where and not np.isnan(of.values).all():
+            yield _chart(of, fit, along)
 
 
 def _quantities(runs: Runs, boundary: str) -> dict[str, _Quantity]:
@@ -88,11 +89,10 @@ def _title(of: _Quantity, fit: Fit) -> str:
         return f"The limit never binds: {of.label} at every limit differs by noise alone"
     if fit.problem or fit.r2 is None or fit.adjusted_r2 is None:
         return f"No parabola of {of.label} against the limit: {fit.problem}"
-    least = "" if fit.minimum_w is None else f", least at {fit.minimum_w:.0f} W"
-    return (
-        f"A parabola of {of.label}: R² {fit.r2:.4f}, adjusted {fit.adjusted_r2:.4f}, "
-        f"{fit.dof} degrees of freedom{least}"
-    )
+    worth = f"R² {fit.r2:.4f}, adjusted {fit.adjusted_r2:.4f}, {fit.dof} degrees of freedom"
+    if fit.minimum_w is None:
+        return f"A parabola of {of.label}: {worth}"
+    return f"By a parabola {of.label} is least at {fit.minimum_w:.0f} W: {worth}"
 
 
 def _means(of: _Quantity, along: Slice) -> Table:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from functools import partial
-from math import isfinite
 from typing import TYPE_CHECKING, Final
 
 from joulewise.data.sweeps import Setting
 from joulewise.metrics.result import PointResult
 from joulewise.metrics.rules import parse
 from joulewise.report.charts.chart import Chart
-from joulewise.report.charts.sweep_source import Swept, ordered
+from joulewise.report.charts.sweep_source import Swept, ordered, varied
 from joulewise.report.charts.sweep_titles import cost, place
 from joulewise.report.figures import one_line
 from joulewise.report.sweep_tables import bounds
@@ -21,7 +21,7 @@ from joulewise.report.tables import Column, Table
 if TYPE_CHECKING:
     import altair as alt
 
-_READABLE: Final = 12  # columns that leave room for a figure in each cell
+_READABLE: Final = 15  # columns that leave room for a figure in each cell
 _LEAST: Final = 2
 
 
@@ -39,7 +39,7 @@ def heat_charts(seen: Swept, metric: str = "") -> Iterator[Chart]:
         for point in seen.known
         if _others(point.setting, axes) == held
         and (ratio := point.ratios.get(metric))
-        and isfinite(ratio.mean)
+        and math.isfinite(ratio.mean)
     ]
     columns, rows = ordered(points, across), ordered(points, down)
     if len(columns) < _LEAST or len(rows) < _LEAST:
@@ -66,10 +66,8 @@ def heat_charts(seen: Swept, metric: str = "") -> Iterator[Chart]:
 
 def _axes(points: Sequence[PointResult]) -> tuple[str, str] | None:
     """The two with most values, that with more across; None where fewer than two vary."""
-    names = list(points[0].setting) if points else []
-    counts = {name: len(ordered(points, name)) for name in names}
-    varied = sorted((name for name in names if counts[name] >= _LEAST), key=counts.__getitem__)
-    return (varied[-1], varied[-2]) if len(varied) >= _LEAST else None
+    names = sorted(varied(points), key=lambda name: len(ordered(points, name)))
+    return (names[-1], names[-2]) if len(names) >= _LEAST else None
 
 
 def _table(
@@ -105,8 +103,9 @@ def _table(
 
 
 def _middle(points: Sequence[PointResult], metric: str) -> float:
+    """Of the ramp, which is one of factors."""
     found = [ratio.mean for point in points if (ratio := point.ratios.get(metric))]
-    return (min(found) + max(found)) / 2
+    return math.sqrt(min(found) * max(found))
 
 
 def _others(setting: Setting, axes: tuple[str, str]) -> Setting:
@@ -128,19 +127,23 @@ def _draw(
     import altair as alt
 
     base = alt.Chart(alt.NamedData("cells"), height=max(34 * len(rows), 90)).encode(
-        x=alt.X("across:N", sort=list(columns)).title(_titled(axes[0])).axis(labelAngle=0),
+        x=alt.X("across:N", sort=list(columns))
+        .title(_titled(axes[0]))
+        .axis(labelAngle=0, tickSize=0),
         y=alt.Y("down:N", sort=list(rows)).title(_titled(axes[1])).axis(grid=False),
     )
+    best = base.transform_filter("datum.best == 1")
     colour = (
         alt.Color("ratio:Q")
-        .scale(zero=False)
+        .scale(type="log")
         .legend(title=f"{label}, ratio to the reference", format=".2f")
     )
     layers = [
         base.mark_rect(style="cell").encode(
             color=colour, tooltip=["across:N", "down:N", "ratio:Q"]
         ),
-        base.transform_filter("datum.best == 1").mark_rect(style="best_cell"),
+        best.mark_rect(style="best_cell"),
+        best.mark_rect(style="best_cell_inside"),
     ]
     if len(columns) <= _READABLE:
         # The ramp is dark at its low end in every theme.

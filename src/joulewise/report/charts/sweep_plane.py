@@ -12,7 +12,7 @@ from joulewise.metrics.result import Choice, PointResult, Verdict
 from joulewise.metrics.rules import Metric, Reference, parse
 from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.series import dashed
-from joulewise.report.charts.sweep_source import Swept
+from joulewise.report.charts.sweep_source import Swept, brief, varied
 from joulewise.report.sweep_tables import bounds
 from joulewise.report.sweep_words import change, setting_words
 from joulewise.report.tables import Column, Table
@@ -43,7 +43,7 @@ def plane_charts(seen: Swept) -> Iterator[Chart]:
             f"Energy against time of every setting, both over those of {reference}, with 95 % "
             "intervals; to the lower left is better in both. Along a dashed line a metric is the "
             "same as at the setting that it prefers, which is ringed. The grey line joins the "
-            "settings that no other beats in both: the Pareto front."
+            f"settings that no other beats in both: the Pareto front.{seen.beyond}"
         ),
         tables={"points": _points(seen), "lines": lines},
         drawing=partial(_draw, labels, reference),
@@ -52,9 +52,10 @@ def plane_charts(seen: Swept) -> Iterator[Chart]:
 
 def _points(seen: Swept) -> Table:
     apart = any(it.verdict is Verdict.BETTER for it in seen.choices)
-    every = apart and len(seen.known) <= _FEW
+    every = apart and len(seen.near) <= _FEW
+    axes = varied(seen.known)
     reference = seen.result.reference.setting
-    rows = [(point, seen.chosen(point.setting)) for point in seen.known]
+    rows = [(point, seen.chosen(point.setting)) for point in seen.near]
     return Table(
         "Time and energy of every setting",
         (
@@ -77,6 +78,7 @@ def _points(seen: Swept) -> Table:
         tuple(
             {
                 "setting": setting_words(point.setting),
+                "label": brief(point.setting, axes),
                 **bounds("time_ratio", point.time_ratio),
                 **bounds("energy_ratio", point.energy_ratio),
                 "pareto": int(point.pareto),
@@ -115,7 +117,7 @@ def _line(seen: Swept, choice: Choice) -> list[tuple[float, float]]:
     there = seen.result.point(choice.setting)
     if metric.max_slowdown is not None or not there.time_ratio or not there.energy_ratio:
         return []
-    left, right, bottom, top = _frame(seen.known)
+    left, right, bottom, top = _frame(seen.near)
     reference = _reference(seen)
     try:
         level = metric.rule(there.time_ratio.mean, there.energy_ratio.mean, reference)
@@ -177,7 +179,7 @@ def _draw(labels: Sequence[str], reference: str) -> alt.TopLevelMixin:
         chosen.mark_point(style="choice"),
         placed.transform_filter("datum.named == 1")
         .mark_text(style="label_beside")
-        .encode(text="setting:N"),
+        .encode(text="label:N"),
     ]
     if labels:
         lines = alt.Chart(alt.NamedData("lines")).mark_line(clip=True)

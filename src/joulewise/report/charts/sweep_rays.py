@@ -11,7 +11,7 @@ from joulewise.metrics.result import PointResult
 from joulewise.report.charts.axes import Unit, energy_unit, time_unit
 from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.series import shaped
-from joulewise.report.charts.sweep_source import Swept, ordered
+from joulewise.report.charts.sweep_source import Swept, ordered, varied
 from joulewise.report.figures import one_line
 from joulewise.report.sweep_tables import bounds
 from joulewise.report.sweep_words import setting_words, value_words
@@ -27,24 +27,26 @@ _MOST_SERIES: Final = 7
 
 def rays_charts(seen: Swept) -> Iterator[Chart]:
     """For sweeps that vary something of the program, such as its batch size."""
-    points = [point for point in seen.known if point.time_s and point.energy_j]
+    points = [point for point in seen.near if point.time_s and point.energy_j]
     axis = _axis(points)
     if axis is None:
         return
-    power_w = [_power_w(point) for point in points]
-    rays = _rays(points, _round_watts(min(power_w), max(power_w)))
+    every_w = [_power_w(point) for point in points]
+    power_w = [_power_w(point) for point in points if point.pareto]
+    rays = _rays(points, _round_watts(min(every_w), max(every_w)))
     names = ordered(points, axis)
     most_s, most_j = _most(points)
     yield Chart(
         key="time-energy",
         title=(
-            f"From {min(power_w):.0f} to {max(power_w):.0f} W of mean power: "
-            f"{sum(point.pareto for point in points)} of {len(points)} settings are on the front"
+            f"{sum(point.pareto for point in points)} of {len(seen.known)} settings are on the "
+            f"front, at a mean power of {min(power_w):.0f} to {max(power_w):.0f} W"
         ),
         description=(
             f"Energy against time per {seen.result.per} of every setting, by {_said(axis)}. Along "
             "a ray the mean power is the same. The grey line joins the settings that no other "
-            "beats in both time and energy: the Pareto front. What a metric prefers is ringed."
+            "beats in both time and energy: the Pareto front. What a metric prefers is "
+            f"ringed.{seen.beyond}"
         ),
         tables={"points": _points(seen, points, axis), "rays": rays},
         drawing=partial(_draw, _said(axis), names, energy_unit(most_j), time_unit(most_s)),
@@ -53,12 +55,8 @@ def rays_charts(seen: Swept) -> Iterator[Chart]:
 
 def _axis(points: Sequence[PointResult]) -> str | None:
     """What of the program takes more than one value, the batch size before all else."""
-    varied = [
-        name
-        for name in (points[0].setting if points else ())
-        if name not in KNOBS and len({point.setting[name] for point in points}) > 1
-    ]
-    return min(varied, key=lambda name: "batch" not in name.lower(), default=None)
+    own = [name for name in varied(points) if name not in KNOBS]
+    return min(own, key=lambda name: "batch" not in name.lower(), default=None)
 
 
 def _points(seen: Swept, points: Sequence[PointResult], axis: str) -> Table:

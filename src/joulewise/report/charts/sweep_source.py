@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Final
 
-from joulewise.data.sweeps import POWER_LIMIT, Setting, Sweep, Value
+from joulewise.data.sweeps import KNOBS, POWER_LIMIT, Setting, Sweep, Value
 from joulewise.metrics.result import Choice, PointResult, SweepResult, Verdict
 from joulewise.metrics.rules import parse
 from joulewise.metrics.slices import Slice, slices
 from joulewise.metrics.table import Table, tabulate
 from joulewise.metrics.view import PER, View
-from joulewise.report.sweep_words import value_words
+from joulewise.report.sweep_words import counted, setting_words, value_words
+
+_FAR: Final = 1.5
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,30 @@ class Swept:
         return tuple(
             point for point in self.result.points if point.time_ratio and point.energy_ratio
         )
+
+    @cached_property
+    def near(self) -> tuple[PointResult, ...]:
+        """Those not far beyond what matters: the front, the reference, and what is chosen.
+
+        A batch of two can take ten times as long, and would leave the others no room.
+        """
+        matter = [
+            point
+            for point in self.known
+            if point.pareto or point == self.result.reference or self.chosen(point.setting)
+        ]
+        most = [max((it[axis] for it in map(_place, matter)), default=1.0) for axis in (0, 1)]
+        return tuple(
+            point
+            for point in self.known
+            if all(it <= _FAR * far for it, far in zip(_place(point), most, strict=True))
+        )
+
+    @property
+    def beyond(self) -> str:
+        """What a figure of the near ones says of the others."""
+        rest = len(self.known) - len(self.near)
+        return f" {counted(rest, 'setting')} far beyond these are left out." if rest else ""
 
     def chosen(self, setting: Setting) -> list[str]:
         """The labels of the metrics that prefer this setting to the reference."""
@@ -57,6 +85,16 @@ class Swept:
             if len(there) > 1 and any(settings[row] in wanted for row in along.rows):
                 yield along
 
+    @property
+    def main_slice(self) -> Slice | None:
+        """That of the first choice, or of the reference where nothing else is chosen."""
+        along = list(self.along_limits())
+        first = [choice.setting for choice in self.choices[:1]]
+        there = [
+            it for it in along if any(self.result.points[row].setting in first for row in it.rows)
+        ]
+        return next(iter((*there, *along)), None)
+
 
 def swept(sweep: Sweep, result: SweepResult, view: View | None) -> Swept:
     """``view`` is what the result was made with; a boundary and a unit are guessed from it."""
@@ -69,6 +107,24 @@ def ordered(points: Sequence[PointResult], axis: str) -> list[str]:
     """The values of an axis as they are said, in the order of numbers where they are numbers."""
     values = dict.fromkeys(point.setting[axis] for point in points)
     return [value_words(axis, value) for value in sorted(values, key=_order)]
+
+
+def brief(setting: Setting, varied: Sequence[str]) -> str:
+    """``48, 200 W``: for a label, where the names of what varies stand elsewhere."""
+    words = [(it, setting_words(Setting.of({it: setting[it]}))) for it in varied]
+    return ", ".join(said if it in KNOBS else value_words(it, setting[it]) for it, said in words)
+
+
+def varied(points: Sequence[PointResult]) -> list[str]:
+    """The axes along which these points differ."""
+    names = points[0].setting if points else ()
+    return [name for name in names if len({point.setting[name] for point in points}) > 1]
+
+
+def _place(point: PointResult) -> tuple[float, float]:
+    both = (point.time_ratio, point.energy_ratio)
+    time, energy = (math.inf if it is None else it.mean for it in both)
+    return time, energy
 
 
 def _order(value: Value) -> tuple[int, float, str]:

@@ -1,0 +1,296 @@
+"""Power over time at each limit, averaged over repetitions, one panel above the other."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from joulewise.analyse.curves.average import Average, Curve, averaged
+from joulewise.analyse.curves.passing import even_edges, show
+from joulewise.analyse.curves.spans import Stage, stages
+from joulewise.analyse.curves.thin import Envelope, Thinning
+from joulewise.analyse.stored import result_of
+from joulewise.analyse.stretch import Stretch
+from joulewise.data.sweeps import POWER_LIMIT
+from joulewise.errors import JoulewiseError
+from joulewise.metrics.slices import Slice
+from joulewise.metrics.table import entering
+from joulewise.record.layout import Lane
+from joulewise.record.trace import open_lane
+from joulewise.report.charts.axes import Unit, time_unit
+from joulewise.report.charts.chart import Chart
+from joulewise.report.charts.run_tables import Record, known, record_table, thinned_records
+from joulewise.report.charts.sweep_source import Swept
+from joulewise.report.charts.sweep_titles import at
+from joulewise.report.sweep_words import counted
+from joulewise.report.tables import Column
+from joulewise.units import NS_PER_S
+
+if TYPE_CHECKING:
+    import altair as alt
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+_PANELS: Final = 5
+_REPEATS: Final = 5
+_MOMENTS: Final = 240
+_MOST_EPOCHS: Final = 60  # more are hairlines
+_PANEL_HEIGHT: Final = 74
+_POWER: Final = "power_w"
+
+
+@dataclass(frozen=True)
+class _Course:
+    """All that is shown of one limit; ``low`` and ``high`` are of all runs' readings."""
+
+    limit_w: float
+    runs: int
+    power: Average
+    low: Array
+    high: Array
+    epochs: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True)
+class _Run:
+    """The mean of its GPUs' power, in pieces of one length up to ``time_s``."""
+
+    time_s: float
+    low: Array
+    high: Array
+    mean: Array
+    epochs: Sequence[Stage]
+
+    @property
+    def curve(self) -> Curve:
+        middle_s = (np.arange(len(self.mean)) + 0.5) * self.time_s / len(self.mean)
+        return Curve(middle_s, self.mean)
+
+    def at(self, grid_s: Array, values: Array) -> Array:
+        """NaN where it has ended."""
+        pieces = (grid_s * len(values) / self.time_s).astype(np.int64)
+        there = grid_s <= self.time_s
+        return np.where(there, values[np.minimum(pieces, len(values) - 1)], np.nan)
+
+
+def courses_charts(seen: Swept, store: Path | None) -> Iterator[Chart]:
+    along = seen.main_slice
+    if store is None or along is None:
+        return
+    courses = [
+        course for limit_w in _shown(seen, along) if (course := _of(seen, store, along, limit_w))
+    ]
+    if not courses:
+        return
+    panel_w = _panel_w(courses)
+    longest_s = max(float(course.power.t_s[-1]) for course in courses)
+    runs = max(course.runs for course in courses)
+    epochs = [record for course in courses for record in _epochs(course)]
+    yield Chart(
+        key="power-over-time",
+        title=_title(courses) + at(along.where),
+        description=(
+            f"Power of a GPU over time at {counted(len(courses), 'limit')}, from the lowest at "
+            f"the top to the highest; the mean of {counted(runs, 'run')} at each, with a band "
+            "from their lowest to their highest reading. The dotted line is the limit, every "
+            "other epoch is shaded."
+        ),
+        tables={
+            "limits": record_table("Mean power at each limit", _LIMITS, map(_limit, courses)),
+            "courses": record_table("Power over time", _COURSES, _records(courses)),
+            "epochs": record_table("Epochs at each limit", _EPOCHS, epochs),
+        },
+        drawing=partial(
+            _draw, [course.limit_w for course in courses], panel_w, time_unit(longest_s)
+        ),
+    )
+
+
+_LIMITS: Final = {
+    POWER_LIMIT: Column("limit", "W"),
+    "runs": Column("runs"),
+    "mean_w": Column("mean power", "W"),
+    "highest_w": Column("highest reading", "W"),
+    "time_s": Column("time", "s"),
+}
+_COURSES: Final = {
+    POWER_LIMIT: Column("limit", "W"),
+    "t_s": Column("time", "s"),
+    "mean_w": Column("mean power", "W"),
+    "low_w": Column("lowest", "W"),
+    "high_w": Column("highest", "W"),
+}
+_EPOCHS: Final = {
+    POWER_LIMIT: Column("limit", "W"),
+    "epoch": Column("epoch"),
+    "start_s": Column("start", "s"),
+    "end_s": Column("end", "s"),
+}
+
+
+def _shown(seen: Swept, along: Slice) -> list[float]:
+    """The ends, what is chosen, and limits between them, as evenly as they come."""
+    limits = list(along.values)
+    if len(limits) <= _PANELS:
+        return limits
+    chosen = [choice.setting.get(POWER_LIMIT) for choice in seen.choices]
+    wanted = [limits[0], limits[-1], *(it for it in chosen if it in limits)]
+    evenly = [limits[round(step)] for step in np.linspace(0, len(limits) - 1, _PANELS)]
+    return sorted(list(dict.fromkeys(float(it or 0) for it in (*wanted, *evenly)))[:_PANELS])
+
+
+def _of(seen: Swept, store: Path, along: Slice, limit_w: float) -> _Course | None:
+    """Of the first repetitions; those that cannot be read any more are left out."""
+    setting = seen.result.points[along.rows[along.values.index(limit_w)]].setting
+    names = [trial.run for trial in entering(seen.sweep) if trial.setting == setting and trial.run]
+    read = [found for name in names[:_REPEATS] if (found := _read(store / name))]
+    if not read:
+        return None
+    grid_s = np.linspace(0.0, max(run.time_s for run in read), _MOMENTS + 1)
+    return _Course(
+        limit_w,
+        len(read),
+        averaged([run.curve for run in read], grid_s),
+        np.fmin.reduce([run.at(grid_s, run.low) for run in read]),
+        np.fmax.reduce([run.at(grid_s, run.high) for run in read]),
+        _mean_epochs([run.epochs for run in read]),
+    )
+
+
+def _read(run: Path) -> _Run | None:
+    try:
+        result = result_of(run)
+        stretch = Stretch(result.run.span.start_ns, result.run.span.end_ns)
+        edges_ns = even_edges(stretch, _MOMENTS)
+        gpus = [key for key in result.counted if key.startswith("gpu")]
+        powers = [found for key in gpus if (found := _thinned(run, key, edges_ns)) is not None]
+    except (JoulewiseError, OSError, ValueError, KeyError, TypeError):  # Arrow's are ValueErrors
+        return None
+    if not powers:
+        return None
+    low, high, mean = (
+        np.mean([getattr(power, name) for power in powers], axis=0)
+        for name in ("low", "high", "mean")
+    )
+    return _Run(stretch.time_ns / NS_PER_S, low, high, mean, stages(result))
+
+
+def _thinned(run: Path, key: str, edges_ns: NDArray[np.int64]) -> Envelope | None:
+    for kind in (Lane.BUFFER, Lane.FAST):
+        lane = open_lane(run, key, kind)
+        if lane is not None and _POWER in lane.columns:
+            thinning = Thinning(_POWER, edges_ns)
+            show(lane, thinning)
+            return thinning.envelope()
+    return None
+
+
+def _mean_epochs(runs: Sequence[Sequence[Stage]]) -> tuple[tuple[float, float], ...]:
+    """Where all have as many, and one is not the whole run."""
+    count = len(runs[0])
+    if not 1 < count <= _MOST_EPOCHS or any(len(run) != count for run in runs):
+        return ()
+    return tuple(
+        (
+            float(np.mean([one.start_s for one in alike])),
+            float(np.mean([one.end_s for one in alike])),
+        )
+        for alike in zip(*runs, strict=True)
+    )
+
+
+def _limit(course: _Course) -> Record:
+    return {
+        POWER_LIMIT: course.limit_w,
+        "runs": course.runs,
+        "mean_w": float(np.nanmean(course.power.mean)),
+        "highest_w": float(np.nanmax(course.high)),
+        "time_s": float(course.power.t_s[-1]),
+    }
+
+
+def _records(courses: Sequence[_Course]) -> list[Record]:
+    records: list[Record] = []
+    for course in courses:
+        columns = {
+            "t_s": course.power.t_s,
+            "mean_w": course.power.mean,
+            "low_w": course.low,
+            "high_w": course.high,
+        }
+        records += known(thinned_records(columns, **{POWER_LIMIT: course.limit_w}), "mean_w")
+    return records
+
+
+def _epochs(course: _Course) -> Iterator[Record]:
+    for number, (start_s, end_s) in enumerate(course.epochs, start=1):
+        yield {POWER_LIMIT: course.limit_w, "epoch": number, "start_s": start_s, "end_s": end_s}
+
+
+def _title(courses: Sequence[_Course]) -> str:
+    lowest, highest = courses[0], courses[-1]
+    low_w, high_w = (float(np.nanmean(course.power.mean)) for course in (lowest, highest))
+    if len(courses) == 1:
+        return f"At {lowest.limit_w:g} W a GPU draws {low_w:.0f} W on average"
+    return (
+        f"A GPU draws {low_w:.0f} W on average at a limit of {lowest.limit_w:g} W, and "
+        f"{high_w:.0f} W at {highest.limit_w:g} W"
+    )
+
+
+def _panel_w(courses: Sequence[_Course]) -> float:
+    """The height of a panel in watts, a multiple of 100 with room above what is in it."""
+    most_w = max(max(course.limit_w, float(np.nanmax(course.high))) for course in courses)
+    return 100.0 * math.ceil(1.12 * most_w / 100)
+
+
+def _draw(limits_w: Sequence[float], panel_w: float, unit: Unit) -> alt.TopLevelMixin:
+    import altair as alt
+
+    # One view, which a page can stretch: panels are shifted up by their height in watts.
+    below = f"({len(limits_w) - 1} - indexof({list(limits_w)}, datum['{POWER_LIMIT}'])) * {panel_w}"
+    ticks = [
+        panel * panel_w + watts
+        for panel in range(len(limits_w))
+        for watts in np.arange(0, panel_w - 50, 100 if panel_w <= 400 else 200).tolist()
+    ]
+    axis = alt.Axis(values=ticks, labelExpr=f"format(datum.value % {panel_w}, '~g')")
+    scale = alt.Scale(domain=[0, panel_w * len(limits_w)], nice=False)
+    y = alt.Y("from:Q", axis=axis, scale=scale).title("power (W)")
+    x = alt.X("time:Q").title(f"time ({unit.name})").scale(nice=False)
+    height = _PANEL_HEIGHT * len(limits_w)
+
+    courses = alt.Chart(alt.NamedData("courses"), height=height).transform_calculate(
+        **{"time": unit.expression("t_s"), "from": f"datum.low_w + {below}"},
+        to=f"datum.high_w + {below}",
+        mean=f"datum.mean_w + {below}",
+    )
+    epochs = (
+        alt.Chart(alt.NamedData("epochs"))
+        .transform_filter("datum.epoch % 2 == 1")
+        .transform_calculate(
+            **{"time": unit.expression("start_s"), "from": below},
+            until=unit.expression("end_s"),
+            to=f"{below} + {panel_w}",
+        )
+    )
+    limits = alt.Chart(alt.NamedData("limits")).transform_calculate(
+        **{"time": "0", "from": f"datum['{POWER_LIMIT}'] + {below}"},
+        label=f"'limit ' + datum['{POWER_LIMIT}'] + ' W'",
+    )
+    return alt.layer(
+        epochs.mark_rect(style="stretch").encode(x=x, x2="until:Q", y=y, y2="to:Q"),
+        limits.mark_rule(style="limit").encode(y=y),
+        courses.mark_area(style="band").encode(x=x, y=y, y2="to:Q", detail=f"{POWER_LIMIT}:Q"),
+        courses.mark_line(style="course").encode(
+            x=x, y=alt.Y("mean:Q", axis=axis, scale=scale), detail=f"{POWER_LIMIT}:Q"
+        ),
+        limits.mark_text(style="label_within").encode(x=x, y=y, text="label:N"),
+    )
