@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from joulewise.data.sweeps import Sweep
 from joulewise.errors import UsageError
@@ -32,6 +32,9 @@ class Asked:
     pue: float | None = None
 
 
+NOTHING_ASKED: Final = Asked()
+
+
 @dataclass(frozen=True)
 class Compared:
     """``told`` is what ``--json`` writes."""
@@ -46,17 +49,16 @@ class Compared:
         return any(it.is_the_case for it, _ in self.judged)
 
 
-def compared(store: Path, a: str, b: str, asked: Asked | None = None) -> Compared:
+def compared(store: Path, a: str, b: str, asked: Asked = NOTHING_ASKED) -> Compared:
     """What is meant by A and B, compared; a condition that cannot be judged is a UsageError."""
-    asked = asked or Asked()
     of_a, of_b = sides(store, a, b)
     if isinstance(of_a, Sweep) and isinstance(of_b, Sweep):
-        return _sweeps(of_a, of_b, asked)
+        return compared_sweeps(of_a, of_b, asked)
     assert isinstance(of_a, Side) and isinstance(of_b, Side)  # noqa: S101, PT018  # by sides()
-    return _runs(of_a, of_b, asked)
+    return compared_runs(of_a, of_b, asked)
 
 
-def _runs(a: Side, b: Side, asked: Asked) -> Compared:
+def compared_runs(a: Side, b: Side, asked: Asked = NOTHING_ASKED) -> Compared:
     if asked.by or (asked.boundary, asked.overhead_w, asked.pue) != (None, None, None):
         raise UsageError(
             "--by, --boundary, --overhead-w and --pue are for sweeps, and these are runs",
@@ -67,7 +69,7 @@ def _runs(a: Side, b: Side, asked: Asked) -> Compared:
     return _made(found, view_of_runs(found), judged, runs_json(found))
 
 
-def _sweeps(a: Sweep, b: Sweep, asked: Asked) -> Compared:
+def compared_sweeps(a: Sweep, b: Sweep, asked: Asked = NOTHING_ASKED) -> Compared:
     boundary = asked.boundary or _boundary(a, b)
     overhead_w, pue = (
         (a.asked.get(name) if given is None and a.asked.get(name) == b.asked.get(name) else given)
