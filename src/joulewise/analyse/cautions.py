@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Final
 
 from joulewise.analyse import device_cautions, span_cautions
 from joulewise.analyse.cpu_share import CpuShare
+from joulewise.analyse.lanes import OpenLane
 from joulewise.analyse.measured import MeasuredDevice
 from joulewise.analyse.stretch import Stretch
 from joulewise.analyse.touched import Sighting
+from joulewise.analyse.waiting import waiting
 from joulewise.data import Caution, Kind, RunWarning
 from joulewise.record.manifest import Manifest
 from joulewise.units import NS_PER_S, prefixed
@@ -46,6 +48,7 @@ def cautions(
     spans: SpanTable,
     energy_j: NDArray[np.float64],
     sampling_j: NDArray[np.float64],
+    lanes: OpenLane,
 ) -> Iterator[RunWarning]:
     """All of them; ``energy_j`` and ``sampling_j`` are of the spans, over what is counted."""
     yield from from_notes(manifest)
@@ -55,6 +58,7 @@ def cautions(
     yield from no_baseline(manifest, counted)
     for measured in counted:
         yield from device_cautions.cautions(measured, manifest, sightings, run)
+        yield from waiting(measured, spans, lanes, run)
     yield from busy_with_others(cpu, run)
     rate_hz = manifest.rate_hz
     yield from span_cautions.too_short_run(counted, run, rate_hz)

@@ -128,6 +128,7 @@ def analyse(
                 spans=seen,
                 energy_j=energy_j,
                 sampling_j=sampling_j,
+                lanes=lanes,
             ),
         ),
         details={

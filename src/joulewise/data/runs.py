@@ -36,6 +36,7 @@ class Caution(str, Enum):
     THROTTLED = "throttled"
     CAP_NEVER_BINDS = "cap_never_binds"
     CAP_BELOW_FLOOR = "cap_below_floor"
+    GPU_WAITED = "gpu_waited"
     DISAGREEMENT = "counter_and_integral_disagree"
     SETTING_CHANGED = "setting_changed"
     SETTINGS_UNGUARDED = "settings_unguarded"
