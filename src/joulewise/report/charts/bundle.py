@@ -17,6 +17,7 @@ from joulewise.record.files import replace_file
 def converter() -> ModuleType:
     """vl-convert, which has a JavaScript engine and Vega in it."""
     try:
+        import altair as alt  # noqa: F401  # what is drawn is told in its words
         import vl_convert
     except ModuleNotFoundError:
         raise JoulewiseError(

@@ -18,7 +18,7 @@ from joulewise.report.tables import as_csv
 
 _SCREEN_WIDTH: Final = 680.0
 _SCREEN_SCALE, _PRINT_SCALE = 2.0, 600 / 72  # pixels a point; a printer has 600 to the inch
-_LINE: Final = 84  # letters of a title
+_LINE: Final = 80  # letters of a title
 
 
 def write_chart(
@@ -62,7 +62,7 @@ def _png(chart: Chart, theme: Theme, width_mm: float) -> bytes:
 
 def _html(chart: Chart, theme: Theme, _width_mm: float) -> str:
     """It is as wide as its window, and dark where the reader wants that."""
-    spec = dressed(finite(chart.spec()), theme)
+    spec = dressed(_spec(chart), theme)
     return _PAGE.format(
         title=escape(chart.title),
         description=escape(chart.description),
@@ -91,10 +91,16 @@ def _converted(form: str, chart: Chart, theme: Theme, width_mm: float, **how: fl
 
 
 def _fixed(chart: Chart, theme: Theme, width_mm: float) -> Spec:
-    spec = finite(chart.spec())
+    spec = _spec(chart)
     if theme == "print":
         return dressed(spec, theme, round(width_mm * POINTS_PER_MM, 1))
     return {"title": wrap(chart.title, _LINE), **dressed(spec, theme, _SCREEN_WIDTH)}
+
+
+def _spec(chart: Chart) -> Spec:
+    converter()  # which says what is missing, if anything is
+    spec: Spec = finite(chart.spec())
+    return spec
 
 
 FORMATS: Final[Mapping[str, Callable[[Chart, Theme, float], str | bytes]]] = {

@@ -25,7 +25,7 @@ _SAME: Final = 0.002
 def boundaries_charts(seen: Swept) -> Iterator[Chart]:
     """Only where boundaries differ: a factor that is added to both is none in a ratio."""
     choices = [choice for choice in seen.choices if len(_known(choice)) > 1]
-    known = _told_apart(choices)
+    known = _told_apart(choices) if choices else {}
     if len(known) < 2:
         return
     names = [_row(choice) for choice in choices]

@@ -125,18 +125,20 @@ def _draw(labels: Sequence[str], limits: int, reference: str) -> alt.TopLevelMix
     data = alt.NamedData("caps")
     told = dashed("quantity", labels)
     base = alt.Chart(data).encode(
-        x=limit_axis(),
-        y=alt.Y("ratio:Q").title(f"ratio to {reference}").scale(zero=False),
-        color=told["color"],
+        x=limit_axis(), y=alt.Y("ratio:Q").title(f"ratio to {reference}").scale(zero=False)
     )
-    best = base.transform_filter("datum.chosen == 1").transform_calculate(label=WATTS)
+    series = base.encode(color=told["color"])
+    best = "datum.chosen == 1"
     layers = [
         alt.Chart(data).mark_rule(style="reference").encode(y=alt.datum(1)),
-        base.mark_rule(style="interval").encode(y="ratio_low:Q", y2="ratio_high:Q"),
-        base.mark_line().encode(strokeDash=told["strokeDash"]),
-        best.mark_point(style="choice"),
-        best.mark_text(style="label_above").encode(text="label:N", color=alt.Color()),
+        series.mark_rule(style="interval").encode(y="ratio_low:Q", y2="ratio_high:Q"),
+        series.mark_line().encode(strokeDash=told["strokeDash"]),
+        series.transform_filter(best).mark_point(style="choice"),
+        base.transform_filter(best)
+        .transform_calculate(label=WATTS)
+        .mark_text(style="label_above")
+        .encode(text="label:N"),
     ]
     if limits <= _FEW:
-        layers.insert(3, base.mark_point(style="mean"))
+        layers.insert(3, series.mark_point(style="mean"))
     return alt.layer(*layers)

@@ -4,80 +4,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from joulewise.analyse.curves.average import Average, Curve, averaged
-from joulewise.analyse.curves.passing import even_edges, show
-from joulewise.analyse.curves.spans import Stage, stages
-from joulewise.analyse.curves.thin import Envelope, Thinning
-from joulewise.analyse.stored import result_of
-from joulewise.analyse.stretch import Stretch
 from joulewise.data.sweeps import POWER_LIMIT
-from joulewise.errors import JoulewiseError
 from joulewise.metrics.slices import Slice
 from joulewise.metrics.table import entering
-from joulewise.record.layout import Lane
-from joulewise.record.trace import open_lane
 from joulewise.report.charts.axes import Unit, time_unit
 from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.run_tables import Record, known, record_table, thinned_records
+from joulewise.report.charts.sweep_course import Course, course_of
 from joulewise.report.charts.sweep_source import Swept
 from joulewise.report.charts.sweep_titles import at
 from joulewise.report.sweep_words import counted
 from joulewise.report.tables import Column
-from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
     import altair as alt
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
 
 _PANELS: Final = 5
 _REPEATS: Final = 5
-_MOMENTS: Final = 240
-_MOST_EPOCHS: Final = 60  # more are hairlines
 _PANEL_HEIGHT: Final = 74
-_POWER: Final = "power_w"
-
-
-@dataclass(frozen=True)
-class _Course:
-    """All that is shown of one limit; ``low`` and ``high`` are of all runs' readings."""
-
-    limit_w: float
-    runs: int
-    power: Average
-    low: Array
-    high: Array
-    epochs: tuple[tuple[float, float], ...]
-
-
-@dataclass(frozen=True)
-class _Run:
-    """The mean of its GPUs' power, in pieces of one length up to ``time_s``."""
-
-    time_s: float
-    low: Array
-    high: Array
-    mean: Array
-    epochs: Sequence[Stage]
-
-    @property
-    def curve(self) -> Curve:
-        middle_s = (np.arange(len(self.mean)) + 0.5) * self.time_s / len(self.mean)
-        return Curve(middle_s, self.mean)
-
-    def at(self, grid_s: Array, values: Array) -> Array:
-        """NaN where it has ended."""
-        pieces = (grid_s * len(values) / self.time_s).astype(np.int64)
-        there = grid_s <= self.time_s
-        return np.where(there, values[np.minimum(pieces, len(values) - 1)], np.nan)
 
 
 def courses_charts(seen: Swept, store: Path | None) -> Iterator[Chart]:
@@ -85,13 +35,17 @@ def courses_charts(seen: Swept, store: Path | None) -> Iterator[Chart]:
     if store is None or along is None:
         return
     courses = [
-        course for limit_w in _shown(seen, along) if (course := _of(seen, store, along, limit_w))
+        course
+        for limit_w in _shown(seen, along)
+        if (course := course_of(limit_w, _runs(seen, store, along, limit_w)))
     ]
     if not courses:
         return
     panel_w = _panel_w(courses)
     longest_s = max(float(course.power.t_s[-1]) for course in courses)
     runs = max(course.runs for course in courses)
+    unread = sum(course.unread for course in courses)
+    left_out = f" {counted(unread, 'run')} of these cannot be read any more." if unread else ""
     epochs = [record for course in courses for record in _epochs(course)]
     yield Chart(
         key="power-over-time",
@@ -100,7 +54,7 @@ def courses_charts(seen: Swept, store: Path | None) -> Iterator[Chart]:
             f"Power of a GPU over time at {counted(len(courses), 'limit')}, from the lowest at "
             f"the top to the highest; the mean of {counted(runs, 'run')} at each, with a band "
             "from their lowest to their highest reading. The dotted line is the limit, every "
-            "other epoch is shaded."
+            f"other epoch is shaded.{left_out}"
         ),
         tables={
             "limits": record_table("Mean power at each limit", _LIMITS, map(_limit, courses)),
@@ -146,67 +100,14 @@ def _shown(seen: Swept, along: Slice) -> list[float]:
     return sorted(list(dict.fromkeys(float(it or 0) for it in (*wanted, *evenly)))[:_PANELS])
 
 
-def _of(seen: Swept, store: Path, along: Slice, limit_w: float) -> _Course | None:
-    """Of the first repetitions; those that cannot be read any more are left out."""
+def _runs(seen: Swept, store: Path, along: Slice, limit_w: float) -> list[Path]:
+    """The first repetitions."""
     setting = seen.result.points[along.rows[along.values.index(limit_w)]].setting
-    names = [trial.run for trial in entering(seen.sweep) if trial.setting == setting and trial.run]
-    read = [found for name in names[:_REPEATS] if (found := _read(store / name))]
-    if not read:
-        return None
-    grid_s = np.linspace(0.0, max(run.time_s for run in read), _MOMENTS + 1)
-    return _Course(
-        limit_w,
-        len(read),
-        averaged([run.curve for run in read], grid_s),
-        np.fmin.reduce([run.at(grid_s, run.low) for run in read]),
-        np.fmax.reduce([run.at(grid_s, run.high) for run in read]),
-        _mean_epochs([run.epochs for run in read]),
-    )
+    names = [trial.run for trial in entering(seen.sweep) if trial.setting == setting]
+    return [store / name for name in names if name][:_REPEATS]
 
 
-def _read(run: Path) -> _Run | None:
-    try:
-        result = result_of(run)
-        stretch = Stretch(result.run.span.start_ns, result.run.span.end_ns)
-        edges_ns = even_edges(stretch, _MOMENTS)
-        gpus = [key for key in result.counted if key.startswith("gpu")]
-        powers = [found for key in gpus if (found := _thinned(run, key, edges_ns)) is not None]
-    except (JoulewiseError, OSError, ValueError, KeyError, TypeError):  # Arrow's are ValueErrors
-        return None
-    if not powers:
-        return None
-    low, high, mean = (
-        np.mean([getattr(power, name) for power in powers], axis=0)
-        for name in ("low", "high", "mean")
-    )
-    return _Run(stretch.time_ns / NS_PER_S, low, high, mean, stages(result))
-
-
-def _thinned(run: Path, key: str, edges_ns: NDArray[np.int64]) -> Envelope | None:
-    for kind in (Lane.BUFFER, Lane.FAST):
-        lane = open_lane(run, key, kind)
-        if lane is not None and _POWER in lane.columns:
-            thinning = Thinning(_POWER, edges_ns)
-            show(lane, thinning)
-            return thinning.envelope()
-    return None
-
-
-def _mean_epochs(runs: Sequence[Sequence[Stage]]) -> tuple[tuple[float, float], ...]:
-    """Where all have as many, and one is not the whole run."""
-    count = len(runs[0])
-    if not 1 < count <= _MOST_EPOCHS or any(len(run) != count for run in runs):
-        return ()
-    return tuple(
-        (
-            float(np.mean([one.start_s for one in alike])),
-            float(np.mean([one.end_s for one in alike])),
-        )
-        for alike in zip(*runs, strict=True)
-    )
-
-
-def _limit(course: _Course) -> Record:
+def _limit(course: Course) -> Record:
     return {
         POWER_LIMIT: course.limit_w,
         "runs": course.runs,
@@ -216,7 +117,7 @@ def _limit(course: _Course) -> Record:
     }
 
 
-def _records(courses: Sequence[_Course]) -> list[Record]:
+def _records(courses: Sequence[Course]) -> list[Record]:
     records: list[Record] = []
     for course in courses:
         columns = {
@@ -229,12 +130,12 @@ def _records(courses: Sequence[_Course]) -> list[Record]:
     return records
 
 
-def _epochs(course: _Course) -> Iterator[Record]:
+def _epochs(course: Course) -> Iterator[Record]:
     for number, (start_s, end_s) in enumerate(course.epochs, start=1):
         yield {POWER_LIMIT: course.limit_w, "epoch": number, "start_s": start_s, "end_s": end_s}
 
 
-def _title(courses: Sequence[_Course]) -> str:
+def _title(courses: Sequence[Course]) -> str:
     lowest, highest = courses[0], courses[-1]
     low_w, high_w = (float(np.nanmean(course.power.mean)) for course in (lowest, highest))
     if len(courses) == 1:
@@ -245,7 +146,7 @@ def _title(courses: Sequence[_Course]) -> str:
     )
 
 
-def _panel_w(courses: Sequence[_Course]) -> float:
+def _panel_w(courses: Sequence[Course]) -> float:
     """The height of a panel in watts, a multiple of 100 with room above what is in it."""
     most_w = max(max(course.limit_w, float(np.nanmax(course.high))) for course in courses)
     return 100.0 * math.ceil(1.12 * most_w / 100)

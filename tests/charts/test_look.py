@@ -1,0 +1,71 @@
+import json
+
+import pytest
+
+from joulewise.report.charts import series
+from joulewise.report.charts.look import THEMES, config, dressed
+
+OKABE_ITO = {"#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"}
+SPEC = {
+    "mark": {"type": "point", "size": 100, "dx": 10},
+    "height": 200,
+    "datasets": {"a": [{"height": 10, "size": 7}]},
+    "config": {"view": {"continuousHeight": 9}},
+}
+
+
+def luminance(colour):
+    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
+    linear = [it / 12.92 if it <= 0.04045 else ((it + 0.055) / 1.055) ** 2.4 for it in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one, other):
+    low, high = sorted((luminance(one), luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_what_is_dressed_has_the_look_and_its_data_and_the_spec_is_as_before(theme):
+    before = json.dumps(SPEC)
+    worn = dressed(SPEC, theme)
+    assert worn["config"] == config(theme)
+    assert worn["datasets"] == SPEC["datasets"]
+    assert worn["width"] == "container"
+    assert json.dumps(SPEC) == before
+
+
+def test_lengths_and_areas_are_as_small_as_the_type_of_a_paper():
+    light, paper = dressed(SPEC, "light", 400.0), dressed(SPEC, "print", 400.0)
+    scale = config("print")["axis"]["titleFontSize"] / config("light")["axis"]["titleFontSize"]
+    assert paper["height"] == pytest.approx(scale * light["height"])
+    assert paper["mark"]["dx"] == pytest.approx(scale * light["mark"]["dx"])
+    assert paper["mark"]["size"] == pytest.approx(scale**2 * light["mark"]["size"])
+    assert light["width"] == paper["width"] == 400
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_colours_are_for_all_eyes_and_are_seen_on_their_ground(theme):
+    worn = config(theme)
+    ground, colours = worn["background"], worn["range"]["category"]
+    assert {colour.upper() for colour in colours} - {"#FFFFFF"} <= OKABE_ITO
+    assert len(set(colours)) == len(colours)
+    assert all(contrast(colour, ground) > 2 for colour in colours)
+    assert contrast(worn["axis"]["titleColor"], ground) > 7
+    assert contrast(worn["axis"]["labelColor"], ground) > 4.5
+
+
+def test_series_are_told_apart_without_colour():
+    colours = len(config("light")["range"]["category"])
+    assert len(set(map(tuple, series.DASHES))) >= colours
+    assert len(set(series.SHAPES)) >= colours
+    told = series.dashed("what", ["a", "b"])
+    assert told["strokeDash"].to_dict()["scale"]["range"] == [[1, 0], [7, 3]]
+    assert series.shaped("what", ["a", "b"])["shape"].to_dict()["scale"]["domain"] == ["a", "b"]
+
+
+def test_parts_of_a_figure_share_its_width():
+    parts = {"hconcat": [{"mark": "point"}, {"mark": "point"}]}
+    worn = dressed(parts, "light", 600.0)
+    assert sum(part["width"] for part in worn["hconcat"]) < 600
+    assert "width" not in worn

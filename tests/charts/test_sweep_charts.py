@@ -1,0 +1,196 @@
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from tabled import by_batch, by_limit, chart, swept
+
+from joulewise.metrics.evaluate import evaluate
+from joulewise.metrics.rules import Reference, parse
+from joulewise.report.charts.look import config, dressed
+from joulewise.report.charts.sweep_charts import sweep_charts
+
+REFERENCE = {"batch_size": "32"}
+
+
+@pytest.fixture
+def limits(tmp_path):
+    return swept(tmp_path, by_limit(), start_wall_ns=1)
+
+
+@pytest.fixture
+def batches(tmp_path):
+    return swept(tmp_path, by_batch(), REFERENCE)
+
+
+def charts_of(pair):
+    return sweep_charts(*pair, None)
+
+
+def records(charts, key, table):
+    return chart(charts, key).tables[table].records
+
+
+def styles(spec):
+    return set(re.findall(r'"style": "(\w+)"', json.dumps(spec)))
+
+
+def test_a_figure_is_there_only_where_the_sweep_has_what_it_shows(limits, batches):
+    of_limits = {each.key for each in charts_of(limits)}
+    of_batches = {each.key for each in charts_of(batches)}
+    fits = {"energy-by-limit", "time-by-limit", "edp-by-limit"}
+    assert of_limits == {"limits", "plane", "boundaries", "drift", *fits}
+    assert {"plane", "heat-energy", "time-energy"} <= of_batches
+    assert "drift" not in of_batches
+
+
+@pytest.mark.parametrize("which", ["limits", "batches"])
+def test_specs_are_valid_and_take_all_data_from_their_tables(which, request, capfd):
+    import vl_convert
+
+    for each in charts_of(request.getfixturevalue(which)):
+        spec = each.drawing().to_dict(validate=True)
+        named = set(re.findall(r'"data": {"name": "(\w+)"}', json.dumps(spec)))
+        assert named <= set(each.tables)
+        assert not re.search(r'"(values|url)": ', json.dumps(spec.get("data", {})))
+        assert styles(spec) <= set(config("light")["style"])
+        vl_convert.vegalite_to_svg(dressed(each.spec(), "print", 240.0), show_warnings=True)
+    said = capfd.readouterr()
+    assert said.out + said.err == ""
+
+
+def test_every_figure_says_what_is_seen_to_whoever_cannot_see_it(limits, batches):
+    for each in (*charts_of(limits), *charts_of(batches)):
+        assert each.title[0].isupper() or each.title[0].isdigit() or "batch" in each.title
+        assert each.description.endswith(".")
+        assert each.spec()["description"] == each.description
+        assert all(table.rows and table.records for table in each.tables.values())
+
+
+def test_curves_against_the_limit_are_the_ratios_of_the_result(limits):
+    _, result = limits
+    told = records(charts_of(limits), "limits", "caps")
+    by = {(it["quantity"], it["power_limit_w"]): it for it in told}
+    for point in result.points:
+        watts = point.setting["power_limit_w"]
+        for label, ratio in (
+            ("energy", point.energy_ratio),
+            ("time", point.time_ratio),
+            ("EDP", point.ratios["edp"]),
+            ("EDS(2)", point.ratios["eds:2.0"]),
+        ):
+            found = by[label, watts]
+            assert (found["ratio"], found["ratio_low"]) == (ratio.mean, ratio.low)
+        power = by["power", watts]["ratio"]
+        assert power == pytest.approx(point.energy_ratio.mean / point.time_ratio.mean)
+    chosen = {it["quantity"]: it["power_limit_w"] for it in told if it["chosen"]}
+    assert chosen["energy"] == result.best["energy"].setting["power_limit_w"] == 200
+    assert chosen["EDP"] == result.best["edp"].setting["power_limit_w"]
+
+
+def test_along_a_line_in_the_plane_its_metric_stays_what_it_is_at_its_choice(limits):
+    _, result = limits
+    lines = records(charts_of(limits), "plane", "lines")
+    for name in ("energy", "edp", "eds:1.5", "eds:2.0"):
+        metric, reference = parse(name), Reference(1.0, 1.0)
+        point = result.point(result.best[name].setting)
+        level = metric.rule(point.time_ratio.mean, point.energy_ratio.mean, reference)
+        mine = [it for it in lines if it["metric"] == f"equal {metric.label}"]
+        assert len(mine) > 10
+        for it in mine:
+            there = metric.rule(it["time_ratio"], it["energy_ratio"], reference)
+            assert there == pytest.approx(level)
+
+
+def test_the_front_in_the_plane_is_that_of_the_result(batches):
+    _, result = batches
+    told = records(charts_of(batches), "plane", "points")
+    front = {str(point.setting) for point in result.points if point.pareto}
+    assert {it["setting"] for it in told if it["pareto"]} == front
+
+
+def test_what_is_far_beyond_the_front_is_left_out_and_that_is_said(batches):
+    plane = chart(charts_of(batches), "plane")
+    assert not any(it["setting"].startswith("batch_size 8,") for it in plane.table.records)
+    assert "4 settings far beyond these are left out." in plane.description
+
+
+def test_the_heat_map_marks_what_is_chosen(batches):
+    _, result = batches
+    cells = records(charts_of(batches), "heat-energy", "cells")
+    assert len(cells) == 12
+    best = [(it["down"], it["across"]) for it in cells if it["best"]]
+    chosen = result.best["energy"].setting
+    assert best == [(chosen["batch_size"], f"{chosen['power_limit_w']:g}")]
+    assert min(cells, key=lambda it: it["ratio"])["best"]
+    spec = chart(charts_of(batches), "heat-energy").spec()
+    assert '["8", "32", "128"]' in json.dumps(spec)  # as numbers, not as words
+
+
+def test_along_a_ray_the_mean_power_is_the_same(batches):
+    charts = charts_of(batches)
+    rays = records(charts, "time-energy", "rays")
+    for it in rays:
+        assert it["energy_j"] == pytest.approx(it["power_w"] * it["time_s"])
+    powers = [it["power_w"] for it in records(charts, "time-energy", "points")]
+    assert min(it["power_w"] for it in rays) <= min(powers)
+    assert max(it["power_w"] for it in rays) >= max(powers)
+
+
+def test_a_choice_is_shown_at_each_boundary_with_its_interval(limits):
+    _, result = limits
+    boundaries = chart(charts_of(limits), "boundaries")
+    for it in boundaries.table.records:
+        label = it["choice"].split(":")[0]
+        choice = next(each for each in result.best.values() if parse(each.metric).label == label)
+        ratio = choice.at["gpu" if it["boundary"] == "GPU" else "node"]
+        assert (it["energy_ratio"], it["energy_ratio_high"]) == (ratio.mean, ratio.high)
+    assert {it["boundary"] for it in boundaries.table.records} == {"GPU", "node and wall"}
+    assert "assumed" in boundaries.description
+
+
+def test_a_parabola_is_drawn_with_what_it_is_worth(limits):
+    _, result = limits
+    energy = chart(charts_of(limits), "energy-by-limit")
+    fit = next(it for it in result.fits if it.quantity == "energy")
+    assert f"R² {fit.r2:.4f}, adjusted {fit.adjusted_r2:.4f}, {fit.dof} degrees" in energy.title
+    assert f"least at {fit.minimum_w:.0f} W" in energy.title
+    assert "fit" in styles(energy.spec())
+    a, b, c = fit.coefficients
+    for it in energy.tables["parabola"].records:
+        watts = it["power_limit_w"]
+        assert it["energy_j"] == pytest.approx(a * watts**2 + b * watts + c)
+    assert len(energy.tables["runs"].records) == 28
+
+
+def test_where_a_parabola_fails_none_is_drawn_and_the_title_says_why(tmp_path):
+    pair = swept(tmp_path, by_limit(), capped=0.0)
+    energy = chart(charts_of(pair), "energy-by-limit")
+    assert energy.title == "The limit never binds: energy at every limit differs by noise alone"
+    assert "parabola" not in energy.tables
+    assert "fit" not in styles(energy.spec())
+    three = swept(tmp_path, by_limit((150, 200, 300)))
+    assert "No parabola" in chart(charts_of(three), "energy-by-limit").title
+
+
+def test_a_drift_of_the_reference_is_shown_and_named(tmp_path):
+    rows = [{**row, "energy_j": row["energy_j"] * (1 + 0.02 * row["block"])} for row in by_limit()]
+    sweep, _ = swept(tmp_path, rows)
+    trials = [replace(it, start_wall_ns=10**9 * (60 * it.block + 1)) for it in sweep.trials]
+    sweep = replace(sweep, trials=tuple(trials))
+    drift = chart(sweep_charts(sweep, evaluate(sweep), None), "drift")
+    assert drift.title.startswith("The energy of the reference rose by")
+    energies = [it["ratio"] for it in drift.table.records if it["quantity"] == "energy"]
+    assert energies == sorted(energies)
+    assert [it["start_s"] for it in drift.table.records][:4] == [0, 60, 120, 180]
+
+
+def test_a_full_training_has_no_single_runs_and_still_its_figures(limits):
+    sweep, result = limits
+    keys = {each.key for each in sweep_charts(sweep, replace(result, per="training"), None)}
+    assert keys == {"limits", "plane", "boundaries"}
+
+
+def test_a_sweep_in_which_nothing_ran_has_no_figures(limits):
+    sweep = replace(limits[0], trials=())
+    assert sweep_charts(sweep, evaluate(sweep), None) == []
