@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from joulewise.data.sweeps import Setting
-from joulewise.metrics.result import Choice, Interval, Verdict
+from joulewise.metrics.result import Choice, Interval, SweepCaution, Verdict
 from joulewise.metrics.rules import parse
 from joulewise.report.charts.sweep_source import Swept
 from joulewise.report.sweep_words import setting_words
@@ -12,6 +12,8 @@ from joulewise.report.sweep_words import setting_words
 def finding(seen: Swept) -> str:
     """The choice of the first metric that weighs time against energy, else of the first."""
     reference = setting_words(seen.result.reference.setting)
+    if any(it.code is SweepCaution.CAP_NEVER_BINDS for it in seen.result.cautions):
+        return f"The limit never binds: what differs from {reference} is noise"
     if not seen.choices:
         return f"Nothing that was tried beats {reference}"
     choice = next((it for it in seen.choices if it.metric != "energy"), seen.choices[0])
