@@ -45,15 +45,20 @@ def growth_edges(run: Stretch) -> NDArray[np.int64]:
 
 
 def growth_of(
-    lanes: OpenLane, device: RecordedDevice, edges_ns: NDArray[np.int64]
+    lanes: OpenLane, device: RecordedDevice, edges_ns: NDArray[np.int64], *, faulty: bool
 ) -> tuple[Growth, list[Energy | None]]:
-    """One device's, and its energy up to each edge in full; the first edge is the run's start."""
+    """One device's, and its energy up to each edge in full; the first edge is the run's start.
+
+    ``faulty``: it is known that the device did not answer for a while. Where nobody knows of such
+    a time and the readings show none, none is looked for: that would take another pass or two.
+    """
     fast, buffer = (lanes(device.info.key, lane) for lane in (Lane.FAST, Lane.BUFFER))
     since_start_ns = np.column_stack([np.full(len(edges_ns) - 1, edges_ns[0]), edges_ns[1:]])
     pieces_ns = np.column_stack([edges_ns[:-1], edges_ns[1:]])
     windows_ns = np.concatenate([since_start_ns, pieces_ns])
     told = window_energy(device, fast, buffer, windows_ns)
-    told, _ = across_faults(told, fast, np.maximum(windows_ns, device.awake_ns or 0))
+    if faulty or told.counter_broken.any() or np.any((told.gap_s > 0) | (told.still_s > 0)):
+        told, _ = across_faults(told, fast, np.maximum(windows_ns, device.awake_ns or 0))
     pieces = len(pieces_ns)
     zero = Energy(0.0, 0.0, 0.0, next(iter(device.sources.values())))
     energies = [zero, *(energy_of(told, i, device) for i in range(pieces))]

@@ -95,13 +95,14 @@ class Intervals:
         self._news[filled] += np.add.reduceat(changed, cuts[filled], dtype=np.int64)
 
     def _add(self, steps_ns: NDArray[np.int64]) -> None:
-        places = (steps_ns * (1 / self._bin_ns) + 0.5).astype(np.int32)
-        np.clip(places, 0, _BINS, out=places)
-        self._histogram += np.bincount(places, minlength=_BINS + 1)
+        self._longest_ns = max(self._longest_ns, int(steps_ns.max()))
         apart_ns = steps_ns - self._usual_ns
         self._apart_ns += float(apart_ns.sum())
+        places = apart_ns * (1 / self._bin_ns)
+        places += self._usual_ns / self._bin_ns + 0.5
+        np.minimum(places, _BINS, out=places)
+        self._histogram += np.bincount(places.astype(np.intp), minlength=_BINS + 1)
         self._squares_ns2 += float(np.square(apart_ns, out=apart_ns).sum())
-        self._longest_ns = max(self._longest_ns, int(steps_ns.max()))
 
     def sampling(self) -> Sampling | None:
         """None of fewer than three rows: two intervals are the least that can differ."""

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 
+from joulewise.analyse.course import typical_step_ns
 from joulewise.analyse.lanes import Columns, Rows
 from joulewise.analyse.stretch import Stretch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+_FILLED: Final = 0.9  # rows come late now and then
 
 
 class Viewer(Protocol):
@@ -28,6 +31,13 @@ def show(lane: Rows, *viewers: Viewer) -> None:
     for chunk in lane.chunks([name for name in wanted if name in lane.columns]):
         for viewer in viewers:
             viewer.take(chunk)
+
+
+def pixel_edges(lane: Rows, stretch: Stretch, pixels: int) -> NDArray[np.int64]:
+    """So many pixels, or fewer, so that as a rule each of them has a row."""
+    step_ns = typical_step_ns(lane) or stretch.time_ns
+    rows = min(lane.rows, stretch.time_ns / max(step_ns, 1.0))
+    return even_edges(stretch, min(pixels, int(_FILLED * rows)))
 
 
 def even_edges(stretch: Stretch, pieces: int) -> NDArray[np.int64]:

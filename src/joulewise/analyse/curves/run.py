@@ -5,30 +5,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
 from joulewise.analyse.curves.cumulative import Growth, growth_edges, growth_of, whole_growth
 from joulewise.analyse.curves.jitter import Intervals, Sampling
-from joulewise.analyse.curves.passing import even_edges, show
+from joulewise.analyse.curves.passing import pixel_edges, show
 from joulewise.analyse.curves.sensors import SensorCourses, sensor_courses
 from joulewise.analyse.curves.thin import Envelope, Thinning
 from joulewise.analyse.lanes import OpenLane, Rows
 from joulewise.analyse.stored import result_of
 from joulewise.analyse.stretch import Stretch
-from joulewise.data import Energy, Kind, RunResult
+from joulewise.data import Caution, Kind, RunResult
 from joulewise.record.layout import Lane
 from joulewise.record.manifest import Manifest, RecordedDevice, read_manifest
 from joulewise.record.trace import open_lane
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 PIXELS: Final = 600
 _FEWEST_PIXELS: Final = 150
 _ALL_PIXELS: Final = 2_400
 _POWER: Final = "power_w"
+_FAULTS: Final = {Caution.GAP, Caution.STUCK, Caution.COUNTER_RESET, Caution.UNAVAILABLE}
 _LANES: Final = {Lane.FAST: "polls", Lane.BUFFER: "driver's samples"}
 
 
@@ -77,7 +75,11 @@ def run_curves(run: Path) -> RunCurves:
     counted = [one for one in manifest.devices if one.info.key in result.counted and one.sources]
     pixels = int(np.clip(_ALL_PIXELS / max(len(counted), 1), _FEWEST_PIXELS, PIXELS))
     edges_ns = growth_edges(stretch)
-    found = [_device(lanes, device, stretch, pixels, edges_ns) for device in counted]
+    faulty = {one.device for one in result.warnings if one.code in _FAULTS}
+    found = []
+    for device in counted:
+        growth, energies = growth_of(lanes, device, edges_ns, faulty=device.info.key in faulty)
+        found.append((_device(lanes, device, stretch, pixels, growth), energies))
     return RunCurves(
         manifest,
         result,
@@ -91,8 +93,8 @@ def _device(
     device: RecordedDevice,
     stretch: Stretch,
     pixels: int,
-    edges_ns: NDArray[np.int64],
-) -> tuple[DeviceCurves, list[Energy | None]]:
+    growth: Growth,
+) -> DeviceCurves:
     key = device.info.key
     power: Envelope | None = None
     sampling = {}
@@ -106,9 +108,8 @@ def _device(
         if seen:
             sampling[name] = seen
     slow = lanes(key, Lane.SLOW)
-    growth, energies = growth_of(lanes, device, edges_ns)
     sensors = None if slow is None else sensor_courses(slow, stretch, device.info.vendor, pixels)
-    return DeviceCurves(device, power, growth, sampling, sensors), energies
+    return DeviceCurves(device, power, growth, sampling, sensors)
 
 
 def _seen(rows: Rows, stretch: Stretch, pixels: int) -> tuple[Sampling | None, Envelope | None]:
@@ -117,7 +118,7 @@ def _seen(rows: Rows, stretch: Stretch, pixels: int) -> tuple[Sampling | None, E
     if column != _POWER:
         show(rows, intervals)
         return intervals.sampling(), None
-    thinning = Thinning(_POWER, even_edges(stretch, min(pixels, rows.rows)))
+    thinning = Thinning(_POWER, pixel_edges(rows, stretch, pixels))
     show(rows, intervals, thinning)
     envelope = thinning.envelope()
     return intervals.sampling(), envelope if envelope.count.any() else None

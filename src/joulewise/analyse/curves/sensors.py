@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from joulewise.analyse.curves.passing import even_edges, show
+from joulewise.analyse.curves.passing import pixel_edges, show
 from joulewise.analyse.curves.thin import Envelope, Thinning
 from joulewise.analyse.lanes import Rows
 from joulewise.analyse.stretch import Stretch
@@ -49,7 +49,7 @@ class SensorCourses:
 
 def sensor_courses(slow: Rows, run: Stretch, vendor: str, pixels: int) -> SensorCourses:
     """All in one pass; at most as many pixels as there are looks."""
-    edges_ns = even_edges(run, min(pixels, slow.rows))
+    edges_ns = pixel_edges(slow, run, pixels)
     columns = {q: Thinning(q.value, edges_ns) for q in DRAWN if q.value in slow.columns}
     reasons = _reasons(slow, edges_ns, vendor)
     show(slow, *columns.values(), *reasons.values())

@@ -142,14 +142,15 @@ def _device_power(run: RunCurves, one: DeviceCurves) -> Curve:
 
 
 def _effective_hz(runs: Sequence[RunCurves]) -> float:
-    """New values a second of the slowest that is drawn."""
+    """New values a second of the slowest run; in a run the fastest device leads.
+
+    Memory whose power is assumed never tells anything new, and must not take the course of a GPU.
+    """
     rates = [
-        max(sampling.effective_hz for sampling in one.sampling.values())
+        max((it.effective_hz for one in run.devices for it in one.sampling.values()), default=None)
         for run in runs
-        for one in run.devices
-        if one.sampling
     ]
-    return min(rates, default=1.0)
+    return min((rate for rate in rates if rate is not None), default=1.0)
 
 
 def _summary(runs: Sequence[RunCurves]) -> list[Record]:

@@ -76,7 +76,9 @@ def _title(shares: Sequence[Share], whole_j: float) -> str:
     idle_j = sum(share.energy_j for share in shares if share.part is Part.IDLE)
     if len(by_kind) == 1 and idle_j:
         return f"Idling would have taken {100 * idle_j / whole_j:.0f} %"
-    return f"The {KINDS[Kind(kind)]} takes {100 * most_j / whole_j:.0f} %"
+    many = len({share.device for share in shares if share.kind == kind}) > 1
+    takes = f"{KINDS[Kind(kind)]}s take" if many else f"{KINDS[Kind(kind)]} takes"
+    return f"The {takes} {100 * most_j / whole_j:.0f} %"
 
 
 def _draw(parts: Sequence[str], labels: Sequence[str], joules: Unit) -> alt.TopLevelMixin:

@@ -20,7 +20,7 @@ from joulewise.report.charts.run_tables import (
     record_table,
     thinned_records,
 )
-from joulewise.report.charts.run_time import epoch_layers, time_axis, timed
+from joulewise.report.charts.run_time import epoch_bands, epoch_numbers, time_axis, timed
 from joulewise.report.figures import watts
 from joulewise.report.tables import Column
 
@@ -154,31 +154,48 @@ def _title(summary: Sequence[Record]) -> str:
 def _draw(devices: Sequence[str], limited: set[str], epochs: int, unit: Unit) -> alt.TopLevelMixin:
     import altair as alt
 
-    panels = [_panel(key, key in limited, epochs, unit, alone=len(devices) == 1) for key in devices]
-    stacked: alt.VConcatChart = alt.vconcat(*panels).resolve_scale(x="shared")
-    return panels[0] if len(panels) == 1 else stacked
+    if len(devices) == 1:
+        return _alone(devices[0], epochs, unit, limited=bool(limited))
+    panels = [
+        alt.layer(
+            *_layers(key, epochs, time_axis(unit, bare=key != devices[-1]), unit, f"{key} (W)")
+        ).properties(height=110)
+        for key in devices
+    ]
+    stacked: alt.VConcatChart = alt.vconcat(*panels, spacing=6).resolve_scale(x="shared")
+    return stacked
 
 
-def _panel(key: str, limited: bool, epochs: int, unit: Unit, *, alone: bool) -> Any:
+def _alone(key: str, epochs: int, unit: Unit, *, limited: bool) -> alt.LayerChart:
     import altair as alt
 
-    def mine(name: str) -> Any:
-        return timed(alt.Chart(alt.NamedData(name)), unit).transform_filter(alt.datum.device == key)
-
-    x, title = time_axis(unit), "power (W)" if alone else f"{key} (W)"
-    y = alt.Y("mean_w:Q").title(title)
-    layers = [
-        *epoch_layers(epochs, unit),
-        mine("power")
-        .mark_area(style="band")
-        .encode(x=x, y=alt.Y("low_w:Q").title(title), y2="high_w:Q"),
-        mine("power").mark_line().encode(x=x, y=y),
-    ]
+    x = time_axis(unit)
+    layers = [*_layers(key, epochs, x, unit, "power (W)"), *epoch_numbers(epochs, unit)]
     if limited:
-        line = mine("limits").encode(x=x, y=alt.Y("limit_w:Q").title(title))
-        layers.append(line.mark_line(style="limit", interpolate="step-after"))
-        named = line.transform_filter("datum.last == 1").transform_calculate(
-            label="'limit ' + format(datum.limit_w, '.4~g') + ' W'"
+        named = (
+            _mine("limits", key, unit)
+            .transform_filter("datum.last == 1")
+            .transform_calculate(label="'limit ' + format(datum.limit_w, '.4~g') + ' W'")
         )
-        layers.append(named.mark_text(style="note", align="right", dy=-8).encode(text="label:N"))
-    return alt.layer(*layers).properties(height=300 if alone else 110)
+        text = named.mark_text(style="note", align="right", dy=-8)
+        layers.append(text.encode(x=x, y="limit_w:Q", text="label:N"))
+    return alt.layer(*layers)
+
+
+def _layers(key: str, epochs: int, x: alt.X, unit: Unit, title: str) -> list[Any]:
+    import altair as alt
+
+    power, limits = _mine("power", key, unit), _mine("limits", key, unit)
+    low, mean, limit = (alt.Y(f"{name}_w:Q").title(title) for name in ("low", "mean", "limit"))
+    return [
+        *epoch_bands(epochs, unit, x),
+        power.mark_area(style="band").encode(x=x, y=low, y2="high_w:Q"),
+        power.mark_line().encode(x=x, y=mean),
+        limits.mark_line(style="limit", interpolate="step-after").encode(x=x, y=limit),
+    ]
+
+
+def _mine(data: str, key: str, unit: Unit) -> Any:
+    import altair as alt
+
+    return timed(alt.Chart(alt.NamedData(data)), unit).transform_filter(alt.datum.device == key)

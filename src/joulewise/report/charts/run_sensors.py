@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -77,8 +79,8 @@ def sensor_charts(curves: RunCurves) -> Iterator[Chart]:
         title=_title(summary),
         description=(
             f"Over time: {listed([_PANELS[q].rpartition(' ')[0] for q in drawn])}, as "
-            "the driver tells them about once a second; the band goes from the lowest reading to "
-            "the highest."
+            "the driver tells them about once a second."
+            + (" The band goes from the lowest reading to the highest." if len(gpus) == 1 else "")
             + (
                 f" Below, the share of the looks at which each reason held the clocks{of} down."
                 if reasons
@@ -137,8 +139,11 @@ def _reasons(curves: RunCurves, sensors: SensorCourses) -> Iterator[Record]:
     for name, envelope in sensors.reasons.items():
         edges_s = (envelope.edges_ns - curves.stretch.start_ns) / NS_PER_S
         columns = {"t_s": edges_s[:-1], "end_s": edges_s[1:], "share_pct": 100 * envelope.mean}
-        told = thinned_records(columns, reason=name)
-        yield from (record for record in known(told, "share_pct") if record["share_pct"])
+        told = known(thinned_records(columns, reason=name), "share_pct")
+        for share_pct, alike in groupby(told, key=itemgetter("share_pct")):
+            pixels = list(alike)
+            if share_pct:
+                yield {**pixels[0], "end_s": pixels[-1]["end_s"]}
 
 
 def _coldest_c(records: Sequence[Record]) -> float:
@@ -213,7 +218,7 @@ def _held(unit: Unit) -> Any:
         .encode(
             x=time_axis(unit),
             x2="until:Q",
-            y=alt.Y("reason:N").title(None),
+            y=alt.Y("reason:N").title(None).axis(grid=False, labelLimit=0),
             opacity=alt.Opacity("share_pct:Q").scale(domain=[0, 100], range=[0, 1]).legend(None),
         )
         .properties(height=alt.Step(18))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 Record = Mapping[str, float | str | None]
 _SOME: Final = 3
+_NOTHING: Final = digits(0.0)
 _PREFIXES: Final = {"G": 1e9, "M": 1e6, "k": 1e3, "m": 1e-3}
 
 
@@ -59,10 +60,11 @@ def _cell(value: float | str | None) -> str | None:
 def spread(values: Sequence[float], unit: str) -> str:
     """``14.8 ± 0.03 kJ``: the mean, and the standard deviation where there are some of them."""
     number, _, prefixed_unit = prefixed(mean(values), unit).rpartition(" ")
-    if len(values) < _SOME:
-        return f"{number} {prefixed_unit}"
     per_unit = _PREFIXES.get(prefixed_unit.removesuffix(unit), 1.0)
-    return f"{number} ± {digits(stdev(values) / per_unit)} {prefixed_unit}"
+    apart = digits(stdev(values) / per_unit) if len(values) >= _SOME else _NOTHING
+    return (
+        f"{number} {prefixed_unit}" if apart == _NOTHING else f"{number} ± {apart} {prefixed_unit}"
+    )
 
 
 def listed(words: Sequence[str]) -> str:

@@ -28,25 +28,29 @@ def time_axis(unit: Unit, *, bare: bool = False) -> alt.X:
     return alt.X("time:Q").axis(drawn).scale(nice=False, domainMin=0)
 
 
-def epoch_layers(epochs: int, unit: Unit) -> list[alt.Chart]:
-    """Every other epoch shaded, from the table ``epochs``; numbered where there is room."""
-    import altair as alt
-
+def epoch_bands(epochs: int, unit: Unit, x: alt.X) -> list[Any]:
+    """Every other epoch shaded, from the table ``epochs``."""
     if not 1 < epochs <= _MOST_EPOCHS:
         return []
-    data = (
-        alt.Chart(alt.NamedData("epochs"))
-        .transform_filter("datum.epoch % 2 == 1")
-        .transform_calculate(
-            time=unit.expression("start_s"),
-            until=unit.expression("end_s"),
-            label="'epoch ' + datum.epoch",
-        )
+    return [_odd_epochs(unit).mark_rect(style="stretch").encode(x=x, x2="until:Q")]
+
+
+def epoch_numbers(epochs: int, unit: Unit) -> list[Any]:
+    """Where there is room for them."""
+    import altair as alt
+
+    if not 1 < epochs <= _MOST_NUMBERS:
+        return []
+    numbers = _odd_epochs(unit).mark_text(style="note", align="left", baseline="top", dx=3, dy=2)
+    return [numbers.encode(x=time_axis(unit), y=alt.value(0), text="label:N")]
+
+
+def _odd_epochs(unit: Unit) -> Any:
+    import altair as alt
+
+    data = alt.Chart(alt.NamedData("epochs")).transform_filter("datum.epoch % 2 == 1")
+    return data.transform_calculate(
+        time=unit.expression("start_s"),
+        until=unit.expression("end_s"),
+        label="'epoch ' + datum.epoch",
     )
-    bands = data.mark_rect(style="stretch").encode(x=time_axis(unit), x2="until:Q")
-    if epochs > _MOST_NUMBERS:
-        return [bands]
-    numbers = data.mark_text(style="note", align="left", baseline="top", dx=3, dy=2).encode(
-        x=time_axis(unit), y=alt.value(0), text="label:N"
-    )
-    return [bands, numbers]
