@@ -87,6 +87,14 @@ def test_ctrl_c_leaves_the_run_alone(store):
         assert run.poll() is None
 
 
+def test_the_newest_in_progress_is_meant_where_none_is_named(store, make_run):
+    with recorded(store) as (_, run):
+        make_run("29991231-235959-ffff", wall_start_ns=32_503_680_000 * 10**9)
+        with at_a_terminal(store) as (_, read_until):
+            read_until(run.name)
+            read_until("gpu0")
+
+
 def test_a_screen_is_given_back_also_on_sigterm(store):
     with recorded(store), at_a_terminal(store) as (view, read_until):
         read_until("gpu0")

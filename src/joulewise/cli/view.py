@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -20,12 +21,15 @@ Examples:
   ssh -t -L 8765:127.0.0.1:8765 node joulewise view   # from another machine
 """
 
-LAST = "last"
+_NICE = 10
+"""Who trains goes first, also where a report takes seconds to make."""
 
 
 @click.command(epilog=EPILOG)
 @click.argument("run", required=False, metavar="[RUN]")
-@click.option("--terminal", is_flag=True, help="Follow RUN, or the last, on this terminal.")
+@click.option(
+    "--terminal", is_flag=True, help="Follow RUN, or the newest in progress, on this terminal."
+)
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -48,18 +52,21 @@ def command(store: Path, run: str | None, *, terminal: bool, **given: Any) -> No
     secret in it. With RUN that run is opened, as it goes on or its report. With --terminal RUN is
     followed here until it ends; Ctrl-C leaves it alone.
     """
+    with suppress(OSError):
+        os.nice(_NICE)
     if terminal:
-        _watch(store, run or LAST)
+        _watch(store, run)
     else:
         _serve(store, run, **given)
 
 
-def _watch(store: Path, run: str) -> None:
-    from joulewise.record.store import find
+def _watch(store: Path, run: str | None) -> None:
+    from joulewise.record.store import LAST, find, in_progress
     from joulewise.report.watch_terminal import watch
 
+    meant = find(store, run) if run else in_progress(store) or find(store, LAST)
     with suppress(KeyboardInterrupt), _ended_by_signal():
-        watch(find(store, run), console(), program(store))
+        watch(meant, console(), program(store))
 
 
 def _serve(store: Path, run: str | None, *, port: int | None, host: str, is_opened: bool) -> None:

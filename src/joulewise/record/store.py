@@ -167,6 +167,12 @@ def find(store: Path, which: str) -> Path:
     return meant[-1]  # a name may be used again: the newest is meant
 
 
+def in_progress(store: Path) -> Path | None:
+    """The newest run that is being recorded."""
+    found = [each for each in readable(store) if not isinstance(each, Skipped)]
+    return next((run for run, told in reversed(found) if status(told) == RECORDING), None)
+
+
 def _is_run(path: Path) -> bool:
     """Also a directory whose maker was killed before it could write a manifest."""
     return (path / MANIFEST).is_file() or (bool(_ID.fullmatch(path.name)) and path.is_dir())

@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 """All that is ever listened on."""
 
-METHODS: Final = ("GET", "HEAD")
 _NAMES: Final = ("127.0.0.1", "[::1]", "localhost")
 _FROM_NO_OTHER_PAGE: Final = {None, "none", "same-origin"}
 
@@ -28,7 +27,6 @@ class Refusal(NamedTuple):
 class Asked(NamedTuple):
     """What a request says of itself; the ``fetch_`` headers only browsers send."""
 
-    method: str
     target: str
     hosts: Sequence[str]
     fetch_site: str | None = None
@@ -38,8 +36,6 @@ class Asked(NamedTuple):
 
 def refusal(asked: Asked, port: int, secret: str) -> Refusal | None:
     """Why it is not answered, None where it is."""
-    if asked.method not in METHODS:
-        return Refusal(HTTPStatus.METHOD_NOT_ALLOWED, "nothing here can be changed: only GET")
     if len(asked.hosts) != 1 or asked.hosts[0].lower() not in {f"{n}:{port}" for n in _NAMES}:
         return Refusal(
             HTTPStatus.MISDIRECTED_REQUEST,

@@ -10,7 +10,7 @@ from http.client import LineTooLong
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, Final
 
-from joulewise.report.serve.guard import METHODS, Asked, refusal
+from joulewise.report.serve.guard import Asked, refusal
 from joulewise.report.serve.response import Response, elsewhere, plain_text
 
 if TYPE_CHECKING:
@@ -50,7 +50,6 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         told = self.headers
         asked = Asked(
-            self.command,
             self.path,
             told.get_all("Host", ()),
             *(told.get(f"Sec-Fetch-{name}") for name in ("Site", "Mode", "Dest")),
@@ -85,7 +84,7 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in response.headers.items():
             self.send_header(name, value)
         if response.status is HTTPStatus.METHOD_NOT_ALLOWED:
-            self.send_header("Allow", ", ".join(METHODS))
+            self.send_header("Allow", "GET, HEAD")
         self.end_headers()
         if self.command != "HEAD":
             self.wfile.write(response.content)
