@@ -326,3 +326,15 @@ def test_a_page_is_written_and_nothing_else_is_overwritten(joulewise, tmp_path):
     assert (
         joulewise("compare", "before", "after", "--html", str(precious), "--force").returncode == 0
     )
+
+
+@pytest.mark.usefixtures("before_and_after")
+def test_of_a_baseline_two_files_are_enough(joulewise, store, tmp_path):
+    expected = told(joulewise, "before", "after")["quantities"]
+    for run in store.glob("20260101-*"):
+        kept = tmp_path / "baseline" / run.name
+        kept.mkdir(parents=True)
+        for name in ("run.json", "result.json"):
+            shutil.move(run / name, kept / name)
+        shutil.rmtree(run)
+    assert told(joulewise, str(tmp_path / "baseline"), "after")["quantities"] == expected

@@ -51,8 +51,8 @@ class Basis(str, Enum):
     """What a verdict rests on."""
 
     SPREAD = "spread of the runs"
-    SPREAD_OF_A = "spread of A's runs for both"
-    SPREAD_OF_B = "spread of B's runs for both"
+    SPREAD_OF_A = "spread of A's runs"
+    SPREAD_OF_B = "spread of B's runs"
     MEASUREMENT = "measurement error"
     NOTHING = "nothing"
 

@@ -116,9 +116,8 @@ def _sweeps_finding(found: SweepsCompared) -> str:
             (same if it.a.setting == it.b.setting else other).append(parse(it.metric).label)
     said = []
     if found.settings:
-        said = [
-            f"at {counted(len(found.settings), 'setting')} of both B takes {_over(found)} than A"
-        ]
+        where = f"at the {counted(len(found.settings), 'setting')} that both have"
+        said = [f"{where} B takes {_over(found)} than A"]
     if other:
         said.append(f"another setting is chosen by {', '.join(other)}")
     if same:

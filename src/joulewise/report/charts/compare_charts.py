@@ -70,7 +70,7 @@ def _draw_ratios(quantities: Sequence[str], verdicts: Sequence[str]) -> alt.TopL
         )
         .encode(y=alt.Y("quantity:N").title(None).sort(list(quantities)))
     )
-    x = alt.X("change:Q").title("B more than A (%)")
+    x = alt.X("change:Q").title("B more than A (%)").axis(tickCount=8)
     zero = alt.Chart(alt.NamedData("compared")).mark_rule(style="reference")
     layers = (
         zero.encode(x=alt.datum(0)),
@@ -93,8 +93,8 @@ def _epochs(found: Comparison) -> Iterator[Chart]:
         key="epochs-compared",
         title="Energy and time of the epochs of both",
         description=(
-            "Every epoch of every run: the box holds the middle half of them, the line in it is "
-            "the median, the whiskers reach to the farthest within one and a half of its heights."
+            "Every epoch of every run is a point. The box holds the middle half of them, its line "
+            "is the median; whiskers reach to the farthest within one and a half of its heights."
         ),
         tables={"epochs": _epochs_table(records)},
         drawing=partial(_draw_epochs, units),
@@ -141,17 +141,20 @@ def _epochs_table(records: Sequence[Mapping[str, Any]]) -> Table:
 def _draw_epochs(units: Mapping[str, Unit]) -> alt.TopLevelMixin:
     import altair as alt
 
-    parts = [
-        alt.Chart(alt.NamedData("epochs"))
-        .transform_calculate(value=unit.expression(_FIELDS[what]))
-        .mark_boxplot()
-        .encode(
-            x=alt.X("side:N").title(None).axis(labelAngle=0),
-            y=alt.Y("value:Q").title(f"{what} of an epoch ({unit.name})").scale(zero=False),
-            color=alt.Color("side:N").scale(domain=["A", "B"]).legend(None),
+    parts = []
+    for what, unit in units.items():
+        base = (
+            alt.Chart(alt.NamedData("epochs"))
+            .transform_calculate(value=unit.expression(_FIELDS[what]))
+            .encode(
+                x=alt.X("side:N").title(None).axis(labelAngle=0),
+                y=alt.Y("value:Q").title(f"{what} of an epoch ({unit.name})").scale(zero=False),
+                color=alt.Color("side:N").scale(domain=["A", "B"]).legend(None),
+            )
         )
-        for what, unit in units.items()
-    ]
+        parts.append(
+            alt.layer(base.mark_boxplot(outliers=False), base.mark_point(style="run", xOffset=30))
+        )
     return alt.hconcat(*parts)
 
 
@@ -229,7 +232,7 @@ def _draw_curves(series: Sequence[str], units: Mapping[str, Unit]) -> alt.TopLev
             )
             .encode(x=limit_axis())
         )
-        told, marks = dashed("series", series), shaped("series", series)
+        told = dashed("series", series)
         y = alt.Y("value:Q").title(f"{what} ({unit.name})").scale(zero=False)
         parts.append(
             alt.layer(
@@ -237,9 +240,7 @@ def _draw_curves(series: Sequence[str], units: Mapping[str, Unit]) -> alt.TopLev
                 base.mark_rule(style="interval").encode(
                     y=alt.Y("low:Q"), y2="high:Q", color=told["color"]
                 ),
-                base.mark_point(style="mean").encode(
-                    y=y, color=told["color"], shape=marks["shape"].legend(None)
-                ),
+                base.mark_point(style="mean").encode(y=y, color=told["color"]),
             )
         )
     return alt.hconcat(*parts)

@@ -82,7 +82,7 @@ def _draw(unit: Unit) -> alt.TopLevelMixin:
     title = "power (W)"
     return alt.layer(
         base.mark_area(style="band").encode(
-            y=alt.Y("low_w:Q").title(title), y2="high_w:Q", color=told["color"]
+            y=alt.Y("low_w:Q").title(title), y2="high_w:Q", detail="side:N"
         ),
         base.mark_line().encode(y=alt.Y("mean_w:Q").title(title), **told),
     )
