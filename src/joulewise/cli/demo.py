@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,10 +12,13 @@ from joulewise.cli.output import STDOUT, json_option, pass_store, program, write
 from joulewise.cli.stderr import say
 
 if TYPE_CHECKING:
+    from joulewise.data.sweeps import Sweep
     from joulewise.metrics.result import SweepResult
+    from joulewise.report.tables import Table
     from joulewise.sweep.asked import Asked
 
 GPU, NETWORK, REPEAT = "v100", "resnet50", 5
+REPORT = "demo.html"
 
 EPILOG = """\b
 Examples:
@@ -31,23 +35,25 @@ def command(ctx: click.Context, store: Path, json_path: str | None) -> None:
     """Sweep the power limits of a simulated V100 that trains ResNet-50, and choose among them.
 
     All limits from 150 to 300 W, five times, in virtual time; then what least energy, EDP and EDS
-    prefer, beside what was published for that board. The runs go into a new folder in the place for
-    temporary files, or into the store that is given.
+    prefer, beside what was published for that board, in the terminal and as a page for a browser.
+    The runs go into a new folder in the place for temporary files, or into the store that is given.
     """
     from joulewise.cli.output import console
     from joulewise.report.published import beside, published_table
     from joulewise.report.sweep import draw
 
     store = store if _is_given(ctx) else _temporary()
-    result = _result(_asked(), store)
+    sweep, result = _swept(_asked(), store)
     told = beside(result, GPU, NETWORK)
+    published = {"published": [it.as_json() for it in told]}
     if json_path:
         from joulewise.metrics.contract import as_json
 
-        write_json({**as_json(result), "published": [it.as_json() for it in told]}, json_path)
+        write_json({**as_json(result), **published}, json_path)
     if json_path != STDOUT:
         also, commands = (published_table(told),), _next(store, result)
         draw(result, console(), also=also, commands=commands)
+        _write_report(sweep, result, store, also, published)
 
 
 def _asked() -> Asked:
@@ -64,7 +70,7 @@ def _asked() -> Asked:
     )
 
 
-def _result(asked: Asked, store: Path) -> SweepResult:
+def _swept(asked: Asked, store: Path) -> tuple[Sweep, SweepResult]:
     from joulewise.cli.output import console
     from joulewise.metrics.evaluate import View, evaluate
     from joulewise.metrics.rules import parse
@@ -77,14 +83,44 @@ def _result(asked: Asked, store: Path) -> SweepResult:
     metrics = [parse(text) for text in asked.by]
     with SweepProgress(console(stderr=True), metrics[0], say) as watch:
         sweep = conduct(prepared, store, watch)
-    return evaluate(sweep, metrics, View())
+    return sweep, evaluate(sweep, metrics, View())
+
+
+def _write_report(
+    sweep: Sweep,
+    result: SweepResult,
+    store: Path,
+    also: Sequence[Table],
+    published: Mapping[str, Any],
+) -> None:
+    """Beside the runs; without what it is made with, the rest of the story stands."""
+    from joulewise.errors import JoulewiseError
+    from joulewise.metrics.view import View
+    from joulewise.record.layout import SWEEPS
+    from joulewise.report.meant import MeantSweep
+    from joulewise.report.page.file import require_extra, write_page
+    from joulewise.report.page.sweep_page import sweep_page
+
+    path = store / REPORT
+    try:
+        require_extra()
+        found = MeantSweep(sweep, store / SWEEPS / sweep.id)
+        commands = _next(store, result)
+        page = sweep_page(
+            found, result, View(), store, also=also, commands=commands, more=published
+        )
+        write_page(page, path)
+    except JoulewiseError as error:
+        say(f"no report: {error.message}", error.hint)
+    else:
+        say(f"the report is {path}: open it in a browser")
 
 
 def _next(store: Path, result: SweepResult) -> tuple[tuple[str, str], ...]:
     ours = program(store)
     return (
+        (f"{ours} report {result.id} --by edp", "another report, by one metric"),
         (f"{ours} choose {result.id} --by edp --epochs 90", "what a whole training would take"),
-        (f"{ours} show last", "one of the runs"),
         (
             "joulewise sweep --sim rtx6000 --workload vgg19 --power-limit 100:260:20",
             "another board, another network",

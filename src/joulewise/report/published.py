@@ -94,6 +94,19 @@ def published_table(found: Sequence[Beside]) -> Table:
             )
             for it in found
         ),
+        tuple(
+            {
+                "metric": it.metric,
+                "found_w": it.cap_w,
+                "published_w": it.row.cap_w,
+                "over_best": it.excess,
+                "slower_there": it.slower,
+                "published_slower": it.published_slower,
+                "saves_there": it.saves,
+                "published_saves": it.published_saves,
+            }
+            for it in found
+        ),
     )
 
 

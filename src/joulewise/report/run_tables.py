@@ -37,7 +37,7 @@ def devices_table(result: RunResult, shown: RunView) -> Table:
 
 def spans_table(result: RunResult, shown: RunView) -> Table:
     return Table(
-        "Spans",
+        "Time and energy of spans",
         (
             Column("span", right=False),
             Column("count"),

@@ -7,42 +7,67 @@
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const figures = [...document.querySelectorAll("figure[data-chart]")];
   const views = new Map();
+  const [NARROW, SHEET, AXES] = [480, 640, 80]; // CSS pixels
 
   const theme = () => root.dataset.theme || (dark.matches ? "dark" : "light");
 
   const records = ({ columns, rows }) =>
     rows.map((row) => Object.fromEntries(row.map((value, at) => [columns[at], value])));
 
-  // On paper it is light, and as wide as a page of it: the window's width says nothing there.
-  function whole(id, look) {
-    const chart = data.charts[id];
-    const paper = look === "print" && chart.spec.width === "container" ? { width: 640 } : {};
-    const config = data.configs[chart.configs[look === "dark" ? "dark" : "light"]];
-    const datasets = {};
-    for (const [name, number] of Object.entries(chart.data)) {
-      datasets[name] = records(data.tables[number]);
+  // Vega-Lite fits a single view to its place. Of several it does not: they share it, or stand
+  // one below the other where it is narrow.
+  function fitted(spec, room) {
+    const across = spec.hconcat && room >= NARROW ? "hconcat" : "vconcat";
+    const parts = spec.hconcat || spec.vconcat;
+    if (parts) {
+      const { hconcat, vconcat, ...rest } = spec;
+      const share = across === "hconcat" ? room / parts.length : room;
+      return { ...rest, [across]: parts.map((part) => fitted(part, share)) };
     }
-    return { ...chart.spec, ...paper, config, datasets };
+    if (spec.spec) return { ...spec, spec: fitted(spec.spec, room / (spec.columns || 1)) };
+    return { ...spec, width: Math.max(60, Math.round(room - AXES)) };
   }
 
-  async function draw(figure, look = theme()) {
-    const before = views.get(figure);
-    if (before && before.look === look) return before.done;
+  // On paper it is light, and as wide as a sheet: the window's width says nothing there.
+  function whole(id, look, room) {
+    const { spec, configs, data: names } = data.charts[id];
+    const datasets = {};
+    for (const [name, number] of Object.entries(names)) datasets[name] = records(data.tables[number]);
+    const isSingle = spec.width === "container";
+    const width = look === "print" ? SHEET : room;
+    const own = isSingle ? { ...spec, ...(look === "print" && { width }) } : fitted(spec, width);
+    return { ...own, config: data.configs[configs[look === "dark" ? "dark" : "light"]], datasets };
+  }
+
+  function draw(figure, look = theme()) {
     const place = figure.querySelector(".chart");
+    const isSingle = data.charts[figure.id].spec.width === "container";
+    const key = isSingle ? look : `${look} ${place.clientWidth}`;
+    const before = views.get(figure);
+    if (before && before.key === key) return before.done;
     place.style.minHeight = before ? `${place.offsetHeight}px` : "";
-    const mine = { look };
+    const mine = { key };
     views.set(figure, mine);
     mine.done = (async () => {
       try {
         // The interpreter in place of eval, which the page's policy forbids.
-        const made = await vegaEmbed(place, whole(figure.id, look), {
+        const made = await vegaEmbed(place, whole(figure.id, look, place.clientWidth), {
           mode: "vega-lite",
           renderer: "svg",
           actions: false,
           ast: true,
         });
-        if (views.get(figure) !== mine) return made.finalize();
+        if (views.get(figure) !== mine) {
+          made.finalize();
+          return;
+        }
         mine.view = made.view;
+        // To who cannot see it, it is one picture with a caption and a table, not hundreds of marks.
+        const picture = place.querySelector("svg");
+        picture.setAttribute("role", "img");
+        picture.setAttribute("aria-labelledby", `${figure.id}-title`);
+        for (const part of picture.children) part.setAttribute("aria-hidden", "true");
+        place.style.minHeight = "";
         figure.dataset.drawn = look;
       } catch (error) {
         figure.dataset.failed = "";
@@ -74,6 +99,11 @@
     show();
   });
   dark.addEventListener("change", show);
+  let waits;
+  addEventListener("resize", () => {
+    clearTimeout(waits);
+    waits = setTimeout(show, 200);
+  });
   addEventListener("beforeprint", () => figures.forEach((figure) => draw(figure, "print")));
   addEventListener("afterprint", show);
   show();
@@ -99,7 +129,7 @@
   async function saveFigure(id, form) {
     const { file } = data.charts[id];
     if (form === "json") {
-      return saveText(JSON.stringify(whole(id, "light"), null, 1), `${file}.vl.json`, "application/json");
+      return saveText(JSON.stringify(whole(id, "print"), null, 1), `${file}.vl.json`, "application/json");
     }
     const figure = document.getElementById(id);
     await draw(figure);

@@ -1,0 +1,100 @@
+"""A real browser with the network off, and pages to open in it."""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass, field
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+NOTE_VIOLATIONS = """
+window.violations = [];
+addEventListener("securitypolicyviolation", (e) => violations.push(e.violatedDirective));
+"""
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    found = next(filter(None, map(shutil.which, NAMES)), None)
+    if found is None:
+        reason = "there is no Chromium here: script/browser installs Debian's"
+        if os.environ.get("JOULEWISE_NEEDS_BROWSER"):
+            pytest.fail(reason)
+        pytest.skip(reason)
+    arguments = ["--disable-gpu", *(["--no-sandbox"] if os.getuid() == 0 else [])]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=arguments)
+        yield browser
+        browser.close()
+
+
+@dataclass
+class Opened:
+    """A page in the browser, and everything that went wrong in it."""
+
+    tab: object
+    problems: list = field(default_factory=list)
+    requests: list = field(default_factory=list)
+
+    @property
+    def violations(self):
+        return self.tab.evaluate("window.violations")
+
+    def see_all(self):
+        """Scroll to every figure, as a reader would, until each is drawn or has failed."""
+        figures = self.tab.locator("figure[data-chart]")
+        for at in range(figures.count()):
+            figure = figures.nth(at)
+            if figure.is_visible():
+                figure.scroll_into_view_if_needed()
+                ended = "f => 'drawn' in f.dataset || 'failed' in f.dataset"
+                self.tab.wait_for_function(ended, arg=figure.element_handle())
+        return figures.count()
+
+
+@pytest.fixture
+def open_page(chromium):
+    """Open a file from disk, with the network off; ``how`` is for the browser's context."""
+    contexts = []
+
+    def opened(path, **how):
+        how = {"viewport": {"width": 1100, "height": 900}, **how}
+        context = chromium.new_context(offline=True, **how)
+        contexts.append(context)
+        context.add_init_script(NOTE_VIOLATIONS)
+        page = Opened(context.new_page())
+        page.tab.on("console", lambda told: _note(page, told))
+        page.tab.on("pageerror", lambda error: page.problems.append(str(error)))
+        page.tab.on("dialog", lambda dialog: page.problems.append(dialog.message))
+        page.tab.on("request", lambda request: page.requests.append(request.url))
+        page.tab.goto(path.as_uri())
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+
+
+def _note(page, told):
+    if told.type == "error":
+        page.problems.append(told.text)
+
+
+@pytest.fixture(scope="session")
+def demo_store(tmp_path_factory):
+    store = tmp_path_factory.mktemp("demo") / "store"
+    subprocess.run(
+        [sys.executable, "-m", "joulewise", "--store", str(store), "demo"],
+        check=True,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+    )
+    return store
+
+
+@pytest.fixture(scope="session")
+def demo_report(demo_store):
+    return demo_store / "demo.html"

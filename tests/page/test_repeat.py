@@ -1,0 +1,103 @@
+"""The command on a page does the same again: it is read by the verb itself, and compared."""
+
+import shlex
+from dataclasses import replace
+
+import pytest
+
+from joulewise.cli import run as run_verb
+from joulewise.cli import sweep as sweep_verb
+from joulewise.record.manifest import CommandRecord, Manifest
+from joulewise.report.repeat import run_again, sweep_again
+from joulewise.sweep.asked import Asked, Simulated
+
+MANIFEST = Manifest(
+    id="x",
+    commands=(CommandRecord(1, ("python", "train.py", "a b"), 0),),
+    cwd="/",
+    rate_hz=10,
+    wall_start_ns=0,
+    monotonic_start_ns=0,
+    boot_id="",
+)
+
+
+def heard(command):
+    """What the verb makes of it."""
+    words = shlex.split(command)
+    assert words[:2] == ["joulewise", "sweep"]
+    return sweep_verb._from_options(sweep_verb.command.make_context("sweep", words[2:]).params)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        Asked(
+            simulated=Simulated("v100", "resnet50", run_noise=0.015),
+            axes={"power_limit_w": "150:300:5"},
+            by=("edp", "eds:2.0"),
+            name="it's <b>",
+        ),
+        Asked(
+            command=("python", "train.py", "--batch", "{batch_size}", "--flag=$x"),
+            axes={"power_limit_w": "50%:100%:10%", "sm_clock_mhz": "1200", "batch_size": "32,64"},
+            reference={"batch_size": "32"},
+            repeat=3,
+            seed=7,
+            warm_up=1,
+            cool_down="60s",
+            gpus=(0, 2),
+            max_slowdown=1.5,
+            timeout_s=60.5,
+            adaptive=True,
+            tolerance=0.01,
+            boundary="wall",
+            overhead_w=100.0,
+            pue=1.2,
+            rate_hz=20.0,
+            hooks=False,
+            force=True,
+        ),
+    ],
+)
+def test_a_sweeps_command_asks_for_the_same_sweep(asked):
+    command, besides = sweep_again(asked.as_json())
+    assert heard(command) == asked
+    assert not besides
+
+
+def test_what_only_a_file_can_say_is_named():
+    asked = Asked(command=("true",), constraints=("a < b",), environ={"X": "1"})
+    assert sweep_again(asked.as_json())[1] == "constraints and variables"
+
+
+def test_a_runs_command_gives_the_same_options():
+    options = {
+        "rate_hz": 20.0,
+        "name": "base line",
+        "tags": ["a", "b"],
+        "group": "job.0",
+        "budgets": ["2kWh:stop"],
+        "gco2_per_kwh": 380.0,
+        "epochs": 3,
+        "hooks": False,
+        "settings": {"gpu0": {"power_limit_w": 150.0}, "gpu1": {"power_limit_w": 150.0}},
+    }
+    words = shlex.split(run_again(replace(MANIFEST, options=options)))
+    context = run_verb.command.make_context("run", words[2:])
+    told = context.params
+    assert told["command"] == MANIFEST.commands[0].arguments
+    assert told["no_hooks"]
+    assert (told["power_limit"], told["gpus"]) == ("150", "0,1")
+    for name in ("rate_hz", "name", "group", "gco2_per_kwh", "epochs"):
+        assert told[name] == options[name]
+    assert [list(told[name]) for name in ("tags", "budgets")] == [["a", "b"], ["2kWh:stop"]]
+
+
+def test_boards_with_limits_of_their_own_get_no_common_one():
+    settings = {"gpu0": {"power_limit_w": 150.0}, "gpu1": {"power_limit_w": 200.0}}
+    assert "--power-limit" not in run_again(replace(MANIFEST, options={"settings": settings}))
+
+
+def test_a_run_that_never_began_has_no_command():
+    assert not run_again(replace(MANIFEST, commands=()))
