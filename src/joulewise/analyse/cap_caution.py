@@ -9,8 +9,8 @@ import numpy as np
 
 from joulewise.analyse.measured import MeasuredDevice
 from joulewise.analyse.stretch import Stretch
-from joulewise.control.binding import Binding, binding
 from joulewise.data import Caution, Knob, Quantity, RunWarning
+from joulewise.devices.nvidia.binding import Binding, binding
 from joulewise.record.manifest import Manifest
 
 _SAME_W: Final = 0.5

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from joulewise.control.binding import CAPPED, ENOUGH, IDLE
 from joulewise.data import Quantity
+from joulewise.devices.nvidia.binding import CAPPED, ENOUGH, IDLE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,11 +32,12 @@ def under_load(
     if vendor != "nvidia":  # others do not say why
         reasons[:] = np.nan
     utilisation = _column(slow, Quantity.GPU_UTILISATION)
-    bits = np.nan_to_num(reasons).astype(np.int64)
+    told = np.isfinite(reasons)
+    bits = np.where(told, reasons, 0.0).astype(np.int64)
     # A driver that tells no reasons may still tell how busy it was.
-    working = np.where(np.isfinite(reasons), bits & IDLE == 0, utilisation > _BUSY_PCT)
+    working = np.where(told, bits & IDLE == 0, utilisation > _BUSY_PCT)
     looks = run.holds(slow["t_ns"]) & working
-    capped = np.where(np.isfinite(reasons), bits & CAPPED != 0, np.nan)
+    capped = np.where(told, bits & CAPPED != 0, np.nan)
     return {
         "capped": _mean(capped[looks]),
         "sm_clock_mhz": _mean(_column(slow, Quantity.SM_CLOCK)[looks]),

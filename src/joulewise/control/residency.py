@@ -8,11 +8,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from joulewise.control.binding import Binding, binding
 from joulewise.control.holds import Change, Hold, Stacks
 from joulewise.control.words import valued
 from joulewise.data import Knob, Quantity, Reading
 from joulewise.devices import Device
+from joulewise.devices.nvidia.binding import Binding, binding
 
 _PERIOD_S: Final = 1.0
 

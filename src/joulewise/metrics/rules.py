@@ -10,10 +10,12 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from importlib.metadata import EntryPoint, entry_points
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from joulewise.errors import JoulewiseError, UsageError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
 
 GROUP: Final = "joulewise.metrics"
 
@@ -68,7 +70,7 @@ def parse(text: str) -> Metric:
     try:
         if name in _WITH_NUMBER:
             return _WITH_NUMBER[name](_number(argument))
-        others = {point.name: point for point in entry_points(group=GROUP)}
+        others = _installed()
         if name in others:
             return _made_by(others[name], argument)
     except ValueError as error:
@@ -145,6 +147,12 @@ def _number(text: str) -> float:
     if number in {float("inf"), -float("inf")}:
         raise ValueError("the number is to be finite")
     return number
+
+
+def _installed() -> dict[str, EntryPoint]:
+    from importlib.metadata import entry_points  # slow to load, for what few have
+
+    return {point.name: point for point in entry_points(group=GROUP)}
 
 
 def _made_by(point: EntryPoint, argument: str) -> Metric:
