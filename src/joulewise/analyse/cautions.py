@@ -27,6 +27,8 @@ _LATE_SHARE: Final = 0.002
 _LATE_LEAST: Final = 3
 _BUSY_SHARE: Final = 0.1
 _BUSY_CPUS: Final = 0.2
+_ELSEWHERE: Final = {Caution.UNAVAILABLE, Caution.HOST_PROCESS_IDS, Caution.RECORDER_ENDED}
+_NOTED: Final = {caution.value: caution for caution in Caution if caution not in _ELSEWHERE}
 _HINTS: Final = {
     Caution.SETTINGS_UNGUARDED: "the figures may be of several settings: measure again",
     Caution.LEFT_RUNNING: "have the command wait for them, or measure one: joulewise run --pid PID",
@@ -71,10 +73,8 @@ def from_notes(manifest: Manifest) -> Iterator[RunWarning]:
     A fault of a sensor is told as the gap that it made; processes and the recorder's end are
     told with what they mean for the figures.
     """
-    elsewhere = {Caution.UNAVAILABLE, Caution.HOST_PROCESS_IDS, Caution.RECORDER_ENDED}
-    codes = {caution.value: caution for caution in Caution if caution not in elsewhere}
     for note in manifest.notes:
-        code = codes.get(note.get("code", ""))
+        code = _NOTED.get(note.get("code", ""))
         if code:
             hint = note.get("hint") or _HINTS.get(code, "")
             yield RunWarning(code, note.get("message", ""), hint, note.get("device"))

@@ -48,9 +48,12 @@ class _Moments:
     after: NDArray[np.intp]
 
     def halves(self) -> tuple[_Moments, _Moments]:
-        columns = [np.split(column, 2) for column in vars(self).values()]
-        first, second = (_Moments(*half) for half in zip(*columns, strict=True))
-        return first, second
+        middle = len(self.at) // 2
+        columns = vars(self).values()
+        return (
+            _Moments(*(column[:middle] for column in columns)),
+            _Moments(*(column[middle:] for column in columns)),
+        )
 
 
 def best_counter(
@@ -173,9 +176,9 @@ class Counter:
         swing_w = integral.course.swing_w[moments]
         unseen = max(1 - integral.timing.seen, 0.0)
         passed_s = np.clip(span_s - period_s, 0.0, None)
-        passed = shape.wander_j(at, passed_s) ** 2 * between
+        apart_j, doubt_w = shape.doubts(at, swing_w, rate_w, integral.timing.seen, integral.range_w)
+        passed = (np.sqrt(passed_s) * apart_j) ** 2 * between
         passed += passed_s * period_s * (_UNSEEN * unseen * swing_w) ** 2 * between
-        doubt_w = shape.doubt_w(at, swing_w, rate_w, integral.timing.seen, integral.range_w)
         share = self._share(integral.times_ns[moments])
         bow = 4 * share * (1 - share) * (period_s * doubt_w) ** 2
         when_s2 = ((half_s[at] * (1 - part)) ** 2 + (half_s[after] * part) ** 2) / 3
@@ -201,8 +204,9 @@ def _checked(placed: Placed, integral: Integral, power_j: NDArray[np.float64]) -
     rise_j, read_j = np.diff(points.count_j), np.diff(power_j)
     stood = lasting_s > _STOPPED_PERIODS * max(timing.counter_s, timing.poll_s)
     stood &= rise_j < _STOPPED * read_j
-    beside_j = np.pad(rise_j - read_j, 1)
-    made_up = np.minimum(beside_j[:-2], beside_j[2:]) < -(rise_j - read_j) / 2
+    over_j = rise_j - read_j
+    beside_j = np.concatenate([[0.0], over_j, [0.0]])
+    made_up = np.minimum(beside_j[:-2], beside_j[2:]) < -over_j / 2
     # A model's readings of power are made of its count, and later.
     certain = (placed.half_s[1:] == 0) & (placed.half_s[:-1] == 0) & (timing.counter_s > 0)
     ahead = certain & (rise_j > integral.range_w[1] * lasting_s + _QUANTUM_J) & ~made_up

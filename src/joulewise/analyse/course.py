@@ -66,8 +66,8 @@ def typical_step_ns(lane: Rows) -> float:
         found.append(chunk["t_ns"][:_ENOUGH])
         if sum(map(len, found)) >= _ENOUGH:
             break
-    steps = np.diff(np.concatenate(found)[:_ENOUGH]) if found else np.empty(0)
-    return float(np.median(steps)) if len(steps) else 0.0
+    steps = np.sort(np.diff(np.concatenate(found)[:_ENOUGH])) if found else np.empty(0)
+    return float(steps[(len(steps) - 1) // 2] + steps[len(steps) // 2]) / 2 if len(steps) else 0.0
 
 
 def follow(

@@ -121,11 +121,12 @@ def measure(
     fast, buffer = open_lane(key, Lane.FAST), open_lane(key, Lane.BUFFER)
     told, failed_s = _told(device, fast, buffer, np.concatenate([windows_ns, idle_ns]))
     n = len(windows_ns)
+    idle: dict[Idle, Baseline] = {}
     if stretches:
         no_baseline = "its power did not keep still while it seemed idle"
-    sure = quiet(stretches, told.mean_w[n:], told.peak_w[n:], float(told.peak_w[0]))
-    idle_j = np.where(sure, told.energy_j[n:], np.nan)
-    idle = baselines(stretches, idle_j, told.error_sampling_j[n:], float(told.mean_w[0]))
+        sure = quiet(stretches, told.mean_w[n:], told.peak_w[n:], float(told.peak_w[0]))
+        idle_j = np.where(sure, told.energy_j[n:], np.nan)
+        idle = baselines(stretches, idle_j, told.error_sampling_j[n:], float(told.mean_w[0]))
     times_s = (windows_ns[:, 1] - windows_ns[:, 0]) / NS_PER_S
     uses = tuple(_use(told, i, device, chosen(idle), times_s[i]) for i in wanted.tolist())
     gap, unread, still = _lapses(device, fast, buffer, windows_ns[0], failed_s[:, 0])

@@ -52,7 +52,7 @@ def _with_samples(points: Points, buffer: Rows, timing: Timing) -> Placed:
     tick_ns, next_ns = ticks_around(buffer, points.t_ns, timing.period_s * NS_PER_S)
     close_ns = min(_CLOSE * timing.period_s, _CLOSE_S) * NS_PER_S
     close = (next_ns - points.t_ns < close_ns) & ~points.broken
-    beside = np.pad(close, 1)
+    beside = np.concatenate([[False], close, [False]])
     kept = ~close | beside[:-2] | beside[2:]
     unsure_s = np.where(close, timing.period_s, 0.0)
     return Placed(points.only(kept), tick_ns[kept], unsure_s[kept])

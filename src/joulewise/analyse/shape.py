@@ -7,6 +7,7 @@ that into watts of doubt; docs/explanation/error.md tells how they were found.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -23,6 +24,8 @@ _SWING: Final = 0.12
 _BEND: Final = 0.9
 _USUAL: Final = 1.2
 _CLIMB: Final = 0.06
+# Of the stretches around a point, in order, the two that the upper quartile lies midway between.
+_QUARTILE: Final = [3 * (AROUND - 1) // 2, 3 * (AROUND - 1) // 2 + 1]
 # No wave between the least and the most that the device may draw is further off.
 _BOUND: Final = 0.45
 # A wave in step with the sensor shows only in the mean by which counter and readings differ,
@@ -57,43 +60,40 @@ class Shape:
         off_j, lasting_s = self._off_j[self._sound], self._lasting_s[self._sound]
         return float(np.std(off_j - off_j.sum() / lasting_s.sum() * lasting_s))
 
-    def wander_j(self, at: NDArray[np.intp], span_s: NDArray[np.float64]) -> NDArray[np.float64]:
-        """By how much counter and readings go apart in a time, by what they do near a stretch."""
-        return np.asarray(np.sqrt(span_s) * self._differences(at, _NEAR)[0])
-
-    def doubt_w(
+    def doubts(
         self,
         at: NDArray[np.intp],
         swing_w: NDArray[np.float64],
         rate_w: NDArray[np.float64],
         seen: float,
         range_w: tuple[float, float],
-    ) -> NDArray[np.float64]:
-        """How far power may be from its supposed course for one period, one standard deviation.
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Of a stretch, one standard deviation each.
 
-        ``swing_w`` is that of the readings there, ``rate_w`` the counter's mean power, ``seen``
-        the share of a period that readings average, ``range_w`` what may be drawn at all.
+        By how much counter and readings go apart in a second (J), by what they do near it; and how
+        far power may be from its supposed course for one period (W). ``swing_w`` is that of the
+        readings there, ``rate_w`` the counter's mean power, ``seen`` the share of a period that
+        readings average, ``range_w`` what may be drawn at all.
         """
         bend_w, climb_w = self._course(at)
+        apart_j, near_w = self._differences(at, _NEAR)
         hidden_w = np.zeros(len(at))
         if self._read:
-            near, far = self._differences(at, _NEAR)[1], self._differences(at, AROUND)[1]
-            hidden_w = np.interp(seen, _SEEN, _HIDDEN) * np.maximum(near, far)
+            far_w = self._differences(at, AROUND)[1]
+            hidden_w = np.interp(seen, _SEEN, _HIDDEN) * np.maximum(near_w, far_w)
         doubt_w = np.sqrt(
             (_SWING * swing_w) ** 2 + (_BEND * bend_w) ** 2 + (_CLIMB * climb_w) ** 2 + hidden_w**2
         )
         low_w, high_w = range_w
         room_w = (high_w - rate_w) * (rate_w - low_w) / max(high_w - low_w, 1e-9)
-        return np.asarray(np.minimum(doubt_w, _BOUND * np.clip(room_w, 0.0, None)))
+        return apart_j, np.minimum(doubt_w, _BOUND * np.maximum(room_w, 0.0))
 
     def _differences(
         self, at: NDArray[np.intp], reach: int
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Of counter and readings around a stretch: in a second (J), and surely on the mean (W)."""
-        lasting, off = self._lasting_s * self._joined, self._off_j * self._joined
-        columns = [lasting, off, lasting**2, lasting * off, off**2, self._joined]
-        sums = np.concatenate([np.zeros((1, 6)), np.cumsum(np.stack(columns, axis=1), axis=0)])
-        low, high = np.maximum(at - reach, 0), np.minimum(at + reach, len(lasting))
+        sums = self._sums
+        low, high = np.maximum(at - reach, 0), np.minimum(at + reach, len(sums) - 1)
         time, gone, time2, cross, gone2, number = (sums[high] - sums[low]).T
         time, number = np.maximum(time, 1e-9), np.maximum(number, 1)
         mean_w = gone / time
@@ -102,6 +102,15 @@ class Shape:
         unsure_w2 = 4 * wander_j2 * number / time**2
         in_a_second_j2 = wander_j2 * number / time
         return np.sqrt(in_a_second_j2), np.sqrt(np.maximum(mean_w**2 - unsure_w2, 0.0))
+
+    @cached_property
+    def _sums(self) -> NDArray[np.float64]:
+        """Up to each point, of all that :meth:`_differences` needs of a stretch."""
+        lasting, off = self._lasting_s * self._joined, self._off_j * self._joined
+        columns = [lasting, off, lasting**2, lasting * off, off**2, self._joined]
+        sums = np.zeros((len(lasting) + 1, len(columns)))
+        np.cumsum(np.stack(columns, axis=1), axis=0, out=sums[1:])
+        return sums
 
     def _course(self, at: NDArray[np.intp]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """How the mean power from tick to tick bends and how it climbs, around a stretch."""
@@ -114,6 +123,8 @@ class Shape:
         climbs = np.abs(rate_w[2:] - rate_w[:-2]) / 2 * whole
         far = np.clip(at[:, None] + np.arange(-AROUND, AROUND - 1), 0, len(bends) - 1)
         near = np.clip(at[:, None] + np.arange(-2, 1), 0, len(bends) - 1)
-        usual = _USUAL * np.quantile(bends[far], 0.75, axis=1)
+        # The upper quartile; numpy's own quantile costs more than all the rest here.
+        low, high = np.partition(bends[far], _QUARTILE, axis=1)[:, _QUARTILE].T
+        usual = _USUAL * (high - (high - low) / 2)
         bend_w = np.maximum(bends[near].max(axis=1), usual)
         return bend_w[which], climbs[near].max(axis=1)[which]

@@ -68,9 +68,8 @@ def steps_by_epoch(
     seen, energy_j = seen.where(seen.closed), energy_j[seen.closed]
     times_s = _times_s(steps)
     all_by_epoch = _by_epoch(steps, epochs)
-    some = seen.named("step")
-    step_j = energy_j[np.isin(seen.name, some.name[:1])] if len(some) else energy_j[:0]
-    some_by_epoch = _by_epoch(some, epochs)
+    is_step = seen.is_named("step")
+    step_j, some_by_epoch = energy_j[is_step], _by_epoch(seen.where(is_step), epochs)
     return [
         {
             "epoch": None if epoch < 0 or epochs.index[epoch] == NONE else int(epochs.index[epoch]),

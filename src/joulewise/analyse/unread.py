@@ -39,13 +39,14 @@ def across_faults(
     if fast is None or not fast.rows:
         return told, np.zeros(len(windows_ns))
     step_ns = typical_step_ns(fast)
-    unread_s, spread_w = _not_polled(fast, windows_ns, _MISSED * step_ns)
-    bridged_s = np.fmax(unread_s, told.gap_s) + np.nan_to_num(told.still_s)
+    unread_s = _unread_s(fast, windows_ns, _MISSED * step_ns)
+    bridged_s = np.fmax(unread_s, told.gap_s) + np.fmax(told.still_s, 0.0)
     bridged_s = np.maximum(bridged_s, told.counter_broken * step_ns / NS_PER_S)
-    doubt_w = np.fmax(spread_w, _LEAST_DOUBT * np.abs(told.mean_w))
-    error_j = np.where(
-        bridged_s > 0, np.hypot(told.error_sampling_j, bridged_s * doubt_w), told.error_sampling_j
-    )
+    error_j = told.error_sampling_j
+    bridged = bridged_s > 0
+    if bridged.any():
+        doubt_w = np.fmax(_spread_w(fast), _LEAST_DOUBT * np.abs(told.mean_w))
+        error_j = np.where(bridged, np.hypot(error_j, bridged_s * doubt_w), error_j)
     time_s = (windows_ns[:, 1] - windows_ns[:, 0]) / NS_PER_S
     unseen_s = np.where(np.isnan(told.gap_s), unread_s, told.gap_s)
     unseen = unseen_s > np.maximum(_UNSEEN * time_s, LONG_S)
@@ -54,35 +55,38 @@ def across_faults(
     return replace(told, energy_j=energy_j, error_sampling_j=error_j), unread_s
 
 
-def _not_polled(
-    fast: Rows, windows_ns: NDArray[np.int64], long_ns: float
-) -> tuple[NDArray[np.float64], float]:
-    """Seconds of each window in which some quantity was not read; the spread of the readings."""
-    ends_ns = int(windows_ns.min(initial=0)), int(windows_ns.max(initial=0))
-    found_s, spread_w = np.zeros(len(windows_ns)), 0.0
+def _unread_s(fast: Rows, windows_ns: NDArray[np.int64], long_ns: float) -> NDArray[np.float64]:
+    """Seconds of each window in which some quantity was not read."""
+    first_ns, end_ns = int(windows_ns.min(initial=0)), int(windows_ns.max(initial=0))
+    found_s = np.zeros(len(windows_ns))
     for name in {"power_w", "energy_j"} & set(fast.columns):
-        silences, last_ns = Silences(), ends_ns[0]
-        count, mean_w, squares = 0, 0.0, 0.0
+        silences, last_ns, is_read = Silences(), first_ns, False
         for chunk in fast.chunks(("t_ns", name)):
-            there = np.isfinite(chunk[name])
-            values, t_ns = chunk[name][there].astype(float), chunk["t_ns"][there]
-            if not len(t_ns):
-                continue
-            _add(silences, np.append(min(last_ns, t_ns[0]), t_ns), long_ns)
-            last_ns = int(t_ns[-1])
-            apart, part = float(values.mean()) - mean_w, len(values)
-            squares += float(values.var()) * part + apart**2 * count * part / (count + part)
-            count += part
-            mean_w += apart * part / count
-        if count:
-            _add(silences, np.array([last_ns, max(last_ns, ends_ns[1])]), long_ns)
+            t_ns = chunk["t_ns"][np.isfinite(chunk[name])]
+            if len(t_ns):
+                _add(silences, np.append(min(last_ns, t_ns[0]), t_ns), long_ns)
+                last_ns, is_read = int(t_ns[-1]), True
+        if is_read:
+            _add(silences, np.array([last_ns, max(last_ns, end_ns)]), long_ns)
             up_to_s, _ = silences.up_to(windows_ns.reshape(-1))
-            found_s = np.maximum(found_s, np.diff(up_to_s.reshape(-1, 2))[:, 0])
-        if count and name == "power_w":
-            spread_w = math.sqrt(squares / count)
-    return found_s, spread_w
+            found_s = np.maximum(found_s, up_to_s[1::2] - up_to_s[::2])
+    return found_s
 
 
 def _add(silences: Silences, t_ns: NDArray[np.int64], long_ns: float) -> None:
     long = np.flatnonzero(np.diff(t_ns) > long_ns)
     silences.add(t_ns[long], t_ns[long + 1], np.zeros(len(long)))
+
+
+def _spread_w(fast: Rows) -> float:
+    """The standard deviation of the readings of power; 0 where there are none."""
+    count, mean_w, squares = 0, 0.0, 0.0
+    for chunk in fast.chunks(("t_ns", "power_w")) if "power_w" in fast.columns else ():
+        values = chunk["power_w"][np.isfinite(chunk["power_w"])].astype(float)
+        if not len(values):
+            continue
+        apart, part = float(values.mean()) - mean_w, len(values)
+        squares += float(values.var()) * part + apart**2 * count * part / (count + part)
+        count += part
+        mean_w += apart * part / count
+    return math.sqrt(squares / count) if count else 0.0

@@ -57,8 +57,11 @@ class SpanTable:
 
     def named(self, *names: str) -> SpanTable:
         """Those of the given names only."""
-        codes = [code for code, name in enumerate(self.names) if name in names]
-        return self.where(np.isin(self.name, codes))
+        return self.where(self.is_named(*names))
+
+    def is_named(self, *names: str) -> NDArray[np.bool_]:
+        """Which of them have one of the given names."""
+        return np.array([name in names for name in self.names], bool)[self.name]
 
     def where(self, chosen: NDArray[Any]) -> SpanTable:
         """Those that a mask or positions choose."""
