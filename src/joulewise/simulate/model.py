@@ -7,6 +7,7 @@ only says what they mean. Clocks are in MHz, power in W, times in s unless the n
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 
 @dataclass(frozen=True)
@@ -142,6 +143,24 @@ class Load:
 
     phases: tuple[Phase, ...]
     memory_b: int = 0
+
+    @cached_property
+    def lasting(self) -> tuple[Phase, ...]:
+        """The phases that take any time."""
+        return tuple(phase for phase in self.phases if phase.time_s > 0.0)
+
+    @cached_property
+    def busy(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Of each that takes any time, how busy the GPU and its memory are."""
+        return (
+            tuple(float(phase.busy) for phase in self.lasting),
+            tuple(phase.memory for phase in self.lasting),
+        )
+
+    @cached_property
+    def time_s(self) -> float:
+        """At the highest clock."""
+        return sum(phase.time_s for phase in self.lasting)
 
 
 @dataclass(frozen=True)

@@ -13,13 +13,12 @@ above, so that their mean time is that at the aim.
 from __future__ import annotations
 
 import math
+from array import array
 from dataclasses import dataclass, field
 from functools import cached_property
 
-import numpy as np
-
 from joulewise.simulate.dynamics.scalar import clock_for, core_share, standing_w, stretch
-from joulewise.simulate.model import Board, Knobs, Load, Phase
+from joulewise.simulate.model import Board, Knobs, Load
 from joulewise.units import NS_PER_S
 
 IDLE, CLOCK_SETTING, POWER_CAP, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL = 1, 2, 4, 8, 0x20, 0x40
@@ -28,6 +27,8 @@ IDLE, CLOCK_SETTING, POWER_CAP, HW_SLOWDOWN, SW_THERMAL, HW_THERMAL = 1, 2, 4, 8
 DITHER_ONE = 1 << 32
 _SHORTEST_STEP_S = 0.01
 _REMEMBERED = 8
+_Column = tuple[float, ...]
+_Columns = tuple[_Column, _Column, _Column, _Column]
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,7 @@ class Aim:
     power_factor: float
     temperature_c: float
     recent: list[Aim] = field(default_factory=list, repr=False, compare=False)
+    _rates: dict[float, Rates] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def other(
         self,
@@ -95,15 +97,15 @@ class Aim:
             and self.power_factor == power_factor
         )
 
-    @cached_property
-    def phases(self) -> tuple[Phase, ...]:
-        """Those of the load that take any time."""
-        return tuple(phase for phase in self.load.phases if phase.time_s > 0.0)
+    def at_temperature(self, temperature_c: float) -> Aim:
+        """The same on a board that is warmer, or cooler."""
+        wanted = (self.board, self.load, self.knobs, self.time_factor, self.power_factor)
+        return Aim(*wanted, temperature_c, self.recent)
 
-    @cached_property
+    @property
     def blurred(self) -> bool:
         """Whether a step is one piece at its mean power, since no sensor could tell its phases."""
-        return sum(phase.time_s for phase in self.phases) < _SHORTEST_STEP_S
+        return self.load.time_s < _SHORTEST_STEP_S
 
     @cached_property
     def top_mhz(self) -> float:
@@ -114,13 +116,13 @@ class Aim:
     def caps_mhz(self) -> tuple[float, ...]:
         """For each piece of a step the highest clock at which its phases keep to the cap."""
         headroom_w = self.knobs.limit_w - standing_w(self.board, self.temperature_c)
+        clocks, top_mhz = self.board.clocks, self.top_mhz
         caps = []
-        for phase in self.phases:
+        for phase in self.load.lasting:
             spare_w = headroom_w - phase.fixed_w * self.power_factor
             core_w = phase.core_w * self.power_factor
             share = spare_w / core_w if core_w > 0.0 else 1.0
-            cap_mhz = clock_for(self.board.clocks, share)
-            caps.append(min(max(cap_mhz, self.board.clocks.sm_min_mhz), self.top_mhz))
+            caps.append(min(max(clock_for(clocks, share), clocks.sm_min_mhz), top_mhz))
         return (min(caps),) if self.blurred else tuple(caps)
 
     @cached_property
@@ -189,27 +191,21 @@ class Aim:
         steps = math.ceil((clocks.sm_max_mhz - clock_mhz) / clocks.sm_step_mhz - 1e-9)
         return max(clocks.sm_max_mhz - steps * clocks.sm_step_mhz, clocks.sm_min_mhz)
 
-    @cached_property
-    def _rates(self) -> dict[float, Rates]:
-        return {}
-
     def _work_out(self, clock_mhz: float) -> Rates:
-        board, phases = self.board, self.phases
+        board, phases = self.board, self.load.lasting
         core = core_share(board.clocks, clock_mhz)
         standing = standing_w(board, self.temperature_c)
         scale_ns = self.time_factor * NS_PER_S
-        columns = [
-            [scale_ns * p.time_s * stretch(board, p, clock_mhz) for p in phases],
-            [standing + self.power_factor * (p.fixed_w + p.core_w * core) for p in phases],
-            [float(p.busy) for p in phases],
-            [p.memory for p in phases],
-        ]
+        columns = (
+            tuple([scale_ns * p.time_s * stretch(board, p, clock_mhz) for p in phases]),
+            tuple([standing + self.power_factor * (p.fixed_w + p.core_w * core) for p in phases]),
+            *self.load.busy,
+        )
         if self.blurred:
             columns = _mean(columns)
         time_ns, power_w, busy, memory_busy = columns
-        stored_w = np.array(power_w, np.float32).tolist()
-        throttle = self._throttle(clock_mhz)
-        return Rates(tuple(time_ns), tuple(stored_w), tuple(busy), tuple(memory_busy), throttle)
+        stored_w = tuple(array("f", power_w))
+        return Rates(time_ns, stored_w, busy, memory_busy, self._throttle(clock_mhz))
 
     def _throttle(self, clock_mhz: float) -> int:
         clocks, thermal = self.board.clocks, self.board.thermal
@@ -244,14 +240,14 @@ class Aim:
         return clocks.sm_max_mhz - min(1.0, max(0.0, hot)) * (clocks.sm_max_mhz - clocks.sm_min_mhz)
 
 
-def _mean(columns: list[list[float]]) -> list[list[float]]:
+def _mean(columns: _Columns) -> _Columns:
     """Times added up, the rest averaged over time."""
     times, *others = columns
     whole = sum(times)
-    return [
-        [whole],
-        *([sum(t * v for t, v in zip(times, values, strict=True)) / whole] for values in others),
-    ]
+    power_w, busy, memory_busy = (
+        (sum(t * v for t, v in zip(times, values, strict=True)) / whole,) for values in others
+    )
+    return (whole,), power_w, busy, memory_busy
 
 
 def memory_clock(board: Board, knobs: Knobs, *, up: bool) -> float:

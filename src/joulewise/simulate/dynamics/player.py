@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -144,7 +143,7 @@ class Player:
         self._heat = self._heat.after(thermal, self._t_ns, self._energy_j)
         if aim.temperature_c != self._heat.felt_c:
             before = aim
-            aim = replace(aim, temperature_c=self._heat.felt_c)
+            aim = aim.at_temperature(self._heat.felt_c)
             near = abs(aim.target_mhz - self._aim_mhz) < self._board.clocks.sm_step_mhz
             if self._aim_mhz == before.target_mhz and near:
                 self._aim_mhz = aim.target_mhz

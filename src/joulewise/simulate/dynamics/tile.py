@@ -22,24 +22,26 @@ def tile(
     result is the same to the last bit.
     """
     carry = (dither + aim.dither * np.arange(steps + 1, dtype=np.int64)) // DITHER_ONE
-    fast = np.diff(carry)
-    time_ns = np.rint([aim.low.time_ns, aim.high.time_ns]).astype(np.int64)
-    power_w = np.array([aim.low.power_w, aim.high.power_w])
-    length = time_ns.shape[1]
-    sums_ns = np.cumsum(time_ns[fast])
-    sums_j = np.cumsum(np.append(energy_j, (power_w * (time_ns * 1e-9))[fast]))
+    fast = carry[1:] - carry[:-1]
+    step = np.array([_step(aim, aim.low_mhz), _step(aim, aim.high_mhz)], PIECE)
+    lasting_ns, drawn_j = step["t_ns"], step["energy_j"]
+    length = step.shape[1]
+    ends_ns = lasting_ns.take(fast, axis=0).cumsum() + t_ns
+    sums_j = np.concatenate([[energy_j], drawn_j.take(fast, axis=0).reshape(-1)]).cumsum()
 
-    pieces = np.empty((steps, length), PIECE)
-    flat = pieces.reshape(-1)
-    flat["t_ns"][0] = t_ns
-    flat["t_ns"][1:] = sums_ns[:-1] + t_ns
-    flat["energy_j"] = sums_j[:-1]
-    pieces["power_w"] = power_w[fast]
-    pieces["sm_mhz"] = np.array([aim.low_mhz, aim.high_mhz])[fast, None]
-    pieces["throttle"] = np.array([aim.low.throttle, aim.high.throttle])[fast, None]
-    pieces["memory_mhz"] = aim.memory_mhz
-    pieces["busy"] = np.array([aim.low.busy, aim.high.busy])[fast]
-    pieces["memory_busy"] = np.array([aim.low.memory_busy, aim.high.memory_busy])[fast]
-    pieces["temperature_c"] = aim.temperature_c
-    pieces["pstate"] = 0
-    return flat, sums_ns[length - 1 :: length] + t_ns, float(sums_j[-1])
+    pieces = step.take(fast, axis=0).reshape(-1)
+    pieces["t_ns"][0], pieces["t_ns"][1:] = t_ns, ends_ns[:-1]
+    pieces["energy_j"] = sums_j[:-1]
+    return pieces, ends_ns[length - 1 :: length], float(sums_j[-1])
+
+
+def _step(aim: Aim, clock_mhz: float) -> list[tuple[float, ...]]:
+    """The pieces of one step at a clock, each with its own time and energy."""
+    rates = aim.at(clock_mhz)
+    return [
+        (
+            *(lasting_ns, power_w * (lasting_ns * 1e-9), power_w, clock_mhz, aim.memory_mhz),
+            *(busy, memory_busy, aim.temperature_c, rates.throttle, 0),
+        )
+        for lasting_ns, power_w, busy, memory_busy in rates.pieces
+    ]
