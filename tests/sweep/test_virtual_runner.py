@@ -11,7 +11,7 @@ from joulewise.analyse.run import analyse
 from joulewise.cli import main
 from joulewise.data.sweeps import POWER_LIMIT, SM_CLOCK, Planned, Setting, TrialState
 from joulewise.errors import JoulewiseError, UsageError
-from joulewise.record.layout import Lane
+from joulewise.record.layout import PACKED, STREAM, Lane, lane_path
 from joulewise.record.manifest import read_manifest
 from joulewise.record.marks import read_spans
 from joulewise.record.trace import open_lane
@@ -176,10 +176,35 @@ def test_without_room_it_says_so_and_leaves_no_half_run(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device", "somewhere")
 
-    monkeypatch.setattr("joulewise.sweep.virtual_record.write_packed", full)
+    monkeypatch.setattr("joulewise.sweep.virtual_record.write_stream", full)
     with pytest.raises(JoulewiseError, match=r"cannot make a run in .*: No space left"):
         virtual(tmp_path).run(Planned(limit(200), 0))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("epochs", [1, 30])
+def test_only_lanes_of_many_rows_are_packed_and_all_are_read_back(tmp_path, epochs, monkeypatch):
+    analysed = []
+
+    def spy(*args, **options):
+        analysed.append(options["lanes"])
+        return analyse(*args, **options)
+
+    monkeypatch.setattr("joulewise.sweep.virtual_record.analyse", spy)
+    axes = {POWER_LIMIT: "150:300:50", "epochs": str(epochs)}
+    setting = Setting.of({POWER_LIMIT: 200.0, "epochs": str(epochs)})
+    trial = virtual(tmp_path, axes=axes).run(Planned(setting, 0))
+    run = tmp_path / trial.run
+    for lane in Lane:
+        told, read = analysed[0]("gpu0", lane), open_lane(run, "gpu0", lane)
+        assert read.columns == told.columns
+        (told_rows,), (read_rows,) = told.chunks(told.columns), read.chunks(read.columns)
+        for name in told.columns:
+            assert read_rows[name].tolist() == told_rows[name].tolist()
+        packed = lane_path(run, "gpu0", lane, PACKED).exists()
+        assert packed == (read.rows > 4096)
+        assert lane_path(run, "gpu0", lane, STREAM).exists() != packed
+    assert lane_path(run, "gpu0", Lane.BUFFER, PACKED).exists() == (epochs == 30)
 
 
 @pytest.mark.parametrize("timeout_s", [None, 30.0])

@@ -83,6 +83,8 @@ def from_json(told: Mapping[str, Any]) -> RunResult:
 
 def finite(value: Any) -> Any:
     """The same with null where a number is none, which JSON cannot say."""
+    if value is None or isinstance(value, str | int):
+        return value
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, Mapping):

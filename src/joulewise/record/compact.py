@@ -57,21 +57,27 @@ def pack(stream: Path, target: Path) -> None:
 
 def write_packed(path: Path, groups: Iterable[pa.Table]) -> None:
     """A lane in its packed form, from tables that are a row group each."""
+    import pyarrow as pa
     from pyarrow import parquet
 
     groups = iter(groups)
     first = next(groups)
     names = first.schema.names
-    with parquet.ParquetWriter(
-        path,
-        first.schema,
-        compression="zstd",
-        use_dictionary=False,
-        column_encoding={
-            name: "DELTA_BINARY_PACKED" if name == TIME else "BYTE_STREAM_SPLIT" for name in names
-        },
-        write_statistics=[TIME],
-    ) as writer:
+    # Given the path, the writer would look for the file system that it is on.
+    with (
+        pa.OSFile(str(path), "wb") as file,
+        parquet.ParquetWriter(
+            file,
+            first.schema,
+            compression="zstd",
+            use_dictionary=False,
+            column_encoding={
+                name: "DELTA_BINARY_PACKED" if name == TIME else "BYTE_STREAM_SPLIT"
+                for name in names
+            },
+            write_statistics=[TIME],
+        ) as writer,
+    ):
         writer.write_table(first, GROUP_ROWS)
         for group in groups:
             writer.write_table(group, GROUP_ROWS)

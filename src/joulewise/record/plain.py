@@ -22,6 +22,8 @@ def encode(value: Any) -> Any:
     kind: Any = type(value)
     if kind in _PLAIN:  # as most are
         return value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
     if isinstance(value, Enum):
         return value.value
     if hasattr(value, "as_json"):
@@ -32,8 +34,6 @@ def encode(value: Any) -> Any:
         return {str(encode(key)): encode(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [encode(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
     return value
 
 

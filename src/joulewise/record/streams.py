@@ -87,6 +87,14 @@ class Stream:
         self.file.add(message(batch))
 
 
+def write_stream(path: Path, table: pa.Table) -> None:
+    """A whole lane at once, as a stream that was written to its end."""
+    import pyarrow as pa
+
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+        writer.write_table(table)
+
+
 _waiting: dict[Path, Callable[[], bytes]] = {}
 
 

@@ -40,7 +40,7 @@ from joulewise.sweep.runner import Hopeless
 from joulewise.sweep.space import Space
 from joulewise.sweep.trial import trial_of
 from joulewise.sweep.virtual_end import ending
-from joulewise.sweep.virtual_record import VirtualRecord, write
+from joulewise.sweep.virtual_record import VirtualRecord, made_here, write
 from joulewise.sweep.watching import Why
 from joulewise.sweep.workload import load
 from joulewise.units import NS_PER_S
@@ -67,6 +67,7 @@ class Virtual:
         self._board = load_board(self._simulated.gpu)
         self._unit = make_unit(self._board, asked.seed)
         self._device = _device(self._board, asked.seed)
+        self._here = made_here()
         self._workload = cache(self._load)
         for setting in space.points:
             self._workload(_words(setting))
@@ -145,6 +146,7 @@ class Virtual:
         own = (word for name, each in _words(setting) for word in ("--set", f"{name}={each}"))
         knobs = knob_options(setting, (), force=False)
         return {
+            **self._here,
             "arguments": ("joulewise", "sweep", "--sim", simulated.gpu, *like, *knobs, *own),
             "tags": tags(self._sweep_id, planned),
             "options": {

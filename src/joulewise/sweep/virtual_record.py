@@ -6,7 +6,7 @@ import json
 import platform
 import time
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +20,7 @@ from joulewise.command.alive import boot_id
 from joulewise.data import RunResult
 from joulewise.hooks import marks as written
 from joulewise.record.compact import write_packed
-from joulewise.record.layout import MARKS, PACKED, PROCESSES, TRACE, Lane, lane_path
+from joulewise.record.layout import MARKS, PACKED, PROCESSES, STREAM, TRACE, Lane, lane_path
 from joulewise.record.manifest import (
     CommandRecord,
     Manifest,
@@ -32,7 +32,7 @@ from joulewise.record.manifest import (
 from joulewise.record.mark_files import RECORD
 from joulewise.record.marks import SpanTable
 from joulewise.record.rows import typecode
-from joulewise.record.streams import schema
+from joulewise.record.streams import schema, write_stream
 from joulewise.simulate import sensor
 from joulewise.simulate.poll import ALL, FAST, poll
 from joulewise.simulate.timeline import Timeline
@@ -51,6 +51,7 @@ _LATE_NS: Final = 150_000  # what a thread that sleeps wakes up late by, in the 
 _SLOW_HZ: Final = 1.0
 _SLOW: Final = tuple(quantity for quantity in ALL if quantity not in FAST)
 _SPANS: Final = ("training", "epoch", "validation", "step")
+_FEW_ROWS: Final = 4_096  # to pack fewer takes longer than their room is worth
 _STEPS: Final = 64  # so many of a run's are looked at one by one
 
 
@@ -86,28 +87,37 @@ class VirtualRecord:
             Lane.SLOW: slow,
         }
         return {
-            lane: {name: values.astype(typecode(name)) for name, values in columns.items()}
+            lane: {name: each.astype(typecode(name), copy=False) for name, each in columns.items()}
             for lane, columns in lanes.items()
         }
 
     @cached_property
     def spans(self) -> SpanTable:
         """As they are read back: what had begun at the end is not closed."""
-        parts = []
-        for code, name in enumerate(_SPANS):
-            told = self.played.spans[name]
-            begun = int(np.searchsorted(told.start_ns, self.end_ns))
-            index = written.NONE if name == "training" else np.arange(begun)
-            total = self.played.workload.epochs if name == "epoch" else written.NONE
-            columns = (code, index, told.start_ns[:begun], told.end_ns[:begun], 0, total)
-            parts.append(np.array([np.broadcast_to(each, begun) for each in columns], np.int64))
-        name, index, start_ns, end_ns, pid, total = np.concatenate(parts, axis=1)
+        told = [self.played.spans[name] for name in _SPANS]
+        begun = [int(np.searchsorted(each.start_ns, self.end_ns)) for each in told]
+        start_ns = np.concatenate([each.start_ns[:n] for each, n in zip(told, begun, strict=True)])
+        end_ns = np.concatenate([each.end_ns[:n] for each, n in zip(told, begun, strict=True)])
+        name = np.repeat(np.arange(len(_SPANS)), begun)
+        index = np.concatenate([np.arange(n) for n in begun])
+        index[name == _SPANS.index("training")] = written.NONE
+        total = np.full(len(name), written.NONE)
+        total[name == _SPANS.index("epoch")] = self.played.workload.epochs
+        pid = np.zeros(len(name), np.int64)
         closed = end_ns <= self.end_ns
         last_ns = max(start_ns.max(initial=0), end_ns[closed].max(initial=0))  # a sign of life
         end_ns = np.where(closed, end_ns, last_ns)
         order = np.lexsort((-end_ns, start_ns))
-        rows = (name, index, start_ns, end_ns, pid, total, closed)
-        return SpanTable(_SPANS, *(column[order] for column in rows))
+        return SpanTable(
+            _SPANS,
+            name[order],
+            index[order],
+            start_ns[order],
+            end_ns[order],
+            pid[order],
+            total[order],
+            closed[order],
+        )
 
     def _due_ns(self, rate_hz: float) -> NDArray[np.int64]:
         due_ns = np.arange(self.timeline.start_ns, self.timeline.end_ns, NS_PER_S / rate_hz)
@@ -138,9 +148,12 @@ def write(run: Path, record: VirtualRecord, **about: Any) -> RunResult:
     (run / TRACE).mkdir()
     (run / MARKS).mkdir()
     for lane, columns in record.lanes.items():
-        path = lane_path(run, record.device.info.key, lane, PACKED)
         table = pa.Table.from_pydict(columns, schema=schema(tuple(columns)))
-        write_packed(path, [table])
+        where = partial(lane_path, run, record.device.info.key, lane)
+        if table.num_rows > _FEW_ROWS:
+            write_packed(where(PACKED), [table])
+        else:
+            write_stream(where(STREAM), table)
     (run / MARKS / f"0-{record.start_ns}.marks").write_bytes(_marks(record))
     (run / PROCESSES).write_text(_processes(record), "utf-8")
     manifest = _manifest(run, record, **about)
@@ -158,7 +171,12 @@ def write(run: Path, record: VirtualRecord, **about: Any) -> RunResult:
 
 
 def _manifest(
-    run: Path, record: VirtualRecord, *, arguments: tuple[str, ...], **about: Any
+    run: Path,
+    record: VirtualRecord,
+    *,
+    arguments: tuple[str, ...],
+    recorder: RecorderRecord,
+    **about: Any,
 ) -> Manifest:
     """It begins when it is simulated, and lasts as long as it does in virtual time."""
     timeline, key = record.timeline, record.device.info.key
@@ -168,20 +186,27 @@ def _manifest(
     return Manifest(
         id=run.name,
         commands=(command,),
-        cwd=working_directory(),
         rate_hz=record.rate_hz,
         wall_start_ns=now_ns,
         monotonic_start_ns=timeline.start_ns,
-        boot_id=boot_id(),
         devices=(record.device,),
-        recorder=replace(RecorderRecord.of_this_process(), lanes=lanes),
-        host={"name": HOST, "simulated_on": platform.node()},
+        recorder=replace(recorder, lanes=lanes, saved_wall_ns=now_ns),
         state="complete",
         wall_end_ns=now_ns + timeline.end_ns - timeline.start_ns,
         monotonic_end_ns=timeline.end_ns,
         exit_code=record.exit_code,
         **about,
     )
+
+
+def made_here() -> dict[str, Any]:
+    """What all manifests say that this process writes."""
+    return {
+        "cwd": working_directory(),
+        "boot_id": boot_id(),
+        "recorder": RecorderRecord.of_this_process(),
+        "host": {"name": HOST, "simulated_on": platform.node()},
+    }
 
 
 def _kept(columns: Columns) -> dict[str, Any]:
