@@ -6,7 +6,7 @@ import threading
 import pytest
 from viewing import answer_of, served
 
-from joulewise.report.serve.handler import HEAD_B
+from joulewise.report.serve.handler import HEAD_B, _Head
 from joulewise.report.serve.response import plain_text
 from processes import DEADLINE_S, eventually
 
@@ -31,19 +31,23 @@ def test_what_is_no_http_gets_a_plain_answer(view, request_line):
     assert b"Traceback" not in answer.content
 
 
-def test_who_trickles_is_left_when_the_time_is_up(store):
-    with served(store, head_s=0.2) as view, view.connect() as slow:
+def test_who_says_nothing_more_is_left(store):
+    with served(store, head_s=0.1) as view, view.connect() as slow:
         slow.sendall(b"GET /")
-        while True:  # each byte alone would be soon enough
-            try:
-                slow.sendall(b"a")
-                if not slow.recv(1, socket.MSG_DONTWAIT):
-                    break
-            except BlockingIOError:
-                continue
-            except OSError:
-                break
+        assert slow.recv(1) == b""
         assert view.get().status == 200
+
+
+def test_who_trickles_gets_no_more_time_for_it():
+    clock = [0.0]
+    ours, its = socket.socketpair()
+    with ours, its, _Head(its, 10.0, lambda: clock[0]) as head:
+        ours.sendall(b"GET /")
+        for clock[0] in (0.0, 4.0, 8.0):
+            assert head.read(1)
+        clock[0] = 12.0
+        with pytest.raises(TimeoutError):
+            head.read(1)
 
 
 def test_no_more_at_once_than_there_is_room_for(store):
