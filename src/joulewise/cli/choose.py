@@ -11,7 +11,7 @@ import click
 
 from joulewise.cli.metric_options import metric_options
 from joulewise.cli.numbers import POSITIVE
-from joulewise.cli.output import STDOUT, json_option, pass_store, program, write_json
+from joulewise.cli.output import STDOUT, form_option, json_option, pass_store, program, write_json
 from joulewise.cli.pairs import pairs
 from joulewise.cli.stderr import say
 from joulewise.errors import UsageError
@@ -68,14 +68,7 @@ _TOGETHER = (
     help="Of a table: what to compare with.",
 )
 @click.option("--points", is_flag=True, help="Show every setting, too.")
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "csv", "json", "markdown", "latex"]),
-    default="text",
-    show_default=True,
-    help="Of the table of choices, or of the points with --points.",
-)
+@form_option("Of the table of choices, or of the points with --points.")
 @json_option
 @pass_store
 def command(

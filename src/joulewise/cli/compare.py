@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from joulewise.cli.metric_options import metric_options
-from joulewise.cli.output import STDOUT, console, json_option, pass_store, program, write_json
+from joulewise.cli.output import (
+    STDOUT,
+    console,
+    form_option,
+    json_option,
+    pass_store,
+    program,
+    write_json,
+)
 from joulewise.cli.stderr import say
 from joulewise.errors import UsageError
 
@@ -41,14 +49,7 @@ Examples:
     "--sure", is_flag=True, help="Only if the whole interval lies beyond it, not the mean alone."
 )
 @metric_options(boundary=None)
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "csv", "json", "markdown", "latex"]),
-    default="text",
-    show_default=True,
-    help="Of the table of quantities, or of the settings of two sweeps.",
-)
+@form_option("Of the table of quantities, or of the settings of two sweeps.")
 @click.option(
     "--html",
     type=click.Path(path_type=Path),

@@ -31,6 +31,18 @@ def json_option(command: _Command) -> _Command:
     )(command)
 
 
+def form_option(of: str) -> Callable[[_Command], _Command]:
+    """``--format``, as ``form``: text, or one of :data:`joulewise.report.tables.FORMS`."""
+    return click.option(
+        "--format",
+        "form",
+        type=click.Choice(["text", "csv", "json", "markdown", "latex"]),
+        default="text",
+        show_default=True,
+        help=of,
+    )
+
+
 def write_json(result: dict[str, Any], path: str) -> None:
     text = json.dumps(result, indent=2, allow_nan=False) + "\n"
     if path == STDOUT:

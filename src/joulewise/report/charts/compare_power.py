@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-import numpy as np
-
 from joulewise.metrics.compare_runs import Comparison, Side
 from joulewise.report.charts.axes import Unit, time_unit
 from joulewise.report.charts.chart import Chart
-from joulewise.report.charts.run_average import average_power
+from joulewise.report.charts.run_average import average_power, power_records
 from joulewise.report.charts.run_charts import read_curves
-from joulewise.report.charts.run_tables import Record, known, record_table, thinned_records
+from joulewise.report.charts.run_tables import Record, record_table
 from joulewise.report.charts.run_time import time_axis, timed
 from joulewise.report.charts.series import dashed
 from joulewise.report.figures import one_line
@@ -62,16 +60,7 @@ def _records(letter: str, side: Side) -> tuple[list[Record], list[str]]:
     unread = [f"{one_line(one.path.name)} ({one_line(one.reason)})" for one in skipped]
     if average is None:
         return [], unread
-    sigma = np.nan_to_num(average.sigma)
-    columns = {
-        "t_s": average.t_s,
-        "mean_w": average.mean,
-        "sigma_w": average.sigma,
-        "low_w": average.mean - sigma,
-        "high_w": average.mean + sigma,
-        "runs": average.count,
-    }
-    return known(thinned_records(columns, side=letter), "mean_w"), unread
+    return [{"side": letter, **record} for record in power_records(average)], unread
 
 
 def _draw(unit: Unit) -> alt.TopLevelMixin:

@@ -80,7 +80,7 @@ def _power_charts(runs: Sequence[RunCurves]) -> Iterator[Chart]:
         ),
         tables={
             "runs": record_table("The runs", _RUNS, summary),
-            "power": record_table("Average power over time", _POWER, _power_records(average)),
+            "power": record_table("Average power over time", _POWER, power_records(average)),
         },
         drawing=partial(_draw_power, time_unit(longest_s)),
     )
@@ -174,7 +174,8 @@ def _step(average: Average) -> str:
     return f"cubic, at {digits(1 / step_s)} Hz" if step_s > 0 else "cubic"
 
 
-def _power_records(average: Average) -> list[Record]:
+def power_records(average: Average) -> list[Record]:
+    """Mean, deviation and band at each moment that any run has."""
     sigma = np.nan_to_num(average.sigma)
     records = columns_as_records(
         {
