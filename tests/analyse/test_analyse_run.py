@@ -5,7 +5,6 @@ import random
 from dataclasses import replace
 
 import pytest
-from made_run import PID, START, MadeRun, S, device
 
 from joulewise.analyse import run as analysing
 from joulewise.analyse.kept import read_result, read_summary, write_result
@@ -16,6 +15,7 @@ from joulewise.hooks.marks import Marks
 from joulewise.record.layout import MARKS, RESULT, STREAM, Lane, lane_path
 from joulewise.record.manifest import CommandRecord, read_manifest, write_manifest
 from joulewise.report.run_view import view
+from made_run import PID, START, MadeRun, S, device
 
 
 def noisy(level_w):

@@ -1,10 +1,10 @@
 """A run whose GPU slept or was lost at first: its first reading says nothing of that time."""
 
 import pytest
-from made_run import PID, START, MadeRun, S, device
 
 from joulewise.analyse.run import analyse
 from joulewise.data import Caution, Unavailable
+from made_run import PID, START, MadeRun, S, device
 
 
 def test_a_gpu_that_woke_late_is_told_of_and_gets_no_joules_for_its_sleep(tmp_path):

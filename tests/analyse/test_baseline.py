@@ -5,7 +5,6 @@ import pytest
 import sensed
 from hypothesis import given
 from hypothesis import strategies as st
-from made_run import PID, START, MadeRun, S, device
 
 from joulewise.analyse.baseline import (
     Baseline,
@@ -20,6 +19,7 @@ from joulewise.analyse.baseline import (
 from joulewise.analyse.run import analyse
 from joulewise.data import Card, Energy, Source
 from joulewise.record.layout import Lane
+from made_run import PID, START, MadeRun, S, device
 
 CARD = Card(0.1, 0.1, 0.0)  # 0.2 s are left out at either end
 

@@ -6,12 +6,12 @@ import random
 
 import numpy as np
 import pytest
-from made_run import PID, START, MadeRun, S, device
 
 from joulewise.analyse.run import analyse
 from joulewise.data import Card, Caution, Source
 from joulewise.record.layout import Lane
 from joulewise.record.manifest import CommandRecord, RecorderRecord
+from made_run import PID, START, MadeRun, S, device
 
 OURS = (PID, "python", True)
 

@@ -1,11 +1,11 @@
 """Which part of the modelled CPU energy the command's share of the busy time stands for."""
 
 import pytest
-from made_run import PID, START, MadeRun, S, device
 
 from joulewise.analyse.run import analyse
 from joulewise.data import Source
 from joulewise.record.manifest import CommandRecord
+from made_run import PID, START, MadeRun, S, device
 
 
 def cpu(path, load_pct, cpu_s, source=Source.MODELLED):

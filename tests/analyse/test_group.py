@@ -3,13 +3,13 @@
 import math
 
 import pytest
-from made_run import START, S, device
 
 from joulewise.analyse.group import Member, sum_group
 from joulewise.data import Caution, Energy, RunResult, Source, Span, SpanResult, Use, total
 from joulewise.data.contract import as_json, from_json
 from joulewise.record.manifest import Manifest
 from joulewise.report.run_view import view
+from made_run import START, S, device
 
 
 def member(

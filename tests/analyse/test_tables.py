@@ -1,13 +1,13 @@
 """Spans as a table say the same as the result does, also where something could not be read."""
 
 import pytest
-from made_run import PID, MadeRun, device
 
 from joulewise.analyse.run import analyse
 from joulewise.analyse.tables import span_table
 from joulewise.data import Source
 from joulewise.record.manifest import read_manifest
 from joulewise.record.marks import read_spans
+from made_run import PID, MadeRun, device
 
 
 @pytest.fixture

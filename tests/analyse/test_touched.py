@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-from made_run import PID, START, S, device
 
 from joulewise.analyse.touched import (
     UNTOUCHED,
@@ -16,6 +15,7 @@ from joulewise.analyse.touched import (
 from joulewise.data import Caution, Excluded, Source
 from joulewise.record.layout import PROCESSES
 from joulewise.record.manifest import Manifest
+from made_run import PID, START, S, device
 
 OURS = Holder(PID, "python", ours=True)
 OTHER = Holder(77, "blender", ours=False)

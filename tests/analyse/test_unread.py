@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from made_run import PID, START, MadeRun, S, device
 
 from joulewise.analyse.measured import Lapse
 from joulewise.analyse.run import analyse
 from joulewise.data import Caution
 from joulewise.record.layout import Lane
+from made_run import PID, START, MadeRun, S, device
 
 FROM_S, TO_S = 4.0, 5.2
 

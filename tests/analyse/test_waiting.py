@@ -4,12 +4,12 @@ import random
 import subprocess
 
 import pytest
-from made_run import PID, MadeRun, device
 
 from joulewise.analyse.run import analyse
 from joulewise.data import Caution
 from joulewise.data.contract import as_json, from_json
 from joulewise.record.store import runs as stored_runs
+from made_run import PID, MadeRun, device
 from processes import JOULEWISE
 
 STEP_S = 0.5

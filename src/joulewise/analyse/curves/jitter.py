@@ -17,8 +17,8 @@ from joulewise.units import NS_PER_S
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_BINS: Final = 60
-_REACH: Final = 2.0  # the histogram goes up to so many usual intervals, one of which is mid-bin
+_BINS: Final = 90
+_REACH: Final = 3.0  # the histogram goes up to so many usual intervals, one of which is mid-bin
 _PIECES: Final = 200
 _ROWS_A_PIECE: Final = 20
 

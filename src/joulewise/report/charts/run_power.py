@@ -166,7 +166,7 @@ def _draw(devices: Sequence[str], limited: set[str], epochs: int, unit: Unit) ->
     return stacked
 
 
-def _alone(key: str, epochs: int, unit: Unit, *, limited: bool) -> alt.LayerChart:
+def _alone(key: str, epochs: int, unit: Unit, *, limited: bool) -> alt.TopLevelMixin:
     import altair as alt
 
     x = time_axis(unit)

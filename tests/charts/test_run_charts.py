@@ -1,0 +1,217 @@
+"""The figures of a run: what each shows, that it agrees with the result, and that it is drawn."""
+
+import json
+import random
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from joulewise.analyse.curves.breakdown import Part, breakdown
+from joulewise.analyse.stored import result_of
+from joulewise.data import Source
+from joulewise.record.layout import MANIFEST, STREAM, TRACE
+from joulewise.record.manifest import read_manifest, write_manifest
+from joulewise.report.charts.look import config, dressed
+from joulewise.report.charts.run_charts import charted, run_charts
+from joulewise.report.tables import as_csv
+from made_run import PID, MadeRun, device
+
+ALL = {"power", "energy", "breakdown", "epochs", "sensors", "sampling"}
+HOSTILE = "</script>\x1b[31m=cmd()"
+
+
+def trained(path, keys=("gpu0",), *, seconds=30.0, epochs=10, seed=0, limit_w=lambda _: 250.0):
+    made = MadeRun(path, seconds=seconds, lead_s=4.0)
+    draw = random.Random(seed)
+    for key in keys:
+        made.processes(key, (-4, []), (0.1, [(PID, "python", True)]))
+        made.fast(
+            device(key), lambda t: (200 + 50 * (t % 1 > 0.5) if t > 0 else 50) + draw.gauss(0, 1)
+        )
+        made.slow(
+            key,
+            gpu_utilisation_pct=lambda t: 96 if t > 0 else 0,
+            temperature_c=lambda t: 40 + max(t, 0),
+            sm_clock_mhz=lambda t: 1400 if t > 0 else 135,
+            enforced_limit_w=limit_w,
+            throttle_reasons=lambda t: 1 if t <= 0 else 0x4 if t <= seconds / 2 else 0,
+            performance_state=lambda t: 0 if t > 0 else 8,
+        )
+    made.fast(device("cpu0", measured=("energy_j",), source=Source.MODELLED), lambda _: 80)
+    made.fast(device("dram0", source=Source.ASSUMED), lambda _: 12)
+    made.spans(
+        *(("epoch", i, i * seconds / epochs, (i + 1) * seconds / epochs) for i in range(epochs))
+    )
+    return made
+
+
+def charts(*runs):
+    return {chart.key: chart for chart in run_charts(runs)}
+
+
+@pytest.fixture
+def run(tmp_path):
+    return trained(tmp_path / "run").write()
+
+
+@pytest.fixture
+def gpus(tmp_path):
+    return trained(tmp_path / "gpus", [f"gpu{i}" for i in range(9)], epochs=2).write()
+
+
+@pytest.fixture
+def bare(tmp_path):
+    """One device, no epochs, nothing but power."""
+    made = MadeRun(tmp_path / "bare").fast(device("cpu0", measured=("power_w",)), lambda t: 60 + t)
+    return made.write()
+
+
+@pytest.fixture
+def several(tmp_path):
+    return [trained(tmp_path / f"run{i}", seconds=20.0 + 4 * i, seed=i).write() for i in range(3)]
+
+
+def test_a_figure_is_there_only_where_the_run_has_what_it_shows(run, bare):
+    assert set(charts(run)) == ALL
+    assert set(charts(bare)) == {"power", "energy", "sampling"}
+
+
+@pytest.mark.parametrize("which", ["run", "gpus", "bare", "several"])
+def test_specs_are_valid_take_all_data_from_their_tables_and_draw(which, request, capfd):
+    import vl_convert
+
+    runs = request.getfixturevalue(which)
+    for chart in run_charts(runs if which == "several" else [runs]):
+        text = json.dumps(chart.drawing().to_dict(validate=True))
+        assert set(re.findall(r'"data": {"name": "(\w+)"}', text)) <= set(chart.tables)
+        assert '"values"' not in text
+        assert '"url"' not in text
+        assert set(re.findall(r'"style": "(\w+)"', text)) <= set(config("light")["style"])
+        assert not re.search(r"#[0-9a-fA-F]{6}", text)  # colours are the look's
+        spec = dressed(chart.spec(), "print", 240.0)
+        assert "NaN" not in json.dumps(spec)
+        vl_convert.vegalite_to_svg(spec, show_warnings=True)
+    said = capfd.readouterr()
+    assert said.out + said.err == ""
+
+
+def test_every_number_is_the_results_own(run):
+    result, found = result_of(run), charts(run)
+    total = result.run.total
+    last = found["energy"].tables["growth"].records[-1]
+    assert (last["energy_j"], last["error_j"]) == (total.value, total.error)
+    assert found["energy"].table.records[-1] == last
+    parts = found["breakdown"].table.records
+    assert sum(part["energy_j"] for part in parts) == pytest.approx(total.value)
+    epochs = [one for one in result.spans if one.span.name == "epoch"]
+    told = found["epochs"].table.records
+    assert [one["energy_j"] for one in told] == [one.total.value for one in epochs]
+    assert [one["error_j"] for one in told] == [one.total.error for one in epochs]
+    for row in found["power"].table.records:
+        use = result.run.devices[row["device"]]
+        assert (row["mean_w"], row["peak_w"]) == (use.mean_w, use.peak_w)
+
+
+def test_cells_and_csv_are_the_records(run):
+    for chart in run_charts([run]):
+        for table in chart.tables.values():
+            assert len(table.rows) == len(table.records)
+            assert all(len(row) == len(table.columns) for row in table.rows)
+            assert len(as_csv(table).splitlines()) == len(table.records) + 1
+
+
+def test_the_title_says_for_how_long_the_limit_held_it_back(tmp_path):
+    made = MadeRun(tmp_path / "capped", seconds=20.0)
+    made.fast(device("gpu0"), lambda t: 148 + t % 2)
+    made.slow(
+        "gpu0", enforced_limit_w=lambda _: 150, throttle_reasons=lambda t: 0x4 if t <= 15 else 0
+    )
+    chart = charts(made.write())["power"]
+    (row,) = chart.table.records
+    assert row["held_pct"] == pytest.approx(100 * 16 / 21)
+    assert chart.title == "The 150 W limit holds gpu0 back for 76 % of the time"
+
+
+def test_a_limit_that_never_binds_is_not_said_to_hold(tmp_path):
+    made = MadeRun(tmp_path / "free").fast(device("gpu0"), lambda t: 90 + t % 2)
+    made.slow("gpu0", enforced_limit_w=lambda _: 300, throttle_reasons=lambda _: 0)
+    assert charts(made.write())["power"].title.endswith("and its 300 W limit never binds")
+
+
+def test_the_limit_is_drawn_as_it_changes(tmp_path):
+    made = trained(tmp_path / "run", limit_w=lambda t: 250.0 if t < 15 else 200.0)
+    limits = charts(made.write())["power"].tables["limits"].records
+    assert [(one["limit_w"], one["last"]) for one in limits] == [(250, 0), (200, 0), (200, 1)]
+    assert limits[1]["t_s"] == pytest.approx(15, abs=1.5)
+    assert limits[-1]["t_s"] == pytest.approx(30)
+
+
+def test_the_band_has_every_peak(tmp_path):
+    made = MadeRun(tmp_path / "run", seconds=60.0)
+    made.fast(device("gpu0"), lambda t: 290 if abs(t - 31) < 0.005 else 100 + t % 2)
+    power = charts(made.write())["power"].tables["power"].records
+    assert max(one["high_w"] for one in power) == pytest.approx(290)
+    assert max(one["mean_w"] for one in power) < 290
+
+
+def test_idle_and_dynamic_make_up_a_device_that_has_a_baseline(run):
+    result = result_of(run)
+    shares = {(one.device, one.part): one for one in breakdown(result)}
+    use = result.run.devices["gpu0"]
+    idle, dynamic = shares["gpu0", Part.IDLE], shares["gpu0", Part.DYNAMIC]
+    assert idle.energy_j + dynamic.energy_j == pytest.approx(use.energy.value)
+    assert idle.energy_j == pytest.approx(50 * 30, rel=0.05)
+    assert (dynamic.energy_j, dynamic.error_j) == (use.net.value, use.net.error)
+    assert shares["cpu0", Part.WHOLE].source is Source.MODELLED
+    assert shares["dram0", Part.WHOLE].source is Source.ASSUMED
+
+
+def test_more_devices_than_fit_are_in_the_tables_and_said(gpus):
+    found = charts(gpus)
+    assert len(found["power"].table.records) == 11
+    assert "Of 11 devices the first 8 are drawn" in found["power"].description
+    assert "Of 9 GPUs the first 7 are drawn" in found["sensors"].description
+
+
+def test_several_runs_are_averaged_and_who_has_ended_is_not_in_the_mean(several):
+    found = charts(*several)
+    assert set(found) == {"power", "energy", "epochs"}
+    power = found["power"].tables["power"].records
+    assert [power[at]["runs"] for at in (1, len(power) // 2, -2)] == [3, 3, 1]
+    assert power[-2]["sigma_w"] is None
+    middle = [one["mean_w"] for one in power if 5 < one["t_s"] < 15]
+    assert np.mean(middle) == pytest.approx(225 + 92, rel=0.02)
+    totals = [result_of(run).run.total.value for run in several]
+    assert [one["energy_j"] for one in found["energy"].table.records] == totals
+    epochs = found["epochs"].table.records
+    assert len(epochs) == 30
+    assert {one["run"] for one in epochs} == {run.name for run in several}
+
+
+def test_a_damaged_run_is_named_and_the_rest_is_drawn(several, tmp_path):
+    several[0].joinpath(MANIFEST).write_text("{")
+    (several[1] / TRACE / f"gpu0{STREAM}").write_bytes(b"no stream")
+    nowhere = tmp_path / "nowhere"
+    found = charted([*several, nowhere])
+    skipped = {one.path for one in found.skipped}
+    assert {several[0], nowhere} <= skipped
+    assert several[2] not in skipped
+    assert found.charts
+    assert all("Left out: run0 (" in chart.description for chart in found.charts)
+
+
+def test_where_nothing_can_be_read_there_is_nothing_to_draw(tmp_path):
+    found = charted([tmp_path])
+    assert (found.charts, len(found.skipped)) == ((), 1)
+
+
+def test_what_a_run_is_called_stays_text(several):
+    for run in several:
+        write_manifest(run, replace(read_manifest(run), id=HOSTILE))
+    for chart in run_charts(several):
+        text = json.dumps(chart.spec(), ensure_ascii=False) + chart.title + chart.description
+        assert "\x1b" not in text
+        for table in chart.tables.values():
+            assert "\x1b" not in as_csv(table)
