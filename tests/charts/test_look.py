@@ -60,7 +60,7 @@ def test_series_are_told_apart_without_colour():
     assert len(set(map(tuple, series.DASHES))) >= colours
     assert len(set(series.SHAPES)) >= colours
     told = series.dashed("what", ["a", "b"])
-    assert told["strokeDash"].to_dict()["scale"]["range"] == [[1, 0], [7, 3]]
+    assert told["strokeDash"].to_dict()["scale"]["range"] == [[1, 0], [6, 3]]
     assert series.shaped("what", ["a", "b"])["shape"].to_dict()["scale"]["domain"] == ["a", "b"]
 
 

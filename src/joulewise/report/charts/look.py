@@ -134,20 +134,23 @@ def config(theme: Theme) -> Spec:
             "heatmap": ink.ramp,
         },
         "mark": {"color": ink.series[0]},
-        "line": {"strokeWidth": line, "strokeCap": "butt", "strokeJoin": "round"},
+        "line": {"strokeCap": "butt", "strokeJoin": "round"},
         "area": {"opacity": 0.25, "line": False},
         "point": {"size": 48 * ink.scale**2, "filled": True, "opacity": 1},
         "boxplot": {"size": round(18 * ink.scale), "median": {"color": ink.ground}},
-        "text": {"color": ink.text, "fontSize": small},
-        "rule": {"color": ink.muted, "strokeWidth": hair},
+        "text": {"color": ink.text},
+        "rule": {"color": ink.muted},
         "style": _styles(ink, line, hair, small),
     }
 
 
 def _styles(ink: _Ink, line: float, hair: float, small: float) -> Spec:
-    """What marks mean."""
+    """What marks mean; a width or size in a mark's own configuration would go before these."""
     area = ink.scale**2
     return {
+        "line": {"strokeWidth": line},
+        "rule": {"strokeWidth": hair},
+        "text": {"fontSize": small},
         "reference": {"color": ink.muted, "strokeWidth": hair, "strokeDash": [5, 3]},
         "limit": {"color": ink.series[1], "strokeWidth": hair, "strokeDash": [2, 2]},
         "band": {"opacity": 0.22, "strokeWidth": 0},
@@ -170,6 +173,7 @@ def _styles(ink: _Ink, line: float, hair: float, small: float) -> Spec:
         "cell": {"stroke": ink.ground, "strokeWidth": hair},
         "best_cell": {"filled": False, "color": "black", "strokeWidth": line * 2.5},
         "best_cell_inside": {"filled": False, "color": "white", "strokeWidth": line},
+        "cell_label": {"fontSize": round(0.8 * small, 1)},
         "label": {"color": ink.text, "fontSize": small},
         "label_above": {"color": ink.text, "fontSize": small, "dy": -13 * ink.scale},
         "label_beside": {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import cycle, islice
 from typing import Any, Final
 
-DASHES: Final = ([1, 0], [7, 3], [2, 2], [9, 3, 2, 3], [1, 4], [5, 2, 1, 2, 1, 2], [16, 4])
+DASHES: Final = ([1, 0], [6, 3], [2, 2], [9, 3, 2, 3], [15, 5], [5, 2, 1, 2, 1, 2], [1, 3])
 SHAPES: Final = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "wedge")
 _STROKE: Final = 450  # a sample that shows the longest dash
 

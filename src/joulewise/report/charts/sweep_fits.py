@@ -90,7 +90,7 @@ def _title(of: _Quantity, fit: Fit) -> str:
     if fit.problem or fit.r2 is None or fit.adjusted_r2 is None:
         return f"No parabola of {of.label} against the limit: {fit.problem}"
     worth = f"R² {fit.r2:.4f}, adjusted {fit.adjusted_r2:.4f}, {fit.dof} degrees of freedom"
-    if fit.minimum_w is None:
+    if fit.minimum_w is None or fit.quantity == "time":  # a limit that is raised slows nothing
         return f"A parabola of {of.label}: {worth}"
     return f"By a parabola {of.label} is least at {fit.minimum_w:.0f} W: {worth}"
 

@@ -148,7 +148,7 @@ def _draw(
     if len(columns) <= _READABLE:
         # The ramp is dark at its low end in every theme.
         ink = alt.condition(f"datum.ratio > {middle}", alt.value("black"), alt.value("white"))
-        text = base.mark_text(style="label").encode(
+        text = base.mark_text(style="cell_label").encode(
             text=alt.Text("ratio:Q", format=".2f"), color=ink
         )
         layers.insert(1, text)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import altair as alt
 
 _STEPS_W: Final = (1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000)
-_MOST_RAYS: Final = 6
+_MOST_RAYS: Final = 5
 _MOST_SERIES: Final = 7
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from joulewise.data.sweeps import Setting
-from joulewise.metrics.result import Choice, Interval, SweepCaution, Verdict
+from joulewise.data.sweeps import POWER_LIMIT, Setting
+from joulewise.metrics.result import Choice, Interval, Verdict
 from joulewise.metrics.rules import parse
-from joulewise.report.charts.sweep_source import Swept
+from joulewise.report.charts.sweep_source import Swept, varied
 from joulewise.report.sweep_words import setting_words
 
 
 def finding(seen: Swept) -> str:
     """The choice of the first metric that weighs time against energy, else of the first."""
     reference = setting_words(seen.result.reference.setting)
-    if any(it.code is SweepCaution.CAP_NEVER_BINDS for it in seen.result.cautions):
+    bound = {point.binds for point in seen.known}
+    if False in bound and True not in bound and varied(seen.known) == [POWER_LIMIT]:
         return f"The limit never binds: what differs from {reference} is noise"
     if not seen.choices:
         return f"Nothing that was tried beats {reference}"
