@@ -1,12 +1,15 @@
 """The pages in a real browser: no error, no request elsewhere, and what a reader does there."""
 
 import re
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
 from recorded import recorded
 
 from browser import chromium_browser
+from joulewise.command.alive import boot_id
+from joulewise.record.manifest import RecorderRecord, read_manifest, write_manifest
 from processes import DEADLINE_S, eventually
 
 OLD, NEW = "20261101-120000-aaaa", "20261116-003512-bbbb"
@@ -111,6 +114,19 @@ def test_a_run_in_progress_until_it_ends(opened, store, scheme):
         tab.locator("#ended").wait_for()
         tab.get_by_role("link", name="Open its report").click()
         tab.get_by_role("heading", name="Energy", exact=True).wait_for()
+
+
+def test_a_run_that_has_only_begun_is_waited_for(opened, make_run):
+    recorder = RecorderRecord.of_this_process()
+    going_on = {"state": "recording", "recorder": recorder, "boot_id": boot_id(), "exit_code": None}
+    run = make_run(NEW, **going_on, name="mine")
+    whole = read_manifest(run)
+    write_manifest(run, replace(whole, devices=()))
+    tab = opened()
+    tab.get_by_role("link", name="mine").click()
+    tab.get_by_text("No device has been read yet").wait_for()
+    write_manifest(run, whole)
+    tab.locator("#power-0").wait_for()
 
 
 def test_the_theme_is_kept_from_page_to_page(opened, make_run):

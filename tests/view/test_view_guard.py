@@ -73,7 +73,7 @@ def test_each_server_has_its_own_secret(view):
 
 
 def test_the_address_without_its_last_slash_leads_to_the_one_with_it(view):
-    answer = view.ask(view.base[:-1])
+    answer = view.ask(view.base[:-1] + "?/run/x")
     assert (answer.status, answer.headers["Location"]) == (308, view.base)
 
 
@@ -89,6 +89,7 @@ def test_a_link_to_the_first_page_may_stand_elsewhere(view):
     assert view.get(Sec_Fetch_Dest="document", **asked).status == 200
     assert view.get(Sec_Fetch_Dest="iframe", **asked).status == 403
     assert view.get("run/x", Sec_Fetch_Dest="document", **asked).status == 403
+    assert view.get("?filter=/run/x", Sec_Fetch_Dest="document", **asked).status == 200
 
 
 @pytest.mark.parametrize("site", ["none", "same-origin"])

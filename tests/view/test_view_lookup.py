@@ -1,13 +1,20 @@
 """Nothing outside of the store is served, however it is asked for."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
+from joulewise.data.sweeps import Setting, Trial, TrialState
 from joulewise.record.layout import MANIFEST, SWEEPS
+from joulewise.sweep.asked import Asked
+from joulewise.sweep.contract import as_text
+from joulewise.sweep.space import Space
+from joulewise.sweep.store import FILE, create, load
 
 RUN = "20261101-120000-aaaa"
 OTHER = "20261101-120000-bbbb"
+AS_IT_IS = Setting.of({"power_limit_w": None})
 
 
 @pytest.mark.parametrize("kind", ["run", "live", "now", "sweep"])
@@ -91,3 +98,16 @@ def test_a_manifest_that_calls_itself_otherwise(view, make_run):
     told = json.loads((run / MANIFEST).read_text())
     (run / MANIFEST).write_text(json.dumps({**told, "id": "../../etc/passwd"}))
     assert f'href="run/{RUN}"' in view.get().text
+
+
+@pytest.mark.parametrize("name", ["../outside/run", "{outside}", OTHER])
+def test_a_sweep_that_names_runs_outside_is_not_shown(view, store, make_run, tmp_path, name):
+    outside = make_run(OTHER, place=tmp_path / "outside", name="not to be seen")
+    (store / OTHER).symlink_to(outside)
+    folder = create(store, Asked(), Space((AS_IT_IS,), AS_IT_IS))
+    trial = Trial(AS_IT_IS, 0, TrialState.DONE, run=name.format(outside=outside))
+    (folder / FILE).write_text(as_text(replace(load(folder), trials=(trial,))))
+    answer = view.get(f"sweep/{folder.name}")
+    assert answer.status == 500
+    assert "names a run outside of the store" in answer.words
+    assert "not to be seen" not in answer.text

@@ -41,16 +41,24 @@ def refusal(asked: Asked, port: int, secret: str) -> Refusal | None:
             HTTPStatus.MISDIRECTED_REQUEST,
             f"this is 127.0.0.1:{port}, and is asked for by no other name or port",
         )
-    first, _, rest = asked.target.partition("?")[0].removeprefix("/").partition("/")
+    first, inside = parted(asked.target)
     if not hmac.compare_digest(first.encode(errors="replace"), secret.encode()):
         return Refusal(
             HTTPStatus.FORBIDDEN, "open the address that joulewise view printed, all of it"
         )
-    if asked.fetch_site not in _FROM_NO_OTHER_PAGE and not _opens_start(asked, rest):
+    if asked.fetch_site not in _FROM_NO_OTHER_PAGE and not _opens_start(asked, inside):
         return Refusal(HTTPStatus.FORBIDDEN, "another page asks for this")
     return None
 
 
-def _opens_start(asked: Asked, rest: str) -> bool:
+def parted(target: str) -> tuple[str, str | None]:
+    """The secret, and the address below it with its query; None where not even a slash follows."""
+    path, asks, query = target.partition("?")
+    first, slash, rest = path.removeprefix("/").partition("/")
+    return first, f"{rest}{asks}{query}" if slash else None
+
+
+def _opens_start(asked: Asked, inside: str | None) -> bool:
     """A link to the first page may be followed from elsewhere, such as a terminal in a browser."""
-    return rest == "" and (asked.fetch_mode, asked.fetch_dest) == ("navigate", "document")
+    is_start = not inside or inside.startswith("?")
+    return is_start and (asked.fetch_mode, asked.fetch_dest) == ("navigate", "document")

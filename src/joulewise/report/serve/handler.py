@@ -10,7 +10,7 @@ from http.client import LineTooLong
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any, Final
 
-from joulewise.report.serve.guard import Asked, refusal
+from joulewise.report.serve.guard import Asked, parted, refusal
 from joulewise.report.serve.response import Response, elsewhere, plain_text
 
 if TYPE_CHECKING:
@@ -58,8 +58,8 @@ class Handler(BaseHTTPRequestHandler):
         if refused:
             self._send(plain_text(refused.reason, refused.status))
         else:
-            secret, slash, target = self.path.removeprefix("/").partition("/")
-            self._send(self.server.answer(target) if slash else elsewhere(f"/{secret}/"))
+            secret, inside = parted(self.path)
+            self._send(elsewhere(f"/{secret}/") if inside is None else self.server.answer(inside))
 
     do_HEAD = do_GET  # noqa: N815
 

@@ -6,13 +6,13 @@ import shlex
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from joulewise.errors import UsageError
-from joulewise.record.layout import MANIFEST, RESULT
+from joulewise.errors import JoulewiseError, UsageError
 from joulewise.record.manifest import read_manifest
-from joulewise.report.serve.lookup import Stamp, leads_out, run_folder, stamp, sweep_folder
+from joulewise.report.serve.lookup import Stamp, run_folder, stamp, sweep_folder
 from joulewise.report.serve.response import REPORT, Response
 
 if TYPE_CHECKING:
@@ -138,16 +138,15 @@ class Reports:
         from joulewise.sweep.store import load
 
         sweep = load(folder)
-        for trial in sweep.trials:
-            if trial.run is None:
-                continue
-            out = Path(trial.run).name != trial.run
-            reason = out or leads_out(self._store / trial.run, MANIFEST, RESULT)
-            if reason:
-                raise UsageError(
-                    f"{folder.name} names a run outside of the store: {trial.run[:60]!r}",
+        for name in {trial.run for trial in sweep.trials if trial.run}:
+            run = self._store / name
+            if run.name != name or run.is_symlink():
+                raise JoulewiseError(
+                    f"{folder.name} names a run outside of the store: {name[:60]!r}",
                     "joulewise choose shows it without its runs",
                 )
+            with suppress(FileNotFoundError):  # deleted since
+                stamp(run)
         return sweep
 
 

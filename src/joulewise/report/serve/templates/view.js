@@ -19,7 +19,7 @@
 
   const devices = document.getElementById("devices");
   if (!devices) {
-    if (document.querySelector("noscript meta")) setTimeout(() => location.reload(), 1000);
+    if (document.querySelector("[data-waits]")) setTimeout(() => location.reload(), 1000);
     return;
   }
 
