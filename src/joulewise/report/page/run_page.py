@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from joulewise.data.contract import as_json
+from joulewise.record.store import Skipped
+from joulewise.report.charts.chart import Chart
 from joulewise.report.figures import plain
 from joulewise.report.meant import MeantRuns
 from joulewise.report.page.guarded import charts_or_why
@@ -19,11 +22,9 @@ def run_page(
     found: MeantRuns, store: Path, *, rates: Rates = NO_RATES, program: str = "joulewise"
 ) -> Page:
     """What ``show`` tells, the figures, and where it was."""
-    from joulewise.report.charts.run_charts import run_charts
-
     result = found.result
     shown = view(result, rates, program)
-    charts, unread = charts_or_why(lambda: run_charts(found.runs))
+    charts, unread = charts_or_why(lambda: _charts(found))
     members = [member.result for member in found.members]
     is_group = "runs" in result.details
     sections = (
@@ -47,6 +48,13 @@ def run_page(
         commands=(*(((again, "the same again"),) if again else ()), *shown.commands),
         data=as_json(result),
     )
+
+
+def _charts(found: MeantRuns) -> tuple[Sequence[Chart], Sequence[Skipped]]:
+    from joulewise.report.charts.run_charts import charted
+
+    told = charted(found.runs)
+    return told.charts, told.skipped
 
 
 def _has_something(section: Section) -> bool:

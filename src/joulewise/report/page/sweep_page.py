@@ -47,7 +47,7 @@ def sweep_page(
     shown, how = view(result), went(sweep, folder, result.metrics)
     verdict, *others = shown.findings or ("No run of it counts.",)
     in_store = store if folder else None
-    charts, unread = charts_or_why(lambda: sweep_charts(sweep, result, in_store, seen))
+    charts, unread = charts_or_why(lambda: (sweep_charts(sweep, result, in_store, seen), ()))
     sections = (
         Section(
             "What to choose",
