@@ -2,6 +2,8 @@
 
 import signal
 
+import pytest
+
 
 def pytest_configure():
     # Whoever was started in the background by a shell ignores Ctrl-C, and so would all we start.
@@ -10,3 +12,12 @@ def pytest_configure():
     # As with nohup, whose wish is kept for the tests: a handler is not handed on, to ignore is.
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda *_: None)
+
+
+@pytest.fixture(scope="session")
+def chromium():
+    """One for all: Playwright can be started once in a process."""
+    from browser import chromium_browser
+
+    with chromium_browser() as browser:
+        yield browser

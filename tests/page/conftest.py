@@ -1,34 +1,15 @@
 """A real browser with the network off, and pages to open in it."""
 
-import os
-import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
 
 import pytest
-from playwright.sync_api import sync_playwright
 
-NAMES = ("chromium", "chromium-browser", "google-chrome")
 NOTE_VIOLATIONS = """
 window.violations = [];
 addEventListener("securitypolicyviolation", (e) => violations.push(e.violatedDirective));
 """
-
-
-@pytest.fixture(scope="session")
-def chromium():
-    found = next(filter(None, map(shutil.which, NAMES)), None)
-    if found is None:
-        reason = "there is no Chromium here: script/browser installs Debian's"
-        if os.environ.get("JOULEWISE_NEEDS_BROWSER"):
-            pytest.fail(reason)
-        pytest.skip(reason)
-    arguments = ["--disable-gpu", *(["--no-sandbox"] if os.getuid() == 0 else [])]
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=arguments)
-        yield browser
-        browser.close()
 
 
 @dataclass

@@ -7,18 +7,11 @@ from urllib.parse import urlsplit
 import pytest
 from recorded import recorded
 
-from browser import chromium_browser
 from joulewise.command.alive import boot_id
 from joulewise.record.manifest import RecorderRecord, read_manifest, write_manifest
 from processes import DEADLINE_S, eventually
 
 OLD, NEW = "20261101-120000-aaaa", "20261116-003512-bbbb"
-
-
-@pytest.fixture(scope="module")
-def chromium():
-    with chromium_browser() as browser:
-        yield browser
 
 
 @pytest.fixture
