@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from statistics import mean, quantiles
 from typing import TYPE_CHECKING, Any, Final
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 _FEWEST: Final = 2
 _BOXES: Final = 40  # more have no room
 _FOR_QUARTILES: Final = 8
+_ALIKE: Final = 0.001
 _EPOCH: Final = {
     "epoch": Column("epoch"),
     "time_s": Column("time", "s"),
@@ -34,6 +36,16 @@ _QUARTILES: Final = {
     "median": Column("median"),
     "q3": Column("upper quartile"),
 }
+
+
+@dataclass(frozen=True)
+class _Panel:
+    """``domain`` is set where all values are alike: their last digits are nothing to look at."""
+
+    field: str
+    title: str
+    unit: Unit
+    domain: tuple[float, float] | None
 
 
 def epoch_charts(result: RunResult) -> Iterator[Chart]:
@@ -96,7 +108,13 @@ def _of_one(found: Sequence[Stage], name: str) -> Chart:
             "epochs": record_table(f"{noun}s", {**_EPOCH, "epoch": Column(name)}, records),
             "quartiles": record_table("Quartiles", _QUARTILES, quartiles),
         },
-        drawing=partial(_draw_points, *_units(records), name, len(records)),
+        drawing=partial(
+            _draw_points,
+            _panel("energy", name, energies, energy_unit(max(energies))),
+            _panel("time", name, times, time_unit(max(times))),
+            name,
+            len(records),
+        ),
     )
 
 
@@ -124,22 +142,28 @@ def _units(records: Sequence[Record]) -> tuple[Unit, Unit]:
     return energy_unit(most_j), time_unit(most_s)
 
 
-def _draw_points(energy: Unit, time: Unit, name: str, many: int) -> alt.TopLevelMixin:
+def _panel(quantity: str, name: str, values: Sequence[float], unit: Unit) -> _Panel:
+    title = f"{quantity} of {_a(name)} ({unit.name})"
+    low, high = min(values) / unit.of, max(values) / unit.of
+    alike = high - low < _ALIKE * abs(high)
+    field = "energy_j" if quantity == "energy" else "time_s"
+    return _Panel(field, title, unit, (0.95 * low, 1.05 * high) if alike else None)
+
+
+def _draw_points(energy: _Panel, time: _Panel, name: str, many: int) -> alt.TopLevelMixin:
     import altair as alt
 
-    panels = [
-        _points("energy_j", f"energy of {_a(name)} ({energy.name})", energy, name, many),
-        _points("time_s", f"time of {_a(name)} ({time.name})", time, name, many),
-    ]
-    return alt.hconcat(*panels)
+    return alt.hconcat(*(_points(panel, name, many) for panel in (energy, time)))
 
 
-def _points(quantity: str, title: str, unit: Unit, name: str, many: int) -> Any:
+def _points(panel: _Panel, name: str, many: int) -> Any:
     import altair as alt
 
+    quantity, title, unit = panel.field, panel.title, panel.unit
+    scale = alt.Scale(domain=list(panel.domain)) if panel.domain else alt.Scale(zero=False)
     whole = alt.Scale(domain=[0.5, many + 0.5], nice=False)
     x = alt.X("epoch:Q").title(name).axis(tickMinStep=1, format="d").scale(whole)
-    y = alt.Y("value:Q").title(title).scale(zero=False)
+    y, low = (alt.Y(f"{field}:Q").title(title).scale(scale) for field in ("value", "low"))
     base = alt.Chart(alt.NamedData("epochs")).transform_calculate(
         value=unit.expression(quantity),
         low=unit.expression("low_j"),
@@ -155,12 +179,12 @@ def _points(quantity: str, title: str, unit: Unit, name: str, many: int) -> Any:
     layers: list[Any] = []
     if many >= _FOR_QUARTILES:
         layers += [
-            around.mark_rect(style="stretch").encode(y=alt.Y("low:Q").title(title), y2="high:Q"),
+            around.mark_rect(style="stretch").encode(y=low, y2="high:Q"),
             around.mark_rule(style="reference").encode(y=y),
         ]
     if quantity == "energy_j":
         bars = base.mark_rule(style="interval")
-        layers.append(bars.encode(x=x, y=alt.Y("low:Q").title(title), y2="high:Q"))
+        layers.append(bars.encode(x=x, y=low, y2="high:Q"))
     layers.append(base.mark_point(style="mean" if many <= _BOXES else "run").encode(x=x, y=y))
     return alt.layer(*layers).properties(height=240)
 

@@ -20,7 +20,13 @@ from joulewise.report.charts.run_tables import (
     record_table,
     thinned_records,
 )
-from joulewise.report.charts.run_time import epoch_bands, epoch_numbers, time_axis, timed
+from joulewise.report.charts.run_time import (
+    are_shaded,
+    epoch_bands,
+    epoch_numbers,
+    time_axis,
+    timed,
+)
 from joulewise.report.figures import watts
 from joulewise.report.tables import Column
 
@@ -70,7 +76,7 @@ def power_charts(curves: RunCurves) -> Iterator[Chart]:
             "Power over time. The line is the mean of the readings in each pixel, the band goes "
             "from the lowest of them to the highest."
             + (" The dotted line is the power limit in force." if limits else "")
-            + (" Every other epoch is shaded." if epochs else "")
+            + (" Every other epoch is shaded." if are_shaded(len(epochs)) else "")
             + more
         ),
         tables={

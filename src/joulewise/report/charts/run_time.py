@@ -28,9 +28,14 @@ def time_axis(unit: Unit, *, bare: bool = False) -> alt.X:
     return alt.X("time:Q").axis(drawn).scale(nice=False, domainMin=0)
 
 
+def are_shaded(epochs: int) -> bool:
+    """Whether so many can be told apart, and there is more than one."""
+    return 1 < epochs <= _MOST_EPOCHS
+
+
 def epoch_bands(epochs: int, unit: Unit, x: alt.X) -> list[Any]:
     """Every other epoch shaded, from the table ``epochs``."""
-    if not 1 < epochs <= _MOST_EPOCHS:
+    if not are_shaded(epochs):
         return []
     return [_odd_epochs(unit).mark_rect(style="stretch").encode(x=x, x2="until:Q")]
 
