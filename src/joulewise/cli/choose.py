@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from joulewise.cli.metric_options import metric_options
+from joulewise.cli.metric_options import metric_options, reference_option
 from joulewise.cli.numbers import POSITIVE
 from joulewise.cli.output import STDOUT, form_option, json_option, pass_store, program, write_json
 from joulewise.cli.pairs import pairs
@@ -60,13 +60,7 @@ _TOGETHER = (
 )
 @click.option("--price", "--price-per-kwh", "price_per_kwh", type=POSITIVE, metavar="PRICE")
 @click.option("--gco2-per-kwh", type=POSITIVE, metavar="G", help="What the grid emits.")
-@click.option(
-    "--reference",
-    "references",
-    multiple=True,
-    metavar="NAME=V",
-    help="Of a table: what to compare with.",
-)
+@reference_option
 @click.option("--points", is_flag=True, help="Show every setting, too.")
 @form_option("Of the table of choices, or of the points with --points.")
 @json_option

@@ -11,6 +11,15 @@ from joulewise.cli.numbers import Number
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
+reference_option = click.option(
+    "--reference",
+    "references",
+    multiple=True,
+    metavar="NAME=V",
+    help="Of a table: what to compare with.",
+)
+"""For the verbs that also take measurements from elsewhere."""
+
 
 def metric_options(*, boundary: str | None) -> Callable[[_Command], _Command]:
     """With what is counted if nobody says so; None where the sweep itself knows."""

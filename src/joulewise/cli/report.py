@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from joulewise.cli.metric_options import metric_options
+from joulewise.cli.metric_options import metric_options, reference_option
 from joulewise.cli.numbers import POSITIVE, Number
 from joulewise.cli.output import STDOUT, json_option, pass_store, program, write_json
 from joulewise.cli.pairs import pairs
@@ -71,13 +71,7 @@ Examples:
     metavar="DIR",
     help="Each table as CSV, JSON, Markdown, LaTeX (booktabs) and text.",
 )
-@click.option(
-    "--reference",
-    "references",
-    multiple=True,
-    metavar="NAME=V",
-    help="Of a table: what to compare with.",
-)
+@reference_option
 @click.option("--price", "--price-per-kwh", "price_per_kwh", type=POSITIVE, metavar="PRICE")
 @click.option("--gco2-per-kwh", type=POSITIVE, metavar="G", help="What the grid emits.")
 @json_option
