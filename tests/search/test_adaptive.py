@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from statistics import fmean
 
+import numpy as np
 import pytest
 from searched import LIMITS_W, Board, searched
 
@@ -11,8 +12,9 @@ from joulewise.data.sweeps import CONFIRMING, POWER_LIMIT, SM_CLOCK, Setting
 from joulewise.errors import UsageError
 from joulewise.metrics.rules import parse
 from joulewise.metrics.view import View
-from joulewise.search.adaptive import BUDGET, Adaptive
-from joulewise.search.confirm import PAIRS
+from joulewise.search.adaptive import BUDGET, PAIRS, Adaptive
+from joulewise.search.adaptive_belief import Draws
+from joulewise.search.adaptive_next import judge
 
 
 @pytest.mark.parametrize("metric", ["energy", "edp", "eds:2.0"])
@@ -87,6 +89,19 @@ def test_with_too_much_noise_it_ends_and_says_that_it_is_not_sure():
     said = strategy.sure["metrics"]["edp"]
     assert not said["sure"]
     assert said["probability"] < 0.95
+
+
+def test_it_runs_for_as_long_as_it_is_unsure():
+    assert len(searched(Board(noise=0.002), "energy")[1]) == 7 + 2 * PAIRS
+    assert len(searched(Board(noise=0.15), "edp", tolerance=0.01)[1]) == BUDGET
+
+
+def test_it_chooses_what_is_likeliest_within_rather_than_what_is_best_on_the_mean():
+    worlds = np.array([[0.0, 0.009, 0.5]] * 97 + [[0.03, 0.0, 0.5]] * 3)
+    quiet = np.full(len(worlds), 0.01)
+    draws = Draws(np.zeros(worlds.shape), np.log1p(worlds), quiet, quiet)
+    judged = judge(draws, parse("energy"), reference=2, open_to=range(3), tolerance=0.01)
+    assert (judged.chosen, judged.probability) == (1, 1.0)
 
 
 def test_it_keeps_to_its_budget():

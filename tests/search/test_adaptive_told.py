@@ -11,8 +11,7 @@ from searched import Board, go_on, searched
 
 from joulewise.data.sweeps import CONFIRMING, WARM_UP, Planned, TrialState
 from joulewise.metrics.rules import parse
-from joulewise.search.adaptive import BUDGET, Adaptive
-from joulewise.search.confirm import PAIRS
+from joulewise.search.adaptive import BUDGET, PAIRS, Adaptive
 
 
 @settings(max_examples=12, deadline=None)

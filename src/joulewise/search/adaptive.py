@@ -15,11 +15,13 @@ from joulewise.search.confirm import confirmed
 from joulewise.search.searching import Asked, Search
 
 BUDGET: Final = 24
+PAIRS: Final = 2  # with the noise of all runs, as telling as three on their own
 _PER_METRIC: Final = 4  # runs more, where several metrics are asked for
 _BLOCK: Final = 6  # runs, one of them the reference
 _LEAST: Final = 7  # runs before a choice: fewer can agree by luck
-_LONG: Final = 10  # runs after which it will hardly get sure
-_HARDLY: Final = 0.8  # that is no likelier than this by then
+_FIRST_BAR: Final = 0.97  # how likely a choice has to be by then
+_FALLS: Final = 0.006  # with every run more, since each helps less
+_LAST_BAR: Final = 0.9
 _STAYS: Final = 0.9
 
 
@@ -62,6 +64,7 @@ class Adaptive(Search):
             lanes=lanes,
             warm_up=warm_up,
             seed=seed,
+            pairs=PAIRS,
         )
         self._chosen_by: Known | None = None
 
@@ -88,11 +91,9 @@ class Adaptive(Search):
     def _has_chosen(self) -> bool:
         if len(self._explored) >= self._exploring:
             return True
-        runs = len(self._known.runs)
-        return runs >= _LEAST and all(
-            each.probability >= SURE or (runs >= _LONG and each.probability < _HARDLY)
-            for each in self._known.judged
-        )
+        more = len(self._known.runs) - _LEAST
+        bar = max(_FIRST_BAR - _FALLS * more, _LAST_BAR)
+        return more >= 0 and all(each.probability >= bar for each in self._known.judged)
 
     def _explore(self, under_way: Sequence[Planned], lane: int) -> Planned:
         asked, block = self._open_block(under_way, lane, _BLOCK)

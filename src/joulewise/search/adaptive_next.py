@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 _WORST: Final = 0.2  # beyond it a loss is a loss
-_AS_SURE: Final = 0.02  # of probabilities, within what draws can tell
 _OUTCOMES: Final = 16
 _AHEAD: Final = 2.0  # runs that are looked ahead: what one alone would change is mostly nothing
 
@@ -66,30 +65,26 @@ def judge(
 
 def most_telling(draws: Draws, judged: Sequence[Judged], may_run: Sequence[int]) -> int:
     """The setting whose next run will, on the mean over its outcomes, make us surest."""
-    noise = np.random.default_rng(0).standard_normal((2, _OUTCOMES, 1)) / np.sqrt(_AHEAD)
+    noise = np.random.default_rng(0).standard_normal((2, _OUTCOMES)) / np.sqrt(_AHEAD)
     outcomes = np.linspace(0, len(draws.time) - 1, _OUTCOMES).astype(int)
-    columns = [
-        (values / np.median(noises), shaken)
-        for values, noises, shaken in (
-            (draws.time, draws.time_noise, noise[0]),
-            (draws.power, draws.power_noise, noise[1]),
-        )
-    ]
+    both = np.stack(
+        [draws.time / np.median(draws.time_noise), draws.power / np.median(draws.power_noise)]
+    )
+    both -= both.mean(axis=1, keepdims=True)
     gains = []
     for at in may_run:
-        misfit: Array = np.zeros((_OUTCOMES, len(draws.time)))
-        for values, shaken in columns:
-            misfit += (values[outcomes, at, None] - values[:, at] + shaken) ** 2
-        weights = np.exp(-0.5 * _AHEAD * (misfit - misfit.min(axis=1, keepdims=True)))
-        weights /= weights.sum(axis=1, keepdims=True)
-        gains.append(sum((weights @ each.within).max(axis=1).mean() for each in judged))
+        worlds = both[:, :, at]
+        comes_to = worlds[:, outcomes] + noise
+        explains = comes_to.T @ worlds - 0.5 * (worlds**2).sum(axis=0)
+        weights = np.exp(_AHEAD * (explains - explains.max(axis=1, keepdims=True)))
+        surest = sum((weights @ each.within).max(axis=1) for each in judged)
+        gains.append((surest / weights.sum(axis=1)).mean())
     return may_run[int(np.argmax(gains))]
 
 
 def _choice(probability: Array, loss: Array, reference: int, tolerance: float) -> int:
-    """Of those about as likely to do, the one that loses least; what is set already if it does."""
-    likely = probability >= probability.max() - _AS_SURE
-    least = np.where(likely, loss, np.inf)
+    """Of the likeliest to do, the one that loses least; what is set already if it does."""
+    least = np.where(probability >= probability.max(), loss, np.inf)
     if least[reference] <= least.min() + tolerance / 10:
         return reference
     return int(np.argmin(least))

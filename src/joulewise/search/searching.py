@@ -17,7 +17,7 @@ class Search(ABC):
     """The half of a :class:`~joulewise.search.strategy.Strategy` that no model is needed for.
 
     ``budget`` runs are made at most, those that confirm the choices of so many ``metrics`` among
-    them; ``least`` are needed to choose by.
+    them, in so many ``pairs`` each; ``least`` are needed to choose by.
     """
 
     def __init__(
@@ -30,8 +30,9 @@ class Search(ABC):
         lanes: int,
         warm_up: int,
         seed: int,
+        pairs: int = PAIRS,
     ) -> None:
-        confirming = PAIRS * (1 + metrics)
+        confirming = pairs * (1 + metrics)
         self._reference = reference
         self._budget = budget
         self._exploring = budget - confirming
@@ -43,6 +44,7 @@ class Search(ABC):
         self._lanes = lanes
         self._warm_up = warm_up
         self._seed = seed
+        self._pairs = pairs
         self._warmed: Counter[int] = Counter()
         self._told: Told = {}
 
@@ -105,7 +107,14 @@ class Search(ABC):
     def _unconfirmed(self) -> list[Planned]:
         chosen = list(dict.fromkeys(self._chosen()))
         return list(
-            unconfirmed(chosen, self._reference, self._told, lanes=self._lanes, seed=self._seed)
+            unconfirmed(
+                chosen,
+                self._reference,
+                self._told,
+                lanes=self._lanes,
+                seed=self._seed,
+                pairs=self._pairs,
+            )
         )
 
     def _open_block(self, under_way: Sequence[Planned], lane: int, size: int) -> tuple[Asked, int]:
