@@ -1,6 +1,7 @@
 """The energy so far ends at the run's energy, with the run's error: exactly, whatever happened."""
 
 import random
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ from hypothesis import strategies as st
 
 from joulewise.analyse.curves.cumulative import growth_of
 from joulewise.analyse.curves.run import run_curves
+from joulewise.analyse.kept import write_result
 from joulewise.analyse.lanes import ArrayLane
+from joulewise.analyse.run import analyse
 from joulewise.data import Source
 from joulewise.record.layout import Lane
 from made_run import PID, MadeRun, device
@@ -74,11 +77,23 @@ def test_a_total_that_nobody_knows_has_no_course(tmp_path):
     assert run_curves(made.write()).growth is None
 
 
-def test_time_without_an_answer_widens_the_error_from_then_on(tmp_path):
+def test_time_without_an_answer_widens_the_error_as_it_does_the_results(tmp_path):
     made = MadeRun(tmp_path / "run", seconds=20.0)
     made.processes("gpu0", (-1, []), (0.1, [(PID, "python", True)]))
-    made.fast(device("gpu0"), noisy(150), counter_lost=[(8, 12)], lost=[(8, 12)])
-    (gpu,) = run_curves(made.write()).devices
-    off = gpu.growth.error_j / np.maximum(gpu.growth.energy_j, 1)
-    before, after = (off[np.searchsorted(gpu.growth.t_s, at)] for at in (7.5, 12.5))
-    assert after > 1.3 * before
+    made.fast(device("gpu0"), noisy(150), counter_lost=[(8, 12)])
+    curves = run_curves(made.write())
+    (gpu,) = curves.devices
+    use = curves.result.run.devices["gpu0"]
+    assert use.energy.error_sampling > 0.5 * use.energy.error_gain
+    assert gpu.growth.error_j[-1] == pytest.approx(use.energy.error, rel=1e-9)
+
+
+def test_a_result_that_was_kept_is_where_it_ends(tmp_path):
+    """It may have been computed by an earlier version: one run has one energy all the same."""
+    made = MadeRun(tmp_path / "run")
+    run = made.fast(device("gpu0"), noisy(150)).write()
+    result = analyse(run)
+    kept = replace(result.run.total, value=result.run.total.value + 1)
+    write_result(run, replace(result, run=replace(result.run, total=kept)))
+    growth = run_curves(run).growth
+    assert (growth.energy_j[-1], growth.error_j[-1]) == (kept.value, kept.error)
