@@ -135,7 +135,7 @@ def config(theme: Theme) -> Spec:
         },
         "mark": {"color": ink.series[0]},
         "line": {"strokeCap": "butt", "strokeJoin": "round"},
-        "area": {"opacity": 0.25, "line": False},
+        "area": {"fillOpacity": 0.25, "line": False},
         "point": {"size": 48 * ink.scale**2, "filled": True, "opacity": 1},
         "boxplot": {"size": round(18 * ink.scale), "median": {"color": ink.ground}},
         "text": {"color": ink.text},
@@ -145,7 +145,10 @@ def config(theme: Theme) -> Spec:
 
 
 def _styles(ink: _Ink, line: float, hair: float, small: float) -> Spec:
-    """What marks mean; a width or size in a mark's own configuration would go before these."""
+    """What marks mean; a width or size in a mark's own configuration would go before these.
+
+    Fills and strokes let through what lies below, never whole marks, which cost more to draw.
+    """
     area = ink.scale**2
     return {
         "line": {"strokeWidth": line},
@@ -153,15 +156,15 @@ def _styles(ink: _Ink, line: float, hair: float, small: float) -> Spec:
         "text": {"fontSize": small},
         "reference": {"color": ink.muted, "strokeWidth": hair, "strokeDash": [5, 3]},
         "limit": {"color": ink.series[1], "strokeWidth": hair, "strokeDash": [2, 2]},
-        "band": {"opacity": 0.22, "strokeWidth": 0},
-        "stretch": {"color": ink.shade, "opacity": 0.14, "strokeWidth": 0},
-        "interval": {"strokeWidth": hair, "opacity": 0.9},
+        "band": {"fillOpacity": 0.22, "strokeWidth": 0},
+        "stretch": {"color": ink.shade, "fillOpacity": 0.14, "strokeWidth": 0},
+        "interval": {"strokeWidth": hair},
         "course": {"strokeWidth": hair},
-        "thin": {"strokeWidth": hair, "opacity": 0.6},
-        "run": {"size": 26 * area, "filled": True, "opacity": 0.45, "strokeWidth": 0},
+        "thin": {"strokeWidth": hair, "strokeOpacity": 0.6},
+        "run": {"size": 26 * area, "filled": True, "fillOpacity": 0.45, "strokeWidth": 0},
         "mean": {"size": 60 * area, "filled": True, "opacity": 1},
         "fit": {"color": ink.text, "strokeWidth": line, "strokeDash": [1, 0]},
-        "front": {"color": ink.muted, "strokeWidth": line, "opacity": 0.55},
+        "front": {"color": ink.muted, "strokeWidth": line, "strokeOpacity": 0.55},
         "level": {"color": ink.shade, "strokeWidth": hair, "strokeDash": [3, 3]},
         "choice": {
             "filled": False,

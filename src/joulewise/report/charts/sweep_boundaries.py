@@ -134,7 +134,9 @@ def _draw(names: Sequence[str], boundaries: Sequence[str]) -> alt.TopLevelMixin:
         color=told["color"],
     )
     return alt.layer(
-        alt.Chart(data).mark_rule(style="reference").encode(x=alt.datum(1)),
-        base.mark_rule(style="interval").encode(x="energy_ratio_low:Q", x2="energy_ratio_high:Q"),
+        alt.Chart(data).mark_rule(style="reference").encode(x=alt.XDatum(1)),
+        base.mark_rule(style="interval").encode(
+            x=alt.X("energy_ratio_low:Q"), x2=alt.X2("energy_ratio_high:Q")
+        ),
         base.mark_point(style="mean").encode(shape=told["shape"]),
     )

@@ -130,14 +130,16 @@ def _draw(labels: Sequence[str], limits: int, reference: str) -> alt.TopLevelMix
     series = base.encode(color=told["color"])
     best = "datum.chosen == 1"
     layers = [
-        alt.Chart(data).mark_rule(style="reference").encode(y=alt.datum(1)),
-        series.mark_rule(style="interval").encode(y="ratio_low:Q", y2="ratio_high:Q"),
+        alt.Chart(data).mark_rule(style="reference").encode(y=alt.YDatum(1)),
+        series.mark_rule(style="interval").encode(
+            y=alt.Y("ratio_low:Q"), y2=alt.Y2("ratio_high:Q")
+        ),
         series.mark_line().encode(strokeDash=told["strokeDash"]),
         series.transform_filter(best).mark_point(style="choice"),
         base.transform_filter(best)
         .transform_calculate(label=WATTS)
         .mark_text(style="label_above")
-        .encode(text="label:N"),
+        .encode(text=alt.Text("label:N")),
     ]
     if limits <= _FEW:
         layers.insert(3, series.mark_point(style="mean"))

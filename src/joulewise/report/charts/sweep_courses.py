@@ -187,11 +187,13 @@ def _draw(limits_w: Sequence[float], panel_w: float, unit: Unit) -> alt.TopLevel
         label=f"'limit ' + datum['{POWER_LIMIT}'] + ' W'",
     )
     return alt.layer(
-        epochs.mark_rect(style="stretch").encode(x=x, x2="until:Q", y=y, y2="to:Q"),
+        epochs.mark_rect(style="stretch").encode(x=x, x2=alt.X2("until:Q"), y=y, y2=alt.Y2("to:Q")),
         limits.mark_rule(style="limit").encode(y=y),
-        courses.mark_area(style="band").encode(x=x, y=y, y2="to:Q", detail=f"{POWER_LIMIT}:Q"),
-        courses.mark_line(style="course").encode(
-            x=x, y=alt.Y("mean:Q", axis=axis, scale=scale), detail=f"{POWER_LIMIT}:Q"
+        courses.mark_area(style="band").encode(
+            x=x, y=y, y2=alt.Y2("to:Q"), detail=alt.Detail(f"{POWER_LIMIT}:Q")
         ),
-        limits.mark_text(style="label_within").encode(x=x, y=y, text="label:N"),
+        courses.mark_line(style="course").encode(
+            x=x, y=alt.Y("mean:Q", axis=axis, scale=scale), detail=alt.Detail(f"{POWER_LIMIT}:Q")
+        ),
+        limits.mark_text(style="label_within").encode(x=x, y=y, text=alt.Text("label:N")),
     )

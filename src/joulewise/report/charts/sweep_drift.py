@@ -96,7 +96,7 @@ def _draw(unit: Unit) -> alt.TopLevelMixin:
     )
     told = shaped("quantity", _NAMES)
     return alt.layer(
-        alt.Chart(data).mark_rule(style="reference").encode(y=alt.datum(1)),
+        alt.Chart(data).mark_rule(style="reference").encode(y=alt.YDatum(1)),
         base.mark_line(style="thin").encode(color=told["color"]),
         base.mark_point(style="mean").encode(**told),
     )

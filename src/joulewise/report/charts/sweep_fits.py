@@ -174,7 +174,7 @@ def _draw(label: str, field: str, unit: Unit, *, drawn: bool) -> alt.TopLevelMix
             low=unit.expression(f"{field}_low"), high=unit.expression(f"{field}_high")
         )
         .mark_rule(style="interval")
-        .encode(y=alt.Y("low:Q"), y2="high:Q")
+        .encode(y=alt.Y("low:Q"), y2=alt.Y2("high:Q"))
     )
     fit = [base["parabola"].mark_line(style="fit")] if drawn else []
     return alt.layer(

@@ -140,7 +140,8 @@ def _draw(
     )
     layers = [
         base.mark_rect(style="cell").encode(
-            color=colour, tooltip=["across:N", "down:N", "ratio:Q"]
+            color=colour,
+            tooltip=[alt.Tooltip("across:N"), alt.Tooltip("down:N"), alt.Tooltip("ratio:Q")],
         ),
         best.mark_rect(style="best_cell"),
         best.mark_rect(style="best_cell_inside"),

@@ -165,24 +165,34 @@ def _draw(labels: Sequence[str], reference: str) -> alt.TopLevelMixin:
     placed = points.encode(x=x, y=y)
     chosen = placed.transform_filter("datum.preferred_by != ''")
     layers = [
-        points.mark_rule(style="reference").encode(x=alt.datum(1)),
-        points.mark_rule(style="reference").encode(y=alt.datum(1)),
+        points.mark_rule(style="reference").encode(x=alt.XDatum(1)),
+        points.mark_rule(style="reference").encode(y=alt.YDatum(1)),
         placed.transform_filter("datum.pareto == 1")
         .mark_line(style="front")
-        .encode(order="time_ratio:Q"),
-        placed.mark_rule(style="interval").encode(x="time_ratio_low:Q", x2="time_ratio_high:Q"),
-        placed.mark_rule(style="interval").encode(y="energy_ratio_low:Q", y2="energy_ratio_high:Q"),
+        .encode(order=alt.Order("time_ratio:Q")),
+        placed.mark_rule(style="interval").encode(
+            x=alt.X("time_ratio_low:Q"), x2=alt.X2("time_ratio_high:Q")
+        ),
+        placed.mark_rule(style="interval").encode(
+            y=alt.Y("energy_ratio_low:Q"), y2=alt.Y2("energy_ratio_high:Q")
+        ),
         placed.mark_point(style="mean").encode(
-            opacity=alt.condition("datum.pareto == 1", alt.value(1), alt.value(0.4)),
-            tooltip=["setting:N", "time_ratio:Q", "energy_ratio:Q"],
+            fillOpacity=alt.FillOpacity("pareto:Q", legend=None).scale(
+                domain=[0, 1], range=[0.4, 1]
+            ),
+            tooltip=[
+                alt.Tooltip("setting:N"),
+                alt.Tooltip("time_ratio:Q"),
+                alt.Tooltip("energy_ratio:Q"),
+            ],
         ),
         chosen.mark_point(style="choice"),
         placed.transform_filter("datum.named == 1")
         .mark_text(style="label_beside")
-        .encode(text="label:N"),
+        .encode(text=alt.Text("label:N")),
     ]
     if labels:
-        lines = alt.Chart(alt.NamedData("lines")).mark_line(clip=True)
+        lines = alt.Chart(alt.NamedData("lines")).mark_line()
         told = dashed("metric", labels)
         layers.insert(2, lines.encode(x=x, y=y, **told))
     return alt.layer(*layers)

@@ -154,19 +154,24 @@ def _draw(axis: str, names: Sequence[str], energy: Unit, time: Unit) -> alt.TopL
     )
     ends = rays.transform_filter("datum.end == 1").transform_calculate(label="datum.power_w + ' W'")
     return alt.layer(
-        rays.mark_line(style="level").encode(detail="power_w:Q"),
-        ends.mark_text(style="note_end").encode(text="label:N"),
+        rays.mark_line(style="level").encode(detail=alt.Detail("power_w:Q")),
+        ends.mark_text(style="note_end").encode(text=alt.Text("label:N")),
         points.transform_filter("datum.pareto == 1")
         .mark_line(style="front")
-        .encode(order="time_s:Q"),
+        .encode(order=alt.Order("time_s:Q")),
         points.mark_point(style="mean").encode(
             **_told_apart(names, axis),
-            tooltip=["setting:N", "time_s:Q", "energy_j:Q", "power_w:Q"],
+            tooltip=[
+                alt.Tooltip("setting:N"),
+                alt.Tooltip("time_s:Q"),
+                alt.Tooltip("energy_j:Q"),
+                alt.Tooltip("power_w:Q"),
+            ],
         ),
         points.transform_filter("datum.preferred_by != ''").mark_point(style="choice"),
         points.transform_filter("datum.preferred_by != ''")
         .mark_text(style="label_beside")
-        .encode(text="preferred_by:N"),
+        .encode(text=alt.Text("preferred_by:N")),
     )
 
 
