@@ -151,6 +151,24 @@ def test_an_unknown_form_is_refused_before_any_work(joulewise, sweep):
     assert "'bmp'" in ran.stderr
 
 
+@pytest.mark.parametrize(
+    "idle",
+    [
+        ["--format", "png"],
+        ["--theme", "dark"],
+        ["--width-mm", "85"],
+        ["--figures", "f", "--width-mm", "85"],
+        ["--by", "edp"],
+        ["--boundary", "gpu"],
+    ],
+)
+def test_what_would_say_nothing_is_refused(idle, joulewise, make_run):
+    make_run(ID)
+    ran = joulewise("report", ID, *idle)
+    assert ran.returncode == 2, ran.stderr
+    assert [*Path().iterdir()] == []
+
+
 def test_without_the_extra_it_names_the_command_and_tables_still_work(
     joulewise, sweep, monkeypatch
 ):

@@ -67,15 +67,26 @@ def _note(page, told):
 @pytest.fixture(scope="session")
 def demo_store(tmp_path_factory):
     store = tmp_path_factory.mktemp("demo") / "store"
-    subprocess.run(
-        [sys.executable, "-m", "joulewise", "--store", str(store), "demo"],
-        check=True,
-        capture_output=True,
-        stdin=subprocess.DEVNULL,
-    )
+    _joulewise(store, "demo")
     return store
 
 
 @pytest.fixture(scope="session")
 def demo_report(demo_store):
     return demo_store / "demo.html"
+
+
+@pytest.fixture(scope="session")
+def run_report(demo_store):
+    run = next(path.parent.name for path in sorted(demo_store.glob("*/run.json")))
+    _joulewise(demo_store, "report", run, "-o", str(demo_store / "run.html"))
+    return demo_store / "run.html"
+
+
+def _joulewise(store, *words):
+    subprocess.run(
+        [sys.executable, "-m", "joulewise", "--store", str(store), *words],
+        check=True,
+        capture_output=True,
+        stdin=subprocess.DEVNULL,
+    )

@@ -52,6 +52,18 @@ def test_the_demos_report_is_drawn_without_a_word_of_complaint(
     assert page.requests == [demo_report.as_uri()]
 
 
+@pytest.mark.parametrize("width", [1100, 360])
+def test_a_runs_report_is_drawn(width, run_report, open_page):
+    page = open_page(run_report, viewport={"width": width, "height": 800})
+    drawn = page.see_all()
+    assert page.tab.locator("figure[data-drawn] svg").count() == drawn > 2
+    assert page.tab.evaluate("document.documentElement.scrollWidth") == width
+    widest = "svgs => Math.max(...svgs.map(s => s.getBoundingClientRect().right))"
+    assert page.tab.locator("figure svg").evaluate_all(widest) <= width
+    assert not page.problems
+    assert not page.violations
+
+
 def test_the_theme_is_turned_and_kept(demo_report, open_page):
     page = open_page(demo_report, color_scheme="light")
     page.see_all()

@@ -30,6 +30,13 @@ Examples:
   joulewise report last --tables tables
   joulewise report measured.csv --reference power_limit_w=250
 """
+_OF_SWEEPS = dict.fromkeys(
+    ("by", "boundary", "overhead_w", "pue"), "it is a run, and that is for the settings of a sweep"
+)
+_OF_RUNS = dict.fromkeys(
+    ("price_per_kwh", "gco2_per_kwh"),
+    "it is a sweep; what a choice saves: joulewise choose --runs-per-year 50 --price 0.30",
+)
 
 
 @click.command(epilog=EPILOG)
@@ -90,6 +97,7 @@ def command(
     the beginning of one, a name, a table of measurements, or last, which after a sweep is the
     sweep. Where only --figures, --tables or --json are asked for, no page is written.
     """
+    _refuse_idle(given)
     wants_page = place is not None or not (given["figures"] or given["tables"] or json_path)
     forms = _forms(given["forms"])
     if len(which) > 1 and place and not _is_folder(place):
@@ -113,6 +121,23 @@ def command(
         write_json(dict(told[0]) if len(told) == 1 else {"reports": told}, json_path)
 
 
+def _refuse_idle(given: Mapping[str, Any]) -> None:
+    """What says nothing without another option: left out, it would seem to have been heard."""
+    context = click.get_current_context()
+    for name, option in (("forms", "--format"), ("theme", "--theme"), ("width_mm", "--width-mm")):
+        typed = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if typed and not given["figures"]:
+            raise UsageError(f"{option} without --figures", "say where to: --figures DIR")
+    if given["width_mm"] and given["theme"] != "print":
+        raise UsageError("--width-mm is for paper", "add --theme print")
+
+
+def _refuse_of_others(given: Mapping[str, Any], word: str, others: Mapping[str, str]) -> None:
+    for name, why in others.items():
+        if given[name]:
+            raise UsageError(f"--{name.replace('_', '-')} says nothing of {word}", why)
+
+
 def _page(store: Path, word: str, given: Mapping[str, Any]) -> tuple[str, Page]:
     """What it is called as a file, and the page."""
     from joulewise.report.meant import MeantSweep, meant
@@ -121,6 +146,7 @@ def _page(store: Path, word: str, given: Mapping[str, Any]) -> tuple[str, Page]:
     from joulewise.report.run_view import Rates
 
     found = meant(store, word, pairs("--reference", given["references"]))
+    _refuse_of_others(given, word, _OF_RUNS if isinstance(found, MeantSweep) else _OF_SWEEPS)
     if isinstance(found, MeantSweep):
         return file_name(found.sweep.id), _sweep_page(store, found, given)
     rates = Rates(given["price_per_kwh"], given["gco2_per_kwh"])

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from joulewise.data import Kind
 from joulewise.record.manifest import Manifest, RecordedDevice
 
 _SHORT = 12
@@ -45,7 +46,8 @@ def _facts(manifest: Manifest) -> Iterator[tuple[str, str]]:
 
 
 def _device(device: RecordedDevice) -> str:
-    driver = f"driver {device.info.driver}" if device.info.driver else ""
+    is_driven = device.info.kind is Kind.GPU and device.info.driver
+    driver = f"driver {device.info.driver}" if is_driven else ""
     return " · ".join(filter(None, (device.info.name, driver, device.info.note)))
 
 
