@@ -75,6 +75,7 @@ def test_what_is_printed_is_as_wide_as_a_column_and_has_no_title(figure, tmp_pat
     assert float(page[1]) == pytest.approx(width_mm / 25.4 * 72, abs=1)
     svg = (tmp_path / "figure.svg").read_text("utf-8")
     assert float(re.search(r'width="([\d.]+)pt"', svg)[1]) == pytest.approx(float(page[1]), abs=1)
+    assert re.search(r'<svg [^>]* height="[\d.]+pt"', svg)
     assert "degrees of freedom</text>" not in svg
 
 
