@@ -14,14 +14,26 @@ from joulewise.search.several import Several
 EDP = parse("edp")
 
 
+NEVER = 1e-6
+"""A tolerance that nothing is sure within: such a search goes on to the end of its budget."""
+
+
 def several(settings=SETTINGS, reference=REFERENCE, metrics=(EDP,), **more):
     return Several(settings, reference, metrics, **more)
 
 
 @pytest.fixture(scope="module")
 def ended():
-    strategy = several()
+    strategy = several(tolerance=NEVER)
     return strategy, search(strategy)
+
+
+def test_it_chooses_before_the_end_of_its_budget_where_noise_is_low():
+    strategy = several()
+    trials = search(strategy)
+    found = strategy.sure["metrics"]["edp"]
+    assert edp(Setting.of(found["settings"])) < (1 + found["tolerance"]) * BEST
+    assert len(trials) < strategy.sure["budget"]
 
 
 def test_the_best_of_three_axes_is_found_with_few_runs(ended):
@@ -66,7 +78,7 @@ def test_what_it_saves_is_told_by_fresh_pairs_of_whole_runs_alone(ended):
 def test_a_new_search_that_is_told_the_same_goes_on_the_same(ended):
     _, trials = ended
     for until in (1, 7, 20, 30, 43):
-        resumed, told = several(), trials[:until]
+        resumed, told = several(tolerance=NEVER), trials[:until]
         random.Random(until).shuffle(told)
         for trial in told:
             resumed.tell(trial)

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 from several_surface import REFERENCE, SETTINGS, setting
 
-from joulewise.data.sweeps import POWER_LIMIT, Setting
+from joulewise.data.sweeps import POWER_LIMIT, SM_CLOCK, Setting
 from joulewise.search.several_belief import Belief, Seen
+from joulewise.search.several_clock import Clock
 from joulewise.search.several_space import Places
 
 WHERE = np.linspace(0, 1, 8)[:, None]
@@ -86,3 +87,39 @@ def test_words_are_as_far_apart_as_any_other_two():
     }
     assert len(apart) == 1
     assert not places.has_knobs
+
+
+def folded(places):
+    """Seconds and watts of a training that goes with the clock alone, whatever holds it."""
+    clocks = np.array(
+        [min(it[SM_CLOCK] or 1530.0, 5.1 * it[POWER_LIMIT]) / 1530 for it in places.points]
+    )
+    return 100 * (0.4 + 0.6 / clocks), 60 + 200 * clocks**2.5
+
+
+def test_limit_and_lock_are_one_axis_to_a_belief():
+    """Looks at either alone tell what both come to together, where nobody looked."""
+    points = [setting(p, c) for p in range(150, 301, 10) for c in range(900, 1501, 50)]
+    places = Places.of(points, REFERENCE)
+    time, power = folded(places)
+    alone = [
+        at
+        for at, it in enumerate(places.points)
+        if at == places.reference or it[POWER_LIMIT] == 300 or it[SM_CLOCK] == 1500
+    ]
+    runs = [Seen(at, 0, 0, "0", False, math.log(time[at]), math.log(power[at])) for at in alone]
+
+    def off(clock):
+        belief = Belief.after(runs, places.coordinates, places.columns, clock)
+        return np.abs(np.exp(belief.time.mean(belief.where)) / time - 1).max()
+
+    assert off(Clock.of(places)) < 0.02
+    assert off(None) > 0.04
+
+
+def test_there_is_no_such_axis_without_both():
+    limits = [Setting.of({POWER_LIMIT: p, "batch_size": "32"}) for p in (150.0, 200.0, 300.0)]
+    assert Clock.of(Places.of(limits, limits[-1])) is None
+    batches = Clock.of(Places.of(SETTINGS, REFERENCE))
+    assert batches.columns == (0, 1, 2, 3)
+    assert batches.coordinates(batches.usual[0]).shape == (len(SETTINGS) + 1, 4)

@@ -2,13 +2,14 @@
 
 The logarithm of either is a smooth surface over the axes (a Gaussian process), plus what a run is
 off by: its board, its block (drift), its own noise, and of a look a level, since it has the cost
-of a step and not of a run, much the same for all commands. How smooth, how noisy: whatever makes
-the runs most likely, held near what is usual.
+of a step and not of a run, much the same for all commands. Where there are limits and clocks, both
+are one axis, the clock that comes of them. How smooth, how noisy, which clock: whatever makes the
+runs most likely, held near what is usual.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -17,6 +18,7 @@ from scipy.linalg import cho_solve, cholesky, solve_triangular
 from scipy.optimize import minimize
 
 from joulewise.search.adaptive_belief import Draws
+from joulewise.search.several_clock import Clock
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,8 +36,12 @@ _USUAL: Final = {
     "together": (0.05, 0.7),
     "noise": (0.006, 0.8),
     "block": (0.002, 0.8),
+    "beside": (0.005, 0.8),
 }
 """The median of each, and the spread of its logarithm."""
+_BESIDE: Final = 0.5  # of an axis, over which a departure from the clock stays alike
+_AGAIN: Final = 2  # times that the clock is found once the shapes are, and these anew
+_NEAR: Final = 1e-5  # of what is likely: a nearer end of the fit tells no more
 _ROUNDING: Final = 1e-8
 
 
@@ -56,17 +62,40 @@ class Seen(NamedTuple):
 
 @dataclass(frozen=True)
 class Belief:
-    """Of time and power, after some runs."""
+    """Of time and power, after some runs; ``where`` has the coordinates of all points."""
 
     time: Surface
     power: Surface
+    where: Array
 
     @classmethod
-    def after(cls, seen: Sequence[Seen], where: Array, columns: Sequence[int]) -> Belief:
-        """``where`` has the coordinates of all points, each of the axis that ``columns`` names."""
-        at, effects = where[[it.at for it in seen]], _effects(seen)
-        values = np.array([(it.time, it.power) for it in seen]).T
-        return cls(*(_fit(at, np.array(columns), effects, each) for each in values))
+    def after(
+        cls, seen: Sequence[Seen], where: Array, columns: Sequence[int], clock: Clock | None = None
+    ) -> Belief:
+        """``where`` has the coordinates of all points, each of the axis that ``columns`` names.
+
+        With a ``clock`` there are others instead.
+        """
+        at, effects = [it.at for it in seen], _effects(seen)
+        both = np.array([(it.time, it.power) for it in seen]).T
+
+        def fitted(where: Array, columns: Sequence[int], like: Belief | None = None) -> Belief:
+            there, axes = where[at], np.array(columns)
+            starts = (like.time.shape, like.power.shape) if like else (None, None)
+            beside = 2 if clock else 0
+            time, power = (
+                _fit(there, axes, effects, values, start, beside=beside)
+                for values, start in zip(both, starts, strict=True)
+            )
+            return cls(time, power, where)
+
+        if clock is None:
+            return fitted(where, columns)
+        found = fitted(clock.coordinates(clock.usual[0]), clock.columns)
+        for _ in range(_AGAIN):
+            traits = _traits(clock, at, effects, (found.time, found.power), both)
+            found = fitted(clock.coordinates(traits), clock.columns, found)
+        return found
 
     def draws(self, where: Array, seed: int) -> Draws:
         """What may be true at points with these coordinates."""
@@ -109,23 +138,37 @@ class Surface:
 
 @dataclass(frozen=True)
 class _Shape:
-    """How a surface varies: along each axis by itself, and by what axes do together."""
+    """How a surface varies: along each axis by itself, and by what axes do together.
+
+    Axes that have no length are those of limit and lock: what these do beside the clock, which is
+    the first, is little.
+    """
 
     length: Array
     alone: float
     together: float
     noise: float
     block: float
+    beside: float
 
     @classmethod
     def of(cls, logs: Array) -> _Shape:
-        *length, alone, together, noise, block = np.exp(logs)
-        return cls(np.array(length), float(alone), float(together), float(noise), float(block))
+        *length, alone, together, noise, block, beside = np.exp(logs).tolist()
+        return cls(np.array(length), alone, together, noise, block, beside)
+
+    @property
+    def logs(self) -> Array:
+        rest = self.alone, self.together, self.noise, self.block, self.beside
+        return np.log([*self.length, *rest])
 
     def alike(self, apart: Array) -> Array:
-        scaled = apart / self.length[:, None, None] ** 2
+        axes = len(self.length)
+        scaled = apart[:axes] / self.length[:, None, None] ** 2
         alone = sum(_smooth(each) for each in scaled)
-        return np.asarray(self.alone**2 * alone + self.together**2 * _smooth(scaled.sum(axis=0)))
+        alike = self.alone**2 * alone + self.together**2 * _smooth(scaled.sum(axis=0))
+        if len(apart) > axes:
+            alike = alike + self.beside**2 * _smooth(apart[1:].sum(axis=0) / _BESIDE**2)
+        return np.asarray(alike)
 
 
 class _Effects(NamedTuple):
@@ -149,27 +192,66 @@ def _effects(seen: Sequence[Seen]) -> _Effects:
     return _Effects(fixed, same([(it.block, it.board) for it in seen]))
 
 
-def _fit(at: Array, columns: NDArray[np.int64], effects: _Effects, values: Array) -> Surface:
-    level, apart = float(values.mean()), _apart(at, at, columns)
-    names = (*["length"] * len(apart), "alone", "together", "noise", "block")
+def _fit(
+    at: Array,
+    columns: NDArray[np.int64],
+    effects: _Effects,
+    values: Array,
+    start: _Shape | None = None,
+    *,
+    beside: int = 0,
+) -> Surface:
+    """``beside`` is how many of the axes, the last, are those of limit and lock."""
+    off, apart = values - values.mean(), _apart(at, at, columns)
+    lengths = ["length"] * (len(apart) - beside)
+    names = (*lengths, "alone", "together", "noise", "block", "beside")
     middle = np.log([_USUAL[name][0] for name in names])
     spread = np.array([_USUAL[name][1] for name in names])
-    eye = np.eye(len(at))
-
-    def solved(shape: _Shape) -> tuple[Array, Array]:
-        common = effects.fixed + shape.block**2 * effects.block
-        runs = shape.alike(apart) + common + (shape.noise**2 + _ROUNDING) * eye
-        lower = cholesky(runs, lower=True, check_finite=False)
-        return lower, cho_solve((lower, True), values - level, check_finite=False)
 
     def misfit(logs: Array) -> float:
-        lower, weights = solved(_Shape.of(logs))
-        unlikely = 0.5 * (values - level) @ weights + np.log(np.diag(lower)).sum()
-        return float(unlikely + 0.5 * (((logs - middle) / spread) ** 2).sum())
+        return _unlikely(_Shape.of(logs), apart, effects, off) + _odd(logs, middle, spread)
 
+    shape = _Shape.of(_least(misfit, start.logs if start else middle, middle, spread))
+    level = float(values.mean())
+    return Surface(at, columns, shape, level, *_solved(shape, apart, effects, off))
+
+
+def _traits(
+    clock: Clock, at: Sequence[int], effects: _Effects, fits: Sequence[Surface], both: Array
+) -> Array:
+    """Those that make the runs most likely, as far as the surfaces are known."""
+
+    def misfit(traits: Array) -> float:
+        there = clock.coordinates(traits)[at]
+        apart = _apart(there, there, fits[0].columns)
+        runs = (
+            _unlikely(fit.shape, apart, effects, values - fit.level)
+            for fit, values in zip(fits, both, strict=True)
+        )
+        return sum(runs) + _odd(traits, *clock.usual)
+
+    return _least(misfit, clock.usual[0], *clock.usual)
+
+
+def _least(misfit: Callable[[Array], float], start: Array, middle: Array, spread: Array) -> Array:
     bounds = list(zip(middle - 3 * spread, middle + 3 * spread, strict=True))
-    shape = _Shape.of(minimize(misfit, middle, method="L-BFGS-B", bounds=bounds).x)
-    return Surface(at, columns, shape, level, *solved(shape))
+    return np.asarray(minimize(misfit, start, method="L-BFGS-B", bounds=bounds, tol=_NEAR).x)
+
+
+def _odd(traits: Array, middle: Array, spread: Array) -> float:
+    return float(0.5 * (((traits - middle) / spread) ** 2).sum())
+
+
+def _unlikely(shape: _Shape, apart: Array, effects: _Effects, off: Array) -> float:
+    lower, weights = _solved(shape, apart, effects, off)
+    return float(0.5 * off @ weights + np.log(np.diag(lower)).sum())
+
+
+def _solved(shape: _Shape, apart: Array, effects: _Effects, off: Array) -> tuple[Array, Array]:
+    common = effects.fixed + shape.block**2 * effects.block
+    runs = shape.alike(apart) + common + (shape.noise**2 + _ROUNDING) * np.eye(len(off))
+    lower = cholesky(runs, lower=True, check_finite=False)
+    return lower, cho_solve((lower, True), off, check_finite=False)
 
 
 def _apart(one: Array, other: Array, columns: NDArray[np.int64]) -> Array:

@@ -25,6 +25,7 @@ from joulewise.metrics.rules import Metric, Reference
 from joulewise.metrics.view import View
 from joulewise.search.adaptive_next import Judged, judge
 from joulewise.search.several_belief import Belief, Seen
+from joulewise.search.several_clock import Clock
 from joulewise.search.several_space import Places
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ class Known:
         worst.
         """
         tried = list(dict.fromkeys((self._reference, *(it.at for it in self.seen))))
-        where = self.problem.places.coordinates[tried]
+        where = self._belief.where[tried]
         time, power = self._belief.time.mean(where), self._belief.power.mean(where)
         time_s, energy_j = np.exp(time), np.exp(time + power)
         against = Reference(time_s[0], energy_j[0], self.problem.max_power_w)
@@ -215,11 +216,11 @@ class Known:
     @cached_property
     def _belief(self) -> Belief:
         places = self.problem.places
-        return Belief.after(self.seen, places.coordinates, places.columns)
+        return Belief.after(self.seen, places.coordinates, places.columns, Clock.of(places))
 
     @cached_property
     def _draws(self) -> Draws:
-        return self._belief.draws(self.problem.places.coordinates[self._shown], self.problem.seed)
+        return self._belief.draws(self._belief.where[self._shown], self.problem.seed)
 
     def _judge(self, metric: Metric) -> Judged:
         """The best on the mean of those that were tried; the truly best may be any."""
