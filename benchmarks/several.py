@@ -298,10 +298,9 @@ def main() -> int:
         print(f"{name:16}{Mean.of(chosen(name, time_s))!s:>16}")
 
     verdicts = Verdicts()
-    mine = chosen("ours", None)
-    verdicts.at_most("loss of ours after 40 runs", fmean(mine), 0.02)
-    for name, mine in (("ours", mine), ("whole", chosen("whole", None))):
-        ratio = fmean(mine) / fmean(chosen("Optuna random", None))
+    verdicts.at_most("loss of ours after 40 runs", fmean(chosen("ours", None)), 0.02)
+    for name in ("ours", "whole"):
+        ratio = fmean(chosen(name, None)) / fmean(chosen("Optuna random", None))
         verdicts.at_most(
             f"equal runs: loss of {name} over random's, 40 runs each", ratio, 0.5, percent=False
         )
