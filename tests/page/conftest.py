@@ -25,15 +25,10 @@ class Opened:
         return self.tab.evaluate("window.violations")
 
     def see_all(self):
-        """Scroll to every figure, as a reader would, until each is drawn or has failed."""
-        figures = self.tab.locator("figure[data-chart]")
-        for at in range(figures.count()):
-            figure = figures.nth(at)
-            if figure.is_visible():
-                figure.scroll_into_view_if_needed()
-                ended = "f => 'drawn' in f.dataset || 'failed' in f.dataset"
-                self.tab.wait_for_function(ended, arg=figure.element_handle())
-        return figures.count()
+        """Wait, without scrolling, until every figure is drawn or has failed."""
+        self.tab.wait_for_function("""() => [...document.querySelectorAll("figure[data-chart]")]
+            .every(f => "drawn" in f.dataset || "failed" in f.dataset)""")
+        return self.tab.locator("figure[data-chart]").count()
 
 
 @pytest.fixture

@@ -82,13 +82,6 @@ def test_the_theme_is_turned_and_kept(demo_report, open_page):
     assert not page.problems
 
 
-def test_far_figures_are_drawn_only_when_they_come_near(demo_report, open_page):
-    tab = open_page(demo_report).tab
-    tab.locator("figure").first.scroll_into_view_if_needed()
-    tab.wait_for_function("() => document.querySelector('figure[data-drawn]')")
-    assert not tab.locator("figure[data-chart]").last.get_attribute("data-drawn")
-
-
 def test_a_printer_gets_every_figure(demo_report, open_page):
     """Nobody waits for a promise before printing: they must all be kept within the event."""
     tab = open_page(demo_report, color_scheme="dark").tab

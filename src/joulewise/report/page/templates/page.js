@@ -9,6 +9,8 @@
   const views = new Map();
   const [NARROW, SHEET, AXES] = [480, 640, 80]; // CSS pixels
 
+  let printing = false;
+
   const theme = () => root.dataset.theme || (dark.matches ? "dark" : "light");
 
   const records = ({ columns, rows }) =>
@@ -39,7 +41,8 @@
     return { ...own, config: data.configs[configs[look === "dark" ? "dark" : "light"]], datasets };
   }
 
-  function draw(figure, look = theme()) {
+  function draw(figure) {
+    const look = printing ? "print" : theme();
     const place = figure.querySelector(".chart");
     const isSingle = data.charts[figure.id].spec.width === "container";
     const key = isSingle ? look : `${look} ${place.clientWidth}`;
@@ -79,15 +82,18 @@
     return mine.done;
   }
 
-  const seen = new IntersectionObserver(
-    (entries) => entries.filter((entry) => entry.isIntersecting).forEach(({ target }) => draw(target)),
-    { rootMargin: "400px" },
-  );
-  figures.forEach((figure) => seen.observe(figure));
+  // One after the other, with a breath between them: whoever scrolls, prints or takes a picture of
+  // the page finds all of them, and the page answers meanwhile.
+  async function drawAll() {
+    for (const figure of figures) {
+      await draw(figure);
+      await new Promise((go) => setTimeout(go));
+    }
+  }
 
   function show() {
     toggle.setAttribute("aria-pressed", String(theme() === "dark"));
-    for (const figure of figures) if (views.has(figure)) draw(figure);
+    return drawAll();
   }
   toggle.addEventListener("click", () => {
     root.dataset.theme = theme() === "dark" ? "light" : "dark";
@@ -104,8 +110,14 @@
     clearTimeout(waits);
     waits = setTimeout(show, 200);
   });
-  addEventListener("beforeprint", () => figures.forEach((figure) => draw(figure, "print")));
-  addEventListener("afterprint", show);
+  addEventListener("beforeprint", () => {
+    printing = true;
+    figures.forEach(draw);
+  });
+  addEventListener("afterprint", () => {
+    printing = false;
+    show();
+  });
   show();
 
   function csv({ columns, rows }) {
