@@ -43,6 +43,10 @@ class Curve:
     energy_j: NDArray[np.float64]
 
     @property
+    def title(self) -> str:
+        return f"{self.board} {self.name}"
+
+    @property
     def binds(self) -> bool:
         return bool((self.energy_j / self.time_s).max() >= NEAR * self.limits_w[0])
 
@@ -53,7 +57,7 @@ class Curve:
     def losses(self, metric: Metric) -> NDArray[np.float64]:
         """How much worse than the best each limit is."""
         scores = self.scores(metric)
-        return scores / scores.min() - 1
+        return np.asarray(scores / scores.min() - 1)
 
     def run(self, at: int, noise: float, *which: object) -> tuple[float, float]:
         """Time and energy of one run; the same again for the same ``which``."""
@@ -80,14 +84,14 @@ def measured(folder: Path, *, monotone: bool) -> Iterator[Curve]:
     up to 3 %, and the best limit always a measured one.)
     """
     for name, (low_w, high_w) in TRACES.items():
-        rows: dict[tuple[str, ...], list[tuple[float, float, float]]] = defaultdict(list)
+        rows: dict[tuple[str, ...], list[tuple[float, ...]]] = defaultdict(list)
         with (folder / f"summary_power_{name}.csv").open(encoding="utf-8", newline="") as file:
             for row in csv.DictReader(file):
-                key = row["network"], row["dataset"], row["batch_size"], row["optimizer"]
+                load = row["network"], row["dataset"], row["batch_size"], row["optimizer"]
                 point = row["power_limit"], row["time_per_epoch"], row["average_power"]
-                rows[key].append(tuple(map(float, point)))
+                rows[load].append(tuple(map(float, point)))
         limits_w = np.arange(low_w, high_w + STEP_W / 2, STEP_W)
-        for key, points in sorted(rows.items()):
+        for words, points in sorted(rows.items()):
             at_w, time_s, power_w = np.array(sorted(points)).T
             if at_w[0] > low_w or len(at_w) < len(range(low_w, high_w, 25)):
                 continue  # half a curve
@@ -95,4 +99,4 @@ def measured(folder: Path, *, monotone: bool) -> Iterator[Curve]:
                 time_s = isotonic_regression(time_s, increasing=False).x
                 power_w = isotonic_regression(power_w).x
             times, powers = (PchipInterpolator(at_w, it)(limits_w) for it in (time_s, power_w))
-            yield Curve(name, " ".join(key), limits_w, times, times * powers)
+            yield Curve(name, " ".join(words), limits_w, times, times * powers)

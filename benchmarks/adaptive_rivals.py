@@ -23,15 +23,23 @@ def full_grid(curve: Curve, metric: Metric, noise: float, seed: int) -> tuple[in
     return _least(curve, metric, time_s, energy_j)
 
 
-def luck(curve: Curve, metric: Metric, noise: float, seed: int, runs: int) -> tuple[int, float]:
-    """As many runs as the search took: the reference once, and limits at random."""
+def luck(
+    curve: Curve, metric: Metric, noise: float, seed: int, runs: int
+) -> tuple[int, float, float]:
+    """As many runs as the search took: the reference once, and limits at random.
+
+    Besides the choice and the saving: by how much the score of the run that won is too good.
+    """
     draw = np.random.default_rng(seed)
     tried = draw.choice(len(curve.limits_w) - 1, size=runs - 1, replace=False)
     time_s = np.full(len(curve.limits_w), np.inf)
     energy_j = time_s.copy()
     for at in (*tried, len(curve.limits_w) - 1):
-        time_s[at], energy_j[at] = curve.run(int(at), noise, "luck", seed)
-    return _least(curve, metric, time_s, energy_j)
+        time_s[at], energy_j[at] = curve.run(int(at), noise, "luck", metric.name, seed)
+    chosen, saving = _least(curve, metric, time_s, energy_j)
+    truly = Reference(curve.time_s[-1], curve.energy_j[-1], float(curve.limits_w[-1]))
+    seen = float(metric.score(time_s[chosen], energy_j[chosen], truly))
+    return chosen, saving, 1 - seen / float(curve.scores(metric)[chosen])
 
 
 def best_constant(curves: Sequence[Curve], metric: Metric, tolerance: float) -> list[int]:
