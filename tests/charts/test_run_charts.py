@@ -9,12 +9,15 @@ import numpy as np
 import pytest
 
 from joulewise.analyse.curves.breakdown import Part, breakdown
+from joulewise.analyse.group import Member
 from joulewise.analyse.stored import result_of
 from joulewise.data import Source
 from joulewise.record.layout import MANIFEST, STREAM, TRACE
 from joulewise.record.manifest import read_manifest, write_manifest
 from joulewise.report.charts.look import config, dressed
 from joulewise.report.charts.run_charts import charted, run_charts
+from joulewise.report.meant import MeantRuns
+from joulewise.report.page.run_page import run_page
 from joulewise.report.tables import as_csv
 from made_run import PID, MadeRun, device
 
@@ -200,6 +203,18 @@ def test_a_damaged_run_is_named_and_the_rest_is_drawn(several, tmp_path):
     assert several[2] not in skipped
     assert found.charts
     assert all("Left out: run0 (" in chart.description for chart in found.charts)
+
+
+def test_a_run_that_goes_on_is_drawn_as_it_was_when_it_was_told(run):
+    """Who analyses it a second time finds more joules than the page has said above."""
+    result = result_of(run)
+    whole = replace(result.run.total, value=0.9 * result.run.total.value)
+    told = replace(result, run=replace(result.run, total=whole))
+    found = MeantRuns(told, (run,), (Member(read_manifest(run), told),))
+    page = run_page(found, run.parent)
+    (energy,) = (c for it in page.sections for c in it.charts if c.key == "energy")
+    assert energy.tables["growth"].records[-1]["energy_j"] == whole.value
+    assert page.data["energy_j"]["total"]["value"] == whole.value
 
 
 def test_where_nothing_can_be_read_there_is_nothing_to_draw(tmp_path):

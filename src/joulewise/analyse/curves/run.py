@@ -67,9 +67,12 @@ class RunCurves:
         return [one for one in self.devices if one.device.info.kind is Kind.GPU]
 
 
-def run_curves(run: Path) -> RunCurves:
-    """Of a run in a store; its result is taken as it is kept, or computed and kept."""
-    manifest, result = read_manifest(run), result_of(run)
+def run_curves(run: Path, result: RunResult | None = None) -> RunCurves:
+    """Of a run in a store, with the result that is told of it, else the one that is kept.
+
+    A run that goes on has another result a moment later, and the same moment must be drawn.
+    """
+    manifest, result = read_manifest(run), result or result_of(run)
     stretch = Stretch(result.run.span.start_ns, result.run.span.end_ns)
     lanes = partial(open_lane, run)
     counted = [one for one in manifest.devices if one.info.key in result.counted and one.sources]

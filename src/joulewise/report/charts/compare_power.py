@@ -55,7 +55,9 @@ def power_compared(found: Comparison) -> Iterator[Chart]:
 
 def _records(letter: str, side: Side) -> tuple[list[Record], list[str]]:
     """And the runs whose trace is damaged, which are in the figures of energy all the same."""
-    curves, skipped = read_curves([run.paths[0] for run in side.runs])
+    curves, skipped = read_curves(
+        [run.paths[0] for run in side.runs], [run.result for run in side.runs]
+    )
     average = average_power(curves)
     unread = [f"{one_line(one.path.name)} ({one_line(one.reason)})" for one in skipped]
     if average is None:

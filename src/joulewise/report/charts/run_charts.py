@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from pathlib import Path
 
 from joulewise.analyse.curves.run import RunCurves, run_curves
+from joulewise.data import RunResult
 from joulewise.errors import JoulewiseError
 from joulewise.record.store import Skipped
 from joulewise.report.charts.chart import Chart
@@ -33,8 +35,9 @@ def run_charts(runs: Sequence[Path]) -> list[Chart]:
     return list(charted(runs).charts)
 
 
-def charted(runs: Sequence[Path]) -> Charted:
-    found, skipped = read_curves(runs)
+def charted(runs: Sequence[Path], results: Sequence[RunResult] = ()) -> Charted:
+    """``results`` are what is told of the runs beside the figures; without them, what is kept."""
+    found, skipped = read_curves(runs, results)
     charts = of_one(found[0]) if len(found) == 1 else of_several(found) if found else iter(())
     left_out = "; ".join(f"{one_line(one.path.name)} ({one_line(one.reason)})" for one in skipped)
     note = f" Left out: {left_out}." if skipped else ""
@@ -44,9 +47,11 @@ def charted(runs: Sequence[Path]) -> Charted:
     )
 
 
-def read_curves(runs: Sequence[Path]) -> tuple[list[RunCurves], list[Skipped]]:
+def read_curves(
+    runs: Sequence[Path], results: Sequence[RunResult] = ()
+) -> tuple[list[RunCurves], list[Skipped]]:
     """What can be drawn of each run, and which runs are damaged."""
-    told = [_curves(run) for run in runs]
+    told = [_curves(run, result) for run, result in zip_longest(runs, results)]
     return (
         [one for one in told if isinstance(one, RunCurves)],
         [one for one in told if isinstance(one, Skipped)],
@@ -67,9 +72,9 @@ def of_several(curves: Sequence[RunCurves]) -> Iterator[Chart]:
     yield from epochs_of_runs_charts([one.result for one in curves])
 
 
-def _curves(run: Path) -> RunCurves | Skipped:
+def _curves(run: Path, result: RunResult | None) -> RunCurves | Skipped:
     try:
-        return run_curves(run)
+        return run_curves(run, result)
     except JoulewiseError as error:
         return Skipped(run, error.message)
     except (OSError, ValueError, KeyError, TypeError) as error:  # Arrow's are ValueErrors

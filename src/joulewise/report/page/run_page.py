@@ -53,7 +53,7 @@ def run_page(
 def _charts(found: MeantRuns) -> tuple[Sequence[Chart], Sequence[Skipped]]:
     from joulewise.report.charts.run_charts import charted
 
-    told = charted(found.runs)
+    told = charted(found.runs, [member.result for member in found.members])
     return told.charts, told.skipped
 
 
