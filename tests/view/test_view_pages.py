@@ -162,6 +162,16 @@ class TestComparison:
         assert '<a href="./">joulewise: all runs</a>' in answer.text
         assert f"joulewise compare {OLD} {NEW}" in html.unescape(answer.text)
 
+    def test_has_the_figures_that_compare_has(self, view, store):
+        from joulewise.report.compared import compared
+        from joulewise.report.page.compare_page import compare_page
+
+        own = compare_page(compared(store, OLD, NEW))
+        titles = [chart.title for section in own.sections for chart in section.charts]
+        assert "Power over time of both" in titles
+        answer = view.get(f"compare?a={OLD}&b={NEW}")
+        assert [title for title in titles if title not in answer.words] == []
+
     @pytest.mark.parametrize(
         "query", ["", f"a={OLD}", f"a={OLD}&b={OLD}", f"a={OLD}&b={NEW}&b={OLD}"]
     )
@@ -173,6 +183,37 @@ class TestComparison:
     def test_the_list_offers_both_sides(self, view):
         boxes = re.findall(r'name="([ab])" value="([^"]+)"', view.get().text)
         assert boxes == [("a", NEW), ("b", NEW), ("a", OLD), ("b", OLD)]
+
+
+@pytest.mark.usefixtures("two")
+@pytest.mark.parametrize("inside", [f"run/{NEW}", f"live/{NEW}", f"compare?a={OLD}&b={NEW}"])
+def test_a_run_that_is_deleted_while_it_is_shown(view, store, monkeypatch, inside):
+    from joulewise.report.serve import reports, site
+
+    def too_late(folder):
+        shutil.rmtree(store / NEW, ignore_errors=True)
+        return stamp(folder)
+
+    for module in (reports, site):
+        monkeypatch.setattr(module, "stamp", too_late)
+    answer = view.get(inside)
+    assert answer.status == 404
+    assert "deleted" in answer.words
+    assert "go back to the list" in answer.words
+
+
+@pytest.mark.usefixtures("two")
+def test_a_disk_that_cannot_be_read_is_no_bug_of_joulewise(view, monkeypatch):
+    from joulewise.report.serve import reports
+
+    def broken(folder):
+        raise PermissionError(13, "Permission denied", str(folder / "trace"))
+
+    monkeypatch.setattr(reports, "stamp", broken)
+    answer = view.get(f"run/{NEW}")
+    assert answer.status == 500
+    assert "Permission denied" in answer.words
+    assert "bug" not in answer.words
 
 
 def test_what_has_changed_shows_in_the_stamp(make_run):

@@ -131,7 +131,7 @@ class Reports:
         from joulewise.metrics.compare_values import Run
 
         folder = run_folder(self._store, name)
-        return Run.of(read_manifest(folder), result_of(folder))
+        return Run.of(read_manifest(folder), result_of(folder), folder)
 
     def _sweep(self, folder: Path) -> Sweep:
         """Its runs are named in a file, which could name what is no run of this store."""

@@ -57,6 +57,13 @@ class Site:
             return _problem(root, HTTPStatus.BAD_REQUEST, error.message, error.hint)
         except JoulewiseError as error:
             return _problem(root, HTTPStatus.INTERNAL_SERVER_ERROR, error.message, error.hint)
+        except FileNotFoundError:
+            said = "it was deleted at this moment"
+            return _problem(root, HTTPStatus.NOT_FOUND, said, "go back to the list")
+        except OSError as error:
+            said = f"{error.filename or self._store} cannot be read: {error.strerror or error}"
+            hint = "see that the disk answers, and that whoever runs joulewise view may read it"
+            return _problem(root, HTTPStatus.INTERNAL_SERVER_ERROR, said, hint)
 
     def address(self, run: str) -> str:
         """Where a run is shown, as it is named on the command line."""
