@@ -85,6 +85,16 @@ def test_a_new_search_that_is_told_the_same_goes_on_the_same(ended):
         assert resumed.ask(()) == trials[until].planned
 
 
+def test_so_does_one_whose_sampler_draws_at_random():
+    """What it draws follows from the seed and the number of runs."""
+    trials = search(several(tolerance=NEVER, sampler="tpe", budget=26))
+    for until in (11, 14, 17):
+        resumed = several(tolerance=NEVER, sampler="tpe", budget=26)
+        for trial in reversed(trials[:until]):
+            resumed.tell(trial)
+        assert resumed.ask(()) == trials[until].planned
+
+
 def test_a_command_without_steps_takes_whole_runs_and_says_so():
     strategy = several(budget=24)
     trials = search(strategy, lambda planned: made(planned, marks=False))
