@@ -7,7 +7,16 @@ import json
 import pytest
 from rich.console import Console
 
-from joulewise.report.tables import FORMS, Column, Table, as_csv, as_json, as_latex, as_markdown, drawn
+from joulewise.report.tables import (
+    FORMS,
+    Column,
+    Table,
+    as_csv,
+    as_json,
+    as_latex,
+    as_markdown,
+    drawn,
+)
 
 HOSTILE = [
     "=cmd()",
