@@ -10,9 +10,9 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "metrics"))
 
 from made_sides import joules, made, side
-from made_sweeps import grid
+from made_sweeps import grid, limit, sweep, trial
 
-from joulewise.data import Source
+from joulewise.data import Energy, Source
 from joulewise.metrics.compare_runs import compare_runs
 from joulewise.metrics.compare_sweeps import compare_sweeps
 from joulewise.report.charts.compare_charts import runs_charts, sweeps_charts
@@ -76,7 +76,7 @@ def test_a_device_that_is_all_of_the_total_is_not_told_twice():
     shown = view_of_runs(compare_runs(*both()))
     names = [row[0] for row in shown.tables[0].rows]
     assert names == ["energy", "time", "power", "edp", "energy/epoch", "time/epoch"]
-    assert "gpu0" in [record["quantity"] for record in shown.tables[0].records]
+    assert [record["quantity"] for record in shown.tables[0].records] == names
 
 
 def test_a_device_that_does_not_count_says_so():
@@ -89,8 +89,10 @@ def test_a_device_that_does_not_count_says_so():
 def test_tables_figures_and_json_have_the_same_numbers():
     made_of = compared_runs(*both())
     table = made_of.view.tables[0]
-    for record, told in zip(table.records, made_of.told["quantities"], strict=True):
-        assert record["quantity"] == told["quantity"]
+    quantities = {told["quantity"]: told for told in made_of.told["quantities"]}
+    assert "gpu0" in quantities
+    for record in table.records:
+        told = quantities[record["quantity"]]
         for name in ("a", "b", "ratio"):
             assert record[name] == told[name]["mean"]
             assert record[f"{name}_low"] == told[name]["low"]
@@ -116,6 +118,12 @@ def test_sweeps_say_where_b_lies_and_what_is_chosen():
         "Setting by setting, B against A",
         "What each metric prefers, and B's choice against A's",
     ]
+
+
+def test_epochs_are_numbered_as_in_the_report_of_a_run():
+    found = compare_runs(*both(runs("a", 200.0, epochs=2), runs("b", 150.0, epochs=2)))
+    (chart,) = (it for it in runs_charts(found) if it.key == "epochs-compared")
+    assert [it["epoch"] for it in chart.table.records] == [1, 2] * 6
 
 
 def test_curves_of_sweeps_have_the_figures_of_the_table():
@@ -147,6 +155,16 @@ def test_every_figure_is_drawn_from_its_tables(made_of):
         assert all(f'"name": "{name}"' in named for name in chart.tables)
         fields = {name for table in chart.tables.values() for it in table.records for name in it}
         assert fields
+
+
+@pytest.mark.parametrize("asked", ["gpu", "node", "wall"])
+def test_without_a_gpu_sweeps_are_compared_at_the_boundary_asked_for(asked):
+    rest = {"rest": Energy(5000.0, 0.0, 0.0, Source.MODELLED)}
+    runs = [trial(limit(300), block, 100.0, None, gpu="", energy=rest) for block in range(2)]
+    of_each = replace(sweep(runs, limit(300)), asked={"boundary": asked})
+    found = compared_sweeps(of_each, of_each).found
+    assert found.a.boundary == {"gpu": "node"}.get(asked, asked)
+    assert found.settings[0].get("energy").ratio.mean == pytest.approx(1)
 
 
 def test_a_hostile_name_stays_text_in_the_page():

@@ -81,6 +81,15 @@ def compare_runs(a: Side, b: Side) -> Comparison:
     return Comparison(a, b, told, differences(a.runs, b.runs), tuple(_cautions(a, b, told, odd)))
 
 
+def differing_work(a: Side, b: Side) -> str:
+    """What one side did more of, epochs before steps; nothing where both did the same."""
+    for work in ("epoch", "step"):
+        of_a, of_b = (_counts(side, work) for side in (a, b))
+        if of_a != of_b and None not in of_a | of_b:
+            return work
+    return ""
+
+
 def _quantities(
     of_a: Sequence[Mapping[str, Sample]], of_b: Sequence[Mapping[str, Sample]]
 ) -> list[str]:
@@ -155,15 +164,14 @@ def _of_side(side: Side, name: str) -> Iterator[CompareWarning]:
 
 
 def _of_work(a: Side, b: Side) -> Iterator[CompareWarning]:
-    for work in ("epoch", "step"):
-        of_a, of_b = ({run.count_of(work) for run in side.runs} for side in (a, b))
-        if of_a != of_b and None not in of_a | of_b:
-            yield CompareWarning(
-                CompareCaution.DIFFERENT_WORK,
-                f"not the same work: A has {_numbers(of_a)} {work}s, B {_numbers(of_b)}",
-                f"look at energy/{work} and time/{work}",
-            )
-            return
+    work = differing_work(a, b)
+    if work:
+        of_a, of_b = (_counts(side, work) for side in (a, b))
+        yield CompareWarning(
+            CompareCaution.DIFFERENT_WORK,
+            f"not the same work: A has {_numbers(of_a)} {work}s, B {_numbers(of_b)}",
+            f"look at energy/{work} and time/{work}",
+        )
 
 
 def _of_devices(a: Side, b: Side) -> Iterator[CompareWarning]:
@@ -213,6 +221,10 @@ def _end(run: Run) -> str:
             else f"was {run.result.state}"
         )
     return f"ended with status {run.result.exit_code}" if run.result.exit_code else ""
+
+
+def _counts(side: Side, work: str) -> set[int | None]:
+    return {run.count_of(work) for run in side.runs}
 
 
 def _numbers(counts: set[int | None]) -> str:

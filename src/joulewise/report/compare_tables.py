@@ -42,7 +42,7 @@ def quantities_table(found: Comparison) -> Table:
         "B against A",
         (Column("quantity", right=False), *_FIGURES, Column("by", right=False, spare=5)),
         tuple((_name(it, found), *_figures(it), _by(it)) for it in shown),
-        tuple(_record(it) for it in found.quantities),
+        tuple(_record(it) for it in shown),
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from joulewise.metrics.compare import Compared, Outcome
-from joulewise.metrics.compare_runs import CompareCaution, CompareWarning, Comparison, Side
+from joulewise.metrics.compare_runs import CompareWarning, Comparison, Side, differing_work
 from joulewise.metrics.compare_sweeps import SweepsCompared, range_of
 from joulewise.metrics.compare_values import ENERGY, TIME
 from joulewise.metrics.result import SweepResult
@@ -62,14 +62,7 @@ def view_of_sweeps(found: SweepsCompared) -> CompareView:
 
 def _finding(found: Comparison) -> str:
     """Of the same work, where the sides did not do the same and spans tell how much they did."""
-    work = next(
-        (
-            it.hint.partition("energy/")[2].partition(" ")[0]
-            for it in found.cautions
-            if it.code is CompareCaution.DIFFERENT_WORK
-        ),
-        "",
-    )
+    work = differing_work(found.a, found.b)
     per = f"/{work}" if work and found.get(f"{TIME}/{work}") else ""
     said = [_said(found.get(f"{quantity}{per}"), quantity) for quantity in (ENERGY, TIME)]
     whole = " and ".join(filter(None, said))

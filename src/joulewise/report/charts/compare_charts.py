@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from joulewise.analyse.curves.spans import stages
 from joulewise.data.sweeps import POWER_LIMIT
 from joulewise.metrics.compare import Outcome
 from joulewise.metrics.compare_runs import Comparison, Side
@@ -39,7 +40,7 @@ def sweeps_charts(found: SweepsCompared) -> list[Chart]:
 
 def _ratios(found: Comparison) -> Iterator[Chart]:
     table = quantities_table(found)
-    compared = [it for it in found.quantities if it.ratio is not None]
+    compared = [it for it in table.records if it["ratio"] is not None]
     if compared:
         yield Chart(
             key="compared",
@@ -51,8 +52,8 @@ def _ratios(found: Comparison) -> Iterator[Chart]:
             tables={"compared": table},
             drawing=partial(
                 _draw_ratios,
-                [it.quantity for it in compared],
-                [it.value for it in Outcome if it in {each.verdict for each in compared}],
+                [str(it["quantity"]) for it in compared],
+                [it.value for it in Outcome if it.value in {each["verdict"] for each in compared}],
             ),
         )
 
@@ -103,15 +104,14 @@ def _epochs(found: Comparison) -> Iterator[Chart]:
 
 def _epoch_records(letter: str, side: Side) -> Iterator[dict[str, Any]]:
     for run in side.runs:
-        for it in run.result.spans:
-            if it.span.name == "epoch" and it.span.closed and it.total is not None:
-                yield {
-                    "side": letter,
-                    "run": run.id,
-                    "epoch": it.span.index,
-                    "energy_j": it.total.value,
-                    "time_s": (it.span.end_ns - it.span.start_ns) / 1e9,
-                }
+        for it in stages(run.result):
+            yield {
+                "side": letter,
+                "run": run.id,
+                "epoch": it.number,
+                "energy_j": it.energy.value,
+                "time_s": it.time_s,
+            }
 
 
 def _epochs_table(records: Sequence[Mapping[str, Any]]) -> Table:
@@ -128,7 +128,7 @@ def _epochs_table(records: Sequence[Mapping[str, Any]]) -> Table:
             (
                 it["side"],
                 one_line(it["run"]),
-                None if it["epoch"] is None else str(it["epoch"]),
+                str(it["epoch"]),
                 joules(it["energy_j"]),
                 seconds(it["time_s"]),
             )
