@@ -27,12 +27,12 @@ def view_asked(given: Mapping[str, Any], sweep: Sweep) -> View:
 
 def evaluated(sweep: Sweep, by: Sequence[str], view: View) -> tuple[SweepResult, View]:
     """With the view that it is of: where no GPU was in use, the node is what is counted."""
+    from joulewise.metrics.boundary import boundary_read
     from joulewise.metrics.evaluate import evaluate
     from joulewise.metrics.rules import parse
-    from joulewise.metrics.view import GPU, NODE
 
-    runs = [trial for trial in sweep.trials if trial.energy]
-    if view.boundary == GPU and runs and not any(it.gpu or GPU in it.energy for it in runs):
+    boundary = boundary_read(view.boundary, sweep)
+    if boundary != view.boundary:
         say("no GPU was in use: the node is counted, which is what was read of CPU and memory")
-        view = replace(view, boundary=NODE)
+        view = replace(view, boundary=boundary)
     return evaluate(sweep, [parse(text) for text in by], view), view

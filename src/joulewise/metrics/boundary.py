@@ -8,7 +8,7 @@ from typing import Final
 
 from joulewise.data.devices import Source
 from joulewise.data.energy import Energy, total
-from joulewise.data.sweeps import Trial
+from joulewise.data.sweeps import Sweep, Trial
 from joulewise.metrics.amounts import Amount, times
 from joulewise.metrics.view import ASSUMED_PUE, ASSUMED_REST_W, GPU, NODE, WALL, View
 
@@ -59,6 +59,13 @@ class Line:
         if node is not None and rest is not None and (gpu is not None or not self.has_gpu):
             yield NODE, node
             yield WALL, times(node, self.pue)
+
+
+def boundary_read(asked: str, *sweeps: Sweep) -> str:
+    """The one asked for; where no GPU was in use, the node is what was read of one."""
+    runs = [trial for sweep in sweeps for trial in sweep.trials if trial.energy]
+    is_without = bool(runs) and not any(it.gpu or GPU in it.energy for it in runs)
+    return NODE if asked == GPU and is_without else asked
 
 
 def _kinds(found: Sequence[Amount], part: str) -> str:

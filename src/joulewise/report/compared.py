@@ -9,12 +9,13 @@ from typing import Any, Final
 
 from joulewise.data.sweeps import Sweep
 from joulewise.errors import UsageError
+from joulewise.metrics.boundary import boundary_read
 from joulewise.metrics.compare_conditions import Condition
 from joulewise.metrics.compare_contract import judged_json, runs_json, sweeps_json
 from joulewise.metrics.compare_runs import Comparison, Side, compare_runs
 from joulewise.metrics.compare_sweeps import SweepsCompared, compare_sweeps
 from joulewise.metrics.rules import parse
-from joulewise.metrics.view import GPU, NODE, View
+from joulewise.metrics.view import GPU, View
 from joulewise.report.compare_judged import Sentence, judged_runs, judged_sweeps
 from joulewise.report.compare_sides import sides
 from joulewise.report.compare_view import CompareView, view_of_runs, view_of_sweeps
@@ -70,7 +71,7 @@ def compared_runs(a: Side, b: Side, asked: Asked = NOTHING_ASKED) -> Compared:
 
 
 def compared_sweeps(a: Sweep, b: Sweep, asked: Asked = NOTHING_ASKED) -> Compared:
-    boundary = asked.boundary or _boundary(a, b)
+    boundary = boundary_read(asked.boundary or _asked_of(a, b), a, b)
     overhead_w, pue = (
         (a.asked.get(name) if given is None and a.asked.get(name) == b.asked.get(name) else given)
         for name, given in (("overhead_w", asked.overhead_w), ("pue", asked.pue))
@@ -81,11 +82,8 @@ def compared_sweeps(a: Sweep, b: Sweep, asked: Asked = NOTHING_ASKED) -> Compare
     return _made(found, view_of_sweeps(found), judged, sweeps_json(found))
 
 
-def _boundary(a: Sweep, b: Sweep) -> str:
-    """As both were asked; where no GPU was in use, the node is what was read."""
-    runs = [trial for sweep in (a, b) for trial in sweep.trials if trial.energy]
-    if runs and not any(trial.gpu or GPU in trial.energy for trial in runs):
-        return NODE
+def _asked_of(a: Sweep, b: Sweep) -> str:
+    """The boundary that both were asked at; where they differ, the one that both have."""
     asked = {str(sweep.asked.get("boundary", GPU)) for sweep in (a, b)}
     return asked.pop() if len(asked) == 1 else GPU
 

@@ -85,16 +85,18 @@ class Reports:
         return run_page(found, self._store, program=self._program)
 
     def _sweep_page(self, folder: Path) -> Page:
+        from joulewise.metrics.boundary import boundary_read
         from joulewise.metrics.evaluate import evaluate
         from joulewise.metrics.rules import parse
-        from joulewise.metrics.view import View
+        from joulewise.metrics.view import GPU, View
         from joulewise.report.meant import MeantSweep
         from joulewise.report.page.sweep_page import sweep_page
         from joulewise.report.sweep_outlook import next_commands, outlook
 
         sweep = self._sweep(folder)
         asked = sweep.asked
-        view = View(_boundary(sweep), overhead_w=asked.get("overhead_w"), pue=asked.get("pue"))
+        boundary = boundary_read(asked.get("boundary", GPU), sweep)
+        view = View(boundary, overhead_w=asked.get("overhead_w"), pue=asked.get("pue"))
         result = evaluate(sweep, [parse(text) for text in asked.get("by") or ()], view)
         commands = next_commands(sweep, outlook(sweep, result, view), self._program)
         return sweep_page(MeantSweep(sweep, folder), result, view, self._store, commands=commands)
@@ -148,13 +150,3 @@ class Reports:
             with suppress(FileNotFoundError):  # deleted since
                 stamp(run)
         return sweep
-
-
-def _boundary(sweep: Sweep) -> str:
-    """As it was asked; where no GPU was in use, the node is what was read."""
-    from joulewise.metrics.view import GPU, NODE
-
-    asked = str(sweep.asked.get("boundary", GPU))
-    runs = [trial for trial in sweep.trials if trial.energy]
-    is_without = bool(runs) and not any(it.gpu or GPU in it.energy for it in runs)
-    return NODE if asked == GPU and is_without else asked
