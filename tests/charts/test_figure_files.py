@@ -1,4 +1,5 @@
 import json
+import pwd
 import re
 import struct
 import sys
@@ -145,3 +146,24 @@ def test_a_cache_that_is_no_absolute_path_is_not_one(making, tmp_path, monkeypat
     assert not (tmp_path / "here").exists()
     assert list((tmp_path / ".cache" / "joulewise").iterdir())
     assert making
+
+
+def test_a_user_without_a_home_has_figures_too(making, monkeypatch):
+    def unknown(_uid):
+        raise KeyError
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    assert bundled.bundle()
+    assert making
+
+
+def test_a_script_that_a_power_cut_left_empty_is_made_anew(making, tmp_path):
+    first = bundled.bundle()
+    bundled.bundle.cache_clear()
+    (kept,) = (tmp_path / "cache" / "joulewise").iterdir()
+    kept.write_bytes(b"")
+    assert bundled.bundle() == first
+    assert kept.read_text("utf-8") == first
+    assert len(making) == 2

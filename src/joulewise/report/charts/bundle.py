@@ -9,9 +9,13 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
+from typing import Final
 
 from joulewise.errors import JoulewiseError
 from joulewise.record.files import replace_file
+
+# Last, of a user that only a container's runtime knows of: there is no home.
+_NOT_KEPT: Final = (OSError, UnicodeDecodeError, RuntimeError)
 
 
 def converter() -> ModuleType:
@@ -35,14 +39,15 @@ def bundle() -> str:
     """
     making = converter()
     language = vega_lite()
-    kept = _folder() / f"vega-{version('vl-convert-python')}-{language}.js"
-    with suppress(OSError, UnicodeDecodeError):
-        return kept.read_text(encoding="utf-8")
+    name = f"vega-{version('vl-convert-python')}-{language}.js"
+    with suppress(*_NOT_KEPT):
+        if known := (_folder() / name).read_text(encoding="utf-8"):
+            return known
     made = making.javascript_bundle("window.vegaEmbed = vegaEmbed;", language)
     made = re.sub(r"</(?=script)", r"<\\/", made, flags=re.IGNORECASE)  # would end the element
-    with suppress(OSError):
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(kept, made, durable=False)
+    with suppress(*_NOT_KEPT):
+        _folder().mkdir(parents=True, exist_ok=True)
+        replace_file(_folder() / name, made, durable=False)
     return made
 
 
