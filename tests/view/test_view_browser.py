@@ -89,10 +89,9 @@ def test_without_javascript_there_are_list_reports_and_numbers(opened, make_run)
     assert tab.locator("#verdict").inner_text() == "1 run; 0 sweeps."
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_a_run_in_progress_until_it_ends(opened, store, scheme):
+def test_a_run_in_progress_until_it_ends(opened, store):
     with recorded(store, "--name", "mine", "--rate", "20") as (process, _):
-        tab = opened(color_scheme=scheme, viewport={"width": 390, "height": 800})
+        tab = opened(color_scheme="dark", viewport={"width": 390, "height": 800})
         tab.get_by_role("link", name="mine").click()
         eventually(lambda: polled(tab) >= 3)
         assert re.fullmatch(r"[\d.]+ W", tab.locator("#power-0").inner_text())
@@ -125,8 +124,10 @@ def test_a_run_that_has_only_begun_is_waited_for(opened, make_run):
 def test_the_theme_is_kept_from_page_to_page(opened, make_run):
     make_run(OLD, name="one")
     tab = opened(color_scheme="light")
-    tab.get_by_role("button", name="Dark theme").click()
+    tab.get_by_role("button", name="Dark theme", pressed=False).click()
+    tab.get_by_role("button", name="Dark theme", pressed=True).wait_for()
     tab.get_by_role("link", name="one", exact=True).click()
+    tab.get_by_role("button", name="Dark theme", pressed=True).wait_for()
     assert tab.evaluate("document.documentElement.dataset.theme") == "dark"
 
 

@@ -1,17 +1,13 @@
 (() => {
   "use strict";
   const data = JSON.parse(document.getElementById("joulewise-data").textContent);
-  const root = document.documentElement;
   const said = document.getElementById("said");
-  const toggle = document.getElementById("theme");
-  const dark = matchMedia("(prefers-color-scheme: dark)");
   const figures = [...document.querySelectorAll("figure[data-chart]")];
   const views = new Map();
   const [NARROW, SHEET, AXES] = [480, 640, 80]; // CSS pixels
 
+  let theme = "light";
   let printing = false;
-
-  const theme = () => root.dataset.theme || (dark.matches ? "dark" : "light");
 
   const records = ({ columns, rows }) =>
     rows.map((row) => Object.fromEntries(row.map((value, at) => [columns[at], value])));
@@ -42,7 +38,7 @@
   }
 
   function draw(figure) {
-    const look = printing ? "print" : theme();
+    const look = printing ? "print" : theme;
     const place = figure.querySelector(".chart");
     const isSingle = data.charts[figure.id].spec.width === "container";
     const key = isSingle ? look : `${look} ${place.clientWidth}`;
@@ -91,24 +87,14 @@
     }
   }
 
-  function show() {
-    toggle.setAttribute("aria-pressed", String(theme() === "dark"));
-    return drawAll();
-  }
-  toggle.addEventListener("click", () => {
-    root.dataset.theme = theme() === "dark" ? "light" : "dark";
-    try {
-      localStorage.setItem("joulewise-theme", root.dataset.theme);
-    } catch {
-      // Then it holds until the page is closed.
-    }
-    show();
+  addEventListener("joulewise-theme", ({ detail }) => {
+    theme = detail;
+    drawAll();
   });
-  dark.addEventListener("change", show);
   let waits;
   addEventListener("resize", () => {
     clearTimeout(waits);
-    waits = setTimeout(show, 200);
+    waits = setTimeout(drawAll, 200);
   });
   addEventListener("beforeprint", () => {
     printing = true;
@@ -116,9 +102,8 @@
   });
   addEventListener("afterprint", () => {
     printing = false;
-    show();
+    drawAll();
   });
-  show();
 
   function csv({ columns, rows }) {
     const cell = (value) => {

@@ -1,22 +1,5 @@
 (() => {
   "use strict";
-  const root = document.documentElement;
-  const dark = matchMedia("(prefers-color-scheme: dark)");
-  const toggle = document.getElementById("theme");
-  const theme = () => root.dataset.theme || (dark.matches ? "dark" : "light");
-  const pressed = () => toggle.setAttribute("aria-pressed", String(theme() === "dark"));
-  toggle.addEventListener("click", () => {
-    root.dataset.theme = theme() === "dark" ? "light" : "dark";
-    try {
-      localStorage.setItem("joulewise-theme", root.dataset.theme);
-    } catch {
-      // Then it holds until the page is closed.
-    }
-    pressed();
-  });
-  dark.addEventListener("change", pressed);
-  pressed();
-
   const devices = document.getElementById("devices");
   if (!devices) {
     if (document.querySelector("[data-waits]")) setTimeout(() => location.reload(), 1000);
