@@ -5,18 +5,14 @@ import random
 import subprocess
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "analyse"))
-
-from made_run import PID, MadeRun, device
 
 from joulewise.analyse.kept import write_result
 from joulewise.analyse.run import analyse
 from joulewise.cli import main
 from joulewise.data import Source
+from made_run import PID, MadeRun, device
 
 
 @pytest.fixture

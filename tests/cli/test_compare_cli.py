@@ -6,10 +6,10 @@ import json
 import shutil
 
 import pytest
-from made_run import S
 
 from joulewise.analyse.kept import write_result
 from joulewise.analyse.run import analyse
+from made_run import S
 
 HOSTILE = "<b>=cmd()\x1b[31m"
 

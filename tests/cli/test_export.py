@@ -6,11 +6,11 @@ import json
 from pathlib import Path
 
 import pytest
-from made_run import MadeRun, device
 from pyarrow import parquet
 
 from joulewise.record.layout import Lane
 from joulewise.record.trace import open_lane
+from made_run import MadeRun, device
 
 ID = "20261116-003512-7f3a"
 

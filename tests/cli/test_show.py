@@ -5,11 +5,11 @@ import os
 from dataclasses import replace
 
 import pytest
-from made_run import START, S
 
 from joulewise.command.alive import boot_id, started_ticks
 from joulewise.record.layout import RESULT
 from joulewise.record.manifest import CommandRecord, RecorderRecord, read_manifest, write_manifest
+from made_run import START, S
 
 ID, OTHER = "20261116-003512-7f3a", "20261116-003513-beef"
 

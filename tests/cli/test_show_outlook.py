@@ -4,11 +4,11 @@ import json
 import os
 
 import pytest
-from made_run import START
 
 from joulewise.command.alive import boot_id, started_ticks
 from joulewise.record.layout import LIVE
 from joulewise.record.manifest import CommandRecord, RecorderRecord
+from made_run import START
 
 ID = "20261116-003512-7f3a"
 OUTLOOK = {

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "analyse"))
 sys.path.insert(0, str(Path(__file__).parents[1] / "session"))
 
-from made_run import PID, MadeRun, device
 from viewing import served
 
 from joulewise.analyse.kept import write_result
 from joulewise.analyse.run import analyse
+from made_run import PID, MadeRun, device
 
 
 @pytest.fixture

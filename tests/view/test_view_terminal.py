@@ -13,7 +13,6 @@ import termios
 from contextlib import contextmanager
 
 import pytest
-from made_run import MadeRun, device
 from recorded import recorded
 from rich.console import Console
 from running_run import environment
@@ -21,6 +20,7 @@ from running_run import environment
 from joulewise.report.screen import Screen
 from joulewise.report.watch import RunWatch
 from joulewise.report.watch_terminal import screen, watch
+from made_run import MadeRun, device
 from processes import DEADLINE_S, JOULEWISE, first_line
 
 RUN = "20261116-003512-bbbb"
@@ -111,26 +111,23 @@ def test_no_colours_where_none_are_wanted(make_run, store):
         assert COLOUR.search(read_until("# all of it"))
 
 
-@pytest.mark.parametrize("how", ["dumb", "pipe"])
-def test_lines_where_nothing_can_be_drawn(store, how):
+def test_lines_where_nothing_can_be_drawn(store):
     with recorded(store) as (run, path):
-        if how == "dumb":
-            with at_a_terminal(store, TERM="dumb") as (_, read_until):
-                line = read_until(r"gpu0 \d+ W[^\n]*\n").splitlines()[0]
-        else:
-            view = subprocess.Popen(
-                [*JOULEWISE, "--store", str(store), "view", "--terminal"],
-                stdout=subprocess.PIPE, env=environment(), text=True,
-            )  # fmt: skip
-            with view:
-                line = first_line(view.stdout)
-                run.stdin.close()
-                rest = view.stdout.read()
-            assert view.returncode == 0
-            assert "# all of it" in rest
-            assert "\x1b" not in rest
-    assert "\x1b" not in line
-    assert line.startswith(f"run {path.name} · recording · ")
+        with at_a_terminal(store, TERM="dumb") as (_, read_until):
+            dumb = read_until(r"gpu0 \d+ W[^\n]*\n").splitlines()[0]
+        view = subprocess.Popen(
+            [*JOULEWISE, "--store", str(store), "view", "--terminal"],
+            stdout=subprocess.PIPE, env=environment(), text=True,
+        )  # fmt: skip
+        with view:
+            piped = first_line(view.stdout)
+            run.stdin.close()
+            rest = view.stdout.read()
+    assert view.returncode == 0
+    assert "# all of it" in rest
+    for line in (dumb, piped):
+        assert line.startswith(f"run {path.name} · recording · ")
+    assert "\x1b" not in dumb + piped + rest
 
 
 def test_a_run_that_has_ended_says_so(make_run):
