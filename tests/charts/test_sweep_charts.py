@@ -115,6 +115,19 @@ def test_what_is_far_beyond_the_front_is_left_out_and_that_is_said(batches):
     assert "4 settings far beyond these are left out." in plane.description
 
 
+@pytest.mark.parametrize(
+    ("apart", "said"), [(0.2, "than noise may take it"), (0.0005, "less energy and")]
+)
+def test_the_heat_map_claims_no_more_than_its_runs_show(tmp_path, apart, said):
+    rows = [
+        {**row, "block": block, "power_w": row["power_w"] * (1 + apart * (block * at % 3 - 1))}
+        for block in range(3)
+        for at, row in enumerate(by_batch())
+    ]
+    pair = swept(tmp_path, rows, {"batch_size": "32", "power_limit_w": "150"})
+    assert said in chart(charts_of(pair), "heat-energy").title
+
+
 def test_the_heat_map_marks_what_is_chosen(batches):
     _, result = batches
     cells = records(charts_of(batches), "heat-energy", "cells")

@@ -8,11 +8,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from joulewise.data.sweeps import Setting
-from joulewise.metrics.result import PointResult
+from joulewise.metrics.result import PointResult, Verdict
 from joulewise.metrics.rules import parse
 from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.sweep_source import Swept, ordered, varied
-from joulewise.report.charts.sweep_titles import cost, place
+from joulewise.report.charts.sweep_titles import least, place
 from joulewise.report.figures import one_line
 from joulewise.report.sweep_tables import bounds
 from joulewise.report.sweep_words import AXES, change, setting_words, value_words
@@ -45,11 +45,11 @@ def heat_charts(seen: Swept, metric: str = "") -> Iterator[Chart]:
     if len(columns) < _LEAST or len(rows) < _LEAST:
         return
     label = parse(metric).label
-    best = setting_words(choice.setting)
-    if not (costs := cost(choice)) or choice.setting == seen.result.reference.setting:
-        title = f"{label} is least at the reference, {best}"
-    else:
-        title = f"{label} is least at {best}: {costs} than the reference"
+    title = (
+        f"{label} is least at the reference, {setting_words(choice.setting)}"
+        if choice.verdict is Verdict.REFERENCE
+        else least(choice, "the reference")
+    )
     yield Chart(
         key=f"heat-{metric.replace(':', '-')}",
         title=title[0].upper() + title[1:],

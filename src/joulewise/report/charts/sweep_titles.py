@@ -18,18 +18,18 @@ def finding(seen: Swept) -> str:
     if not seen.choices:
         return f"Nothing that was tried beats {reference}"
     choice = next((it for it in seen.choices if it.metric != "energy"), seen.choices[0])
+    return least(choice, reference)
+
+
+def least(choice: Choice, reference: str) -> str:
+    """Where its metric is least, what that costs, and whether it is more than noise."""
     label = parse(choice.metric).label
     said = f"{label[0].upper()}{label[1:]} is least at {setting_words(choice.setting)}"
     if choice.verdict is Verdict.NOISE:
         return f"{said}, but no further below {reference} than noise may take it"
     unsure = " (too few runs to be sure)" if choice.verdict is Verdict.UNKNOWN else ""
-    return f"{said}: {cost(choice)} than {reference}{unsure}"
-
-
-def cost(choice: Choice) -> str:
-    """``27.2 % less energy and 17.6 % more time``."""
-    both = (_more(choice.energy, "energy"), _more(choice.time, "time"))
-    return " and ".join(filter(None, both))
+    costs = " and ".join(filter(None, (_more(choice.energy, "energy"), _more(choice.time, "time"))))
+    return f"{said}: {costs} than {reference}{unsure}" if costs else f"{said}{unsure}"
 
 
 def place(where: Setting) -> str:
