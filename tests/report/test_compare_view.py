@@ -157,6 +157,16 @@ def test_every_figure_is_drawn_from_its_tables(made_of):
         assert fields
 
 
+def test_a_page_is_worth_more_than_its_figures(monkeypatch):
+    def damaged(_found):
+        raise ValueError("of a trace")
+
+    monkeypatch.setattr("joulewise.report.page.compare_page.runs_charts", damaged)
+    page = compare_page(compared_runs(*both()))
+    assert "of a trace" in page.notices[0].message
+    assert page.sections[0].tables[0].rows
+
+
 @pytest.mark.parametrize("asked", ["gpu", "node", "wall"])
 def test_without_a_gpu_sweeps_are_compared_at_the_boundary_asked_for(asked):
     rest = {"rest": Energy(5000.0, 0.0, 0.0, Source.MODELLED)}

@@ -11,6 +11,7 @@ from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.compare_charts import runs_charts, sweeps_charts
 from joulewise.report.compared import Compared
 from joulewise.report.figures import plain
+from joulewise.report.page.guarded import charts_or_why
 from joulewise.report.page.page import Notice, Page, Section
 from joulewise.report.page.surroundings import surroundings
 
@@ -18,14 +19,18 @@ from joulewise.report.page.surroundings import surroundings
 def compare_page(made: Compared, store: Path | None = None, again: str = "") -> Page:
     """What ``compare`` tells, and the figures; ``again`` is the command that made it."""
     shown = made.view
+    charts, unread = charts_or_why(lambda: (_charts(made), ()))
     return Page(
         title=shown.title,
         verdict=f"{shown.finding[:1].upper()}{shown.finding[1:]}.",
         facts=shown.facts,
-        notices=tuple(Notice(plain(each.message), plain(each.hint)) for each in shown.cautions),
+        notices=(
+            *unread,
+            *(Notice(plain(each.message), plain(each.hint)) for each in shown.cautions),
+        ),
         sections=(
             Section("B against A", tuple(said for _, said in made.judged), shown.tables),
-            Section("Figures", charts=tuple(_charts(made))),
+            Section("Figures", charts=charts),
         ),
         environment=surroundings(list(_manifests(made)), store),
         commands=((again, "the same comparison again"),) if again else (),
