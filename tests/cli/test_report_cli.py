@@ -13,6 +13,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "page"))
 
 from made_page import embedded_data
 
+from joulewise.cli.report import FORMATS
+
 ID, OTHER = "20261116-003512-7f3a", "20261116-003513-11bc"
 EVIL = "=cmd()</script><script>alert(1)</script><img src=x>\x1b[31m|&_%"
 
@@ -151,6 +153,12 @@ def test_an_unknown_form_is_refused_before_any_work(joulewise, sweep):
     assert "'bmp'" in ran.stderr
 
 
+def test_every_form_of_a_figure_can_be_asked_for():
+    from joulewise.report.charts import files
+
+    assert [f".{form}" for form in FORMATS] == [*files.FORMATS]
+
+
 @pytest.mark.parametrize(
     "idle",
     [
@@ -160,6 +168,7 @@ def test_an_unknown_form_is_refused_before_any_work(joulewise, sweep):
         ["--figures", "f", "--width-mm", "85"],
         ["--by", "edp"],
         ["--boundary", "gpu"],
+        ["--overhead-w", "0"],
     ],
 )
 def test_what_would_say_nothing_is_refused(idle, joulewise, make_run):

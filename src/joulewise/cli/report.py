@@ -134,7 +134,7 @@ def _refuse_idle(given: Mapping[str, Any]) -> None:
 
 def _refuse_of_others(given: Mapping[str, Any], word: str, others: Mapping[str, str]) -> None:
     for name, why in others.items():
-        if given[name]:
+        if given[name] not in {None, ()}:
             raise UsageError(f"--{name.replace('_', '-')} says nothing of {word}", why)
 
 
