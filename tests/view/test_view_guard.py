@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from joulewise.errors import UsageError
+from joulewise.report.serve.guard import Asked, refusal
 from joulewise.report.serve.server import listening
 
 RUN = "20261101-120000-aaaa"
@@ -33,6 +34,12 @@ def test_a_name_that_was_made_to_lead_here_is_refused(view, host):
     answer = view.get(Host=host and host.format(port=view.port))
     assert answer.status == 421
     assert view.server.secret not in answer.text
+
+
+def test_browsers_leave_out_the_port_that_is_usual():
+    asked = Asked("/secret/", ["127.0.0.1"])
+    assert refusal(asked, 80, "secret") is None
+    assert refusal(asked, 8080, "secret").status == 421
 
 
 def test_two_hosts_are_none(view):

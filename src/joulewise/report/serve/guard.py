@@ -10,6 +10,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Sequence
 from http import HTTPStatus
+from http.client import HTTP_PORT
 from typing import Final, NamedTuple
 
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
@@ -36,7 +37,9 @@ class Asked(NamedTuple):
 
 def refusal(asked: Asked, port: int, secret: str) -> Refusal | None:
     """Why it is not answered, None where it is."""
-    if len(asked.hosts) != 1 or asked.hosts[0].lower() not in {f"{n}:{port}" for n in _NAMES}:
+    # Of the usual port browsers say nothing.
+    ours = {f"{n}:{port}" for n in _NAMES} | ({*_NAMES} if port == HTTP_PORT else set())
+    if len(asked.hosts) != 1 or asked.hosts[0].lower() not in ours:
         return Refusal(
             HTTPStatus.MISDIRECTED_REQUEST,
             f"this is 127.0.0.1:{port}, and is asked for by no other name or port",
