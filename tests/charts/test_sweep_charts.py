@@ -115,6 +115,15 @@ def test_what_is_far_beyond_the_front_is_left_out_and_that_is_said(batches):
     assert "4 settings far beyond these are left out." in plane.description
 
 
+def test_a_parabola_ends_where_the_runs_do(limits):
+    sweep, _ = limits
+    tried = [it for it in sweep.trials if it.setting["power_limit_w"] > 150]
+    unfinished = replace(sweep, trials=tuple(tried))
+    charts = charts_of((unfinished, evaluate(unfinished)))
+    drawn = [it["power_limit_w"] for it in records(charts, "energy-by-limit", "parabola")]
+    assert (min(drawn), max(drawn)) == (175, 300)
+
+
 @pytest.mark.parametrize(
     ("apart", "said"), [(0.2, "than noise may take it"), (0.0005, "less energy and")]
 )

@@ -75,8 +75,8 @@ def _chart(of: _Quantity, fit: Fit, along: Slice) -> Chart:
         key="-".join(filter(None, (fit.quantity, "by-limit", where.replace(" ", "-")))),
         title=_title(of, fit) + at(along.where),
         description=(
-            f"{of.label} of every run against the power limit (small points), the mean at each "
-            f"limit with its 95 % interval (large points); {told}."
+            f"{of.label[0].upper()}{of.label[1:]} of every run against the power limit (small "
+            f"points), the mean at each limit with its 95 % interval (large points); {told}."
         ),
         tables=tables,
         drawing=partial(_draw, of.label, of.field, of.unit, drawn=drawn),
@@ -143,7 +143,13 @@ def _runs(of: _Quantity, along: Slice) -> Table:
 
 
 def _parabola(of: _Quantity, fit: Fit, along: Slice) -> Table:
-    limits_w = np.linspace(along.values[0], along.values[-1], _STEPS)
+    """From the lowest limit that has runs to the highest: beyond them it would be a guess."""
+    tried = [
+        limit_w
+        for row, limit_w in zip(along.rows, along.values, strict=True)
+        if not np.isnan(of.values[row]).all()
+    ]
+    limits_w = np.linspace(tried[0], tried[-1], _STEPS)
     values = np.polyval(fit.coefficients or (), limits_w)
     pairs = list(zip(limits_w.tolist(), values.tolist(), strict=True))
     return _pairs(f"The parabola of {of.label}", of, pairs)
