@@ -1,6 +1,7 @@
 """What is said of a comparison: the sentence, the tables, the page and its figures agree."""
 
 import json
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -153,8 +154,11 @@ def test_every_figure_is_drawn_from_its_tables(made_of):
         assert set(spec["datasets"]) == set(chart.tables)
         named = json.dumps({name: it for name, it in spec.items() if name != "datasets"})
         assert all(f'"name": "{name}"' in named for name in chart.tables)
-        fields = {name for table in chart.tables.values() for it in table.records for name in it}
-        assert fields
+        known = {name for table in chart.tables.values() for it in table.records for name in it}
+        made = set(re.findall(r'"as": "(\w+)"', named))
+        used = set(re.findall(r'"field": "(\w+)"', named))
+        assert used
+        assert used <= known | made
 
 
 def test_a_page_is_worth_more_than_its_figures(monkeypatch):
