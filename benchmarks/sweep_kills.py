@@ -49,8 +49,8 @@ from joulewise.simulate.nvml.shared import Shared
 from joulewise.sweep.store import FINISHED, sweeps
 
 BOARDS, GPUS = "v100x2", 2
-MOST_S = 4.0  # after its start, or after that of its first run
-FROM_RUN = 0.75
+MOST_S = 4.0  # after its start, or after it has turned a knob
+FROM_TURN = 0.75
 LOOKS = 20  # at the knobs for one at the processes, which takes much longer
 KILLS_A_SWEEP = 10
 LEAST_TURNED = 0.3  # of all rounds
@@ -111,7 +111,7 @@ class Bench:
     def play(self, point: str | None, *, alone: bool) -> Result | None:
         """Kill it; None where it had come to its end before that."""
         before = made(self.sweep())
-        environ = {**self._environ(step_s=0.1), **self._kill_at(point)}
+        environ = {**self._environ(step_s=0.15), **self._kill_at(point)}
         with self._log().open("w") as log:
             process = subprocess.Popen(self._command(), env=environ, stdout=log, stderr=log)
         try:
@@ -138,12 +138,14 @@ class Bench:
 
     def _await(self, process: subprocess.Popen[bytes], point: str | None, token: str) -> None:
         def reached() -> bool:
-            guardian = self._guardian(token)
-            there = is_stopped(guardian) if point in IN_LEASE else bool(guardian)
-            return process.poll() is not None or (there and point not in OF_SWEEP)
+            if process.poll() is not None:
+                return True
+            if point is None:
+                return self.knobs() != self._begin
+            return point in IN_LEASE and is_stopped(self._guardian(token))
 
-        if point is not None or self._chance.random() < FROM_RUN:
-            until(reached, f"it is at {point or 'a run'}")
+        if point is not None or self._chance.random() < FROM_TURN:
+            until(reached, f"it is at {point or 'a knob'}")
         if point is None:
             time.sleep(self._chance.uniform(0.0, MOST_S))
 
