@@ -2,12 +2,15 @@
 
 import shutil
 from dataclasses import replace
+from statistics import mean
 
 import pytest
 from tabled import chart
 
+from joulewise.analyse.stored import result_of
 from joulewise.data.sweeps import POWER_LIMIT
 from joulewise.metrics.evaluate import evaluate
+from joulewise.metrics.table import entering
 from joulewise.report.charts.sweep_charts import sweep_charts
 from joulewise.sweep.asked import Asked, Simulated
 from joulewise.sweep.conduct import conduct, prepare
@@ -96,6 +99,9 @@ def test_power_over_time_is_shown_at_every_limit_with_its_epochs(studied):
     for point in result.points:
         mean_w = point.energy_j.mean / point.time_s.mean
         found = limits[point.setting[POWER_LIMIT]]
+        runs = [it.run for it in entering(sweep) if it.setting == point.setting][:5]
+        told = [result_of(store / run).run.devices["gpu0"].mean_w for run in runs]
+        assert found["mean_w"] == pytest.approx(mean(told), rel=1e-9)
         assert found["mean_w"] == pytest.approx(mean_w, rel=0.03)
         assert found["time_s"] == pytest.approx(point.time_s.mean, rel=0.03)
     epochs = courses.tables["epochs"].records

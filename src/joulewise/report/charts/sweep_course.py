@@ -34,10 +34,12 @@ _POWER: Final = "power_w"
 class Course:
     """All that is shown of one limit; ``low`` and ``high`` are of all runs' readings.
 
+    ``mean_w`` is that of the runs' results; the mean of a drawn curve would be another figure.
     ``unread`` is how many runs could not be read any more.
     """
 
     limit_w: float
+    mean_w: float
     runs: int
     unread: int
     power: Average
@@ -54,6 +56,7 @@ def course_of(limit_w: float, runs: Sequence[Path]) -> Course | None:
     grid_s = np.linspace(0.0, max(run.time_s for run in read), _MOMENTS + 1)
     return Course(
         limit_w,
+        float(np.mean([run.mean_w for run in read])),
         len(read),
         len(runs) - len(read),
         averaged([run.curve for run in read], grid_s),
@@ -65,9 +68,10 @@ def course_of(limit_w: float, runs: Sequence[Path]) -> Course | None:
 
 @dataclass(frozen=True)
 class _Run:
-    """The mean of its GPUs' power, in pieces of one length up to ``time_s``."""
+    """The mean of its GPUs' power: over all of it, and in pieces of one length up to ``time_s``."""
 
     time_s: float
+    mean_w: float
     low: Array
     high: Array
     mean: Array
@@ -91,16 +95,18 @@ def _read(run: Path) -> _Run | None:
         stretch = Stretch(result.run.span.start_ns, result.run.span.end_ns)
         edges_ns = even_edges(stretch, _MOMENTS)
         gpus = [key for key in result.counted if key.startswith("gpu")]
+        means_w = [it for key in gpus if (it := result.run.devices[key].mean_w) is not None]
         powers = [found for key in gpus if (found := _thinned(run, key, edges_ns)) is not None]
     except (JoulewiseError, OSError, ValueError, KeyError, TypeError):  # Arrow's are ValueErrors
         return None
-    if not powers or stretch.time_ns <= 0:
+    if not powers or not means_w or stretch.time_ns <= 0:
         return None
     low, high, mean = (
         np.mean([getattr(power, name) for power in powers], axis=0)
         for name in ("low", "high", "mean")
     )
-    return _Run(stretch.time_ns / NS_PER_S, low, high, mean, stages(result))
+    time_s, mean_w = stretch.time_ns / NS_PER_S, float(np.mean(means_w))
+    return _Run(time_s, mean_w, low, high, mean, stages(result))
 
 
 def _thinned(run: Path, key: str, edges_ns: NDArray[np.int64]) -> Envelope | None:

@@ -16,6 +16,7 @@ from joulewise.metrics.table import entering
 from joulewise.report.charts.axes import Unit, time_unit
 from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.run_tables import Record, known, record_table, thinned_records
+from joulewise.report.charts.run_time import are_shaded, time_axis
 from joulewise.report.charts.sweep_course import Course, course_of
 from joulewise.report.charts.sweep_source import Swept
 from joulewise.report.charts.sweep_titles import at
@@ -46,15 +47,17 @@ def courses_charts(seen: Swept, store: Path | None) -> Iterator[Chart]:
     runs = max(course.runs for course in courses)
     unread = sum(course.unread for course in courses)
     left_out = f" {counted(unread, 'run')} of these cannot be read any more." if unread else ""
-    epochs = [record for course in courses for record in _epochs(course)]
+    shaded = [course for course in courses if are_shaded(len(course.epochs))]
+    epochs = [record for course in shaded for record in _epochs(course)]
+    bands = ", every other epoch is shaded" if epochs else ""
     yield Chart(
         key="power-over-time",
         title=_title(courses) + at(along.where),
         description=(
             f"Power of a GPU over time at {counted(len(courses), 'limit')}, from the lowest at "
             f"the top to the highest; the mean of {counted(runs, 'run')} at each, with a band "
-            "from their lowest to their highest reading. The dotted line is the limit, every "
-            f"other epoch is shaded.{left_out}"
+            "from their lowest to their highest reading. The dotted line is the limit"
+            f"{bands}.{left_out}"
         ),
         tables={
             "limits": record_table("Mean power at each limit", _LIMITS, map(_limit, courses)),
@@ -62,7 +65,11 @@ def courses_charts(seen: Swept, store: Path | None) -> Iterator[Chart]:
             "epochs": record_table("Epochs at each limit", _EPOCHS, epochs),
         },
         drawing=partial(
-            _draw, [course.limit_w for course in courses], panel_w, time_unit(longest_s)
+            _draw,
+            [course.limit_w for course in courses],
+            panel_w,
+            time_unit(longest_s),
+            shaded=bool(epochs),
         ),
     )
 
@@ -111,7 +118,7 @@ def _limit(course: Course) -> Record:
     return {
         POWER_LIMIT: course.limit_w,
         "runs": course.runs,
-        "mean_w": float(np.nanmean(course.power.mean)),
+        "mean_w": course.mean_w,
         "highest_w": float(np.nanmax(course.high)),
         "time_s": float(course.power.t_s[-1]),
     }
@@ -137,12 +144,11 @@ def _epochs(course: Course) -> Iterator[Record]:
 
 def _title(courses: Sequence[Course]) -> str:
     lowest, highest = courses[0], courses[-1]
-    low_w, high_w = (float(np.nanmean(course.power.mean)) for course in (lowest, highest))
     if len(courses) == 1:
-        return f"At {lowest.limit_w:g} W a GPU draws {low_w:.0f} W on average"
+        return f"At {lowest.limit_w:g} W a GPU draws {lowest.mean_w:.0f} W on average"
     return (
-        f"A GPU draws {low_w:.0f} W on average at a limit of {lowest.limit_w:g} W, and "
-        f"{high_w:.0f} W at {highest.limit_w:g} W"
+        f"A GPU draws {lowest.mean_w:.0f} W on average at a limit of {lowest.limit_w:g} W, and "
+        f"{highest.mean_w:.0f} W at {highest.limit_w:g} W"
     )
 
 
@@ -152,7 +158,9 @@ def _panel_w(courses: Sequence[Course]) -> float:
     return 100.0 * math.ceil(1.12 * most_w / 100)
 
 
-def _draw(limits_w: Sequence[float], panel_w: float, unit: Unit) -> alt.TopLevelMixin:
+def _draw(
+    limits_w: Sequence[float], panel_w: float, unit: Unit, *, shaded: bool
+) -> alt.TopLevelMixin:
     import altair as alt
 
     # One view, which a page can stretch: panels are shifted up by their height in watts.
@@ -165,7 +173,7 @@ def _draw(limits_w: Sequence[float], panel_w: float, unit: Unit) -> alt.TopLevel
     axis = alt.Axis(values=ticks, labelExpr=f"format(datum.value % {panel_w}, '~g')")
     scale = alt.Scale(domain=[0, panel_w * len(limits_w)], nice=False)
     y = alt.Y("from:Q", axis=axis, scale=scale).title("power (W)")
-    x = alt.X("time:Q").title(f"time ({unit.name})").scale(nice=False)
+    x = time_axis(unit)
     height = _PANEL_HEIGHT * len(limits_w)
 
     courses = alt.Chart(alt.NamedData("courses"), height=height).transform_calculate(
@@ -186,8 +194,11 @@ def _draw(limits_w: Sequence[float], panel_w: float, unit: Unit) -> alt.TopLevel
         **{"time": "0", "from": f"datum['{POWER_LIMIT}'] + {below}"},
         label=f"'limit ' + datum['{POWER_LIMIT}'] + ' W'",
     )
+    bands = epochs.mark_rect(style="stretch").encode(
+        x=x, x2=alt.X2("until:Q"), y=y, y2=alt.Y2("to:Q")
+    )
     return alt.layer(
-        epochs.mark_rect(style="stretch").encode(x=x, x2=alt.X2("until:Q"), y=y, y2=alt.Y2("to:Q")),
+        *([bands] if shaded else []),
         limits.mark_rule(style="limit").encode(y=y),
         courses.mark_area(style="band").encode(
             x=x, y=y, y2=alt.Y2("to:Q"), detail=alt.Detail(f"{POWER_LIMIT}:Q")
