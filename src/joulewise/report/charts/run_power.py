@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -22,6 +23,7 @@ from joulewise.report.charts.run_tables import (
 )
 from joulewise.report.charts.run_time import (
     are_shaded,
+    banded,
     epoch_bands,
     epoch_numbers,
     time_axis,
@@ -29,6 +31,7 @@ from joulewise.report.charts.run_time import (
 )
 from joulewise.report.figures import watts
 from joulewise.report.tables import Column
+from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
     import altair as alt
@@ -59,7 +62,8 @@ _EPOCHS: Final = {
 def power_charts(curves: RunCurves) -> Iterator[Chart]:
     summary = [_summary(curves, one) for one in curves.devices]
     power = [record for one in curves.devices for record in _power(curves, one)]
-    drawn = list(dict.fromkeys(str(record["device"]) for record in power))
+    readings = Counter(str(record["device"]) for record in power)
+    drawn = list(readings)
     if not drawn:
         return
     limits = [record for one in curves.devices for record in _limits(curves, one)]
@@ -68,7 +72,7 @@ def power_charts(curves: RunCurves) -> Iterator[Chart]:
         for one in stages(curves.result)
     ]
     shown = drawn[:_MOST_PANELS]
-    more = f" Of {len(drawn)} devices the first {len(shown)} are drawn." if drawn[8:] else ""
+    more = f" Of {len(drawn)} devices the first {len(shown)} are drawn." if drawn != shown else ""
     yield Chart(
         key="power",
         title=_title(summary),
@@ -91,6 +95,7 @@ def power_charts(curves: RunCurves) -> Iterator[Chart]:
             _draw,
             shown,
             {str(record["device"]) for record in limits},
+            {key for key, count in readings.items() if count == 1},
             len(epochs),
             time_unit(curves.result.time_s),
         ),
@@ -132,15 +137,13 @@ def _limits(curves: RunCurves, one: DeviceCurves) -> Iterator[Record]:
     there = np.flatnonzero(envelope.count)
     limits_w = envelope.mean[there]
     last = len(there) - 1
-    starts_s = (envelope.edges_ns[there] - curves.stretch.start_ns) / 1e9
+    starts_s = (envelope.edges_ns[there] - curves.stretch.start_ns) / NS_PER_S
     for at, (t_s, limit_w) in enumerate(zip(starts_s.tolist(), limits_w.tolist(), strict=True)):
-        if at in {0, last} or limit_w != limits_w[at - 1]:
-            yield {
-                "device": one.key,
-                "t_s": curves.result.time_s if at == last else t_s,
-                "limit_w": finite(limit_w),
-                "last": int(at == last),
-            }
+        told: Record = {"device": one.key, "limit_w": finite(limit_w)}
+        if at == 0 or limit_w != limits_w[at - 1]:
+            yield {**told, "t_s": t_s, "last": 0}
+        if at == last:
+            yield {**told, "t_s": curves.result.time_s, "last": 1}
 
 
 def _title(summary: Sequence[Record]) -> str:
@@ -157,14 +160,24 @@ def _title(summary: Sequence[Record]) -> str:
     return f"{first['device']} draws {watts(float(mean_w or 0.0))} on average{below}"
 
 
-def _draw(devices: Sequence[str], limited: set[str], epochs: int, unit: Unit) -> alt.TopLevelMixin:
+def _draw(
+    devices: Sequence[str], limited: set[str], lone: set[str], epochs: int, unit: Unit
+) -> alt.TopLevelMixin:
     import altair as alt
 
     if len(devices) == 1:
-        return _alone(devices[0], epochs, unit, limited=bool(limited))
+        return _alone(devices[0], epochs, unit, limited=bool(limited), lone=bool(lone))
     panels = [
         alt.layer(
-            *_layers(key, epochs, time_axis(unit, bare=key != devices[-1]), unit, f"{key} (W)")
+            *_layers(
+                key,
+                epochs,
+                time_axis(unit, bare=key != devices[-1]),
+                unit,
+                f"{key} (W)",
+                limited=key in limited,
+                lone=key in lone,
+            )
         ).properties(height=110)
         for key in devices
     ]
@@ -172,11 +185,14 @@ def _draw(devices: Sequence[str], limited: set[str], epochs: int, unit: Unit) ->
     return stacked
 
 
-def _alone(key: str, epochs: int, unit: Unit, *, limited: bool) -> alt.TopLevelMixin:
+def _alone(key: str, epochs: int, unit: Unit, *, limited: bool, lone: bool) -> alt.TopLevelMixin:
     import altair as alt
 
     x = time_axis(unit)
-    layers = [*_layers(key, epochs, x, unit, "power (W)"), *epoch_numbers(epochs, unit)]
+    layers = [
+        *_layers(key, epochs, x, unit, "power (W)", limited=limited, lone=lone),
+        *epoch_numbers(epochs, unit),
+    ]
     if limited:
         named = (
             _mine("limits", key, unit)
@@ -188,16 +204,18 @@ def _alone(key: str, epochs: int, unit: Unit, *, limited: bool) -> alt.TopLevelM
     return alt.layer(*layers)
 
 
-def _layers(key: str, epochs: int, x: alt.X, unit: Unit, title: str) -> list[Any]:
+def _layers(
+    key: str, epochs: int, x: alt.X, unit: Unit, title: str, *, limited: bool, lone: bool
+) -> list[Any]:
     import altair as alt
 
     power, limits = _mine("power", key, unit), _mine("limits", key, unit)
     low, mean, limit = (alt.Y(f"{name}_w:Q").title(title) for name in ("low", "mean", "limit"))
+    held = limits.mark_line(style="limit", interpolate="step-after").encode(x=x, y=limit)
     return [
         *epoch_bands(epochs, unit, x),
-        power.mark_area(style="band").encode(x=x, y=low, y2="high_w:Q"),
-        power.mark_line().encode(x=x, y=mean),
-        limits.mark_line(style="limit", interpolate="step-after").encode(x=x, y=limit),
+        *banded(power, x, mean, low, "high_w:Q", lone=lone),
+        *([held] if limited else []),
     ]
 
 

@@ -18,6 +18,7 @@ from joulewise.analyse.stretch import Stretch
 from joulewise.errors import JoulewiseError
 from joulewise.record.layout import Lane
 from joulewise.record.trace import open_lane
+from joulewise.report.charts.run_time import are_shaded
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 _MOMENTS: Final = 240
-_MOST_EPOCHS: Final = 60  # more are hairlines
 _POWER: Final = "power_w"
 
 
@@ -120,9 +120,9 @@ def _thinned(run: Path, key: str, edges_ns: NDArray[np.int64]) -> Envelope | Non
 
 
 def _mean_epochs(runs: Sequence[Sequence[Stage]]) -> tuple[tuple[float, float], ...]:
-    """Where all have as many, and one is not the whole run."""
+    """Where all have as many, and they can be told apart."""
     count = len(runs[0])
-    if not 1 < count <= _MOST_EPOCHS or any(len(run) != count for run in runs):
+    if not are_shaded(count) or any(len(run) != count for run in runs):
         return ()
     return tuple(
         (
