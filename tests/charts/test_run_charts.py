@@ -151,6 +151,24 @@ def test_the_limit_is_drawn_as_it_changes(tmp_path):
     assert limits[-1]["t_s"] == pytest.approx(30)
 
 
+def test_what_was_read_once_is_a_point_and_its_limit_a_line(tmp_path):
+    made = MadeRun(tmp_path / "short", seconds=1.2, lead_s=0.2, tail_s=0.1)
+    made.fast(device("gpu0"), lambda t: 100 + t)
+    made.slow("gpu0", temperature_c=lambda _: 40, enforced_limit_w=lambda _: 150)
+    found = charts(made.write())
+    assert len(found["sensors"].tables["sensors"].records) == 1
+    marks = [layer["mark"]["type"] for layer in found["sensors"].spec()["vconcat"][0]["layer"]]
+    assert marks == ["rule", "point"]
+    limits = found["power"].tables["limits"].records
+    assert [(one["limit_w"], one["last"]) for one in limits] == [(150, 0), (150, 1)]
+
+
+def test_a_device_without_a_limit_has_no_line_of_one(run):
+    panels = charts(run)["power"].spec()["vconcat"]
+    lines = [sum(layer["data"]["name"] == "limits" for layer in each["layer"]) for each in panels]
+    assert lines == [1, 0, 0]
+
+
 def test_the_band_has_every_peak(tmp_path):
     made = MadeRun(tmp_path / "run", seconds=60.0)
     made.fast(device("gpu0"), lambda t: 290 if abs(t - 31) < 0.005 else 100 + t % 2)

@@ -62,6 +62,7 @@ def test_specs_are_valid_and_take_all_data_from_their_tables(which, request, cap
 def test_every_figure_says_what_is_seen_to_whoever_cannot_see_it(limits, batches):
     for each in (*charts_of(limits), *charts_of(batches)):
         assert each.title[0].isupper() or each.title[0].isdigit() or "batch" in each.title
+        assert each.description[0].isupper()
         assert each.description.endswith(".")
         assert each.spec()["description"] == each.description
         assert all(table.rows and table.records for table in each.tables.values())

@@ -55,7 +55,7 @@ def open_page(chromium):
 
 
 def _note(page, told):
-    if told.type == "error":
+    if told.type in {"error", "warning"}:
         page.problems.append(told.text)
 
 

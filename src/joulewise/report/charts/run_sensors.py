@@ -24,7 +24,7 @@ from joulewise.report.charts.run_tables import (
     record_table,
     thinned_records,
 )
-from joulewise.report.charts.run_time import time_axis, timed
+from joulewise.report.charts.run_time import banded, time_axis, timed
 from joulewise.report.charts.series import dashed
 from joulewise.report.tables import Column
 from joulewise.units import NS_PER_S
@@ -100,6 +100,7 @@ def sensor_charts(curves: RunCurves) -> Iterator[Chart]:
             _coldest_c(records),
             time_unit(curves.result.time_s),
             held=bool(reasons),
+            lone=len(records) == len({(one["device"], one["quantity"]) for one in records}),
         ),
     )
 
@@ -168,18 +169,28 @@ def _draw(
     unit: Unit,
     *,
     held: bool,
+    lone: bool,
 ) -> alt.TopLevelMixin:
     import altair as alt
 
     last = None if held else quantities[-1]
-    panels = [_panel(q, keys, unit, _scale(q, coldest_c), bare=q is not last) for q in quantities]
+    panels = [
+        _panel(q, keys, unit, _scale(q, coldest_c), bare=q is not last, lone=lone)
+        for q in quantities
+    ]
     below = [_held(unit)] if held else []
     drawn: alt.VConcatChart = alt.vconcat(*panels, *below, spacing=6).resolve_scale(x="shared")
     return drawn
 
 
 def _panel(
-    quantity: Quantity, keys: Sequence[str], unit: Unit, scale: alt.Scale, *, bare: bool
+    quantity: Quantity,
+    keys: Sequence[str],
+    unit: Unit,
+    scale: alt.Scale,
+    *,
+    bare: bool,
+    lone: bool,
 ) -> Any:
     import altair as alt
 
@@ -190,13 +201,12 @@ def _panel(
     y = alt.Y("mean:Q").title(_PANELS[quantity]).scale(scale)
     low = alt.Y("low:Q").title(_PANELS[quantity]).scale(scale)
     if len(keys) == 1:
-        layers = [
-            base.mark_area(style="band").encode(x=x, y=low, y2="high:Q"),
-            base.mark_line().encode(x=x, y=y),
-        ]
+        layers = banded(base, x, y, low, "high:Q", lone=lone)
     else:
         some = base.transform_filter(alt.FieldOneOfPredicate(field="device", oneOf=list(keys)))
-        layers = [some.mark_line().encode(x=x, y=y, **dashed("device", keys))]
+        told = dashed("device", keys)
+        mark = some.mark_point(style="mean") if lone else some.mark_line()
+        layers = [mark.encode(x=x, y=y, **({"color": told["color"]} if lone else told))]
     return alt.layer(*layers).properties(height=100)
 
 

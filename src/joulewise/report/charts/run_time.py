@@ -28,6 +28,19 @@ def time_axis(unit: Unit, *, bare: bool = False) -> alt.X:
     return alt.X("time:Q").axis(drawn).scale(nice=False, domainMin=0)
 
 
+def banded(base: Any, x: alt.X, mean: alt.Y, low: alt.Y, high: str, *, lone: bool) -> list[Any]:
+    """The mean with a band from the lowest to the highest; a lone reading is a point with a bar."""
+    if lone:
+        return [
+            base.mark_rule(style="interval").encode(x=x, y=low, y2=high),
+            base.mark_point(style="mean").encode(x=x, y=mean),
+        ]
+    return [
+        base.mark_area(style="band").encode(x=x, y=low, y2=high),
+        base.mark_line().encode(x=x, y=mean),
+    ]
+
+
 def are_shaded(epochs: int) -> bool:
     """Whether so many can be told apart, and there is more than one."""
     return 1 < epochs <= _MOST_EPOCHS

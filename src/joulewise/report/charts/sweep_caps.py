@@ -34,14 +34,15 @@ def caps_charts(seen: Swept) -> Iterator[Chart]:
         if not curves:
             continue
         where = place(along.where)
+        drawn = ", ".join(curves)
         tables = {"caps": _table(seen, along, curves)}
         yield Chart(
             key="-".join(filter(None, ("limits", where.replace(" ", "-")))),
             title=_title(seen, along, curves),
             description=(
-                f"{', '.join(curves)} against the power limit, each over that of the reference, "
-                f"{setting_words(seen.result.reference.setting)}. Below 1 is less than the "
-                "reference; points mark what each metric prefers; bars are 95 % intervals."
+                f"{drawn[0].upper()}{drawn[1:]} against the power limit, each over that of the "
+                f"reference, {setting_words(seen.result.reference.setting)}. Below 1 is less than "
+                "the reference; points mark what each metric prefers; bars are 95 % intervals."
             ),
             tables=tables,
             drawing=partial(

@@ -90,7 +90,7 @@ def _draw(unit: Unit) -> alt.TopLevelMixin:
         alt.Chart(data, height=180)
         .transform_calculate(started=unit.expression("start_s"))
         .encode(
-            x=alt.X("started:Q").title(f"started after ({unit.name})"),
+            x=alt.X("started:Q").title(f"started after ({unit.name})").axis(tickCount=8),
             y=alt.Y("ratio:Q").title("ratio to the mean").scale(zero=False).axis(format=".3f"),
         )
     )

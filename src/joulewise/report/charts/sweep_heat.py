@@ -54,7 +54,7 @@ def heat_charts(seen: Swept, metric: str = "") -> Iterator[Chart]:
         key=f"heat-{metric.replace(':', '-')}",
         title=title[0].upper() + title[1:],
         description=(
-            f"{label} over that of the reference, "
+            f"{label[0].upper()}{label[1:]} over that of the reference, "
             f"{setting_words(seen.result.reference.setting)}, for each {_name(across)} and "
             f"{_name(down)}{f' at {place(held)}' if held.values else ''}; the frame marks the "
             "setting that is chosen."
