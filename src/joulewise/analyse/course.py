@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from joulewise.analyse.lanes import Block, Rows, blocks, readable
+from joulewise.analyse.room import Room
 from joulewise.analyse.silences import Silences, Standstills
 from joulewise.analyse.usual import rows_around, usual_w2
 from joulewise.units import NS_PER_S
@@ -102,6 +103,7 @@ class _Pass:
     def __init__(self, times_ns: NDArray[np.int64], step_ns: float) -> None:
         size = len(times_ns)
         self._times_ns = times_ns
+        self._room = Room()
         self._gap_ns = step_ns * _MISSED
         self._still_ns = max(step_ns * _STILL, _STILL_NS)
         self._energy_wns = np.zeros(size)
@@ -178,13 +180,14 @@ class _Pass:
         """Rows ``start`` and on of ``around_w``; ``t_ns`` begins with the row before them."""
         rows = len(t_ns) - 1
         power_w = around_w[start : start + rows]
-        lasting = np.subtract(t_ns[1:], t_ns[:-1])
-        energy = power_w * lasting
+        lasting = np.subtract(t_ns[1:], t_ns[:-1], out=self._room.of("lasting", rows, np.int64))
+        energy = np.multiply(power_w, lasting, out=self._room.of("energy", rows, np.float64))
         if lasting.max() > self._gap_ns:
             self._bridge(t_ns, around_w[start - 1 : start + rows], lasting, energy)
         before_w = around_w[start - 1 : start + rows - 1]
-        steps = power_w - before_w
-        self._still.look(t_ns, before_w, np.flatnonzero(steps))
+        steps = np.subtract(power_w, before_w, out=self._room.of("steps", rows, power_w.dtype))
+        moved = steps != 0
+        self._still.look(t_ns, before_w, moved)
 
         here = slice(self._done, int(np.searchsorted(self._times_ns, t_ns[-1], "right")))
         self._done = here.stop
@@ -193,7 +196,7 @@ class _Pass:
         cuts, which = np.unique(np.append(0, at), return_inverse=True)
         which = which.reshape(-1)[1:]
 
-        changed = _counts(steps, cuts)
+        changed = _counts(moved, cuts)
         np.multiply(steps, steps, out=steps)
         sums = [
             np.add.reduceat(energy, cuts),
@@ -268,10 +271,10 @@ class _Pass:
         return gap_s + early + late, gap_j + early * first_w + late * last_w
 
 
-def _counts(steps: NDArray[np.float64], cuts: NDArray[np.intp]) -> NDArray[np.int64]:
-    """How many steps are none, between cuts."""
+def _counts(moved: NDArray[np.bool_], cuts: NDArray[np.intp]) -> NDArray[np.int64]:
+    """How many rows moved, between cuts."""
     if len(cuts) > _FEW:
-        return np.add.reduceat(steps != 0, cuts, dtype=np.int64)
-    ends = np.append(cuts[1:], len(steps))
-    parts = [np.count_nonzero(steps[a:b]) for a, b in zip(cuts, ends, strict=True)]
+        return np.add.reduceat(moved, cuts, dtype=np.int64)
+    ends = np.append(cuts[1:], len(moved))
+    parts = [np.count_nonzero(moved[a:b]) for a, b in zip(cuts, ends, strict=True)]
     return np.array(parts, np.int64)

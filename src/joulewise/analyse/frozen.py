@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from joulewise.analyse.lanes import readable
+from joulewise.analyse.silences import Standstills
 from joulewise.analyse.stretch import Stretch
 from joulewise.data import Kind, Quantity, Source
+from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from joulewise.analyse.lanes import Rows
     from joulewise.record.manifest import RecordedDevice
 
@@ -29,24 +30,20 @@ def frozen(device: RecordedDevice, fast: Rows | None, run: Stretch) -> Stretch |
     ):
         return None
     least_s = max(_PERIODS * (device.card.counter_period_s or 0.0), _SHORTEST_S)
-    longest = Stretch(0, 0)
-    since_ns, shown_j = np.empty(0, np.int64), np.empty(0)
-    for chunk in fast.chunks(("t_ns", _COUNT)):
-        read = run.holds(chunk["t_ns"]) & np.isfinite(chunk[_COUNT])
-        t_ns = np.append(since_ns, chunk["t_ns"][read])
-        count_j = np.append(shown_j, chunk[_COUNT][read])
-        if len(t_ns):
-            starts, ends = _same(t_ns, count_j)
-            most = int(np.argmax(ends - starts))
-            here = Stretch(int(starts[most]), int(ends[most]))
-            longest = max(longest, here, key=lambda stretch: stretch.time_s)
-            since_ns, shown_j = starts[-1:], count_j[-1:]
-    return longest if longest.time_s > least_s else None
-
-
-def _same(
-    t_ns: NDArray[np.int64], count_j: NDArray[np.float64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """When each value was read first and last."""
-    moves = np.flatnonzero(np.diff(count_j)) + 1
-    return t_ns[np.append(0, moves)], t_ns[np.append(moves, len(t_ns)) - 1]
+    still: Standstills | None = None
+    last_ns, last_j = 0, 0.0
+    for chunk in readable(fast.chunks(("t_ns", _COUNT)), _COUNT):
+        within = slice(*np.searchsorted(chunk["t_ns"], (run.start_ns, run.end_ns + 1)))
+        t_ns, count_j = chunk["t_ns"][within], chunk[_COUNT][within]
+        if not len(t_ns):
+            continue
+        if still is None:
+            still = Standstills(least_s * NS_PER_S, int(t_ns[0]))
+        else:
+            still.look(np.array([last_ns, t_ns[0]]), np.array([last_j]), count_j[:1] != last_j)
+        still.look(t_ns, count_j, count_j[1:] != count_j[:-1])
+        last_ns, last_j = int(t_ns[-1]), float(count_j[-1])
+    if still is None:
+        return None
+    still.end(last_ns, last_j)
+    return still.longest

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from joulewise.analyse.stretch import Stretch
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -27,6 +28,14 @@ class Silences:
     @property
     def number(self) -> int:
         return sum(part.shape[1] for part in self._parts)
+
+    @property
+    def longest(self) -> Stretch | None:
+        if not self._parts:
+            return None
+        start_ns, end_ns, _ = np.concatenate(self._parts, axis=1)
+        most = np.argmax(end_ns - start_ns)
+        return Stretch(int(start_ns[most]), int(end_ns[most]))
 
     def up_to(self, times_ns: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
         """Their seconds and joules up to each moment."""
@@ -50,15 +59,22 @@ class Standstills(Silences):
         self._moved_ns = first_ns
         self._moves = 0
 
-    def look(self, t_ns: NDArray[np.int64], power_w: NDArray[Any], moved: NDArray[np.intp]) -> None:
-        """Rows in order, and after which of them another value came."""
-        if not len(moved):
+    def look(
+        self, t_ns: NDArray[np.int64], power_w: NDArray[Any], moved: NDArray[np.bool_]
+    ) -> None:
+        """Rows in order, and whether another value came after each of them."""
+        moves = np.count_nonzero(moved)
+        if not moves:
             return
-        self._moves += len(moved)
-        since_ns = np.append(self._moved_ns, t_ns[moved[:-1] + 1])
-        long = np.flatnonzero(t_ns[moved] - since_ns > self._long_ns)
-        self.add(since_ns[long], t_ns[moved[long]], power_w[moved[long]])
-        self._moved_ns = int(t_ns[moved[-1] + 1])
+        self._moves += moves
+        # As a rule it moves in every row: only those around a standstill are looked at.
+        begin = np.flatnonzero(moved[1:] < moved[:-1]) + 1
+        end = np.flatnonzero(moved[1:] > moved[:-1]) + 1
+        end = np.append(0, end) if moved[0] else end
+        since_ns = np.append(self._moved_ns, t_ns[begin])[: len(end)]
+        long = np.flatnonzero(t_ns[end] - since_ns > self._long_ns)
+        self.add(since_ns[long], t_ns[end[long]], power_w[end[long]])
+        self._moved_ns = int(t_ns[len(moved) if moved[-1] else begin[-1]])
 
     def end(self, last_ns: int, last_w: float) -> None:
         if last_ns - self._moved_ns > self._long_ns:

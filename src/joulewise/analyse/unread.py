@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from joulewise.analyse.course import typical_step_ns
+from joulewise.analyse.lanes import Columns, Rows, readable
 from joulewise.analyse.silences import Silences
 from joulewise.units import NS_PER_S
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from joulewise.analyse.energy import WindowEnergy
-    from joulewise.analyse.lanes import Rows
 
 LONG_S: Final = 0.3
 _MISSED: Final = 3
@@ -58,24 +58,44 @@ def across_faults(
 def _unread_s(fast: Rows, windows_ns: NDArray[np.int64], long_ns: float) -> NDArray[np.float64]:
     """Seconds of each window in which some quantity was not read."""
     first_ns, end_ns = int(windows_ns.min(initial=0)), int(windows_ns.max(initial=0))
-    found_s = np.zeros(len(windows_ns))
-    for name in {"power_w", "energy_j"} & set(fast.columns):
-        silences, last_ns, is_read = Silences(), first_ns, False
-        for chunk in fast.chunks(("t_ns", name)):
-            t_ns = chunk["t_ns"][np.isfinite(chunk[name])]
-            if len(t_ns):
-                _add(silences, np.append(min(last_ns, t_ns[0]), t_ns), long_ns)
-                last_ns, is_read = int(t_ns[-1]), True
-        if is_read:
-            _add(silences, np.array([last_ns, max(last_ns, end_ns)]), long_ns)
-            up_to_s, _ = silences.up_to(windows_ns.reshape(-1))
-            found_s = np.maximum(found_s, up_to_s[1::2] - up_to_s[::2])
-    return found_s
+    names = [name for name in ("power_w", "energy_j") if name in fast.columns]
+    unread = [_Unread(name, first_ns, long_ns) for name in names]
+    for chunk in fast.chunks(("t_ns", *names)):
+        for one in unread:
+            one.take(chunk)
+    found_s = np.array([one.within_s(windows_ns, end_ns) for one in unread])
+    return np.asarray(found_s.max(axis=0, initial=0.0))
 
 
-def _add(silences: Silences, t_ns: NDArray[np.int64], long_ns: float) -> None:
-    long = np.flatnonzero(np.diff(t_ns) > long_ns)
-    silences.add(t_ns[long], t_ns[long + 1], np.zeros(len(long)))
+class _Unread:
+    """Sees a lane chunk by chunk: when one column could not be read for long."""
+
+    def __init__(self, column: str, first_ns: int, long_ns: float) -> None:
+        self._column = column
+        self._long_ns = long_ns
+        self._silences = Silences()
+        self._last_ns = first_ns
+        self._is_read = False
+
+    def take(self, chunk: Columns) -> None:
+        [chunk] = readable([chunk], self._column)
+        t_ns = chunk["t_ns"]
+        if len(t_ns):
+            self._add(np.array([min(self._last_ns, t_ns[0]), t_ns[0]]))
+            self._add(t_ns)
+            self._last_ns, self._is_read = int(t_ns[-1]), True
+
+    def within_s(self, windows_ns: NDArray[np.int64], end_ns: int) -> NDArray[np.float64]:
+        """Seconds of each window; none where it was never read."""
+        if not self._is_read:
+            return np.zeros(len(windows_ns))
+        self._add(np.array([self._last_ns, max(self._last_ns, end_ns)]))
+        up_to_s, _ = self._silences.up_to(windows_ns.reshape(-1))
+        return up_to_s[1::2] - up_to_s[::2]
+
+    def _add(self, t_ns: NDArray[np.int64]) -> None:
+        long = np.flatnonzero(np.diff(t_ns) > self._long_ns)
+        self._silences.add(t_ns[long], t_ns[long + 1], np.zeros(len(long)))
 
 
 def _spread_w(fast: Rows) -> float:

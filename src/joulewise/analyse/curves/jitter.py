@@ -11,6 +11,7 @@ import numpy as np
 from joulewise.analyse.course import typical_step_ns
 from joulewise.analyse.curves.passing import even_edges, show
 from joulewise.analyse.lanes import Columns, Rows
+from joulewise.analyse.room import Room
 from joulewise.analyse.stretch import Stretch
 from joulewise.units import NS_PER_S
 
@@ -53,6 +54,7 @@ class Intervals:
 
     def __init__(self, lane: Rows, column: str, stretch: Stretch) -> None:
         self.columns = (column,)
+        self._room = Room()
         self._usual_ns = max(typical_step_ns(lane), 1.0)
         self._bin_ns = max(_REACH * self._usual_ns / _BINS, 1.0)
         expected = min(lane.rows, stretch.time_ns / self._usual_ns)
@@ -77,11 +79,11 @@ class Intervals:
         if np.isnan(values.sum(dtype=np.float64)):  # what could not be read is nothing new
             changed[np.isnan(values)] = 0
         self._count(t_ns, changed)
-        steps_ns = np.diff(t_ns)
+        steps_ns = self._room.of("steps", len(t_ns), np.int64)
+        steps_ns[0] = t_ns[0] - self._last_ns
+        np.subtract(t_ns[1:], t_ns[:-1], out=steps_ns[1:])
         if self._first_ns is None:
-            self._first_ns = int(t_ns[0])
-        else:
-            steps_ns = np.append(t_ns[0] - self._last_ns, steps_ns)
+            self._first_ns, steps_ns = int(t_ns[0]), steps_ns[1:]
         if len(steps_ns):
             self._add(steps_ns)
         self._last_ns, self._last = int(t_ns[-1]), float(values[-1])
@@ -96,12 +98,16 @@ class Intervals:
 
     def _add(self, steps_ns: NDArray[np.int64]) -> None:
         self._longest_ns = max(self._longest_ns, int(steps_ns.max()))
-        apart_ns = steps_ns - self._usual_ns
+        apart_ns, places = (
+            self._room.of(name, len(steps_ns), np.float64) for name in ("apart", "places")
+        )
+        np.subtract(steps_ns, self._usual_ns, out=apart_ns)
         self._apart_ns += float(apart_ns.sum())
-        places = apart_ns * (1 / self._bin_ns)
+        np.multiply(apart_ns, 1 / self._bin_ns, out=places)
         places += self._usual_ns / self._bin_ns + 0.5
         np.minimum(places, _BINS, out=places)
-        self._histogram += np.bincount(places.astype(np.intp), minlength=_BINS + 1)
+        np.copyto(steps_ns, places, casting="unsafe")
+        self._histogram += np.bincount(steps_ns, minlength=_BINS + 1)
         self._squares_ns2 += float(np.square(apart_ns, out=apart_ns).sum())
 
     def sampling(self) -> Sampling | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
@@ -31,6 +32,31 @@ def show(lane: Rows, *viewers: Viewer) -> None:
     for chunk in lane.chunks([name for name in wanted if name in lane.columns]):
         for viewer in viewers:
             viewer.take(chunk)
+
+
+class Shown:
+    """A lane that viewers see along with the first who reads all they want, to its end.
+
+    So nothing is decoded twice. ``finish`` shows it to them where there was no such reader.
+    """
+
+    def __init__(self, lane: Rows, *viewers: Viewer) -> None:
+        self._lane = lane
+        self._viewers = viewers
+        self.rows, self.columns = lane.rows, lane.columns
+
+    def chunks(self, columns: Sequence[str]) -> Iterator[Columns]:
+        wanted = {name for viewer in self._viewers for name in viewer.columns}
+        viewers = self._viewers if wanted <= set(columns) else ()
+        self._viewers = () if viewers else self._viewers
+        for chunk in self._lane.chunks(columns):
+            for viewer in viewers:
+                viewer.take(chunk)
+            yield chunk
+
+    def finish(self) -> None:
+        if self._viewers:
+            show(self._lane, *self._viewers)
 
 
 def pixel_edges(lane: Rows, stretch: Stretch, pixels: int) -> NDArray[np.int64]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 
 from joulewise.analyse.curves.cumulative import Growth, growth_edges, growth_of, whole_growth
 from joulewise.analyse.curves.jitter import Intervals, Sampling
-from joulewise.analyse.curves.passing import pixel_edges, show
+from joulewise.analyse.curves.passing import Shown, pixel_edges
 from joulewise.analyse.curves.sensors import SensorCourses, sensor_courses
 from joulewise.analyse.curves.thin import Envelope, Thinning
 from joulewise.analyse.lanes import OpenLane, Rows
@@ -81,8 +82,14 @@ def run_curves(run: Path, result: RunResult | None = None) -> RunCurves:
     faulty = {one.device for one in result.warnings if one.code in _FAULTS}
     found = []
     for device in counted:
-        growth, energies = growth_of(lanes, device, edges_ns, faulty=device.info.key in faulty)
-        found.append((_device(lanes, device, stretch, pixels, growth), energies))
+        views = _views(lanes, device, stretch, pixels)
+        # Joules are reckoned first: the views see what that reads, as it is read.
+        seen = partial(_seen, views)
+        growth, energies = growth_of(seen, device, edges_ns, faulty=device.info.key in faulty)
+        slow = lanes(device.info.key, Lane.SLOW)
+        vendor = device.info.vendor
+        sensors = None if slow is None else sensor_courses(slow, stretch, vendor, pixels)
+        found.append((_device(device, views, growth, sensors), energies))
     return RunCurves(
         manifest,
         result,
@@ -92,36 +99,47 @@ def run_curves(run: Path, result: RunResult | None = None) -> RunCurves:
 
 
 def _device(
-    lanes: OpenLane,
     device: RecordedDevice,
-    stretch: Stretch,
-    pixels: int,
+    views: Mapping[Lane, _View],
     growth: Growth,
+    sensors: SensorCourses | None,
 ) -> DeviceCurves:
-    key = device.info.key
     power: Envelope | None = None
     sampling = {}
-    for lane, name in _LANES.items():
-        rows = lanes(key, lane)
-        if rows is None:
-            continue
+    for lane, view in views.items():
+        view.rows.finish()
         # The driver's own samples come last, and are those that are drawn where there are any.
-        seen, envelope = _seen(rows, stretch, pixels)
-        power = envelope or power
-        if seen:
-            sampling[name] = seen
-    slow = lanes(key, Lane.SLOW)
-    sensors = None if slow is None else sensor_courses(slow, stretch, device.info.vendor, pixels)
+        if view.thinning and (envelope := view.thinning.envelope()).count.any():
+            power = envelope
+        if seen := view.intervals.sampling():
+            sampling[_LANES[lane]] = seen
     return DeviceCurves(device, power, growth, sampling, sensors)
 
 
-def _seen(rows: Rows, stretch: Stretch, pixels: int) -> tuple[Sampling | None, Envelope | None]:
-    column = _POWER if _POWER in rows.columns else "energy_j"
-    intervals = Intervals(rows, column, stretch)
-    if column != _POWER:
-        show(rows, intervals)
-        return intervals.sampling(), None
+@dataclass(frozen=True)
+class _View:
+    """What is looked at of a lane while it is read."""
+
+    rows: Shown
+    intervals: Intervals
+    thinning: Thinning | None
+
+
+def _views(
+    lanes: OpenLane, device: RecordedDevice, stretch: Stretch, pixels: int
+) -> dict[Lane, _View]:
+    opened = {lane: lanes(device.info.key, lane) for lane in _LANES}
+    return {lane: _view(rows, stretch, pixels) for lane, rows in opened.items() if rows}
+
+
+def _seen(views: Mapping[Lane, _View], _key: str, lane: Lane) -> Rows | None:
+    return views[lane].rows if lane in views else None
+
+
+def _view(rows: Rows, stretch: Stretch, pixels: int) -> _View:
+    if _POWER not in rows.columns:
+        intervals = Intervals(rows, "energy_j", stretch)
+        return _View(Shown(rows, intervals), intervals, None)
+    intervals = Intervals(rows, _POWER, stretch)
     thinning = Thinning(_POWER, pixel_edges(rows, stretch, pixels))
-    show(rows, intervals, thinning)
-    envelope = thinning.envelope()
-    return intervals.sampling(), envelope if envelope.count.any() else None
+    return _View(Shown(rows, intervals, thinning), intervals, thinning)
