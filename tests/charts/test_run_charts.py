@@ -223,6 +223,19 @@ def test_a_damaged_run_is_named_and_the_rest_is_drawn(several, tmp_path):
     assert all("Left out: run0 (" in chart.description for chart in found.charts)
 
 
+@pytest.mark.parametrize(
+    "damage", [lambda whole: whole[: len(whole) // 2 + 3], lambda _: b"no stream", lambda _: b""]
+)
+def test_a_stream_that_is_cut_off_is_told_of(run, damage):
+    result = result_of(run)
+    found = MeantRuns(result, (run,), (Member(read_manifest(run), result),))
+    assert not [it for it in run_page(found, run.parent).notices if "to the end" in it.message]
+    stream = run / TRACE / f"gpu0{STREAM}"
+    stream.write_bytes(damage(stream.read_bytes()))
+    told = [it.message for it in run_page(found, run.parent).notices if "to the end" in it.message]
+    assert told == ["run: gpu0.arrows cannot be read to the end, and figures lack it"]
+
+
 def test_a_run_that_goes_on_is_drawn_as_it_was_when_it_was_told(run):
     """Who analyses it a second time finds more joules than the page has said above."""
     result = result_of(run)

@@ -111,6 +111,19 @@ def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
         yield from _whole_batches(pa.BufferReader(waiting))
 
 
+def is_whole(path: Path) -> bool:
+    """Whether nothing but whole batches is there: half of one, or other bytes, reads as the end."""
+    import pyarrow as pa
+
+    try:
+        with pa.OSFile(str(path)) as source:
+            for _ in pa.ipc.open_stream(source):
+                pass
+    except (pa.ArrowInvalid, OSError, EOFError):
+        return False
+    return True
+
+
 def _whole_batches(source: Any) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 

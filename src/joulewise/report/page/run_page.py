@@ -10,6 +10,7 @@ from joulewise.record.store import Skipped
 from joulewise.report.charts.chart import Chart
 from joulewise.report.figures import plain
 from joulewise.report.meant import MeantRuns
+from joulewise.report.page.cut_off import cut_off
 from joulewise.report.page.guarded import charts_or_why
 from joulewise.report.page.page import Notice, Page, Section
 from joulewise.report.page.surroundings import surroundings
@@ -40,6 +41,7 @@ def run_page(
         facts=shown.facts,
         notices=(
             *unread,
+            *cut_off(found),
             *(Notice(f"{name} is left out: {plain(why)}") for name, why in found.left_out),
             *(Notice(warned(each), plain(each.hint)) for each in shown.warnings),
         ),
