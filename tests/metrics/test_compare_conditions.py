@@ -85,7 +85,7 @@ def test_sure_is_never_more_than_by_the_mean(ratio, half, percent):
         ("energy>five%", "is no condition"),
         ("energi>+5%", "there is no quantity 'energi'"),
         ("energy>5%", "more, or less"),
-        ("energy>5", "not a unit of energy"),
+        ("energy>5", "5 of what unit?"),
         ("time>5J", "not a unit of time"),
         ("edp>5J", "not a unit of edp"),
         ("energy/week>+5%", "there is no quantity"),

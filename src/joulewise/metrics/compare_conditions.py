@@ -92,8 +92,9 @@ def parse_condition(text: str) -> Condition:
         return Condition(text, quantity, form["operator"], number / 100, True, True)
     known = _UNITS[unit_of(quantity)]
     if unit not in known:
+        wrong = f"{unit!r} is not a unit of {quantity}" if unit else f"{number:g} of what unit?"
         raise UsageError(
-            f"--fail-if {text!r}: {unit or 'no unit'!r} is not a unit of {quantity}",
+            f"--fail-if {text!r}: {wrong}",
             f"units are %, {', '.join(known)}",
         )
     amount = number * known[unit]

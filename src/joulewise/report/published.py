@@ -68,7 +68,7 @@ def beside(result: SweepResult, board: str, network: str) -> list[Beside]:
 def published_table(found: Sequence[Beside]) -> Table:
     """Caps as found and as published; what a cap scores, costs and saves is at the published."""
     return Table(
-        "beside what was published",
+        "Beside what was published",
         (
             Column("metric", right=False),
             Column("found", "W"),
