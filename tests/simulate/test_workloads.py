@@ -1,10 +1,14 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from joulewise.errors import UsageError
 from joulewise.simulate import physics
-from joulewise.simulate.boards import BOARDS, load_board
+from joulewise.simulate.boards import BOARDS, load_board, make_unit
 from joulewise.simulate.fit.published import read_table
+from joulewise.simulate.model import Knobs
+from joulewise.simulate.virtual import simulate
 from joulewise.simulate.workloads import WORKLOADS, load_workload
 
 V100 = load_board("v100")
@@ -68,6 +72,22 @@ def test_ecg_spikes_are_cut_and_its_energy_is_a_parabola():
     assert energy_j.argmin() == (energy_j * time_s).argmin() == 0
     assert unexplained(energy_j) < 5e-4
     assert unexplained(at_limits("mnist-big")[1]) > 5 * unexplained(energy_j)
+
+
+def highest_reading_w(workload, unit, limit_w):
+    run = simulate(workload, unit, Knobs(limit_w), run_noise=0.0)
+    return run.trace(100.0)["power_w"].max() / unit.gain
+
+
+def test_readings_of_ecg_show_spikes_of_300_w_that_200_w_cuts_and_none_of_200_w_at_150_w():
+    ecg = replace(load_workload("ecg", V100), samples=320, validation_steps=1)
+    units = [make_unit(V100, seed) for seed in range(8)]  # their sensors look at other moments
+    at_150, at_200, at_300 = (
+        max(highest_reading_w(ecg, unit, limit_w) for unit in units) for limit_w in (150, 200, 300)
+    )
+    assert at_150 < 0.9 * 200
+    assert at_200 == pytest.approx(200, rel=0.06)
+    assert at_300 == pytest.approx(300, rel=0.02)
 
 
 @pytest.mark.parametrize("key", BOARDS)
