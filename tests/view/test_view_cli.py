@@ -69,6 +69,17 @@ def test_a_run_is_opened_by_its_name(store, make_run):
         assert get(url)[0] == 200
 
 
+def test_a_store_that_is_not_there_is_not_shown(tmp_path):
+    arguments = ["--store", str(tmp_path / "nowhere"), "view", "--port", "0"]
+    ran = subprocess.run(
+        [*JOULEWISE, *arguments], capture_output=True, text=True, timeout=DEADLINE_S,
+        env=environment(), check=False,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert f"there is no store {tmp_path / 'nowhere'}" in ran.stderr
+    assert "--store" in ran.stderr
+
+
 def test_another_port_where_the_usual_is_taken(store):
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -13,6 +13,7 @@ import click
 
 from joulewise.cli.output import console, pass_store, program
 from joulewise.cli.stderr import say
+from joulewise.errors import UsageError
 
 EPILOG = """\b
 Examples:
@@ -70,12 +71,17 @@ def _watch(store: Path, run: str | None) -> None:
 
 
 def _serve(store: Path, run: str | None, *, port: int | None, host: str, is_opened: bool) -> None:
+    from joulewise.record.store import ELSEWHERE
     from joulewise.report.page.file import require_extra
     from joulewise.report.serve.opening import in_browser
     from joulewise.report.serve.server import listening
     from joulewise.report.serve.site import Site
 
     require_extra()
+    if not store.is_dir():
+        raise UsageError(
+            f"there is no store {store}", f"joulewise run -- CMD… makes one; or {ELSEWHERE}"
+        )
     site = Site(store, program(store))
     inside = site.address(run) if run else ""
     with listening(host, port, site.answer) as server, suppress(KeyboardInterrupt):
