@@ -113,6 +113,11 @@ def one_line(text: str, most: int | None = None) -> str:
     return line if most is None or len(line) <= most else f"{line[: most - 1]}…"
 
 
+def capitalised(text: str) -> str:
+    """As a sentence that stands alone; what follows keeps its letters."""
+    return f"{text[:1].upper()}{text[1:]}"
+
+
 def fitting(text: str, encoding: str) -> str:
     """The same in signs that the encoding has."""
     for sign, instead in _PLAIN.items():

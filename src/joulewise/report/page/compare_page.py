@@ -10,7 +10,7 @@ from joulewise.record.manifest import Manifest
 from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.compare_charts import runs_charts, sweeps_charts
 from joulewise.report.compared import Compared
-from joulewise.report.figures import plain
+from joulewise.report.figures import capitalised, plain
 from joulewise.report.page.guarded import charts_or_why
 from joulewise.report.page.page import Notice, Page, Section
 from joulewise.report.page.surroundings import surroundings
@@ -22,7 +22,7 @@ def compare_page(made: Compared, store: Path | None = None, again: str = "") -> 
     charts, unread = charts_or_why(lambda: (_charts(made), ()))
     return Page(
         title=shown.title,
-        verdict=f"{shown.finding[:1].upper()}{shown.finding[1:]}.",
+        verdict=f"{capitalised(shown.finding)}.",
         facts=shown.facts,
         notices=(
             *unread,

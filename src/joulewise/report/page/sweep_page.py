@@ -13,7 +13,7 @@ from joulewise.metrics.contract import as_json
 from joulewise.metrics.result import SweepResult
 from joulewise.metrics.view import View
 from joulewise.record.manifest import Manifest, read_manifest
-from joulewise.report.figures import plain
+from joulewise.report.figures import capitalised, plain
 from joulewise.report.meant import MeantSweep
 from joulewise.report.page.guarded import charts_or_why
 from joulewise.report.page.page import Notice, Page, Section
@@ -54,7 +54,7 @@ def sweep_page(
             (*others, *how.search, *ahead),
             (shown.choices, *also, shown.boundaries) if result.best else (),
         ),
-        Section("Figures", (*shown.fits, *shown.notes), charts=charts),
+        Section("Figures", tuple(map(capitalised, (*shown.fits, *shown.notes))), charts=charts),
         Section("Every setting", tables=(shown.points,), folded=True),
     )
     return Page(
