@@ -147,7 +147,7 @@ def test_surely_is_beyond_the_whole_interval(joulewise):
     ("args", "said"),
     [
         (["--fail-if", "energi>+5%"], "there is no quantity 'energi'"),
-        (["--fail-if", "energy>5"], "not a unit of energy"),
+        (["--fail-if", "energy>5"], "5 of what unit?"),
         (["--sure"], "--sure without --fail-if"),
     ],
 )
@@ -318,6 +318,10 @@ def test_a_page_is_written_and_nothing_else_is_overwritten(joulewise, tmp_path):
     assert ran.returncode == 0, ran.stderr
     assert "B takes" in page.read_text("utf-8")
     assert joulewise("compare", "before", "after", "--html", str(page)).returncode == 0
+    ran = joulewise("compare", "before", "after", "--html", str(tmp_path / "no" / "page.html"))
+    assert ran.returncode == 2
+    assert f"there is no folder {tmp_path / 'no'}" in ran.stderr
+    assert not (tmp_path / "no").exists()
     precious = tmp_path / "precious.txt"
     precious.write_text("mine")
     ran = joulewise("compare", "before", "after", "--html", str(precious))

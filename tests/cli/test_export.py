@@ -142,6 +142,6 @@ def test_what_cannot_be(joulewise, run, args, word):
 def test_a_full_disk(joulewise, run):
     del run
     ran = joulewise("export", ID, "--format", "csv", "-o", "/dev/full")
-    assert ran.returncode == 2
-    assert "cannot write /dev/full" in ran.stderr
+    assert ran.returncode == 125
+    assert "cannot write /dev/full: the disk is full" in ran.stderr
     assert Path("/dev/full").is_char_device()

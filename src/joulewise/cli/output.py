@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from joulewise.errors import UsageError
-
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -51,9 +49,9 @@ def write_json(result: dict[str, Any], path: str) -> None:
     try:
         Path(path).write_text(text, encoding="utf-8")
     except OSError as error:
-        raise UsageError(
-            f"cannot write {path}: {error.strerror}", "give --json a path that can be written"
-        ) from None
+        from joulewise.report.unwritten import unwritten
+
+        raise unwritten(Path(path), error, "give --json a path that can be written") from None
 
 
 def pass_store(command: Callable[..., Any]) -> Callable[..., Any]:

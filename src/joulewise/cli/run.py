@@ -267,7 +267,7 @@ def _tell(outcome: Outcome, json_path: str | None, request: Request, again: str)
 
         try:
             write_json(_as_json(outcome), json_path)
-        except UsageError as error:
+        except JoulewiseError as error:
             say(f"{error.message}; {error.hint}")
     if outcome.result is None:
         return

@@ -12,7 +12,7 @@ from typing import IO, Final
 
 import pyarrow as pa
 
-from joulewise.errors import UsageError
+from joulewise.report.unwritten import unwritten
 
 STDOUT: Final = "-"
 # A cell that begins so is run as a formula by the programs that people open CSV with.
@@ -41,10 +41,7 @@ def write(shape: pa.Schema, pieces: Iterable[pa.Table], form: str, path: str) ->
                 part.unlink()
         if not isinstance(error, OSError):
             raise
-        raise UsageError(
-            f"cannot write {path}: {error.strerror or error}",
-            "give -o a path with room that can be written",
-        ) from None
+        raise unwritten(whole, error, "give -o a path that can be written") from None
     return rows
 
 

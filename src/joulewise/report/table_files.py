@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from joulewise.errors import UsageError
 from joulewise.report.tables import FORMS, Table, drawn
+from joulewise.report.unwritten import unwritten
 
 _WIDE: Final = 10_000
 
@@ -45,6 +45,4 @@ def write_tables(tables: Mapping[str, Table], folder: Path) -> Iterator[Path]:
                 path.write_text(form(table), encoding="utf-8")
                 yield path
     except OSError as error:
-        raise UsageError(
-            f"cannot write into {folder}: {error.strerror}", "name a folder that can be written to"
-        ) from None
+        raise unwritten(folder, error, "name a folder that can be written to") from None

@@ -10,11 +10,12 @@ from textwrap import wrap
 from typing import Any, Final
 
 from joulewise.data.contract import finite
-from joulewise.errors import JoulewiseError, UsageError
+from joulewise.errors import UsageError
 from joulewise.report.charts.bundle import bundle, converter, vega_lite
 from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.look import COLUMN_MM, POINTS_PER_MM, Spec, Theme, config, dressed
 from joulewise.report.tables import as_csv
+from joulewise.report.unwritten import unwritten
 
 _SCREEN_WIDTH: Final = 680.0
 _SCREEN_SCALE, _PRINT_SCALE = 2.0, 600 / 72  # pixels a point; a printer has 600 to the inch
@@ -37,9 +38,7 @@ def write_chart(
     try:
         path.write_bytes(made if isinstance(made, bytes) else made.encode())
     except OSError as error:
-        raise JoulewiseError(
-            f"cannot write {path}: {error.strerror}", "name a folder that can be written to"
-        ) from None
+        raise unwritten(path, error, "name a folder that can be written to") from None
 
 
 def _svg(chart: Chart, theme: Theme, width_mm: float) -> str:

@@ -11,6 +11,7 @@ from joulewise.record.files import replace_file
 from joulewise.report.page.names import file_name
 from joulewise.report.page.page import Page
 from joulewise.report.page.render import GENERATOR, render
+from joulewise.report.unwritten import no_folder, unwritten
 
 _HEAD: Final = 4096
 _MARK: Final = f'<meta name="generator" content="{GENERATOR} '.encode()
@@ -32,17 +33,16 @@ def write_page(page: Page, path: Path, *, force: bool = False) -> None:
     check_place(path, force=force)
     text = render(page)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, text, durable=False)
     except OSError as error:
-        raise UsageError(
-            f"cannot write {path}: {error.strerror}", "give a path that can be written"
-        ) from None
+        raise unwritten(path, error, "give a path that can be written") from None
 
 
 def check_place(path: Path, *, force: bool) -> None:
     if path.is_dir():
         raise UsageError(f"{path} is a folder", "name a file in it")
+    if not path.parent.is_dir():
+        raise no_folder(path)
     if force or not path.exists() or _is_ours(path):
         return
     raise UsageError(f"{path} is there, and no report of joulewise", "name another, or add --force")
