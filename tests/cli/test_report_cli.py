@@ -93,6 +93,22 @@ def test_several_go_into_a_folder(joulewise, make_run):
     assert names == [f"joulewise-{ID}.html", f"joulewise-{OTHER}.html"]
 
 
+def test_no_folder_is_made_that_was_not_asked_for(joulewise, make_run):
+    make_run(ID)
+    for asked in (["-o", "no/page.html"], ["--json", "no/told.json"]):
+        ran = joulewise("report", ID, *asked)
+        assert ran.returncode == 2
+        assert "there is no folder no" in ran.stderr
+    assert not Path("no").exists()
+
+
+def test_a_full_disk_is_said(joulewise, make_run):
+    make_run(ID)
+    ran = joulewise("report", ID, "--json", "/dev/full")
+    assert ran.returncode == 125
+    assert "cannot write /dev/full: the disk is full" in ran.stderr
+
+
 def test_last_after_a_sweep_is_the_sweep(joulewise, sweep):
     told = json.loads(joulewise("report", "last", "--json", "-").stdout)
     assert told["id"] == sweep
@@ -126,11 +142,30 @@ def test_a_group_is_one_page_with_its_runs(joulewise, make_run):
     assert [row[:2] for row in tables["Runs of the group"][1:]] == [[ID, "n1"], [OTHER, "n2"]]
 
 
+def test_of_a_name_that_several_have_it_is_the_newest_and_says_so(joulewise, make_run):
+    make_run(ID, name="twice")
+    make_run(OTHER, name="twice")
+    ran = joulewise("report", "twice")
+    assert "2 runs are named twice: this is the newest\n" in ran.stderr
+    assert [path.name for path in Path().iterdir()] == [f"joulewise-{OTHER}.html"]
+    for sure in (OTHER, "last"):
+        assert "newest" not in joulewise("report", sure).stderr
+
+
 def test_nothing_of_that_name(joulewise, make_run):
     make_run(ID)
     ran = joulewise("report", "nonsense")
     assert ran.returncode == 2
     assert "no run, sweep or group 'nonsense'" in ran.stderr
+
+
+def test_every_sentence_begins_with_a_capital(joulewise, sweep):
+    assert joulewise("report", sweep, "-o", "page.html").returncode == 0
+    page = Path("page.html").read_text("utf-8")
+    lists = re.findall(r'<ul class="sentences">(.*?)</ul>', page, re.DOTALL)
+    sentences = [text for each in lists for text in re.findall("<li>(.*?)</li>", each)]
+    assert any("arabola of" in text for text in sentences)
+    assert [text for text in sentences if text[0].islower()] == []
 
 
 def test_figures_and_tables_are_files_and_then_no_page_is_written(joulewise, sweep):

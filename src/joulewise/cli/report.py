@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from joulewise.cli.metric_options import metric_options, reference_option
+from joulewise.cli.newest import say_if_newest
 from joulewise.cli.numbers import POSITIVE, Number
 from joulewise.cli.output import STDOUT, json_option, pass_store, program, write_json
 from joulewise.cli.pairs import pairs
@@ -46,11 +47,16 @@ _OF_RUNS = dict.fromkeys(
     "--output",
     "place",
     metavar="PATH|DIR/",
-    help="The page; - is stdout. [default: joulewise-ID.html here]",
+    help="The page; - is stdout, and DIR/ is made. [default: joulewise-ID.html here]",
 )
 @click.option("--force", is_flag=True, help="Replace PATH even if it is no report.")
 @metric_options(boundary=None)
-@click.option("--figures", type=click.Path(path_type=Path), metavar="DIR", help="Each as a file.")
+@click.option(
+    "--figures",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Each as a file in DIR, made if need be.",
+)
 @click.option(
     "--format",
     "forms",
@@ -76,7 +82,7 @@ _OF_RUNS = dict.fromkeys(
     "--tables",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Each table as CSV, JSON, Markdown, LaTeX (booktabs) and text.",
+    help="Each table as CSV, JSON, Markdown, LaTeX (booktabs) and text in DIR, made if need be.",
 )
 @reference_option
 @click.option("--price", "--price-per-kwh", "price_per_kwh", type=POSITIVE, metavar="PRICE")
@@ -149,6 +155,7 @@ def _page(store: Path, word: str, given: Mapping[str, Any]) -> tuple[str, Page]:
     _refuse_of_others(given, word, _OF_RUNS if isinstance(found, MeantSweep) else _OF_SWEEPS)
     if isinstance(found, MeantSweep):
         return file_name(found.sweep.id), _sweep_page(store, found, given)
+    say_if_newest(store, word, found.runs[0])
     rates = Rates(given["price_per_kwh"], given["gco2_per_kwh"])
     return file_name(found.result.id), run_page(found, store, rates=rates, program=program(store))
 
@@ -188,9 +195,19 @@ def _write(page: Page, name: str, place: str | None, *, force: bool) -> None:
         return
     path = Path(place or default_name(name))
     if place and _is_folder(place):
+        _make(path, "-o")
         path /= default_name(name)
     write_page(page, path, force=force)
     say(f"the report is {path}: open it in a browser")
+
+
+def _make(folder: Path, option: str) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UsageError(
+            f"cannot make {folder}: {error.strerror}", f"give {option} another folder"
+        ) from None
 
 
 def _write_figures(
@@ -201,12 +218,7 @@ def _write_figures(
     from joulewise.report.page.names import file_name
 
     theme: Theme = given["theme"]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UsageError(
-            f"cannot make {folder}: {error.strerror}", "give --figures another folder"
-        ) from None
+    _make(folder, "--figures")
     charts = [chart for section in page.sections for chart in section.charts]
     for chart in charts:
         for form in forms:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from joulewise.cli.newest import say_if_newest
 from joulewise.cli.numbers import Number
 from joulewise.cli.output import STDOUT, console, json_option, pass_store, program, write_json
 from joulewise.errors import UsageError
@@ -61,7 +62,7 @@ def command(
 
 def _result(store: Path, which: str) -> RunResult:
     from joulewise.analyse.stored import result_of
-    from joulewise.record.store import find, named
+    from joulewise.record.store import find
     from joulewise.report.meant import meant_group
 
     try:
@@ -71,7 +72,5 @@ def _result(store: Path, which: str) -> RunResult:
         if group is None:
             raise
         return group.result
-    same = [] if run.name.startswith(which) else named(store, which)
-    if len(same) > 1:
-        click.echo(f"{len(same)} runs are named {which}: this is the newest", err=True)
+    say_if_newest(store, which, run)
     return result_of(run)
