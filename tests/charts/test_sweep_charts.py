@@ -59,6 +59,16 @@ def test_specs_are_valid_and_take_all_data_from_their_tables(which, request, cap
     assert said.out + said.err == ""
 
 
+def test_no_layer_is_drawn_of_intervals_that_nothing_has(limits, batches):
+    keys = {"plane", "boundaries", "limits"}
+    of_repeats = {it.key: styles(it.spec()) for it in charts_of(limits) if it.key in keys}
+    assert all("interval" in drawn for drawn in of_repeats.values())
+    assert set(of_repeats) == keys
+    of_single = [it for it in charts_of(batches) if it.key.split("-")[0] in keys]
+    assert of_single
+    assert all("interval" not in styles(it.spec()) for it in of_single)
+
+
 def test_every_figure_says_what_is_seen_to_whoever_cannot_see_it(limits, batches):
     for each in (*charts_of(limits), *charts_of(batches)):
         assert each.title[0].isupper() or each.title[0].isdigit() or "batch" in each.title

@@ -152,6 +152,11 @@ def bounds(name: str, interval: Interval | None) -> Record:
     return {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}
 
 
+def has_bounds(table: Table, name: str) -> bool:
+    """Whether anything in it was run often enough for an interval."""
+    return any(record[f"{name}_low"] is not None for record in table.records)
+
+
 def _record(point: PointResult) -> Record:
     return {
         **point.setting.as_json(),

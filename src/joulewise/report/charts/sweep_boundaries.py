@@ -12,7 +12,7 @@ from joulewise.metrics.view import BOUNDARIES
 from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.series import shaped
 from joulewise.report.charts.sweep_source import Swept
-from joulewise.report.sweep_tables import bounds
+from joulewise.report.sweep_tables import bounds, has_bounds
 from joulewise.report.sweep_words import COUNTED, change, setting_words
 from joulewise.report.tables import Column, Table
 
@@ -33,6 +33,7 @@ def boundaries_charts(seen: Swept) -> Iterator[Chart]:
     doubt = (
         f" What is drawn besides the GPUs is assumed at: {', '.join(assumed)}." if assumed else ""
     )
+    table = _table(choices, known)
     yield Chart(
         key="boundaries",
         title=_title(choices, known),
@@ -41,8 +42,10 @@ def boundaries_charts(seen: Swept) -> Iterator[Chart]:
             f"{', the '.join(known.values())}, with 95 % intervals; beyond 1 it "
             f"costs energy.{doubt}"
         ),
-        tables={"boundaries": _table(choices, known)},
-        drawing=partial(_draw, names, list(known.values())),
+        tables={"boundaries": table},
+        drawing=partial(
+            _draw, names, list(known.values()), has_bars=has_bounds(table, "energy_ratio")
+        ),
     )
 
 
@@ -120,7 +123,7 @@ def _table(choices: Sequence[Choice], known: Mapping[str, str]) -> Table:
     )
 
 
-def _draw(names: Sequence[str], boundaries: Sequence[str]) -> alt.TopLevelMixin:
+def _draw(names: Sequence[str], boundaries: Sequence[str], *, has_bars: bool) -> alt.TopLevelMixin:
     import altair as alt
 
     data = alt.NamedData("boundaries")
@@ -133,10 +136,11 @@ def _draw(names: Sequence[str], boundaries: Sequence[str]) -> alt.TopLevelMixin:
         yOffset=alt.YOffset("boundary:N", sort=list(boundaries)),
         color=told["color"],
     )
+    bars = base.mark_rule(style="interval").encode(
+        x=alt.X("energy_ratio_low:Q"), x2=alt.X2("energy_ratio_high:Q")
+    )
     return alt.layer(
         alt.Chart(data).mark_rule(style="reference").encode(x=alt.XDatum(1)),
-        base.mark_rule(style="interval").encode(
-            x=alt.X("energy_ratio_low:Q"), x2=alt.X2("energy_ratio_high:Q")
-        ),
+        *([bars] if has_bars else ()),
         base.mark_point(style="mean").encode(shape=told["shape"]),
     )

@@ -16,7 +16,7 @@ from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.series import dashed
 from joulewise.report.charts.sweep_source import Swept
 from joulewise.report.charts.sweep_titles import finding, place
-from joulewise.report.sweep_tables import bounds
+from joulewise.report.sweep_tables import bounds, has_bounds
 from joulewise.report.sweep_words import change, setting_words
 from joulewise.report.tables import Column, Table
 
@@ -46,7 +46,11 @@ def caps_charts(seen: Swept) -> Iterator[Chart]:
             ),
             tables=tables,
             drawing=partial(
-                _draw, list(curves), len(along.rows), setting_words(seen.result.reference.setting)
+                _draw,
+                tables["caps"],
+                list(curves),
+                len(along.rows),
+                setting_words(seen.result.reference.setting),
             ),
         )
 
@@ -120,7 +124,7 @@ def _table(seen: Swept, along: Slice, curves: Mapping[str, Sequence[Interval | N
     )
 
 
-def _draw(labels: Sequence[str], limits: int, reference: str) -> alt.TopLevelMixin:
+def _draw(table: Table, labels: Sequence[str], limits: int, reference: str) -> alt.TopLevelMixin:
     import altair as alt
 
     data = alt.NamedData("caps")
@@ -130,18 +134,19 @@ def _draw(labels: Sequence[str], limits: int, reference: str) -> alt.TopLevelMix
     )
     series = base.encode(color=told["color"])
     best = "datum.chosen == 1"
-    layers = [
-        alt.Chart(data).mark_rule(style="reference").encode(y=alt.YDatum(1)),
-        series.mark_rule(style="interval").encode(
-            y=alt.Y("ratio_low:Q"), y2=alt.Y2("ratio_high:Q")
-        ),
-        series.mark_line().encode(strokeDash=told["strokeDash"]),
-        series.transform_filter(best).mark_point(style="choice"),
-        base.transform_filter(best)
-        .transform_calculate(label=WATTS)
-        .mark_text(style="label_above")
-        .encode(text=alt.Text("label:N")),
-    ]
+    layers = [alt.Chart(data).mark_rule(style="reference").encode(y=alt.YDatum(1))]
+    if has_bounds(table, "ratio"):
+        bars = series.mark_rule(style="interval")
+        layers.append(bars.encode(y=alt.Y("ratio_low:Q"), y2=alt.Y2("ratio_high:Q")))
+    layers.append(series.mark_line().encode(strokeDash=told["strokeDash"]))
     if limits <= _FEW:
-        layers.insert(3, series.mark_point(style="mean"))
+        layers.append(series.mark_point(style="mean"))
+    if any(record["chosen"] for record in table.records):
+        layers += [
+            series.transform_filter(best).mark_point(style="choice"),
+            base.transform_filter(best)
+            .transform_calculate(label=WATTS)
+            .mark_text(style="label_above")
+            .encode(text=alt.Text("label:N")),
+        ]
     return alt.layer(*layers)

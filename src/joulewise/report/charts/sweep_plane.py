@@ -13,7 +13,7 @@ from joulewise.metrics.rules import Metric, Reference, parse
 from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.series import dashed
 from joulewise.report.charts.sweep_source import Swept, brief, varied
-from joulewise.report.sweep_tables import bounds
+from joulewise.report.sweep_tables import bounds, has_bounds
 from joulewise.report.sweep_words import change, setting_words
 from joulewise.report.tables import Column, Table
 
@@ -30,7 +30,7 @@ _FEW: Final = 10  # points that all can have their names
 def plane_charts(seen: Swept) -> Iterator[Chart]:
     if len(seen.known) < 2:
         return
-    lines = _lines(seen)
+    lines, points = _lines(seen), _points(seen)
     labels = list(dict.fromkeys(str(record["metric"]) for record in lines.records))
     reference = setting_words(seen.result.reference.setting)
     yield Chart(
@@ -45,8 +45,8 @@ def plane_charts(seen: Swept) -> Iterator[Chart]:
             "same as at the setting that it prefers, which is ringed. The grey line joins the "
             f"settings that no other beats in both: the Pareto front.{seen.beyond}"
         ),
-        tables={"points": _points(seen), "lines": lines},
-        drawing=partial(_draw, labels, reference),
+        tables={"points": points, "lines": lines},
+        drawing=partial(_draw, points, labels, reference),
     )
 
 
@@ -155,7 +155,7 @@ def _frame(points: Sequence[PointResult]) -> tuple[float, float, float, float]:
     return min(times) - wide, max(times) + wide, min(energies) - high, max(energies) + high
 
 
-def _draw(labels: Sequence[str], reference: str) -> alt.TopLevelMixin:
+def _draw(table: Table, labels: Sequence[str], reference: str) -> alt.TopLevelMixin:
     import altair as alt
 
     room = alt.Scale(zero=False, nice=False, padding=16)
@@ -164,17 +164,20 @@ def _draw(labels: Sequence[str], reference: str) -> alt.TopLevelMixin:
     points = alt.Chart(alt.NamedData("points"))
     placed = points.encode(x=x, y=y)
     chosen = placed.transform_filter("datum.preferred_by != ''")
+    bars = {
+        "time_ratio": {"x": alt.X("time_ratio_low:Q"), "x2": alt.X2("time_ratio_high:Q")},
+        "energy_ratio": {"y": alt.Y("energy_ratio_low:Q"), "y2": alt.Y2("energy_ratio_high:Q")},
+    }
     layers = [
         points.mark_rule(style="reference").encode(x=alt.XDatum(1)),
         points.mark_rule(style="reference").encode(y=alt.YDatum(1)),
         placed.transform_filter("datum.pareto == 1")
         .mark_line(style="front")
         .encode(order=alt.Order("time_ratio:Q")),
-        placed.mark_rule(style="interval").encode(
-            x=alt.X("time_ratio_low:Q"), x2=alt.X2("time_ratio_high:Q")
-        ),
-        placed.mark_rule(style="interval").encode(
-            y=alt.Y("energy_ratio_low:Q"), y2=alt.Y2("energy_ratio_high:Q")
+        *(
+            placed.mark_rule(style="interval").encode(**ends)
+            for name, ends in bars.items()
+            if has_bounds(table, name)
         ),
         placed.mark_point(style="mean").encode(
             fillOpacity=alt.FillOpacity("pareto:Q", legend=None).scale(
