@@ -8,7 +8,7 @@ from pathlib import Path
 from joulewise.data.contract import as_json
 from joulewise.record.store import Skipped
 from joulewise.report.charts.chart import Chart
-from joulewise.report.figures import plain
+from joulewise.report.figures import capitalised, plain
 from joulewise.report.meant import MeantRuns
 from joulewise.report.page.cut_off import cut_off
 from joulewise.report.page.guarded import charts_or_why
@@ -29,7 +29,7 @@ def run_page(
     members = [member.result for member in found.members]
     is_group = "runs" in result.details
     sections = (
-        Section("Energy", shown.notes, (devices_table(result, shown),)),
+        Section("Energy", tuple(map(capitalised, shown.notes)), (devices_table(result, shown),)),
         Section("Figures", charts=charts),
         Section("Spans", tables=(spans_table(result, shown),)),
         Section("Runs", tables=(members_table(members),) if is_group else ()),

@@ -54,7 +54,12 @@ def sweep_page(
             (*others, *how.search, *ahead),
             (shown.choices, *also, shown.boundaries) if result.best else (),
         ),
-        Section("Figures", tuple(map(capitalised, (*shown.fits, *shown.notes))), charts=charts),
+        Section("Figures", tuple(map(capitalised, shown.notes)), charts=charts),
+        *(
+            [Section("Parabolas", tuple(map(capitalised, shown.fits)), folded=True)]
+            if shown.fits
+            else ()
+        ),
         Section("Every setting", tables=(shown.points,), folded=True),
     )
     return Page(
