@@ -138,7 +138,10 @@ def test_a_group_is_one_page_with_its_runs(joulewise, make_run):
     make_run(ID, group="job 7", host={"name": "n1"}, boot_id="1")
     make_run(OTHER, group="job 7", host={"name": "n2"}, boot_id="2")
     assert joulewise("report", "job 7").returncode == 0
-    tables = Cells(Path("joulewise-job-7.html").read_text("utf-8")).tables
+    page = Path("joulewise-job-7.html").read_text("utf-8")
+    assert "<title>group job 7" in page
+    assert "2 nodes" in page
+    tables = Cells(page).tables
     assert [row[:2] for row in tables["Runs of the group"][1:]] == [[ID, "n1"], [OTHER, "n2"]]
 
 

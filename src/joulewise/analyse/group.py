@@ -113,6 +113,7 @@ def sum_group(name: str, members: Sequence[Member]) -> RunResult:
     whole = SpanResult(
         Span("run", None, start_ns, end_ns), total(e for e in energies if e), devices
     )
+    nodes = list(dict.fromkeys(member.node for member in members))
     codes = [member.result.exit_code for member in members]
     return RunResult(
         id=name,
@@ -134,7 +135,7 @@ def sum_group(name: str, members: Sequence[Member]) -> RunResult:
         details={
             "about": {
                 "command": members[0].result.details.get("about", {}).get("command", ""),
-                "host": f"{len({member.node for member in members})} nodes",
+                "host": nodes[0] if len(nodes) == 1 else f"{len(nodes)} nodes",
             },
             "baseline": {
                 key: {"kind": None, "reason": reason} for key, reason in no_baseline.items()

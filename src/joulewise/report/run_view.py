@@ -80,8 +80,9 @@ class RunView:
 def view(result: RunResult, rates: Rates = NO_RATES, program: str = "joulewise") -> RunView:
     about = result.details.get("about", {})
     name = plain(about.get("name", ""))
+    what = "group" if "runs" in result.details else "run"
     return RunView(
-        title="  ".join(part for part in (f"run {plain(result.id)}", name) if part),
+        title="  ".join(part for part in (f"{what} {plain(result.id)}", name) if part),
         facts=tuple(_facts(result, about)),
         rows=tuple(_row(key, use) for key, use in result.run.devices.items()),
         total=_total(result),
