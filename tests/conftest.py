@@ -14,9 +14,9 @@ def pytest_configure():
         signal.signal(signal.SIGHUP, lambda *_: None)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def chromium():
-    """One for all: Playwright can be started once in a process."""
+    """No longer than a module needs it: while Playwright is on, no other loop can be run."""
     from browser import chromium_browser
 
     with chromium_browser() as browser:
