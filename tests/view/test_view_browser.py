@@ -47,12 +47,12 @@ def test_from_the_list_to_a_report_and_back(opened, make_run):
     make_run(OLD, name="first <b>one</b>")
     make_run(NEW, name="second", watts=300.0)
     tab = opened()
-    tab.get_by_role("link", name="first <b>one</b>").click()
+    follow(tab, tab.get_by_role("link", name="first <b>one</b>"))
     assert tab.locator("#verdict").inner_text().startswith("2.00 kJ")
     figure = tab.locator("figure[data-chart]").first
     figure.scroll_into_view_if_needed()
     figure.locator("svg").first.wait_for()
-    tab.get_by_role("link", name="joulewise: all runs").click()
+    follow(tab, tab.get_by_role("link", name="joulewise: all runs"))
     assert tab.locator("#verdict").inner_text() == "2 runs; 0 sweeps."
 
 
@@ -60,10 +60,11 @@ def test_a_filter_and_a_column(opened, make_run):
     make_run(OLD, name="one")
     make_run(NEW, name="two", watts=300.0)
     tab = opened()
-    tab.get_by_role("link", name="Energy").click()
+    follow(tab, tab.get_by_role("link", name="Energy"))
     assert tab.locator("tbody th a").all_inner_texts() == ["two", "one"]
     tab.get_by_label("Filter").fill("name=one")
-    tab.keyboard.press("Enter")
+    with tab.expect_navigation():
+        tab.keyboard.press("Enter")
     tab.locator("tbody th a").filter(has_text="two").wait_for(state="detached")
     assert tab.locator("tbody th a").all_inner_texts() == ["one"]
 
@@ -74,7 +75,7 @@ def test_two_that_are_ticked_are_compared(opened, make_run):
     tab = opened()
     tab.get_by_label("one as A").check()
     tab.get_by_label("two as B").check()
-    tab.get_by_role("button", name="Compare B with A").click()
+    follow(tab, tab.get_by_role("button", name="Compare B with A"))
     tab.get_by_role("link", name="joulewise: all runs").wait_for()
     assert "more energy" in tab.locator("#verdict").inner_text()
 
@@ -83,16 +84,16 @@ def test_without_javascript_there_are_list_reports_and_numbers(opened, make_run)
     make_run(OLD, name="one")
     tab = opened(java_script_enabled=False)
     assert not tab.locator("#theme").is_visible()
-    tab.get_by_role("link", name="one", exact=True).click()
+    follow(tab, tab.get_by_role("link", name="one", exact=True))
     assert tab.locator("#verdict").inner_text().startswith("2.00 kJ")
-    tab.get_by_role("link", name="joulewise: all runs").click()
+    follow(tab, tab.get_by_role("link", name="joulewise: all runs"))
     assert tab.locator("#verdict").inner_text() == "1 run; 0 sweeps."
 
 
 def test_a_run_in_progress_until_it_ends(opened, store):
     with recorded(store, "--name", "mine", "--rate", "20") as (process, _):
         tab = opened(color_scheme="dark", viewport={"width": 390, "height": 800})
-        tab.get_by_role("link", name="mine").click()
+        follow(tab, tab.get_by_role("link", name="mine"))
         eventually(lambda: polled(tab) >= 3)
         assert re.fullmatch(r"[\d.]+ W", tab.locator("#power-0").inner_text())
         assert tab.locator(".curve .limit").first.get_attribute("d").startswith("M0,")
@@ -104,7 +105,7 @@ def test_a_run_in_progress_until_it_ends(opened, store):
         assert width <= 390
         process.stdin.close()
         tab.locator("#ended").wait_for()
-        tab.get_by_role("link", name="Open its report").click()
+        follow(tab, tab.get_by_role("link", name="Open its report"))
         tab.get_by_role("heading", name="Energy", exact=True).wait_for()
 
 
@@ -115,7 +116,7 @@ def test_a_run_that_has_only_begun_is_waited_for(opened, make_run):
     whole = read_manifest(run)
     write_manifest(run, replace(whole, devices=()))
     tab = opened()
-    tab.get_by_role("link", name="mine").click()
+    follow(tab, tab.get_by_role("link", name="mine"))
     tab.get_by_text("No device has been read yet").wait_for()
     write_manifest(run, whole)
     tab.locator("#power-0").wait_for()
@@ -126,7 +127,7 @@ def test_the_theme_is_kept_from_page_to_page(opened, make_run):
     tab = opened(color_scheme="light")
     tab.get_by_role("button", name="Dark theme", pressed=False).click()
     tab.get_by_role("button", name="Dark theme", pressed=True).wait_for()
-    tab.get_by_role("link", name="one", exact=True).click()
+    follow(tab, tab.get_by_role("link", name="one", exact=True))
     tab.get_by_role("button", name="Dark theme", pressed=True).wait_for()
     assert tab.evaluate("document.documentElement.dataset.theme") == "dark"
 
@@ -134,12 +135,18 @@ def test_the_theme_is_kept_from_page_to_page(opened, make_run):
 def test_a_page_that_is_left_alone_says_so(opened, store):
     with recorded(store, "--name", "mine"):
         tab = opened()
-        tab.get_by_role("link", name="mine").click()
+        follow(tab, tab.get_by_role("link", name="mine"))
         eventually(lambda: polled(tab) >= 1)
         tab.route("**/now/*", lambda route: route.fulfill(status=200, body="?"))
         tab.locator("#lost").wait_for()
         tab.unroute("**/now/*")
         tab.locator("#lost").wait_for(state="hidden")
+
+
+def follow(tab, link):
+    """Until the page that it leads to is there: the one before may have what is looked for, too."""
+    with tab.expect_navigation():
+        link.click()
 
 
 def polled(tab):
