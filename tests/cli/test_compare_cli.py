@@ -206,6 +206,14 @@ def test_runs_are_not_compared_with_sweeps(joulewise, tmp_path):
     assert "compare runs with runs" in ran.stderr
 
 
+def test_a_sweep_is_not_compared_with_itself(joulewise, tmp_path):
+    table = tmp_path / "measured.csv"
+    table.write_text("power_limit_w,time_s,energy_j\n150,10,1500\n300,8,2000\n")
+    ran = joulewise("compare", str(table), str(table))
+    assert ran.returncode == 2
+    assert "stands on both sides" in ran.stderr
+
+
 def test_two_tables_are_two_sweeps(joulewise, tmp_path):
     for name, more in (("a", 1.0), ("b", 1.1)):
         rows = [

@@ -21,9 +21,11 @@ _COMPLETE = "complete"
 
 
 def sides(store: Path, a: str, b: str) -> tuple[Side, Side] | tuple[Sweep, Sweep]:
-    """Two of one kind, and no run on both; anything else is a UsageError."""
+    """Two of one kind, and nothing on both; anything else is a UsageError."""
     of_a, of_b = (_side(store, which) for which in (a, b))
     if isinstance(of_a, Sweep) and isinstance(of_b, Sweep):
+        if of_a == of_b:
+            raise UsageError(f"{of_a.id} stands on both sides", "give each side a sweep of its own")
         return of_a, of_b
     if isinstance(of_a, Sweep) or isinstance(of_b, Sweep):
         sweep, other = (a, b) if isinstance(of_a, Sweep) else (b, a)
