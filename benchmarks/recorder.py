@@ -1,8 +1,8 @@
 """How well the recorder keeps its time, and what it costs: 8 simulated GPUs, in real time.
 
 Polled at 100 Hz, with calls that take no time and with calls as long as a driver's; at the default
-rate; and the driver's own buffer at 50 Hz, of which no sample may be dropped or doubled. The
-limits hold for a machine that is otherwise idle.
+rate; and the driver's own buffers, of which no sample may be dropped or doubled, of any of their
+seven types. The limits hold for a machine that is otherwise idle.
 
     .venv/bin/python benchmarks/recorder.py [--seconds 30] [--minutes 10]
 """
@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 from verdict import Verdicts
 
+from joulewise.data import Quantity
 from joulewise.devices import discover
-from joulewise.record.layout import MISSES, Lane
+from joulewise.record.layout import MISSES, SAMPLED, Lane, buffer_lane
 from joulewise.record.manifest import read_manifest
 from joulewise.record.recorder import Recorder, RecorderOptions
 from joulewise.record.store import new_run
@@ -30,7 +31,6 @@ from joulewise.record.trace import open_lane
 
 GPUS = [f"gpu{index}" for index in range(8)]
 POLL_HZ = 100.0
-BUFFER_MS = 20
 WARM_UP_S = 2.0
 
 
@@ -49,7 +49,9 @@ def main() -> None:
         _, cpu = recorded(Path(folder), None, given.seconds, "none")
         verdicts.at_most("CPU at the default rate, of one core", cpu, 0.01)
         run, _ = recorded(Path(folder), None, given.minutes * 60, "driver")
-        judge_buffer(verdicts, run, f"the driver's buffer over {given.minutes:g} minutes")
+        for quantity in (Quantity.POWER, *SAMPLED):
+            what = f"samples of {quantity.value} over {given.minutes:g} minutes"
+            judge_buffer(verdicts, run, buffer_lane(quantity), what)
     verdicts.show()
     sys.exit(not verdicts.all_met)
 
@@ -69,14 +71,15 @@ def judge_time(verdicts: Verdicts, run: Path, what: str) -> None:
     print(f"{what}: {effective_hz:.1f} Hz of new values")
 
 
-def judge_buffer(verdicts: Verdicts, run: Path, what: str) -> None:
+def judge_buffer(verdicts: Verdicts, run: Path, lane: Lane, what: str) -> None:
     dropped = doubled = samples = 0
     for gpu in GPUS:
-        reader = open_lane(run, gpu, Lane.BUFFER)
+        reader = open_lane(run, gpu, lane)
         if reader is None:
             sys.exit(f"{gpu} has no buffer")
         t_ns = np.concatenate([chunk["t_ns"] for chunk in reader.chunks(["t_ns"])])
-        steps = np.rint(np.diff(t_ns) / (BUFFER_MS * 1e6)).astype(int)
+        apart_ns = np.diff(t_ns)
+        steps = np.rint(apart_ns / np.median(apart_ns)).astype(int)
         samples += len(t_ns)
         dropped += int((steps - 1).clip(min=0).sum())
         doubled += int((steps < 1).sum())

@@ -13,7 +13,7 @@ from joulewise.data import Card, DeviceInfo, Kind, Quantity, Source
 from joulewise.devices.nvidia.generations import timing
 from joulewise.record.manifest import RecordedDevice
 from joulewise.simulate import sensor
-from joulewise.simulate.boards import load_board
+from joulewise.simulate.boards import load_board, make_unit
 from joulewise.simulate.dynamics.play import play, rest
 from joulewise.simulate.model import Board, Knobs, Unit
 from joulewise.simulate.timeline import PIECE, Timeline
@@ -92,15 +92,15 @@ def make_window(
 
 
 def fresh_unit(draw: np.random.Generator, board_key: str) -> Unit:
-    """A board that differs from the tables, with a gain and a phase of its own."""
+    """A board that differs from the tables, with gain, phases and counter lag of its own."""
     board = off_the_tables(load_board(board_key), draw)
-    phase_ns = int(draw.integers(0, round(board.sensor.period_s * _S)))
-    return Unit(board, int(draw.integers(1 << 31)), draw.normal(1.0, GAIN_SIGMA), phase_ns)
+    unit = make_unit(board, int(draw.integers(1 << 31)))
+    return replace(unit, gain=draw.normal(1.0, GAIN_SIGMA))
 
 
 def off_the_tables(board: Board, draw: np.random.Generator) -> Board:
     spec = board.sensor
-    period, window, lag = draw.uniform(1 - OFF, 1 + OFF, 3)
+    period, window, lag, counter_lag = draw.uniform(1 - OFF, 1 + OFF, 4)
     return replace(
         board,
         sensor=replace(
@@ -109,6 +109,7 @@ def off_the_tables(board: Board, draw: np.random.Generator) -> Board:
             window_s=spec.window_s * window,
             lag_s=spec.lag_s * lag,
             counter_period_s=spec.counter_period_s * period,
+            counter_lag_s=spec.counter_lag_s * counter_lag,
         ),
     )
 
@@ -150,14 +151,10 @@ def record(
         "power_w": sensor.power_w(unit, timeline, power_ns, sensor.plain_channel(unit)),
         "energy_j": sensor.counter_j(unit, timeline, energy_ns),
     }
-    period_ns = round(unit.board.sensor.period_s * _S)
-    ticks = np.arange(
-        -((unit.sensor_phase_ns - first_ns) // period_ns),
-        (last_ns - unit.sensor_phase_ns) // period_ns + 1,
-    )
-    tick_ns = ticks * period_ns + unit.sensor_phase_ns
+    first, last = sensor.last_power_tick(unit, np.array([first_ns - 1, last_ns]))
+    ticks = np.arange(first + 1, last + 1)
     samples = {
-        "t_ns": tick_ns // 1_000 * 1_000,
+        "t_ns": sensor.power_tick_ns(unit, ticks) // 1_000 * 1_000,
         "power_w": sensor.power_at_ticks(unit, timeline, ticks, sensor.INSTANT),
     }
     return fast, samples

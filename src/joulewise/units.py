@@ -12,6 +12,7 @@ MJ_PER_J: Final = 1_000
 UJ_PER_J: Final = 1_000_000
 UW_PER_W: Final = 1_000_000
 B_PER_MIB: Final = 1 << 20
+B_PER_GIB: Final = 1 << 30
 Z95: Final = 1.96
 """Standard deviations in the half-width that holds 95 % of a normal distribution."""
 _PREFIXES: Final = ((1e9, "G"), (1e6, "M"), (1e3, "k"), (1.0, ""), (1e-3, "m"), (1e-6, "µ"))

@@ -44,7 +44,7 @@ def lanes(energy_at, time_s=12.0, sensor=None, *, rate_hz=10.0, seed=0):
     power_w = (energy_at(end_s) - energy_at(end_s - sensor.window_s)) / sensor.window_s
     power_w = power_w + draw.normal(0.0, sensor.noise_w, len(tick_s))
     shown = np.floor((poll_s + 1e-9) / sensor.period_s).astype(int)
-    count_j = np.floor(energy_at(tick_s) * 1_000) / 1_000
+    count_j = np.floor(energy_at(end_s) * 1_000) / 1_000  # as late as the readings
     fast = {"t_ns": ns(poll_s), "power_w": power_w[shown], "energy_j": count_j[shown]}
     return fast, {"t_ns": ns(tick_s), "power_w": power_w}
 

@@ -9,11 +9,11 @@ import pytest
 from joulewise.analyse import run as analysing
 from joulewise.analyse.kept import read_result, read_summary, write_result
 from joulewise.analyse.run import analyse
-from joulewise.data import Caution, Source
+from joulewise.data import Caution, Source, total
 from joulewise.data.contract import as_json
 from joulewise.hooks.marks import Marks
 from joulewise.record.layout import MARKS, RESULT, STREAM, Lane, lane_path
-from joulewise.record.manifest import CommandRecord, read_manifest, write_manifest
+from joulewise.record.manifest import CommandRecord
 from joulewise.report.run_view import view
 from made_run import PID, START, MadeRun, S, device
 
@@ -80,6 +80,47 @@ def test_a_span_that_was_cut_off_is_in_no_figure(made):
     assert epoch["time_s"]["min"] == epoch["time_s"]["max"] == 3
     each_j = [one.total.value for one in result.spans[:2]]
     assert epoch["energy_j"]["mean"] == pytest.approx(sum(each_j) / 2)
+
+
+def test_each_training_announces_its_own_epochs(made):
+    """Fits of two and of three epochs were shown as "5 of 3"."""
+    marks = Marks(made.path / MARKS)
+    for number, (start_s, first, epochs) in enumerate([(0, 0, 2), (3, 0, 3), (7, 3, 5)]):
+        end_ns = START + (start_s + epochs - first) * S
+        marks.whole("training", START + start_s * S, end_ns, number)
+        for place, index in enumerate(range(first, epochs)):
+            start_ns = START + (start_s + place) * S
+            marks.whole("epoch", start_ns, start_ns + S, index, epochs)
+        marks.whole("fold", START + start_s * S - 1, end_ns + 1, number, 3)
+    kinds = analyse(made.write()).details["spans"]
+    # The third goes on where the second ended: two epochs, up to the fifth.
+    assert (kinds["epoch"]["count"], kinds["epoch"]["announced"]) == (7, 7)
+    assert (kinds["fold"]["count"], kinds["fold"]["announced"]) == (3, 3)
+    assert kinds["training"]["announced"] is None
+
+
+def test_without_marks_of_trainings_the_index_tells_where_one_begins(made):
+    marks = Marks(made.path / MARKS)
+    for place, (index, epochs) in enumerate([(0, 5), (1, 5), (0, 3), (1, 3), (2, 3)]):
+        marks.whole("epoch", START + place * S, START + (place + 1) * S, index, epochs)
+    epoch = analyse(made.write()).details["spans"]["epoch"]
+    assert (epoch["count"], epoch["announced"]) == (5, 8)  # the first was stopped early
+
+
+def test_the_steps_of_each_epoch_are_told_by_its_training(made, monkeypatch):
+    monkeypatch.setattr(analysing, "STEPS_KEPT", 1)
+    marks = Marks(made.path / MARKS)
+    for training in range(2):
+        start_ns = START + training * 4 * S
+        marks.whole("training", start_ns, start_ns + 4 * S, training)
+        marks.whole("epoch", start_ns, start_ns + 4 * S, 0, 1)
+        for step in range(2):
+            marks.whole("step", start_ns + step * S, start_ns + (step + 1) * S, step)
+    steps = analyse(made.write()).details["steps"]
+    assert [(one["training"], one["epoch"], one["count"]) for one in steps] == [
+        (0, 0, 2),
+        (1, 0, 2),
+    ]
 
 
 def test_many_steps_are_told_as_a_summary(made, monkeypatch):
@@ -158,6 +199,7 @@ def test_a_run_that_was_killed_goes_up_to_its_last_row(made):
     changed = {"commands": (command,), "state": "recording", "exit_code": None}
     result = analyse(made.write(**changed, monotonic_end_ns=None, wall_end_ns=None))
     assert result.state == "killed"
+    assert result.run.total.at_least
     assert result.exit_code is None
     assert result.time_s == pytest.approx(10.48, abs=0.03)
     assert "recorder_ended" in [warning.code.value for warning in result.warnings]
@@ -169,7 +211,8 @@ def test_a_trace_that_was_cut_off_is_read_up_to_there(made):
     path.write_bytes(path.read_bytes()[:-1000])
     result = analyse(run)
     assert result.run.devices["gpu0"].energy is None  # it was one batch
-    assert result.counted == ("cpu0",)
+    assert result.missing == ("gpu0",)
+    assert result.run.total == replace(result.run.devices["cpu0"].energy, at_least=True)
 
 
 def test_nothing_was_recorded(tmp_path):
@@ -178,7 +221,8 @@ def test_nothing_was_recorded(tmp_path):
     result = analyse(made.write())
     assert result.run.total is None
     assert as_json(result)["energy_j"] == {"total": None, "gpu0": None, "gpu1": None}
-    assert {out.device for out in result.excluded} == {"gpu0", "gpu1"}
+    assert result.missing == result.counted == ("gpu0", "gpu1")
+    assert result.excluded == ()
 
 
 def test_no_device_at_all(tmp_path):
@@ -189,12 +233,16 @@ def test_no_device_at_all(tmp_path):
     assert result.details["spans"]["epoch"]["energy_j"]["mean"] is None
 
 
-def test_a_lost_gpu_is_in_no_total_and_the_rest_is(made):
+def test_the_total_without_a_lost_gpu_is_a_lower_bound(made):
     made.fast(device("gpu1"), noisy(ramp), lost=[(-9, 99)])
     made.processes("gpu1", (0.2, [(PID, "python", True)]))
     result = analyse(made.write())
-    assert result.counted == ("gpu0", "cpu0")
+    assert result.counted == ("gpu0", "cpu0", "gpu1")
+    assert result.missing == ("gpu1",)
     assert result.run.devices["gpu1"].energy is None
+    known = [result.run.devices[key].energy for key in ("gpu0", "cpu0")]
+    assert result.run.total == replace(total(known), at_least=True)
+    assert (Caution.UNAVAILABLE, "gpu1") in [(w.code, w.device) for w in result.warnings]
 
 
 def test_a_gap_widens_the_error(tmp_path):
@@ -232,13 +280,8 @@ def test_no_result(made):
 
 
 def test_details_tell_how_it_was_measured(made):
-    run = made.write()
-    manifest = read_manifest(run)
-    lanes = {"gpu0": {"effective_hz": 49.5}, "gpu0.buffer": {"effective_hz": 50.0}}
-    recorder = replace(manifest.recorder, lanes=lanes)
-    write_manifest(run, replace(manifest, recorder=recorder))
-    details = json.loads(json.dumps(as_json(analyse(run))))["details"]
-    assert details["devices"]["gpu0"]["effective_hz"] == {"gpu0": 49.5, "gpu0.buffer": 50.0}
+    details = json.loads(json.dumps(as_json(analyse(made.write()))))["details"]
+    assert details["devices"]["gpu0"]["effective_hz"] == pytest.approx({"gpu0": 50.0})
     assert details["cpu"] == {
         "command_s": 1.5,
         "recorder_s": 0.2,

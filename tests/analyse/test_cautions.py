@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from joulewise.analyse.run import analyse
-from joulewise.data import Card, Caution, Source
+from joulewise.data import Card, Caution, Source, Unavailable
 from joulewise.record.layout import Lane
 from joulewise.record.manifest import CommandRecord, RecorderRecord
 from made_run import PID, START, MadeRun, S, device
@@ -47,8 +47,57 @@ def test_a_gap_says_how_long_when_and_why(made):
     ]
     (warning,) = warnings(made)
     assert (warning.code, warning.device) == (Caution.GAP, "gpu0")
-    assert warning.message.startswith("no reading for 2.0 s of 10.0 s, first about 4 s after")
+    assert "for 2.0 s of 10.0 s, first about 4 s after" in warning.message
     assert warning.message.endswith(": GPU is lost")
+
+
+@pytest.mark.parametrize(
+    ("measured", "counter_back_s", "bridge"),
+    [
+        (("power_w", "energy_j"), 6, "counter ran on"),
+        (("power_w", "energy_j"), 99, "what was read around it stands in"),
+        (("power_w",), 6, "what was read around it stands in"),
+    ],
+)
+def test_a_gap_says_what_tells_of_it_instead(made, measured, counter_back_s, bridge):
+    gone = {"lost": [(4, 6)], "counter_lost": [(4, counter_back_s)]}
+    made.fast(device("gpu0", measured=measured), noisy(200), **gone)
+    (warning,) = warnings(made, Caution.GAP)
+    assert bridge in warning.hint
+
+
+@pytest.mark.parametrize(
+    ("awake_s", "until_s", "said"),
+    [
+        (0, 6, "in 6.0 s of 10.0 s only, up to 6.0 s after the start"),
+        (7, 99, "in 3.0 s of 10.0 s only, from 7.0 s after the start on"),
+        (7, 9, "from 7.0 s after the start on and up to 9.0 s after the start"),
+    ],
+)
+def test_a_lower_bound_is_said_once_with_one_advice(tmp_path, awake_s, until_s, said):
+    """Nothing stands in for what was not read then, so nothing else is said to."""
+    why = Unavailable("it is lost", "reset it")
+    lost = device("gpu0", awake_ns=START + awake_s * S, unavailable=why)
+    made = MadeRun(tmp_path / "run", lead_s=-awake_s).processes("gpu0", (awake_s, [OURS]))
+    made.fast(lost, noisy(200), until_s=until_s)
+    result = analyse(made.write())
+    use = result.run.devices["gpu0"]
+    assert use.energy.at_least
+    assert use.read_s == pytest.approx(min(until_s, 10) - awake_s, abs=0.03)
+    assert use.mean_w == pytest.approx(use.energy.value / use.read_s, rel=0.02)
+    (warning,) = result.warnings
+    assert (warning.code, warning.hint) == (Caution.UNAVAILABLE, "reset it")
+    assert said in warning.message
+    assert "it is lost" in warning.message
+
+
+def test_a_fault_that_the_recorder_noted_has_the_advice_of_its_driver(made):
+    made.fast(device("gpu0"), noisy(200), until_s=6)
+    fault = {"code": "device_unavailable", "device": "gpu0", "quantity": "power_w"}
+    fault |= {"message": "GPU is lost", "hint": "see dmesg", "t_ns": str(START + 6 * S)}
+    made.notes.append(fault)
+    (warning,) = warnings(made)
+    assert (warning.code, warning.hint) == (Caution.UNAVAILABLE, "see dmesg")
 
 
 def test_a_gap_of_the_whole_run_begins_with_it(made):
@@ -358,13 +407,13 @@ def test_a_recorder_that_was_killed(made):
     made.fast(device("gpu0"), noisy(200), until_s=6)
     made.notes.append({"code": "recorder_ended", "message": "it was killed", "hint": "see dmesg"})
     result = analyse(made.write(state="stopped"))
-    gap, ended = (
-        result.warnings if result.warnings[0].code is Caution.GAP else result.warnings[::-1]
-    )
-    assert ended.code is Caution.RECORDER_ENDED
-    assert ended.message.endswith("the trace ends 6.0 s in")
+    assert result.run.total.at_least
+    assert result.run.total.value == pytest.approx(6 * 200, rel=0.02)
+    by_code = {warning.code: warning for warning in result.warnings}
+    assert by_code.keys() == {Caution.RECORDER_ENDED}, "one cause, one warning"
+    ended = by_code[Caution.RECORDER_ENDED]
+    assert "the trace ends 6.0 s in, and energies are lower bounds" in ended.message
     assert ended.hint == "see dmesg"
-    assert (gap.code, gap.message[:23]) == (Caution.GAP, "no reading for 4.0 s of")
     assert result.time_s == 10
 
 

@@ -41,7 +41,7 @@ def test_it_ends_at_the_result(tmp_path_factory, lost, counts, seconds):
     made.fast(device("cpu0", source=Source.MODELLED), noisy(60, 1))
     curves = run_curves(made.write())
     total, growth = curves.result.run.total, curves.growth
-    if total is None:
+    if total is None or total.at_least:
         assert growth is None
         return
     assert (growth.energy_j[-1], growth.error_j[-1]) == (total.value, total.error)
@@ -84,7 +84,8 @@ def test_time_without_an_answer_widens_the_error_as_it_does_the_results(tmp_path
     curves = run_curves(made.write())
     (gpu,) = curves.devices
     use = curves.result.run.devices["gpu0"]
-    assert use.energy.error_sampling > 0.5 * use.energy.error_gain
+    # 1 % of what was drawn in the 4 s of 20 in which nothing checked the counter.
+    assert use.energy.error_sampling > 0.01 * use.energy.value * 4 / 20
     assert gpu.growth.error_j[-1] == pytest.approx(use.energy.error, rel=1e-9)
 
 

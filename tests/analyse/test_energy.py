@@ -164,6 +164,21 @@ class TestCountersThatBreak:
         assert found.energy_j == pytest.approx([2000, 600, 1000], abs=0.1)
         assert found.counter_broken.tolist() == [True, False, False]
 
+    @pytest.mark.parametrize("lost_j", [3, 10, 25, 50])
+    def test_one_that_steps_back_by_less_than_a_poll_is_mended_or_in_the_error(self, lost_j):
+        """At 200 W and 10 Hz a poll is 20 J; the driver's samples show that they are missing."""
+        found = measure(
+            constant(200),
+            (1, 11),
+            (6, 11),
+            sensor=Sensor(noise_w=0.3),
+            change=counter_from(5, lambda count: count - lost_j),
+        )
+        assert abs(found.energy_j[0] - 2000) < found.error_sampling_j[0]
+        assert found.error_sampling_j[0] < max(1.5 * lost_j, 5)
+        assert found.counter_broken[0] == (lost_j >= 25)
+        assert found.error_sampling_j[1] < 1
+
     def test_one_that_stops_leaves_the_rest_to_the_readings(self):
         found = measure(
             square(50, 250, 0.3), (1, 11), change=counter_from(5, lambda c: np.full_like(c, c[50]))

@@ -1,6 +1,7 @@
 """Runs of a group as one result: whose errors add up how, and what counts where runs overlap."""
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -67,6 +68,15 @@ class TestNet:
         found = sum_group("g", [idle, member("b", 10, 19, 100.0, net=60.0)])
         assert found.net_total.value == 60.0
         assert found.run.devices["n1/gpu0"].energy == found.run.total
+
+
+def test_a_simulated_gpu_that_was_never_read_is_one_in_a_group_too():
+    one = member("a", 0, 9, 100.0)
+    (gpu,) = one.manifest.devices
+    gpu = replace(gpu, sources={}, info=replace(gpu.info, is_simulated=True))
+    found = sum_group("g", [replace(one, manifest=replace(one.manifest, devices=(gpu,)))])
+    assert found.simulated == ("n1/gpu0",)
+    assert sum_group("g", [one]).simulated == ()
 
 
 class TestOverlap:

@@ -1,5 +1,7 @@
 """How evenly a lane was sampled, told in one pass, whatever the chunks."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -31,16 +33,15 @@ def test_rate_deviation_and_news_are_those_of_the_rows(intervals_s, levels, chun
     levels_w = levels[: len(t_s)]
     found = sampled(t_s, levels_w, chunk_rows=chunk_rows)
     steps_s = np.diff(np.rint(t_s * S)) / S
-    news = sum(
-        not np.isnan(now) and now != before
-        for before, now in zip([float("nan"), *levels_w[:-1]], levels_w, strict=True)
-    )
+    read = [level for level in levels_w if not np.isnan(level)]
+    news = sum(now != before for before, now in pairwise(read))
     assert found.rows == len(t_s)
     assert found.rate_hz == pytest.approx(1 / steps_s.mean())
     assert found.cv == pytest.approx(steps_s.std(ddof=1) / steps_s.mean(), abs=1e-6)
     assert found.sigma_hz == pytest.approx(found.cv * found.rate_hz)
     assert found.longest_s == pytest.approx(steps_s.max())
     assert found.effective_hz == pytest.approx(news / steps_s.sum())
+    assert found.effective_hz <= found.rate_hz
     assert found.histogram.sum() + found.longer == len(steps_s)
 
 
@@ -50,6 +51,18 @@ def test_a_sensor_that_is_asked_too_often_repeats_itself():
     assert found.rate_hz == pytest.approx(25)
     assert found.effective_hz == pytest.approx(6.25, rel=0.01)
     assert found.course_effective_hz == pytest.approx(np.full(49, 6.25), abs=1.3)
+
+
+def test_new_values_are_never_more_than_readings():
+    """16 readings at 2.5 Hz, all of them different, were shown as 2.66 new values a second."""
+    found = sampled(np.arange(16) / 2.5)
+    assert found.rate_hz == pytest.approx(2.5)
+    assert found.effective_hz == pytest.approx(2.5)
+
+
+def test_a_value_that_is_back_after_a_failed_reading_is_not_new():
+    found = sampled(np.arange(8), [100, np.nan, 100, 100, np.nan, np.nan, 120, 120])
+    assert found.effective_hz == pytest.approx(1 / 7)
 
 
 def test_the_course_shows_when_it_was_late():

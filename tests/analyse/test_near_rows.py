@@ -4,6 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from joulewise.analyse.course import typical_step_ns
 from joulewise.analyse.lanes import ArrayLane, blocks, near
 from joulewise.analyse.points import AROUND, points_around
 
@@ -17,10 +18,10 @@ def test_near_is_within_reach_of_a_row(rows, size, reach):
 
 
 def test_a_moment_after_the_last_row_has_the_points_before_it():
-    t_ns = np.arange(1_000) * S
-    lane = ArrayLane({"t_ns": t_ns, "energy_j": 100.0 * np.arange(1_000)})
-    found = points_around(lane, np.array([10 * S, 2_000 * S]), most_w=300.0, period_ns=0.02 * S)
-    assert found.row.tolist() == [*range(10 + AROUND), *range(1_000 - AROUND, 1_000)]
+    rows = 20_000  # more than are taken as a whole
+    lane = ArrayLane({"t_ns": np.arange(rows) * S, "energy_j": 100.0 * np.arange(rows)})
+    found = points_around(lane, np.array([10 * S, 2 * rows * S]), most_w=300.0, period_ns=0.02 * S)
+    assert found.row.tolist() == [*range(10 + AROUND), *range(rows - AROUND, rows)]
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=6), st.integers(1, 8))
@@ -35,3 +36,16 @@ def test_blocks_show_each_row_once_with_its_neighbours(sizes, reach):
         assert block.first >= min(reach, block.row + block.first)
         assert len(t_ns) - block.end >= min(reach, len(rows) - block.row - block.end)
     assert shown == rows.tolist()
+
+
+def test_a_short_lane_has_all_its_points():
+    """So that a window's energy does not depend on which others are asked for."""
+    lane = ArrayLane({"t_ns": np.arange(1_000) * S, "energy_j": 100.0 * np.arange(1_000)})
+    found = points_around(lane, np.array([10 * S]), most_w=300.0, period_ns=0.02 * S)
+    assert found.row.tolist() == list(range(1_000))
+
+
+def test_the_typical_step_of_rows_whose_times_go_back():
+    for t_s, step_s in (([5, 1], 0), ([9, 1, 3, 5, 2], 2), ([4, 4], 0)):
+        lane = ArrayLane({"t_ns": np.array(t_s) * S})
+        assert typical_step_ns(lane) == step_s * S

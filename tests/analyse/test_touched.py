@@ -1,8 +1,11 @@
 """Which devices count, and what is said of the others."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from joulewise.analyse.activity import Activity
 from joulewise.analyse.touched import (
     UNTOUCHED,
     Holder,
@@ -15,6 +18,7 @@ from joulewise.analyse.touched import (
 from joulewise.data import Caution, Excluded, Source
 from joulewise.record.layout import PROCESSES
 from joulewise.record.manifest import Manifest
+from joulewise.record.processes import ENDED, SIMULATION
 from made_run import PID, START, S, device
 
 OURS = Holder(PID, "python", ours=True)
@@ -53,6 +57,36 @@ def test_a_gpu_counts_where_a_process_of_the_command_held_it():
         Excluded("gpu2", UNTOUCHED),
     )
     assert codes(choice) == [(Caution.EXCLUDED, "gpu1"), (Caution.EXCLUDED, "gpu2")]
+
+
+def test_the_load_of_a_simulation_is_its_own():
+    simulation = Holder(78, SIMULATION, ours=False)
+    choice = chosen([device("gpu0")], seen("gpu0", (-1, (simulation,))))
+    (out,) = choice.excluded
+    assert "the simulation's own" in out.reason
+    assert "others did" not in out.reason
+
+
+def test_who_ended_unseen_may_have_been_the_commands():
+    back = Sighting(END, "gpu0", (Holder(79, "", None, ENDED),), looks_back=True)
+    idle = Activity(is_complete=True)
+    choice = chosen([device("gpu0")], [*seen("gpu0", (-1, ())), back], activity=lambda *_: idle)
+    assert choice.counted == ("gpu0",)
+    assert codes(choice) == [(Caution.UNSEEN_USE, "gpu0")]
+
+
+def test_who_ended_and_was_the_commands_counts():
+    back = Sighting(END + S, "gpu0", (Holder(PID, "", True, ENDED),), looks_back=True)
+    choice = chosen([device("gpu0")], [*seen("gpu0", (-1, ())), back])
+    assert choice.counted == ("gpu0",)
+    assert choice.warnings == ()
+
+
+def test_a_gpu_that_slept_all_the_time_is_left_out():
+    asleep = replace(device("gpu0", measured=()), asleep_ns=START)
+    choice = chosen([asleep, device("gpu1", measured=())], [])
+    assert choice.counted == choice.missing == ("gpu1",)
+    assert [out.device for out in choice.excluded] == ["gpu0"]
 
 
 def test_who_was_there_only_before_or_after_did_not_use_it():
@@ -122,11 +156,13 @@ def test_a_gpu_that_works_for_nobody_may_work_for_the_command():
     assert codes(choice) == [(Caution.HOST_PROCESS_IDS, None)]
 
 
-def test_a_gpu_without_a_reading_is_in_no_total():
+def test_a_gpu_without_a_reading_counts_and_is_missing():
     choice = chosen([device("gpu0")], seen("gpu0", (1, (OURS,))), unread=["gpu0"])
-    assert choice.counted == ()
-    assert choice.excluded[0].reason == "hardly read while the command ran"
-    assert choice.warnings[0].hint == "joulewise doctor tells more"
+    assert choice.counted == choice.missing == ("gpu0",)
+    (warning,) = choice.warnings
+    assert (warning.code, warning.device) == (Caution.UNAVAILABLE, "gpu0")
+    assert warning.message == "hardly read while the command ran"
+    assert warning.hint == "joulewise doctor tells more"
 
 
 @pytest.mark.parametrize(
@@ -135,14 +171,16 @@ def test_a_gpu_without_a_reading_is_in_no_total():
 def test_what_no_recorder_was_there_to_read_is_no_case_for_doctor(how):
     told = manifest(device("gpu0"), **how)
     choice = choose(told, seen("gpu0", (1, (OURS,))), START, END, unread=["gpu0"])
-    assert choice.excluded[0].reason == "hardly read while the command ran: the recorder was gone"
+    assert choice.missing == ("gpu0",)
+    assert choice.warnings[0].message == "hardly read while the command ran: the recorder was gone"
     assert choice.warnings[0].hint == "measure again"
 
 
 def test_a_gpu_that_is_lost_is_no_sign_of_a_container():
     lost = {"code": "device_unavailable", "device": "gpu0", "message": "it is lost", "t_ns": "0"}
     unread = chosen([device("gpu0")], [], notes=(lost,), unread=["gpu0"])
-    assert unread.excluded[0].reason == "hardly read while the command ran: it is lost"
+    assert unread.missing == ("gpu0",)
+    assert unread.warnings[0].message == "hardly read while the command ran: it is lost"
     assert codes(unread) == [(Caution.UNAVAILABLE, "gpu0")]
     (warning,) = chosen([device("gpu0")], [], notes=(lost,)).warnings
     assert "pid" not in warning.hint

@@ -1,5 +1,7 @@
 """Every fault in mid-run that hides readings has its warning, and a wider error."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -84,7 +86,7 @@ def test_a_fault_is_told_and_makes_the_error_wider(tmp_path, kind, samples):
     assert whole.warnings == ()
     assert [warning.code for warning in faulty.warnings] == [code]
     before, after = (result.run.devices["gpu0"].energy for result in (whole, faulty))
-    least_j = 0.05 * 200 * (TO_S - FROM_S if code is not Caution.COUNTER_RESET else 0.05)
+    least_j = 0.01 * 200 * (TO_S - FROM_S if code is not Caution.COUNTER_RESET else 0.05)
     assert after.error_sampling >= np.hypot(before.error_sampling, 0.8 * least_j)
     assert abs(after.value - before.value) < after.error
 
@@ -102,16 +104,34 @@ def test_a_span_beside_the_fault_is_as_firm_as_ever(tmp_path):
         for name, fault in (("whole", None), ("faulty", FAULTS["lost"][0]))
     )
     (before,), (after,) = whole.spans, faulty.spans
-    assert after.total.error_sampling == pytest.approx(before.total.error_sampling, rel=0.05)
+    # The noise that a trace shows is judged without the fault: a little less of it, or none more.
+    share = after.total.error_sampling / before.total.error_sampling
+    assert 0.8 < share < 1.05
 
 
-def test_a_device_that_was_hardly_read_has_no_energy(tmp_path):
-    lost = hidden("power_w", "energy_j", from_s=1, to_s=99)
+@pytest.mark.parametrize("lost_s", [1, 4, 8])
+def test_what_a_gpu_drew_before_it_was_lost_is_a_lower_bound(tmp_path, lost_s):
+    lost = hidden("power_w", "energy_j", from_s=lost_s, to_s=99)
+    spans = [("epoch", 0, 0.1, 0.8), ("epoch", 1, 8.5, 9.5)]
+    result = analysed(tmp_path / "run", lost, samples=False, spans=spans)
+    energy = result.run.devices["gpu0"].energy
+    assert energy.at_least
+    assert energy.value == pytest.approx(200 * lost_s, abs=energy.error + 20)
+    assert energy.value + energy.error_sampling < 200 * lost_s + 10
+    assert result.run.total == energy
+    assert result.missing == ()
+    (warning,) = (each for each in result.warnings if each.code is Caution.UNAVAILABLE)
+    assert warning.device == "gpu0"
+    before, after = result.spans
+    assert not before.total.at_least
+    assert after.total is None
+
+
+def test_a_device_that_was_read_at_no_time_has_no_energy(tmp_path):
+    lost = hidden("power_w", "energy_j", from_s=-9, to_s=99)
     result = analysed(tmp_path / "run", lost, samples=False)
-    assert result.run.devices["gpu0"].energy is None
-    assert result.counted == ()
-    (out,) = result.excluded
-    assert out.reason == "hardly read while the command ran"
+    assert result.run.devices["gpu0"].energy is result.run.total is None
+    assert result.missing == result.counted == ("gpu0",)
     assert [warning.code for warning in result.warnings] == [Caution.UNAVAILABLE]
 
 
@@ -121,13 +141,14 @@ def test_a_counter_that_bridges_most_of_the_run_has_its_energy(tmp_path):
     assert energy.value == pytest.approx(2000, abs=energy.error)
 
 
-def test_a_span_that_nobody_saw_has_no_total(tmp_path):
+def test_the_total_of_a_span_that_nobody_saw_is_a_lower_bound(tmp_path):
     made = MadeRun(tmp_path / "run").processes("gpu0", (-1, []), (0.2, [(PID, "python", True)]))
     made.fast(device("gpu0", measured=("power_w",)), lambda t: 200 + t % 3, lost=[(6, 9)])
     made.fast(device("cpu0"), lambda _: 20)
     seen, unseen = analyse(made.spans(("epoch", 0, 1, 4), ("epoch", 1, 6.1, 8.9)).write()).spans
     assert seen.total.value == pytest.approx(3 * 221, rel=0.05)
-    assert unseen.devices["gpu0"].energy is unseen.total is None
+    assert unseen.devices["gpu0"].energy is None
+    assert unseen.total == replace(unseen.devices["cpu0"].energy, at_least=True)
 
 
 @pytest.mark.parametrize(

@@ -10,18 +10,19 @@ import pytest
 
 from joulewise.analyse.curves.breakdown import Part, breakdown
 from joulewise.analyse.group import Member
+from joulewise.analyse.run import analyse
 from joulewise.analyse.stored import result_of
 from joulewise.data import Source
-from joulewise.record.layout import MANIFEST, STREAM, TRACE
+from joulewise.record.layout import MANIFEST, STREAM, TRACE, Lane
 from joulewise.record.manifest import read_manifest, write_manifest
 from joulewise.report.charts.look import config, dressed
 from joulewise.report.charts.run_charts import charted, run_charts
 from joulewise.report.meant import MeantRuns
 from joulewise.report.page.run_page import run_page
 from joulewise.report.tables import as_csv
-from made_run import PID, MadeRun, device
+from made_run import PID, START, MadeRun, S, device
 
-ALL = {"power", "energy", "breakdown", "epochs", "sensors", "sampling"}
+ALL = {"power", "energy", "breakdown", "epochs", "sensors", "memory", "cpu-load", "sampling"}
 HOSTILE = "</script>\x1b[31m=cmd()"
 
 
@@ -41,7 +42,13 @@ def trained(path, keys=("gpu0",), *, seconds=30.0, epochs=10, seed=0, limit_w=la
             enforced_limit_w=limit_w,
             throttle_reasons=lambda t: 1 if t <= 0 else 0x4 if t <= seconds / 2 else 0,
             performance_state=lambda t: 0 if t > 0 else 8,
+            memory_clock_mhz=lambda _: 877,
+            memory_utilisation_pct=lambda t: 40 if t > 0 else 0,
+            memory_used_b=lambda t: 3 * 2**30 if t > 2 else 0,
+            pcie_tx_mb_s=lambda t: 20 + t % 3,
+            pcie_rx_mb_s=lambda t: 200 + t % 5,
         )
+    made.slow("cpu0", load_pct=lambda t: 60 if t > 0 else 10)
     made.fast(device("cpu0", measured=("energy_j",), source=Source.MODELLED), lambda _: 80)
     made.fast(device("dram0", source=Source.ASSUMED), lambda _: 12)
     made.spans(
@@ -141,6 +148,59 @@ def test_a_limit_that_never_binds_is_not_said_to_hold(tmp_path):
     made = MadeRun(tmp_path / "free").fast(device("gpu0"), lambda t: 90 + t % 2)
     made.slow("gpu0", enforced_limit_w=lambda _: 300, throttle_reasons=lambda _: 0)
     assert charts(made.write())["power"].title.endswith("and its 300 W limit never binds")
+
+
+def test_memory_pcie_and_cpu_load_are_shown_over_time(run):
+    found = charts(run)
+    (memory,) = found["memory"].table.records
+    assert memory["memory_used_max_gib"] == 3
+    assert memory["pcie_tx_mb_s"] == pytest.approx(21, abs=0.1)
+    assert memory["memory_clock_mhz"] == 877
+    assert found["memory"].title.startswith("gpu0 holds up to 3.00 GiB and gets 202 MB/s over PCIe")
+    drawn = {one["quantity"] for one in found["memory"].tables["sensors"].records}
+    assert drawn == {
+        "memory_used_b",
+        "memory_utilisation_pct",
+        "memory_clock_mhz",
+        "pcie_tx_mb_s",
+        "pcie_rx_mb_s",
+    }
+    states = [
+        one["mean"]
+        for one in found["sensors"].tables["sensors"].records
+        if one["quantity"] == "performance_state"
+    ]
+    assert states[-1] == 0
+    assert [one["device"] for one in found["cpu-load"].table.records] == ["cpu0"]
+    assert found["cpu-load"].title == "The CPUs are busy 58 % of the time"
+
+
+def test_what_a_device_does_not_tell_has_no_panel(tmp_path):
+    made = MadeRun(tmp_path / "run").fast(device("gpu0"), lambda t: 90 + t % 2)
+    made.slow("gpu0", memory_clock_mhz=lambda _: 877, pcie_tx_mb_s=lambda _: np.nan)
+    found = charts(made.write())
+    assert "sensors" not in found
+    assert "cpu-load" not in found
+    assert len(found["memory"].spec()["vconcat"]) == 1
+    (row,) = found["memory"].table.records
+    assert (row["pcie_tx_mb_s"], row["memory_used_gib"]) == (None, None)
+
+
+def test_the_drivers_own_samples_are_drawn_before_polls(tmp_path):
+    """At six a second they show what one look a second does not."""
+    made = trained(tmp_path / "run")
+    t_ns = START + (np.arange(180) * S / 6).astype(np.int64)
+    name, use = "gpu_utilisation_pct", np.where(np.arange(180) % 6 < 3, 100.0, 0.0)
+    made.lane("gpu0", Lane.BUFFER_GPU_UTILISATION, {"t_ns": t_ns, name: use})
+    run = made.write()
+    records = charts(run)["sensors"].tables["sensors"].records
+    mine = [one["mean"] for one in records if one["quantity"] == name]
+    assert len(mine) > 100
+    assert {0, 100} <= set(mine)
+    summary = analyse(run).details["sensors"]["gpu0"]["run"][name]
+    assert summary == {"mean": 50, "min": 0, "max": 100}
+    polled = [one for one in records if one["quantity"] == "temperature_c"]
+    assert len(polled) <= 30
 
 
 def test_the_limit_is_drawn_as_it_changes(tmp_path):

@@ -125,14 +125,27 @@ def test_a_run_that_is_gone_is_said_and_the_rest_is_drawn(studied, tmp_path):
     assert "2 runs of these cannot be read any more." in courses.description
 
 
+OF_RUNS = {"power-over-time", "energy-over-time", "epochs-by-limit"}
+
+
+def test_energy_so_far_and_epochs_are_those_that_the_study_shows(studied):
+    """At 150 W energy grows slowest, takes longest and ends lowest, in each epoch as in all."""
+    charts = sweep_charts(*studied("ecg"))
+    growth = chart(charts, "energy-over-time").table.records
+    assert [it["power_limit_w"] for it in growth] == LIMITS
+    energies, times = ([it[name] for it in growth] for name in ("energy_j", "time_s"))
+    assert energies == sorted(energies)
+    assert times == sorted(times, reverse=True)
+    epochs = chart(charts, "epochs-by-limit").table.records
+    for quantity, order in (("energy_j", 1), ("time_s", -1)):
+        medians = [it["median"] for it in epochs if it["quantity"] == quantity]
+        assert medians[::order] == sorted(medians)
+
+
 def test_without_its_runs_a_sweep_has_all_other_figures(studied, tmp_path):
     sweep, result, store = studied("mnist-big")
     every = {each.key for each in sweep_charts(sweep, result, store)}
     for elsewhere in (None, tmp_path):
-        assert {each.key for each in sweep_charts(sweep, result, elsewhere)} == every - {
-            "power-over-time"
-        }
+        assert {each.key for each in sweep_charts(sweep, result, elsewhere)} == every - OF_RUNS
     nameless = replace(sweep, trials=tuple(replace(it, run=None) for it in sweep.trials))
-    assert {each.key for each in sweep_charts(nameless, result, store)} == every - {
-        "power-over-time"
-    }
+    assert {each.key for each in sweep_charts(nameless, result, store)} == every - OF_RUNS

@@ -1,5 +1,6 @@
 """Runs for the verbs that read them."""
 
+import math
 import os
 import random
 import subprocess
@@ -61,13 +62,26 @@ def joulewise_alone(store):
 
 @pytest.fixture
 def make_run(store):
-    """A run of 10 s at 200 W on gpu0 and 20 W on cpu0, in two epochs; gpu1 is another's."""
+    """A run of 10 s at 200 W on gpu0 and 20 W on cpu0, in two epochs; gpu1 is another's.
 
-    def make(run_id, *, result=True, watts=200.0, spans=True, **changed):
+    ``source`` is that of the GPUs; gpu0 is read until ``until_s`` only.
+    """
+
+    def make(
+        run_id,
+        *,
+        result=True,
+        watts=200.0,
+        spans=True,
+        source=Source.MEASURED,
+        until_s=math.inf,
+        **changed,
+    ):
         noise = random.Random(0)
         made = MadeRun(store / run_id)
-        made.fast(device("gpu0"), lambda _: watts + noise.gauss(0, 0.2))
-        made.fast(device("gpu1"), lambda _: 40 + noise.gauss(0, 0.2))
+        gpu0 = device("gpu0", source=source)
+        made.fast(gpu0, lambda _: watts + noise.gauss(0, 0.2), until_s=until_s)
+        made.fast(device("gpu1", source=source), lambda _: 40 + noise.gauss(0, 0.2))
         made.fast(device("cpu0", source=Source.MODELLED), lambda _: 20)
         made.slow("gpu0", gpu_utilisation_pct=lambda _: 99, temperature_c=lambda t: 50 + t)
         made.processes("gpu0", (0, [(PID, "python", True)])).processes("gpu1", (0, []))

@@ -127,7 +127,7 @@ def test_on_simulated_gpus():
     assert [gpu["key"] for gpu in gpus] == ["gpu0", "gpu1"]
     for gpu in gpus:
         assert 30 < gpu["sensors"]["power_w"]["value"] < 70
-        assert gpu["sensors"]["energy_j"]["source"] == "measured"
+        assert gpu["sensors"]["energy_j"]["source"] == "simulated"
         limit = gpu["knobs"]["power_limit_w"]
         assert (limit["minimum"], limit["maximum"], limit["value"]) == (150, 300, 300)
 
@@ -136,4 +136,4 @@ def test_a_lost_gpu_has_its_reason_and_the_other_its_values():
     ran = run("sim", "--gpu", "v100x2", "--fault", "gpu1:lost@0s", "--", *JOULEWISE, "doctor")
     assert ran.returncode == 0, ran.stderr
     assert "lost" in ran.stdout
-    assert "gpu0 measured (counter)" in ran.stdout
+    assert "gpu0 simulated (counter)" in ran.stdout

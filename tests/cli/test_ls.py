@@ -13,6 +13,13 @@ from joulewise.report.runs import listing
 from joulewise.report.runs_table import draw
 
 OLD, NEW = "20261101-120000-aaaa", "20261116-003512-bbbb"
+# First lines of a result.json in which something is of another kind.
+_NO_RESULT = (
+    '"time_s": [], "energy_j": {"total": null},',
+    '"time_s": 1.0, "energy_j": {"total": 3},',
+    '"time_s": 1.0, "energy_j": {"total": {}},',
+    '"time_s": 1.0, "energy_j": {"total": null}, "counted": 3,',
+)
 
 
 @pytest.fixture
@@ -91,7 +98,13 @@ class TestTwoRuns:
         assert all(" is not a run that can be read: " in line for line in lines[3:])
         assert NEW in lines[2]
 
-    @pytest.mark.parametrize("damage", ["", "{", "[]", '{"energy_j": 7}'])
+    @pytest.mark.parametrize(
+        "damage",
+        [
+            *("", "{", "{}", "[]", "null", '{"energy_j": 7}', '{"format": 1, "energy_j": 7}'),
+            *(f'{{"format": 1, {told}\n' for told in _NO_RESULT),
+        ],
+    )
     def test_a_damaged_result_is_none(self, joulewise, store, damage):
         (store / NEW / RESULT).write_text(damage)
         ran = joulewise("ls")
@@ -106,6 +119,14 @@ class TestTwoRuns:
         ("energy", "a field, a sign and a value"),
         ("energy>many", "'many' is not an energy"),
         ("energy>3min", "'3min' is not an energy"),
+        ("energy>nan", "'nan' is not an energy"),
+        ("energy<inf", "'inf' is not an energy"),
+        ("energy>-5", "'-5' is not an energy"),
+        ("time<1e400", "'1e400' is not a time"),
+        ("time>=-3s", "'-3s' is not a time"),
+        ("exit=nan", "'nan' is not an exit status"),
+        ("exit=1.5", "'1.5' is not an exit status"),
+        ("until=0001-01-01T00:00+14:00", "is not a date"),
         ("since=yesterday", "'yesterday' is not a date"),
         ("state=done", "a state is one of recording, complete, stopped, killed"),
         ("name>b", "takes no >"),
@@ -165,7 +186,24 @@ def test_an_empty_store(joulewise, store):
     ran = joulewise("ls")
     assert (ran.returncode, ran.stdout) == (0, "")
     assert ran.stderr == f"no runs in {store}; joulewise run -- CMD... makes one\n"
-    assert json.loads(joulewise("ls", "--json", "-").stdout) == {"runs": [], "skipped": []}
+    in_json = joulewise("ls", "--json", "-")
+    assert json.loads(in_json.stdout) == {"runs": [], "skipped": []}
+    assert in_json.stderr == ran.stderr
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "null", '{"format": 1}', '{"format": 1, "id": []}'])
+def test_what_is_no_manifest_is_one_line_in_every_verb(joulewise, store, tmp_path, text):
+    (store / NEW).mkdir(parents=True)
+    (store / NEW / MANIFEST).write_text(text)
+    assert len(joulewise("ls").stdout.splitlines()) == 1
+    place = str(tmp_path / "out")
+    for verb in (["show"], ["export", "-o", place], ["report", "-o", place]):
+        ran = joulewise(*verb, "last")
+        said, hint = ran.stderr.splitlines()
+        assert ran.returncode == 125
+        assert said.startswith(f"joulewise: {store / NEW} is not a run that can be read: ")
+        assert "__init__" not in said
+        assert hint.startswith("  joulewise ls lists those that can")
 
 
 @pytest.mark.parametrize("verb", [["ls"], ["show", "last"], ["rm", "--yes", "last"]])

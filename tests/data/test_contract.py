@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -113,6 +114,7 @@ def test_the_shape_is_the_one_of_the_design():
         "error_sampling": 3.0,
         "error_gain": 4.0,
         "source": "measured",
+        "at_least": False,
     }
     assert told["energy_j"]["gpu0"].items() >= told["energy_j"]["total"].items()
     assert told["energy_j"]["gpu1"] is None
@@ -124,6 +126,32 @@ def test_the_shape_is_the_one_of_the_design():
     (warning,) = told["warnings"]
     assert warning.keys() == {"code", "message", "hint", "device", "span"}
     assert warning["code"] == "gap"
+
+
+def test_a_lower_bound_is_marked_and_an_older_result_has_none():
+    part = Energy(80.0, 3.0, 4.0, Source.MEASURED, at_least=True)
+    result = replace(a_result(), run=replace(a_result().run, total=part))
+    told = as_json(result)
+    assert told["energy_j"]["total"]["at_least"] is True
+    assert from_json(told).run.total == part
+    del told["energy_j"]["total"]["at_least"]
+    assert from_json(told).run.total == replace(part, at_least=False)
+
+
+def test_what_counts_and_has_no_energy_is_missing():
+    result = replace(a_result(), counted=("gpu0", "gpu1"), excluded=())
+    assert result.missing == ("gpu1",)
+    assert from_json(as_json(result)).missing == ("gpu1",)
+
+
+def test_simulated_devices_are_named_whether_they_count_or_can_be_read_or_not():
+    lost = {"devices": {"gpu1": {"is_simulated": True}}}
+    result = replace(a_result(), details=lost)
+    assert as_json(result)["simulated"] == ["gpu1"]
+    assert result.simulated_counted == ()
+    counted = replace(result, counted=("gpu0", "gpu1"), excluded=())
+    assert from_json(as_json(counted)).simulated_counted == ("gpu1",)
+    assert a_result().simulated == ()
 
 
 def test_what_is_no_number_is_null():
@@ -157,3 +185,10 @@ class TestNetTotal:
     def test_is_none_where_one_has_no_baseline(self):
         assert self.told(Energy(600.0, 3.0, 4.0, Source.MEASURED), None) is None
         assert self.told() is None
+
+    def test_is_a_lower_bound_where_one_was_not_read(self):
+        net = Energy(600.0, 3.0, 4.0, Source.MEASURED)
+        uses = {"gpu0": Use(net, net), "gpu1": Use(None)}
+        whole = SpanResult(Span("run", None, START_NS, START_NS), net, uses)
+        result = RunResult("a", 0, "complete", START_NS, whole, counted=tuple(uses))
+        assert result.net_total == replace(net, at_least=True)

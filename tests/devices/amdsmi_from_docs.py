@@ -182,6 +182,9 @@ class FakeAmdSmi(ModuleType):
     def amdsmi_get_gpu_fan_speed(self, _board, _fan):
         return 51
 
+    def amdsmi_get_gpu_memory_total(self, _board, _kind):
+        return 64 << 30
+
     def amdsmi_get_gpu_memory_usage(self, _board, _kind):
         return 283_115_520
 

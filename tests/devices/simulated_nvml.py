@@ -6,7 +6,7 @@ import ctypes
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,9 +17,11 @@ import pytest
 from joulewise.devices import Device, Options
 from joulewise.devices.nvidia import device as device_module
 from joulewise.devices.nvidia import find
+from joulewise.devices.nvidia import session as session_module
 from joulewise.simulate.boards import load_board, make_unit
 from joulewise.simulate.nvml import faults as faults_module
-from joulewise.simulate.nvml.shared import NO_LATENCY, Shared, library
+from joulewise.simulate.nvml.latency import NO_LATENCY
+from joulewise.simulate.nvml.shared import Shared, library
 from joulewise.simulate.timeline import PIECE, Timeline
 from joulewise.units import NS_PER_S
 
@@ -73,14 +75,16 @@ def simulated(
     monkeypatch.setenv("JOULEWISE_SIM", shared.path)
     monkeypatch.setattr(device_module, "monotonic_ns", lambda: machine.now_ns)
     # LD_LIBRARY_PATH directs nvidia-ml-py to our library only from the start of a process.
-    monkeypatch.setattr(pynvml, "nvmlLib", ctypes.CDLL(str(library())))
+    driver = ctypes.CDLL(str(library()))
+    monkeypatch.setattr(pynvml, "nvmlLib", driver)
     monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
+    monkeypatch.setattr(session_module, "_users", 0)
     try:
         yield machine
     finally:
-        with suppress(pynvml.NVMLError):  # a test that failed must not keep NVML for the next
-            while True:
-                pynvml.nvmlShutdown()
+        # A test that failed, or put another library in its place, must not keep it for the next.
+        while driver.nvmlShutdown() == pynvml.NVML_SUCCESS:
+            continue
         shared.close()
 
 

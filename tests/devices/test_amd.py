@@ -117,6 +117,7 @@ def test_an_mi300x_in_our_units(install, find, clock):
     }
     assert device.processes() == [Process(4242, 270_000_000, "compute")]
     assert device.info.name == "AMD Instinct MI300X"
+    assert device.info.memory_b == 64 << 30
     assert device.info.driver == "6.10.5"
 
 
@@ -285,10 +286,11 @@ def test_no_c_library_and_stdout_stays_ours(tmp_path):
 
 def test_what_a_driver_does_not_tell_of_itself(install, find):
     fake = install(Board(3))
-    for function in ("device_uuid", "asic_info", "driver_info"):
+    for function in ("device_uuid", "asic_info", "driver_info", "memory_total"):
         fake.failing[f"amdsmi_get_gpu_{function}"] = NOT_SUPPORTED
     (device,) = find()
     assert (device.info.name, device.info.uid) == ("AMD GPU", "0000:04:00.0")
+    assert device.info.memory_b is None
 
 
 @pytest.mark.parametrize(

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
+import threading
+from collections import Counter
 from pathlib import Path
 from subprocess import run
+from time import monotonic, sleep
 
 import pynvml
 import pytest
 from simulated_nvml import simulated
 
 from joulewise.data import Knob, Quantity, Reading, SensorInfo, Unavailable
-from joulewise.devices import Device, Options
-from joulewise.devices.nvidia import find
+from joulewise.devices import FINDER, Device, Options
+from joulewise.devices.nvidia import find, opening
+from joulewise.devices.nvidia.device import NvidiaGpu
 from joulewise.devices.nvidia.discovery import discover_gpus
+from joulewise.devices.protocol import PartlyOpened
 from joulewise.errors import DeviceError, DeviceLostError
 from joulewise.simulate.realtime.launch import ABSENT
+from processes import DEADLINE_S
 
 
 @pytest.fixture
@@ -221,7 +228,7 @@ def test_a_sleeping_gpu_is_seen_and_not_woken(bus, monkeypatch):
 
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", take)
     devices = discover_gpus(Options(environ={}), bus)
-    assert touched == [0, 2]
+    assert sorted(touched) == [0, 2]  # each GPU is asked in a thread of its own
     asleep = devices[1]
     assert asleep.info.key == "gpu1"
     assert "asleep" in asleep.read(Quantity.POWER).reason
@@ -298,3 +305,163 @@ def test_nothing_is_kept_where_nothing_was_found():
     find(Options(environ={"CUDA_VISIBLE_DEVICES": ""}))
     with pytest.raises(pynvml.NVMLError_Uninitialized):
         pynvml.nvmlDeviceGetCount()
+
+
+# GPUs that answer late
+
+
+@on("v100,v100", "gpu1:slow=400ms,call=GetArchitecture")
+def test_one_that_is_slow_holds_up_no_other_and_comes_later(machine):
+    environ = {"JOULEWISE_SIM": machine.shared.path}
+    found = find(Options(environ=environ, deadline_s=0.3))
+    assert isinstance(found, list)
+    prompt, late = found
+    assert isinstance(prompt, NvidiaGpu)
+    assert late.info.uid.startswith("GPU-")  # who it is was known in time
+    assert isinstance(late.read(Quantity.POWER), Unavailable)
+    deadline_s = monotonic() + 20
+    while (device := late.reopened()) is None and monotonic() < deadline_s:
+        sleep(0.01)
+    assert device is not None
+    assert isinstance(device.read(Quantity.POWER), Reading)
+    assert keys([prompt, late, device]) == ["gpu0", "gpu1", "gpu1"]
+
+
+@on("v100,v100", "gpu1:slow=700ms,call=GetHandleByIndex")
+@pytest.mark.parametrize("listed", [None, "0,1", "GPU-"])
+def test_one_that_does_not_say_who_it_is_is_there(machine, listed):
+    environ = {"JOULEWISE_SIM": machine.shared.path}
+    if listed == "GPU-":  # the other one by its name: this one may be the next on the list
+        first, _ = find(Options(environ=environ, deadline_s=0.2))
+        listed = first.info.uid
+        first.close()
+    environ |= {} if listed is None else {"CUDA_VISIBLE_DEVICES": listed}
+    found = find(Options(environ=environ, deadline_s=0.2))
+    assert isinstance(found, list)
+    assert keys(found) == ["gpu0", "gpu1"]
+    assert found[1].info.uid == "NVML index 1"
+    join_finders()
+
+
+@on("v100,v100", "gpu1:slow=700ms,call=GetUUID")
+def test_a_driver_that_stalls_in_one_call_is_not_waited_for(machine, monkeypatch):
+    monkeypatch.setattr(opening, "_STALLED_S", 0.1)
+    found = find(Options(environ={"JOULEWISE_SIM": machine.shared.path}, deadline_s=20))
+    assert isinstance(found, list)
+    assert isinstance(found[0], NvidiaGpu)
+    assert isinstance(found[1], opening.LateGpu)
+    keys(found)
+    join_finders()
+
+
+# What nobody expected
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    """One call that fails for the second GPU in a way that NVML has no code for."""
+
+    def break_call(name):
+        call, index = getattr(pynvml, name), pynvml.nvmlDeviceGetIndex
+
+        def broken(handle, *arguments):
+            if index(handle) == 1:
+                raise ZeroDivisionError("of the driver")
+            return call(handle, *arguments)
+
+        monkeypatch.setattr(pynvml, name, broken)
+
+    return break_call
+
+
+@pytest.mark.parametrize("call", ["nvmlDeviceGetUUID", "nvmlDeviceGetArchitecture"])
+def test_what_one_gpu_raises_is_its_own_fault(machine, broken, call):
+    broken(call)
+    devices = machine.gpus()
+    assert [isinstance(device, NvidiaGpu) for device in devices] == [True, False, True]
+    assert "ZeroDivisionError: of the driver" in devices[1].read(Quantity.POWER).reason
+    assert keys(devices) == ["gpu0", "gpu1", "gpu2"]
+    join_finders()
+
+
+@pytest.mark.usefixtures("machine")
+def test_no_thread_is_left_where_finding_fails(monkeypatch):
+    def fail():
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(pynvml, "nvmlSystemGetDriverVersion", fail)
+    with pytest.raises(ZeroDivisionError):
+        find(Options(environ={}))
+    join_finders()
+    with pytest.raises(pynvml.NVMLError_Uninitialized):
+        pynvml.nvmlDeviceGetCount()
+
+
+# What is asked before the first reading
+
+
+def test_first_it_is_asked_for_what_joules_come_from(machine, monkeypatch):
+    asked = Counter()
+    for name in filter(re.compile("nvmlDevice[GS]et").match, dir(pynvml)):
+        call = getattr(pynvml, name)
+
+        def counted(*arguments, _call=call, _name=name):
+            asked[_name] += 1
+            return _call(*arguments)
+
+        monkeypatch.setattr(pynvml, name, counted)
+    environ = {"JOULEWISE_SIM": machine.shared.path}
+    devices = find(Options(environ=environ, energy_first=True))
+    assert asked == {
+        "nvmlDeviceGetCount": 1,
+        "nvmlDeviceGetHandleByIndex": 3,
+        "nvmlDeviceGetUUID": 3,
+        "nvmlDeviceGetName": 3,
+        "nvmlDeviceGetArchitecture": 3,
+        "nvmlDeviceGetPowerUsage": 3,
+        "nvmlDeviceGetTotalEnergyConsumption": 3,
+    }
+    assert set(devices[0].sensors) == {Quantity.POWER, Quantity.ENERGY}
+    assert isinstance(devices[0], PartlyOpened)
+    assert not devices[0].is_complete
+    keys(devices)
+
+
+@on("a100")
+def test_complete_it_is_as_if_opened_at_once(machine):
+    (whole,) = machine.gpus()
+    assert whole.is_complete
+    [device] = find(Options(environ={"JOULEWISE_SIM": machine.shared.path}, energy_first=True))
+    device.complete()
+    assert device.is_complete
+    assert device.info == whole.info
+    assert device.info.memory_b
+    assert device.sensors == whole.sensors
+    assert device.knobs == whole.knobs
+    assert device.get(Knob.POWER_LIMIT) == whole.get(Knob.POWER_LIMIT)
+    assert isinstance(device.read(Quantity.SM_CLOCK), Reading)
+    keys([whole, device])
+
+
+@pytest.mark.usefixtures("mig")
+def test_a_gpu_in_mig_mode_says_so_when_complete(machine):
+    devices = find(Options(environ={"JOULEWISE_SIM": machine.shared.path}, energy_first=True))
+    devices[1].complete()
+    assert devices[1].info.slices == ("MIG-aaaa", "MIG-bbbb")
+    assert "whole GPU" in devices[1].info.note
+    keys(devices)
+
+
+def test_one_that_is_closed_meanwhile_stays_closed(machine):
+    devices = find(Options(environ={"JOULEWISE_SIM": machine.shared.path}, energy_first=True))
+    keys(devices)
+    devices[0].complete()
+    assert isinstance(devices[0].read(Quantity.SM_CLOCK), Unavailable)
+
+
+def join_finders():
+    """Wait for those that look for devices: the simulation must not end before its callers do."""
+    for thread in threading.enumerate():
+        if thread.name == FINDER:
+            thread.join(DEADLINE_S)
+            assert not thread.is_alive()

@@ -281,7 +281,7 @@ class TestFaults:
         devices = bench.devices()
         assert file in devices["cpu0"].info.better.reason
         assert source(devices["cpu0"]) is Source.MODELLED
-        assert source(devices["cpu1"]) is Source.MEASURED
+        assert source(devices["cpu1"]) is Source.SIMULATED
         assert devices["cpu1"].info.better is None
 
     def test_each_package_is_modelled_by_its_own_load(self, tmp_path):
@@ -292,6 +292,22 @@ class TestFaults:
         bench.elapse(10, [1.0, 0.25])
         loads = [devices[key].read(Quantity.LOAD).value for key in ("cpu0", "cpu1")]
         assert loads == pytest.approx([100, 25])
+
+    def test_a_cpu_that_is_measured_tells_its_load_too(self, tmp_path):
+        bench = Bench(tmp_path, XEON)
+        devices = bench.devices()
+        bench.elapse(10, [1.0, 0.25])
+        loads = [devices[key].read(Quantity.LOAD).value for key in ("cpu0", "cpu1")]
+        assert loads == pytest.approx([100, 25])
+        assert source(devices["cpu0"]) is Source.SIMULATED
+        assert Quantity.LOAD not in devices["dram0"].sensors
+
+    def test_a_measured_cpu_without_a_count_of_busy_time_has_no_load(self, tmp_path):
+        bench = Bench(tmp_path, XEON)
+        (tmp_path / "proc/stat").unlink()
+        cpu = bench.devices()["cpu0"]
+        assert isinstance(cpu.sensors.get(Quantity.LOAD), Unavailable | None)
+        assert source(cpu) is Source.SIMULATED
 
     def test_a_modelled_cpu_keeps_its_limits(self, tmp_path):
         bench = Bench(tmp_path, XEON)
@@ -317,7 +333,7 @@ class TestFaults:
         (bench.tree.path / "intel-rapl:0:0/energy_uj").unlink()
         devices = bench.devices()
         assert isinstance(devices["dram0"].read(Quantity.ENERGY), Unavailable)
-        assert source(devices["dram1"]) is Source.MEASURED
+        assert source(devices["dram1"]) is Source.SIMULATED
 
 
 def source(device):
@@ -393,7 +409,7 @@ class TestWithoutTheRight:
         told = self.as_a_user(tree)
         told.pop("set")
         assert set(told) == {"cpu0", "cpu1", "dram0", "dram1"}
-        assert all(device["source"] == "measured" for device in told.values())
+        assert all(device["source"] == "simulated" for device in told.values())
         assert all(device["better"] is None for device in told.values())
 
     def test_a_limit_that_may_not_be_set_names_the_command(self, tree):

@@ -52,7 +52,9 @@ COMPARED = exactly(
 CAUTIONS = listed(
     exactly(code={"enum": [it.value for it in CompareCaution]}, message=TEXT, hint=TEXT)
 )
-SIDE = exactly(name=TEXT, runs=TEXTS, left_out=listed(exactly(run=TEXT, reason=TEXT)))
+SIDE = exactly(
+    name=TEXT, runs=TEXTS, simulated=TEXTS, left_out=listed(exactly(run=TEXT, reason=TEXT))
+)
 RUNS = exactly(
     format={"const": 1},
     kind={"const": "runs"},
@@ -67,6 +69,7 @@ SWEEP = exactly(
     name=TEXT,
     gpu_name=TEXT,
     boundary={"enum": ["gpu", "node", "wall"]},
+    simulated=listed({"enum": ["gpu", "rest"]}),
     reference=SETTINGS,
 )
 CHOICE = exactly(

@@ -96,6 +96,7 @@ SWEEP = {
         },
         "sources": {"type": "object", "additionalProperties": {"type": "string"}},
         "assumed": {"type": "array", "items": {"enum": ["node", "wall"]}},
+        "simulated": {"type": "array", "items": {"enum": ["gpu", "rest"]}},
         "fits": {
             "type": "array",
             "items": {

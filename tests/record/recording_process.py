@@ -3,12 +3,12 @@
 import sys
 from pathlib import Path
 
-from joulewise.devices import discover
+from joulewise.devices import Options, discover
 from joulewise.record.recorder import Recorder, RecorderOptions
 
 
 def main(run, rate_hz):
-    discovery = discover()
+    discovery = discover(Options(energy_first=True))  # as for `joulewise run`
     recorder = Recorder(Path(run), discovery, RecorderOptions(rate_hz=float(rate_hz)))
     recorder.start()
     sys.stdout.write("ready\n")

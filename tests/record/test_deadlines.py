@@ -2,7 +2,9 @@
 
 import threading
 import time
+from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,6 +58,36 @@ def test_every_deadline_is_served_or_missed_and_none_is_early(period, first, lat
     assert deadlines.next_ns == first + (served + missed) * period
 
 
+@given(
+    period=st.integers(50, 10**9),
+    dither=st.floats(0, 1),
+    late=st.lists(st.integers(0, 10**10), max_size=20),
+)
+def test_dithered_deadlines_are_served_or_missed_and_none_is_early(period, dither, late):
+    deadlines = Deadlines(1000, period, round(dither * period))
+    served = missed = 0
+    now = 1000
+    for more in late:
+        now = max(now, deadlines.next_ns) + more
+        deadline, gone_by = deadlines.reach(now)
+        assert deadline <= now < deadlines.next_ns
+        assert deadlines.last_ns == deadline
+        served, missed = served + 1, missed + gone_by
+    assert deadlines.slot == served + missed
+
+
+@pytest.mark.parametrize("dither_ns", [20 * MS, 100 * MS])
+def test_dithered_deadlines_meet_a_counter_at_every_phase_and_are_nearly_even(dither_ns):
+    deadlines = Deadlines(0, 100 * MS, dither_ns)
+    due_ns = [deadlines.due_ns(slot) for slot in range(101)]
+    phases_ns = sorted({t_ns % dither_ns for t_ns in due_ns})
+    gaps_ns = [after - before for before, after in pairwise([*phases_ns, dither_ns])]
+    assert max(gaps_ns) <= 2 * MS
+    steps_ns = [after - before for before, after in pairwise(due_ns)]
+    assert {abs(step_ns - 100 * MS) for step_ns in steps_ns} == {2 * MS}
+    assert due_ns[100] == 100 * 100 * MS
+
+
 class Told:
     def __init__(self):
         self.missed = []
@@ -71,7 +103,8 @@ class Told:
 def watching(channels, *, once_more=False, period_ns=10 * MS):
     told = Told()
     watch = Watch()
-    watch.start([Loop("fast", channels, Deadlines(0, period_ns), told, once_more=once_more)])
+    deadlines, at_edges = Deadlines(0, period_ns), {"once_more": once_more, "is_awaited": once_more}
+    watch.start([Loop("fast", channels, deadlines, told, **at_edges)])
     return watch, told
 
 

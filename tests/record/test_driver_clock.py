@@ -74,7 +74,11 @@ def check(driver, found, tolerance_ns=1000):
 
 def buffered_of(driver):
     return Buffered(
-        "gpu0.buffer", driver, Notes(driver.clocks.ours), driver.clocks.ours, driver.clocks.wall
+        "gpu0.buffer",
+        driver,
+        Notes(driver.clocks.ours),
+        now_ns=driver.clocks.ours,
+        wall_ns=driver.clocks.wall,
     )
 
 
@@ -138,7 +142,8 @@ def test_a_driver_with_a_clock_of_its_own_has_just_taken_its_newest():
 def test_a_fault_is_noted_once_and_what_the_driver_kept_comes_afterwards():
     driver = Driver(Clocks())
     notes = Notes(driver.clocks.ours)
-    buffered = Buffered("gpu0.buffer", driver, notes, driver.clocks.ours, driver.clocks.wall)
+    clocks = {"now_ns": driver.clocks.ours, "wall_ns": driver.clocks.wall}
+    buffered = Buffered("gpu0.buffer", driver, notes, **clocks)
     for broken in (False, True, True, False):
         driver.broken = broken
         driver.elapse(700 * MS)

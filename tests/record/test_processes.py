@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -11,7 +12,7 @@ import pytest
 from joulewise.data import DeviceInfo, Kind, Process, Unavailable
 from joulewise.record.journal import Journal
 from joulewise.record.notes import Notes
-from joulewise.record.processes import Family, Users
+from joulewise.record.processes import SIMULATION, Family, Users
 
 GB = 1 << 30
 GPU = DeviceInfo("gpu0", Kind.GPU, "GPU", "GPU-0", "none")
@@ -22,8 +23,13 @@ class Gpu:
     used_by: object = ()
     info: DeviceInfo = GPU
 
+    ended: object = ()
+
     def processes(self):
         return self.used_by
+
+    def ended_processes(self, _since_us):
+        return self.ended
 
 
 @dataclass
@@ -44,6 +50,9 @@ class Proc:
         (folder / "stat").write_text(f"{pid} ({name}) S {parent} " + "0 " * 40)
         (folder / "environ").write_bytes(environ.encode().replace(b" ", b"\0"))
         (folder / "comm").write_text(f"{name}\n")
+
+    def remove(self, pid):
+        shutil.rmtree(self.path / str(pid))
 
 
 @dataclass
@@ -111,9 +120,41 @@ def test_a_device_that_does_not_tell_has_no_lines(watched):
     assert watched.journal.take() == b""
 
 
-def test_who_cannot_be_seen_is_not_ours(watched):
+def test_who_cannot_be_seen_time_and_again_is_not_ours(watched):
+    watched.look(Process(999, GB, "compute"))
     assert ours(watched.look(Process(999, GB, "compute"))) == {999: False}
     assert watched.notes.all() == ()
+
+
+def test_one_that_has_just_ended_may_be_anybodys(watched):
+    watched.proc.add(12)
+    watched.family.adopt(12)
+    watched.proc.add(13, parent=12)
+    watched.look(Process(13, GB, "compute"))
+    for pid in (12, 13):
+        watched.proc.remove(pid)
+    listed = (Process(pid, GB, "compute") for pid in (12, 13, 14))
+    assert ours(watched.look(*listed)) == {12: True, 13: True, 14: None}
+
+
+def test_the_load_of_the_simulation_is_called_so(tmp_path):
+    proc = Proc(tmp_path)
+    proc.add(55, name="joulewise")
+    family = Family("run-7", tmp_path, {"JOULEWISE_SIM_PID": "55"})
+    assert family.name(55) == SIMULATION
+    assert Family("run-7", tmp_path, {}).name(55) == "joulewise"
+
+
+def test_who_has_ended_is_told_where_the_driver_keeps_account(watched):
+    watched.proc.add(10, environ="JOULEWISE_RUN=run-7")
+    watched.look(Process(10, GB, "compute"))
+    watched.proc.remove(10)
+    watched.gpu.used_by = ()
+    watched.gpu.ended = [Process(10, GB, "compute"), Process(11, GB, "compute")]
+    watched.users.look_again()
+    look, back = (json.loads(line) for line in watched.journal.take().splitlines())
+    assert look["processes"] == []
+    assert {each["pid"]: each["ours"] for each in back["ended"]} == {10: True, 11: None}
 
 
 @pytest.mark.parametrize("watched", [True], indirect=True)

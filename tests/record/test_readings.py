@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from joulewise.data import DeviceInfo, Kind, Quantity, Reading, SensorInfo, Source, Unavailable
 from joulewise.record.notes import Notes
 from joulewise.record.readings import Readings, fast_quantities, slow_quantities
-from joulewise.record.rows import Batch, Rows
+from joulewise.record.rows import EXTRA_NS, Batch, Rows
 from joulewise.record.statistics import Statistics
 from joulewise.testing.toy import ToyClock, ToyDevice
 
@@ -18,14 +18,16 @@ S, MS = 10**9, 10**6
 
 @dataclass
 class Meter:
-    """Takes its time, and fails when it is told to."""
+    """Waits for its thread, takes its time, and fails when it is told to."""
 
     clock: ToyClock = field(default_factory=ToyClock)
+    waits_s: float = 0.0
     takes_s: float = 0.0
     fails: dict = field(default_factory=dict)
     info: DeviceInfo = field(default_factory=lambda: DeviceInfo("gpu0", Kind.GPU, "", "", ""))
 
     def read(self, quantity):
+        self.clock.elapse(self.waits_s)
         t_ns = self.clock.now_ns
         self.clock.elapse(self.takes_s)
         if quantity in self.fails:
@@ -58,6 +60,15 @@ def test_what_took_long_bears_the_middle_of_it():
     channel, _ = readings(device, Quantity.ENERGY, Quantity.POWER)
     channel.serve(device.clock.now_ns)
     assert columns(channel)["t_ns"] == [S + S // 2]
+
+
+def test_a_row_that_waited_to_be_read_comes_before_the_next():
+    device = Meter(waits_s=0.2, takes_s=0.001)
+    channel, _ = readings(device, Quantity.ENERGY)
+    channel.serve(device.clock.now_ns)
+    device.waits_s = 0.0
+    channel.serve(device.clock.now_ns)
+    assert columns(channel)["t_ns"] == [S + 200 * MS + MS // 2, S + 201 * MS]
 
 
 def test_what_cannot_be_read_is_a_gap_and_noted_when_it_changes():
@@ -106,6 +117,34 @@ def test_repeats_are_no_new_values():
     statistics.add(batch_of(range(S, S + 6 * 20 * MS, 20 * MS), powers, [0] * 6))
     assert statistics.summary()["rows"] == 6
     assert statistics.summary()["new_values"] == 3
+
+
+def test_new_values_are_never_more_than_readings():
+    statistics = Statistics(400 * MS, "power_w")
+    times = [S + 50 * MS, *range(S + 400 * MS, 3 * S, 400 * MS)]  # the first was late
+    powers = [float(index) for index, _ in enumerate(times)]
+    statistics.add(batch_of(times, powers, [0] * len(times)))
+    assert statistics.summary()["effective_hz"] == 2.5
+
+
+def test_the_first_value_is_no_change_of_a_drivers_samples():
+    statistics = Statistics(0, "power_w")
+    statistics.add(batch_of([S, 2 * S, 3 * S], [1.0, 2.0, 3.0], [0, 0, 0]))
+    assert statistics.summary()["effective_hz"] == 1
+
+
+def test_dense_readings_at_the_edges_are_rows_and_no_matter_of_the_rate():
+    statistics = Statistics(100 * MS, "power_w")
+    regular = list(range(S, 4 * S, 100 * MS))
+    dense = [regular[0] + 5 * MS * index for index in range(1, 15)]
+    after = [regular[-1] + 3 * MS + 5 * MS * index for index in range(10)]
+    rows = sorted([(t_ns, 0) for t_ns in regular] + [(t_ns, EXTRA_NS) for t_ns in dense + after])
+    powers = [float(index) for index, _ in enumerate(rows)]
+    statistics.add(batch_of([t_ns for t_ns, _ in rows], powers, [late for _, late in rows]))
+    told = statistics.summary()
+    assert told["rows"] == told["new_values"] == len(rows)
+    assert (told["effective_hz"], told["rate_hz"], told["rate_cv"]) == (10, 10, 0)
+    assert told["late_max_ms"] == 0
 
 
 def test_the_rate_is_steady_where_rows_come_a_little_late():

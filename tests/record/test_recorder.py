@@ -124,6 +124,49 @@ def test_a_gpu_that_hangs_is_a_gap_of_its_own(tmp_path):
     assert any(line["channels"] == ["gpu1"] and line["missed"] >= 10 for line in lines)
 
 
+def test_what_takes_long_to_tell_delays_no_recording(tmp_path):
+    run = new_run(tmp_path)
+    with recording(run, "--gpu", "v100x2", "--fault", "gpu1:slow=3s,call=GetFanSpeed"):
+        first = read_manifest(run).devices[1]
+        wait_for_rows(run, "gpu1", 5)
+        assert first.info.key == "gpu1"
+        assert first.sources
+        assert not first.settings
+        eventually(lambda: len(column(run, "gpu1", "sm_clock_mhz", Lane.SLOW)))
+    for gpu in read_manifest(run).devices[:2]:
+        assert gpu.settings["power_limit_w"] == gpu.maximum_w == gpu.default_limit_w == 300
+        assert gpu.info.memory_b
+    assert "gap" not in codes(run, "gpu1")
+
+
+def test_a_driver_that_hangs_in_its_samples_is_read_by_its_counter(tmp_path):
+    run = new_run(tmp_path)
+    with recording(run, "--gpu", "v100x2", "--fault", "gpu1:slow=600s,call=GetSamples"):
+        wait_for_rows(run, "gpu1", 5)
+    assert not np.isnan(column(run, "gpu1", "energy_j")).any()
+    assert len(column(run, "gpu0", "t_ns", Lane.BUFFER))
+    assert not len(column(run, "gpu1", "t_ns", Lane.BUFFER))
+    assert codes(run, "gpu1") == {"gap"}
+    assert codes(run, "gpu0") == set()
+    assert column(run, "gpu1", "sm_clock_mhz", Lane.SLOW).min() > 0
+
+
+def test_what_a_device_raises_when_it_is_completed_costs_its_settings_alone(tmp_path):
+    class Broken(ToyDevice):
+        is_complete = False
+
+        def complete(self):
+            raise ZeroDivisionError
+
+    run = new_run(tmp_path)
+    recorder = Recorder(run, Discovery((Broken(ToyClock()),), {}), RecorderOptions(rate_hz=50))
+    recorder.start()
+    recorder.stop()
+    noted = [note for note in read_manifest(run).notes if "ZeroDivisionError" in note["message"]]
+    assert [note["quantity"] for note in noted] == ["settings"]
+    assert len(column(run, "gpu0", "energy_j"))
+
+
 def test_killed_at_once_it_is_readable_up_to_the_last_second_and_a_half(tmp_path):
     run = new_run(tmp_path)
     with recording(run, "--gpu", "v100", rate_hz=20) as process:

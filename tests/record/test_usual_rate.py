@@ -3,6 +3,7 @@
 import pytest
 
 from joulewise.data import Unavailable
+from joulewise.record.inventory import take_inventory
 from joulewise.record.lanes import usual_rate_hz
 from joulewise.testing.toy import ToyClock, ToyDevice
 
@@ -15,12 +16,16 @@ class WithoutBuffer(ToyDevice):
 @pytest.mark.parametrize(
     ("devices", "rate_hz"),
     [
-        ([ToyDevice], 2.5),
-        ([ToyDevice, ToyDevice], 2.5),
+        ([ToyDevice], 10),
+        ([ToyDevice] * 2, 10),
+        ([ToyDevice] * 4, 5),
+        ([ToyDevice] * 8, 2.5),
+        ([ToyDevice] * 16, 2.5),
         ([WithoutBuffer], 10),
-        ([ToyDevice, WithoutBuffer], 10),  # one that must be polled for its power's course
+        ([ToyDevice] * 8 + [WithoutBuffer], 10),  # one must be polled for its power's course
         ([], 10),
     ],
 )
-def test_a_driver_that_keeps_samples_spares_most_of_the_reading(devices, rate_hz):
-    assert usual_rate_hz([device(ToyClock()) for device in devices]) == rate_hz
+def test_drivers_that_keep_samples_spare_readings_where_there_are_many_gpus(devices, rate_hz):
+    entries = take_inventory([device(ToyClock()) for device in devices], {})
+    assert usual_rate_hz(entries) == rate_hz

@@ -34,3 +34,14 @@ def test_why_there_is_none_yet():
         )
     ]
     assert not list(outlook(None))
+
+
+def test_what_is_foretold_from_a_lower_bound_is_one():
+    energy_j = {"value": 20e3, "low": 19e3, "high": 21e3, "at_least": True}
+    time_s = {"value": 100.0, "low": 99.0, "high": 101.0}
+    cost = {"value": 3.0, "low": 2.9, "high": 3.1}
+    told = {"epochs": {"done": 4, "total": 10}, "time_s": time_s, "energy_j": energy_j}
+    whole, carbon = outlook({**told, "gco2": cost})
+    assert "at least 19.0 kJ" in whole
+    assert "21.0" not in whole
+    assert carbon == "outlook: emitted at least 2.90 g CO₂"

@@ -67,3 +67,16 @@ def test_every_sensor_and_knob_has_a_name_and_a_place():
     grouped = [quantity for _, members in words.GROUPS for quantity in members]
     assert sorted(grouped) == sorted(words.SENSORS) == sorted(Quantity)
     assert set(words.KNOBS) == set(Knob)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        (["gpu0", "gpu1"], "GPU simulated"),
+        (["n1/gpu0", "n1/cpu0"], "GPU and CPU simulated"),
+        (["nvidia"], "GPU simulated"),  # a driver that never answered: nobody knows which GPUs
+        ([], ""),
+    ],
+)
+def test_simulated_devices_by_their_kinds(keys, said):
+    assert words.simulated(keys) == said

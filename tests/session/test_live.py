@@ -37,12 +37,15 @@ def test_what_is_told(tmp_path):
     assert told["energy_j"]["total"]["value"] == pytest.approx(39 * 200)
     assert told["energy_j"]["gpu1"]["source"] == "measured"
     assert told["energy_j"]["cpu0"] is None
-    assert told["epochs"] == {"done": 0, "total": 10}  # none of them has ended
+    assert told["epochs"] == {"done": 0, "total": 10, "training": 0}  # none of them has ended
     outlook = told["outlook"]
     assert outlook["time_s"]["value"] == pytest.approx(100)
     assert outlook["energy_j"]["value"] == pytest.approx(20_000)
     half_j = outlook["energy_j"]["high"] - outlook["energy_j"]["value"]
     assert 0.05 * 20_000 < half_j < 0.08 * 20_000  # not without the gain's
+    assert outlook["energy_j"]["at_least"]  # cpu0 counts and is not read
+    assert told["energy_j"]["total"]["at_least"]
+    assert told["counted"] == ["cpu0", "gpu0"]
     assert outlook["gco2"]["value"] == pytest.approx(20_000 / 3.6e6 * 400)
 
 

@@ -44,7 +44,7 @@ def test_a_steady_training_is_foretold():
     assert outlook.time_s.value == pytest.approx(103)
     assert outlook.energy_j.value == pytest.approx(103 * 200)
     assert outlook.time_s.low < 103 < outlook.time_s.high
-    assert course.epochs == {"done": 4, "total": 10}
+    assert course.epochs == {"done": 4, "total": 10, "training": 0}
 
 
 def test_a_slow_first_epoch_is_left_out():
@@ -163,7 +163,7 @@ def test_ranks_tell_of_the_same_epoch():
             course.spans([epoch(index * 10 * S + rank, index, 8, 100 + rank)])
         for rank in range(4):
             course.spans([epoch(index * 10 * S + rank, index, 8, 100 + rank, closed=True)])
-    assert course.epochs == {"done": 4, "total": 8}
+    assert course.epochs == {"done": 4, "total": 8, "training": 0}
     assert course.outlook(30 * S).time_s.value == pytest.approx(80)
 
 
@@ -174,7 +174,7 @@ def test_another_training_starts_anew(pids):
         course.spans([epoch(index * 10 * S, index, 3, pids[0], closed=True)])
     for index in range(3):
         course.spans([epoch((40 + index * 20) * S, index, 10, pids[1], closed=True)])
-    assert course.epochs == {"done": 3, "total": 10}
+    assert course.epochs == {"done": 3, "total": 10, "training": 1}
     assert course.outlook(80 * S).time_s.value == pytest.approx(40 + 10 * 20)
 
 
@@ -188,7 +188,7 @@ def test_a_training_that_is_taken_up_again_has_fewer_epochs_left():
 def test_other_spans_do_not_matter():
     course, now_ns = follow([10.0] * 4, 10)
     before = course.outlook(now_ns)
-    course.spans([Span("training", 0, now_ns + 1, now_ns + 1, closed=False)])
+    course.spans([Span("validation", 0, now_ns + 1, now_ns + 1, closed=False)])
     assert course.outlook(now_ns) == before
 
 
@@ -240,3 +240,71 @@ def test_trainings_end_inside_their_outlook(after):
     assert sum(score.energy_hit for score in scores) >= 52
     assert sum(score.time_hit for score in scores) >= 52
     assert statistics.median(score.energy_width for score in scores) < 0.08
+
+
+def training(start_ns, index, pid=0, *, closed=False):
+    return Span("training", index, start_ns, start_ns + S * closed, pid, closed=closed)
+
+
+def test_a_second_training_begins_at_none_of_its_own():
+    """Fits of five and of three epochs: it said "epoch 5 of 3 is done"."""
+    course = Forecast(0)
+    course.spans([training(0, 0)])
+    for index in range(5):
+        course.spans([epoch(index * 10 * S, index, 5, closed=True)])
+    assert course.epochs == {"done": 5, "total": 5, "training": 0}
+    course.spans([training(0, 0, closed=True), training(60 * S, 1)])
+    assert course.epochs == {"done": 0, "total": None, "training": 1}
+    course.spans([epoch(60 * S, 0, 3)])
+    assert course.epochs == {"done": 0, "total": 3, "training": 1}
+    assert course.outlook(61 * S).reason == "it takes two whole epochs to tell"
+    for index in range(3):
+        course.spans([epoch((60 + index * 10) * S, index, 3, closed=index < 2)])
+    assert course.epochs == {"done": 2, "total": 3, "training": 1}
+    assert course.outlook(81 * S).time_s.value == pytest.approx(90)
+
+
+def test_a_second_training_that_counts_on_is_another():
+    """fit(epochs=3), then fit(initial_epoch=3, epochs=5)."""
+    course = Forecast(0)
+    course.spans([training(0, 0)])
+    for index in range(3):
+        course.spans([epoch(index * 10 * S, index, 3, closed=True)])
+    course.spans([training(0, 0, closed=True), training(40 * S, 1)])
+    course.spans([epoch(40 * S, 3, 5)])
+    assert course.epochs == {"done": 3, "total": 5, "training": 1}
+    assert isinstance(course.outlook(41 * S), Unavailable)
+
+
+def test_a_second_training_without_marks_of_it_begins_where_the_index_does():
+    course = Forecast(0)
+    for index in range(5):
+        course.spans([epoch(index * 10 * S, index, 5, closed=True)])
+    course.spans([epoch(60 * S, 0, 3)])
+    assert course.epochs == {"done": 0, "total": 3, "training": 1}
+
+
+def test_trainings_side_by_side_are_not_taken_for_one():
+    """Two processes: the first is followed to its end, and then the other one."""
+    course = Forecast(0)
+    course.spans([training(0, 0, 1), training(1, 0, 2)])
+    for index in range(3):
+        course.spans([epoch(index * 10 * S + 2, index, 3, 1, closed=True)])
+        course.spans([epoch(index * 10 * S + 3, index, 30, 2, closed=True)])
+    assert course.epochs == {"done": 3, "total": 3, "training": 0}
+    course.spans([training(0, 0, 1, closed=True), epoch(30 * S, 3, 30, 2)])
+    assert course.epochs == {"done": 3, "total": 30, "training": 1}
+
+
+def test_the_epochs_that_the_user_gave_are_of_all_trainings():
+    course = Forecast(0, epochs=6)
+    for fold in range(2):
+        course.spans([training(fold * 30 * S, fold)])
+        for index in range(3):
+            course.spans([epoch((fold * 30 + index * 10) * S, index, None, closed=True)])
+    assert course.epochs == {"done": 6, "total": 6, "training": 1}
+    course.spans([training(60 * S, 2), epoch(60 * S, 0, None)])
+    assert course.epochs == {"done": 6, "total": None, "training": 2}
+    outlook = course.outlook(61 * S)
+    assert isinstance(outlook, Unavailable)
+    assert "--epochs" in outlook.fix

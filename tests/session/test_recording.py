@@ -60,7 +60,7 @@ def test_what_the_recorder_notes_later_decides_what_counts(tmp_path):
 def test_a_gpu_that_woke_counts_from_then_on(tmp_path):
     course = RunSoFar(tmp_path, Request(), 0)
     (tmp_path / PROCESSES).write_text(sighting(1, ours=True))
-    asleep = replace(GPU, sources={})
+    asleep = replace(GPU, sources={}, asleep_ns=1)
     assert counted(course, bare_manifest(devices=(asleep,))) == ()
     assert counted(course, bare_manifest()) == ("gpu0",)
 

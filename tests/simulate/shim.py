@@ -9,7 +9,8 @@ import pynvml
 
 from joulewise.simulate.boards import load_board, make_unit
 from joulewise.simulate.nvml import faults as faults_module
-from joulewise.simulate.nvml.shared import NO_LATENCY, Shared, library
+from joulewise.simulate.nvml.latency import NO_LATENCY
+from joulewise.simulate.nvml.shared import Shared, library
 from joulewise.simulate.timeline import PIECE, Timeline
 from joulewise.units import NS_PER_S
 
@@ -62,7 +63,7 @@ def simulated(monkeypatch, folder, *boards, **options):
 
 @contextmanager
 def published(folder, *boards, faults="", exact=True, latency=NO_LATENCY, socket="", as_root=True):
-    """A machine that nobody looks at yet; ``exact`` takes noise and gain from its sensors."""
+    """A machine that nobody looks at yet; ``exact`` takes all chance from its sensors."""
     units = [make_unit(load_board(key), seed) for seed, key in enumerate(boards)]
     if exact:
         units = [_exact(unit) for unit in units]
@@ -104,9 +105,21 @@ def code_of(call, *arguments):
 
 
 def _exact(unit):
-    sensor = replace(unit.board.sensor, noise_w=0.0, quantum_w=0.001, counter_step_j=0.001)
-    board = replace(unit.board, sensor=sensor)
-    return replace(unit, board=board, gain=1.0, sensor_phase_ns=0)
+    """Its readings can be said in the head: ticks at whole 10 ms, and nothing late but the lag."""
+    sensor = unit.board.sensor
+    exact = replace(
+        sensor,
+        noise_w=0.0,
+        quantum_w=0.001,
+        counter_step_j=0.001,
+        tick_jitter=0.0,
+        period_s=round(sensor.period_s, 2),
+        counter_period_s=round(sensor.counter_period_s, 2),
+    )
+    board = replace(unit.board, sensor=exact)
+    return replace(
+        unit, board=board, gain=1.0, sensor_phase_ns=0, counter_phase_ns=0, counter_lag_ns=0
+    )
 
 
 def handle(index):

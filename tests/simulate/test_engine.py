@@ -179,3 +179,23 @@ def last_power_w(shared):
 
 def last_throttle(shared):
     return int(last_piece(shared)["throttle"])
+
+
+def test_a_stale_counter_ran_before_the_simulation_did():
+    """One that is old by 10 s shows a time before that: it counts on at idle power from there."""
+    code = """
+import time
+from pynvml import *
+nvmlInit()
+h = nvmlDeviceGetHandleByIndex(0)
+def now():
+    return time.monotonic(), nvmlDeviceGetTotalEnergyConsumption(h) / 1000
+first_s, first_j = now()
+time.sleep(1)
+last_s, last_j = now()
+power_w = (last_j - first_j) / (last_s - first_s)
+print(json.dumps([first_j, power_w, nvmlDeviceGetPowerUsage(h) / 1000]))
+"""
+    first_j, counted_w, power_w = under(code, "--fault", "gpu0:stale=10s")
+    assert first_j > 0
+    assert counted_w == pytest.approx(power_w, rel=0.1)

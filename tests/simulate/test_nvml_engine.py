@@ -15,7 +15,8 @@ import pytest
 from running_sim import running_sim
 from shim import client, code_of, handle, published, simulated, timeline
 
-from joulewise.simulate.nvml.shared import Latency, Shared, library
+from joulewise.simulate.nvml.latency import Latency
+from joulewise.simulate.nvml.shared import Shared, library
 from joulewise.units import NS_PER_S
 
 
@@ -218,7 +219,7 @@ def test_readers_never_see_half_of_what_is_written(monkeypatch, tmp_path):
 
 
 def test_calls_take_their_time_by_default(monkeypatch, tmp_path):
-    slow = Latency(0, 0, 0, 0, 50_000_000)
+    slow = Latency(0, 0, 0, 0, 50_000_000, 0)
     with simulated(monkeypatch, tmp_path, "v100", latency=slow):
         before_ns = time.monotonic_ns()
         nvml.nvmlDeviceGetPcieThroughput(handle(0), 0)

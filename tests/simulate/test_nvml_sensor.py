@@ -28,13 +28,15 @@ class TestSensor:
                 draw = np.random.default_rng(seed)
                 seconds = np.sort(draw.uniform(-5.0, 25.0, 400))
                 shape = {"busy": draw.random(400), "memory_busy": draw.random(400)}
+                shape |= {"sm_mhz": draw.uniform(135, 1530, 400)}
+                shape |= {"memory_mhz": draw.choice([405.0, 810.0, 7001.0], 400)}
                 drawn = timeline(
                     list(zip([-100.0, *seconds[1:]], draw.uniform(20, 300, 400), strict=True)),
                     **shape,
                 )
                 machine.shared.publish(0, drawn)
                 machine.at(at_s)
-                _compare(unit, drawn, machine.now_ns, gpu)
+                _compare(unit, drawn, machine, gpu)
 
             compare()
 
@@ -102,7 +104,8 @@ class TestSensor:
         assert received > nvml.nvmlDeviceGetPcieThroughput(gpu, nvml.NVML_PCIE_UTIL_TX_BYTES) > 0
 
 
-def _compare(unit, drawn, now_ns, gpu):
+def _compare(unit, drawn, machine, gpu):
+    now_ns = machine.now_ns
     plain = sensor.power_w(unit, drawn, now_ns, sensor.plain_channel(unit))
     assert nvml.nvmlDeviceGetPowerUsage(gpu) == round(float(plain) * 1000)
     for field, channel in ((186, sensor.INSTANT), (185, sensor.AVERAGE)):
@@ -119,11 +122,18 @@ def _compare(unit, drawn, now_ns, gpu):
     for shown, column in ((rates.gpu, "busy"), (rates.memory, "memory_busy")):
         # The two sum in another order: where the mean lies at half a percent, both are right.
         assert shown == pytest.approx(sensor.utilisation_pct(unit, drawn, now_ns, column), abs=1)
-    kind, samples = nvml.nvmlDeviceGetSamples(gpu, nvml.NVML_TOTAL_POWER_SAMPLES, 0)
-    times_ns, powers_w = sensor.samples(unit, drawn, now_ns)
-    assert kind == nvml.NVML_VALUE_TYPE_UNSIGNED_INT
-    assert [s.sampleValue.uiVal for s in samples] == [round(w * 1000) for w in powers_w.tolist()]
-    assert np.all(np.diff([s.timeStamp for s in samples]) == np.diff(times_ns) // 1000)
+    offset_ns = int(machine.shared._header["wall_offset_ns"][0])
+    for kind in sensor.SampleKind:
+        value_type, samples = nvml.nvmlDeviceGetSamples(gpu, kind, 0)
+        times_ns, expected = sensor.samples(unit, drawn, now_ns, kind)
+        assert value_type == nvml.NVML_VALUE_TYPE_UNSIGNED_INT
+        assert [s.timeStamp for s in samples] == ((times_ns + offset_ns) // 1000).tolist()
+        shown = np.array([s.sampleValue.uiVal for s in samples])
+        if kind is sensor.SampleKind.POWER:
+            assert shown.tolist() == np.rint(expected * 1000).astype(int).tolist()
+        else:
+            utilisation = "UTILISATION" in kind.name  # see above
+            assert np.abs(shown - expected).max() <= int(utilisation)
 
 
 class TestSamples:
@@ -145,6 +155,17 @@ class TestSamples:
         _, after = nvml.nvmlDeviceGetSamples(gpu, 0, newest)
         assert len(after) == 5
         assert after[0].timeStamp > newest
+
+    @pytest.mark.parametrize("kind", range(7))
+    def test_of_every_type_nothing_new_is_not_found(self, machine, gpu, kind):
+        _, samples = nvml.nvmlDeviceGetSamples(gpu, kind, 0)
+        newest = samples[-1].timeStamp
+        assert code_of(nvml.nvmlDeviceGetSamples, gpu, kind, newest) == nvml.NVML_ERROR_NOT_FOUND
+        machine.at(1.0)
+        _, later = nvml.nvmlDeviceGetSamples(gpu, kind, newest)
+        sensed = machine.units[0].board.sensor
+        period_s = sensed.utilisation_period_s if 1 <= kind <= 4 else sensed.period_s
+        assert len(later) == pytest.approx(1.0 / period_s, abs=1)
 
     def test_they_bear_the_time_of_the_wall_clock(self, machine, gpu):
         _, samples = nvml.nvmlDeviceGetSamples(gpu, 0, 0)

@@ -31,6 +31,11 @@ class TestTheFolder:
             names = {path.name for path in zone.iterdir()}
             assert {"name", "enabled", "energy_uj", "max_energy_range_uj"} <= names
 
+    @pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
+    def test_a_program_can_know_that_it_is_simulated(self, machine, tmp_path):
+        tree = PowercapTree(tmp_path, machine)
+        assert (tree.path / "joulewise_simulated").read_text() == "1\n"
+
     def test_names(self, tmp_path):
         def names(machine):
             tree = PowercapTree(tmp_path / machine.vendor_id, machine)

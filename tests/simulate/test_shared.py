@@ -17,8 +17,9 @@ from joulewise.simulate.boards import load_board, make_unit
 from joulewise.simulate.model import Knobs
 from joulewise.simulate.nvml import shared as shared_module
 from joulewise.simulate.nvml.faults import KINDS, LIBRARY_ABSENT, Fault
+from joulewise.simulate.nvml.latency import NO_LATENCY
 from joulewise.simulate.nvml.layout import CONSTANTS, GPU, TYPES
-from joulewise.simulate.nvml.shared import NO_LATENCY, Shared, library
+from joulewise.simulate.nvml.shared import Shared, library
 from joulewise.simulate.timeline import PIECE, Timeline
 
 HEADERS = shared_module._HERE / "shim"

@@ -52,6 +52,28 @@ def test_other_descriptors_are_passed_on():
     os.close(read)
 
 
+def test_a_program_can_know_that_the_gpus_are_simulated():
+    code = (
+        "import ctypes; library = ctypes.CDLL('libnvidia-ml.so.1');"
+        "print(ctypes.c_int.in_dll(library, 'joulewise_simulated').value)"
+    )
+    done = sim("--gpu", "v100", *python(code))
+    assert (done.returncode, done.stdout) == (0, "1\n")
+
+
+def test_a_program_can_know_the_simulations_own_load():
+    code = (
+        "import pynvml as n; n.nvmlInit(); print(os.environ['JOULEWISE_SIM_PID']);"
+        "gpu = n.nvmlDeviceGetHandleByIndex(0);"
+        "print(*(p.pid for p in n.nvmlDeviceGetComputeRunningProcesses(gpu)))"
+    )
+    done = sim("--gpu", "v100", "--workload", "resnet50", *python(code))
+    engine, *holders = done.stdout.split()
+    assert holders == [engine]
+    idle = sim("--gpu", "v100", *python(code))
+    assert idle.stdout.split()[1:] == []
+
+
 def test_options_after_the_command_are_the_commands():
     assert sim("--gpu", "v100", "echo", "--gpu", "a100").stdout == "--gpu a100\n"
 

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from joulewise.data import Quantity
-from joulewise.simulate import physics
+from joulewise.simulate import physics, sensor
 from joulewise.simulate.boards import load_board, make_unit
 from joulewise.simulate.model import Knobs, Load, Phase, Workload
 from joulewise.simulate.poll import ALL
 from joulewise.simulate.virtual import simulate, simulate_all
-from joulewise.units import NS_PER_MS, NS_PER_S
+from joulewise.units import NS_PER_S
 
 BOARD = load_board("v100")
 UNIT = make_unit(BOARD, 3)
@@ -143,10 +143,10 @@ def test_what_a_board_lacks_has_no_column():
 
 def test_the_buffer_drained_in_time_misses_no_tick():
     drained = RUN.drain(every_s=2.0)
-    assert (np.diff(drained["t_ns"]) == 20 * NS_PER_MS).all()
-    assert len(drained["t_ns"]) == pytest.approx(
-        (RUN.timeline.end_ns - RUN.timeline.start_ns) / (20 * NS_PER_MS), abs=1
-    )
+    bounds_ns = [RUN.timeline.start_ns - 1, RUN.timeline.end_ns]
+    before, last = sensor.last_power_tick(UNIT, bounds_ns).tolist()
+    ticks = np.arange(before + 1, last + 1)
+    assert drained["t_ns"].tolist() == sensor.power_tick_ns(UNIT, ticks).tolist()
     seldom = RUN.drain(every_s=4.0)
     assert len(seldom["t_ns"]) == pytest.approx(0.6 * len(drained["t_ns"]), rel=0.02)
 

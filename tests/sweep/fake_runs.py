@@ -37,9 +37,9 @@ def asked(**more):
     return Asked(COMMAND, {POWER_LIMIT: limits}, **{"repeat": 2, **more})
 
 
-def trial(planned, time_s=10.0, gpu_j=1000.0, **more):
+def trial(planned, time_s=10.0, gpu_j=1000.0, source=Source.MEASURED, **more):
     known = {"state": TrialState.DONE, "lane": planned.lane, "look_s": planned.look_s, **more}
-    energy = {"gpu": Energy(gpu_j, 1.0, 2.0, Source.MEASURED)}
+    energy = {"gpu": Energy(gpu_j, 1.0, 2.0, source)}
     return Trial(planned.setting, planned.block, time_s=time_s, energy=energy, **known)
 
 

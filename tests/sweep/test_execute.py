@@ -6,10 +6,12 @@ import os
 import threading
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 
 import pytest
 from fake_runs import FakeRunner, Watched, asked, failed, go_on, setting, space, trial
 
+from joulewise.data import Source
 from joulewise.data.sweeps import WARM_UP, Planned, TrialState
 from joulewise.errors import JoulewiseError
 from joulewise.sweep.execute import execute
@@ -409,7 +411,7 @@ def test_in_virtual_time_not_every_run_is_worth_a_write(tmp_path, monkeypatch):
         real(path, text, durable=durable)
 
     monkeypatch.setattr(ledger, "replace_file", counted)
-    sweep = go_on(folder, FakeRunner())
+    sweep = go_on(folder, FakeRunner(partial(trial, source=Source.SIMULATED)))
     assert 1 <= len(writes) < 6
     assert writes[-1]  # what it came to is there to stay
     assert load(folder) == sweep

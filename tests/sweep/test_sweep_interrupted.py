@@ -49,3 +49,28 @@ def test_a_signal_to_a_sweep(tmp_path, name, status):
     assert cut == ["running", 0]
     assert seen["again"] == 0, seen["errors"]
     assert seen["done"] == [sweep_id, "finished", 3]
+
+
+WHILE_KNOBS_ARE_TRIED = """
+import json, os, subprocess, sys
+from pathlib import Path
+from joulewise.sweep.store import load, find
+
+sweep = [sys.executable, "-m", "joulewise", "--store", "runs", "sweep", "--power-limit=150,200"]
+first = subprocess.run(
+    [*sweep, "--repeat=1", "--", sys.executable, "train.py", "16"],
+    env={**os.environ, "JOULEWISE_TEST_KILL_AT": f"knobs-tried:1:{sys.argv[1]}"},
+    stderr=subprocess.PIPE, text=True,
+)
+cut = load(find(Path("runs"), "last"))
+print(json.dumps(dict(status=first.returncode, said=first.stderr, trials=len(cut.trials))))
+"""
+
+
+@pytest.mark.parametrize(("name", "status"), [("INT", 130), ("TERM", 143)])
+def test_a_signal_before_the_first_run(tmp_path, name, status):
+    seen = told(tmp_path, WHILE_KNOBS_ARE_TRIED, name)
+    assert (seen["status"], seen["trials"]) == (status, 0)
+    *_, what, how = seen["said"].splitlines()
+    assert f"was ended by SIG{name}" in what
+    assert how.startswith("  to go on: joulewise --store runs sweep")

@@ -195,7 +195,7 @@ def test_only_lanes_of_many_rows_are_packed_and_all_are_read_back(tmp_path, epoc
     setting = Setting.of({POWER_LIMIT: 200.0, "epochs": str(epochs)})
     trial = virtual(tmp_path, axes=axes).run(Planned(setting, 0))
     run = tmp_path / trial.run
-    for lane in Lane:
+    for lane in (Lane.FAST, Lane.BUFFER, Lane.SLOW):
         told, read = analysed[0]("gpu0", lane), open_lane(run, "gpu0", lane)
         assert read.columns == told.columns
         (told_rows,), (read_rows,) = told.chunks(told.columns), read.chunks(read.columns)

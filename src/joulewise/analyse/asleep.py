@@ -53,7 +53,10 @@ def with_silence(
     )
 
 
-def silent_at_first(device: RecordedDevice, run: Stretch) -> Iterator[RunWarning]:
+def silent_at_first(
+    device: RecordedDevice, run: Stretch, *, is_bound: bool = False
+) -> Iterator[RunWarning]:
+    """``is_bound``: its energy is a lower bound, and that it was not read is said with that."""
     window_ns = np.array([[run.start_ns, run.end_ns]])
     silent_s, asleep_s = (float(_before(window_ns, t_ns)[0]) for t_ns in _ends_ns(device))
     if asleep_s > 0:
@@ -63,7 +66,7 @@ def silent_at_first(device: RecordedDevice, run: Stretch) -> Iterator[RunWarning
             "nobody reads a GPU that sleeps, since that would wake it",
             device.info.key,
         )
-    if silent_s > asleep_s:
+    if silent_s > asleep_s and not is_bound:
         after = "then" if asleep_s else "at first"
         why = f" ({device.unavailable.reason})" if device.unavailable and not asleep_s else ""
         most = "" if device.maximum_w is None else f", for which 0 to {device.maximum_w:g} W stand"

@@ -65,6 +65,7 @@ def cautions(
     rate_hz = manifest.rate_hz
     yield from span_cautions.too_short_run(counted, run, rate_hz)
     yield from span_cautions.too_short(counted, spans, energy_j, sampling_j, rate_hz)
+    yield from span_cautions.without_length(spans)
 
 
 def from_notes(manifest: Manifest) -> Iterator[RunWarning]:
@@ -107,6 +108,8 @@ def recorder_ended(
         return
     hint = notes[0].get("hint") if notes else ""
     up_to = "" if last_row_ns is None else f": the trace ends {run.after_s(last_row_ns):.1f} s in"
+    if last_row_ns is not None and last_row_ns < run.end_ns:
+        up_to += ", and energies are lower bounds, up to there"
     yield RunWarning(
         Caution.RECORDER_ENDED,
         f"the recorder ended before the run was over{up_to}",

@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 _FEW: Final = 256
 _ENOUGH: Final = 1 << 12
 _MOST_AROUND: Final = 64
-# Polls come late now and then: one that is missing is no gap yet.
-_MISSED: Final = 2.5
+MISSED_READINGS: Final = 2.5
+"""Polls come late now and then: one that is missing is no gap yet."""
+
 # A sensor that shows the very same for so many periods, and so long, is stuck.
 _STILL: Final = 20
 _STILL_NS: Final = NS_PER_S
@@ -60,15 +61,38 @@ class Course:
     read_s: float
 
 
+def still_ns(step_ns: float) -> float:
+    """How long a sensor with new values every ``step_ns`` may show the same before it is stuck."""
+    return max(step_ns * _STILL, _STILL_NS)
+
+
 def typical_step_ns(lane: Rows) -> float:
-    """The time between rows, by the first of them."""
+    """The time between rows at most moments, by the first of them.
+
+    The median of the steps, each weighted with its length: a lane is read densely for a moment
+    where a run begins and ends, and those rows are many and short.
+    """
     found: list[NDArray[np.int64]] = []
     for chunk in lane.chunks(("t_ns",)):
         found.append(chunk["t_ns"][:_ENOUGH])
         if sum(map(len, found)) >= _ENOUGH:
             break
     steps = np.sort(np.diff(np.concatenate(found)[:_ENOUGH])) if found else np.empty(0)
-    return float(steps[(len(steps) - 1) // 2] + steps[len(steps) // 2]) / 2 if len(steps) else 0.0
+    steps = steps[steps > 0]  # a damaged file has times that go back
+    if not len(steps):
+        return 0.0
+    up_to = np.cumsum(steps)
+    return float(steps[np.searchsorted(up_to, up_to[-1] / 2)])
+
+
+def bounds_ns(lane: Rows) -> tuple[int, int]:
+    """The times of the first and the last row; twice 0 where there is none."""
+    first_ns = last_ns = None
+    for chunk in lane.chunks(("t_ns",)):
+        if len(chunk["t_ns"]):
+            first_ns = int(chunk["t_ns"][0]) if first_ns is None else first_ns
+            last_ns = int(chunk["t_ns"][-1])
+    return first_ns or 0, last_ns or 0
 
 
 def follow(
@@ -104,8 +128,8 @@ class _Pass:
         size = len(times_ns)
         self._times_ns = times_ns
         self._room = Room()
-        self._gap_ns = step_ns * _MISSED
-        self._still_ns = max(step_ns * _STILL, _STILL_NS)
+        self._gap_ns = step_ns * MISSED_READINGS
+        self._still_ns = still_ns(step_ns)
         self._energy_wns = np.zeros(size)
         self._rough_w2 = np.zeros(size)
         self._news = np.zeros(size, np.int64)

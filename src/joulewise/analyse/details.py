@@ -8,25 +8,36 @@ from datetime import datetime, timezone
 from typing import Any
 
 from joulewise.analyse.cpu_share import CpuShare
+from joulewise.analyse.lanes import OpenLane
 from joulewise.analyse.measured import MeasuredDevice
+from joulewise.analyse.sensor_rates import Rates, sensor_rates
 from joulewise.analyse.stretch import Stretch
 from joulewise.analyse.under_load import under_load
 from joulewise.data import Kind
-from joulewise.record.manifest import Manifest
+from joulewise.record.machine import Machine
+from joulewise.record.manifest import Manifest, RecordedDevice
 from joulewise.units import NS_PER_S
 
 
 def details(
-    manifest: Manifest, measured: Mapping[str, MeasuredDevice], cpu: CpuShare, run: Stretch
+    manifest: Manifest,
+    measured: Mapping[str, MeasuredDevice],
+    cpu: CpuShare,
+    run: Stretch,
+    lanes: OpenLane,
 ) -> dict[str, Any]:
+    rates = {key: sensor_rates(lanes, one.device, one.slow, run) for key, one in measured.items()}
     return {
         "about": about(manifest),
+        "environment": environment(manifest),
         "cpu": vars(cpu),
         "rate_hz": manifest.rate_hz,
         "rates": {key: manifest.options.get(key) for key in ("price_per_kwh", "gco2_per_kwh")},
         "devices": {
-            device.info.key: _device(manifest, device.info.key) for device in manifest.devices
+            device.info.key: _device(device, rates.get(device.info.key, {}))
+            for device in manifest.devices
         },
+        "sensor_rates": rates,
         "baseline": {key: _baseline(one) for key, one in measured.items() if _is_gpu(one)},
         "under_load": {
             key: under_load(one.slow, run, one.device.info.vendor)
@@ -52,18 +63,46 @@ def about(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _device(manifest: Manifest, key: str) -> dict[str, Any]:
-    (device,) = [device for device in manifest.devices if device.info.key == key]
-    lanes = manifest.recorder.lanes if manifest.recorder else {}
-    mine = {name: lane for name, lane in lanes.items() if name.partition(".")[0] == key}
+def environment(manifest: Manifest) -> dict[str, Any]:
+    """Where it ran, as numbers and words; what is not known is null."""
+    machine, container = manifest.machine or Machine(), manifest.container
+    return {
+        "container": None if container is None else vars(container),
+        "cores": {
+            "physical": machine.cores_physical,
+            "logical": machine.cores_logical,
+            "allowed": machine.cores_allowed,
+        },
+        "ram_b": {"total": machine.ram_b, "limit": machine.ram_limit_b},
+        "gpu_memory_b": {
+            device.info.key: device.info.memory_b
+            for device in manifest.devices
+            if device.info.kind is Kind.GPU
+        },
+        "frameworks": {name: dict(parts) for name, parts in manifest.frameworks.items()},
+    }
+
+
+def _device(device: RecordedDevice, rates: Mapping[str, Mapping[str, Rates]]) -> dict[str, Any]:
     return {
         "name": device.info.name,
         "uid": device.info.uid,
         "sources": {quantity: source.value for quantity, source in device.sources.items()},
-        "effective_hz": {name: lane.get("effective_hz") for name, lane in mine.items()},
+        "is_simulated": device.is_simulated,
+        "effective_hz": _effective_hz(rates),
         "gain": {"sigma": device.card.gain_sigma, "origin": device.card.origin},
         "settings": dict(device.settings),
     }
+
+
+def _effective_hz(rates: Mapping[str, Mapping[str, Rates]]) -> dict[str, float | None]:
+    """New values a second over the run, of the first quantity that is looked at in each stream."""
+    found: dict[str, float | None] = {}
+    for by_stream in rates.values():
+        for stream, one in by_stream.items():
+            of_run = one["run"]
+            found.setdefault(stream, None if of_run is None else of_run["new_hz"])
+    return found
 
 
 def _is_gpu(measured: MeasuredDevice) -> bool:

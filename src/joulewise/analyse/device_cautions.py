@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 import numpy as np
 
 from joulewise.analyse.cap_caution import is_limited_by_run, odd_cap
-from joulewise.analyse.measured import MeasuredDevice
+from joulewise.analyse.measured import MeasuredDevice, Oddities
 from joulewise.analyse.stretch import Stretch
-from joulewise.analyse.touched import Sighting, faults_of, strangers
+from joulewise.analyse.touched import (
+    Sighting,
+    faults_of,
+    has_recorder_ended,
+    reason_unread,
+    strangers,
+)
 from joulewise.analyse.unread import LONG_S
-from joulewise.data import Caution, Quantity, RunWarning, Source
+from joulewise.data import Caution, Quantity, RunWarning
 from joulewise.devices.nvidia.throttle import throttle_names
 from joulewise.record.manifest import Manifest
 
@@ -41,24 +47,50 @@ def cautions(
     yield from other_processes(measured, sightings, run)
 
 
+def read_in_part(
+    measured: MeasuredDevice, manifest: Manifest, run: Stretch
+) -> Iterator[RunWarning]:
+    """The energy of a device is a lower bound: since when, or up to when, it was read, and why.
+
+    That the recorder was gone is a warning of its own, for all devices.
+    """
+    read, device = measured.read, measured.device
+    why, hint = reason_unread(manifest, device)
+    is_own = bool(faults_of(manifest, device.info.key)) or device.unavailable is not None
+    if read is None or (has_recorder_ended(manifest) and not is_own):
+        return
+    edges = []
+    if read.start_ns > run.start_ns:
+        edges.append(f"from {run.after_s(read.start_ns):.1f} s after the start on")
+    if read.end_ns < run.end_ns:
+        edges.append(f"up to {run.after_s(read.end_ns):.1f} s after the start")
+    part = f"it was read in {read.time_s:.1f} s of {run.time_s:.1f} s only, {' and '.join(edges)}"
+    message = f"{': '.join(filter(None, [part, why]))}; it drew more than that"
+    yield RunWarning(Caution.UNAVAILABLE, message, hint, device.info.key)
+
+
 def gap(measured: MeasuredDevice, manifest: Manifest, run: Stretch) -> Iterator[RunWarning]:
-    """Time in which a device was not read, and the reason that it gave."""
+    """Time in which a device was not read, the reason that it gave, and what tells of it instead.
+
+    Not of a lower bound: :func:`read_in_part` says of one that it was not read.
+    """
+    if measured.read is not None:
+        return
     odd, key = measured.oddities, measured.device.info.key
     noted = faults_of(manifest, key)
     faults = [one for one in noted if run.start_ns <= int(one["t_ns"]) <= run.end_ns]
     reasons = dict.fromkeys(fault.get("message", "") for fault in noted)
     why = f": {', '.join(reasons)}" if reasons else ""
-    estimated = Source.MEASURED not in measured.device.sources.values()
+    estimated = not measured.device.has_sensor
     least_s = max(_ESTIMATED_GAP_S if estimated else LONG_S, _GAP_ROWS / manifest.rate_hz)
-    of = f"of {run.time_s:.1f} s, first about"
-    wider = "and the error is wider by what may have been"
-    if odd.gap.time_s > least_s:
-        first_ns, what = odd.gap.first_ns, f"no reading for {odd.gap.time_s:.1f} s {of}"
-        hint = f"what was read around it stands in, {wider}"
-    elif odd.unread.time_s > least_s:
+    of = f"s of {run.time_s:.1f} s, first about"
+    hint = _bridge(odd, is_sampled=not odd.gap.time_s > least_s)
+    if odd.unread.time_s > least_s:
         first_ns = odd.unread.first_ns
-        what = f"it could not be polled for {odd.unread.time_s:.1f} s {of}"
-        hint = f"what else was read bridges that, {wider}"
+        what = f"{_unread(noted)} for {odd.unread.time_s:.1f} {of}"
+    elif odd.gap.time_s > least_s:  # polls went on, at a lower rate than the driver's samples
+        first_ns = odd.gap.first_ns
+        what = f"its driver told no samples of power for {odd.gap.time_s:.1f} {of}"
     elif faults:
         first_ns = int(faults[0]["t_ns"])
         what, hint = "it could not be polled for a moment,", "that is too short to matter"
@@ -68,9 +100,32 @@ def gap(measured: MeasuredDevice, manifest: Manifest, run: Stretch) -> Iterator[
     yield RunWarning(Caution.GAP, f"{what} {after}{why}", hint, key)
 
 
+def _unread(faults: Sequence[Mapping[str, str]]) -> str:
+    """What could not be read, by the quantities that the recorder noted."""
+    quantities = {fault.get("quantity", "") for fault in faults}
+    if quantities == {Quantity.POWER.value}:
+        return "its power could not be polled"
+    if quantities == {Quantity.ENERGY.value}:
+        return "its energy counter could not be read"
+    return "it was not read"
+
+
+def _bridge(odd: Oddities, *, is_sampled: bool) -> str:
+    """What tells of a time in which a device was not polled, and what is less sure for it."""
+    if odd.has_counter:
+        return (
+            "its energy counter ran on and gives the energy of that time; only when in it that was "
+            "drawn is less sure"
+        )
+    wider = "and the error is wider by what may have been"
+    if is_sampled:
+        return f"what else was read of its power tells of that time, {wider}"
+    return f"what was read around it stands in, {wider}"
+
+
 def stuck(measured: MeasuredDevice, run: Stretch) -> Iterator[RunWarning]:
     still, device = measured.oddities.still, measured.device
-    if Source.MEASURED not in device.sources.values():
+    if not device.has_sensor:
         return
     if still.time_s > 0:
         when = (

@@ -13,11 +13,10 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from joulewise.analyse.asleep import with_silence
-from joulewise.analyse.counter import Counter, best_counter
-from joulewise.analyse.course import Course, follow, typical_step_ns, without_readings
+from joulewise.analyse.counter_energy import CounterEnergy, near_readings
+from joulewise.analyse.course import Course, bounds_ns, follow, typical_step_ns, without_readings
 from joulewise.analyse.integral import Integral
 from joulewise.analyse.lanes import Rows
-from joulewise.analyse.placing import placings
 from joulewise.analyse.points import Points, points_around
 from joulewise.analyse.timing import Timing, timing_of
 from joulewise.data import Energy, Source
@@ -31,7 +30,10 @@ if TYPE_CHECKING:
 _LEAST: Final = 0.1
 # A governor lets short peaks pass its limit, and gains are off.
 _OVER: Final = 1.1
-_MOST: Final = 0.8
+# Samples of less than this share of the polled time were cut off (chosen).
+_COVERED: Final = 0.8
+# Windows of so many periods have their energy told by the model; less in shorter ones (chosen).
+_TELLS: Final = 1.75
 # Nothing is sampled of what is assumed: it is as constant unseen, and off by its gain alone.
 _ROUNDED_J: Final = 0.001
 
@@ -97,12 +99,18 @@ def window_energy(
     fast: Rows | None,
     buffer: Rows | None,
     windows_ns: NDArray[np.int64],
+    marks_ns: NDArray[np.int64] | None = None,
 ) -> WindowEnergy:
-    """What ``device`` drew in each window ``(start, end)``, as its lanes tell."""
+    """What ``device`` drew in each window ``(start, end)``, as its lanes tell.
+
+    ``marks_ns`` are moments at which the program may have changed its load: the edges of its
+    spans, and of the windows where nothing is said.
+    """
     windows_ns = np.asarray(windows_ns, np.int64).reshape(-1, 2)
+    marks_ns = np.unique(windows_ns if marks_ns is None else marks_ns)
     if device.awake_ns is None:
-        return _awake(device, fast, buffer, windows_ns)
-    found = _awake(device, fast, buffer, np.maximum(windows_ns, device.awake_ns))
+        return _awake(device, fast, buffer, windows_ns, marks_ns)
+    found = _awake(device, fast, buffer, np.maximum(windows_ns, device.awake_ns), marks_ns)
     return with_silence(found, windows_ns, device)
 
 
@@ -111,6 +119,7 @@ def _awake(
     fast: Rows | None,
     buffer: Rows | None,
     windows_ns: NDArray[np.int64],
+    marks_ns: NDArray[np.int64],
 ) -> WindowEnergy:
     edges_ns = np.unique(windows_ns)
     if not len(edges_ns):
@@ -127,16 +136,18 @@ def _awake(
             most_w=device.maximum_w,
             period_ns=timing.counter_s * NS_PER_S,
         )
-    placed = [] if points is None else placings(points, buffer, timing)
-    times_ns = np.unique(np.concatenate([edges_ns, *(one.tick_ns for one in placed)]))
-    course = _follow(buffer if buffer is not None else fast, times_ns, timing)
+    power = buffer if buffer is not None else fast
+    near = None if points is None else near_readings(power, points, edges_ns, timing)
+    course = _follow(near or power, edges_ns, timing)
     if course is None and points is None:
         return _nothing(windows_ns)
-    read = course is not None
-    course = course or without_readings(times_ns, _mean_w(points))
-    integral = Integral(times_ns, course, timing, _range_w(device, course))
-    counter = best_counter(placed, integral, read=read, buffer=buffer) if placed else None
-    found = _reckon(integral, counter, windows_ns, device.card.gain, read=read)
+    is_read = course is not None
+    course = course or without_readings(edges_ns, _mean_w(points))
+    integral = Integral(edges_ns, course, timing, _range_w(device, course))
+    counter = None
+    if points is not None:
+        counter = CounterEnergy(points, near, timing, marks_ns, integral.range_w)
+    found = _reckon(integral, counter, windows_ns, device.card.gain, read=is_read)
     if Source.ASSUMED in device.sources.values():
         return replace(found, error_sampling_j=np.minimum(found.error_sampling_j, _ROUNDED_J))
     return found
@@ -146,7 +157,8 @@ def _covers(buffer: Rows | None, fast: Rows) -> bool:
     """Whether the driver's samples are there about as long as the polls, not cut off by a fault."""
     if buffer is None:
         return False
-    return buffer.rows * typical_step_ns(buffer) > _MOST * fast.rows * typical_step_ns(fast)
+    first_ns, last_ns = bounds_ns(fast)
+    return buffer.rows * typical_step_ns(buffer) > _COVERED * (last_ns - first_ns)
 
 
 def _follow(lane: Rows | None, times_ns: NDArray[np.int64], timing: Timing) -> Course | None:
@@ -162,7 +174,7 @@ def _follow(lane: Rows | None, times_ns: NDArray[np.int64], timing: Timing) -> C
 
 def _reckon(
     integral: Integral,
-    counter: Counter | None,
+    counter: CounterEnergy | None,
     windows_ns: NDArray[np.int64],
     gain: float,
     *,
@@ -177,12 +189,17 @@ def _reckon(
     blind_j = integral.blind_j(start, end) if read else none
     energy_j, error_j, counter_j, disagree, broken = integral_j, integral_error_j, none, no, no
     if counter is not None:
-        counted = counter.between(start, end)
-        energy_j = counter_j = counted.energy_j
+        counted = counter.between(windows_ns)
+        # In a window of milliseconds the model may leave less than the device draws at least.
+        least_j = np.where(
+            time_s < integral.timing.shortest_s, integral.range_w[0] * time_s, -np.inf
+        )
+        energy_j = counter_j = np.maximum(counted.energy_j, least_j)
+        error_j = np.hypot(Z95 * counted.sigma_j, integral.unchecked_j(start, end))
         apart_j = np.abs(counter_j - integral_j)
-        disagree = apart_j > counted.error_j + integral_error_j + blind_j
-        error_j = np.where(disagree, np.maximum(counted.error_j, apart_j), counted.error_j)
-        broken = counted.broken
+        disagree = apart_j > error_j + integral_error_j + blind_j
+        error_j = np.where(disagree, np.maximum(error_j, apart_j), error_j)
+        broken = counted.is_broken
     timing = integral.timing
     error_j = np.maximum(error_j, _short_j(integral, time_s, energy_j)) * (time_s > 0)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -204,16 +221,16 @@ def _reckon(
         counter_broken=broken,
         stuck=integral.stuck(start, end) if read else no,
         power_hz=integral.news_hz if read else None,
-        counter_hz=counter.placed.points.moves_hz if counter else None,
+        counter_hz=counter.moves_hz if counter else None,
     )
 
 
 def _short_j(
     integral: Integral, time_s: NDArray[np.float64], energy_j: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Within one period power can have been anything: all of it is in doubt, less in two."""
+    """Within half a period power can have been anything: all is in doubt, less in a whole one."""
     period_s = integral.timing.shortest_s
-    doubt = np.clip(2 - time_s / period_s, 0.0, 1.0)
+    doubt = np.clip(_TELLS - time_s / period_s, 0.0, 1.0)
     low_w, high_w = integral.range_w
     room_j = np.maximum(high_w * time_s - energy_j, energy_j - low_w * time_s)
     return np.asarray(doubt * np.clip(room_j, 0.0, energy_j))

@@ -9,7 +9,7 @@ import numpy as np
 from joulewise.analyse.lanes import readable
 from joulewise.analyse.silences import Standstills
 from joulewise.analyse.stretch import Stretch
-from joulewise.data import Kind, Quantity, Source
+from joulewise.data import Kind, Quantity
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -23,11 +23,9 @@ _COUNT: Final = Quantity.ENERGY.value
 
 def frozen(device: RecordedDevice, fast: Rows | None, run: Stretch) -> Stretch | None:
     """The longest time in which a GPU's counter showed the same, if that cannot be."""
-    if (
-        fast is None
-        or device.info.kind is not Kind.GPU
-        or device.sources.get(_COUNT) is not Source.MEASURED
-    ):
+    source = device.sources.get(_COUNT)
+    is_counted = source is not None and source.is_sensor
+    if fast is None or device.info.kind is not Kind.GPU or not is_counted:
         return None
     least_s = max(_PERIODS * (device.card.counter_period_s or 0.0), _SHORTEST_S)
     still: Standstills | None = None

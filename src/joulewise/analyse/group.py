@@ -93,7 +93,8 @@ def sum_group(name: str, members: Sequence[Member]) -> RunResult:
     for parts in boards.values():
         kept, left = _once(parts)
         counting = [part for part in kept if part.reason is None]
-        energies.append(_sum([part.use for part in counting]).energy)
+        if counting:
+            energies.append(_sum([part.use for part in counting]).energy)
         counted.update(dict.fromkeys(part.key for part in counting))
         no_baseline.update({p.key: p.no_baseline for p in counting if p.no_baseline})
         for part in counting or kept:
@@ -110,9 +111,7 @@ def sum_group(name: str, members: Sequence[Member]) -> RunResult:
         excluded += [Excluded(key, why) for key, why in whys.items() if key not in counted]
     devices = {key: _sum(mine) for key, mine in uses.items()}
     start_ns, end_ns = times[0][0].start_ns, max(time.end_ns for time, _ in times)
-    whole = SpanResult(
-        Span("run", None, start_ns, end_ns), total(e for e in energies if e), devices
-    )
+    whole = SpanResult(Span("run", None, start_ns, end_ns), total(energies), devices)
     nodes = list(dict.fromkeys(member.node for member in members))
     codes = [member.result.exit_code for member in members]
     return RunResult(
@@ -139,6 +138,11 @@ def sum_group(name: str, members: Sequence[Member]) -> RunResult:
             },
             "baseline": {
                 key: {"kind": None, "reason": reason} for key, reason in no_baseline.items()
+            },
+            "devices": {
+                f"{member.node}/{device.info.key}": {"is_simulated": device.is_simulated}
+                for member in members
+                for device in member.manifest.devices
             },
             "measured_s": _covered_ns([time for time, _ in times]) / NS_PER_S,
             "runs": [member.manifest.id for member in members],
@@ -206,9 +210,9 @@ def _sum(uses: Sequence[Use]) -> Use:
     if len(uses) == 1:
         return uses[0]
     peaks = [use.peak_w for use in uses if use.peak_w is not None]
-    energy = total_of_one(use.energy for use in uses if use.energy)
-    nets = [use.net for use in uses if use.net]
-    net = total_of_one(nets) if len(nets) == len(uses) else None
+    energy = total_of_one(use.energy for use in uses)
+    is_known = all(use.net or not use.energy for use in uses)
+    net = total_of_one(use.net for use in uses) if is_known else None
     return Use(energy, net, peak_w=max(peaks, default=None)) if energy else Use(None)
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from joulewise.data import RunResult
-from joulewise.data.contract import RESULT_FORMAT, as_json, from_json
+from joulewise.data.contract import RESULT_FORMAT, as_json, check_types, from_json
+from joulewise.data.migration import name_simulated_result
 from joulewise.record.files import replace_file
 from joulewise.record.layout import LIVE, RESULT
 
@@ -29,8 +30,15 @@ def write_result(run: Path, result: RunResult, *, durable: bool = True) -> None:
 def read_result(run: Path) -> RunResult | None:
     """The kept result; None where there is none that this version can read."""
     try:
-        return from_json(json.loads((run / RESULT).read_text("utf-8")))
+        told = json.loads((run / RESULT).read_text("utf-8"))
     except (OSError, ValueError):
+        return None
+    if not isinstance(told, dict):
+        return None
+    name_simulated_result(told)
+    try:
+        return from_json(told)
+    except ValueError:
         return None
 
 
@@ -39,10 +47,12 @@ def read_summary(run: Path) -> dict[str, Any] | None:
     try:
         with (run / RESULT).open(encoding="utf-8") as file:
             told = json.loads(file.readline().rstrip(",\n") + "}")
+        if not isinstance(told, dict) or told.get("format") != RESULT_FORMAT:
+            return None
+        check_types(told)
     except (OSError, ValueError):
         return None
-    fits = isinstance(told, dict) and told.get("format") == RESULT_FORMAT
-    return told if fits else None
+    return told
 
 
 def read_outlook(run: Path) -> dict[str, Any] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -20,12 +20,13 @@ from joulewise.analyse.baseline import (
     idle_stretches,
     quiet,
 )
-from joulewise.analyse.energy import WindowEnergy, energy_of, window_energy
+from joulewise.analyse.energy import WindowEnergy, energy_of
 from joulewise.analyse.frozen import frozen
 from joulewise.analyse.lanes import OpenLane, Rows
+from joulewise.analyse.lower_bound import bounded_energy, last_reading_ns, read_parts
 from joulewise.analyse.stretch import Stretch
 from joulewise.analyse.touched import Sighting, held_at
-from joulewise.analyse.unread import across_faults
+from joulewise.analyse.unread import LONG_S
 from joulewise.data import Energy, Kind, Quantity, Use
 from joulewise.record.layout import Lane
 from joulewise.record.manifest import RecordedDevice
@@ -67,7 +68,8 @@ class Lapse:
 class Oddities:
     """Of the run: no reading of power, none of something that is polled, always the same.
 
-    ``frozen`` is when the counter stood still for longest, where it never does.
+    ``frozen`` is when the counter stood still for longest, where it never does. ``has_counter``
+    says whether the energy counter ran on meanwhile: it was read before and after all of that.
     """
 
     disagree: bool
@@ -76,6 +78,7 @@ class Oddities:
     unread: Lapse
     still: Lapse
     frozen: Stretch | None
+    has_counter: bool
 
 
 @dataclass(frozen=True)
@@ -83,8 +86,9 @@ class MeasuredDevice:
     """What a device did: ``uses`` of those windows that are wanted in full, in their order.
 
     ``energy_j`` and ``sampling_j`` are of all windows, and so is ``clean``: no fault of the sensor
-    is in there. The first window is the run.
-    ``idle`` has each kind of idle that the trace contains, ``no_baseline`` why it has none.
+    is in there. NaN is what is not known, or only as a lower bound. The first window is the run.
+    ``read`` is the part of the run that its energy is of, where that is a lower bound. ``idle`` has
+    each kind of idle that the trace contains, ``no_baseline`` why it has none.
     """
 
     device: RecordedDevice
@@ -93,6 +97,7 @@ class MeasuredDevice:
     sampling_j: NDArray[np.float64]
     clean: NDArray[np.bool_]
     oddities: Oddities
+    read: Stretch | None
     slow: Columns
     idle: dict[Idle, Baseline]
     no_baseline: str
@@ -108,8 +113,14 @@ def measure(
     windows_ns: NDArray[np.int64],
     wanted: NDArray[np.int64],
     sightings: Sequence[Sighting],
+    *,
+    marks_ns: NDArray[np.int64] | None = None,
 ) -> MeasuredDevice:
-    """The energies of all windows in one pass, the idle stretches among them."""
+    """The energies of all windows in one pass, the idle stretches among them.
+
+    ``marks_ns`` are the run's (load_marks.py); the edges of the windows where nothing is said.
+    """
+    marks_ns = windows_ns if marks_ns is None else marks_ns
     key = device.info.key
     slow = _slow_lane(open_lane(key, Lane.SLOW))
     stretches: list[IdleStretch] = []
@@ -119,7 +130,8 @@ def measure(
         stretches = cut(idle_stretches(slow, held_at(sightings, key, slow["t_ns"]), device.card))
     idle_ns = np.array([[s.start_ns, s.end_ns] for s in stretches], np.int64).reshape(-1, 2)
     fast, buffer = open_lane(key, Lane.FAST), open_lane(key, Lane.BUFFER)
-    told, failed_s = _told(device, fast, buffer, np.concatenate([windows_ns, idle_ns]))
+    all_ns = np.concatenate([windows_ns, idle_ns])
+    told, failed_s, at_least = _told(device, fast, buffer, all_ns, marks_ns)
     n = len(windows_ns)
     idle: dict[Idle, Baseline] = {}
     if stretches:
@@ -127,17 +139,31 @@ def measure(
         sure = quiet(stretches, told.mean_w[n:], told.peak_w[n:], float(told.peak_w[0]))
         idle_j = np.where(sure, told.energy_j[n:], np.nan)
         idle = baselines(stretches, idle_j, told.error_sampling_j[n:], float(told.mean_w[0]))
-    times_s = (windows_ns[:, 1] - windows_ns[:, 0]) / NS_PER_S
-    uses = tuple(_use(told, i, device, chosen(idle), times_s[i]) for i in wanted.tolist())
+    read_ns = read_parts(device, fast, windows_ns) if at_least[:n].any() else windows_ns
+    times_s = (read_ns[:, 1] - read_ns[:, 0]) / NS_PER_S
+    uses = tuple(
+        _use(told, i, device, chosen(idle), float(times_s[i]), at_least=bool(at_least[i]))
+        for i in wanted.tolist()
+    )
     gap, unread, still = _lapses(device, fast, buffer, windows_ns[0], failed_s[:, 0])
     stopped = frozen(device, fast, Stretch(*windows_ns[0].tolist()))
     return MeasuredDevice(
         device,
         uses,
-        told.energy_j[:n],
+        np.where(at_least, np.nan, told.energy_j)[:n],
         told.error_sampling_j[:n],
         ~(told.disagree | told.counter_broken | (failed_s > 0).any(axis=0))[:n],
-        Oddities(bool(told.disagree[0]), bool(told.counter_broken[0]), gap, unread, still, stopped),
+        Oddities(
+            disagree=bool(told.disagree[0]),
+            counter_broken=bool(told.counter_broken[0]),
+            gap=gap,
+            unread=unread,
+            still=still,
+            frozen=stopped,
+            has_counter=bool((failed_s[:, 0] > 0).any() and not told.counter_broken[0])
+            and _counts_on(fast, windows_ns[0]),
+        ),
+        Stretch(*read_ns[0].tolist()) if at_least[0] else None,
         slow,
         idle,
         "" if idle else no_baseline,
@@ -145,12 +171,18 @@ def measure(
 
 
 def _told(
-    device: RecordedDevice, fast: Rows | None, buffer: Rows | None, windows_ns: NDArray[np.int64]
-) -> tuple[WindowEnergy, NDArray[np.float64]]:
-    """What each window drew, and its seconds of each kind of failure, in the order of lapses."""
-    told = window_energy(device, fast, buffer, windows_ns)
-    told, unread_s = across_faults(told, fast, np.maximum(windows_ns, device.awake_ns or 0))
-    return told, np.stack([told.gap_s, unread_s, told.still_s])
+    device: RecordedDevice,
+    fast: Rows | None,
+    buffer: Rows | None,
+    windows_ns: NDArray[np.int64],
+    marks_ns: NDArray[np.int64],
+) -> tuple[WindowEnergy, NDArray[np.float64], NDArray[np.bool_]]:
+    """What each window drew, its seconds of each kind of failure, and what is a lower bound.
+
+    The kinds are in the order of lapses.
+    """
+    told, unread_s, at_least = bounded_energy(device, fast, buffer, windows_ns, marks_ns)
+    return told, np.stack([told.gap_s, unread_s, told.still_s]), at_least
 
 
 def _lapses(
@@ -164,7 +196,7 @@ def _lapses(
     pieces_ns, piece_s = run_ns[None], failed_s[:, None]
     if (failed_s > 0).any():
         pieces_ns = _pieces(*run_ns.tolist())
-        piece_s = _told(device, fast, buffer, pieces_ns)[1]
+        piece_s = _told(device, fast, buffer, pieces_ns, run_ns)[1]
     return [Lapse(float(s), pieces_ns, each) for s, each in zip(failed_s, piece_s, strict=True)]
 
 
@@ -175,19 +207,43 @@ def _pieces(start_ns: int, end_ns: int) -> NDArray[np.int64]:
 
 
 def _use(
-    told: WindowEnergy, i: int, device: RecordedDevice, idle: Baseline | None, time_s: float
+    told: WindowEnergy,
+    i: int,
+    device: RecordedDevice,
+    idle: Baseline | None,
+    time_s: float,
+    *,
+    at_least: bool,
 ) -> Use:
     energy: Energy | None = energy_of(told, i, device)
     if energy is None:
         return Use(None)
+    energy = replace(energy, at_least=at_least)
+    net = idle.net(energy, time_s) if idle else None
     return Use(
         energy,
-        idle.net(energy, time_s) if idle else None,
+        net and replace(net, at_least=at_least),
         _said(told.mean_w[i]),
         _said(told.peak_w[i]),
         _said(told.counter_j[i]),
         _said(told.integral_j[i]),
+        time_s if at_least else None,
     )
+
+
+def _counts_on(fast: Rows | None, run_ns: NDArray[np.int64]) -> bool:
+    """Whether the counter was read from before the run, or soon after its start, to its end."""
+    name, (start_ns, end_ns) = Quantity.ENERGY.value, run_ns.tolist()
+    if fast is None or name not in fast.columns:
+        return False
+    if last_reading_ns(fast, end_ns, [name]) < end_ns:
+        return False
+    firsts = (
+        int(chunk["t_ns"][is_read][0])
+        for chunk in fast.chunks(("t_ns", name))
+        if (is_read := np.isfinite(chunk[name])).any()
+    )
+    return bool(next(firsts, end_ns) <= start_ns + round(LONG_S * NS_PER_S))
 
 
 def _said(value: np.float64) -> float | None:

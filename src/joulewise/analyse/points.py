@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 AROUND: Final = 48
+"""Points on either side of a moment that tell how far counter and readings differ there."""
+
+# A lane of no more rows than this (27 minutes at 10 Hz) is taken as a whole: what a window took
+# does then not depend on which others are asked for.
+_WHOLE_ROWS: Final = 1 << 14
 # A governor lets short peaks pass, and gains are off.
 _IMPOSSIBLE: Final = 1.5
 _LONG_AGO_NS: Final = -(1 << 62)
@@ -46,21 +51,13 @@ class Points:
         time_s = (self.t_ns[-1] - self.t_ns[0]) / NS_PER_S
         return float((self.row[-1] - self.row[0]) / time_s) if time_s > 0 else None
 
-    def only(self, wanted: NDArray[np.bool_]) -> Points:
-        """Without some of them; those left and right of one that goes become neighbours."""
-        return Points(
-            self.t_ns[wanted],
-            self.before_ns[wanted],
-            self.count_j[wanted],
-            self.broken[wanted],
-            (self.row - np.cumsum(~wanted))[wanted],
-        )
-
 
 def points_around(
     lane: Rows, times_ns: NDArray[np.int64], *, most_w: float | None, period_ns: float
 ) -> Points | None:
     """The counter's points around these moments, which ascend; None where it was never read."""
+    if lane.rows <= _WHOLE_ROWS:
+        return _all_points(lane, most_w, period_ns)
     found: list[Points] = []
     moves = _moves(readable(lane.chunks(("t_ns", "energy_j")), "energy_j"))
     for block in blocks(moves, AROUND):
@@ -86,6 +83,17 @@ def points_around(
         before_ns = columns["before_ns"][at]
         found.append(Points(t_ns[at], before_ns, count_j[at], broken[at], block.row + at))
     return _merge(found) if found else None
+
+
+def _all_points(lane: Rows, most_w: float | None, period_ns: float) -> Points | None:
+    parts = list(_moves(readable(lane.chunks(("t_ns", "energy_j")), "energy_j")))
+    if not parts:
+        return None
+    t_ns, before_ns, count_j = (
+        np.concatenate([part[name] for part in parts]) for name in ("t_ns", "before_ns", "energy_j")
+    )
+    broken = np.append(False, _broken(t_ns, count_j, most_w, period_ns))
+    return Points(t_ns, before_ns, count_j, broken, np.arange(len(t_ns)))
 
 
 def _merge(parts: Sequence[Points]) -> Points:

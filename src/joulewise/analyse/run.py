@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from joulewise.analyse.activity import activity
 from joulewise.analyse.asleep import silent_at_first
 from joulewise.analyse.cautions import cautions
 from joulewise.analyse.cpu_share import cpu_share
 from joulewise.analyse.details import details
+from joulewise.analyse.device_cautions import read_in_part
 from joulewise.analyse.kept import read_outlook
 from joulewise.analyse.lanes import OpenLane
+from joulewise.analyse.load_marks import load_marks
 from joulewise.analyse.measured import MeasuredDevice, measure
+from joulewise.analyse.open_spans import end_open_spans, is_cut_off
+from joulewise.analyse.sensor_summary import sensor_details, times_by_name
 from joulewise.analyse.stretch import Stretch
 from joulewise.analyse.summary import by_name, names_in_order, steps_by_epoch
 from joulewise.analyse.touched import choose, read_sightings
-from joulewise.data import Quantity, RunResult, Span, SpanResult, Use, total
+from joulewise.analyse.unmarked import unmarked
+from joulewise.data import Energy, Quantity, RunResult, Span, SpanResult, Use, total
+from joulewise.record.frameworks import read_framework_uses
 from joulewise.record.layout import Lane
 from joulewise.record.manifest import Manifest, read_manifest
 from joulewise.record.marks import SpanTable, read_spans
@@ -66,6 +74,7 @@ def analyse(
     sightings = read_sightings(run)
     last_row_ns = None if state == "complete" else _last_row_ns(run, manifest)
     whole = _whole(manifest, spans, last_row_ns)
+    spans = end_open_spans(spans, manifest, whole)
     codes = names_in_order(spans)
     steps_kept = STEPS_KEPT if few_steps is None else 0
     crowded, known = _crowded(spans, codes[:NAMES_KEPT], steps_kept)
@@ -76,8 +85,9 @@ def analyse(
     )
     kept = ~crowded[looked_at]
     wanted = np.flatnonzero(np.append(True, kept))
+    marks_ns = load_marks(whole, spans if few_steps is None else seen)
     measured = {
-        device.info.key: measure(lanes, device, windows_ns, wanted, sightings)
+        device.info.key: measure(lanes, device, windows_ns, wanted, sightings, marks_ns=marks_ns)
         for device in manifest.devices
         if device.sources
     }
@@ -88,16 +98,20 @@ def analyse(
         whole.end_ns,
         busy=[key for key, one in measured.items() if _busy(one, whole)],
         unread=[key for key, one in measured.items() if one.uses[0].energy is None],
+        activity=lambda key, others: activity(lanes, key, whole, others),
     )
-    counted = [measured[key] for key in choice.counted]
+    counted = [measured[key] for key in choice.counted if key not in choice.missing]
     cpu = cpu_share(counted, manifest, whole)
-    energy_j, sampling_j = _sums(counted, len(seen))
+    energy_j, sampling_j = _sums(counted, len(seen), whole=not choice.missing)
     uses = {
         device.info.key: measured[device.info.key].uses if device.info.key in measured else ()
         for device in manifest.devices
     }
     told = [Span("run", None, whole.start_ns, whole.end_ns), *seen.where(kept)]
     results = [_result(span, i, uses, choice.counted) for i, span in enumerate(told)]
+    if is_cut_off(manifest, state):  # the command may have gone on after the last row
+        last = [i == 0 or not one.span.closed for i, one in enumerate(results)]
+        results = [_as_bound(one) if cut else one for one, cut in zip(results, last, strict=True)]
     return RunResult(
         id=manifest.id,
         exit_code=manifest.exit_code,
@@ -111,12 +125,14 @@ def analyse(
         warnings=(
             *choice.warnings,
             *spans.warnings,
+            *unmarked(read_framework_uses(run), spans, manifest, whole),
             *(
                 w
                 for one in measured.values()
                 if one.uses[0].energy
-                for w in silent_at_first(one.device, whole)
+                for w in silent_at_first(one.device, whole, is_bound=one.read is not None)
             ),
+            *(w for one in measured.values() for w in read_in_part(one, manifest, whole)),
             *cautions(
                 manifest=manifest,
                 state=state,
@@ -132,7 +148,8 @@ def analyse(
             ),
         ),
         details={
-            **details(manifest, measured, cpu, whole),
+            **details(manifest, measured, cpu, whole, lanes),
+            "sensors": sensor_details(manifest.devices, lanes, whole, times_by_name(spans, codes)),
             "spans": by_name(spans, seen, energy_j, codes[:NAMES_KEPT]),
             "more_names": len(codes[NAMES_KEPT:]),
             **({} if kept.all() else {"steps": steps_by_epoch(spans, seen, energy_j)}),
@@ -200,10 +217,13 @@ def _busy(measured: MeasuredDevice, run: Stretch) -> bool:
 
 
 def _sums(
-    counted: Sequence[MeasuredDevice], spans: int
+    counted: Sequence[MeasuredDevice], spans: int, *, whole: bool
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Energy and sampling error of every span over the devices that count; NaN of none."""
-    if not counted:
+    """Energy and sampling error of every span over the devices that count.
+
+    NaN where there is none, or where one of them was not read.
+    """
+    if not counted or not whole:
         return np.full(spans, np.nan), np.full(spans, np.nan)
     energy_j = np.sum([one.energy_j[1:] for one in counted], axis=0)
     sampling_j = np.sqrt(np.sum([np.square(one.sampling_j[1:]) for one in counted], axis=0))
@@ -214,5 +234,16 @@ def _result(
     span: Span, i: int, uses: Mapping[str, Sequence[Use]], counted: Sequence[str]
 ) -> SpanResult:
     devices = {key: mine[i] if mine else Use(None) for key, mine in uses.items()}
-    energies = [energy for key in counted if (energy := devices[key].energy)]
-    return SpanResult(span, total(energies) if len(energies) == len(counted) else None, devices)
+    return SpanResult(span, total(devices[key].energy for key in counted), devices)
+
+
+def _as_bound(result: SpanResult) -> SpanResult:
+    devices = {
+        key: replace(use, energy=_at_least(use.energy), net=_at_least(use.net))
+        for key, use in result.devices.items()
+    }
+    return SpanResult(result.span, _at_least(result.total), devices)
+
+
+def _at_least(energy: Energy | None) -> Energy | None:
+    return energy and replace(energy, at_least=True)

@@ -30,6 +30,11 @@ class Silences:
         return sum(part.shape[1] for part in self._parts)
 
     @property
+    def bounds_ns(self) -> NDArray[np.float64]:
+        """Start and end of each."""
+        return np.asarray(np.concatenate([np.empty((3, 0)), *self._parts], axis=1)[:2].T)
+
+    @property
     def longest(self) -> Stretch | None:
         if not self._parts:
             return None

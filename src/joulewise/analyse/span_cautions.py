@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from joulewise.data import Caution, RunWarning, Source, total
+from joulewise.data import Caution, RunWarning, total
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -55,6 +55,23 @@ def too_short(
     yield _warning(told, max(useful_s), counted, rate_hz, only)
 
 
+def without_length(spans: SpanTable) -> Iterator[RunWarning]:
+    """Why a span has no energy: its marks lie at one moment, or it began where the trace ends."""
+    is_empty = spans.end_ns <= spans.start_ns
+    if not is_empty.any():
+        return
+    codes, counts = np.unique(spans.name[is_empty], return_counts=True)
+    names = [spans.names[code] for code in codes.tolist()]
+    told = [f"{count} of {name!r}" for name, count in zip(names, counts.tolist(), strict=True)]
+    more = f" and those of {len(names) - _NAMED} more names" if len(names) > _NAMED else ""
+    yield RunWarning(
+        Caution.SPAN_TOO_SHORT,
+        f"no energy is known of spans that have no length: {', '.join(told[:_NAMED])}{more}",
+        "each began where it ended, or where the recording ends: the run's energy has it all",
+        span=names[0] if len(names) == 1 else None,
+    )
+
+
 def too_short_run(
     counted: Sequence[MeasuredDevice], run: Stretch, rate_hz: float
 ) -> Iterator[RunWarning]:
@@ -98,7 +115,7 @@ def _outpaced(counted: Sequence[MeasuredDevice], rate_hz: float) -> bool:
     return any(
         period_s is not None and period_s * rate_hz < _ASKED
         for device in (measured.device for measured in counted)
-        if Source.MEASURED in device.sources.values()
+        if device.has_sensor
         for period_s in (device.card.update_period_s, device.card.counter_period_s)
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from joulewise.record.marks import SpanTable
+
+TRAINING: Final = "training"
 
 Figures = dict[str, "float | None"]
 
@@ -35,21 +37,56 @@ def by_name(
     its kind: it counts as unfinished and is in no figure.
     """
     told = {}
+    trainings = spans.named(TRAINING)
     closed = np.flatnonzero(seen.closed)
     energies = _by_code(seen.name[closed], codes)
     for code, positions, measured in zip(
         codes.tolist(), _by_code(spans.name, codes), energies, strict=True
     ):
         mine = spans.where(positions)
-        announced = mine.total.max()
         told[spans.names[code]] = {
             "count": int(mine.closed.sum()),
-            "announced": None if announced == NONE else int(announced),
+            "announced": _announced(mine, trainings),
             "unfinished": int((~mine.closed).sum()),
             "time_s": figures(_times_s(mine)[mine.closed]),
             "energy_j": figures(energy_j[closed[measured]]),
         }
     return told
+
+
+def _announced(mine: SpanTable, trainings: SpanTable) -> int | None:
+    """How many of them the program said there would be, in all its trainings; None of no word.
+
+    ``total`` is up to which index a training counts: one that goes on where another ended (Keras'
+    ``initial_epoch``) announces only what is left. Outside of trainings, and where several have no
+    marks of their own, one begins where the index does not grow.
+    """
+    if not (mine.total != NONE).any():
+        return None
+    owner = _owners(mine, trainings)
+    order = np.lexsort((mine.start_ns, owner, mine.pid))
+    pid, owner, index = mine.pid[order], owner[order], mine.index[order]
+    begins = np.ones(len(order), bool)
+    begins[1:] = (pid[1:] != pid[:-1]) | (owner[1:] != owner[:-1])
+    begins[1:] |= (index[1:] <= index[:-1]) & (index[1:] != NONE)
+    first = np.flatnonzero(begins)
+    totals = np.maximum.reduceat(mine.total[order], first)
+    counts = np.diff(np.append(first, len(order)))
+    up_to = np.where(index[first] == NONE, 0, index[first])
+    return int(np.where(totals == NONE, counts, np.maximum(totals - up_to, 0)).sum())
+
+
+def _owners(spans: SpanTable, trainings: SpanTable) -> NDArray[np.int64]:
+    """The position of the training of the same process in which each of them began; -1 is none."""
+    owner = np.full(len(spans), -1, np.int64)
+    for pid in np.unique(trainings.pid).tolist():
+        theirs = np.flatnonzero(trainings.pid == pid)
+        mine = np.flatnonzero(spans.pid == pid)
+        at = np.searchsorted(trainings.start_ns[theirs], spans.start_ns[mine], side="right") - 1
+        last = theirs[np.maximum(at, 0)]
+        inside = (at >= 0) & (spans.start_ns[mine] < trainings.end_ns[last])
+        owner[mine[inside]] = last[inside]
+    return owner
 
 
 def _by_code(names: NDArray[np.int64], codes: NDArray[np.int64]) -> list[NDArray[np.intp]]:
@@ -63,22 +100,33 @@ def _by_code(names: NDArray[np.int64], codes: NDArray[np.int64]) -> list[NDArray
 def steps_by_epoch(
     spans: SpanTable, seen: SpanTable, energy_j: NDArray[np.float64]
 ) -> list[dict[str, Any]]:
-    """The steps of each epoch; those of no epoch stand under a null index."""
+    """The steps of each epoch; those of no epoch stand under a null index.
+
+    Each training counts its epochs from 0, so it is named, too; null where there is no mark of it.
+    """
+    trainings = spans.named(TRAINING)
     epochs, steps = spans.named("epoch"), spans.where(spans.closed).named("step")
     seen, energy_j = seen.where(seen.closed), energy_j[seen.closed]
     times_s = _times_s(steps)
     all_by_epoch = _by_epoch(steps, epochs)
     is_step = seen.is_named("step")
     step_j, some_by_epoch = energy_j[is_step], _by_epoch(seen.where(is_step), epochs)
+    owners = _owners(epochs, trainings)
     return [
         {
-            "epoch": None if epoch < 0 or epochs.index[epoch] == NONE else int(epochs.index[epoch]),
+            "training": _index(trainings, int(owners[epoch]) if epoch >= 0 else -1),
+            "epoch": _index(epochs, epoch),
             "count": len(mine),
             "time_s": figures(times_s[mine]),
             "energy_j": figures(step_j[some_by_epoch.get(epoch, [])]),
         }
         for epoch, mine in all_by_epoch.items()
     ]
+
+
+def _index(spans: SpanTable, position: int) -> int | None:
+    """Which one of its kind a span is; None of none, or where it was not told."""
+    return None if position < 0 or spans.index[position] == NONE else int(spans.index[position])
 
 
 def figures(values: NDArray[np.float64]) -> Figures:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from joulewise.analyse.energy import WindowEnergy, gain_error, source_of, window_energy
-from joulewise.analyse.unread import across_faults
-from joulewise.data import Source
+from joulewise.analyse.energy import WindowEnergy, gain_error, source_of
+from joulewise.analyse.load_marks import load_marks
+from joulewise.analyse.lower_bound import bounded_energy
+from joulewise.analyse.open_spans import end_open_spans, is_cut_off
+from joulewise.analyse.stretch import Stretch
+from joulewise.data import Energy, RunResult, Source, Span, Use
 from joulewise.hooks.marks import NONE
 from joulewise.record.layout import Lane
-from joulewise.record.manifest import RecordedDevice
-from joulewise.record.marks import SpanTable
+from joulewise.record.manifest import Manifest, RecordedDevice
+from joulewise.record.marks import SpanTable, read_spans
 from joulewise.record.streams import schema as lane_schema
 from joulewise.record.trace import open_lane
 from joulewise.units import NS_PER_S
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 _ROWS: Final = 1 << 16
 _POWER: Final = (Lane.FAST, Lane.BUFFER)
 _SUMMED: Final = ("energy_j", "error_sampling_j", "error_gain_j")
+_WATTS: Final = ("mean_w", "peak_w", "counter_j", "integral_j")  # as in a Use
 _NAME: Final = pa.dictionary(pa.int32(), pa.string())
 SPANS: Final = pa.schema(
     [
@@ -44,76 +48,182 @@ SPANS: Final = pa.schema(
         ("counter_j", pa.float64()),
         ("integral_j", pa.float64()),
         ("source", _NAME),
+        ("at_least", pa.bool_()),
     ]
 )
 Pieces = tuple[pa.Schema, Iterable[pa.Table]]
+Figures = dict[str, "NDArray[Any]"]
+"""Columns of equal length; NaN, and None of a source, is what is not known."""
 
 
-def lane_table(run: Path, keys: Sequence[str], lane: Lane, origin_ns: int) -> Pieces:
+def lane_table(run: Path, devices: Sequence[RecordedDevice], lane: Lane, origin_ns: int) -> Pieces:
     """One lane of some devices, one after the other; ``t_s`` counts from ``origin_ns``."""
+    keys = {device.info.key: _lane_source(device, lane) for device in devices}
     readers = {key: reader for key in keys if (reader := open_lane(run, key, lane))}
     columns = dict.fromkeys(name for reader in readers.values() for name in reader.columns)
     told = lane_schema(tuple(columns) or ("t_ns",))
-    shape = pa.schema([("t_s", pa.float64()), ("device", _NAME), *told])
+    shape = pa.schema([("t_s", pa.float64()), ("device", _NAME), *told, ("source", _NAME)])
 
     def pieces() -> Iterator[pa.Table]:
         for key, reader in readers.items():
             for chunk in reader.chunks(reader.columns):
                 t_s = (chunk["t_ns"] - origin_ns) / NS_PER_S
                 cells = {"t_s": t_s, "device": _alike(key, len(t_s)), **chunk}
+                cells["source"] = _alike(keys[key], len(t_s))
                 yield _table(cells, shape, len(t_s))
 
     return shape, pieces()
 
 
+def _lane_source(device: RecordedDevice, lane: Lane) -> str:
+    """Power and energy may be modelled; whatever else a device tells is from a sensor."""
+    read = Source.SIMULATED if device.is_simulated else Source.MEASURED
+    return (read if lane is Lane.SLOW else next(iter(device.sources.values()), read)).value
+
+
 def span_table(
-    run: Path,
-    devices: Sequence[RecordedDevice],
-    spans: SpanTable,
-    origin_ns: int,
-    counted: Sequence[str] = (),
+    run: Path, manifest: Manifest, result: RunResult, only: Collection[str] = ()
 ) -> Pieces:
-    """Every span on some devices, one after the other, and the total of those that count."""
+    """Every span on every device, one after the other, and the total of those that count.
+
+    ``only`` names the devices that are wanted, without the total. Spans that the result has are as
+    it says, so that one span has one energy; a result has no more than some of thousands.
+    ``at_least`` is true of every energy that does not stand for all of its span, also of one that
+    is not known at all.
+    """
+    devices = [one for one in manifest.devices if not only or one.info.key in only]
+    counted = () if only else result.counted
 
     def pieces() -> Iterator[pa.Table]:
-        windows_ns = np.column_stack([spans.start_ns, spans.end_ns])
-        sums = np.zeros((3, len(spans)))
-        sources = np.full(len(spans), "", object)
+        whole = result.run.span
+        spans = end_open_spans(read_spans(run), manifest, Stretch(whole.start_ns, whole.end_ns))
+        if not len(spans):
+            return
+        reckoning = _Reckoning(run, manifest, result, spans)
+        origin_ns, total = whole.start_ns, _Total(len(spans))
         for device in devices:
-            if not device.sources or not len(spans):
-                continue
-            figures = _figures(run, device, windows_ns)
+            figures = reckoning.of_device(device)
             yield from _span_rows(spans, origin_ns, device.info.key, figures)
             if device.info.key in counted:
-                energy_j, sampling_j, gain_j = (figures[name] for name in _SUMMED)
-                sums += [energy_j, sampling_j**2, gain_j**2]
-                mine = figures["source"]
-                same = (sources == "") | (sources == mine)
-                sources = np.where(same, mine, Source.MIXED.value)
-        if counted and len(spans):
-            # As in a result: no total where one that counts could not be read.
-            parts = (sums[0], np.sqrt(sums[1]), np.sqrt(sums[2]))
-            sources[np.isnan(sums[0])] = None
-            total = {**dict(zip(_SUMMED, parts, strict=True)), "source": sources}
-            yield from _span_rows(spans, origin_ns, "total", total)
+                total.add(figures)
+        if counted:
+            yield from _span_rows(spans, origin_ns, "total", reckoning.of_total(total))
 
     return SPANS, pieces()
 
 
-def _figures(
-    run: Path, device: RecordedDevice, windows_ns: NDArray[np.int64]
-) -> dict[str, NDArray[Any]]:
-    fast, buffer = (open_lane(run, device.info.key, lane) for lane in _POWER)
-    parts = []
-    for start in range(0, len(windows_ns), _ROWS):
-        part_ns = windows_ns[start : start + _ROWS]
-        told = window_energy(device, fast, buffer, part_ns)
-        told, _ = across_faults(told, fast, np.maximum(part_ns, device.awake_ns or 0))
-        parts.append(_columns(told, device))
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+class _Reckoning:
+    """The figures of a run's spans: those of its result, and what it does not say."""
+
+    def __init__(self, run: Path, manifest: Manifest, result: RunResult, spans: SpanTable) -> None:
+        self._run, self._spans = run, spans
+        stored = {_identity(one.span): one for one in result.spans}
+        # No name is there in part, and of those with a million spans there are none.
+        likely = np.flatnonzero(spans.is_named(*{one.span.name for one in result.spans}))
+        mine = [stored.get(_identity(span)) for span in spans.where(likely)]
+        self._stored = [one for one in mine if one is not None]
+        self._is_stored = np.zeros(len(spans), bool)
+        self._is_stored[likely] = [one is not None for one in mine]
+        rest = spans.where(~self._is_stored)
+        self._windows_ns = np.column_stack([rest.start_ns, rest.end_ns])
+        self._goes_on = ~rest.closed & is_cut_off(manifest, result.state)
+        self._marks_ns = load_marks(result.run.span, spans)
+
+    def of_device(self, device: RecordedDevice) -> Figures:
+        key = device.info.key
+        uses = [one.devices.get(key, Use(None)) for one in self._stored]
+        known = {
+            **_energy_columns([use.energy for use in uses]),
+            **{name: _floats(getattr(use, name) for use in uses) for name in _WATTS},
+        }
+        return self._merged(known, self._computed(device))
+
+    def of_total(self, total: _Total) -> Figures:
+        known = _energy_columns([one.total for one in self._stored])
+        computed = total.figures()
+        return self._merged(known, {name: computed[name][~self._is_stored] for name in known})
+
+    def _computed(self, device: RecordedDevice) -> Figures:
+        if not device.sources or not len(self._windows_ns):
+            return _unread(len(self._windows_ns))
+        fast, buffer = (open_lane(self._run, device.info.key, lane) for lane in _POWER)
+        parts = []
+        for start in range(0, len(self._windows_ns), _ROWS):
+            part = slice(start, start + _ROWS)
+            energy, _, at_least = bounded_energy(
+                device, fast, buffer, self._windows_ns[part], self._marks_ns
+            )
+            parts.append(_columns(energy, device, at_least | self._goes_on[part]))
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def _merged(self, known: Figures, computed: Figures) -> Figures:
+        merged = {}
+        for name, values in computed.items():
+            merged[name] = np.empty(len(self._spans), values.dtype)
+            merged[name][self._is_stored] = known[name]
+            merged[name][~self._is_stored] = values
+        return merged
 
 
-def _columns(told: WindowEnergy, device: RecordedDevice) -> dict[str, NDArray[Any]]:
+class _Total:
+    """Sums the figures of devices; null where none is known."""
+
+    def __init__(self, spans: int) -> None:
+        self._sums = np.zeros((3, spans))
+        self._sources = np.full(spans, "", object)
+        self._at_least = np.zeros(spans, bool)
+
+    def add(self, figures: Figures) -> None:
+        energy_j, sampling_j, gain_j = (figures[name] for name in _SUMMED)
+        known, mine = np.isfinite(energy_j), figures["source"]
+        self._sums += np.where(known, [energy_j, sampling_j**2, gain_j**2], 0.0)
+        same = (self._sources == "") | (self._sources == mine)
+        merged = np.where(same, mine, Source.MIXED.value)
+        self._sources = np.where(known, merged, self._sources)
+        self._at_least |= figures["at_least"]
+
+    def figures(self) -> Figures:
+        unknown, sources = self._sources == "", self._sources.copy()
+        sources[unknown] = None
+        sums = np.where(unknown, np.nan, self._sums)
+        parts = (sums[0], np.sqrt(sums[1]), np.sqrt(sums[2]))
+        return {
+            **dict(zip(_SUMMED, parts, strict=True)),
+            "source": sources,
+            "at_least": self._at_least | unknown,
+        }
+
+
+def _identity(span: Span) -> tuple[object, ...]:
+    """What one span has in the result and among the marks; an open one ends later and later."""
+    end_ns = span.end_ns if span.closed else None
+    return span.name, span.index, span.pid, span.start_ns, end_ns
+
+
+def _energy_columns(energies: Sequence[Energy | None]) -> Figures:
+    return {
+        "energy_j": _floats(None if one is None else one.value for one in energies),
+        "error_sampling_j": _floats(
+            None if one is None else one.error_sampling for one in energies
+        ),
+        "error_gain_j": _floats(None if one is None else one.error_gain for one in energies),
+        "source": np.array([one and one.source.value for one in energies], object),
+        "at_least": np.array([one is None or one.at_least for one in energies], bool),
+    }
+
+
+def _floats(values: Iterable[float | None]) -> NDArray[np.float64]:
+    return np.array([np.nan if value is None else value for value in values], np.float64)
+
+
+def _unread(rows: int) -> Figures:
+    return {
+        **_energy_columns([None] * rows),
+        **{name: np.full(rows, np.nan) for name in _WATTS},
+    }
+
+
+def _columns(told: WindowEnergy, device: RecordedDevice, at_least: NDArray[np.bool_]) -> Figures:
     counter, power = (source_of(device, counted=counted).value for counted in (True, False))
     known = np.isfinite(told.energy_j)
     sources = np.where(np.isfinite(told.counter_j), counter, power).astype(object)
@@ -122,11 +232,9 @@ def _columns(told: WindowEnergy, device: RecordedDevice) -> dict[str, NDArray[An
         "energy_j": told.energy_j,
         "error_sampling_j": np.where(known, told.error_sampling_j, np.nan),
         "error_gain_j": gain_error(device) * np.abs(told.energy_j),
-        "mean_w": told.mean_w,
-        "peak_w": told.peak_w,
-        "counter_j": told.counter_j,
-        "integral_j": told.integral_j,
+        **{name: np.where(known, getattr(told, name), np.nan) for name in _WATTS},
         "source": sources,
+        "at_least": at_least | ~known,
     }
 
 
@@ -134,7 +242,7 @@ def _span_rows(
     spans: SpanTable,
     origin_ns: int,
     device: str,
-    figures: dict[str, NDArray[Any]],
+    figures: Figures,
 ) -> Iterator[pa.Table]:
     names = pa.array(spans.names, pa.string())
     for start in range(0, len(spans), _ROWS):

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from joulewise.data import Caution, Excluded, Kind, Quantity, RunWarning
 from joulewise.record.layout import PROCESSES
 from joulewise.record.manifest import Manifest, RecordedDevice
+from joulewise.record.processes import ENDED, SIMULATION
 from joulewise.record.store import KILLED, status
 from joulewise.units import NS_PER_S
 
@@ -19,11 +21,24 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from joulewise.analyse.activity import Activity
+    from joulewise.analyse.time_set import TimeSet
+
 # Reasons to leave devices out of a total; they are told of one as of several.
 UNTOUCHED = "not used by any process of the command"
+UNSEEN = "no process of the command was seen on it"
 HOST_IDS = Caution.HOST_PROCESS_IDS.value
 _ENERGY = {Quantity.POWER.value, Quantity.ENERGY.value}
 _LOOK_NS = 2 * NS_PER_S
+# A process may have come since the last look, and what it did be seen first: where the time of
+# that look was not recorded, it was a second before, and some.
+_CAME_NS = round(1.5 * NS_PER_S)
+# Clocks stay up for some seconds after the last kernel: 2 to 5 s of the simulated boards, and one.
+_HOLD_NS = 6 * NS_PER_S
+_GRAPHICS = "graphics"
+_ALONE_HINT = (
+    "if the command does not use this GPU, hide it from the command: CUDA_VISIBLE_DEVICES="
+)
 _DOCTOR = "joulewise doctor tells more"
 _SHORT_HINT = "a command of some seconds has its GPUs told apart"
 _HOST_IDS_HINT = "in a container started with --pid=host, the command's GPUs are told apart"
@@ -36,24 +51,35 @@ class Holder:
     pid: int
     name: str
     ours: bool | None
+    kind: str = "compute"
 
 
 @dataclass(frozen=True)
 class Sighting:
-    """Who held a device from then on; ``holders`` is None where the driver did not say."""
+    """Who held a device from then on; ``holders`` is None where the driver did not say.
+
+    ``since_ns`` is the look before, after which they came, None where that is not known.
+    One that ``looks_back`` has those who held it before, at some time of the recording, and ended.
+    """
 
     t_ns: int
     device: str
     holders: tuple[Holder, ...] | None
+    looks_back: bool = False
+    since_ns: int | None = None
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The devices whose energies make up the total, and why the others do not."""
+    """The devices that count, and why the others do not.
+
+    ``missing`` are those that count and could not be read: the total is a lower bound.
+    """
 
     counted: tuple[str, ...]
     excluded: tuple[Excluded, ...]
     warnings: tuple[RunWarning, ...]
+    missing: tuple[str, ...] = ()
 
 
 def read_sightings(run: Path) -> tuple[Sighting, ...]:
@@ -73,11 +99,15 @@ def choose(
     *,
     busy: Collection[str] = (),
     unread: Collection[str] = (),
+    activity: Callable[[str, TimeSet], Activity] | None = None,
 ) -> Choice:
     """What counts in the stretch from ``start_ns`` to ``end_ns``.
 
-    CPUs, memory and the node always count, and a GPU where a process of the command held it. A GPU
-    that is ``busy`` while the driver names nobody may be the command's: it counts, with a word.
+    CPUs, memory and the node always count. A GPU counts where a process of the command held it, or
+    where its ``activity``, of which it is told when others computed on it, rose and these do not
+    explain it; and, with a word, where neither can be told. One that is ``busy`` while the driver
+    names nobody may be the command's. ``unread`` are devices without an energy. Without
+    ``activity`` only processes decide, as they do while a run goes on.
     """
     seen = {d.info.key: _during(sightings, d.info.key, start_ns, end_ns) for d in manifest.devices}
     foreign = {n.get("device") for n in manifest.notes if n.get("code") == HOST_IDS}
@@ -87,25 +117,92 @@ def choose(
         for key in gpus
         if key in foreign or seen[key] is None or (key in busy and not seen[key])
     ]
+    usage: dict[str, Usage] = {}
+    for key in gpus:
+        if _ours(seen[key]):
+            usage[key] = Usage.SEEN
+        elif key not in unsure:
+            looks = [s for s in sightings if s.device == key and not s.looks_back]
+            active = activity(key, _explained(looks)) if activity else None
+            usage[key] = _usage(looks, active)
+            if usage[key] is Usage.NONE and any(h.kind == ENDED for h in seen[key] or ()):
+                usage[key] = Usage.UNKNOWN  # somebody was there whom no look has caught
     excluded: dict[str, str] = {}
+    silent: dict[str, str] = {}
     for device in manifest.devices:
         key = device.info.key
-        if not device.sources:
+        if key in usage and usage[key] in _NOT_COUNTED:
+            excluded[key] = _NOT_COUNTED[usage[key]] + _loaded_by(seen[key] or ())
+        elif not device.sources:
             why = device.unavailable.reason if device.unavailable else "it has no sensor"
-            excluded[key] = f"cannot be read: {why}"
+            (silent if device.asleep_ns is None else excluded)[key] = f"cannot be read: {why}"
         elif key in unread:
-            excluded[key], _ = _why_unread(manifest, device)
-        elif key in gpus and key not in unsure and not _ours(seen[key]):
-            others = _names(seen[key] or ())
-            excluded[key] = f"{UNTOUCHED} (others did: {others})" if others else UNTOUCHED
-    excluded |= _inside(manifest.devices, excluded)
+            silent[key], _ = _why_unread(manifest, device)
+    excluded |= _inside(manifest.devices, {**excluded, **silent})
+    for key in _replaced(manifest.devices, {**excluded, **silent}):
+        excluded[key] = silent.pop(key)
     counted = tuple(d.info.key for d in manifest.devices if d.info.key not in excluded)
     return Choice(
         counted,
         tuple(Excluded(key, reason) for key, reason in excluded.items()),
-        tuple(
-            _warnings(manifest, excluded, unsure, seen, unread=unread, time_ns=end_ns - start_ns)
-        ),
+        tuple(_warnings(manifest, excluded, unsure, seen, silent=silent, time_ns=end_ns - start_ns))
+        + tuple(_unseen_uses({key: usage[key] for key in counted if key in usage})),
+        tuple(silent),
+    )
+
+
+class Usage(Enum):
+    """What is known of a command's use of a GPU."""
+
+    SEEN = "a process of the command was seen on it"
+    SHOWN = "its activity rose, and no process of others explains that"
+    UNKNOWN = "neither processes nor activity can tell"
+    OTHERS = "others explain its activity"
+    NONE = "no process of the command was seen, and no activity that began with it"
+
+
+_NOT_COUNTED: Mapping[Usage, str] = {Usage.OTHERS: UNSEEN, Usage.NONE: UNTOUCHED}
+
+
+def _usage(looks: Sequence[Sighting], active: Activity | None) -> Usage:
+    """Of a GPU on which no process of the command was seen."""
+    if active is None:
+        return Usage.NONE
+    if active.is_active:
+        return Usage.SHOWN if active.is_unexplained else Usage.OTHERS
+    if active.is_complete:
+        return Usage.NONE
+    # Where others compute on it all the time, activity could not have told anyway.
+    is_others = bool(looks) and all(_explains(each) for each in looks)
+    return Usage.OTHERS if is_others else Usage.UNKNOWN
+
+
+def _explained(looks: Sequence[Sighting]) -> TimeSet:
+    """When a process of others computed on the device.
+
+    Nobody looks before the recording: who is there at the first look was before.
+    """
+    import numpy as np
+
+    from joulewise.analyse.time_set import TimeSet
+
+    first_ns, last_ns = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    times_ns = [
+        (
+            first_ns if not i else look.t_ns - _CAME_NS if look.since_ns is None else look.since_ns,
+            looks[i + 1].t_ns + _HOLD_NS if i + 1 < len(looks) else last_ns,
+        )
+        for i, look in enumerate(looks)
+        if _explains(look)
+    ]
+    start_ns, end_ns = np.array(times_ns, np.int64).reshape(-1, 2).T
+    return TimeSet.union(start_ns, end_ns)
+
+
+def _explains(sighting: Sighting) -> bool:
+    """A desktop's server is always there, and does little."""
+    return any(
+        holder.ours is False and holder.kind != _GRAPHICS for holder in sighting.holders or ()
     )
 
 
@@ -116,7 +213,7 @@ def held_at(sightings: Sequence[Sighting], key: str, t_ns: NDArray[np.int64]) ->
     """
     import numpy as np
 
-    mine = [sighting for sighting in sightings if sighting.device == key]
+    mine = [each for each in sightings if each.device == key and not each.looks_back]
     first = mine[0].holders or () if mine else ()
     before = any(holder.ours is False for holder in first)
     times = np.array([sighting.t_ns for sighting in mine], np.int64)
@@ -148,15 +245,20 @@ def parse_sightings(lines: Iterable[bytes]) -> Iterator[Sighting]:
     for line in lines:
         with suppress(ValueError, KeyError, TypeError):
             told = json.loads(line.decode("utf-8", errors="replace"))
-            listed = told["processes"]
+            is_back = ENDED in told
+            listed = told[ENDED if is_back else "processes"]
             holders = None if listed is None else tuple(map(_holder, listed))
-            yield Sighting(told["t_ns"], told["device"], holders)
+            since_ns = told.get("since_ns")
+            yield Sighting(told["t_ns"], told["device"], holders, is_back, since_ns)
 
 
 def _holder(told: Mapping[str, object]) -> Holder:
     ours = told["ours"]
     return Holder(
-        int(str(told["pid"])), str(told.get("name") or ""), ours if ours is None else bool(ours)
+        int(str(told["pid"])),
+        str(told.get("name") or ""),
+        ours if ours is None else bool(ours),
+        str(told.get("kind") or "compute"),
     )
 
 
@@ -164,9 +266,11 @@ def _during(
     sightings: Sequence[Sighting], key: str, start_ns: int, end_ns: int
 ) -> tuple[Holder, ...] | None:
     """All who held it within the stretch; None where nobody ever looked, or could."""
-    mine = [sighting for sighting in sightings if sighting.device == key]
-    before = [sighting for sighting in mine if sighting.t_ns <= start_ns][-1:]
-    within = [sighting for sighting in mine if start_ns < sighting.t_ns <= end_ns]
+    mine = [each for each in sightings if each.device == key]
+    looks = [each for each in mine if not each.looks_back]
+    before = [sighting for sighting in looks if sighting.t_ns <= start_ns][-1:]
+    within = [sighting for sighting in looks if start_ns < sighting.t_ns <= end_ns]
+    within += [each for each in mine if each.looks_back]
     told = [sighting.holders for sighting in before + within if sighting.holders is not None]
     return tuple(holder for holders in told for holder in holders) if told else None
 
@@ -175,20 +279,49 @@ def _ours(held: tuple[Holder, ...] | None) -> bool:
     return any(holder.ours for holder in held or ())
 
 
+def _loaded_by(held: Iterable[Holder]) -> str:
+    """Whose load it was, as an aside; nothing where nobody was there."""
+    others = _names(held)
+    if others == SIMULATION:
+        return "; its load is the simulation's own (sim --workload)"
+    return f" (others did: {others})" if others else ""
+
+
 def _names(held: Iterable[Holder]) -> str:
     return ", ".join(dict.fromkeys(holder.name or f"process {holder.pid}" for holder in held))
 
 
+def _unseen_uses(usage: Mapping[str, Usage]) -> Iterator[RunWarning]:
+    for key, what in usage.items():
+        if what is Usage.SHOWN:
+            message = f"{UNSEEN}, but its activity rose while the command ran: it counts"
+            yield RunWarning(Caution.UNSEEN_USE, message, _ALONE_HINT, key)
+        elif what is Usage.UNKNOWN:
+            message = f"{UNSEEN}, and it was not watched all the time: it counts, used or not"
+            yield RunWarning(Caution.UNSEEN_USE, message, _ALONE_HINT, key)
+
+
 def _why_unread(manifest: Manifest, device: RecordedDevice) -> tuple[str, str]:
     """Why there are no joules of a device, and what to do."""
-    unavailable, ended = device.unavailable, Caution.RECORDER_ENDED.value
-    whys = [fault["message"] for fault in faults_of(manifest, device.info.key)]
-    whys += [unavailable.reason] if unavailable else []
-    hint = (unavailable and unavailable.fix) or _DOCTOR
-    is_ended = status(manifest) == KILLED or any(n.get("code") == ended for n in manifest.notes)
-    if is_ended and device.sources and not whys:
-        whys, hint = ["the recorder was gone"], "measure again"
-    return ": ".join(["hardly read while the command ran", *whys[:1]]), hint
+    why, hint = reason_unread(manifest, device)
+    return ": ".join(filter(None, ["hardly read while the command ran", why])), hint
+
+
+def reason_unread(manifest: Manifest, device: RecordedDevice) -> tuple[str, str]:
+    """Why a device was not read in all of the run, empty where nobody said, and what to do."""
+    for fault in faults_of(manifest, device.info.key):
+        return fault["message"], fault.get("hint") or _DOCTOR
+    if device.unavailable:
+        return device.unavailable.reason, device.unavailable.fix or _DOCTOR
+    if device.sources and has_recorder_ended(manifest):
+        return "the recorder was gone", "measure again"
+    return "", _DOCTOR
+
+
+def has_recorder_ended(manifest: Manifest) -> bool:
+    """Whether the recorder was gone before the command was."""
+    ended = Caution.RECORDER_ENDED.value
+    return status(manifest) == KILLED or any(n.get("code") == ended for n in manifest.notes)
 
 
 def _inside(devices: Sequence[RecordedDevice], excluded: Mapping[str, str]) -> dict[str, str]:
@@ -202,26 +335,35 @@ def _inside(devices: Sequence[RecordedDevice], excluded: Mapping[str, str]) -> d
     }
 
 
+def _replaced(devices: Sequence[RecordedDevice], unread: Mapping[str, str]) -> list[str]:
+    """Devices that cannot be read while all that they contain can: that counts in their place."""
+    return [
+        device.info.key
+        for device in devices
+        if device.info.key in unread
+        and device.info.contains
+        and not any(key in unread for key in device.info.contains)
+    ]
+
+
 def _warnings(
     manifest: Manifest,
     excluded: Mapping[str, str],
     unsure: Sequence[str],
     seen: Mapping[str, tuple[Holder, ...] | None],
     *,
-    unread: Collection[str],
+    silent: Mapping[str, str],
     time_ns: int,
 ) -> Iterator[RunWarning]:
     for device in manifest.devices:
         key = device.info.key
-        if key not in excluded:
-            continue
-        if not device.sources or key in unread:
+        if key in silent or (key in excluded and not device.sources):
             _, hint = _why_unread(manifest, device)
-            yield RunWarning(Caution.UNAVAILABLE, excluded[key], hint, key)
-        else:
+            yield RunWarning(Caution.UNAVAILABLE, {**excluded, **silent}[key], hint, key)
+        elif key in excluded:
             hint = "what it drew stands beside the total"
             yield RunWarning(Caution.EXCLUDED, excluded[key], hint, key)
-    counted = [key for key in unsure if key not in excluded]
+    counted = [key for key in unsure if key not in excluded and key not in silent]
     if counted:
         what, hint = "the driver tells no processes", _HOST_IDS_HINT
         if any(seen[key] for key in counted):

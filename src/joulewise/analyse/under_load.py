@@ -28,21 +28,32 @@ def under_load(
     """
     if "t_ns" not in slow:
         return dict.fromkeys(("capped", "sm_clock_mhz", "temperature_c"))
-    reasons = _column(slow, Quantity.THROTTLE)
-    if vendor != "nvidia":  # others do not say why
-        reasons[:] = np.nan
-    utilisation = _column(slow, Quantity.GPU_UTILISATION)
-    told = np.isfinite(reasons)
-    bits = np.where(told, reasons, 0.0).astype(np.int64)
-    # A driver that tells no reasons may still tell how busy it was.
-    working = np.where(told, bits & IDLE == 0, utilisation > _BUSY_PCT)
-    looks = run.holds(slow["t_ns"]) & working
-    capped = np.where(told, bits & CAPPED != 0, np.nan)
+    reasons = _reasons(slow, vendor)
+    is_known = np.isfinite(reasons)
+    bits = np.where(is_known, reasons, 0.0).astype(np.int64)
+    looks = run.holds(slow["t_ns"]) & (is_working(slow, vendor) == 1.0)
+    capped = np.where(is_known, bits & CAPPED != 0, np.nan)
     return {
         "capped": _mean(capped[looks]),
         "sm_clock_mhz": _mean(_column(slow, Quantity.SM_CLOCK)[looks]),
         "temperature_c": _mean(_column(slow, Quantity.TEMPERATURE)[looks]),
     }
+
+
+def is_working(slow: Mapping[str, NDArray[Any]], vendor: str) -> NDArray[np.float64]:
+    """Of each look whether the GPU worked (1) or was idle (0); NaN where nothing tells."""
+    reasons, utilisation = _reasons(slow, vendor), _column(slow, Quantity.GPU_UTILISATION)
+    is_known = np.isfinite(reasons)
+    bits = np.where(is_known, reasons, 0.0).astype(np.int64)
+    # A driver that gives no reasons may still say how busy the GPU was.
+    by_use = np.where(np.isnan(utilisation), np.nan, utilisation > _BUSY_PCT)
+    return np.asarray(np.where(is_known, bits & IDLE == 0, by_use))
+
+
+def _reasons(slow: Mapping[str, NDArray[Any]], vendor: str) -> NDArray[np.float64]:
+    """NVML's reasons for lower clocks; NaN of other makers, who do not say why."""
+    reasons = _column(slow, Quantity.THROTTLE)
+    return reasons if vendor == "nvidia" else np.full(len(reasons), np.nan)
 
 
 def _column(slow: Mapping[str, NDArray[Any]], quantity: Quantity) -> NDArray[np.float64]:

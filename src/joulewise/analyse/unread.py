@@ -1,12 +1,12 @@
 """Time in which a device did not answer, and how much less firm its joules are across it.
 
-The counter and the driver's own samples bridge such a time. What was read across a fault is still
-less sure than what was read in peace: a driver that was reset may have lost joules unnoticed.
+The counter and the driver's own samples bridge such a time. What was read across a fault is a
+little less sure than what was read in peace: a driver that was reset may have lost
+joules unnoticed.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 
 LONG_S: Final = 0.3
 _MISSED: Final = 3
-_LEAST_DOUBT: Final = 0.05  # of the mean power
+# Of what was drawn while nothing checked the counter or the readings (chosen).
+_UNCHECKED: Final = 0.01
 _UNSEEN: Final = 0.5
 _DOUBT: Final = 0.5
 
@@ -45,8 +46,8 @@ def across_faults(
     error_j = told.error_sampling_j
     bridged = bridged_s > 0
     if bridged.any():
-        doubt_w = np.fmax(_spread_w(fast), _LEAST_DOUBT * np.abs(told.mean_w))
-        error_j = np.where(bridged, np.hypot(error_j, bridged_s * doubt_w), error_j)
+        unchecked_j = _UNCHECKED * np.abs(told.mean_w) * bridged_s
+        error_j = np.where(bridged, np.hypot(error_j, unchecked_j), error_j)
     time_s = (windows_ns[:, 1] - windows_ns[:, 0]) / NS_PER_S
     unseen_s = np.where(np.isnan(told.gap_s), unread_s, told.gap_s)
     unseen = unseen_s > np.maximum(_UNSEEN * time_s, LONG_S)
@@ -96,17 +97,3 @@ class _Unread:
     def _add(self, t_ns: NDArray[np.int64]) -> None:
         long = np.flatnonzero(np.diff(t_ns) > self._long_ns)
         self._silences.add(t_ns[long], t_ns[long + 1], np.zeros(len(long)))
-
-
-def _spread_w(fast: Rows) -> float:
-    """The standard deviation of the readings of power; 0 where there are none."""
-    count, mean_w, squares = 0, 0.0, 0.0
-    for chunk in fast.chunks(("t_ns", "power_w")) if "power_w" in fast.columns else ():
-        values = chunk["power_w"][np.isfinite(chunk["power_w"])].astype(float)
-        if not len(values):
-            continue
-        apart, part = float(values.mean()) - mean_w, len(values)
-        squares += float(values.var()) * part + apart**2 * count * part / (count + part)
-        count += part
-        mean_w += apart * part / count
-    return math.sqrt(squares / count) if count else 0.0

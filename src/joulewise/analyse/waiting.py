@@ -131,7 +131,9 @@ def _waits_in_steps(measured: MeasuredDevice, spans: SpanTable, lanes: OpenLane)
     )
     windows_ns = np.stack([edges_ns[:, :-1], edges_ns[:, 1:]], axis=-1).reshape(-1, 2)
     fast, buffer = (lanes(device.info.key, lane) for lane in (Lane.FAST, Lane.BUFFER))
-    power_w = window_energy(device, fast, buffer, windows_ns).mean_w.reshape(-1, pieces)
+    marks_ns = np.concatenate([spans.start_ns, spans.end_ns])
+    energy = window_energy(device, fast, buffer, windows_ns, marks_ns)
+    power_w = energy.mean_w.reshape(-1, pieces)
     power_w = power_w[np.isfinite(power_w).all(axis=1)]
     if not len(power_w):
         return None

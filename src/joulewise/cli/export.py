@@ -8,7 +8,9 @@ from pathlib import Path
 import click
 
 from joulewise.cli.output import STDOUT, pass_store
+from joulewise.data import Quantity
 from joulewise.errors import UsageError
+from joulewise.record.layout import SAMPLED, Lane, buffer_lane
 
 FORMATS = ("csv", "json", "parquet")
 EPILOG = """\b
@@ -28,6 +30,11 @@ Examples:
     help="Power and energy as polled; the driver's own samples; all other sensors; every span.",
 )
 @click.option(
+    "--quantity",
+    type=click.Choice([quantity.value for quantity in (Quantity.POWER, *SAMPLED)]),
+    help="Of which the driver's samples are, with --what samples.  [default: power_w]",
+)
+@click.option(
     "--format",
     "form",
     type=click.Choice(FORMATS),
@@ -40,7 +47,14 @@ Examples:
 @click.argument("which", metavar="RUN")
 @pass_store
 def command(
-    store: Path, which: str, *, what: str, form: str | None, devices: tuple[str, ...], path: str
+    store: Path,
+    which: str,
+    *,
+    what: str,
+    quantity: str | None,
+    form: str | None,
+    devices: tuple[str, ...],
+    path: str,
 ) -> None:
     """Write a run's trace or spans as a table, one row a reading or a span on a device.
 
@@ -48,6 +62,8 @@ def command(
     not be read is empty in CSV and null elsewhere.
     """
     form = form or _by_ending(path)
+    if quantity and what != "samples":
+        raise UsageError("--quantity is for the driver's samples", "add --what samples")
     if path == STDOUT and form == "parquet" and sys.stdout.isatty():
         raise UsageError("Parquet is not for a terminal", "give -o a file")
     from joulewise.analyse.stored import result_of
@@ -59,21 +75,19 @@ def command(
     result = result_of(run)
     origin_ns = result.run.span.start_ns
     from joulewise.analyse.tables import lane_table, span_table
-    from joulewise.record.layout import Lane
-    from joulewise.record.marks import read_spans
     from joulewise.report.export import write
 
-    lanes = {"trace": Lane.FAST, "samples": Lane.BUFFER, "sensors": Lane.SLOW}
+    sampled = buffer_lane(Quantity(quantity or Quantity.POWER))
+    lanes = {"trace": Lane.FAST, "samples": sampled, "sensors": Lane.SLOW}
     known = [device.info.key for device in manifest.devices]
     for key in devices:
         if key not in known:
             raise UsageError(f"{run.name} has no device {key!r}", f"it has {', '.join(known)}")
     wanted = [one for one in manifest.devices if not devices or one.info.key in devices]
     if what == "spans":
-        counted = () if devices else result.counted
-        shape, pieces = span_table(run, wanted, read_spans(run), origin_ns, counted)
+        shape, pieces = span_table(run, manifest, result, devices)
     else:
-        shape, pieces = lane_table(run, [one.info.key for one in wanted], lanes[what], origin_ns)
+        shape, pieces = lane_table(run, wanted, lanes[what], origin_ns)
     rows = write(shape, pieces, form, path)
     if path != STDOUT:
         click.echo(f"{rows} row{'' if rows == 1 else 's'} in {path}", err=True)

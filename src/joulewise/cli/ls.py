@@ -57,9 +57,7 @@ def command(store: Path, filters: tuple[str, ...], json_path: str | None) -> Non
             "skipped": [{"path": str(one.path), "reason": one.reason} for one in skipped],
         }
         write_json(told, json_path)
-    if json_path == STDOUT:
-        return
-    if runs or skipped:
+    if json_path != STDOUT and (runs or skipped):
         from joulewise.report.runs_table import draw
 
         draw(runs, skipped, console())

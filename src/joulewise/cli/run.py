@@ -45,7 +45,7 @@ _NOT_HERE = (
     type=Number(min=LOWEST_HZ, max=HIGHEST_HZ, unit="Hz"),
     metavar="HZ",
     help="How often power and counters are read. "
-    "[default: 10, or 2.5 where the driver keeps samples of its own]",
+    "[default: 10; 20 / GPUs, but at least 2.5, where drivers keep samples of their own]",
 )
 @click.option("--name", metavar="NAME", help="A name to find the run by.")
 @click.option(

@@ -17,7 +17,11 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--errors", is_flag=True, help="Show both parts of each error in place of watts.")
+@click.option(
+    "--errors",
+    is_flag=True,
+    help="Show both parts of each error in place of watts, and how often sensors update.",
+)
 @click.option(
     "--price-per-kwh",
     type=Number(min=0),

@@ -73,6 +73,11 @@ Examples:
     is_flag=True,
     help="Let everyone set limits and clocks, as only root may otherwise.",
 )
+@click.option(
+    "--accounting",
+    is_flag=True,
+    help="Begin with accounting mode on: the driver remembers processes that have ended.",
+)
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- CMD...")
 def command(
     *,
@@ -85,6 +90,7 @@ def command(
     seed: int,
     persistence: str | None,
     as_root: bool,
+    accounting: bool,
     command: tuple[str, ...],
 ) -> int:
     """Run CMD on GPUs that are not there.
@@ -107,6 +113,7 @@ def command(
         seed=seed,
         persistence=None if persistence is None else persistence == "on",
         as_root=as_root,
+        accounting=accounting,
         command=command,
         environ=environ,
     )

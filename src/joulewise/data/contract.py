@@ -20,6 +20,22 @@ from joulewise.data.runs import (
 
 RESULT_FORMAT: Final = 1
 TOTAL: Final = "total"
+_NONE: Final = type(None)
+_TYPES: Final[Mapping[str, tuple[type, ...]]] = {
+    "id": (str,),
+    "state": (str,),
+    "exit_code": (int, _NONE),
+    "start_monotonic_ns": (int, _NONE),
+    "start_wall_ns": (int, _NONE),
+    "time_s": (int, float),
+    "energy_j": (dict,),
+    "counted": (list,),
+    "excluded": (list,),
+    "spans": (list,),
+    "warnings": (list,),
+    "outlook": (dict, _NONE),
+    "details": (dict,),
+}
 
 
 def as_json(result: RunResult) -> dict[str, Any]:
@@ -35,6 +51,7 @@ def as_json(result: RunResult) -> dict[str, Any]:
         "energy_j": _energies(result.run),
         "net_total": energy_json(result.net_total),
         "counted": list(result.counted),
+        "simulated": list(result.simulated),
         "excluded": [{"device": out.device, "reason": out.reason} for out in result.excluded],
         "spans": [_span(span, start_ns) for span in result.spans],
         "warnings": [
@@ -57,6 +74,7 @@ def from_json(told: Mapping[str, Any]) -> RunResult:
     try:
         if told["format"] != RESULT_FORMAT:
             raise ValueError(f"a result of format {told['format']!r}")
+        check_types(told)
         monotonic_ns, wall_ns = told["start_monotonic_ns"], told.get("start_wall_ns")
         start_ns: int = told["start_wall_ns"] if monotonic_ns is None else monotonic_ns
         whole = Span("run", None, start_ns, start_ns + _ns(told["time_s"]))
@@ -81,6 +99,19 @@ def from_json(told: Mapping[str, Any]) -> RunResult:
         raise ValueError(f"no result of a run: {type(error).__name__} {error}") from None
 
 
+def check_types(told: Mapping[str, Any]) -> None:
+    """A ValueError where something that is there is not of its documented type."""
+    for key, types in _TYPES.items():
+        if key in told and not isinstance(told[key], types):
+            raise ValueError(f"no result of a run: {key} is {told[key]!r}")
+    if not all(isinstance(key, str) for key in told.get("counted", ())):
+        raise ValueError(f"no result of a run: counted is {told['counted']!r}")
+    total = told.get("energy_j", {}).get(TOTAL)
+    is_energy = isinstance(total, dict) and isinstance(total.get("value"), int | float)
+    if total is not None and not is_energy:
+        raise ValueError(f"no result of a run: its total is {total!r}")
+
+
 def finite(value: Any) -> Any:
     """The same with null where a number is none, which JSON cannot say."""
     if value is None or isinstance(value, str | int):
@@ -103,6 +134,7 @@ def energy_json(energy: Energy | None) -> dict[str, Any] | None:
         "error_sampling": energy.error_sampling,
         "error_gain": energy.error_gain,
         "source": energy.source.value,
+        "at_least": energy.at_least,
     }
 
 
@@ -111,7 +143,8 @@ def told_energy(told: Mapping[str, Any] | None) -> Energy | None:
     if told is None:
         return None
     parts = (told["value"], told["error_sampling"], told["error_gain"])
-    return Energy(*parts, Source(told["source"]))
+    # A result of an older joulewise does not say; its totals were of what was read.
+    return Energy(*parts, Source(told["source"]), at_least=told.get("at_least", False))
 
 
 def _energies(result: SpanResult) -> dict[str, Any]:
@@ -130,6 +163,7 @@ def _use_json(use: Use) -> dict[str, Any] | None:
         "net": energy_json(use.net),
         "counter_j": use.counter_j,
         "integral_j": use.integral_j,
+        "read_s": use.read_s,
     }
 
 
@@ -175,6 +209,7 @@ def _use(told: Mapping[str, Any] | None) -> Use:
         told["peak_w"],
         told["counter_j"],
         told["integral_j"],
+        told.get("read_s"),
     )
 
 

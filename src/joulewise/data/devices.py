@@ -9,12 +9,22 @@ from typing import Final, NamedTuple
 
 
 class Source(str, Enum):
-    """Where a figure comes from; a sum over devices may be of several."""
+    """Where a figure comes from; a sum over devices may be of several.
+
+    ``SIMULATED`` is what a sensor of joulewise's simulated GPUs and CPUs told: the device is not
+    there. Its timing, its noise and its error are treated as those of a measured one.
+    """
 
     MEASURED = "measured"
+    SIMULATED = "simulated"
     MODELLED = "modelled"
     ASSUMED = "assumed"
     MIXED = "mixed"
+
+    @property
+    def is_sensor(self) -> bool:
+        """Whether a sensor told it, real or simulated, rather than a model or an assumption."""
+        return self in {Source.MEASURED, Source.SIMULATED}
 
 
 class Quantity(str, Enum):
@@ -138,6 +148,9 @@ class DeviceInfo:
     to read its figures, such as a MIG slice that is measured as its whole GPU. ``better`` says
     how a better source can be had where there is one: what is in the way, and the exact command.
     ``slices`` are the MIG instances into which a GPU is cut, which may be several tenants'.
+    ``memory_b`` is the memory that a GPU has in all, None where it is not told. ``is_simulated``
+    says that the device is not there, also of one that could never be read: its driver is
+    joulewise's simulated one.
     """
 
     key: str
@@ -150,6 +163,8 @@ class DeviceInfo:
     note: str = ""
     better: Unavailable | None = None
     slices: tuple[str, ...] = ()
+    memory_b: int | None = None
+    is_simulated: bool = False
 
 
 class Sample(NamedTuple):

@@ -15,37 +15,47 @@ class Energy:
 
     ``error_sampling`` is what the sensor did not see; repeats shrink it. ``error_gain`` is one
     unknown factor of the board: repeats do not shrink it, and it cancels in ratios on one board.
+    ``at_least`` marks a lower bound: part of what the figure stands for could not be read, and the
+    error is that of the part which was.
     """
 
     value: float
     error_sampling: float
     error_gain: float
     source: Source
+    at_least: bool = False
 
     @property
     def error(self) -> float:
         return math.hypot(self.error_sampling, self.error_gain)
 
 
-def total(parts: Iterable[Energy]) -> Energy | None:
-    """The sum over devices, whose errors know nothing of each other; None of nothing."""
+def total(parts: Iterable[Energy | None]) -> Energy | None:
+    """The sum over devices, whose errors know nothing of each other.
+
+    A part that is None belongs to the sum and could not be read: what is known of the others is
+    then a lower bound, as it is where a part is one itself. None where nothing is known.
+    """
     parts = list(parts)
-    if not parts:
+    known = [part for part in parts if part is not None]
+    if not known:
         return None
-    sources = {part.source for part in parts}
+    sources = {part.source for part in known}
     return Energy(
-        math.fsum(part.value for part in parts),
-        math.hypot(*(part.error_sampling for part in parts)),
-        math.hypot(*(part.error_gain for part in parts)),
+        math.fsum(part.value for part in known),
+        math.hypot(*(part.error_sampling for part in known)),
+        math.hypot(*(part.error_gain for part in known)),
         sources.pop() if len(sources) == 1 else Source.MIXED,
+        at_least=len(known) < len(parts) or any(part.at_least for part in known),
     )
 
 
-def total_of_one(parts: Iterable[Energy]) -> Energy | None:
+def total_of_one(parts: Iterable[Energy | None]) -> Energy | None:
     """The sum over one device's times: its gain is off by the same in all of them."""
     parts = list(parts)
-    found = total(parts)
-    return found and replace(found, error_gain=math.fsum(part.error_gain for part in parts))
+    whole = total(parts)
+    gains_j = (part.error_gain for part in parts if part is not None)
+    return whole and replace(whole, error_gain=math.fsum(gains_j))
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
+from joulewise.data.devices import Source
 from joulewise.data.energy import Energy, total
 
 
@@ -15,8 +16,8 @@ class Span:
     """A named stretch of a run (CLOCK_MONOTONIC).
 
     ``total`` is how many of its kind the program announced (a training's epochs), None where it
-    did not say. ``closed`` is False where the program ended before the span did; its end is then
-    the last sign of life.
+    did not say. ``closed`` is False where there is no mark of its end: the program was killed in
+    it, or is in it now. In a result such a span ends with its command, or with the recording.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Caution(str, Enum):
     SETTINGS_UNGUARDED = "settings_unguarded"
     OTHER_PROCESSES = "other_processes"
     HOST_PROCESS_IDS = "host_process_ids"
+    UNSEEN_USE = "unseen_use"
     EXCLUDED = "device_excluded"
     UNAVAILABLE = "device_unavailable"
     COUNTER_RESET = "counter_reset"
@@ -56,6 +58,7 @@ class Caution(str, Enum):
     NOT_STORED = "not_stored"
     NO_BASELINE = "no_baseline"
     SPANS_LOST = "spans_lost"
+    NO_MARKS = "no_marks"
     OVERLAP = "runs_overlap"
     BUDGET = "budget"
 
@@ -73,7 +76,11 @@ class RunWarning:
 
 @dataclass(frozen=True)
 class Use:
-    """What one device did over one stretch of time. ``net`` leaves out the idle baseline."""
+    """What one device did over one stretch of time. ``net`` leaves out the idle baseline.
+
+    ``read_s`` is how much of that time it was read, where its energy is a lower bound: what stands
+    here is of that time alone, ``mean_w`` too. None where it was read throughout.
+    """
 
     energy: Energy | None
     net: Energy | None = None
@@ -81,11 +88,15 @@ class Use:
     peak_w: float | None = None
     counter_j: float | None = None
     integral_j: float | None = None
+    read_s: float | None = None
 
 
 @dataclass(frozen=True)
 class SpanResult:
-    """A span and what every device drew in it; ``total`` sums those that count."""
+    """A span and what every device drew in it; ``total`` sums those that count.
+
+    It is a lower bound (``at_least``) where one of them could not be read, None where none could.
+    """
 
     span: Span
     total: Energy | None
@@ -107,6 +118,9 @@ class RunResult:
     ``outlook`` is what live.json says of a run that is being recorded: epochs done, and what the
     whole of it will take, or why that cannot be told. A group of runs has its start in the world's
     time only: nodes have no other in common.
+
+    ``counted`` has every device that counts, also one that could not be read: its energy is None,
+    it is among ``missing``, and the totals are lower bounds.
     """
 
     id: str
@@ -127,9 +141,39 @@ class RunResult:
         return (self.run.span.end_ns - self.run.span.start_ns) / 1e9
 
     @property
+    def simulated(self) -> tuple[str, ...]:
+        """The devices that are not there, whether they count or not, and could be read or not."""
+        known = self.details.get("devices", {})
+        keys = dict.fromkeys((*self.counted, *self.run.devices))
+        return tuple(
+            key for key in keys if _is_simulated(self.run.devices.get(key), known.get(key, {}))
+        )
+
+    @property
+    def simulated_counted(self) -> tuple[str, ...]:
+        """Those of them that count: of their joules a total consists."""
+        return tuple(key for key in self.simulated if key in self.counted)
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """The devices that count and have no energy."""
+        uses = self.run.devices
+        return tuple(key for key in self.counted if key not in uses or uses[key].energy is None)
+
+    @property
     def net_total(self) -> Energy | None:
         """What all GPUs that count drew above idle; None unless each has a baseline."""
         keys = [key for key in self.counted if key.rpartition("/")[2].startswith("gpu")]
-        nets = [self.run.devices[key].net for key in keys if key in self.run.devices]
-        known = [net for net in nets if net is not None]
-        return total(known) if len(known) == len(nets) else None
+        uses = [self.run.devices[key] for key in keys if key in self.run.devices]
+        if any(use.energy is not None and use.net is None for use in uses):
+            return None
+        return total(use.net for use in uses)
+
+
+def _is_simulated(use: Use | None, device: Mapping[str, Any]) -> bool:
+    """``device`` is what a result's details say of it; older ones have its sources alone."""
+    if use is not None and use.energy is not None and use.energy.source is Source.SIMULATED:
+        return True
+    return bool(device.get("is_simulated")) or (
+        Source.SIMULATED.value in device.get("sources", {}).values()
+    )

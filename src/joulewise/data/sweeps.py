@@ -131,6 +131,7 @@ class Trial:
 
     ``energy`` has ``gpu`` (the GPUs that the command used) and ``rest`` (CPU and memory), each
     only where it is known; with ``look_s`` it is a look at some steps, not at a whole run.
+    ``bounds`` has those of which only a lower bound is known: no figure is made of them.
     ``spans`` has the work that was marked (``epoch``, ``step``,
     ``training``). ``capped`` is the share of the time under load in which the power limit held
     the clocks down, None where nobody looked; ``clock_mhz`` the mean SM clock under load.
@@ -149,6 +150,7 @@ class Trial:
     attempts: int = 1
     time_s: float | None = None
     energy: Mapping[str, Energy] = field(default_factory=dict)
+    bounds: Mapping[str, Energy] = field(default_factory=dict)
     spans: Mapping[str, Work] = field(default_factory=dict)
     capped: float | None = None
     clock_mhz: float | None = None

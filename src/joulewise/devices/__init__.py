@@ -20,10 +20,15 @@ _Found = tuple[Sequence[Device] | Unavailable, int]
 
 @dataclass(frozen=True)
 class Discovery:
-    """The devices that were found, and why a family of them was not."""
+    """The devices that were found, and why a family of them was not.
+
+    ``unanswered`` are those of the missing whose driver is there and did not answer in time: how
+    many devices there are is not known.
+    """
 
     devices: tuple[Device, ...]
     missing: Mapping[str, Unavailable]
+    unanswered: tuple[str, ...] = ()
 
     def close(self) -> None:
         for device in self.devices:
@@ -34,18 +39,25 @@ def discover(options: Options | None = None) -> Discovery:
     """Every device of this machine. Never raises: what is not there has a reason."""
     devices: list[Device] = []
     missing: dict[str, Unavailable] = {}
+    unanswered: list[str] = []
     options = options or Options()
     for family in _FAMILIES:
-        found, first_gpu = _in_time(family, options)
+        answer = _in_time(family, options)
+        if answer is None:
+            what = f"the driver did not answer within {options.deadline_s:g} s"
+            missing[family] = Unavailable(what, "see whether it hangs: dmesg")
+            unanswered.append(family)
+            continue
+        found, first_gpu = answer
         options = replace(options, first_gpu=first_gpu)
         if isinstance(found, Unavailable):
             missing[family] = found
         else:
             devices.extend(found)
-    return Discovery(tuple(devices), missing)
+    return Discovery(tuple(devices), missing, tuple(unanswered))
 
 
-def _in_time(family: str, options: Options) -> _Found:
+def _in_time(family: str, options: Options) -> _Found | None:
     if options.deadline_s is None:
         return _find(family, options)
     answer: list[_Found] = []
@@ -54,10 +66,7 @@ def _in_time(family: str, options: Options) -> _Found:
     )
     finder.start()
     finder.join(options.deadline_s)
-    if answer:
-        return answer[0]
-    what = f"the driver did not answer within {options.deadline_s:g} s"
-    return Unavailable(what, "see whether it hangs: dmesg"), options.first_gpu
+    return answer[0] if answer else None
 
 
 def _find(family: str, options: Options) -> _Found:
@@ -65,9 +74,10 @@ def _find(family: str, options: Options) -> _Found:
     first_gpu = options.first_gpu
     try:
         module = import_module(f"joulewise.devices.{family}")
-        found = module.find(options)
         if family == "nvidia":
-            first_gpu = module.count()
+            found, first_gpu = module.find_and_count(options)
+        else:
+            found = module.find(options)
     except Exception as error:  # noqa: BLE001  # one vendor's fault must not hide the others
         found = Unavailable(f"{type(error).__name__}: {error}", "please report this as a bug")
     return found, first_gpu

@@ -44,6 +44,10 @@ class BaseDevice:
     def processes(self) -> Sequence[Process] | Unavailable:
         return CLOSED if self._closed else self._processes()
 
+    def ended_processes(self, since_us: int) -> Sequence[Process] | Unavailable:
+        """Who used it and has ended since then (wall clock), where the driver keeps that."""
+        return CLOSED if self._closed else self._ended_processes(since_us)
+
     def get(self, knob: Knob) -> float | Unavailable:
         info = self._knob(knob)
         return info if isinstance(info, Unavailable) else self._get(knob)
@@ -73,6 +77,10 @@ class BaseDevice:
 
     def _processes(self) -> Sequence[Process] | Unavailable:
         raise NotImplementedError
+
+    def _ended_processes(self, since_us: int) -> Sequence[Process] | Unavailable:
+        del since_us
+        return Unavailable(f"{self.info.key} keeps no account of processes")
 
     def _get(self, knob: Knob) -> float | Unavailable:
         raise NotImplementedError

@@ -19,13 +19,16 @@ class Options:
     ``cpu_tdp_w`` (or ``$JOULEWISE_CPU_TDP``) overrides the table behind the modelled CPU power.
     ``now_ns`` and ``sleep`` are the clock of the CPU and RAM. GPUs that are not numbered by NVML
     are numbered from ``first_gpu``, which discovery sets to the number of those that are. A family
-    of devices that has not answered after ``deadline_s`` is missing.
+    of devices that has not answered after ``deadline_s`` is missing. With ``energy_first`` a device
+    is opened with what joules come from alone, where asking for the rest takes time: see
+    :class:`joulewise.devices.protocol.PartlyOpened`.
     """
 
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
     cpu_tdp_w: float | None = None
     first_gpu: int = 0
     deadline_s: float | None = None
+    energy_first: bool = False
     now_ns: Callable[[], int] = time.monotonic_ns
     sleep: Callable[[float], None] = time.sleep
 

@@ -13,12 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from joulewise.data import Unavailable
+from joulewise.data import Source, Unavailable
 from joulewise.devices.host import read_int, read_text
 
 _ZONE: Final = re.compile(r"(?P<control>[a-z-]*rapl[a-z-]*)(?P<number>(:\d+)+)")
 _CONTROL: Final = re.compile(r"[a-z-]*rapl[a-z-]*")
 _NAME: Final = re.compile(r"(?P<kind>package|psys)(-(?P<package>\d+)(-die-\d+)?)?")
+SIMULATED_FILE: Final = "joulewise_simulated"
+"""In the folder that a simulated machine shows for powercap, and in no real one."""
+
 _LOOKS: Final = 3
 """How often two zones are compared before they pass for one."""
 
@@ -55,6 +58,11 @@ class Zones:
 
     packages: tuple[tuple[Zone, Zone | None], ...]
     platforms: tuple[Zone, ...]
+
+
+def counter_source(root: Path) -> Source:
+    """The source of every counter under this folder."""
+    return Source.SIMULATED if (root / SIMULATED_FILE).exists() else Source.MEASURED
 
 
 def find_zones(root: Path) -> Zones:

@@ -74,3 +74,17 @@ class Device(Protocol):
     def close(self) -> None:
         """Let go of the vendor's library. A closed device answers ``Unavailable``."""
         ...
+
+
+@runtime_checkable
+class PartlyOpened(Protocol):
+    """A device that was opened with what joules come from alone (``Options.energy_first``)."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all that it has is known."""
+        ...
+
+    def complete(self) -> None:
+        """Ask for the rest: ``info``, ``sensors`` and ``knobs`` are whole afterwards."""
+        ...

@@ -23,7 +23,7 @@ from joulewise.devices.cpuinfo import CpuInfo, read_cpuinfo
 from joulewise.devices.host import HostDevice
 from joulewise.devices.options import Options
 from joulewise.devices.power_limit import PowerLimit, power_limits, rated_w
-from joulewise.devices.powercap import Zone, Zones, find_zones
+from joulewise.devices.powercap import Zone, Zones, counter_source, find_zones
 
 UPDATE_S: Final = 0.001
 WINDOW_S: Final = 0.05  # fifty updates: what the first and the last of them leave out is 2 %
@@ -35,7 +35,8 @@ _MOST_W: Final = {Kind.CPU: 600.0, Kind.DRAM: 150.0, Kind.NODE: 3000.0}
 class RaplDevice(HostDevice):
     """One zone: its energy as counted, and its power limits.
 
-    The energy of a CPU whose counter cannot be read, as by most users, is modelled.
+    The energy of a CPU whose counter cannot be read, as by most users, is modelled. The load of a
+    CPU is that of the model in any case: the kernel counts its busy time.
     """
 
     def __init__(self, zone: Zone, info: DeviceInfo, options: Options) -> None:
@@ -43,12 +44,16 @@ class RaplDevice(HostDevice):
         self._now_ns = options.now_ns
         self._counter = _open_counter(zone, info.kind, options)
         self._model: ModelledCpu | None = None
-        sensors = _sensors(self._counter)
-        if isinstance(self._counter, Unavailable) and info.kind is Kind.CPU:
+        self._is_modelled = False
+        sensors = _sensors(self._counter, counter_source(options.powercap))
+        if info.kind is Kind.CPU:
             self._model = model_of(zone.package, options)
-            if self._model:
-                sensors = self._model.sensors
-                info = replace(info, better=self._counter)
+        if self._model and isinstance(self._counter, Unavailable):
+            self._is_modelled = True
+            sensors = self._model.sensors
+            info = replace(info, better=self._counter)
+        elif self._model:
+            sensors = {**sensors, Quantity.LOAD: self._model.sensors[Quantity.LOAD]}
         super().__init__(info, sensors, window_s=WINDOW_S, sleep=options.sleep)
         limits = power_limits(zone.path)
         self._limits = {k: limit for k, limit in limits.items() if isinstance(limit, PowerLimit)}
@@ -60,7 +65,10 @@ class RaplDevice(HostDevice):
         self._observe()
 
     def _read(self, quantity: Quantity) -> Reading | Unavailable:
-        return self._model.read(quantity) if self._model else super()._read(quantity)
+        is_of_model = self._is_modelled or quantity is Quantity.LOAD
+        if self._model and is_of_model:
+            return self._model.read(quantity)
+        return super()._read(quantity)
 
     def _energy(self) -> Reading | Unavailable:
         if isinstance(self._counter, Unavailable):
@@ -172,16 +180,16 @@ def _open_counter(zone: Zone, kind: Kind, options: Options) -> WrappingCounter |
 
 
 def _sensors(
-    counter: WrappingCounter | Unavailable,
+    counter: WrappingCounter | Unavailable, source: Source
 ) -> Mapping[Quantity, SensorInfo | Unavailable]:
     if isinstance(counter, Unavailable):
         return dict.fromkeys((Quantity.ENERGY, Quantity.POWER), counter)
     wrap = f"wraps no sooner than after {counter.wrap_s:.0f} s: read it at least that often"
     return {
-        Quantity.ENERGY: SensorInfo(Quantity.ENERGY, Source.MEASURED, UPDATE_S, note=wrap),
+        Quantity.ENERGY: SensorInfo(Quantity.ENERGY, source, UPDATE_S, note=wrap),
         Quantity.POWER: SensorInfo(
             Quantity.POWER,
-            Source.MEASURED,
+            source,
             update_period_s=WINDOW_S,
             window_s=WINDOW_S,
             note="mean between readings of the counter",

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 
 _LIST = "CUDA_VISIBLE_DEVICES"
 _ORDER = "CUDA_DEVICE_ORDER"
+IN_MIG_MODE = "in MIG mode: any slice is measured as its whole GPU"
 
 
 @dataclass(frozen=True)
@@ -124,7 +125,7 @@ def _result(picks: Sequence[_Pick], guessed: bool, reason: str) -> Visible:
         if part is not None:
             notes[gpu.index].append(f"MIG slice {part.uuid} is measured as its whole GPU")
         elif gpu.slices:
-            notes[gpu.index].append("in MIG mode: any slice is measured as its whole GPU")
+            notes[gpu.index].append(IN_MIG_MODE)
     if guessed:
         for note in notes.values():
             note.append(f"boards differ and CUDA's numbering is a guess: set {_ORDER}=PCI_BUS_ID")

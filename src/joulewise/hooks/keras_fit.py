@@ -1,4 +1,9 @@
-"""Keras 3: what ``Model.fit`` tells its list of callbacks, whatever the backend."""
+"""Keras 2 and 3: what ``Model.fit`` tells its list of callbacks, whatever the backend.
+
+The list is where all loops of Keras meet: ``fit`` in eager mode, in graph mode and of Keras 3, and
+``fit_generator``, which was a loop of its own up to Keras 2.3 and calls ``fit`` since. A training
+is marked where the list hears that one begins, so one that passes through both is marked once.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +19,29 @@ def watch_callbacks(module: Any) -> None:
     around(callbacks, "on_train_end", after=lambda self, *_, **__: trainings.end(self))
     around(callbacks, "on_epoch_begin", before=_epoch_begin)
     around(callbacks, "on_epoch_end", after=lambda self, *_, **__: trainings.end_epoch(self))
-    around(callbacks, "on_train_batch_begin", before=_batch_begin)
-    around(callbacks, "on_train_batch_end", after=_batch_end)
-    around(callbacks, "on_test_begin", before=lambda *_, **__: trainings.begin_validation())
-    around(callbacks, "on_test_end", after=lambda *_, **__: trainings.end_validation())
+    # Keras 2.2 and before has only batches of trainings, and tells nothing of an evaluation.
+    batch = "train_batch" if hasattr(callbacks, "on_train_batch_begin") else "batch"
+    around(callbacks, f"on_{batch}_begin", before=_batch_begin)
+    around(callbacks, f"on_{batch}_end", after=_batch_end)
+    if hasattr(callbacks, "_call_batch_hook"):
+        # The loops of graph mode and of Keras 2.3 call this alone. In eager mode it is called by
+        # the ones above, and only where some callback wants to hear of batches.
+        around(callbacks, "_call_batch_hook", before=_mode_batch_begin, after=_mode_batch_end)
+    if hasattr(callbacks, "on_test_begin"):
+        around(callbacks, "on_test_begin", before=lambda *_, **__: trainings.begin_validation())
+        around(callbacks, "on_test_end", after=lambda *_, **__: trainings.end_validation())
 
 
 def watch_fit(module: Any) -> None:
     """For the end of a training that an exception ends, which no callback is told."""
-    around(
-        module.Model,
-        "fit",
-        before=lambda *_, **__: _lists.append(None),
-        after=lambda *_, **__: trainings.end(_lists.pop()),
-    )
+    for name in ("fit", "fit_generator"):
+        if hasattr(module.Model, name):  # Keras 3 has no fit_generator
+            around(
+                module.Model,
+                name,
+                before=lambda *_, **__: _lists.append(None),
+                after=lambda *_, **__: trainings.end(_lists.pop()),
+            )
 
 
 # The list of callbacks of each fit that runs, the innermost last.
@@ -41,6 +55,7 @@ def _train_begin(self: Any, *_: Any, **__: Any) -> None:
 
 
 def _epoch_begin(self: Any, epoch: int, *_: Any, **__: Any) -> None:
+    trainings.memory.setdefault("first_epoch", int(epoch))
     trainings.begin_epoch(self, int(epoch), _whole(_parameters(self).get("epochs")))
 
 
@@ -53,8 +68,27 @@ def _batch_end(self: Any, batch: int, *_: Any, **__: Any) -> None:
     # With steps_per_execution a batch ends as another than it began.
     count = batch - trainings.memory.pop("batch", batch) + 1
     parameters = _parameters(self)
-    steps, epochs = _whole(parameters.get("steps")), _whole(parameters.get("epochs"))
-    trainings.end_step(self, steps * epochs if steps and epochs else None, count)
+    steps, epochs = _steps(parameters), _whole(parameters.get("epochs"))
+    left = epochs - trainings.memory.get("first_epoch", 0) if epochs else None
+    trainings.end_step(self, steps * left if steps and left else None, count)
+
+
+def _steps(parameters: dict[str, Any]) -> int | None:
+    """Of an epoch. Graph mode tells instead, where its data are arrays, how large they are."""
+    steps, samples, batch_size = (
+        _whole(parameters.get(name)) for name in ("steps", "samples", "batch_size")
+    )
+    return steps or (-(-samples // batch_size) if samples and batch_size else None)
+
+
+def _mode_batch_begin(self: Any, mode: str, hook: str, batch: int, *_: Any, **__: Any) -> None:
+    if (mode, hook) == ("train", "begin"):
+        _batch_begin(self, batch)
+
+
+def _mode_batch_end(self: Any, mode: str, hook: str, batch: int, *_: Any, **__: Any) -> None:
+    if (mode, hook) == ("train", "end"):
+        _batch_end(self, batch)
 
 
 def _parameters(callbacks: Any) -> dict[str, Any]:

@@ -6,6 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+WATCHED = "__joulewise_watched__"
+
 
 def quietly(watcher: Callable[..., Any]) -> Callable[..., Any]:
     """The same, but None where it fails."""
@@ -28,9 +30,12 @@ def around(
 ) -> None:
     """Has the watchers called with a function's arguments, before it and when it is over.
 
-    The function itself is called as ever, and its result and its exceptions pass.
+    The function itself is called as ever, and its result and its exceptions pass. One that has
+    watchers gets no more of them: the same class is met under several names.
     """
     function = getattr(holder, name)
+    if getattr(function, WATCHED, False):
+        return
     before, after = (watcher and quietly(watcher) for watcher in (before, after))
 
     @functools.wraps(function)
@@ -43,4 +48,5 @@ def around(
             if after is not None:
                 after(*args, **kwargs)
 
+    setattr(call, WATCHED, True)
     setattr(holder, name, call)

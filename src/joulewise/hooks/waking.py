@@ -16,8 +16,26 @@ HOOKS = {
     "torch": ("torch_hooks", "watch_optimizers"),
     "torch.utils.data.dataloader": ("torch_hooks", "watch_loaders"),
     "accelerate.data_loader": ("torch_hooks", "watch_accelerate"),
+    # Keras 3
     "keras.src.callbacks.callback_list": ("keras_fit", "watch_callbacks"),
     "keras.src.models.model": ("keras_fit", "watch_fit"),
+    # Keras 2: as tf_keras, and as tensorflow.keras of TensorFlow 2.16 and later
+    "tf_keras.src.callbacks": ("keras_fit", "watch_callbacks"),
+    "tf_keras.src.engine.training": ("keras_fit", "watch_fit"),
+    "tf_keras.src.engine.training_v1": ("keras_fit", "watch_fit"),
+    # as TensorFlow 2.13 to 2.15 brought it; the first is in Keras 3, too, with the same class
+    "keras.src.callbacks": ("keras_fit", "watch_callbacks"),
+    "keras.src.engine.training": ("keras_fit", "watch_fit"),
+    "keras.src.engine.training_v1": ("keras_fit", "watch_fit"),
+    # as TensorFlow 2.6 to 2.12 did, and by itself before; its callbacks.callbacks is Keras 2.3's
+    "keras.callbacks": ("keras_fit", "watch_callbacks"),
+    "keras.callbacks.callbacks": ("keras_fit", "watch_callbacks"),
+    "keras.engine.training": ("keras_fit", "watch_fit"),
+    "keras.engine.training_v1": ("keras_fit", "watch_fit"),
+    # inside of TensorFlow 2.0 to 2.5
+    "tensorflow.python.keras.callbacks": ("keras_fit", "watch_callbacks"),
+    "tensorflow.python.keras.engine.training": ("keras_fit", "watch_fit"),
+    "tensorflow.python.keras.engine.training_v1": ("keras_fit", "watch_fit"),
     "lightning.pytorch.trainer.call": ("lightning_fit", "watch_callbacks"),
     "lightning.pytorch.trainer.trainer": ("lightning_fit", "watch_fit"),
     "pytorch_lightning.trainer.call": ("lightning_fit", "watch_callbacks"),
@@ -26,11 +44,14 @@ HOOKS = {
     "transformers.trainer": ("hugging_face", "watch_trainer"),
 }
 
+# Frameworks whose import is taken down, whether or not something marks what they do.
+FRAMEWORKS = ("torch", "tensorflow", "jax")
+
 
 def wait() -> None:
-    waiting = dict(HOOKS)
-    for name in HOOKS:
-        if name in sys.modules:
+    waiting = {*HOOKS, *FRAMEWORKS}
+    for name in (*HOOKS, *FRAMEWORKS):
+        if name in waiting and name in sys.modules:
             _hook(waiting, sys.modules[name])
     sys.meta_path.insert(0, _Finder(waiting))
 
@@ -38,7 +59,7 @@ def wait() -> None:
 class _Finder:
     """Finds nothing itself: what the others find for a few names is heard of when it is loaded."""
 
-    def __init__(self, waiting: dict[str, tuple[str, str]]) -> None:
+    def __init__(self, waiting: set[str]) -> None:
         self._waiting = waiting
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
@@ -72,9 +93,19 @@ class _Finder:
             pass
 
 
-def _hook(waiting: dict[str, tuple[str, str]], module: ModuleType) -> None:
+def _hook(waiting: set[str], module: ModuleType) -> None:
+    name = module.__name__
+    if name not in waiting:
+        return
+    waiting.discard(name)
+    if name in HOOKS:
+        _call(*HOOKS[name], module)
+    if name in FRAMEWORKS:
+        _call("frameworks", "note_import", module)
+
+
+def _call(file: str, function: str, module: ModuleType) -> None:
     try:
-        file, function = waiting.pop(module.__name__)
         hooks = __import__(f"{__package__}.{file}", fromlist=[function])
         getattr(hooks, function)(module)
     except Exception:  # noqa: BLE001, S110 - another version of the framework: no marks

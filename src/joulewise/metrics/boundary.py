@@ -12,18 +12,23 @@ from joulewise.data.sweeps import Sweep, Trial
 from joulewise.metrics.amounts import Amount, times
 from joulewise.metrics.view import ASSUMED_PUE, ASSUMED_REST_W, GPU, NODE, WALL, View
 
-_REST: Final = "rest"
+REST: Final = "rest"
+"""The part of a trial's energy that is CPU and memory."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """How the energies within each boundary come about, the same for every run of a sweep."""
+    """How the energies within each boundary come about, the same for every run of a sweep.
+
+    ``simulated`` are the parts (``gpu``, ``rest``) of which some run has simulated joules.
+    """
 
     has_gpu: bool
     overhead_w: float | None
     pue: float
     sources: Mapping[str, str]
     assumed: tuple[str, ...]
+    simulated: tuple[str, ...] = ()
 
     @classmethod
     def around(cls, counted: Sequence[tuple[Trial, Amount]], view: View) -> Line:
@@ -33,9 +38,9 @@ class Line:
         gpus = f"GPU {_kinds(found, GPU)}" if has_gpu else "no GPU in use"
         if view.overhead_w is not None:
             rest = f"{view.overhead_w:g} W besides, as given"
-        elif found and all(_REST in it.energy for it in found):
-            rest = f"CPU and memory {_kinds(found, _REST)}, nothing else"
-            assumed_node = any(it.energy[_REST].source is Source.ASSUMED for it in found)
+        elif found and all(REST in it.energy for it in found):
+            rest = f"CPU and memory {_kinds(found, REST)}, nothing else"
+            assumed_node = any(it.energy[REST].source is Source.ASSUMED for it in found)
         else:
             overhead_w, assumed_node = ASSUMED_REST_W, True
             rest = f"{ASSUMED_REST_W:g} W besides, assumed"
@@ -47,10 +52,10 @@ class Line:
             WALL: f"{gpus}, {rest}, times a PUE of {pue:g}, {how}",
         }
         assumed = (*[NODE] * assumed_node, *[WALL] * (assumed_node or view.pue is None))
-        return cls(has_gpu, overhead_w, pue, sources, assumed)
+        return cls(has_gpu, overhead_w, pue, sources, assumed, _simulated(found))
 
     def energies(self, found: Amount) -> Iterator[tuple[str, Energy]]:
-        gpu, rest = found.energy.get(GPU), found.energy.get(_REST)
+        gpu, rest = found.energy.get(GPU), found.energy.get(REST)
         if self.overhead_w is not None:
             rest = Energy(self.overhead_w * found.time_s, 0.0, 0.0, Source.ASSUMED)
         if gpu is not None:
@@ -66,6 +71,14 @@ def boundary_read(asked: str, *sweeps: Sweep) -> str:
     runs = [trial for sweep in sweeps for trial in sweep.trials if trial.energy]
     is_without = bool(runs) and not any(it.gpu or GPU in it.energy for it in runs)
     return NODE if asked == GPU and is_without else asked
+
+
+def _simulated(found: Sequence[Amount]) -> tuple[str, ...]:
+    return tuple(
+        part
+        for part in (GPU, REST)
+        if any(part in it.energy and it.energy[part].source is Source.SIMULATED for it in found)
+    )
 
 
 def _kinds(found: Sequence[Amount], part: str) -> str:

@@ -9,15 +9,17 @@ import numpy as np
 
 from joulewise.data.sweeps import POWER_LIMIT, Setting, Sweep
 from joulewise.metrics import caps
+from joulewise.metrics.boundary import REST
 from joulewise.metrics.ratios import Ratios, student
 from joulewise.metrics.result import Choice, SweepCaution, SweepWarning, Verdict
 from joulewise.metrics.rules import parse
 from joulewise.metrics.slices import slices
-from joulewise.metrics.table import Table
+from joulewise.metrics.table import Table, entering
 from joulewise.metrics.view import GPU, NODE
 
 _DRIFT: Final = 0.01
 _DRIFT_RUNS: Final = 4
+_SHOWN: Final = 3  # settings that a warning names; the table has them all
 
 
 def cautions(
@@ -29,6 +31,7 @@ def cautions(
 ) -> Iterator[SweepWarning]:
     time, energy = found[boundary]["time"], found[boundary]["energy"]
     yield from _too_little(table, time, energy, boundary)
+    yield from _lower_bounds(sweep, boundary)
     yield from caps.cautions(table, found[GPU]["energy"])
     yield from _costs_elsewhere(choices, table.sources, boundary)
     yield from _at_the_edge(sweep, table, choices[boundary])
@@ -59,6 +62,25 @@ def _too_little(
             "every setting ran once: nothing tells a difference from noise",
             "repeat it: --repeat 5",
         )
+
+
+def _lower_bounds(sweep: Sweep, boundary: str) -> Iterator[SweepWarning]:
+    """Runs of which a device was not read to the end, so that their energy enters nowhere."""
+    parts = {GPU} if boundary == GPU else {GPU, REST}
+    runs = [trial for trial in entering(sweep) if parts & trial.bounds.keys()]
+    if not runs:
+        return
+    settings = list(dict.fromkeys(trial.setting for trial in runs))
+    named = "; ".join(map(str, settings[:_SHOWN]))
+    more = f" and {len(settings) - _SHOWN} more" if len(settings) > _SHOWN else ""
+    many = f"{len(runs)} runs" if len(runs) > 1 else "1 run"
+    yield SweepWarning(
+        SweepCaution.LOWER_BOUND,
+        f"of {many} ({named}{more}) only a lower bound of the energy is known: a device that "
+        "counts was not read to the end",
+        "their energy is in no figure, and a setting that has no other run is not recommended; "
+        "see joulewise doctor, and sweep again with --new",
+    )
 
 
 def _costs_elsewhere(

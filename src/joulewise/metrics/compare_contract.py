@@ -72,6 +72,7 @@ def _side(side: Side) -> dict[str, Any]:
     return {
         "name": side.name,
         "runs": [run.id for run in side.runs],
+        "simulated": sorted({key for run in side.runs for key in run.result.simulated_counted}),
         "left_out": [{"run": run, "reason": why} for run, why in side.left_out],
     }
 
@@ -82,6 +83,7 @@ def _sweep(result: SweepResult) -> dict[str, Any]:
         "name": result.name,
         "gpu_name": result.gpu_name,
         "boundary": result.boundary,
+        "simulated": list(result.simulated),
         "reference": result.reference.setting.as_json(),
     }
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
+from joulewise.data import Source
 from joulewise.metrics.compare import Basis, Compared, Sample, compare, not_comparable
 from joulewise.metrics.compare_differences import (
     Difference,
@@ -37,6 +38,8 @@ class CompareCaution(str, Enum):
     DIFFERENT_DEVICES = "different_devices"
     NOT_COMPARABLE = "not_comparable"
     NOT_MEASURED = "not_measured"
+    SIMULATED = "simulated_with_real"
+    LOWER_BOUND = "energy_at_least"
     MIXED_SIDE = "mixed_side"
     LEFT_OUT = "left_out"
     DID_NOT_END_WELL = "did_not_end_well"
@@ -59,6 +62,17 @@ class Comparison:
     differences: tuple[Difference, ...]
     cautions: tuple[CompareWarning, ...]
 
+    @property
+    def bounded(self) -> str:
+        """Of which side the energy is only a lower bound, in words; empty of neither."""
+        return _bounded(self.a, self.b)
+
+    @property
+    def simulated(self) -> tuple[bool, bool]:
+        """Of A and of B, whether any device that counts is simulated."""
+        a, b = (any(run.result.simulated_counted for run in side.runs) for side in (self.a, self.b))
+        return a, b
+
     def get(self, quantity: str) -> Compared | None:
         return next((it for it in self.quantities if it.quantity == quantity), None)
 
@@ -66,11 +80,14 @@ class Comparison:
 def compare_runs(a: Side, b: Side) -> Comparison:
     of_a, of_b = ([values(run) for run in side.runs] for side in (a, b))
     odd = _odd_totals(a, b)
+    bounded = _bounded(a, b)
     found = []
     for quantity in _quantities(of_a, of_b):
         samples = _all(of_a, quantity), _all(of_b, quantity)
         unit = unit_of(quantity)
-        if odd and quantity in _TOTALS:
+        if bounded and quantity in _TOTALS:
+            found.append(not_comparable(quantity, unit, samples, bounded))
+        elif odd and quantity in _TOTALS:
             found.append(not_comparable(quantity, unit, samples, odd))
         elif len(samples[0]) < len(of_a) or len(samples[1]) < len(of_b):
             reason = "not known of every run"
@@ -112,12 +129,28 @@ def _odd_totals(a: Side, b: Side) -> str:
     shapes: dict[str, dict[str, str]] = {}
     for side, name in ((a, "A"), (b, "B")):
         for run in side.runs:
-            kinds = {kind: source for kind, (_, source) in run.counted.items()}
+            kinds = {kind: _read_by(source) for kind, (_, source) in run.counted.items()}
             shapes.setdefault(str(sorted(kinds.items())), {})[name] = counted_words(run.counted)
     if len(shapes) < 2:
         return ""
     said = [f"{side} counts {words}" for it in shapes.values() for side, words in it.items()]
     return "; ".join(said)
+
+
+def _read_by(source: str) -> str:
+    """A simulated sensor is read as a real one is; that one side is simulated is said apart."""
+    return Source.MEASURED.value if source == Source.SIMULATED.value else source
+
+
+def _bounded(a: Side, b: Side) -> str:
+    """Of which side a total is only a lower bound, which says nothing of more or less."""
+    sides = [name for side, name in ((a, "A"), (b, "B")) if any(map(_is_bound, side.runs))]
+    return f"the energy of {' and '.join(sides)} is a lower bound" if sides else ""
+
+
+def _is_bound(run: Run) -> bool:
+    total = run.result.run.total
+    return total is not None and total.at_least
 
 
 def _cautions(a: Side, b: Side, found: Sequence[Compared], odd: str) -> Iterator[CompareWarning]:
@@ -141,6 +174,14 @@ def _cautions(a: Side, b: Side, found: Sequence[Compared], odd: str) -> Iterator
 
 
 def _of_side(side: Side, name: str) -> Iterator[CompareWarning]:
+    bounded = [run.id for run in side.runs if _is_bound(run)]
+    if bounded:
+        yield CompareWarning(
+            CompareCaution.LOWER_BOUND,
+            f"the energy of {name} is a lower bound: a device that counts was not read in all of "
+            f"{', '.join(bounded)}",
+            "it is not compared; look at a device that was read, or run it again",
+        )
     if side.left_out:
         listed = "; ".join(f"{run}: {why}" for run, why in side.left_out)
         yield CompareWarning(
@@ -182,6 +223,9 @@ def _of_devices(a: Side, b: Side) -> Iterator[CompareWarning]:
             f"different devices: {', '.join(models_a)} in A, {', '.join(models_b)} in B",
             "what differs is theirs, too, and the gain of each board is in the intervals",
         )
+    yield from simulated_with_real(
+        *(any(run.result.simulated_counted for run in s.runs) for s in (a, b))
+    )
     unmeasured = {
         kind: source
         for side in (a, b)
@@ -195,6 +239,18 @@ def _of_devices(a: Side, b: Side) -> Iterator[CompareWarning]:
             CompareCaution.NOT_MEASURED,
             f"{listed}: of these the ratio compares what was taken for the power, not readings",
             "compare a measured device alone, such as gpu0",
+        )
+
+
+def simulated_with_real(a: bool, b: bool) -> Iterator[CompareWarning]:
+    """Where one side has simulated devices and the other has none."""
+    if a != b:
+        one, other = ("A", "B") if a else ("B", "A")
+        yield CompareWarning(
+            CompareCaution.SIMULATED,
+            f"{one} was run on simulated devices, {other} on real ones: what differs is also how "
+            "far the simulation is from them",
+            "compare simulated with simulated, or measure both",
         )
 
 

@@ -10,7 +10,7 @@ from joulewise.data.sweeps import Setting, Sweep
 from joulewise.metrics.amounts import Amount, amount, not_marked
 from joulewise.metrics.boundary import Line
 from joulewise.metrics.compare import Compared, Sample, compare, not_comparable
-from joulewise.metrics.compare_runs import CompareCaution, CompareWarning
+from joulewise.metrics.compare_runs import CompareCaution, CompareWarning, simulated_with_real
 from joulewise.metrics.compare_values import EDP, ENERGY, POWER, TIME, unit_of
 from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.result import Choice, Interval, SweepResult
@@ -55,6 +55,11 @@ class SweepsCompared:
     only_b: tuple[Setting, ...]
     cautions: tuple[CompareWarning, ...]
 
+    @property
+    def simulated(self) -> tuple[bool, bool]:
+        """Of A and of B, whether its runs were simulated."""
+        return bool(self.a.simulated), bool(self.b.simulated)
+
 
 def compare_sweeps(
     a: Sweep, b: Sweep, metrics: Sequence[Metric] = (), view: View | None = None
@@ -78,7 +83,12 @@ def compare_sweeps(
         choices=tuple(_chosen(name, (of_a, of_b), (runs_a, runs_b), odd) for name in names),
         only_a=tuple(it for it in runs_a.settings if it not in runs_b.settings),
         only_b=tuple(it for it in runs_b.settings if it not in runs_a.settings),
-        cautions=(*_of_settings(of_a, of_b, odd, has_common=bool(both)), *_of_work(a, b)),
+        cautions=(
+            *_of_settings(of_a, of_b, odd, has_common=bool(both)),
+            *_of_bounds(a, b),
+            *simulated_with_real(bool(of_a.simulated), bool(of_b.simulated)),
+            *_of_work(a, b),
+        ),
     )
 
 
@@ -154,7 +164,8 @@ def _chosen(
 
 def _odd(a: _Runs, b: _Runs, boundary: str) -> str:
     of_a, of_b = a.line.sources.get(boundary, ""), b.line.sources.get(boundary, "")
-    return "" if of_a == of_b else f"A counts {of_a}; B counts {of_b}"
+    alike = {words.replace("GPU simulated", "GPU measured") for words in (of_a, of_b)}
+    return "" if len(alike) == 1 else f"A counts {of_a}; B counts {of_b}"
 
 
 def _of_settings(
@@ -179,6 +190,17 @@ def _of_settings(
                 f"{name} has settings with a single run: their verdicts rest on the other's "
                 "spread, or on the error of the meter alone",
                 "sweep again with --repeat 3 or more",
+            )
+
+
+def _of_bounds(a: Sweep, b: Sweep) -> Iterator[CompareWarning]:
+    for sweep, name in ((a, "A"), (b, "B")):
+        bounded = sum(bool(trial.bounds) for trial in entering(sweep))
+        if bounded:
+            yield CompareWarning(
+                CompareCaution.LOWER_BOUND,
+                f"of {bounded} runs of {name} only a lower bound of the energy is known",
+                "their energy is not compared",
             )
 
 

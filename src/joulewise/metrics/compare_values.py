@@ -104,7 +104,7 @@ def _values(run: Run) -> Iterator[tuple[str, Sample]]:
 
 
 def _sample(run: Run, energy: Energy | None, keys: tuple[str, ...]) -> Sample | None:
-    if energy is None:
+    if energy is None or energy.at_least:  # a lower bound is no value to compare with
         return None
     gains: dict[str, float] = {}
     for key in keys:

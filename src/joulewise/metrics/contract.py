@@ -34,6 +34,7 @@ def as_json(result: SweepResult) -> dict[str, Any]:
         },
         "sources": dict(result.sources),
         "assumed": list(result.assumed),
+        "simulated": list(result.simulated),
         "fits": [
             {
                 "quantity": fit.quantity,

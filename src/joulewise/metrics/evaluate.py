@@ -56,6 +56,7 @@ def evaluate(sweep: Sweep, metrics: Sequence[Metric] = (), view: View | None = N
         choices=choices,
         sources=table.sources,
         assumed=table.assumed,
+        simulated=table.simulated,
         fits=fits(table, view.boundary),
         cautions=tuple(cautions(sweep, table, found, choices, view.boundary)),
     )

@@ -104,6 +104,7 @@ class SweepCaution(str, Enum):
     FEW_RUNS = "too_few_runs"
     NO_REFERENCE = "no_reference"
     NO_ENERGY = "no_energy"
+    LOWER_BOUND = "energy_at_least"
     DRIFT = "drift"
 
 
@@ -138,7 +139,7 @@ class SweepResult:
     """``points`` are in the order of the grid; ``choices`` are by boundary, then by metric.
 
     ``sources`` says of each boundary what its energies rest on, ``assumed`` which of them rest on
-    an assumption.
+    an assumption. ``simulated`` are the parts (``gpu``, ``rest``) of which a simulated sensor told.
     """
 
     id: str
@@ -152,6 +153,7 @@ class SweepResult:
     choices: Mapping[str, Mapping[str, Choice]]
     sources: Mapping[str, str] = field(default_factory=dict)
     assumed: tuple[str, ...] = ()
+    simulated: tuple[str, ...] = ()
     fits: tuple[Fit, ...] = ()
     cautions: tuple[SweepWarning, ...] = ()
 

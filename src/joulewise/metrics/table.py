@@ -45,6 +45,7 @@ class Table:
     max_power_w: float | None
     sources: Mapping[str, str]
     assumed: tuple[str, ...]
+    simulated: tuple[str, ...] = ()
 
 
 def entering(sweep: Sweep) -> list[Trial]:
@@ -95,6 +96,7 @@ def tabulate(sweep: Sweep, view: View) -> Table:
         max_power_w=sweep.limits_w[2] * gpus if sweep.limits_w else None,
         sources=line.sources,
         assumed=line.assumed,
+        simulated=line.simulated,
     )
 
 

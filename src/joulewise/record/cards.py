@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from joulewise.command.state import state_folder
-from joulewise.data import Card, DeviceInfo, Kind, Quantity, SensorInfo, Source, Unavailable
+from joulewise.data import Card, DeviceInfo, Kind, Quantity, SensorInfo, Unavailable
 from joulewise.devices.protocol import Device
 from joulewise.errors import JoulewiseError
 from joulewise.record.files import replace_file
@@ -89,7 +89,7 @@ def table_card(device: Device, quantity: Quantity = Quantity.POWER) -> Card:
     """What the maker or the literature says of such a device. Nobody has said how late it is."""
     power, energy = (_sensor(device, q) for q in (quantity, Quantity.ENERGY))
     known = power or energy
-    measured = known is None or known.source is Source.MEASURED
+    measured = known is None or known.source.is_sensor
     return Card(
         update_period_s=power.update_period_s if power else None,
         window_s=power.window_s if power else None,
@@ -179,7 +179,7 @@ def _sensor(device: Device, quantity: Quantity) -> SensorInfo | None:
 
 def _tick_s(counter: SensorInfo) -> float | None:
     """What is modelled or assumed is computed when it is asked for, and has no ticks."""
-    return counter.update_period_s if counter.source is Source.MEASURED else 0.0
+    return counter.update_period_s if counter.source.is_sensor else 0.0
 
 
 def _parse(data: dict[str, Any]) -> KeptCard:

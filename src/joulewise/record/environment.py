@@ -1,4 +1,4 @@
-"""Where a run took place: host, versions, git commit, and the few variables that may be kept."""
+"""Where a run took place: host, machine, container, versions, git commit, and some variables."""
 
 from __future__ import annotations
 
@@ -13,12 +13,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
+from joulewise.record.container import Container, detect_container
+from joulewise.record.machine import Machine, read_machine
 from joulewise.record.secrets import mask
 
 _GIT_S: Final = 1.0
 _LIBRARIES: Final = ("joulewise", "numpy", "pyarrow", "nvidia-ml-py")
-# Of the measured program, where it shares our environment. Nothing of them is imported.
-_FRAMEWORKS: Final = ("torch", "keras", "tensorflow", "jax", "lightning", "transformers")
+# Of the measured program, where it shares our environment and does not tell itself
+# (``record.frameworks``). Nothing of them is imported.
+FRAMEWORKS: Final = ("torch", "keras", "tensorflow", "jax", "lightning", "transformers")
 # What changes how a training runs. Everything else may hold a secret, and stays out.
 _KEPT: Final = re.compile(
     r"CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|LAUNCH_BLOCKING|MODULE_LOADING|DEVICE_MAX_CONNECTIONS)"
@@ -43,12 +46,21 @@ class Surroundings:
     git: Mapping[str, str] = field(default_factory=dict)
     environ: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    machine: Machine | None = None
+    container: Container | None = None
 
 
 def surroundings(cwd: Path | None, environ: Mapping[str, str]) -> Surroundings:
     """All of it. Never raises, and takes about a second where git is slow."""
     git = git_state(cwd, environ) if cwd else {}
-    return Surroundings(_host(), git, kept(environ), _versions())
+    return Surroundings(
+        host=_host(),
+        git=git,
+        environ=kept(environ),
+        versions=_versions(),
+        machine=read_machine(),
+        container=detect_container(environ),
+    )
 
 
 def kept(environ: Mapping[str, str]) -> dict[str, str]:
@@ -110,7 +122,7 @@ def _system() -> str:
 
 def _versions() -> dict[str, str]:
     found = {}
-    for name in (*_LIBRARIES, *_FRAMEWORKS):
+    for name in (*_LIBRARIES, *FRAMEWORKS):
         try:
             found[name] = metadata.version(name)
         except metadata.PackageNotFoundError:  # noqa: PERF203  # most are absent somewhere

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from joulewise.data import Quantity, SensorInfo, Source
+from joulewise.data import Quantity, SensorInfo
 from joulewise.devices import Device
-from joulewise.record.buffered import Buffered, has_buffer
+from joulewise.devices.protocol import PartlyOpened
+from joulewise.record.buffered import Buffered, BufferedSeldom, DriverSamples
+from joulewise.record.cards import card_for
 from joulewise.record.deadlines import Deadlines
+from joulewise.record.edges import NO_EDGE, EdgeTiming, edge_timing
 from joulewise.record.files import GrowingFile
+from joulewise.record.inventory import InventoryEntry
 from joulewise.record.journal import Journal
-from joulewise.record.layout import MISSES, PROCESSES, STREAM, Lane, lane_path
+from joulewise.record.layout import MISSES, PROCESSES, SAMPLED, STREAM, Lane, buffer_lane, lane_path
 from joulewise.record.loops import Channel, Loop
 from joulewise.record.notes import Notes
 from joulewise.record.processes import Family, Users
@@ -29,66 +34,128 @@ from joulewise.units import NS_PER_S
 # Between two readings of a model there is nothing to see: it counts on by itself. Beside devices
 # that are measured it is the least exact part of a total, and need not cost the most.
 _MODELLED_HZ: Final = 10.0
-# Where the driver tells the course of power itself, counters need not be read as often for it.
+# Where the driver tells the course of power itself, the counter is read only to place its joules:
+# so many readings a second of all GPUs together are within 1 % of a core (benchmarks/recorder.py),
+# and of one GPU no fewer than the least, and no more than the usual rate.
 _USUAL_HZ: Final = 10.0
-USUAL_BESIDE_BUFFER_HZ: Final = 2.5
+_BESIDE_BUFFER_HZ: Final = 20.0
+LEAST_BESIDE_BUFFER_HZ: Final = 2.5
 _REGULAR_HZ: Final = 1.0
-_SILENT_HZ: Final = 0.2
+# A GPU that did not answer may be back any moment, and what it draws unseen is lost.
+_SILENT_HZ: Final = 1.0
+# One that is being opened is not disturbed by looking: what it draws unseen is lost meanwhile.
+_LATE_HZ: Final = 5.0
 # Who uses a device is asked more often in the first seconds: a short command is over by then.
 _EARLY_HZ: Final = 5.0
 _EARLY_TICKS: Final = 10
 # What joules come from is read when a run begins and when it ends, however short it is.
-_ENERGY: Final = ("fast", "regular")
+_ENERGY: Final = ("fast", "regular", "samples")
+# Of these a command waits for the first reading. Samples of utilisation and clocks are kept by the
+# driver meanwhile, and six buffers of a slow driver take a second.
+_AWAITED: Final = ("fast", "regular")
 _MOST_MISSES: Final = 10_000
 _MOST_PROCESSES: Final = 100_000
-_Stored = TypeVar("_Stored", Readings, Buffered)
+_Stored = TypeVar("_Stored", Readings, Buffered, BufferedSeldom)
+_OnReopened = Callable[[Device, "int | None"], None]
 
 
 class Lanes:
     """Makes the loops that fill a run's files, and knows how each file did."""
 
     def __init__(
-        self, run: Path, rate_hz: float, family: Family, notes: Notes, writer: Writer
+        self,
+        run: Path,
+        rate_hz: float,
+        family: Family,
+        notes: Notes,
+        writer: Writer,
+        *,
+        environ: Mapping[str, str],
+        dithered: bool = False,
     ) -> None:
+        """``dithered``: the fast lane is read a little unevenly, to meet all phases of a counter.
+
+        What ``loops`` are to fill becomes files with ``open_streams``.
+        """
         self._run = run
         self._rate_hz = rate_hz
+        self._environ = environ
+        self._dithered = dithered
         self._family = family
         self._notes = notes
         self._writer = writer
         self._lock = threading.Lock()
         self.tallies: dict[str, Tally] = {}
         self._since_ns = 0
-        self._stored: list[Readings | Buffered] = []
+        self._users_by_key: dict[str, Users] = {}
+        self._slow_keys: set[str] = set()
+        self._stored: list[Readings | DriverSamples] = []
+        self._unopened: list[tuple[Readings | DriverSamples, Device, Lane]] = []
         self._misses = Journal(_MOST_MISSES)
         self._processes = Journal(_MOST_PROCESSES)
         writer.add_journal(self._misses, GrowingFile(run / MISSES))
         writer.add_journal(self._processes, GrowingFile(run / PROCESSES))
 
-    def loops(
-        self, devices: Iterable[Device], on_reopened: Callable[[Device, int | None], None]
+    def energy_loops(self, entries: Iterable[InventoryEntry]) -> list[Loop]:
+        """The loops that read what joules come from: a command waits for these."""
+        entries = list(entries)
+        is_measured = bool(_measured(entries))
+        regular_hz = _REGULAR_HZ if is_measured else min(self._rate_hz, _MODELLED_HZ)
+        loops = [
+            loop for group in _groups(entries) for loop in self._reading_energy(group, regular_hz)
+        ]
+        return [loop for loop in loops if loop.channels]
+
+    def other_loops(
+        self, entries: Iterable[InventoryEntry], on_reopened: _OnReopened
     ) -> list[Loop]:
-        devices = list(devices)
-        measured = _measured(devices)
-        modelled = [d for d in devices if fast_quantities(d) and d not in measured]
-        regular_hz = _REGULAR_HZ if measured else min(self._rate_hz, _MODELLED_HZ)
-        # Few threads with much to do: each that wakes up finds its caches cold, which costs more
-        # than the reading.
+        """The loops that read the rest, and look for processes and for devices to be opened."""
+        loops = [
+            loop
+            for group in _groups(entries)
+            for loop in (*self._reading_others(group), *self._opening(group, on_reopened))
+        ]
+        return [loop for loop in loops if loop.channels]
+
+    def completed_loops(self, entry: InventoryEntry) -> list[Loop]:
+        """The loop that reads the rest of a device that is complete only now; none if one does."""
+        slow = self._slow([entry.device])
+        return [self._loop("slow", slow, _REGULAR_HZ)] if slow else []
+
+    def _reading_energy(
+        self, entries: Sequence[InventoryEntry], regular_hz: float
+    ) -> Iterator[Loop]:
+        measured, keeping = _measured(entries), _keeping(entries)
+        modelled = [
+            each.device
+            for each in entries
+            if fast_quantities(each.device) and each.device not in measured
+        ]
         fast = [self._fast(device, self._rate_hz) for device in measured]
-        buffered = [self._buffered(device) for device in measured if has_buffer(device)]
         regular: list[Channel] = [
-            *buffered,
+            *(self._buffered(device) for device in keeping),
             *(self._fast(device, regular_hz) for device in modelled),
         ]
-        slow: list[Channel] = [self._slow(d) for d in devices if slow_quantities(d)]
-        silent = [Silent(d, on_reopened) for d in devices if hasattr(d, "reopened")]
-        loops = (
-            self._loop("fast", fast, self._rate_hz),
-            self._loop("regular", regular, regular_hz),
-            self._loop("slow", [*self._users(measured), *slow], _REGULAR_HZ),
-            self._loop("early", self._users(measured), _EARLY_HZ, ticks=_EARLY_TICKS),
-            self._loop("silent", silent, _SILENT_HZ),
-        )
-        return [loop for loop in loops if loop.channels]
+        yield self._loop("fast", fast, self._rate_hz, dither_ns=self._dither_ns(measured))
+        yield self._loop("regular", regular, regular_hz)
+
+    def _reading_others(self, entries: Sequence[InventoryEntry]) -> Iterator[Loop]:
+        measured = _measured(entries)
+        sampled = [self._sampled(device, each) for device in _keeping(entries) for each in SAMPLED]
+        slow = self._slow([each.device for each in entries])
+        yield self._loop("slow", [*self._users(measured), *slow], _REGULAR_HZ)
+        yield self._loop("early", self._users(measured), _EARLY_HZ, ticks=_EARLY_TICKS)
+        yield self._loop("samples", sampled, _REGULAR_HZ)
+
+    def _opening(
+        self, entries: Sequence[InventoryEntry], on_reopened: _OnReopened
+    ) -> Iterator[Loop]:
+        """The loops that look whether devices which do not answer can be opened by now."""
+        unopened = [each.device for each in entries if hasattr(each.device, "reopened")]
+        silent = [Silent(d, on_reopened) for d in unopened if not getattr(d, "is_late", False)]
+        late = [Silent(d, on_reopened) for d in unopened if getattr(d, "is_late", False)]
+        yield self._loop("silent", silent, _SILENT_HZ)
+        yield self._loop("late", late, _LATE_HZ)
 
     def count_from(self, t_ns: int) -> None:
         """A command begins: joules so far are counted from here."""
@@ -101,47 +168,106 @@ class Lanes:
         with self._lock:
             return {channel.name: channel.statistics.summary() for channel in self._stored}
 
+    def look_again(self) -> list[threading.Thread]:
+        """A command has ended: have the processes of all GPUs looked at, each in its own time."""
+        with self._lock:
+            users = list(self._users_by_key.values())
+        looks = [threading.Thread(target=each.look_again, daemon=True) for each in users]
+        for look in looks:
+            look.start()
+        return looks
+
     def _users(self, devices: Iterable[Device]) -> list[Users]:
-        return [Users(d, self._family, self._processes, self._notes) for d in devices]
+        users = []
+        for device in devices:
+            new = Users(device, self._family, self._processes, self._notes)
+            with self._lock:
+                users.append(self._users_by_key.setdefault(device.info.key, new))
+        return users
 
     def _fast(self, device: Device, rate_hz: float) -> Readings:
         return self._readings(device, Lane.FAST, fast_quantities(device), rate_hz)
 
-    def _slow(self, device: Device) -> Readings:
-        return self._readings(device, Lane.SLOW, slow_quantities(device), _REGULAR_HZ)
+    def _slow(self, devices: Iterable[Device]) -> list[Readings]:
+        """Of those that are complete, once: what is read follows from what they have."""
+        channels = []
+        for device in devices:
+            is_complete = not isinstance(device, PartlyOpened) or device.is_complete
+            if is_complete and (quantities := slow_quantities(device)):
+                with self._lock:
+                    is_new = device.info.key not in self._slow_keys
+                    self._slow_keys.add(device.info.key)
+                if is_new:
+                    channels.append(self._readings(device, Lane.SLOW, quantities, _REGULAR_HZ))
+        return channels
 
     def _readings(
         self, device: Device, lane: Lane, quantities: Sequence[Quantity], rate_hz: float
     ) -> Readings:
         name, period_ns = f"{device.info.key}{lane.value}", round(NS_PER_S / rate_hz)
-        channel = Readings(name, device, quantities, self._notes, period_ns=period_ns)
+        edge = self._edge(device) if lane is Lane.FAST else NO_EDGE
+        channel = Readings(name, device, quantities, self._notes, period_ns=period_ns, edge=edge)
         return self._store(channel, device, lane)
 
     def _buffered(self, device: Device) -> Buffered:
-        name = f"{device.info.key}{Lane.BUFFER.value}"
-        return self._store(Buffered(name, device, self._notes), device, Lane.BUFFER)
+        # The driver has kept what it saw before: nothing is to be read early.
+        name, edge = f"{device.info.key}{Lane.BUFFER.value}", replace(self._edge(device), lead_ns=0)
+        return self._store(Buffered(name, device, self._notes, edge=edge), device, Lane.BUFFER)
+
+    def _sampled(self, device: Device, quantity: Quantity) -> BufferedSeldom:
+        lane = buffer_lane(quantity)
+        name, period_ns = f"{device.info.key}{lane.value}", round(NS_PER_S / _REGULAR_HZ)
+        channel = BufferedSeldom(name, device, quantity, period_ns=period_ns)
+        return self._store(channel, device, lane)
+
+    def _edge(self, device: Device) -> EdgeTiming:
+        return NO_EDGE if _is_modelled(device) else edge_timing(card_for(device, self._environ))
 
     def _store(self, channel: _Stored, device: Device, lane: Lane) -> _Stored:
-        path = lane_path(self._run, device.info.key, lane, STREAM)
-        stream = Stream(path, channel.rows.columns)
-        told: list[Statistics | Tally] = [channel.statistics]
         if lane is Lane.FAST:
-            told.append(self.tallies.setdefault(device.info.key, Tally(self._since_ns)))
-        hurry = lane is Lane.FAST and not _is_modelled(device)
-        self._writer.add_stream(channel.rows, stream, *told, hurry=hurry)
+            self.tallies.setdefault(device.info.key, Tally(self._since_ns))
         with self._lock:
             self._stored.append(channel)
+            self._unopened.append((channel, device, lane))
         return channel
 
+    def open_streams(self) -> None:
+        """Have files made of what is read: what loads for that is slow, and reading has begun."""
+        with self._lock:
+            unopened, self._unopened = self._unopened, []
+        for channel, device, lane in unopened:
+            stream = Stream(
+                lane_path(self._run, device.info.key, lane, STREAM), channel.rows.columns
+            )
+            told: list[Statistics | Tally] = [channel.statistics]
+            if lane is Lane.FAST:
+                told.append(self.tallies[device.info.key])
+            hurry = lane is Lane.FAST and not _is_modelled(device)
+            self._writer.add_stream(channel.rows, stream, *told, hurry=hurry)
+
+    def _dither_ns(self, devices: Sequence[Device]) -> int:
+        """As long as the longest counter's period, within that of reading it."""
+        if not self._dithered or not devices:
+            return 0
+        cards = [card_for(device, self._environ) for device in devices]
+        longest_s = max(card.counter_period_s or card.update_period_s or 0.0 for card in cards)
+        return min(round(longest_s * NS_PER_S), round(NS_PER_S / self._rate_hz))
+
     def _loop(
-        self, name: str, channels: Sequence[Channel], rate_hz: float, ticks: int | None = None
+        self,
+        name: str,
+        channels: Sequence[Channel],
+        rate_hz: float,
+        ticks: int | None = None,
+        dither_ns: int = 0,
     ) -> Loop:
         return Loop(
             name,
             channels,
-            Deadlines(0, round(NS_PER_S / rate_hz)),
+            Deadlines(0, round(NS_PER_S / rate_hz), dither_ns),
             self,
             once_more=name in _ENERGY,
+            is_awaited=name in _AWAITED,
             ticks=ticks,
         )
 
@@ -158,17 +284,36 @@ class Lanes:
         self._misses.add(json.dumps(line))
 
 
-def usual_rate_hz(devices: Iterable[Device]) -> float:
+def usual_rate_hz(entries: Sequence[InventoryEntry]) -> float:
     """How often to read these devices where nobody has said."""
-    measured = _measured(devices)
-    spared = measured and all(map(has_buffer, measured))
-    return USUAL_BESIDE_BUFFER_HZ if spared else _USUAL_HZ
+    measured = _measured(entries)
+    spared = measured and all(each.has_buffer for each in entries if each.device in measured)
+    if not spared:
+        return _USUAL_HZ
+    return min(_USUAL_HZ, max(_BESIDE_BUFFER_HZ / len(measured), LEAST_BESIDE_BUFFER_HZ))
 
 
-def _measured(devices: Iterable[Device]) -> list[Device]:
+def _groups(entries: Iterable[InventoryEntry]) -> list[list[InventoryEntry]]:
+    """Few threads with much to do, and for each device that is slow some of its own.
+
+    A thread that wakes up finds its caches cold, which costs more than the reading.
+    """
+    entries = list(entries)
+    together = [each for each in entries if not each.is_slow]
+    return [together, *([each] for each in entries if each.is_slow)]
+
+
+def _keeping(entries: Sequence[InventoryEntry]) -> list[Device]:
+    """The measured devices whose driver keeps samples."""
+    measured = _measured(entries)
+    return [each.device for each in entries if each.has_buffer and each.device in measured]
+
+
+def _measured(entries: Iterable[InventoryEntry]) -> list[Device]:
+    devices = [each.device for each in entries]
     return [each for each in devices if fast_quantities(each) and not _is_modelled(each)]
 
 
 def _is_modelled(device: Device) -> bool:
     sensors = [device.sensors.get(quantity) for quantity in FAST]
-    return all(s.source is not Source.MEASURED for s in sensors if isinstance(s, SensorInfo))
+    return not any(s.source.is_sensor for s in sensors if isinstance(s, SensorInfo))

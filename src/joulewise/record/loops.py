@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Sequence
+from dataclasses import replace
 from time import monotonic_ns
-from typing import Final, Protocol
+from typing import Final, Protocol, runtime_checkable
 
 from joulewise.command.linux import HERE, Timer
 from joulewise.record.deadlines import CoarseTicks, Deadlines, Ticks
-from joulewise.units import NS_PER_MS
+from joulewise.record.edges import EdgeTiming
+from joulewise.units import NS_PER_MS, NS_PER_S
 
 _QUICK: Final = 50
 _NEVER: Final = 0
@@ -24,6 +27,22 @@ class Channel(Protocol):
     def serve(self, deadline_ns: int) -> None: ...
 
     def skip(self, missed: int) -> None: ...
+
+
+@runtime_checkable
+class EdgeChannel(Channel, Protocol):
+    """A channel whose device shows an edge only after its sensor has been updated."""
+
+    @property
+    def edge(self) -> EdgeTiming: ...
+
+    def serve_extra(self) -> None:
+        """One more time, which no deadline asks for."""
+        ...
+
+    def is_settled(self, end_ns: int) -> bool:
+        """Whether it has shown what was drawn up to then."""
+        ...
 
 
 class Events(Protocol):
@@ -42,8 +61,9 @@ class Loop:
     A channel that takes too long (a driver that hangs) keeps the thread to itself: ``part`` moves
     the others to a loop of their own, and this one goes on with that channel alone, until it has
     been quick for a while: then it joins the others, and this loop is over. ``alarm`` goes off
-    where parting may be due. With ``once_more`` channels are served at the end, too; after so many
-    ``ticks`` it is over by itself.
+    where parting may be due. With ``once_more`` channels are served at the end, too, until they are
+    settled; with ``is_awaited`` a command does not start before they were served once. After so
+    many ``ticks`` it is over by itself.
     """
 
     def __init__(
@@ -54,6 +74,7 @@ class Loop:
         events: Events,
         *,
         once_more: bool = False,
+        is_awaited: bool = False,
         ticks: int | None = None,
     ) -> None:
         self.name = name
@@ -61,6 +82,7 @@ class Loop:
         self.deadlines = deadlines
         self._events = events
         self._once_more = once_more
+        self._is_awaited = is_awaited
         self._left = ticks
         self._served = threading.Event()
         self.alarm = Timer() if HERE else None
@@ -73,6 +95,11 @@ class Loop:
         self._joining: list[tuple[int, Channel]] = []
         self._quick = 0
         self._over = False
+        self._dense_until_ns = 0
+        self._step_ns = min((edge.step_ns for edge in self._edges() if edge.lead_ns), default=0)
+        self._extra_ns = 0
+        self._took_ns = 0
+        self._end_ns = 0
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -80,10 +107,27 @@ class Loop:
 
     def wait_for_first(self, timeout_s: float) -> None:
         """Where a first reading is needed, wait until it has been made."""
-        if self._once_more:
+        if self._is_awaited:
             self._served.wait(timeout_s)
 
-    def end(self) -> None:
+    @property
+    def leads(self) -> bool:
+        """Whether there is something to be read densely before a command starts."""
+        return self._step_ns > 0
+
+    def lead(self, start_ns: int) -> int:
+        """Read densely from there on, for twice as long as a command must wait for; until when."""
+        lead_ns = max((edge.lead_ns for edge in self._edges()), default=0)
+        self._dense_until_ns = start_ns + 2 * lead_ns
+        return start_ns + lead_ns
+
+    def end_lead(self) -> None:
+        """From here on, deadlines are all."""
+        self._dense_until_ns = 0
+
+    def end(self, end_ns: int) -> None:
+        """What was measured ended then: read what is still to be shown of it, and be over."""
+        self._end_ns = end_ns
         self._over = True
         self._ticks.end()
 
@@ -91,6 +135,11 @@ class Loop:
         """Whether it has ended, which it does not while a driver hangs."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
+
+    def served_since(self) -> tuple[str, int]:
+        """The name of the channel that is being served, and since when; empty where none is."""
+        with self._lock:
+            return (self._serving.name, self._since_ns) if self._serving else ("", 0)
 
     @property
     def is_done(self) -> bool:
@@ -111,13 +160,13 @@ class Loop:
             if stuck is None or not others or now_ns - self._since_ns < self._patience_ns:
                 self._set_alarm(now_ns)
                 return None
-            deadlines = Deadlines(self.deadlines.next_ns, self.deadlines.period_ns)
             loop = Loop(
                 self.name,
                 others,
-                deadlines,
+                replace(self.deadlines),
                 self._events,
                 once_more=self._once_more,
+                is_awaited=self._is_awaited,
                 ticks=self._left,
             )
             for served_ns, channel in self._joining:
@@ -136,17 +185,45 @@ class Loop:
         self._others.take_in(channel, served_ns)
 
     def _run(self) -> None:
-        self._ticks.start(self.deadlines)
         while not (self._over or self._joined_others() or self._is_spent()):
             self._set_alarm(self.deadlines.next_ns)
-            self._ticks.wait(self.deadlines)
+            self._ticks.wait(self._due_ns())
             now_ns = monotonic_ns()
             if now_ns >= self.deadlines.next_ns:
                 self._tick(*self.deadlines.reach(now_ns))
                 self._served.set()
+            elif not self._over:
+                self._serve(self.channels, None)
+            self._extra_ns = monotonic_ns() + self._step_ns
         if self._over and self._once_more:
+            self._read_tail()
+
+    def _due_ns(self) -> int:
+        """The next deadline, or a dense reading that is over before it."""
+        next_ns = self.deadlines.next_ns
+        dense = self._served.is_set() and self._extra_ns < self._dense_until_ns
+        return self._extra_ns if dense and self._extra_ns + self._took_ns < next_ns else next_ns
+
+    def _read_tail(self) -> None:
+        """Serve all channels once, and again those whose sensor has not shown the end yet."""
+        self._set_alarm(monotonic_ns())
+        self._serve(self._merged(monotonic_ns()), None)
+        while waiting := self._unsettled(monotonic_ns()):
+            time.sleep(min(channel.edge.step_ns for channel in waiting) / NS_PER_S)
             self._set_alarm(monotonic_ns())
-            self._tick(monotonic_ns(), 0)
+            self._serve(waiting, None)
+
+    def _unsettled(self, now_ns: int) -> tuple[EdgeChannel, ...]:
+        return tuple(
+            channel
+            for channel in self.channels
+            if isinstance(channel, EdgeChannel)
+            and now_ns < self._end_ns + channel.edge.tail_ns
+            and not channel.is_settled(self._end_ns)
+        )
+
+    def _edges(self) -> Sequence[EdgeTiming]:
+        return [each.edge for each in self.channels if isinstance(each, EdgeChannel)]
 
     def _tick(self, deadline_ns: int, missed: int) -> None:
         began_ns = monotonic_ns()
@@ -155,20 +232,34 @@ class Loop:
             for channel in channels:
                 channel.skip(missed)
             self._events.on_missed(self.name, channels, deadline_ns, missed)
+        self._serve(channels, deadline_ns)
+        if self._left:
+            self._left -= 1
+        self._quick = self._quick + 1 if monotonic_ns() - began_ns < self._patience_ns // 2 else 0
+
+    def _serve(self, channels: Sequence[Channel], deadline_ns: int | None) -> None:
+        """One after the other; None where no deadline asks for it.
+
+        Once one of them has been parted from the others, the rest is left to the other loop.
+        """
+        began_ns, all_channels = monotonic_ns(), self.channels
         for channel in channels:
             with self._lock:
-                if self.channels is not channels:
+                if self.channels is not all_channels:
                     break
                 self._serving, self._since_ns = channel, monotonic_ns()
             try:
-                channel.serve(deadline_ns)
+                if deadline_ns is not None:
+                    channel.serve(deadline_ns)
+                elif isinstance(channel, EdgeChannel):
+                    channel.serve_extra()
+                else:
+                    channel.serve(monotonic_ns())
             except Exception as error:  # noqa: BLE001  # a bug in one must not end the others
                 self._events.on_failed(channel, error)
         with self._lock:
             self._serving = None
-        if self._left:
-            self._left -= 1
-        self._quick = self._quick + 1 if monotonic_ns() - began_ns < self._patience_ns // 2 else 0
+        self._took_ns = monotonic_ns() - began_ns
 
     def _merged(self, deadline_ns: int) -> tuple[Channel, ...]:
         """The channels, with those that join and were not served at this deadline already."""
@@ -182,7 +273,7 @@ class Loop:
     def _joined_others(self) -> bool:
         if self._others is None or self._quick < _QUICK:
             return False
-        served_ns = self.deadlines.next_ns - self.deadlines.period_ns
+        served_ns = self.deadlines.last_ns
         for channel in self.channels:
             self._others.take_in(channel, served_ns)
         self.channels = ()

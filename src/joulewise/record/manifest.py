@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, Field, dataclass, field, fields
 from pathlib import Path
 from time import time_ns
 from typing import Any, Final
 
 from joulewise.command.alive import pid_namespace, started_ticks
 from joulewise.data import Card, DeviceInfo, Source, Unavailable
+from joulewise.data.migration import name_simulated_manifest
 from joulewise.errors import JoulewiseError
+from joulewise.record.container import Container
 from joulewise.record.files import replace_file
 from joulewise.record.layout import FORMAT, MANIFEST, RESERVE
+from joulewise.record.machine import Machine
 from joulewise.record.plain import decode, encode
 
 _RESERVE_B: Final = 64 << 10
@@ -42,6 +45,15 @@ class RecordedDevice:
     awake_ns: int | None = None
     asleep_ns: int | None = None
     default_limit_w: float | None = None
+
+    @property
+    def has_sensor(self) -> bool:
+        """Whether a sensor, real or simulated, tells its power or energy; else a model does."""
+        return any(source.is_sensor for source in self.sources.values())
+
+    @property
+    def is_simulated(self) -> bool:
+        return self.info.is_simulated or Source.SIMULATED in self.sources.values()
 
 
 @dataclass(frozen=True)
@@ -81,7 +93,12 @@ class RecorderRecord:
 
 @dataclass(frozen=True)
 class Manifest:
-    """``state`` is recording, complete (the command ended and so did we, in order) or stopped."""
+    """``state`` is recording, complete (the command ended and so did we, in order) or stopped.
+
+    ``frameworks`` is what the measured program used, as it told itself: of each the ``version``,
+    and where it has them ``cuda``, ``cudnn`` and ``hip``. ``machine`` and ``container`` are None in
+    runs of a joulewise that did not look, ``container`` also where there is none.
+    """
 
     id: str
     commands: tuple[CommandRecord, ...]
@@ -100,6 +117,9 @@ class Manifest:
     git: Mapping[str, str] = field(default_factory=dict)
     environ: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    machine: Machine | None = None
+    container: Container | None = None
+    frameworks: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     state: str = "recording"
     wall_end_ns: int | None = None
@@ -147,6 +167,10 @@ def read_manifest(run: Path) -> Manifest:
             f"reads up to {FORMAT})",
             "update it: pip install -U joulewise",
         )
+    required = [one.name for one in fields(Manifest) if _is_required(one)]
+    if lacking := [name for name in required if name not in told]:
+        raise _unreadable(run, f"{MANIFEST} lacks {', '.join(lacking)}")
+    name_simulated_manifest(told)
     try:
         return decode(Manifest, told)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
@@ -172,6 +196,10 @@ def write_last(run: Path, manifest: Manifest) -> None:
     """Write how the run ended, in the room that was reserved for it."""
     (run / RESERVE).unlink(missing_ok=True)
     write_manifest(run, manifest)
+
+
+def _is_required(one: Field[Any]) -> bool:
+    return one.default is MISSING and one.default_factory is MISSING
 
 
 def _unreadable(run: Path, why: str) -> JoulewiseError:

@@ -9,8 +9,9 @@ from typing import Final
 
 from joulewise.data import Quantity, Reading, SensorInfo, Unavailable
 from joulewise.devices.protocol import Device
+from joulewise.record.edges import NO_EDGE, EdgeTiming
 from joulewise.record.notes import Notes
-from joulewise.record.rows import Rows
+from joulewise.record.rows import EXTRA_NS, Rows
 from joulewise.record.statistics import Statistics
 from joulewise.units import NS_PER_MS
 
@@ -44,9 +45,11 @@ class Readings:
         notes: Notes,
         *,
         period_ns: int,
+        edge: EdgeTiming = NO_EDGE,
         now_ns: Callable[[], int] = monotonic_ns,
     ) -> None:
         self.name = name
+        self.edge = edge
         self.rows = Rows([quantity.value for quantity in quantities])
         self._key = device.info.key
         self._read = device.read
@@ -57,9 +60,26 @@ class Readings:
         self._notes = notes
         self._now_ns = now_ns
         self._faults: dict[Quantity, str] = {}
+        # For each quantity: its newest value, when that was shown last, and when it was not shown
+        # yet, after which it was updated.
+        self._newest = [math.nan] * len(self._quantities)
+        self._shown_ns = [0] * len(self._quantities)
+        self._updated_after_ns = [0] * len(self._quantities)
 
     def serve(self, deadline_ns: int) -> None:
         """Read everything once: one more row."""
+        self._read_row(deadline_ns)
+
+    def serve_extra(self) -> None:
+        self._read_row(None)
+
+    def is_settled(self, end_ns: int) -> bool:
+        """Whether each quantity was updated late enough to show all that was drawn until then."""
+        if not self.edge.tail_ns:
+            return True
+        return all(after_ns >= end_ns + self.edge.lag_ns for after_ns in self._updated_after_ns)
+
+    def _read_row(self, deadline_ns: int | None) -> None:
         asked_ns = t_ns = self._now_ns()
         values: list[float] = []
         for quantity in self._quantities:
@@ -73,19 +93,35 @@ class Readings:
             else:
                 values.append(math.nan)
                 self._fault(quantity, reading)
-        took_ns = self._now_ns() - asked_ns
-        if took_ns > _LONG_NS:  # somewhere in there the values were taken
-            t_ns += took_ns // 2
-        self.rows.add(t_ns, asked_ns - deadline_ns, values)
+        answered_ns = self._now_ns()
+        if answered_ns - asked_ns > _LONG_NS:
+            # The counter was read somewhere between its own time and the answer, which may be close
+            # together after a long wait for the thread to run: never later than the next row.
+            t_ns += (answered_ns - t_ns) // 2
+        if self.edge.tail_ns:
+            self._see_updates(asked_ns, values)
+        self.rows.add(t_ns, EXTRA_NS if deadline_ns is None else asked_ns - deadline_ns, values)
+
+    def _see_updates(self, asked_ns: int, values: list[float]) -> None:
+        for index, value in enumerate(values):
+            if math.isnan(value):
+                continue
+            if value != self._newest[index]:
+                self._updated_after_ns[index] = self._shown_ns[index]
+                self._newest[index] = value
+            self._shown_ns[index] = asked_ns
 
     def skip(self, missed: int) -> None:
         self.statistics.missed += missed
 
     def _fault(self, quantity: Quantity, reading: Reading | Unavailable) -> None:
-        reason = reading.reason if isinstance(reading, Unavailable) else ""
+        reason, fix = (
+            (reading.reason, reading.fix) if isinstance(reading, Unavailable) else ("", "")
+        )
         if self._faults.get(quantity) != reason:
             self._faults[quantity] = reason
-            self._notes.add("device_unavailable", reason, self._key, quantity=quantity.value)
+            more = {"quantity": quantity.value, **({"hint": fix} if fix else {})}
+            self._notes.add("device_unavailable", reason, self._key, **more)
 
     def _recovered(self, quantity: Quantity) -> None:
         if self._faults.pop(quantity, None) is not None:

@@ -7,17 +7,25 @@ import platform
 import resource
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from time import monotonic_ns, time_ns
+from time import monotonic, monotonic_ns, time_ns
 from typing import Any, Final
 
 from joulewise.command.alive import boot_id
 from joulewise.devices import Device, Discovery
 from joulewise.record.clocks import Clocks
+from joulewise.record.completion import Completion
 from joulewise.record.environment import surroundings
-from joulewise.record.found import recorded_device
+from joulewise.record.frameworks import with_frameworks
+from joulewise.record.inventory import (
+    InventoryEntry,
+    recorded_device,
+    take_inventory,
+    unanswered_devices,
+    with_settings,
+)
 from joulewise.record.lanes import Lanes, usual_rate_hz
 from joulewise.record.manifest import (
     CommandRecord,
@@ -38,6 +46,12 @@ from joulewise.record.writer import Writer
 from joulewise.units import NS_PER_S
 
 _PATIENCE_S: Final = 2.0
+# A driver that hangs has been waited for above. Chosen: several times a look at the processes of
+# all GPUs, which are looked at beside each other.
+_LOOK_S: Final = 0.5
+# Chosen: several times what the limits and clocks of a GPU take to be told. A command that is over
+# sooner than a slow driver has told them goes without.
+_COMPLETION_S: Final = 0.5
 _SWITCH_S: Final = 0.0005
 _SAVE_NS: Final = 30 * NS_PER_S
 
@@ -63,12 +77,27 @@ class Recorder:
         self._options = options
         self._notes = Notes()
         self._watch = Watch()
-        self._family = Family(run.name)
+        self._family = Family(run.name, environ=options.environ)
         self._writer = Writer(self._notes, self._each_time)
-        rate_hz = options.rate_hz or usual_rate_hz(discovery.devices)
-        self._lanes = Lanes(run, rate_hz, self._family, self._notes, self._writer)
-        self._found = discovery.devices
+        self._inventory = take_inventory(
+            discovery.devices, options.environ, options.options.get("settings")
+        )
+        rate_hz = options.rate_hz or usual_rate_hz(self._inventory)
+        self._lanes = Lanes(
+            run,
+            rate_hz,
+            self._family,
+            self._notes,
+            self._writer,
+            environ=options.environ,
+            dithered=options.rate_hz is None,
+        )
+        for entry in self._inventory:
+            self._note_fault(entry)
+        self._completion = Completion(self._on_complete, self._on_incomplete)
+        self._others_started: set[str] = set()
         self._reopened: list[Device] = []
+        self._looks: list[threading.Thread] = []
         self._looking = threading.Thread(target=self._look_around, name="looking", daemon=True)
         self._lock = threading.Lock()
         self._changed = False
@@ -82,9 +111,9 @@ class Recorder:
             wall_start_ns=time_ns(),
             monotonic_start_ns=monotonic_ns(),
             boot_id=boot_id(),
-            devices=tuple(
-                recorded_device(d, options.environ, options.options.get("settings"))
-                for d in discovery.devices
+            devices=(
+                *(entry.recorded for entry in self._inventory),
+                *unanswered_devices(discovery),
             ),
             missing=discovery.missing,
             recorder=RecorderRecord.of_this_process(),
@@ -108,6 +137,7 @@ class Recorder:
 
     def count_from(self, t_ns: int) -> None:
         """A command begins: joules so far are counted from here."""
+        self._watch.end_lead()
         self._lanes.count_from(t_ns)
 
     def write(self) -> None:
@@ -115,14 +145,25 @@ class Recorder:
         self._writer.write()
 
     def start(self) -> None:
-        """Begin to sample: when this returns, run.json is there and every device was read once."""
+        """Begin to sample.
+
+        When this returns, run.json is there, and every sensor was read densely for about one update
+        (0.12 s at most): a command may start.
+        """
         # A thread that computes must not keep the one with a deadline waiting for 5 ms.
         sys.setswitchinterval(_SWITCH_S)
-        loops = self._lanes.loops(self._found, self._on_reopened)
+        loops = self._lanes.energy_loops(self._inventory)
+        # While files are made ready, which takes longer than a lead, nothing else is read.
+        self._watch.start([loop for loop in loops if loop.leads])
+        self._completion.begin(self._inventory)
+        self._lanes.open_streams()
         self._save()
         reserve_last(self._run)
+        self._watch.add([loop for loop in loops if not loop.leads])
+        self._start_others(self._inventory)
+        self._watch.wait_for_first()
+        self._watch.wait_for_lead()
         self._writer.start()
-        self._watch.start(loops)
         self._looking.start()
 
     def tell(self, command: CommandRecord) -> None:
@@ -134,6 +175,8 @@ class Recorder:
             is_new = len(commands) > len(self._manifest.commands)
             self._manifest = replace(self._manifest, commands=commands)
             self._changed = True
+        if command.end_ns is not None:  # before its processes are gone from the list, if we can
+            self._looks += self._lanes.look_again()
         if is_new:  # what was run is known though we be killed within the second
             self._writer.wake()
 
@@ -141,15 +184,24 @@ class Recorder:
         """Something that whoever reads the run must know."""
         self._notes.add(code, message, device)
 
-    def stop(self, state: str = "complete", exit_code: int | None = None) -> Manifest:
-        """Read every device once more, write what is left, and say how the run ended."""
-        for name in self._watch.end(_PATIENCE_S):
+    def stop(
+        self, state: str = "complete", exit_code: int | None = None, end_ns: int | None = None
+    ) -> Manifest:
+        """Read on until sensors have shown all up to ``end_ns``, and say how the run ended.
+
+        ``end_ns`` is when the last command ended; now, where there was none.
+        """
+        for name in self._watch.end(_PATIENCE_S, end_ns):
             self._notes.add("device_unavailable", "its driver hangs", name.partition(".")[0])
         self._looking.join(_PATIENCE_S)
+        end_s = monotonic() + _LOOK_S
+        for look in self._looks:
+            look.join(max(0.0, end_s - monotonic()))
+        self._completion.join(_COMPLETION_S)
         self._writer.end()
         with self._lock:
             self._manifest = replace(
-                self._manifest,
+                with_frameworks(self._run, self._manifest),
                 state=state,
                 exit_code=exit_code,
                 wall_end_ns=time_ns(),
@@ -162,11 +214,8 @@ class Recorder:
 
     def _on_reopened(self, device: Device, asleep_ns: int | None) -> None:
         """A device that slept or was lost answers: it is recorded from now on."""
-        recorded = replace(
-            recorded_device(device, self._options.environ),
-            awake_ns=monotonic_ns(),
-            asleep_ns=asleep_ns,
-        )
+        entries = take_inventory([device], self._options.environ)
+        recorded = replace(entries[0].recorded, awake_ns=monotonic_ns(), asleep_ns=asleep_ns)
         with self._lock:
             self._reopened.append(device)
             self._manifest = replace(
@@ -180,7 +229,53 @@ class Recorder:
             )
             self._changed = True
         self._notes.add("device_back", "it answers, and is read from here on", device.info.key)
-        self._watch.add(self._lanes.loops([device], self._on_reopened))
+        self._note_fault(entries[0])
+        self._watch.add(self._lanes.energy_loops(entries))
+        self._completion.begin(entries)
+        self._start_others(entries)
+
+    def _start_others(self, entries: Iterable[InventoryEntry]) -> None:
+        """Read the rest, too; of devices that are not complete yet, when they are."""
+        with self._lock:  # first: what is complete from here on is not missed
+            self._others_started |= {entry.device.info.key for entry in entries}
+        self._watch.add(self._lanes.other_loops(entries, self._on_reopened))
+        self._lanes.open_streams()
+
+    def _on_complete(self, entry: InventoryEntry) -> None:
+        """A device has told what it has: its limits and settings go into run.json."""
+        settings = self._options.options.get("settings")
+        whole = recorded_device(entry.device, self._options.environ, settings)
+        whole = with_settings(whole, entry.device)
+        with self._lock:
+            self._manifest = replace(
+                self._manifest,
+                devices=tuple(
+                    replace(
+                        whole,
+                        unavailable=each.unavailable,
+                        awake_ns=each.awake_ns,
+                        asleep_ns=each.asleep_ns,
+                    )
+                    if each.info.key == whole.info.key
+                    else each
+                    for each in self._manifest.devices
+                ),
+            )
+            self._changed = True
+            has_started = whole.info.key in self._others_started
+        if has_started:
+            self._watch.add(self._lanes.completed_loops(entry))
+            self._lanes.open_streams()
+
+    def _on_incomplete(self, entry: InventoryEntry, error: Exception) -> None:
+        what = f"unexpected {type(error).__name__}: {error}"
+        self._notes.add("device_unavailable", what, entry.device.info.key, quantity="settings")
+
+    def _note_fault(self, entry: InventoryEntry) -> None:
+        if entry.fault:
+            what = f"its driver's samples of power are not read: {entry.fault}"
+            hint = "its joules rest on its counter and on power as polled; see the driver's log"
+            self._notes.add("gap", what, entry.device.info.key, hint=hint)
 
     def _look_around(self) -> None:
         cwd = Path(self._options.cwd) if self._options.cwd else None
@@ -192,6 +287,8 @@ class Recorder:
                 git=found.git,
                 environ=found.environ,
                 versions=found.versions,
+                machine=found.machine,
+                container=found.container,
             )
             self._changed = True
 

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 TIME: Final = "t_ns"
 _LATE: Final = "late_ns"
+EXTRA_NS: Final = -1
+"""Stands for the lateness of a row that no deadline asked for."""
 # NVML tells milliwatts. A float32 holds each of them apart up to 8 kW (its steps there are 0.5 mW),
 # so that it gives back what the driver said, in half the room.
 _SINGLE: Final = "f"
@@ -36,8 +38,8 @@ def typecode(column: str) -> str:
 class Batch:
     """Some rows, column by column; NaN stands for what could not be read.
 
-    ``late_ns`` tells how long after its deadline each row, or each piece of rows, was asked for; it
-    is not stored.
+    ``late_ns`` tells how long after its deadline each row, or each piece of rows, was asked for, or
+    is ``EXTRA_NS``; it is not stored.
     """
 
     columns: tuple[str, ...]

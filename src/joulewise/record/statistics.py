@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any, Final
 
-from joulewise.record.rows import Batch
+from joulewise.record.rows import EXTRA_NS, Batch
 from joulewise.units import NS_PER_MS, NS_PER_S
 
 _BIN_NS: Final = 50_000
@@ -16,16 +16,23 @@ _BINS: Final = 2_000  # up to 100 ms; the largest is kept apart
 
 
 class Statistics:
-    """Rows, new values, their rate, and how late they were asked for."""
+    """Rows, new values, their rate, and how late they were asked for.
+
+    Rates are those of the rows that deadlines asked for: dense readings at the edges of a run say
+    nothing of how often it was read.
+    """
 
     def __init__(self, period_ns: int, news: str) -> None:
         self._period_ns = period_ns
         self._news = news
         self._waiting: list[Batch] = []
+        self.unavailable = ""  # why nothing can be read, where a lane says so itself
         self.rows = 0
         self.missed = 0
         self.new_values = 0
         self._last = math.nan
+        self._last_due = math.nan
+        self._changes = 0
         self._late = [0] * (_BINS + 1)
         self._latest_ns = 0
         self._first_ns = self._second_ns = self._newest_ns = 0
@@ -47,14 +54,29 @@ class Statistics:
     def _count(self, batch: Batch) -> None:
         """The values of one column are looked at for news: a repeat is none."""
         self.rows += len(batch)
-        self._count_seconds(batch.values[0])
-        for value in batch.values[batch.columns.index(self._news)]:
+        values: Sequence[float] = batch.values[batch.columns.index(self._news)]
+        for value in values:
             if value != self._last and not math.isnan(value):
                 self.new_values += 1
                 self._last = value
+        times_ns: Sequence[int] = batch.values[0]
+        if self._period_ns and EXTRA_NS in batch.late_ns:  # a lateness for each row
+            due = [i for i, late_ns in enumerate(batch.late_ns) if late_ns != EXTRA_NS]
+            times_ns, values = [times_ns[i] for i in due], [values[i] for i in due]
+        if times_ns:
+            self._count_seconds(times_ns)
+            self._count_changes(values)
         for late_ns in batch.late_ns:
-            self._late[min(late_ns // _BIN_NS, _BINS)] += 1
+            if late_ns != EXTRA_NS:
+                self._late[min(late_ns // _BIN_NS, _BINS)] += 1
         self._latest_ns = max(self._latest_ns, *batch.late_ns, 0)
+
+    def _count_changes(self, values: Sequence[float]) -> None:
+        """From one row to the next; the first of all is none, since no time has passed."""
+        for value in values:
+            if value != self._last_due and not math.isnan(value):
+                self._changes += not math.isnan(self._last_due)
+                self._last_due = value
 
     def _count_seconds(self, times_ns: Sequence[int]) -> None:
         if not self._first_ns:
@@ -81,12 +103,11 @@ class Statistics:
     def summary(self) -> dict[str, Any]:
         """For run.json. What cannot be said yet is null."""
         self._count_all()
-        lasted_s = (self._newest_ns - self._first_ns) / NS_PER_S
         mean, cv = self._rate()
-        return {
+        summary = {
             "rows": self.rows,
             "new_values": self.new_values,
-            "effective_hz": _said(self.new_values / lasted_s if lasted_s else math.nan),
+            "effective_hz": _said(self._effective_hz()),
             "rate_hz": _said(mean),
             "rate_cv": _said(cv),
             "missed": self.missed,
@@ -94,6 +115,16 @@ class Statistics:
             "late_p99_ms": _said(self._percentile_ns(0.99) / NS_PER_MS),
             "late_max_ms": _said(self._latest_ns / NS_PER_MS),
         }
+        return {**summary, "unavailable": self.unavailable} if self.unavailable else summary
+
+    def _effective_hz(self) -> float:
+        """New values a second, which are never more than readings."""
+        lasted_s = (self._newest_ns - self._first_ns) / NS_PER_S
+        if not lasted_s:
+            return math.nan
+        # A first row that was late makes the time shorter than its periods.
+        most_hz = NS_PER_S / self._period_ns if self._period_ns else math.inf
+        return min(self._changes / lasted_s, most_hz)
 
     def _rate(self) -> tuple[float, float]:
         """Rows in a second: their mean, and their standard deviation as a share of it."""

@@ -43,6 +43,7 @@ def quantities_table(found: Comparison) -> Table:
         (Column("quantity", right=False), *_FIGURES, Column("by", right=False, spare=5)),
         tuple((_name(it, found), *_figures(it), _by(it)) for it in shown),
         tuple(_record(it) for it in shown),
+        provenance=provenance(found),
     )
 
 
@@ -77,6 +78,7 @@ def settings_table(found: SweepsCompared) -> Table:
         ),
         tuple(_setting_row(it) for it in found.settings),
         tuple(_setting_record(it) for it in found.settings),
+        provenance=provenance(found),
     )
 
 
@@ -105,7 +107,18 @@ def choices_table(found: SweepsCompared) -> Table:
             for it in found.choices
         ),
         tuple(_choice_record(it) for it in found.choices),
+        provenance=provenance(found),
     )
+
+
+def provenance(found: Comparison | SweepsCompared) -> str:
+    """What must be said of all figures of a comparison; empty where nothing is simulated."""
+    return {
+        (True, True): "simulated",
+        (True, False): "A simulated, B real",
+        (False, True): "A real, B simulated",
+        (False, False): "",
+    }[found.simulated]
 
 
 def words_of(quantity: str) -> str:

@@ -15,6 +15,7 @@ from joulewise.metrics.rules import parse
 from joulewise.report.compare_tables import (
     choices_table,
     differences_table,
+    provenance,
     quantities_table,
     settings_table,
 )
@@ -44,7 +45,7 @@ def view_of_runs(found: Comparison) -> CompareView:
         title=f"{one_line(found.b.name, _NAME)} against {one_line(found.a.name, _NAME)}",
         facts=(_side("A", found.a), _side("B", found.b)),
         tables=(quantities_table(found), *differing),
-        finding=_finding(found),
+        finding=_with_provenance(_finding(found), found),
         cautions=found.cautions,
     )
 
@@ -55,9 +56,14 @@ def view_of_sweeps(found: SweepsCompared) -> CompareView:
         title=f"sweep {_sweep_name(found.b)} against sweep {_sweep_name(found.a)}",
         facts=tuple(_sweep_facts(found)),
         tables=(*settings, choices_table(found)),
-        finding=_sweeps_finding(found),
+        finding=_with_provenance(_sweeps_finding(found), found),
         cautions=found.cautions,
     )
+
+
+def _with_provenance(finding: str, found: Comparison | SweepsCompared) -> str:
+    said = provenance(found)
+    return f"{finding} ({said})" if said else finding
 
 
 def _finding(found: Comparison) -> str:
@@ -68,7 +74,8 @@ def _finding(found: Comparison) -> str:
     whole = " and ".join(filter(None, said))
     if not whole:
         return "nothing of B can be compared with A"
-    return f"{f'per {work} ' if per else ''}B takes {whole} than A"
+    why = f"; {found.bounded}, and not compared" if found.bounded else ""
+    return f"{f'per {work} ' if per else ''}B takes {whole} than A{why}"
 
 
 def _said(it: Compared | None, what: str) -> str:

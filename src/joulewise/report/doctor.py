@@ -19,7 +19,12 @@ from joulewise.report.checkup import Checkup, DeviceState, KnobState, SensorStat
 _NARROW = 70
 """Columns of a terminal that would press out the values: the last columns of a table go first."""
 
-_SOURCE_STYLE = {Source.MEASURED: "green", Source.MODELLED: "yellow", Source.ASSUMED: "yellow"}
+_SOURCE_STYLE = {
+    Source.MEASURED: "green",
+    Source.SIMULATED: "magenta",
+    Source.MODELLED: "yellow",
+    Source.ASSUMED: "yellow",
+}
 
 
 def draw(checkup: Checkup, console: Console) -> None:
@@ -84,7 +89,7 @@ def _rests_on(device: DeviceState) -> str:
     if isinstance(source, Unavailable):
         return "cannot be read"
     kind, means = source
-    return f"{kind.value} ({means})" if kind is Source.MEASURED else kind.value
+    return f"{kind.value} ({means})" if kind.is_sensor else kind.value
 
 
 def _likeness(state: SensorState | KnobState | Unavailable) -> object:

@@ -38,18 +38,25 @@ def watt_hours(value_j: float) -> str:
 
 
 def energy(value: Energy | None) -> str:
-    """``12.3 kJ ± 1.2 %``; ``below 499 mJ`` where the error leaves nothing of it."""
+    """``12.3 kJ ± 1.2 %``; ``below 499 mJ`` where the error leaves nothing of it.
+
+    A lower bound is ``at least 83.7 J ± 1.2 %``: the error is that of what was read.
+    """
     return "unavailable" if value is None else " ".join(filter(None, figures(value)))
 
 
 def figures(value: Energy) -> tuple[str, str]:
     """The joules and their error, for two columns."""
+    if value.at_least:
+        read_j = max(value.value, 0.0)
+        return f"at least {joules(read_j)}", within(value.error, read_j)
     if is_resolved(value):
         return joules(value.value), within(value.error, value.value)
     return f"below {joules(value.value + value.error)}", ""
 
 
 def is_resolved(value: Energy) -> bool:
+    """Whether the error leaves something of it."""
     return not abs(value.value) < value.error < math.inf
 
 

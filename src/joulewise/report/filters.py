@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
 from fnmatch import fnmatchcase
 from typing import Any, Final
@@ -26,6 +28,8 @@ _COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
     ">=": operator.ge,
     "<=": operator.le,
 }
+# A lower bound may stand for any figure from itself on: only what is surely above a limit is known.
+_COMPARE_BOUND: Final = {">": operator.gt, ">=": operator.ge, "!=": operator.gt}
 _WORDS: Final[dict[str, Callable[[Listed], Sequence[str]]]] = {
     "id": lambda run: [run.id],
     "name": lambda run: [run.name],
@@ -69,8 +73,12 @@ def _term(term: str) -> Test:
         told, wanted = _WORDS[field], sign == "="
         return lambda run: any(fnmatchcase(word, value) for word in told(run)) is wanted
     if field in _FIGURES:
-        figure, limit, compare = _FIGURES[field], _figure(field, value, term), _COMPARE[sign]
-        return lambda run: (known := figure(run)) is not None and compare(known, limit)
+        figure, limit = _FIGURES[field], _figure(field, value, term)
+        compare, of_bound = _COMPARE[sign], _COMPARE_BOUND.get(sign, _never)
+        return lambda run: (
+            (known := figure(run)) is not None
+            and (of_bound if field == "energy" and run.is_bound else compare)(known, limit)
+        )
     if field in _MOMENTS and sign == "=":
         moment = _moment(value, term)
         if field == "since":
@@ -81,11 +89,18 @@ def _term(term: str) -> Test:
     raise _wrong(term, f"{what}; there are {known}")
 
 
+def _never(_known: float, _limit: float) -> bool:
+    return False
+
+
 def _figure(field: str, value: str, term: str) -> float:
-    try:
-        return float(value)
-    except ValueError:
-        pass
+    with suppress(ValueError):
+        plain = float(value)
+        # What a run took is neither negative nor without end; an exit status is a whole number.
+        fits = plain.is_integer() if field == "exit" else 0 <= plain < math.inf
+        if not fits:
+            raise _wrong(term, f"{value!r} is not {_A[field]}")
+        return plain
     try:
         amount = parse_budget(value)
     except UsageError:
@@ -98,7 +113,7 @@ def _figure(field: str, value: str, term: str) -> float:
 def _moment(value: str, term: str) -> datetime:
     try:
         return datetime.fromisoformat(value).astimezone()
-    except ValueError:
+    except (ValueError, OverflowError):
         raise _wrong(term, f"{value!r} is not a date") from None
 
 

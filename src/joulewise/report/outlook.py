@@ -14,17 +14,27 @@ def outlook(told: Mapping[str, Any] | None) -> Iterator[str]:
         return
     done, of = told["epochs"]["done"], told["epochs"]["total"]
     epochs = f"epoch {done} of {of} is done" if of is not None else f"{done} epochs are done"
+    training = told["epochs"].get("training", 0)
+    if training:  # nobody knows whether it is the last one
+        epochs = f"training {training + 1}, {epochs}"
+    whole = "up to the end of this training the run" if training else "the whole run"
     if "reason" in told:
         fix = f" ({told['fix']})" if told["fix"] else ""
         yield plain(f"outlook: {epochs}; none yet, {told['reason']}{fix}")
         return
     time_s, energy_j = told["time_s"], told["energy_j"]
     takes = f"{seconds(time_s['value'])} ({between(time_s['low'], time_s['high'], 's')})"
-    if energy_j:
+    is_bound = bool(energy_j and energy_j.get("at_least"))
+    if is_bound:
+        takes += f" and at least {joules(energy_j['low'])}"
+    elif energy_j:
         within = between(energy_j["low"], energy_j["high"], "J")
         takes += f" and {joules(energy_j['value'])} ({within})"
-    yield f"outlook: {epochs}; the whole run takes {takes}"
+    yield f"outlook: {epochs}; {whole} takes {takes}"
     for name, label, unit in (("price", "cost", ""), ("gco2", "emitted", " g CO₂")):
         if cost := told.get(name):
             value, low, high = (amount(cost[part]) for part in ("value", "low", "high"))
+            if is_bound:
+                yield f"outlook: {label} at least {low}{unit}"
+                continue
             yield f"outlook: {label} {value}{unit} ({low}-{high})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from rich.console import Console
@@ -13,11 +13,20 @@ from rich.text import Text
 from joulewise.data import RunResult
 from joulewise.report.figures import fitting, plain
 from joulewise.report.run_view import NO_RATES, Rates, Row, RunView, SpanRow, view, warned
+from joulewise.report.sensor_tables import rates_table
+from joulewise.report.sheet import Sheet
+from joulewise.report.tables import Table as ResultTable
 
 _NARROW = 70
 """Columns of a terminal in which the figures need all the room, and the source gives way."""
 
-_SOURCE_STYLE = {"measured": "green", "modelled": "yellow", "assumed": "yellow", "mixed": "yellow"}
+_SOURCE_STYLE = {
+    "measured": "green",
+    "simulated": "magenta",
+    "modelled": "yellow",
+    "assumed": "yellow",
+    "mixed": "yellow",
+}
 
 
 def draw(
@@ -28,11 +37,15 @@ def draw(
     errors: bool = False,
     program: str = "joulewise",
 ) -> None:
-    """The whole result; with ``errors`` each error's two parts have columns of their own."""
-    _draw(view(result, rates, program), console, errors=errors)
+    """The whole result; with ``errors`` each error's two parts have columns of their own.
+
+    Then it also says how often the sensors had a new value, which is what sampling errors rest on.
+    """
+    tables = [table for table in (rates_table({"": result}),) if errors and table.rows]
+    _draw(view(result, rates, program), console, errors=errors, tables=tables)
 
 
-def _draw(shown: RunView, console: Console, *, errors: bool) -> None:
+def _draw(shown: RunView, console: Console, *, errors: bool, tables: Sequence[ResultTable]) -> None:
     def text(line: str, style: str = "") -> Text:
         return Text(fitting(line, console.encoding), style=style)
 
@@ -49,6 +62,7 @@ def _draw(shown: RunView, console: Console, *, errors: bool) -> None:
     if shown.spans:
         console.print()
         indent(_span_table(shown.spans, console))
+    _draw_tables(tables, console)
     if shown.warnings:
         console.print()
     for warning in shown.warnings:
@@ -65,6 +79,11 @@ def _draw(shown: RunView, console: Console, *, errors: bool) -> None:
     for command, what in shown.commands:
         # Not wrapped: it is there to be pasted.
         console.print(Text.assemble("  ", (command, "cyan"), f"  # {what}"), soft_wrap=True)
+
+
+def _draw_tables(tables: Iterable[ResultTable], console: Console) -> None:
+    for table in tables:
+        Sheet(console).table(table)
 
 
 def _device_table(rows: Sequence[Row], total: Row, console: Console, *, errors: bool) -> Table:

@@ -8,7 +8,15 @@ from typing import Any
 from joulewise.data import Energy, RunResult, Use
 from joulewise.data.contract import energy_json
 from joulewise.report.figures import figures, plain, seconds
-from joulewise.report.run_view import Row, RunView, ending, mean_power_w
+from joulewise.report.run_view import (
+    Row,
+    RunView,
+    ending,
+    is_bound,
+    mean_power_w,
+    provenance,
+    total_source,
+)
 from joulewise.report.tables import Column, Table
 
 _Record = Mapping[str, float | str | None]
@@ -32,6 +40,7 @@ def devices_table(result: RunResult, shown: RunView) -> Table:
         ),
         tuple(map(_cells, (*shown.rows, shown.total))),
         tuple(_device_record(key, use, result) for key, use in uses.items()),
+        provenance=shown.provenance,
     )
 
 
@@ -59,6 +68,7 @@ def spans_table(result: RunResult, shown: RunView) -> Table:
             }
             for name, kind in result.details.get("spans", {}).items()
         ),
+        provenance=shown.provenance,
     )
 
 
@@ -73,6 +83,7 @@ def members_table(members: Sequence[RunResult]) -> Table:
             Column("time"),
             Column("energy"),
             Column("error (95 %)"),
+            Column("source", right=False),
         ),
         tuple(_member_cells(each) for each in members),
         tuple(
@@ -86,6 +97,7 @@ def members_table(members: Sequence[RunResult]) -> Table:
             }
             for each in members
         ),
+        provenance=provenance(*members),
     )
 
 
@@ -100,6 +112,7 @@ def _device_record(key: str, use: Use, result: RunResult) -> _Record:
         **_energy_record(use.energy),
         "mean_power_w": use.mean_w,
         "peak_power_w": use.peak_w,
+        "read_s": use.read_s,
         "counted": int(key in result.counted),
     }
 
@@ -110,6 +123,7 @@ def _energy_record(energy: Energy | None) -> _Record:
         "energy_j": told.get("value"),
         **{f"{part}_j": told.get(part) for part in ("error", "error_sampling", "error_gain")},
         "source": told.get("source"),
+        "at_least": int(energy.at_least) if energy else None,
     }
 
 
@@ -124,8 +138,9 @@ def _member_cells(each: RunResult) -> tuple[str | None, ...]:
     return (
         plain(each.id),
         plain(each.details.get("about", {}).get("host", "")),
-        ending(each.state, each.exit_code, codes),
+        ending(each.state, each.exit_code, codes, is_bound=is_bound(total)),
         seconds(each.time_s),
         energy,
         error or None,
+        None if total is None else total_source(total, each.simulated_counted),
     )

@@ -13,6 +13,7 @@ from joulewise.report.figures import (
     J_PER_KWH,
     amount,
     between,
+    capitalised,
     energy,
     figures,
     is_resolved,
@@ -74,6 +75,7 @@ class RunView:
     spans: tuple[SpanRow, ...]
     warnings: tuple[RunWarning, ...]
     finding: str
+    provenance: str
     commands: tuple[tuple[str, str], ...]
 
 
@@ -91,15 +93,22 @@ def view(result: RunResult, rates: Rates = NO_RATES, program: str = "joulewise")
         # What is excluded stands among the notes.
         warnings=tuple(w for w in result.warnings if w.code is not Caution.EXCLUDED),
         finding=_finding(result),
+        provenance=provenance(result),
         commands=tuple(_commands(result, program)),
     )
 
 
-def ending(state: str, exit_code: int | None, codes: Collection[str]) -> str:
-    """How a run ended, in a word or two; ``codes`` are those of its warnings or notes."""
+def ending(
+    state: str, exit_code: int | None, codes: Collection[str], *, is_bound: bool = False
+) -> str:
+    """How a run ended, in a word or two; ``codes`` are those of its warnings or notes.
+
+    ``is_bound``: its energy is a lower bound, so that the run is complete and its total is not.
+    """
     if state == "stopped" and exit_code is not None and Caution.RECORDER_ENDED in codes:
         return f"{_exit(exit_code)}, recorder killed"
-    return _exit(exit_code) if state == "complete" and exit_code else state
+    ended = _exit(exit_code) if state == "complete" and exit_code else state
+    return f"{ended}, energy in part" if state == "complete" and is_bound else ended
 
 
 def mean_power_w(result: RunResult) -> float | None:
@@ -121,7 +130,12 @@ def _facts(result: RunResult, about: Mapping[str, Any]) -> Iterator[str]:
     if about.get("command"):
         yield one_line(about["command"], _LONGEST_COMMAND)
     told = [
-        ending(result.state, result.exit_code, [w.code for w in result.warnings]),
+        ending(
+            result.state,
+            result.exit_code,
+            [w.code for w in result.warnings],
+            is_bound=is_bound(result.run.total),
+        ),
         seconds(result.time_s),
     ]
     told += [plain(str(about[key])) for key in ("started", "host") if about.get(key)]
@@ -149,14 +163,14 @@ def _row(key: str, use: Use) -> Row:
     if use.energy is None:
         return Row(plain(key), "unavailable", "", "-", "-", "-")
     how = []
-    if use.energy.source is Source.MEASURED:
+    if use.energy.source.is_sensor:
         how.append("power samples" if use.counter_j is None else "counter")
     if _kind(key) == "cpu":
         how.append("whole machine")  # of whoever ran on it
     return Row(
         plain(key),
         *figures(use.energy),
-        watts(use.mean_w),
+        watts(use.mean_w) + ("" if use.read_s is None else f" in {seconds(use.read_s)}"),
         watts(use.peak_w),
         use.energy.source.value + (f" ({', '.join(how)})" if how else ""),
         _parts(use.energy),
@@ -167,14 +181,28 @@ def _total(result: RunResult) -> Row:
     total = result.run.total
     if total is None:
         return Row("total", "unavailable", "", "-", "", "-")
+    bound = "≥ " if total.at_least else ""
     return Row(
         "total",
         *figures(total),
-        watts(mean_power_w(result)),
+        f"{bound}{watts(mean_power_w(result))}",
         "",
-        total.source.value,
+        total_source(total, result.simulated_counted),
         _parts(total),
     )
+
+
+def provenance(*results: RunResult) -> str:
+    """``GPU simulated``, or that it is but does not count; empty where all devices are there."""
+    counted = [key for each in results for key in each.simulated_counted]
+    besides = words.simulated(key for each in results for key in each.simulated)
+    return words.simulated(counted) or (besides and f"{besides} but not counted")
+
+
+def total_source(total: Energy, simulated: Collection[str]) -> str:
+    """Where a sum comes from; ``mixed`` alone would hide that some of it is simulated."""
+    some = total.source is Source.MIXED and words.simulated(simulated)
+    return f"{total.source.value} ({some})" if some else total.source.value
 
 
 def _parts(value: Energy) -> tuple[str, str]:
@@ -188,6 +216,9 @@ def _notes(result: RunResult, rates: Rates) -> Iterator[str]:
         by_reason.setdefault(out.reason, []).append(out.device)
     for reason, devices in by_reason.items():
         yield f"not in the total: {plain(listed_keys(devices))}, {plain(reason)}"
+    if result.missing:
+        which = plain(listed_keys(result.missing))
+        yield f"missing from the total, which is a lower bound: {which}, could not be read"
     yield from _net(result)
     if more := result.details.get("more_names"):
         yield f"{more} more names of spans are not told here: joulewise export has them all"
@@ -219,6 +250,9 @@ def _net(result: RunResult) -> Iterator[str]:
 
 
 def _scaled(value: Energy, per_kwh: float) -> str:
+    if value.at_least:
+        read_j = max(value.value, 0.0)
+        return f"at least {amount(read_j / J_PER_KWH * per_kwh)} {within(value.error, read_j)}"
     if not is_resolved(value):
         return f"below {amount((value.value + value.error) / J_PER_KWH * per_kwh)}"
     share = within(value.error, value.value)
@@ -249,14 +283,32 @@ def _mean_and_range(told: Mapping[str, float | None] | None, unit: str) -> tuple
 def _finding(result: RunResult) -> str:
     total = result.run.total
     if total is None:
-        return f"No device's energy could be read in these {seconds(result.time_s)}."
+        simulated = provenance(result)
+        lasted = f"{seconds(result.time_s)}{simulated and f', {simulated}'}"
+        return f"No device's energy could be read in these {lasted}."
     hours = f" ({watt_hours(total.value)})" if is_resolved(total) else ""
-    said = f"{energy(total)}{hours} in {seconds(result.time_s)}"
+    simulated = provenance(result)
+    said = f"{energy(total)}{hours} in {seconds(result.time_s)}{simulated and f', {simulated}'}"
+    if total.at_least:
+        return f"{capitalised(said)}{_unread(result)}."
     parts = {key: result.run.devices[key].energy for key in result.counted}
     if len(parts) > 1 and is_resolved(total):
         shares = _shares({key: part.value for key, part in parts.items() if part})
         said += f": {', '.join(f'{100 * v / total.value:.0f} % {k}' for k, v in shares)}"
     return said + "."
+
+
+def _unread(result: RunResult) -> str:
+    """Why a total is a lower bound: which devices were not read, or not to the end."""
+    uses = result.run.devices
+    partly = [key for key in result.counted if key in uses and is_bound(uses[key].energy)]
+    why = [f"{plain(listed_keys(result.missing))} could not be read"] if result.missing else []
+    why += [f"{plain(listed_keys(partly))} was read in a part of it only"] if partly else []
+    return f": {' and '.join(why)}" if why else ""
+
+
+def is_bound(value: Energy | None) -> bool:
+    return value is not None and value.at_least
 
 
 def _shares(parts: Mapping[str, float]) -> Sequence[tuple[str, float]]:

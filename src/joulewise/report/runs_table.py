@@ -24,7 +24,7 @@ _LEAST_COMMAND: Final = 12
 _PRESSED: Final = {"ended": 10, "name": 8}
 """What gives way in a narrow terminal, and what is left of it at least, as in ``signal 15…``."""
 
-_LEFT_OUT: Final = ("command", "name", "time", "ended", "energy")
+_LEFT_OUT: Final = ("command", "name", "time", "ended", "energy", "source")
 
 
 def draw(runs: Sequence[Listed], skipped: Sequence[Skipped], console: Console) -> None:
@@ -41,10 +41,11 @@ def _cells(run: Listed) -> dict[str, str]:
         "run": plain(run.id),
         "name": plain(run.name),
         "started": run.started.strftime("%Y-%m-%d %H:%M"),
-        "ended": ending(run.state, run.exit_code, run.codes),
+        "ended": ending(run.state, run.exit_code, run.codes, is_bound=run.is_bound),
         "time": "-" if run.time_s is None else seconds(run.time_s),
         "energy": energy,
         "error": within,
+        "source": "simulated" if run.simulated else "",
         "command": one_line(run.command),
     }
 

@@ -34,7 +34,7 @@ class Sheet:
         console = self.console
         grid, left_out = drawn(what, console.encoding, console.width - _INDENT)
         console.print()
-        self.line(what.title, "dim")
+        self.line(what.caption, "dim")
         console.print(Padding(grid, (0, 0, 0, _INDENT), expand=False))
         if left_out:
             self.line(f"no room for: {', '.join(dict.fromkeys(left_out))}", "dim")

@@ -141,7 +141,10 @@ def _line(trial: Trial, number: int, left: int) -> str:
         return f"{number}/{number + left} {_place(trial)} skipped: {one_line(trial.reason)}"
     energy = trial.energy.get(GPU) or next(iter(trial.energy.values()), None)
     took = "" if trial.time_s is None else f" in {seconds(trial.time_s)}"
+    bound = trial.bounds.get(GPU) or next(iter(trial.bounds.values()), None)
     drew = "energy unavailable" if energy is None else joules(energy.value)
+    if bound is not None and (energy is None or GPU in trial.bounds):
+        drew = f"at least {joules(bound.value)}, a device was not read to the end"
     return f"{number}/{number + left} {_place(trial)}: {drew}{took}"
 
 

@@ -14,6 +14,7 @@ from joulewise.report.sweep_words import (
     change,
     half_width,
     setting_words,
+    simulated_words,
     value_words,
 )
 from joulewise.report.tables import Column, Table
@@ -60,6 +61,7 @@ def choices_table(result: SweepResult) -> Table:
             {"metric": "reference", **_record(result.reference)},
             *(_choice_record(result, choice) for choice in result.best.values()),
         ),
+        provenance=simulated_words(result.simulated),
     )
 
 
@@ -103,6 +105,7 @@ def boundaries_table(result: SweepResult) -> Table:
             for choice in result.best.values()
             for boundary in BOUNDARIES
         ),
+        provenance=simulated_words(result.simulated),
     )
 
 
@@ -142,6 +145,7 @@ def points_table(result: SweepResult) -> Table:
             }
             for point in result.points
         ),
+        provenance=simulated_words(result.simulated),
     )
 
 

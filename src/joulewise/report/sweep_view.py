@@ -10,7 +10,13 @@ from joulewise.metrics.result import Choice, Fit, SweepResult, SweepWarning, Ver
 from joulewise.metrics.rules import default_metrics, parse
 from joulewise.report.figures import one_line
 from joulewise.report.sweep_tables import boundaries_table, choices_table, points_table
-from joulewise.report.sweep_words import COUNTED, counted, more_or_less, setting_words
+from joulewise.report.sweep_words import (
+    COUNTED,
+    counted,
+    more_or_less,
+    setting_words,
+    simulated_words,
+)
 from joulewise.report.tables import Table
 
 
@@ -30,10 +36,10 @@ class SweepView:
 
 
 def view(result: SweepResult) -> SweepView:
+    simulated = simulated_words(result.simulated)
+    words = (f"sweep {result.id}", one_line(result.name), result.gpu_name, simulated)
     return SweepView(
-        title=" · ".join(
-            filter(None, (f"sweep {result.id}", one_line(result.name), result.gpu_name))
-        ),
+        title=" · ".join(filter(None, words)),
         facts=tuple(_facts(result)),
         choices=choices_table(result),
         boundaries=boundaries_table(result),
@@ -70,8 +76,9 @@ def _findings(result: SweepResult) -> Iterator[str]:
         # That a lower limit makes nothing faster is no news to who did not ask for time.
         if not (unasked and choice.metric == "time" and choice.verdict is Verdict.REFERENCE):
             labels.setdefault(_finding(choice, result), []).append(parse(choice.metric).label)
+    simulated = simulated_words(result.simulated)
     for finding, alike in labels.items():
-        yield f"{'; '.join(alike)}: {finding}"
+        yield f"{'; '.join(alike)}: {finding}{simulated and f' ({simulated})'}"
 
 
 @cache

@@ -21,6 +21,9 @@ AXES: Final = {
 COUNTED: Final = {"gpu": "GPU", "node": "node", "wall": "wall"}
 """What boundaries are called."""
 
+_PARTS: Final = {"gpu": "GPU", "rest": "CPU and memory"}
+"""What the parts of a run's energy are called."""
+
 _LONGEST: Final = 40
 _LONGEST_SETTING: Final = 120
 
@@ -35,6 +38,12 @@ def value_words(name: str, value: Value) -> str:
     if name not in AXES:
         return one_line(str(value), _LONGEST)
     return "unlocked" if value is None else f"{value:g}"
+
+
+def simulated_words(parts: Collection[str]) -> str:
+    """``GPU simulated``; empty of what was measured."""
+    names = [name for part, name in _PARTS.items() if part in parts]
+    return f"{', '.join(names)} simulated" if names else ""
 
 
 def counted(number: int, what: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
+from joulewise.data import Source
 from joulewise.data.sweeps import Sweep
 from joulewise.report.figures import one_line
 from joulewise.report.sweep_words import AXES
@@ -27,6 +28,7 @@ def as_json(sweep: Sweep) -> dict[str, Any]:
         "gpu_name": sweep.gpu_name,
         "axes": list(sweep.axes),
         "settings": len(sweep.settings),
+        "simulated": is_simulated(sweep),
         "runs": dict(Counter(trial.state.value for trial in sweep.trials)),
     }
 
@@ -69,4 +71,13 @@ def what(sweep: Sweep) -> str:
     if simulated:
         trains = simulated.get("workload") or f"like {simulated.get('like')}"
         return f"{trains}, simulated {simulated.get('gpu')}"
-    return " ".join(sweep.asked.get("command", ()))
+    command = " ".join(sweep.asked.get("command", ()))
+    return f"simulated GPU, {command}" if is_simulated(sweep) else command
+
+
+def is_simulated(sweep: Sweep) -> bool:
+    """Whether its runs were in virtual time, or on simulated GPUs or CPUs."""
+    energies = (energy for trial in sweep.trials for energy in trial.energy.values())
+    return bool(sweep.asked.get("simulated")) or any(
+        energy.source is Source.SIMULATED for energy in energies
+    )

@@ -19,7 +19,7 @@ def as_text(table: Table) -> str:
     grid, _ = drawn(table, "utf-8", _WIDE)
     out = io.StringIO()
     console = Console(file=out, width=_WIDE, highlight=False, markup=False, emoji=False)
-    console.print(table.title, soft_wrap=True)
+    console.print(table.caption, soft_wrap=True)
     console.print(grid)
     if table.note:
         console.print(table.note, soft_wrap=True)

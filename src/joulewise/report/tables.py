@@ -57,6 +57,7 @@ class Table:
     """Cells are as people read them; None is a figure that there is not.
 
     ``records`` are the same rows for programs: plain numbers, in units that their names tell.
+    ``provenance`` is what must be said of all of it, such as ``GPU simulated``.
     """
 
     title: str
@@ -64,22 +65,38 @@ class Table:
     rows: tuple[tuple[str | None, ...], ...]
     records: tuple[Mapping[str, float | str | None], ...] = ()
     note: str = ""
+    provenance: str = ""
+
+    @property
+    def caption(self) -> str:
+        """The title as it is shown: with the provenance, since a table may travel alone."""
+        return f"{self.title} ({self.provenance})" if self.provenance else self.title
+
+
+def with_source(table: Table) -> tuple[Mapping[str, float | str | None], ...]:
+    """The records, which say where they come from if they must and no column of theirs does."""
+    if not table.provenance or any("source" in record for record in table.records):
+        return table.records
+    return tuple({**record, "source": table.provenance} for record in table.records)
 
 
 def as_csv(table: Table) -> str:
     """The records; a text that a spreadsheet would take for a formula gets an apostrophe."""
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    names = list(dict.fromkeys(name for record in table.records for name in record))
+    records = with_source(table)
+    first = (name for record in table.records for name in record)
+    names = list(dict.fromkeys((*first, *(name for record in records for name in record))))
     writer.writerow(map(_unformulated, names))
-    for record in table.records:
+    for record in records:
         writer.writerow([_unformulated(record.get(name)) for name in names])
     return out.getvalue()
 
 
 def as_json(table: Table) -> str:
     """The records, where each has the same names; what is no number in JSON is null."""
-    return json.dumps(finite(table.records), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    records = finite(with_source(table))
+    return json.dumps(records, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
 def as_markdown(table: Table) -> str:
@@ -90,7 +107,7 @@ def as_markdown(table: Table) -> str:
         *(_markdown_row([_marked_down(_shown(cell)) for cell in row]) for row in table.rows),
     ]
     note = f"\n{_marked_down(table.note)}\n" if table.note else ""
-    return f"**{_marked_down(table.title)}**\n\n" + "\n".join(lines) + "\n" + note
+    return f"**{_marked_down(table.caption)}**\n\n" + "\n".join(lines) + "\n" + note
 
 
 def as_latex(table: Table) -> str:
@@ -100,7 +117,7 @@ def as_latex(table: Table) -> str:
     rows = "\n".join(_latex_row([_in_latex(_shown(cell)) for cell in row]) for row in table.rows)
     return (
         "\\begin{table}\n"
-        f"\\caption{{{_in_latex(table.title)}}}\n"
+        f"\\caption{{{_in_latex(table.caption)}}}\n"
         "\\centering\n"
         f"\\begin{{tabular}}{{{align}}}\n"
         "\\toprule\n"

@@ -22,7 +22,10 @@ from joulewise.units import NS_PER_S
 
 @dataclass(frozen=True)
 class RunNow:
-    """``outlook`` and ``energies`` are as of ``told_ns``, when the recorder last told them."""
+    """``outlook`` and ``energies`` are as of ``told_ns``, when the recorder last told them.
+
+    ``simulated`` are those of ``counted`` that are not there.
+    """
 
     id: str
     name: str
@@ -32,6 +35,8 @@ class RunNow:
     told_ns: int
     total: Energy | None
     energies: Mapping[str, Energy | None]
+    counted: tuple[str, ...]
+    simulated: tuple[str, ...]
     outlook: Mapping[str, Any] | None
     budgets: tuple[Budget, ...]
     devices: tuple[DeviceNow, ...]
@@ -67,6 +72,12 @@ class RunWatch:
             told_ns=live.t_ns,
             total=live.energies.get(TOTAL),
             energies=live.energies,
+            counted=live.counted,
+            simulated=tuple(
+                device.info.key
+                for device in manifest.devices
+                if device.is_simulated and device.info.key in live.counted
+            ),
             outlook=live.outlook,
             budgets=_budgets(manifest.options),
             devices=tuple(watch.now(last_ns) for watch in self._devices.values()),
@@ -90,6 +101,7 @@ class _Live:
 
     t_ns: int = 0
     energies: Mapping[str, Energy | None] = field(default_factory=dict)
+    counted: tuple[str, ...] = ()
     outlook: Mapping[str, Any] | None = None
 
 
@@ -97,7 +109,9 @@ def _read_live(run: Path) -> _Live | None:
     try:
         told = json.loads((run / LIVE).read_text("utf-8"))
         energies = {key: told_energy(each) for key, each in told["energy_j"].items()}
-        return _Live(int(told["t_ns"]), energies, {"epochs": told["epochs"], **told["outlook"]})
+        counted = tuple(told.get("counted", ()))
+        outlook = {"epochs": told["epochs"], **told["outlook"]}
+        return _Live(int(told["t_ns"]), energies, counted, outlook)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

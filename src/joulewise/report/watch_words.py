@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from joulewise.report.figures import between, energy, plain, seconds, watts
+from joulewise.report.figures import between, energy, joules, plain, seconds, watts
 from joulewise.report.outlook import outlook
+from joulewise.report.run_view import total_source
 from joulewise.report.tables import Column, Table
 from joulewise.report.watch import RunNow
 from joulewise.report.watch_device import DeviceNow, Second
@@ -30,7 +31,7 @@ def standing(now: RunNow) -> str:
 def spent(now: RunNow) -> str:
     if now.total is None:
         return "no energy told yet" if not now.told_ns else "energy unavailable"
-    return f"{energy(now.total)} ({now.total.source.value})"
+    return f"{energy(now.total)} ({total_source(now.total, now.simulated)})"
 
 
 def foretold(now: RunNow) -> Iterator[str]:
@@ -110,12 +111,16 @@ def _budget(now: RunNow, budget: Budget) -> str:
     name = f"budget {budget.text}"
     if taken is None:
         return f"{name}: nothing is known of it yet"
-    used = f"{name}: {_share(taken, budget)} used"
+    is_bound = not of_time and now.total is not None and now.total.at_least
+    used = f"{name}: {'at least ' if is_bound else ''}{_share(taken, budget)} used"
     if taken > budget.limit:
         return f"{used}, which is more than all of it"
     whole = (now.outlook or {}).get("time_s" if of_time else "energy_j")
     if not whole:
         return used
+    if whole.get("at_least"):
+        will = "it will be exceeded" if whole["low"] > budget.limit else "it may be exceeded"
+        return f"{used}; {will} (at least {joules(whole['low'])} expected)"
     verdict = _verdict(whole["low"], whole["high"], budget.limit)
     within = between(whole["low"], whole["high"], "s" if of_time else "J")
     return f"{used}; {verdict} ({within} expected)"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from joulewise.data import Kind, Knob, Quantity
 from joulewise.devices.nvidia.throttle import throttle_names
 
 KINDS: Final = {Kind.GPU: "GPU", Kind.CPU: "CPU", Kind.DRAM: "RAM", Kind.NODE: "node"}
+# What stands for all GPUs of a driver that did not answer (record.inventory.unanswered_devices).
+_DRIVERS: Final = {"nvidia", "amd"}
 SENSORS: Final = {
     Quantity.POWER: "power",
     Quantity.POWER_INSTANT: "instant power",
@@ -78,6 +80,18 @@ def span(quantity: Quantity, values: Sequence[float], vendor: str = "") -> str:
     if quantity is Quantity.THROTTLE:
         return ", ".join(dict.fromkeys(throttle(value, vendor) for value in values))
     return _between(figure(quantity, min(values), vendor), figure(quantity, max(values), vendor))
+
+
+def simulated(keys: Iterable[str]) -> str:
+    """``GPU simulated``, ``GPU and CPU simulated``; empty without a device, as of real results."""
+    kinds = {key.rpartition("/")[2].rstrip("0123456789") for key in keys}
+    if kinds & _DRIVERS:
+        kinds.add(Kind.GPU.value)
+    names = [name for kind, name in KINDS.items() if kind.value in kinds]
+    if not names:
+        return ""
+    first, last = ", ".join(names[:-1]), names[-1]
+    return f"{first} and {last} simulated" if first else f"{last} simulated"
 
 
 def setting(knob: Knob, value: float) -> str:

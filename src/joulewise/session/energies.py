@@ -92,10 +92,15 @@ def measured_spans(result: RunResult) -> tuple[MeasuredSpan, ...]:
 
 
 def in_words(energy: Energy | None) -> str:
-    """``774.7 J ± 1.9 %``, or ``below 1.2 J`` where the error leaves nothing; and its source."""
+    """``774.7 J ± 1.9 %``, or ``below 1.2 J`` where the error leaves nothing; and its source.
+
+    A lower bound is ``at least 83.7 J ± 1.2 %``, with the error of what was read.
+    """
     if energy is None:
         return "could not be read"
     source = "" if energy.source is Source.MEASURED else f" ({energy.source.value})"
+    if energy.at_least:
+        return f"at least {joules(max(energy.value, 0.0))} ± {error(energy)}{source}"
     if energy.value < energy.error:
         return f"below {joules(energy.value + energy.error)}{source}"
     return f"{joules(energy.value)} ± {error(energy)}{source}"
@@ -119,12 +124,17 @@ def title(name: str, index: int | None) -> str:
     return name if index is None else f"{name} {index}"
 
 
+def _cells(energy: Energy) -> str:
+    if energy.at_least:
+        return f"<td>at least {joules(max(energy.value, 0.0))}</td><td>± {error(energy)}</td>"
+    return f"<td>{joules(energy.value)}</td><td>± {error(energy)}</td>"
+
+
 def html(head: str, energies: Energies, cautions: Sequence[str]) -> str:
     """A small table for a notebook."""
     rows = [*((key, energies.get(key)) for key in energies.counted), ("total", energies.total)]
     cells = "".join(
-        f"<tr><td>{escape(key)}</td><td>{joules(energy.value)}</td><td>± {error(energy)}</td>"
-        f"<td>{energy.source.value}</td></tr>"
+        f"<tr><td>{escape(key)}</td>{_cells(energy)}<td>{energy.source.value}</td></tr>"
         if energy
         else f"<tr><td>{escape(key)}</td><td colspan=3>could not be read</td></tr>"
         for key, energy in rows

@@ -3,12 +3,16 @@
 ``live.json`` tells it to whoever looks from outside::
 
     {"t_ns": …, "time_s": 42.0,
-     "energy_j": {"total": {"value", "error", "error_sampling", "error_gain", "source"}, "gpu0": …},
-     "epochs": {"done": 3, "total": 10},
+     "energy_j": {"total": {"value", "error", "error_sampling", "error_gain", "source", "at_least"},
+                  "gpu0": …},
+     "counted": ["gpu0", …],
+     "epochs": {"done": 3, "total": 10, "training": 0},
      "outlook": {"time_s": {"value", "low", "high"}, "energy_j": {…}, "gco2": {…}, "price": {…}}}
 
-An energy that could not be read is null; an outlook that cannot be told yet is ``{"reason",
-"fix"}``. The file is replaced as a whole, every second where there is a budget, else every five.
+The epochs are those of the training under way, counted from 0; of all trainings where the user gave
+their number. An energy that could not be read is null; an outlook that cannot be told yet is
+``{"reason", "fix"}``. The file is replaced as a whole, every second where there is a budget, else
+every five.
 """
 
 from __future__ import annotations
@@ -23,7 +27,7 @@ from joulewise.data import Energy, Span, Unavailable, total
 from joulewise.data.contract import TOTAL, energy_json, finite
 from joulewise.record.layout import LIVE
 from joulewise.session.budget import Budget, BudgetWatch, Event
-from joulewise.session.outlook import Forecast, as_json
+from joulewise.session.outlook import Forecast, Outlook, as_json
 from joulewise.units import NS_PER_S
 
 
@@ -58,9 +62,7 @@ class Progress:
         ``energy_j`` is what each device drew from the start until now; ``counted`` are those that
         the command has touched so far.
         """
-        whole = total(
-            energy for key, energy in energy_j.items() if key in counted and energy is not None
-        )
+        whole = total(energy for key, energy in energy_j.items() if key in counted)
         self._course.spans(spans)
         if whole is not None:
             self._course.energy(now_ns, whole.value)
@@ -74,8 +76,9 @@ class Progress:
                 TOTAL: energy_json(whole),
                 **{key: energy_json(energy) for key, energy in energy_j.items()},
             },
+            "counted": sorted(counted),
             "epochs": self._course.epochs,
-            "outlook": as_json(outlook),
+            "outlook": _outlook_json(outlook, whole),
         }
         _write(self._run / LIVE, content)
         return self._watch.look(
@@ -88,6 +91,14 @@ class Progress:
     def heard(self, message: Mapping[str, Any]) -> Event | None:
         """What the starting process found out about a budget by itself, if it is new."""
         return self._watch.heard(message)
+
+
+def _outlook_json(outlook: Outlook | Unavailable, so_far: Energy | None) -> dict[str, Any]:
+    """With ``at_least`` where the energy so far is a lower bound: so is what follows from it."""
+    told = as_json(outlook)
+    if so_far is not None and so_far.at_least and told.get("energy_j"):
+        told["energy_j"] = {**told["energy_j"], "at_least": True}
+    return told
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:

@@ -15,7 +15,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
@@ -53,8 +53,9 @@ def measure(
     Args:
         name: what the run is called, beside its id.
         tags: words to find it by.
-        rate_hz: how often power is read, 0.01 to 1000 times a second. Left out, it is 10 times
-            a second, and 2.5 where the driver keeps samples of its own, which are recorded, too.
+        rate_hz: how often power is read, 0.01 to 1000 times a second. Left out, it is 10 times a
+            second; of more than two GPUs whose drivers keep samples of their own, which are
+            recorded, too, 20 divided by their number, but at least 2.5.
         store: the folder of the runs; ``$JOULEWISE_STORE`` or ``./joulewise-runs`` otherwise.
     """
     if name is not None and not isinstance(name, str):
@@ -197,6 +198,7 @@ class Measurement(Measured):
     def _finish(self, recorder: RecorderProcess, exit_code: int) -> None:
         self._recorder = None
         try:
+            _tell_frameworks(self.path)
             recorder.command_ended(self._pid, self._end_ns, exit_code, _cpu_s() - self._cpu_s)
             self._result = recorder.finish()
         except Exception as error:  # noqa: BLE001
@@ -264,6 +266,14 @@ def _folder(run: Path) -> str:
     from joulewise.record.layout import MARKS
 
     return str((run / MARKS).absolute())
+
+
+def _tell_frameworks(run: Path | None) -> None:
+    from joulewise.hooks.frameworks import write_versions
+
+    if run is not None:
+        with suppress(OSError):  # a full disk: the versions are lost, the figures are not
+            write_versions(_folder(run))
 
 
 def _marks_of(run: Path) -> Marks:

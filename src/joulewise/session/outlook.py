@@ -7,6 +7,10 @@ interval for that, on top of a weak belief that epochs of one training differ by
 that two epochs that happen to be alike are no certainty. A drift that shows is expected to go on
 for between nothing and as long again as it has been seen.
 
+A program may train several times (two fits, the folds of a cross-validation). Each training has its
+own epochs and its own number of them; the latest one is foretold, since nobody knows whether others
+follow. Only the number that the user gave (``--epochs``) is that of all of them together.
+
 All of it is arithmetic on a few numbers an epoch: :class:`Forecast` is told of energies and spans
 as they come, and :meth:`Forecast.outlook` can be asked as often as one likes.
 """
@@ -59,8 +63,9 @@ class Outlook:
 class Forecast:
     """What is kept of a run while it goes on, to tell what it will take.
 
-    ``epochs`` is the number of epochs where the user gave it; otherwise it is what the framework
-    announces. ``per_kwh`` gives the costs to foretell with the energy.
+    ``epochs`` is the number of epochs of all trainings where the user gave it; otherwise it is what
+    the framework announces of the training under way. ``per_kwh`` gives the costs to foretell with
+    the energy.
     """
 
     def __init__(
@@ -77,6 +82,9 @@ class Forecast:
         self._points = [(start_ns, 0.0)]
         self._begins_ns: list[int] = []
         self._begins_j: list[float] = []
+        self._trainings = 0
+        self._training_ns: int | None = None
+        self._training_over = False
         self._last_pid = 0
         self._last_index: int | None = None
         self._begun = 0
@@ -84,8 +92,17 @@ class Forecast:
 
     @property
     def epochs(self) -> dict[str, int | None]:
-        """How many are done, and of how many, as ``live.json`` has it."""
-        return {"done": self._ended, "total": self._total}
+        """How many are done, of how many, and of which training (from 0), as ``live.json`` has it.
+
+        Where the user gave their number both are of all trainings.
+        """
+        return {"done": self._ended, "total": self._announced, "training": self._trainings}
+
+    @property
+    def _announced(self) -> int | None:
+        """None also where the user's number has turned out to be too small."""
+        is_passed = self._given is not None and self._begun > self._given
+        return None if is_passed else self._total
 
     def energy(self, t_ns: int, energy_j: float) -> None:
         """How much the devices that count have drawn from the start up to that moment."""
@@ -97,27 +114,34 @@ class Forecast:
             del self._points[:-_KEPT_POINTS]
 
     def spans(self, spans: Iterable[Span]) -> None:
-        """What began or ended since last time, in order of their begins; only epochs matter.
+        """What began or ended since last time, in order of their begins: trainings and epochs.
 
-        Indices count from 0. An epoch is told of once or more often, by one rank or by several.
+        Indices count from 0. A span is told of once or more often, by one rank or by several.
         """
         for span in spans:
-            if span.name == "epoch":
+            if span.name == "training":
+                self._take_training(span)
+            elif span.name == "epoch":
                 if not self._begins_ns or span.start_ns > self._begins_ns[-1]:
                     self._begin(span)
-                if span.closed and span.index == self._last_index:
+                if span.closed and (span.pid, span.index) == (self._last_pid, self._last_index):
                     self._ended = self._begun
 
     def outlook(self, now_ns: int, gain_error: float = 0.0) -> Outlook | Unavailable:
         """From what was told so far; ``gain_error`` is the relative half-width (95 %) of all."""
-        if self._total is None:
+        total = self._announced
+        if total is None:
             return Unavailable(
-                "the number of epochs is not known",
-                "joulewise run --epochs N says how many there are",
+                "the number of epochs is not known"
+                if self._given is None
+                else f"there are more epochs than the {self._given} of --epochs",
+                "joulewise run --epochs N says how many there are, in all trainings together",
             )
-        left = self._total - self._begun + 1
-        if left < 1 or self._ended >= self._total:
+        left = total - self._begun + 1
+        if left < 1 or self._ended >= total:
             return Unavailable("the last epoch is over")
+        if self._training_over and self._given is None:  # stopped early
+            return Unavailable("the training is over")
         if len(self._begins_ns) < 3:
             return Unavailable("it takes two whole epochs to tell")
         times_s = [(t_ns - self._start_ns) / NS_PER_S for t_ns in self._begins_ns]
@@ -133,23 +157,46 @@ class Forecast:
         energy_j = _with_gain(_whole(before_j, now_j, series[1][first:], left), gain_error)
         return Outlook(time_s, energy_j, {k: _cost(energy_j, v) for k, v in self._per_kwh.items()})
 
+    def _take_training(self, span: Span) -> None:
+        is_first = self._training_ns is None and not self._begun
+        is_known = self._training_ns is not None and span.start_ns <= self._training_ns
+        # In one process they follow each other; of two at the same time the first is followed.
+        if not is_known and (is_first or self._training_over or span.pid == self._last_pid):
+            if not is_first:
+                self._begin_training()
+            self._training_ns, self._last_pid = span.start_ns, span.pid
+        if span.closed and (span.start_ns, span.pid) == (self._training_ns, self._last_pid):
+            self._training_over = True
+
+    def _begin_training(self) -> None:
+        """What came before is past."""
+        self._trainings += 1
+        self._training_over = False
+        self._last_index = None
+        if self._given is None:
+            self._begins_ns.clear()
+            self._begins_j.clear()
+            self._begun = self._ended = 0
+            self._total = None
+
     def _begin(self, span: Span) -> None:
         index, last = span.index, self._last_index
         again = index is not None and last is not None and index <= last
-        if self._begins_ns and span.pid != self._last_pid:
+        elsewhere = bool(self._begins_ns) and span.pid != self._last_pid
+        if elsewhere and not self._training_over:
             another_training = again and index != last and self._ended == self._begun
             if index is None or (again and not another_training):
                 return  # another rank of the same
-        if again and self._given is None:  # what came before is past
-            self._begins_ns.clear()
-            self._begins_j.clear()
-            self._begun = 0
+        if again or (elsewhere and self._training_over):
+            self._begin_training()
+        was_under_way = self._last_index is not None
         self._last_pid, self._last_index = span.pid, index
         self._begun += 1
         if self._given is None:
             self._total = span.total
             if index is not None:  # a training that is taken up again does not begin at 0
                 self._begun = index + 1
+                self._ended = self._ended if was_under_way else index
         self._begins_ns.append(span.start_ns)
         self._settle()
         if len(self._begins_ns) > 2 * _KEPT_EPOCHS:

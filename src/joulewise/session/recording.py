@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
@@ -15,7 +16,7 @@ from joulewise.data import Caution, RunResult, RunWarning
 from joulewise.devices import Options, discover
 from joulewise.errors import JoulewiseError
 from joulewise.record.layout import LIVE, MANIFEST, MARKS, PROCESSES
-from joulewise.record.manifest import CommandRecord, Manifest, with_command
+from joulewise.record.manifest import CommandRecord, Manifest, RecordedDevice, with_command
 from joulewise.record.recorder import Recorder, RecorderOptions
 from joulewise.record.store import new_run
 from joulewise.record.tally import Tally
@@ -31,7 +32,10 @@ if TYPE_CHECKING:
 
 
 _OVER_ROWS: Final = "JOULEWISE_COMPACT_OVER_ROWS"
-_DISCOVERY_S: Final = 5.0  # for each vendor's driver; the command waits for them
+# For each vendor's driver; the command waits for them. Initialising a GPU without persistence mode
+# takes one to three seconds (NVIDIA, "Driver Persistence"); one that takes longer joins late.
+# Twice as long delays a command by as much where a driver hangs.
+_DISCOVERY_S: Final = 2.5
 
 
 class Recording:
@@ -53,7 +57,12 @@ class Recording:
     def _open(self, environ: Mapping[str, str]) -> None:
         request = self.request
         found = discover(
-            Options(environ=environ, cpu_tdp_w=request.cpu_tdp_w, deadline_s=_DISCOVERY_S)
+            Options(
+                environ=environ,
+                cpu_tdp_w=request.cpu_tdp_w,
+                deadline_s=_DISCOVERY_S,
+                energy_first=True,
+            )
         )
         options = RecorderOptions(
             rate_hz=request.rate_hz,
@@ -75,9 +84,7 @@ class Recording:
     @property
     def ready(self) -> Ready:
         devices = tuple(
-            (each.info.key, each.info.name, next(iter(each.sources.values())).value)
-            if each.sources
-            else (each.info.key, each.info.name, "")
+            (each.info.key, each.info.name, _source(each))
             for each in self._recorder.manifest.devices
         )
         return Ready(self.run, devices, self._recorder.manifest.rate_hz)
@@ -129,7 +136,12 @@ class Recording:
             self.look(ended=True)
         codes = [each.exit_code for each in self._commands]
         exit_code = next((code for code in codes if code), codes[0] if codes else None)
-        self._manifest = self._recorder.stop("stopped" if stopped else "complete", exit_code)
+        ends_ns = [each.end_ns for each in self._commands if each.end_ns]
+        # What computes the result is loaded while sensors are waited for.
+        threading.Thread(target=_load_analysis, name="load", daemon=True).start()
+        self._manifest = self._recorder.stop(
+            "stopped" if stopped else "complete", exit_code, max(ends_ns, default=None)
+        )
         (self.run / LIVE).unlink(missing_ok=True)
 
     def result(self) -> RunResult:
@@ -186,6 +198,20 @@ class Recording:
     def _note_budget(self, event: Event) -> None:
         if event.state == "exceeded":  # what was foreseen is past once there is a result
             self._recorder.note(Caution.BUDGET.value, event.message)
+
+
+def _source(device: RecordedDevice) -> str:
+    """Where its joules come from; empty of a device that is there and cannot be read."""
+    if device.sources:
+        return next(iter(device.sources.values())).value
+    return "simulated, cannot be read" if device.is_simulated else ""
+
+
+def _load_analysis() -> None:
+    with suppress(ImportError):  # said where the result is computed
+        import joulewise.analyse.kept
+        import joulewise.analyse.run
+        import joulewise.record.compact  # noqa: F401
 
 
 class RunSoFar:

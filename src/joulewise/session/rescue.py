@@ -12,6 +12,7 @@ from pathlib import Path
 
 from joulewise.data import Caution, RunResult
 from joulewise.errors import JoulewiseError
+from joulewise.record.frameworks import with_frameworks
 from joulewise.record.manifest import (
     CommandRecord,
     Manifest,
@@ -59,7 +60,7 @@ def _alone(run: Path) -> Iterator[None]:
 def _tell(run: Path, ended: CommandRecord, last_words: str) -> Manifest:
     from joulewise.record.secrets import mask
 
-    manifest = read_manifest(run)
+    manifest = with_frameworks(run, read_manifest(run))
     ended = replace(ended, arguments=mask(ended.arguments))
     note = {
         "code": Caution.RECORDER_ENDED.value,

@@ -78,11 +78,13 @@ class SensorSpec:
     A reading at tick k is the mean of true power over the ``window_s`` before it, shifted by
     ``lag_s``, times the unit's gain, plus noise, rounded to ``quantum_w``. ``average_window_s``
     is that of field 185 (and of the plain call where ``plain_is_average``); 0 where the board
-    has no such field. The counter moves every ``counter_period_s`` by whole ``counter_step_j``;
-    0 where the board has none.
+    has no such field. The counter moves every ``counter_period_s`` by whole ``counter_step_j``, 0
+    where the board has none; it shows what was drawn ``counter_lag_s`` ago, from which each unit
+    differs. ``tick_jitter`` is the coefficient of variation of the intervals at which both update.
     """
 
     period_s: float
+    tick_jitter: float
     window_s: float
     lag_s: float
     gain_sigma: float
@@ -91,6 +93,7 @@ class SensorSpec:
     average_window_s: float
     plain_is_average: bool
     counter_period_s: float
+    counter_lag_s: float
     counter_step_j: float
     buffer_samples: int
     utilisation_period_s: float
@@ -200,9 +203,14 @@ class Knobs:
 
 @dataclass(frozen=True)
 class Unit:
-    """One physical board: the gain of its sensor, and the phase of its clocks, from a seed."""
+    """One physical board: what the seed makes of its sensor and of its energy counter.
+
+    The phases say where the ticks of each lie on the clock, and differ from each other.
+    """
 
     board: Board
     seed: int
     gain: float
     sensor_phase_ns: int
+    counter_phase_ns: int
+    counter_lag_ns: int

@@ -1,7 +1,8 @@
 """A powercap folder as the kernel's, of CPUs that are not there, and the truth behind it.
 
 Point ``$JOULEWISE_POWERCAP`` at it, or take :attr:`PowercapTree.environ`, and it is read and
-turned like a real one. Time passes only by :meth:`PowercapTree.advance`.
+turned like a real one, but for a file ``joulewise_simulated`` beside the zones, by which a program
+can know. Time passes only by :meth:`PowercapTree.advance`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Final
 from joulewise.simulate.cpu import WINDOW_S, Machine, Socket
 from joulewise.units import UJ_PER_J, UW_PER_W
 
+SIMULATED: Final = "joulewise_simulated"
 _WINDOWS_S: Final = {"long_term": WINDOW_S, "short_term": 0.00244}
 _APART_UJ: Final = 1_000_000_007
 """Between two counters' starts: since boot, no two have counted the same."""
@@ -42,6 +44,7 @@ class PowercapTree:
         self._registers: dict[str, int] = {}
         self._counters: list[tuple[Path, Callable[[], float], int, int]] = []
         self._lay_out()
+        (self.path / SIMULATED).write_text("1\n")
         self._write_proc(root / "proc")
         self._write_counters()
 

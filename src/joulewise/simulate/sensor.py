@@ -4,8 +4,16 @@ The C shim has the same formulas for one reading at a time. ``E(t)`` is ``Timeli
 times are whole nanoseconds and every division of them rounds down; the rest are doubles, and
 the operations stand in the order in which they are done, so that both sides get the same bits.
 
-Ticks of a period: tick ``k`` is at ``sensor_phase_ns + k * period_ns``; whoever asks at ``t``
-sees tick ``k = (t - sensor_phase_ns) / period_ns``.
+The sensor and the counter update on grids of their own, sensor_phase_ns and period_ns, and
+counter_phase_ns and counter_period_ns. Tick ``k`` of a grid is early or late by a deviate of its
+own, so that the interval between two ticks has the coefficient of variation ``tick_jitter``::
+
+    tick = phase + k * period + late(k)
+    late = rint(z(seed, k, ch) * (tick_jitter * period / sqrt(2)))   within +-(period / 2 - 1)
+
+with channel 2 for the sensor's ticks and 3 for the counter's. Since no tick is late by half a
+period, ticks stay in order, and whoever asks at ``t`` sees the last tick at or before ``t``,
+which is one of ``k - 1``, ``k`` and ``k + 1`` where ``k = (t - phase) / period``.
 
 Power, of channel 0 (the plain call, field 186) or 1 (field 185; the plain call too where
 ``plain_is_average``)::
@@ -23,14 +31,22 @@ halves rounded to even. No quantum (0), no rounding to it. Noise, modulo 2**64::
     x = x ^ x >> 31
     z = (sum of the four 16-bit words of x / 65536 - 2 + 2 / 65536) * sqrt(3)
 
-Energy counter, at ticks of ``counter_period_s``, from ``base_j`` drawn before it counted::
+Energy counter, at its own ticks, from ``base_j`` drawn before it counted; ``counter_lag_ns`` is
+the unit's::
 
-    floor(gain * (E(tick) - base_j) / counter_step_j) * counter_step_j       in J, shown as mJ
+    floor(gain * (E(tick - counter_lag_ns) - base_j) / counter_step_j) * counter_step_j
 
-Utilisation, at ticks of ``utilisation_period_s``: the mean of ``busy`` (or ``memory_busy``) over
-the period before the tick, in percent, rounded. Clocks, temperature, performance state and
-throttle reasons are those of the moment. The sample buffer holds channel 0 of the last
-``buffer_samples`` ticks.
+in J, shown as mJ; through NVML never below 0.
+
+Utilisation, at ``sensor_phase_ns + k * utilisation_period_ns`` exactly: the mean of ``busy`` (or
+``memory_busy``) over the period before, in percent, rounded. Clocks, temperature, performance
+state and throttle reasons are those of the moment.
+
+Each of the seven types of ``nvmlDeviceGetSamples`` has a buffer of the last ``buffer_samples``
+values. Power is channel 0 at the sensor's ticks; utilisation of GPU and memory is what the plain
+call shows, at its own period; encoder and decoder are at 0, since nothing simulated uses them.
+Assumed, because no source says so: clocks are buffered at the power sensor's ticks, each that of
+the tick's moment, and all buffers hold as many values.
 
 The shim remembers the last ``JW_RING`` pieces. A reading that needs time before them is no data
 (``NVML_ERROR_NO_DATA``), and the sample buffer begins with the first tick that can be read.
@@ -40,6 +56,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -54,6 +72,30 @@ if TYPE_CHECKING:
 INSTANT: Final = 0
 AVERAGE: Final = 1
 
+
+class SampleKind(IntEnum):
+    """The types of samples that a driver buffers, by NVML's numbers."""
+
+    POWER = 0
+    GPU_UTILISATION = 1
+    MEMORY_UTILISATION = 2
+    ENCODER_UTILISATION = 3
+    DECODER_UTILISATION = 4
+    SM_CLOCK = 5
+    MEMORY_CLOCK = 6
+
+
+_SHARES: Final[dict[SampleKind, str | None]] = {
+    SampleKind.GPU_UTILISATION: "busy",
+    SampleKind.MEMORY_UTILISATION: "memory_busy",
+    SampleKind.ENCODER_UTILISATION: None,
+    SampleKind.DECODER_UTILISATION: None,
+}
+_CLOCKS: Final = {SampleKind.SM_CLOCK: "sm_mhz", SampleKind.MEMORY_CLOCK: "memory_mhz"}
+
+_POWER_TICK: Final = 2
+_COUNTER_TICK: Final = 3
+
 _SEED_STEP = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
@@ -64,9 +106,29 @@ def plain_channel(unit: Unit) -> int:
     return AVERAGE if unit.board.sensor.plain_is_average else INSTANT
 
 
+def power_tick_ns(unit: Unit, ticks: ArrayLike) -> NDArray[np.int64]:
+    """When each tick of the power sensor is."""
+    return _tick_ns(_power_grid(unit), ticks)
+
+
+def counter_tick_ns(unit: Unit, ticks: ArrayLike) -> NDArray[np.int64]:
+    """When each tick of the energy counter is."""
+    return _tick_ns(_counter_grid(unit), ticks)
+
+
+def last_power_tick(unit: Unit, t_ns: ArrayLike) -> NDArray[np.int64]:
+    """The number of the power sensor's last tick at or before each moment."""
+    return _last_tick(_power_grid(unit), t_ns)
+
+
+def last_counter_tick(unit: Unit, t_ns: ArrayLike) -> NDArray[np.int64]:
+    """The number of the energy counter's last tick at or before each moment."""
+    return _last_tick(_counter_grid(unit), t_ns)
+
+
 def power_w(unit: Unit, timeline: Timeline, t_ns: ArrayLike, channel: int) -> NDArray[np.float64]:
     """The power that is read at each moment."""
-    ticks = _ticks(unit, unit.board.sensor.period_s, t_ns)
+    ticks = last_power_tick(unit, t_ns)
     return _held(ticks, lambda some: power_at_ticks(unit, timeline, some, channel))
 
 
@@ -76,7 +138,7 @@ def power_at_ticks(
     """The readings themselves."""
     spec = unit.board.sensor
     window_ns = _ns(spec.average_window_s if channel == AVERAGE else spec.window_s)
-    end_ns = ticks * _ns(spec.period_s) + (unit.sensor_phase_ns - _ns(spec.lag_s))
+    end_ns = power_tick_ns(unit, ticks) - _ns(spec.lag_s)
     reading = timeline.energy_at(end_ns)
     reading -= timeline.energy_at(end_ns - window_ns)
     reading /= window_ns * 1e-9
@@ -95,28 +157,27 @@ def counter_j(
     unit: Unit, timeline: Timeline, t_ns: ArrayLike, base_j: float = 0.0
 ) -> NDArray[np.float64]:
     """The energy counter as it is read at each moment."""
-    spec = unit.board.sensor
-    period_ns = _ns(spec.counter_period_s)
+    step_j = unit.board.sensor.counter_step_j
 
     def counted(ticks: NDArray[np.int64]) -> NDArray[np.float64]:
-        count = timeline.energy_at(ticks * period_ns + unit.sensor_phase_ns)
+        count = timeline.energy_at(counter_tick_ns(unit, ticks) - unit.counter_lag_ns)
         count -= base_j
         count *= unit.gain
-        count /= spec.counter_step_j
+        count /= step_j
         np.floor(count, out=count)
-        count *= spec.counter_step_j
+        count *= step_j
         return _shown(count, MJ_PER_J)
 
-    return _held(_ticks(unit, spec.counter_period_s, t_ns), counted)
+    return _held(last_counter_tick(unit, t_ns), counted)
 
 
 def utilisation_pct(
     unit: Unit, timeline: Timeline, t_ns: ArrayLike, column: str = "busy"
 ) -> NDArray[np.float64]:
     """How busy the GPU (or ``memory_busy``) is shown at each moment."""
-    period_s = unit.board.sensor.utilisation_period_s
-    period_ns = _ns(period_s)
-    ticks = _ticks(unit, period_s, t_ns)
+    grid = _utilisation_grid(unit)
+    period_ns = grid.period_ns
+    ticks = _last_tick(grid, t_ns)
     first, count = _extent(ticks)
     if count < ticks.size:
         edges_ns = np.arange(first - 1, first + count) * period_ns + unit.sensor_phase_ns
@@ -127,14 +188,22 @@ def utilisation_pct(
 
 
 def samples(
-    unit: Unit, timeline: Timeline, t_ns: int
+    unit: Unit, timeline: Timeline, t_ns: int, kind: SampleKind = SampleKind.POWER
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """What the sample buffer holds at a moment: times and power, oldest first."""
-    spec = unit.board.sensor
-    last = int(_ticks(unit, spec.period_s, t_ns))
-    ticks = np.arange(last - spec.buffer_samples + 1, last + 1)
-    tick_ns = ticks * _ns(spec.period_s) + unit.sensor_phase_ns
-    return tick_ns, power_at_ticks(unit, timeline, ticks, INSTANT)
+    """What a sample buffer holds at a moment: times and values (W, %, MHz), oldest first."""
+    grid = _utilisation_grid(unit) if kind in _SHARES else _power_grid(unit)
+    last = int(_last_tick(grid, t_ns))
+    ticks = np.arange(last - unit.board.sensor.buffer_samples + 1, last + 1)
+    tick_ns = _tick_ns(grid, ticks)
+    if kind is SampleKind.POWER:
+        return tick_ns, power_at_ticks(unit, timeline, ticks, INSTANT)
+    if kind in _CLOCKS:
+        clock_mhz = timeline.pieces[_CLOCKS[kind]][timeline.index_at(tick_ns)]
+        return tick_ns, np.floor(clock_mhz.astype(np.float64))
+    column = _SHARES[kind]
+    if column is None:
+        return tick_ns, np.zeros(len(ticks))
+    return tick_ns, utilisation_pct(unit, timeline, tick_ns, column)
 
 
 def noise(seed: int, ticks: ArrayLike, channel: int) -> NDArray[np.float64]:
@@ -184,8 +253,67 @@ def _extent(ticks: NDArray[np.int64]) -> tuple[int, int]:
     return first, int(ticks.max()) - first + 1
 
 
-def _ticks(unit: Unit, period_s: float, t_ns: ArrayLike) -> NDArray[np.int64]:
-    return (np.asarray(t_ns, np.int64) - unit.sensor_phase_ns) // _ns(period_s)
+@dataclass(frozen=True)
+class _Grid:
+    """When something updates, but for the jitter; ``jitter_ns`` is the sigma of one tick."""
+
+    seed: int
+    phase_ns: int
+    period_ns: int
+    jitter_ns: float
+    channel: int
+
+
+def tick_sigma_ns(tick_jitter: float, period_ns: int) -> float:
+    """Of one tick, where the interval between two varies by ``tick_jitter`` of the period."""
+    return tick_jitter * period_ns / math.sqrt(2.0)
+
+
+def _power_grid(unit: Unit) -> _Grid:
+    spec = unit.board.sensor
+    period_ns = _ns(spec.period_s)
+    jitter_ns = tick_sigma_ns(spec.tick_jitter, period_ns)
+    return _Grid(unit.seed, unit.sensor_phase_ns, period_ns, jitter_ns, _POWER_TICK)
+
+
+def _counter_grid(unit: Unit) -> _Grid:
+    spec = unit.board.sensor
+    period_ns = _ns(spec.counter_period_s)
+    jitter_ns = tick_sigma_ns(spec.tick_jitter, period_ns)
+    return _Grid(unit.seed, unit.counter_phase_ns, period_ns, jitter_ns, _COUNTER_TICK)
+
+
+def _utilisation_grid(unit: Unit) -> _Grid:
+    period_ns = _ns(unit.board.sensor.utilisation_period_s)
+    return _Grid(unit.seed, unit.sensor_phase_ns, period_ns, 0.0, 0)
+
+
+def _tick_ns(grid: _Grid, ticks: ArrayLike) -> NDArray[np.int64]:
+    ticks = np.asarray(ticks, np.int64)
+    tick_ns = ticks * grid.period_ns
+    tick_ns += grid.phase_ns
+    if grid.jitter_ns:
+        late_ns = noise(grid.seed, ticks.reshape(-1), grid.channel)
+        late_ns *= grid.jitter_ns
+        np.rint(late_ns, out=late_ns)
+        most_ns = grid.period_ns // 2 - 1
+        np.clip(late_ns, -most_ns, most_ns, out=late_ns)
+        tick_ns += late_ns.astype(np.int64).reshape(ticks.shape)
+    return np.asarray(tick_ns)
+
+
+def _last_tick(grid: _Grid, t_ns: ArrayLike) -> NDArray[np.int64]:
+    t_ns = np.asarray(t_ns, np.int64)
+    ticks = np.asarray((t_ns - grid.phase_ns) // grid.period_ns)
+    if not grid.jitter_ns:
+        return ticks
+    first, count = _extent(ticks)
+    if count < ticks.size:
+        tick_ns = _tick_ns(grid, np.arange(first, first + count + 1))
+        this_ns, next_ns = tick_ns[ticks - first], tick_ns[ticks - first + 1]
+    else:
+        this_ns, next_ns = _tick_ns(grid, ticks), _tick_ns(grid, ticks + 1)
+    return np.asarray(ticks - (this_ns > t_ns) + (next_ns <= t_ns))
 
 
 def _ns(time_s: float) -> int:

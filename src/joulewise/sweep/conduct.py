@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from joulewise.command.points import point
 from joulewise.data.sweeps import KNOBS, Sweep
 from joulewise.search.strategy import Strategy
 from joulewise.sweep.asked import Asked
 from joulewise.sweep.boards import Board, boards
 from joulewise.sweep.checks import check
-from joulewise.sweep.execute import Watch, execute
+from joulewise.sweep.cut_off import told_of_signals
+from joulewise.sweep.execute import News, Watch, execute
 from joulewise.sweep.lanes import lanes
 from joulewise.sweep.plan import Grid
 from joulewise.sweep.runner import Runner
@@ -73,15 +77,20 @@ def conduct(prepared: Prepared, store: Path, watch: Watch, folder: Path | None =
     asked, space = prepared.asked, prepared.space
     if folder is not None and is_over(sweep := load(folder)):
         return sweep
-    if not asked.simulated and prepared.cluster is None:
-        try_knobs(asked, space, prepared.environ, watch.said)
-    if folder is None:
-        folder = create(store, asked, space)
-    chosen = strategy(asked, space, prepared.lanes)
-    # Among the limits of one training nearly nothing is beaten in both; trainings differ in more.
-    stop_hopeless = asked.adaptive and not _is_one_knob(space)
-    with closing(_runner(prepared, store, folder, watch)) as runner:
-        sweep = execute(folder, chosen, runner, watch, stop_hopeless=stop_hopeless)
+    # A signal while knobs are tried ends the sweep once it can say how to go on.
+    news: SimpleQueue[News | signal.Signals] = SimpleQueue()
+    with told_of_signals(news.put):
+        if not asked.simulated and prepared.cluster is None:
+            try_knobs(asked, space, prepared.environ, watch.said)
+            point("knobs-tried")
+        if folder is None:
+            folder = create(store, asked, space)
+        chosen = strategy(asked, space, prepared.lanes)
+        # Among the limits of one training nearly nothing is beaten in both; trainings differ in
+        # more.
+        stop_hopeless = asked.adaptive and not _is_one_knob(space)
+        with closing(_runner(prepared, store, folder, watch)) as runner:
+            sweep = execute(folder, chosen, runner, watch, stop_hopeless=stop_hopeless, news=news)
     for remark in sweep.sure.get("remarks", ()):
         watch.said(remark)
     return sweep

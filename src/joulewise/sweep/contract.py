@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from joulewise.data.energy import Energy
+from joulewise.data.migration import name_simulated_sweep
 from joulewise.data.sweeps import Sweep, Trial
 from joulewise.record.plain import decode, encode
 
@@ -35,6 +36,7 @@ def from_json(told: Any) -> Sweep:
     """
     if not isinstance(told, dict) or told.get("format") != SWEEP_FORMAT:
         raise ValueError("no sweep of a format that is known")
+    name_simulated_sweep(told)
     try:
         return decode(Sweep, told)
     except (TypeError, KeyError, AttributeError) as error:
@@ -48,7 +50,7 @@ def _sound(trial: Trial) -> Trial:
         for name, work in trial.spans.items()
         if math.isfinite(work.time_s)
     }
-    return replace(trial, energy=_known(trial.energy), spans=works)
+    return replace(trial, energy=_known(trial.energy), bounds=_known(trial.bounds), spans=works)
 
 
 def _known(energies: Mapping[str, Energy]) -> dict[str, Energy]:

@@ -76,7 +76,8 @@ def _earlier(
         time_s = summary.get("time_s")
         if time_s is not None:
             energy = (summary.get("energy_j") or {}).get("total") or {}
-            yield command, _Earlier(_knobs(manifest), Amount(time_s, energy.get("value")))
+            energy_j = None if energy.get("at_least") else energy.get("value")
+            yield command, _Earlier(_knobs(manifest), Amount(time_s, energy_j))
 
 
 def _is_board(manifest: Manifest, space: Space) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Final, Protocol
 
 from joulewise.command.points import point
@@ -39,26 +40,39 @@ class Watch(Protocol):
     def said(self, line: str) -> None: ...
 
 
+News = tuple[Planned, Trial | BaseException]
+
+
 def execute(
-    folder: Path, strategy: Strategy, runner: Runner, watch: Watch, *, stop_hopeless: bool = False
+    folder: Path,
+    strategy: Strategy,
+    runner: Runner,
+    watch: Watch,
+    *,
+    stop_hopeless: bool = False,
+    news: SimpleQueue[News | signal.Signals] | None = None,
 ) -> Sweep:
     """Make all runs that the strategy asks for and that ``folder`` does not have already.
 
     A run that fails is tried again, and does not stop the others. Where an earlier process was
     killed after a run had ended and before it was written down, the run is found and not repeated;
     one that had failed is tried once more, before any other. With ``stop_hopeless`` a run is ended
-    as soon as it has taken more time and more energy than the whole of another setting.
+    as soon as it has taken more time and more energy than the whole of another setting. A signal
+    that is in ``news``, because it came before, ends the sweep as one that comes now does.
     """
     with running(folder) as has_run:
         ledger = Ledger(folder, watch.said)
         execution = _Execution(
-            ledger, strategy, runner, watch, may_adopt=has_run, stop_hopeless=stop_hopeless
+            ledger,
+            strategy,
+            runner,
+            watch,
+            may_adopt=has_run,
+            stop_hopeless=stop_hopeless,
+            news=news,
         )
         execution.go()
         return ledger.sweep
-
-
-_News = tuple[Planned, Trial | BaseException]
 
 
 class _Execution:
@@ -73,6 +87,7 @@ class _Execution:
         *,
         may_adopt: bool,
         stop_hopeless: bool,
+        news: SimpleQueue[News | signal.Signals] | None,
     ) -> None:
         self._ledger = ledger
         self._strategy = strategy
@@ -83,7 +98,7 @@ class _Execution:
         self._under_way: list[Planned] = []
         self._waiting: list[Planned] = []  # for their lane
         self._stopping = threading.Event()
-        self._news: SimpleQueue[_News | signal.Signals] = SimpleQueue()
+        self._news = SimpleQueue() if news is None else news
         self._failed: dict[Identity, Trial] = {}  # in earlier processes
         self._again: list[Planned] = []  # of these, what was not tried yet in this one
 
@@ -92,12 +107,18 @@ class _Execution:
         self._watch.began(self._ledger.sweep, self._strategy.left)
         with told_of_signals(self._news.put):
             try:
+                self._look_for_signals()
                 while self._fill_lanes():
                     self._take(self._news.get())
             except BaseException:
                 self._stop()
                 raise
             self._ledger.finish(self._strategy.sure)
+
+    def _look_for_signals(self) -> None:
+        """Those that came before the first run."""
+        with suppress(Empty):
+            self._take(self._news.get_nowait())
 
     def _recall(self) -> None:
         """Tell the strategy of what was done in earlier processes.
@@ -189,7 +210,7 @@ class _Execution:
 
         return hopeless
 
-    def _take(self, news: _News | signal.Signals) -> None:
+    def _take(self, news: News | signal.Signals) -> None:
         if isinstance(news, signal.Signals):
             raise CutOffError(news, self._ledger.sweep)
         planned, trial = news

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from joulewise.analyse.load_marks import load_marks
 from joulewise.analyse.measured import measure
 from joulewise.analyse.stored import result_of
 from joulewise.analyse.touched import read_sightings
@@ -94,7 +95,9 @@ class _Recorded:
         device, lanes = gpus[0], partial(open_lane, run)
         window_ns, number = _window(spans, result.run.span)
         windows = np.array([window_ns], np.int64)
-        told = measure(lanes, device, windows, np.array([0]), read_sightings(run)).uses[0]
+        marks_ns = load_marks(result.run.span, spans)
+        sightings = read_sightings(run)
+        told = measure(lanes, device, windows, np.array([0]), sightings, marks_ns=marks_ns).uses[0]
         if told.mean_w is None:
             raise UsageError(f"{run.name} has no power of {device.info.key}", "name another run")
         step_s = (window_ns[1] - window_ns[0]) / NS_PER_S / number

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from joulewise.analyse.load_marks import load_marks
 from joulewise.analyse.measured import measure
 from joulewise.analyse.touched import read_sightings
-from joulewise.data import RunResult, Span, SpanResult
+from joulewise.data import RunResult, Span, SpanResult, Use
 from joulewise.data.sweeps import Trial, TrialState, Work
 from joulewise.record.layout import MARKS
 from joulewise.record.manifest import read_manifest
@@ -20,6 +21,9 @@ from joulewise.record.span_follower import SpanFollower
 from joulewise.record.trace import open_lane
 from joulewise.sweep.trial import energies
 from joulewise.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 STEP: Final = "step"
 UNSTEADY_STEPS: Final = 5
@@ -52,11 +56,13 @@ def looked(trial: Trial, result: RunResult, run: Path) -> Trial:
 
     It failed where there are too few of them.
     """
-    steps = _steady(read_spans(run))
+    spans = read_spans(run)
+    steps = _steady(spans)
     if not len(steps):
         return replace(trial, state=TrialState.FAILED, reason="it made too few steps to look at")
     start_ns, end_ns = int(steps.start_ns[0]), int(steps.end_ns.max())
-    joules = energies([_window(run, result, start_ns, end_ns)], result.counted)
+    marks_ns = load_marks(result.run.span, spans)
+    joules = energies([_window(run, result, (start_ns, end_ns), marks_ns)], result.counted)
     work = Work(len(steps), (end_ns - start_ns) / NS_PER_S, joules)
     return replace(
         trial,
@@ -74,13 +80,18 @@ def _steady(spans: SpanTable) -> SpanTable:
     return steps.where(np.argsort(steps.start_ns, kind="stable")[UNSTEADY_STEPS:])
 
 
-def _window(run: Path, result: RunResult, start_ns: int, end_ns: int) -> SpanResult:
+def _window(
+    run: Path, result: RunResult, window_ns: tuple[int, int], marks_ns: NDArray[np.int64]
+) -> SpanResult:
     manifest, sightings = read_manifest(run), read_sightings(run)
     lanes = partial(open_lane, run)
-    windows_ns = np.array([[start_ns, end_ns]], np.int64)
-    counted = [device for device in manifest.devices if device.info.key in result.counted]
-    uses = {
-        device.info.key: measure(lanes, device, windows_ns, np.array([0]), sightings).uses[0]
-        for device in counted
-    }
-    return SpanResult(Span("look", None, start_ns, end_ns), None, uses)
+    windows_ns = np.array([window_ns], np.int64)
+    uses = {}
+    for device in manifest.devices:
+        if device.info.key in result.counted:
+            uses[device.info.key] = Use(None)
+            if device.sources:
+                wanted = np.array([0])
+                told = measure(lanes, device, windows_ns, wanted, sightings, marks_ns=marks_ns)
+                uses[device.info.key] = told.uses[0]
+    return SpanResult(Span("look", None, *window_ns), None, uses)

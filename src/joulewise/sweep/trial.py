@@ -32,6 +32,7 @@ def trial_of(planned: Planned, result: RunResult, *, log_tail: str = "") -> Tria
         start_wall_ns=result.start_wall_ns or 0,
         time_s=result.time_s,
         energy=energies([result.run], result.counted),
+        bounds=lower_bounds([result.run], result.counted),
         spans=_works(result),
         capped=_mean(loads, "capped"),
         clock_mhz=_mean(loads, "sm_clock_mhz"),
@@ -57,20 +58,26 @@ def failed(planned: Planned, reason: str) -> Trial:
 
 
 def energies(spans: Sequence[SpanResult], counted: Iterable[str]) -> dict[str, Energy]:
-    """What these spans took together, in GPUs and rest, each where all of it is known."""
+    """What these spans took together, in GPUs and rest, each where all of it is known.
+
+    A lower bound is none of a trial's energies: settings would be ranked by what was not read.
+    """
+    totals = _totals(spans, counted)
+    return {part: whole for part, whole in totals.items() if whole and not whole.at_least}
+
+
+def lower_bounds(spans: Sequence[SpanResult], counted: Iterable[str]) -> dict[str, Energy]:
+    """The others, of which only a part could be read."""
+    totals = _totals(spans, counted)
+    return {part: whole for part, whole in totals.items() if whole and whole.at_least}
+
+
+def _totals(spans: Sequence[SpanResult], counted: Iterable[str]) -> dict[str, Energy | None]:
     by_part: dict[str, list[Energy | None]] = {}
     for key in counted:
         drawn = [span.devices[key].energy for span in spans]
-        known = [energy for energy in drawn if energy is not None]
-        whole = total_of_one(known) if len(known) == len(drawn) else None
-        by_part.setdefault(GPU if is_gpu(key) else REST, []).append(whole)
-    found = {}
-    for part, drawn in by_part.items():
-        known = [energy for energy in drawn if energy is not None]
-        whole = total(known)
-        if whole is not None and len(known) == len(drawn):
-            found[part] = whole
-    return found
+        by_part.setdefault(GPU if is_gpu(key) else REST, []).append(total_of_one(drawn))
+    return {part: total(drawn) for part, drawn in by_part.items()}
 
 
 def _works(result: RunResult) -> dict[str, Work]:

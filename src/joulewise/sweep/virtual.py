@@ -23,13 +23,13 @@ from joulewise.data.sweeps import (
     TrialState,
 )
 from joulewise.devices.nvidia.generations import timing
-from joulewise.record.lanes import USUAL_BESIDE_BUFFER_HZ
+from joulewise.record.lanes import LEAST_BESIDE_BUFFER_HZ
 from joulewise.record.manifest import RecordedDevice
 from joulewise.record.store import new_directory, not_made
-from joulewise.simulate.boards import load_board, make_unit
+from joulewise.simulate.boards import load_board, make_unit, restart_unit
 from joulewise.simulate.dynamics.heat import settled_c
 from joulewise.simulate.dynamics.play import equilibrium_c
-from joulewise.simulate.model import Board, Knobs, Unit, Workload
+from joulewise.simulate.model import Board, Knobs, Workload
 from joulewise.simulate.virtual import Start, simulate
 from joulewise.sweep.asked import Asked, Simulated
 from joulewise.sweep.cooling import parse_cool_down
@@ -43,7 +43,6 @@ from joulewise.sweep.virtual_end import ending
 from joulewise.sweep.virtual_record import VirtualRecord, made_here, write
 from joulewise.sweep.watching import Why
 from joulewise.sweep.workload import load
-from joulewise.units import NS_PER_S
 
 _ENDED: Final = 143  # a command's status that was told to end
 _KEY: Final = "gpu0"
@@ -79,7 +78,7 @@ class Virtual:
         workload = self._workload(_words(setting))
         played = simulate(
             workload,
-            _another_time(self._unit, seed),
+            restart_unit(self._unit, seed),
             knobs,
             seed=seed,
             run_noise=self._simulated.run_noise,
@@ -89,7 +88,8 @@ class Virtual:
         record = VirtualRecord(
             played,
             replace(self._device, settings=_settings(knobs)),
-            self._asked.rate_hz or USUAL_BESIDE_BUFFER_HZ,
+            # Hours of training are played by the hundred: as few rows as eight GPUs would have.
+            self._asked.rate_hz or LEAST_BESIDE_BUFFER_HZ,
             seed,
             end_ns,
             _ENDED if why else 0,
@@ -187,12 +187,6 @@ def _seed(sweep: int, setting: Setting, block: int) -> int:
     return int.from_bytes(hashlib.sha256(told.encode()).digest()[:6], "big")
 
 
-def _another_time(unit: Unit, seed: int) -> Unit:
-    """The same board when another run begins: its sensor's ticks are anywhere."""
-    period_ns = round(unit.board.sensor.period_s * NS_PER_S)
-    return replace(unit, seed=seed, sensor_phase_ns=seed % period_ns)
-
-
 def _knobs(setting: Setting, board: Board) -> Knobs:
     turned = setting.knobs
     limit_w = turned.get(POWER_LIMIT) or board.limits.default_w
@@ -216,9 +210,9 @@ def _words(setting: Setting) -> tuple[tuple[str, str], ...]:
 def _device(board: Board, seed: int) -> RecordedDevice:
     """As a recorder would have found it: what the tables say of its sensor is not all true."""
     told = timing(board.architecture, board.compute_capability, Quantity.POWER)
-    sources = {Quantity.POWER.value: Source.MEASURED}
+    sources = {Quantity.POWER.value: Source.SIMULATED}
     if board.sensor.counter_period_s:
-        sources[Quantity.ENERGY.value] = Source.MEASURED
+        sources[Quantity.ENERGY.value] = Source.SIMULATED
     return RecordedDevice(
         DeviceInfo(
             key=_KEY,
@@ -227,6 +221,8 @@ def _device(board: Board, seed: int) -> RecordedDevice:
             uid=f"simulated-{board.key}-{seed}",
             vendor="nvidia",
             note="it is not there: its readings are those of a simulated sensor",
+            memory_b=board.memory_b,
+            is_simulated=True,
         ),
         sources,
         Card(told.update_period_s, told.window_s),

@@ -127,14 +127,11 @@ class VirtualRecord:
     def _samples(self) -> Columns:
         """The driver's own, none of them lost, at its times in whole microseconds."""
         unit, timeline = self.played.unit, self.timeline
-        period_ns = round(unit.board.sensor.period_s * NS_PER_S)
-        first, last = (
-            (t_ns - unit.sensor_phase_ns) // period_ns
-            for t_ns in (timeline.start_ns, timeline.end_ns)
-        )
+        bounds_ns = np.array([timeline.start_ns, timeline.end_ns])
+        first, last = sensor.last_power_tick(unit, bounds_ns)
         ticks = np.arange(first + 1, last + 1)
         return {
-            "t_ns": (ticks * period_ns + unit.sensor_phase_ns) // NS_PER_US * NS_PER_US,
+            "t_ns": sensor.power_tick_ns(unit, ticks) // NS_PER_US * NS_PER_US,
             "power_w": sensor.power_at_ticks(unit, timeline, ticks, sensor.INSTANT),
         }
 
@@ -162,7 +159,7 @@ def write(run: Path, record: VirtualRecord, **about: Any) -> RunResult:
     result = analyse(
         run,
         manifest,
-        lanes=lambda _, lane: lanes[lane],
+        lanes=lambda _, lane: lanes.get(lane),
         spans=record.spans,
         few_steps=_STEPS,
     )
@@ -211,13 +208,13 @@ def made_here() -> dict[str, Any]:
 
 def _kept(columns: Columns) -> dict[str, Any]:
     t_ns, news = columns["t_ns"], columns.get("power_w", columns["t_ns"])
-    new_values = 1 + int(np.count_nonzero(np.diff(news)))
+    changes = int(np.count_nonzero(np.diff(news)))
     lasted_s = max(int(t_ns[-1] - t_ns[0]), 1) / NS_PER_S
     return {
         "rows": len(t_ns),
-        "new_values": new_values,
-        "effective_hz": round(new_values / lasted_s, 4),
-        "rate_hz": round(len(t_ns) / lasted_s, 4),
+        "new_values": changes + 1,
+        "effective_hz": round(changes / lasted_s, 4),
+        "rate_hz": round((len(t_ns) - 1) / lasted_s, 4),
         "missed": 0,
     }
 

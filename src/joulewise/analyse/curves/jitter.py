@@ -11,6 +11,7 @@ import numpy as np
 from joulewise.analyse.course import typical_step_ns
 from joulewise.analyse.curves.passing import even_edges, show
 from joulewise.analyse.lanes import Columns, Rows
+from joulewise.analyse.new_values import last_reading, mark_new_values
 from joulewise.analyse.room import Room
 from joulewise.analyse.stretch import Stretch
 from joulewise.units import NS_PER_S
@@ -29,9 +30,10 @@ class Sampling:
     """Of the rows in one stretch of time.
 
     ``rate_hz`` is rows a second, ``cv`` the standard deviation of the intervals between them over
-    their mean, ``sigma_hz`` the same in hertz. ``effective_hz`` is new values a second: a sensor
-    that is asked more often than it updates repeats itself. ``histogram`` counts intervals between
-    neighbours of ``interval_edges_s``, and ``longer`` those beyond. The course is in pieces of one
+    their mean, ``sigma_hz`` the same in hertz. ``effective_hz`` is new values a second, between
+    the first row and the last: a sensor that is asked more often than it updates repeats itself.
+    ``histogram`` counts intervals between neighbours of ``interval_edges_s``, and ``longer`` those
+    beyond. The course is in pieces of one
     length, between neighbours of ``edges_ns``.
     """
 
@@ -73,12 +75,7 @@ class Intervals:
         t_ns, values = all_ns[first:end], chunk[self.columns[0]][first:end]
         if not len(t_ns):
             return
-        changed = np.empty(len(t_ns), np.int8)
-        np.not_equal(values[1:], values[:-1], out=changed[1:].view(bool))
-        changed[0] = values[0] != self._last
-        if np.isnan(values.sum(dtype=np.float64)):  # what could not be read is nothing new
-            changed[np.isnan(values)] = 0
-        self._count(t_ns, changed)
+        self._count(t_ns, mark_new_values(values, self._last).view(np.int8))
         steps_ns = self._room.of("steps", len(t_ns), np.int64)
         steps_ns[0] = t_ns[0] - self._last_ns
         np.subtract(t_ns[1:], t_ns[:-1], out=steps_ns[1:])
@@ -86,7 +83,7 @@ class Intervals:
             self._first_ns, steps_ns = int(t_ns[0]), steps_ns[1:]
         if len(steps_ns):
             self._add(steps_ns)
-        self._last_ns, self._last = int(t_ns[-1]), float(values[-1])
+        self._last_ns, self._last = int(t_ns[-1]), last_reading(values, self._last)
 
     def _count(self, t_ns: NDArray[np.int64], changed: NDArray[np.int8]) -> None:
         cuts = np.searchsorted(t_ns, self._edges_ns)

@@ -10,15 +10,22 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.curves.cumulative import Growth, growth_edges, growth_of, whole_growth
+from joulewise.analyse.curves.cumulative import (
+    FAULTS,
+    Growth,
+    growth_edges,
+    growth_of,
+    whole_growth,
+)
 from joulewise.analyse.curves.jitter import Intervals, Sampling
 from joulewise.analyse.curves.passing import Shown, pixel_edges
 from joulewise.analyse.curves.sensors import SensorCourses, sensor_courses
 from joulewise.analyse.curves.thin import Envelope, Thinning
 from joulewise.analyse.lanes import OpenLane, Rows
+from joulewise.analyse.load_marks import load_marks_of_result
 from joulewise.analyse.stored import result_of
 from joulewise.analyse.stretch import Stretch
-from joulewise.data import Caution, Kind, RunResult
+from joulewise.data import Kind, RunResult
 from joulewise.record.layout import Lane
 from joulewise.record.manifest import Manifest, RecordedDevice, read_manifest
 from joulewise.record.trace import open_lane
@@ -26,8 +33,8 @@ from joulewise.record.trace import open_lane
 PIXELS: Final = 600
 _FEWEST_PIXELS: Final = 150
 _ALL_PIXELS: Final = 2_400
+_SENSOR_PIXELS: Final = 300  # there are ten panels a device: twice as many double a page's data
 _POWER: Final = "power_w"
-_FAULTS: Final = {Caution.GAP, Caution.STUCK, Caution.COUNTER_RESET, Caution.UNAVAILABLE}
 _LANES: Final = {Lane.FAST: "polls", Lane.BUFFER: "driver's samples"}
 
 
@@ -42,7 +49,7 @@ class DeviceCurves:
     power: Envelope | None
     growth: Growth
     sampling: dict[str, Sampling]
-    sensors: SensorCourses | None
+    sensors: SensorCourses
 
     @property
     def key(self) -> str:
@@ -78,17 +85,22 @@ def run_curves(run: Path, result: RunResult | None = None) -> RunCurves:
     lanes = partial(open_lane, run)
     counted = [one for one in manifest.devices if one.info.key in result.counted and one.sources]
     pixels = int(np.clip(_ALL_PIXELS / max(len(counted), 1), _FEWEST_PIXELS, PIXELS))
-    edges_ns = growth_edges(stretch)
-    faulty = {one.device for one in result.warnings if one.code in _FAULTS}
+    edges_ns, marks_ns = growth_edges(stretch), load_marks_of_result(result)
+    faulty = {one.device for one in result.warnings if one.code in FAULTS}
     found = []
     for device in counted:
         views = _views(lanes, device, stretch, pixels)
         # Joules are reckoned first: the views see what that reads, as it is read.
         seen = partial(_seen, views)
-        growth, energies = growth_of(seen, device, edges_ns, faulty=device.info.key in faulty)
-        slow = lanes(device.info.key, Lane.SLOW)
-        vendor = device.info.vendor
-        sensors = None if slow is None else sensor_courses(slow, stretch, vendor, pixels)
+        growth, energies = growth_of(
+            seen,
+            device,
+            edges_ns,
+            faulty=device.info.key in faulty,
+            end=result.run.devices[device.info.key].energy,
+            marks_ns=marks_ns,
+        )
+        sensors = sensor_courses(lanes, device, stretch, min(pixels, _SENSOR_PIXELS))
         found.append((_device(device, views, growth, sensors), energies))
     return RunCurves(
         manifest,
@@ -102,7 +114,7 @@ def _device(
     device: RecordedDevice,
     views: Mapping[Lane, _View],
     growth: Growth,
-    sensors: SensorCourses | None,
+    sensors: SensorCourses,
 ) -> DeviceCurves:
     power: Envelope | None = None
     sampling = {}

@@ -17,7 +17,7 @@ from joulewise.data import (
     Source,
     Unavailable,
 )
-from joulewise.devices.amd.library import Library
+from joulewise.devices.amd.library import Library, number
 from joulewise.devices.amd.readings import SENSORS, clock_mhz, power_cap_w
 from joulewise.devices.amd.visible import Gpu
 from joulewise.devices.base import BaseDevice
@@ -48,8 +48,17 @@ def open_gpu(smi: Library, gpu: Gpu, options: Options, note: str) -> AmdGpu:
         vendor="AMD",
         driver=told("amdsmi_get_gpu_driver_info", "driver_version", ""),
         note=note,
+        memory_b=_memory_b(smi, gpu),
     )
     return AmdGpu(smi, gpu, info, options.now_ns)
+
+
+def _memory_b(smi: Library, gpu: Gpu) -> int | None:
+    try:
+        video_memory = smi.constant("AmdSmiMemoryType", "VRAM")
+        return int(number(smi.call("amdsmi_get_gpu_memory_total", gpu.handle, video_memory)))
+    except DeviceError:
+        return None
 
 
 class AmdGpu(BaseDevice):

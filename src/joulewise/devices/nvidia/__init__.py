@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
-from joulewise.data import Unavailable
+from joulewise.data import Source, Unavailable
 from joulewise.devices.nvidia.throttle import throttle_names
 from joulewise.devices.options import Options
 from joulewise.devices.protocol import Device
 
-__all__ = ["count", "find", "throttle_names"]
+__all__ = ["find", "find_and_count", "is_simulated", "throttle_names"]
 
 
 def find(options: Options) -> list[Device] | Unavailable:
     """Every NVIDIA GPU that CUDA would see here, or why there is none. Never raises."""
-    from joulewise.devices.nvidia.discovery import discover_gpus
-
-    return discover_gpus(options)
+    return find_and_count(options)[0]
 
 
-def count() -> int:
-    """How many GPUs NVML shows, hidden from CUDA or not. Never raises."""
-    from joulewise.devices.nvidia.discovery import count_gpus
+def find_and_count(options: Options) -> tuple[list[Device] | Unavailable, int]:
+    """The same, and how many GPUs NVML shows, hidden from CUDA or not."""
+    from joulewise.devices.nvidia.discovery import discover_and_count
 
-    return count_gpus()
+    return discover_and_count(options)
+
+
+def is_simulated() -> bool:
+    """Whether the driver library that was loaded, if any, is joulewise's simulated one."""
+    from joulewise.devices.nvidia.origin import reading_source
+
+    return reading_source() is Source.SIMULATED

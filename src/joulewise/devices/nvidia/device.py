@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from time import monotonic_ns
 from typing import Any, Final
 
@@ -19,12 +20,15 @@ from joulewise.data import (
     Unavailable,
 )
 from joulewise.devices.base import BaseDevice
+from joulewise.devices.nvidia import session
 from joulewise.devices.nvidia.faults import Fault, fault
+from joulewise.devices.nvidia.identity import generation, memory_b, mig_slices
 from joulewise.devices.nvidia.knobs import Turn, open_knobs
 from joulewise.devices.nvidia.samples import read_samples
-from joulewise.devices.nvidia.sensors import open_sensors
+from joulewise.devices.nvidia.sensors import ENERGY_QUANTITIES, open_sensors
+from joulewise.devices.visible import IN_MIG_MODE
 from joulewise.errors import DeviceError, PermissionDeniedError
-from joulewise.units import MW_PER_W
+from joulewise.units import MW_PER_W, NS_PER_MS, NS_PER_US
 
 _SAMPLES: Final[Mapping[Quantity, tuple[int, int]]] = {
     Quantity.POWER: (pynvml.NVML_TOTAL_POWER_SAMPLES, MW_PER_W),
@@ -39,24 +43,56 @@ _TAKEN_W: Final = 0.5
 
 
 class NvidiaGpu(BaseDevice):
-    """A GPU that answers. It holds one of NVML's counted initialisations until it is closed."""
+    """A GPU that answers. It holds NVML until it is closed.
+
+    At first it has what joules come from, and no settings: ``complete`` asks for the rest.
+    """
 
     def __init__(
-        self,
-        info: DeviceInfo,
-        handle: Any,
-        gpu: int,
-        architecture: int,
-        capability: tuple[int, int],
+        self, info: DeviceInfo, handle: Any, gpu: int, on_answer: Callable[[], None]
     ) -> None:
-        pynvml.nvmlInit()
         self.info = info
-        self.sensors, self._reads = open_sensors(handle, gpu, architecture, capability)
-        turns = open_knobs(handle, gpu, architecture)
-        self.knobs = {k: turn.info if isinstance(turn, Turn) else turn for k, turn in turns.items()}
-        self._turns = {k: turn for k, turn in turns.items() if isinstance(turn, Turn)}
         self._handle = handle
         self._gpu = gpu
+        self._generation = generation(handle, on_answer)
+        self.sensors, self._reads = open_sensors(
+            handle, gpu, self._generation, ENERGY_QUANTITIES, on_answer
+        )
+        self.knobs: Mapping[Knob, KnobInfo | Unavailable] = {}
+        self._turns: Mapping[Knob, Turn] = {}
+        self._is_complete = False
+        session.acquire()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all that it has is known."""
+        return self._is_complete
+
+    def complete(self, on_answer: Callable[[], None] = lambda: None) -> None:
+        """Ask for everything else: ``info``, ``sensors`` and ``knobs`` are whole afterwards.
+
+        About 20 calls, of which those for PCIe throughput take 20 ms each. Never raises.
+        """
+        others = [each for each in Quantity if each not in ENERGY_QUANTITIES]
+        sensors, reads = open_sensors(self._handle, self._gpu, self._generation, others, on_answer)
+        turns = open_knobs(self._handle, self._gpu, self._generation.architecture)
+        on_answer()
+        info = self._whole_info()
+        if self._closed:
+            return
+        self._reads = {**self._reads, **reads}
+        self._turns = {k: turn for k, turn in turns.items() if isinstance(turn, Turn)}
+        self.sensors = {**self.sensors, **sensors}
+        self.knobs = {k: turn.info if isinstance(turn, Turn) else turn for k, turn in turns.items()}
+        self.info = info
+        self._is_complete = True
+
+    def _whole_info(self) -> DeviceInfo:
+        slices, note = self.info.slices, self.info.note
+        if not slices and (found := mig_slices(self._handle)):
+            slices = tuple(part.uuid for part in found)
+            note = "; ".join(filter(None, (IN_MIG_MODE, note)))
+        return replace(self.info, slices=slices, note=note, memory_b=memory_b(self._handle))
 
     def read(self, quantity: Quantity) -> Reading | Unavailable:
         read = self._reads.get(quantity)
@@ -94,6 +130,30 @@ class NvidiaGpu(BaseDevice):
                 both = f"{by_pid[each.pid].kind}+{kind}" if each.pid in by_pid else kind
                 by_pid[each.pid] = Process(each.pid, each.usedGpuMemory, both)
         return list(by_pid.values())
+
+    def _ended_processes(self, since_us: int) -> Sequence[Process] | Unavailable:
+        """From the driver's accounting, where an administrator has switched it on.
+
+        Nobody else may: it costs every process a little, and clears what was kept.
+        """
+        try:
+            if pynvml.nvmlDeviceGetAccountingMode(self._handle) != pynvml.NVML_FEATURE_ENABLED:
+                return Unavailable("accounting mode is off")
+            pids = pynvml.nvmlDeviceGetAccountingPids(self._handle)
+        except pynvml.NVMLError as error:
+            return self._fault(error).unavailable()
+        return [each for pid in pids if (each := self._accounted(pid, since_us)) is not None]
+
+    def _accounted(self, pid: int, since_us: int) -> Process | None:
+        """A process that ended after ``since_us``; None of any other, and of what is forgotten."""
+        try:
+            stats = pynvml.nvmlDeviceGetAccountingStats(self._handle, pid)
+        except pynvml.NVMLError:
+            return None
+        end_us = stats.startTime + stats.time * (NS_PER_MS // NS_PER_US)
+        if stats.isRunning or end_us < since_us:
+            return None
+        return Process(pid, stats.maxMemoryUsage, "compute")
 
     def _served(self) -> Sequence[Any]:
         """Clients of CUDA MPS, whose server is all that the other list may show."""
@@ -136,10 +196,7 @@ class NvidiaGpu(BaseDevice):
 
     def _release(self) -> None:
         self._reads = {}
-        try:
-            pynvml.nvmlShutdown()
-        except pynvml.NVMLError:
-            return  # the driver went first
+        session.release()
 
     def _fault(self, error: Any) -> Fault:
         return fault(error.value, self._gpu)

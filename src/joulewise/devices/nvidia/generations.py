@@ -23,6 +23,14 @@ class Timing:
     window_s: float | None = None
 
 
+@dataclass(frozen=True)
+class Generation:
+    """NVML's number of the architecture; the CUDA capability where that is told, else (0, 0)."""
+
+    architecture: int
+    capability: tuple[int, int] = (0, 0)
+
+
 UNKNOWN: Final = Timing()
 _PASCAL: Final = Timing(0.020, 0.010)  # [1]
 _TURING: Final = Timing(0.100, 0.100)  # [1]

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 from typing import Any, Final
 
 import pynvml
 
-from joulewise.data import Quantity, SensorInfo, Source, Unavailable
+from joulewise.data import Quantity, SensorInfo, Unavailable
 from joulewise.devices.nvidia.faults import fault
-from joulewise.devices.nvidia.generations import Timing, timing
+from joulewise.devices.nvidia.generations import Generation, Timing, timing
+from joulewise.devices.nvidia.origin import reading_source
 from joulewise.errors import NotSupportedError
 from joulewise.units import MJ_PER_J, MW_PER_W
 
@@ -28,29 +29,42 @@ _UNION: Final = {
 }
 
 
+ENERGY_QUANTITIES: Final = (Quantity.POWER, Quantity.ENERGY)
+"""What joules come from."""
+
+
 def open_sensors(
-    handle: Any, gpu: int, architecture: int, capability: tuple[int, int]
+    handle: Any,
+    gpu: int,
+    generation: Generation,
+    quantities: Container[Quantity],
+    on_answer: Callable[[], None],
 ) -> tuple[Mapping[Quantity, SensorInfo | Unavailable], Mapping[Quantity, Read]]:
-    """Try every reading once: what there is or why not, and how to read what there is."""
+    """Try each reading of ``quantities`` once: what there is or why not, and how to read it.
+
+    ``on_answer`` is called after each.
+    """
     infos: dict[Quantity, SensorInfo | Unavailable] = {}
     reads: dict[Quantity, Read] = {}
     tried: dict[str, Unavailable | None] = {}
+    source = reading_source()
     for row in _ROWS:
-        if row.quantity in reads:
+        if row.quantity in reads or row.quantity not in quantities:
             continue
         read = _bind(row, handle)
         # A slow call speaks for all of its rows.
         if not (row.slow and row.function in tried):
             tried[row.function] = _lack(read, gpu)
+            on_answer()
         lack = tried[row.function]
         if lack:
             infos[row.quantity] = lack
             continue
         reads[row.quantity] = read
-        when = row.timing or timing(architecture, capability, row.quantity)
+        when = row.timing or timing(generation.architecture, generation.capability, row.quantity)
         infos[row.quantity] = SensorInfo(
             row.quantity,
-            Source.MEASURED,
+            source,
             when.update_period_s,
             when.window_s,
             slow=row.slow,

@@ -50,5 +50,8 @@ class SilentGpu(BaseDevice):
     def _processes(self) -> Unavailable:
         return self._why
 
+    def _ended_processes(self, _since_us: int) -> Unavailable:
+        return self._why
+
     def _turnable(self, knob: Knob) -> NoReturn:
         raise self._fault.exception(f"{self.info.key}'s {knob.value} cannot be turned")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from joulewise.report.tables import Table
@@ -21,7 +21,8 @@ class Chart:
 
     ``key`` is its name as a file, ``title`` says what is seen, ``description`` says it to whoever
     cannot see it and stands below it. ``tables`` are what it shows, the first of them what a
-    reader wants in numbers; names are those of its data.
+    reader wants in numbers; names are those of its data. ``provenance`` is what must be said of
+    all of it, such as ``GPU simulated``: it stands in the drawing itself, which may travel alone.
     """
 
     key: str
@@ -29,6 +30,7 @@ class Chart:
     description: str
     tables: Mapping[str, Table]
     drawing: Drawing
+    provenance: str = ""
 
     @property
     def table(self) -> Table:
@@ -38,5 +40,33 @@ class Chart:
         """As Vega-Lite with the data; a look is put on it in :mod:`.look`."""
         drawn = self.drawing().to_dict(validate=False)
         drawn["datasets"] = {name: list(table.records) for name, table in self.tables.items()}
-        drawn["description"] = self.description
+        drawn["description"] = self.caption
+        if self.provenance:
+            drawn["title"] = {"text": self.provenance, "style": ["group-title", "provenance"]}
         return drawn
+
+    @property
+    def caption(self) -> str:
+        """The description as it stands below the figure."""
+        said = f" {self.provenance[0].upper()}{self.provenance[1:]}." if self.provenance else ""
+        return f"{self.description}{said}"
+
+
+def with_provenance(charts: Iterable[Chart], provenance: str) -> list[Chart]:
+    """The same charts, which say what must be said of them, as do their tables."""
+    charts = list(charts)  # by its id a table is known only as long as it is there
+    if not provenance:
+        return charts
+    tables: dict[int, Table] = {}  # charts that share a table still do
+
+    def said(table: Table) -> Table:
+        return tables.setdefault(id(table), replace(table, provenance=provenance))
+
+    return [
+        replace(
+            chart,
+            provenance=provenance,
+            tables={name: said(table) for name, table in chart.tables.items()},
+        )
+        for chart in charts
+    ]

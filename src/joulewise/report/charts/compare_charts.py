@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from joulewise.analyse.curves.spans import stages
+from joulewise.analyse.curves.spans import whole_stages
 from joulewise.data.sweeps import POWER_LIMIT
 from joulewise.metrics.compare import Outcome
 from joulewise.metrics.compare_runs import Comparison, Side
@@ -14,10 +14,10 @@ from joulewise.metrics.compare_sweeps import SettingCompared, SweepsCompared
 from joulewise.metrics.compare_values import ENERGY, TIME
 from joulewise.metrics.result import Interval
 from joulewise.report.charts.axes import Unit, energy_unit, limit_axis, time_unit
-from joulewise.report.charts.chart import Chart
+from joulewise.report.charts.chart import Chart, with_provenance
 from joulewise.report.charts.compare_power import power_compared
 from joulewise.report.charts.series import dashed, shaped
-from joulewise.report.compare_tables import quantities_table
+from joulewise.report.compare_tables import provenance, quantities_table
 from joulewise.report.figures import joules, one_line, seconds
 from joulewise.report.sweep_tables import bounds
 from joulewise.report.sweep_words import value_words
@@ -31,11 +31,12 @@ _FIELDS: Final = {ENERGY: "energy_j", TIME: "time_s"}
 
 def runs_charts(found: Comparison) -> list[Chart]:
     """Each only where the runs have what it shows."""
-    return [*_ratios(found), *power_compared(found), *_epochs(found)]
+    charts = [*_ratios(found), *power_compared(found), *_epochs(found)]
+    return with_provenance(charts, provenance(found))
 
 
 def sweeps_charts(found: SweepsCompared) -> list[Chart]:
-    return [*_curves(found)]
+    return with_provenance(_curves(found), provenance(found))
 
 
 def _ratios(found: Comparison) -> Iterator[Chart]:
@@ -104,7 +105,7 @@ def _epochs(found: Comparison) -> Iterator[Chart]:
 
 def _epoch_records(letter: str, side: Side) -> Iterator[dict[str, Any]]:
     for run in side.runs:
-        for it in stages(run.result):
+        for it in whole_stages(run.result):
             yield {
                 "side": letter,
                 "run": run.id,

@@ -27,7 +27,8 @@ def write_chart(
 ) -> None:
     """As the name of the file says: .svg .pdf .png .html .json (Vega-Lite) .csv.
 
-    What is for ``print`` is ``width_mm`` wide, and has no title: a paper has its captions.
+    What is for ``print`` is ``width_mm`` wide, and has no title: a paper has its captions. What
+    must be said of a figure, such as that it is simulated, stands in every form of it.
     """
     making = FORMATS.get(path.suffix.lower())
     if making is None:
@@ -46,7 +47,7 @@ def _svg(chart: Chart, theme: Theme, width_mm: float) -> str:
     head, rest = drawn.split(">", 1)
     if theme == "print":  # a bare number is a pixel there, three quarters of a point
         head = head.replace('" height="', 'pt" height="').replace('" viewBox', 'pt" viewBox')
-    said = f"<title>{escape(chart.title)}</title><desc>{escape(chart.description)}</desc>"
+    said = f"<title>{escape(chart.title)}</title><desc>{escape(chart.caption)}</desc>"
     return f'{head} role="img">{said}{rest}'
 
 
@@ -64,7 +65,7 @@ def _html(chart: Chart, theme: Theme, _width_mm: float) -> str:
     spec = dressed(_spec(chart), theme)
     return _PAGE.format(
         title=escape(chart.title),
-        description=escape(chart.description),
+        description=escape(chart.caption),
         bundle=bundle(),
         spec=_in_script(spec),
         dark=_in_script(config("dark")),
@@ -93,7 +94,9 @@ def _fixed(chart: Chart, theme: Theme, width_mm: float) -> Spec:
     spec = _spec(chart)
     if theme == "print":
         return dressed(spec, theme, round(width_mm * POINTS_PER_MM, 1))
-    return {"title": wrap(chart.title, _LINE), **dressed(spec, theme, _SCREEN_WIDTH)}
+    said = {"subtitle": chart.provenance} if chart.provenance else {}
+    title = {"text": wrap(chart.title, _LINE), **said}
+    return {**dressed(spec, theme, _SCREEN_WIDTH), "title": title}
 
 
 def _spec(chart: Chart) -> Spec:

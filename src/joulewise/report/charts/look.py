@@ -163,6 +163,8 @@ def _styles(ink: _Ink, line: float, hair: float, small: float) -> Spec:
         "thin": {"strokeWidth": hair, "strokeOpacity": 0.6},
         "run": {"size": 26 * area, "filled": True, "fillOpacity": 0.45, "strokeWidth": 0},
         "mean": {"size": 60 * area, "filled": True, "opacity": 1},
+        "box": {"fillOpacity": 0.5, "strokeWidth": 0},
+        "median": {"color": ink.text, "thickness": hair, "opacity": 1},
         "fit": {"color": ink.text, "strokeWidth": line, "strokeDash": [1, 0]},
         "front": {"color": ink.muted, "strokeWidth": line, "strokeOpacity": 0.55},
         "level": {"color": ink.shade, "strokeWidth": hair, "strokeDash": [3, 3]},
@@ -194,6 +196,7 @@ def _styles(ink: _Ink, line: float, hair: float, small: float) -> Spec:
             "dx": 4 * ink.scale,
             "dy": -2 * ink.scale,
         },
+        "provenance": {"fill": ink.muted, "fontSize": small, "fontWeight": "normal"},
         "note": {"color": ink.muted, "fontSize": small},
         "note_end": {
             "color": ink.muted,

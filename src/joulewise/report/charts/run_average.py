@@ -22,6 +22,7 @@ from joulewise.report.charts.run_tables import (
 )
 from joulewise.report.charts.run_time import time_axis, timed
 from joulewise.report.figures import one_line, seconds
+from joulewise.report.sweep_words import counted
 from joulewise.report.tables import Column
 from joulewise.units import digits
 
@@ -64,6 +65,7 @@ def average_power(runs: Sequence[RunCurves]) -> Average | None:
 
 
 def _power_charts(runs: Sequence[RunCurves]) -> Iterator[Chart]:
+    runs = [run for run in runs if _power_of(run)]
     average = average_power(runs)
     if average is None:
         return
@@ -72,9 +74,12 @@ def _power_charts(runs: Sequence[RunCurves]) -> Iterator[Chart]:
     longest_s = float(average.t_s[-1])
     yield Chart(
         key="power",
-        title=f"{len(runs)} runs draw {spread(means_w, 'W')} on average",
+        title=(
+            f"{counted(len(runs), 'run')} {'draws' if len(runs) == 1 else 'draw'} "
+            f"{spread(means_w, 'W')} on average"
+        ),
         description=(
-            f"Power of all devices that count, averaged over {len(runs)} runs "
+            f"Power of all devices that count, averaged over {counted(len(runs), 'run')} "
             f"({_step(average)}). The band is one standard deviation to either side. A run that "
             "has ended is no longer in the mean."
         ),
@@ -123,9 +128,12 @@ def _energy_charts(runs: Sequence[RunCurves]) -> Iterator[Chart]:
 
 
 def _power_of(run: RunCurves) -> Curve | None:
-    """The sum over devices, at the moments of the first."""
+    """The sum over devices, at the moments of the first; None where one has no reading at all.
+
+    Without it the rest would pass for the whole.
+    """
     curves = [_device_power(run, one) for one in run.devices]
-    if not curves:
+    if not curves or not all(len(curve.t_s) for curve in curves):
         return None
     t_s = curves[0].t_s
     watts_of = [np.interp(t_s, curve.t_s, curve.values) for curve in curves[1:]]

@@ -12,7 +12,7 @@ from joulewise.report.charts.axes import Unit, energy_unit
 from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.run_tables import Record, record_table
 from joulewise.report.charts.series import coloured
-from joulewise.report.figures import energy, plain
+from joulewise.report.figures import capitalised, energy, plain
 from joulewise.report.tables import Column
 from joulewise.report.words import KINDS
 
@@ -39,11 +39,15 @@ def breakdown_charts(result: RunResult) -> Iterator[Chart]:
     parts = [part.value for part in Part if any(share.part is part for share in shares)]
     yield Chart(
         key="breakdown",
-        title=f"{_title(shares, whole_j)} of {energy(result.run.total)}",
+        title=(
+            f"{capitalised(energy(result.run.total))}: what was read of each device"
+            if result.run.total.at_least
+            else f"{_title(shares, whole_j)} of {energy(result.run.total)}"
+        ),
         description=(
-            "Energy of each device that counts, and how it is known: measured by a sensor, "
-            "modelled from the load, or assumed. Idle is what the device would have drawn in that "
-            "time with nothing to do; dynamic is what the work added."
+            "Energy of each device that counts, and how it is known: measured by a sensor, told by "
+            "a simulated one, modelled from the load, or assumed. Idle is what the device would "
+            "have drawn in that time with nothing to do; dynamic is what the work added."
         ),
         tables={"parts": record_table("Where the energy went", _COLUMNS, records)},
         drawing=partial(

@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
+from typing import Final
 
 from joulewise.analyse.curves.run import RunCurves, run_curves
 from joulewise.data import RunResult
 from joulewise.errors import JoulewiseError
 from joulewise.record.store import Skipped
-from joulewise.report.charts.chart import Chart
+from joulewise.report.charts.chart import Chart, with_provenance
 from joulewise.report.charts.run_average import average_charts
 from joulewise.report.charts.run_breakdown import breakdown_charts
 from joulewise.report.charts.run_energy import energy_charts
@@ -20,6 +21,9 @@ from joulewise.report.charts.run_power import power_charts
 from joulewise.report.charts.run_sampling import sampling_charts
 from joulewise.report.charts.run_sensors import sensor_charts
 from joulewise.report.figures import one_line
+from joulewise.report.run_view import provenance
+
+_BOUND: Final = "not all devices that count were read: its energy is a lower bound"
 
 
 @dataclass(frozen=True)
@@ -38,11 +42,16 @@ def run_charts(runs: Sequence[Path]) -> list[Chart]:
 def charted(runs: Sequence[Path], results: Sequence[RunResult] = ()) -> Charted:
     """``results`` are what is told of the runs beside the figures; without them, what is kept."""
     found, skipped = read_curves(runs, results)
+    if len(found) > 1:
+        skipped += [Skipped(Path(one.manifest.id), _BOUND) for one in found if _is_bound(one)]
+        found = [one for one in found if not _is_bound(one)]
     charts = of_one(found[0]) if len(found) == 1 else of_several(found) if found else iter(())
     left_out = "; ".join(f"{one_line(one.path.name)} ({one_line(one.reason)})" for one in skipped)
     note = f" Left out: {left_out}." if skipped else ""
+    simulated = provenance(*(one.result for one in found))
+    told = (replace(chart, description=chart.description + note) for chart in charts)
     return Charted(
-        tuple(replace(chart, description=chart.description + note) for chart in charts),
+        tuple(with_provenance(told, simulated)),
         tuple(skipped),
     )
 
@@ -56,6 +65,12 @@ def read_curves(
         [one for one in told if isinstance(one, RunCurves)],
         [one for one in told if isinstance(one, Skipped)],
     )
+
+
+def _is_bound(curves: RunCurves) -> bool:
+    """Whether a device that counts is missing: its watts and joules would lower an average."""
+    total = curves.result.run.total
+    return bool(curves.result.missing) or (total is not None and total.at_least)
 
 
 def of_one(curves: RunCurves) -> Iterator[Chart]:

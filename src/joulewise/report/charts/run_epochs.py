@@ -8,7 +8,7 @@ from functools import partial
 from statistics import mean, quantiles
 from typing import TYPE_CHECKING, Any, Final
 
-from joulewise.analyse.curves.spans import Stage, stages
+from joulewise.analyse.curves.spans import Stage, whole_stages
 from joulewise.data import RunResult
 from joulewise.report.charts.axes import Unit, energy_unit, time_unit
 from joulewise.report.charts.chart import Chart
@@ -51,7 +51,7 @@ class _Panel:
 def epoch_charts(result: RunResult) -> Iterator[Chart]:
     """Of one run; where it has no epochs, of its steps."""
     for name in ("epoch", "step"):
-        found = stages(result, name)
+        found = whole_stages(result, name)
         if len(found) >= _FEWEST:
             yield _of_one(found, name)
             return
@@ -59,7 +59,7 @@ def epoch_charts(result: RunResult) -> Iterator[Chart]:
 
 def epochs_of_runs_charts(results: Sequence[RunResult]) -> Iterator[Chart]:
     records = [
-        _record(one, run=one_line(result.id)) for result in results for one in stages(result)
+        _record(one, run=one_line(result.id)) for result in results for one in whole_stages(result)
     ]
     epochs = len({record["epoch"] for record in records})
     if len(records) == epochs or not epochs:

@@ -11,7 +11,7 @@ import numpy as np
 
 from joulewise.analyse.curves.run import DeviceCurves, RunCurves
 from joulewise.analyse.curves.spans import stages
-from joulewise.data import Quantity
+from joulewise.data import Quantity, RunResult, listed_keys
 from joulewise.report.charts.axes import Unit, time_unit
 from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.run_tables import (
@@ -75,7 +75,7 @@ def power_charts(curves: RunCurves) -> Iterator[Chart]:
     more = f" Of {len(drawn)} devices the first {len(shown)} are drawn." if drawn != shown else ""
     yield Chart(
         key="power",
-        title=_title(summary),
+        title=_title(summary, _unread(curves.result)),
         description=(
             "Power over time. The line is the mean of the readings in each pixel, the band goes "
             "from the lowest of them to the highest."
@@ -104,9 +104,9 @@ def power_charts(curves: RunCurves) -> Iterator[Chart]:
 
 def _summary(curves: RunCurves, one: DeviceCurves) -> Record:
     use = curves.result.run.devices[one.key]
-    limits_w = one.sensors and one.sensors.columns.get(Quantity.ENFORCED_LIMIT)
+    limits_w = one.sensors.columns.get(Quantity.ENFORCED_LIMIT)
     constant = limits_w and np.nanmin(limits_w.low) == np.nanmax(limits_w.high)
-    held = one.sensors.held.get("power cap", 0.0) if one.sensors and limits_w else None
+    held = one.sensors.held.get("power cap", 0.0) if limits_w else None
     return {
         "device": one.key,
         "mean_w": finite(use.mean_w),
@@ -131,7 +131,7 @@ def _power(curves: RunCurves, one: DeviceCurves) -> list[Record]:
 
 def _limits(curves: RunCurves, one: DeviceCurves) -> Iterator[Record]:
     """Where it begins, changes and ends: a line between two equal ones needs no more."""
-    envelope = one.sensors and one.sensors.columns.get(Quantity.ENFORCED_LIMIT)
+    envelope = one.sensors.columns.get(Quantity.ENFORCED_LIMIT)
     if not envelope:
         return
     there = np.flatnonzero(envelope.count)
@@ -146,8 +146,16 @@ def _limits(curves: RunCurves, one: DeviceCurves) -> Iterator[Record]:
             yield {**told, "t_s": curves.result.time_s, "last": 1}
 
 
-def _title(summary: Sequence[Record]) -> str:
+def _unread(result: RunResult) -> list[str]:
+    """The devices that count and were not read, or not to the end."""
+    uses = {key: result.run.devices[key].energy for key in result.counted}
+    return [key for key, energy in uses.items() if energy is None or energy.at_least]
+
+
+def _title(summary: Sequence[Record], unread: Sequence[str]) -> str:
     first = summary[0]
+    if unread:
+        return f"Power as far as it was read: {listed_keys(unread)} was not in all of the run"
     mean_w, limit_w, held_pct = (first[name] for name in ("mean_w", "limit_w", "held_pct"))
     if len(summary) > 1:
         means = [float(one["mean_w"] or 0.0) for one in summary]

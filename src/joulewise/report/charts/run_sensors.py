@@ -1,8 +1,9 @@
-"""Heat, clocks, use and what held the clocks down, one below the other on one time axis."""
+"""What sensors told over time, one panel below the other: work, memory and PCIe, CPU load."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
@@ -26,18 +27,50 @@ from joulewise.report.charts.run_tables import (
 )
 from joulewise.report.charts.run_time import banded, time_axis, timed
 from joulewise.report.charts.series import dashed
-from joulewise.report.tables import Column
-from joulewise.units import NS_PER_S
+from joulewise.report.tables import Column, Table
+from joulewise.report.words import SENSORS
+from joulewise.units import B_PER_GIB, NS_PER_S, digits
 
 if TYPE_CHECKING:
     import altair as alt
 
-_PANELS: Final = {
-    Quantity.TEMPERATURE: "temperature (°C)",
-    Quantity.SM_CLOCK: "SM clock (MHz)",
-    Quantity.GPU_UTILISATION: "utilisation (%)",
-}
+
+@dataclass(frozen=True)
+class _Panel:
+    """One quantity over time; ``unit`` is what it is drawn in.
+
+    Its axis goes from ``low``, or from the lowest reading below that, up to ``high``, or to the
+    highest above that; None is as far as the readings go. ``reverse`` has the least on top.
+    """
+
+    quantity: Quantity
+    name: str
+    unit: Unit
+    low: float = 0.0
+    high: float | None = None
+    reverse: bool = False
+
+    @property
+    def title(self) -> str:
+        return f"{self.name} ({self.unit.name})" if self.unit.name else self.name
+
+
 _ROOM_C: Final = 20.0
+_WORK: Final = (
+    _Panel(Quantity.TEMPERATURE, "temperature", Unit("°C"), _ROOM_C),
+    _Panel(Quantity.SM_CLOCK, "SM clock", Unit("MHz")),
+    _Panel(Quantity.GPU_UTILISATION, "utilisation", Unit("%"), high=100.0),
+    # P0 is the fastest of 16 states; what idles is in P8 as a rule.
+    _Panel(Quantity.PERFORMANCE_STATE, "P-state", Unit(""), high=8.0, reverse=True),
+)
+_MEMORY: Final = (
+    _Panel(Quantity.MEMORY_USED, "memory used", Unit("GiB", B_PER_GIB)),
+    _Panel(Quantity.MEMORY_UTILISATION, "memory util.", Unit("%"), high=100.0),
+    _Panel(Quantity.MEMORY_CLOCK, "memory clock", Unit("MHz")),
+    _Panel(Quantity.PCIE_TX, "PCIe sent", Unit("MB/s")),
+    _Panel(Quantity.PCIE_RX, "PCIe received", Unit("MB/s")),
+)
+_CPU: Final = (_Panel(Quantity.LOAD, "CPU load", Unit("%"), high=100.0),)
 _MOST: Final = 7  # lines that can be told apart
 _SERIES: Final = {
     "device": Column("device", right=False),
@@ -47,13 +80,28 @@ _SERIES: Final = {
     "low": Column("lowest"),
     "high": Column("highest"),
 }
-_SUMMARY: Final = {
-    "device": Column("device", right=False),
+_DEVICE: Final = {"device": Column("device", right=False)}
+_WORK_SUMMARY: Final = {
+    **_DEVICE,
     "temperature_c": Column("temperature", "°C"),
     "temperature_max_c": Column("highest", "°C"),
     "sm_clock_mhz": Column("SM clock", "MHz"),
     "gpu_utilisation_pct": Column("utilisation", "%"),
     "held_down": Column("clocks held down by", right=False),
+}
+_MEMORY_SUMMARY: Final = {
+    **_DEVICE,
+    "memory_used_gib": Column("memory used", "GiB"),
+    "memory_used_max_gib": Column("most", "GiB"),
+    "memory_utilisation_pct": Column("memory utilisation", "%"),
+    "memory_clock_mhz": Column("memory clock", "MHz"),
+    "pcie_tx_mb_s": Column("PCIe sent", "MB/s"),
+    "pcie_rx_mb_s": Column("PCIe received", "MB/s"),
+}
+_CPU_SUMMARY: Final = {
+    **_DEVICE,
+    "load_pct": Column("load", "%"),
+    "load_max_pct": Column("highest", "%"),
 }
 _REASONS: Final = {
     "reason": Column("reason", right=False),
@@ -62,52 +110,156 @@ _REASONS: Final = {
     "share_pct": Column("share of the looks", "%"),
 }
 
+Sensors = Mapping[str, SensorCourses]
+"""By device."""
+
 
 def sensor_charts(curves: RunCurves) -> Iterator[Chart]:
-    gpus = {one.key: one.sensors for one in curves.gpus if one.sensors and one.sensors.columns}
-    records = [record for key, one in gpus.items() for record in _series(curves, key, one)]
-    drawn = [q for q in _PANELS if any(record["quantity"] == q.value for record in records)]
+    gpus = {one.key: one.sensors for one in curves.gpus if one.sensors.columns}
+    others = {one.key: one.sensors for one in curves.devices if one.key not in gpus}
+    yield from _work_charts(curves, gpus)
+    yield from _memory_charts(curves, gpus)
+    yield from _cpu_charts(curves, others)
+
+
+def _work_charts(curves: RunCurves, gpus: Sensors) -> Iterator[Chart]:
+    """What the GPUs did, and what held their clocks down."""
+    drawn = _drawn(_WORK, gpus)
     if not drawn:
         return
-    summary = [_summary(key, one) for key, one in gpus.items()]
     keys = list(gpus)[:_MOST]
     reasons = list(_reasons(curves, gpus[keys[0]]))
     of = f" of {keys[0]}" if len(gpus) > 1 else ""
-    more = f" Of {len(gpus)} GPUs the first {len(keys)} are drawn." if len(gpus) > _MOST else ""
-    yield Chart(
+    summary = [_work_summary(key, one) for key, one in gpus.items()]
+    below = (
+        f" Below, the share of the looks at which each reason held the clocks{of} down."
+        if reasons
+        else ""
+    )
+    yield _chart(
+        curves,
+        gpus,
+        drawn,
         key="sensors",
-        title=_title(summary),
-        description=(
-            f"Over time: {listed([_PANELS[q].rpartition(' ')[0] for q in drawn])}, as "
-            "the driver tells them about once a second."
-            + (" The band goes from the lowest reading to the highest." if len(gpus) == 1 else "")
-            + (
-                f" Below, the share of the looks at which each reason held the clocks{of} down."
-                if reasons
-                else ""
-            )
-            + more
-        ),
+        title=_work_title(summary),
+        more=below,
         tables={
-            "summary": record_table("Means over the run", _SUMMARY, summary),
-            "sensors": record_table("Sensors over time", _SERIES, records),
+            "summary": record_table("Means over the run", _WORK_SUMMARY, summary),
             "reasons": record_table(f"What held the clocks{of} down", _REASONS, reasons),
         },
+        held=bool(reasons),
+    )
+
+
+def _memory_charts(curves: RunCurves, gpus: Sensors) -> Iterator[Chart]:
+    """The GPUs' memory, and what goes over PCIe; the driver counts that for 20 ms at a time."""
+    drawn = _drawn(_MEMORY, gpus)
+    if not drawn:
+        return
+    summary = [_memory_summary(key, one) for key, one in gpus.items()]
+    has_pcie = any(panel.quantity in {Quantity.PCIE_TX, Quantity.PCIE_RX} for panel in drawn)
+    yield _chart(
+        curves,
+        gpus,
+        drawn,
+        key="memory",
+        title=_memory_title(summary),
+        more=" PCIe is counted for 20 ms of each look." if has_pcie else "",
+        tables={"summary": record_table("Memory and PCIe, means", _MEMORY_SUMMARY, summary)},
+    )
+
+
+def _cpu_charts(curves: RunCurves, others: Sensors) -> Iterator[Chart]:
+    cpus = {key: one for key, one in others.items() if Quantity.LOAD in one.columns}
+    drawn = _drawn(_CPU, cpus)
+    if not drawn:
+        return
+    summary = [_cpu_summary(key, one) for key, one in cpus.items()]
+    loads = [float(each["load_pct"] or 0.0) for each in summary]
+    yield _chart(
+        curves,
+        cpus,
+        drawn,
+        key="cpu-load",
+        title=f"The CPUs are busy {sum(loads) / len(loads):.0f} % of the time",
+        more=" It is that of the whole machine, whoever ran on it.",
+        tables={"summary": record_table("CPU load, means", _CPU_SUMMARY, summary)},
+    )
+
+
+def _drawn(panels: Sequence[_Panel], sensors: Sensors) -> list[_Panel]:
+    """Those that any of the devices has readings for."""
+    return [it for it in panels if any(it.quantity in one.columns for one in sensors.values())]
+
+
+def _chart(
+    curves: RunCurves,
+    sensors: Sensors,
+    panels: Sequence[_Panel],
+    *,
+    key: str,
+    title: str,
+    more: str,
+    tables: Mapping[str, Table],
+    held: bool = False,
+) -> Chart:
+    """The panels one below the other, a line for each device."""
+    keys = list(sensors)[:_MOST]
+    records = [
+        record
+        for device, one in sensors.items()
+        for record in _series(curves, device, one, panels)
+        if device in keys
+    ]
+    what = "GPUs" if panels[0] not in _CPU else "CPUs"
+    left_out = (
+        f" Of {len(sensors)} {what} the first {len(keys)} are drawn."
+        if len(sensors) > _MOST
+        else ""
+    )
+    return Chart(
+        key=key,
+        title=title,
+        description=(
+            f"Over time: {listed([SENSORS[panel.quantity] for panel in panels])}."
+            + (" The band goes from the lowest reading to the highest." if len(keys) == 1 else "")
+            + more
+            + left_out
+        ),
+        tables={**tables, "sensors": record_table("Sensors over time", _SERIES, records)},
         drawing=partial(
             _draw,
-            drawn,
+            [(panel, _axis(panel, records)) for panel in panels],
             keys,
-            _coldest_c(records),
             time_unit(curves.result.time_s),
-            held=bool(reasons),
-            lone=len(records) == len({(one["device"], one["quantity"]) for one in records}),
+            held=held,
         ),
     )
 
 
-def _series(curves: RunCurves, key: str, sensors: SensorCourses) -> Iterator[Record]:
-    for quantity in _PANELS:
-        envelope = sensors.columns.get(quantity)
+@dataclass(frozen=True)
+class _Axis:
+    """Where a panel's readings lie, in its unit; ``is_lone`` where each device has but one."""
+
+    low: float
+    high: float | None
+    is_lone: bool
+
+
+def _axis(panel: _Panel, records: Sequence[Record]) -> _Axis:
+    mine = [record for record in records if record["quantity"] == panel.quantity.value]
+    low = min([panel.low, *(float(it["low"] or 0.0) / panel.unit.of for it in mine)])
+    high = panel.high
+    if high is not None:
+        high = max([high, *(float(it["high"] or 0.0) / panel.unit.of for it in mine)])
+    return _Axis(low, high, len(mine) == len({record["device"] for record in mine}))
+
+
+def _series(
+    curves: RunCurves, key: str, sensors: SensorCourses, panels: Sequence[_Panel]
+) -> Iterator[Record]:
+    for panel in panels:
+        envelope = sensors.columns.get(panel.quantity)
         if envelope:
             columns = {
                 "t_s": envelope.middle_s(curves.stretch.start_ns),
@@ -115,25 +267,54 @@ def _series(curves: RunCurves, key: str, sensors: SensorCourses) -> Iterator[Rec
                 "low": envelope.low,
                 "high": envelope.high,
             }
-            told = thinned_records(columns, device=key, quantity=quantity.value)
+            told = thinned_records(columns, device=key, quantity=panel.quantity.value)
             yield from known(told, "mean")
 
 
-def _summary(key: str, sensors: SensorCourses) -> Record:
-    heat = sensors.columns.get(Quantity.TEMPERATURE)
+def _work_summary(key: str, sensors: SensorCourses) -> Record:
     held = [f"{name} {100 * share:.0f} %" for name, share in sensors.held.items()]
+    columns = sensors.columns
     return {
         "device": key,
-        **{quantity.value: _mean(sensors.columns.get(quantity)) for quantity in _PANELS},
-        "temperature_max_c": finite(float(np.nanmax(heat.high))) if heat else None,
+        "temperature_c": _mean(columns.get(Quantity.TEMPERATURE)),
+        "temperature_max_c": _highest(columns.get(Quantity.TEMPERATURE)),
+        "sm_clock_mhz": _mean(columns.get(Quantity.SM_CLOCK)),
+        "gpu_utilisation_pct": _mean(columns.get(Quantity.GPU_UTILISATION)),
         "held_down": ", ".join(held) or "nothing",
     }
+
+
+def _memory_summary(key: str, sensors: SensorCourses) -> Record:
+    columns = sensors.columns
+    used = columns.get(Quantity.MEMORY_USED)
+    return {
+        "device": key,
+        "memory_used_gib": _per(B_PER_GIB, _mean(used)),
+        "memory_used_max_gib": _per(B_PER_GIB, _highest(used)),
+        "memory_utilisation_pct": _mean(columns.get(Quantity.MEMORY_UTILISATION)),
+        "memory_clock_mhz": _mean(columns.get(Quantity.MEMORY_CLOCK)),
+        "pcie_tx_mb_s": _mean(columns.get(Quantity.PCIE_TX)),
+        "pcie_rx_mb_s": _mean(columns.get(Quantity.PCIE_RX)),
+    }
+
+
+def _cpu_summary(key: str, sensors: SensorCourses) -> Record:
+    load = sensors.columns.get(Quantity.LOAD)
+    return {"device": key, "load_pct": _mean(load), "load_max_pct": _highest(load)}
 
 
 def _mean(envelope: Envelope | None) -> float | None:
     if envelope is None:
         return None
     return float(np.nansum(envelope.mean * envelope.count) / envelope.count.sum())
+
+
+def _highest(envelope: Envelope | None) -> float | None:
+    return None if envelope is None else finite(float(np.nanmax(envelope.high)))
+
+
+def _per(unit: float, value: float | None) -> float | None:
+    return None if value is None else value / unit
 
 
 def _reasons(curves: RunCurves, sensors: SensorCourses) -> Iterator[Record]:
@@ -147,75 +328,76 @@ def _reasons(curves: RunCurves, sensors: SensorCourses) -> Iterator[Record]:
                 yield {**pixels[0], "end_s": pixels[-1]["end_s"]}
 
 
-def _coldest_c(records: Sequence[Record]) -> float:
-    mine = [one for one in records if one["quantity"] == Quantity.TEMPERATURE.value]
-    return min([_ROOM_C, *(float(one["low"] or 0.0) for one in mine)])
-
-
-def _title(summary: Sequence[Record]) -> str:
-    used = [float(v) for one in summary if (v := one.get("gpu_utilisation_pct")) is not None]
-    heat = [float(v) for one in summary if (v := one["temperature_max_c"]) is not None]
-    who = str(summary[0]["device"]) if len(summary) == 1 else f"{len(summary)} GPUs"
-    are, get = ("is", "gets") if len(summary) == 1 else ("are", "get")
+def _work_title(summary: Sequence[Record]) -> str:
+    used = _values(summary, "gpu_utilisation_pct")
+    heat = _values(summary, "temperature_max_c")
+    who, many = _who(summary), len(summary) > 1
+    are, get = ("are", "get") if many else ("is", "gets")
     said = [f"{are} busy {sum(used) / len(used):.0f} % of the time"] if used else []
     said += [f"{get} {max(heat):.0f} °C warm"] if heat else []
     return f"{who} {listed(said)}" if said else f"Sensors of {who}"
 
 
+def _memory_title(summary: Sequence[Record]) -> str:
+    most_gib = _values(summary, "memory_used_max_gib")
+    received = _values(summary, "pcie_rx_mb_s")
+    who, many = _who(summary), len(summary) > 1
+    hold, get = ("hold", "get") if many else ("holds", "gets")
+    each = " each" if many else ""
+    said = [f"{hold} up to {digits(max(most_gib))} GiB{each}"] if most_gib else []
+    mean_mb_s = sum(received) / len(received) if received else 0.0
+    said += [f"{get} {digits(mean_mb_s)} MB/s{each} over PCIe"] if received else []
+    return f"{who} {listed(said)}" if said else f"Memory of {who}"
+
+
+def _who(summary: Sequence[Record]) -> str:
+    return str(summary[0]["device"]) if len(summary) == 1 else f"{len(summary)} GPUs"
+
+
+def _values(summary: Sequence[Record], name: str) -> list[float]:
+    return [float(value) for each in summary if (value := each[name]) is not None]
+
+
 def _draw(
-    quantities: Sequence[Quantity],
-    keys: Sequence[str],
-    coldest_c: float,
-    unit: Unit,
-    *,
-    held: bool,
-    lone: bool,
+    panels: Sequence[tuple[_Panel, _Axis]], keys: Sequence[str], unit: Unit, *, held: bool
 ) -> alt.TopLevelMixin:
     import altair as alt
 
-    last = None if held else quantities[-1]
-    panels = [
-        _panel(q, keys, unit, _scale(q, coldest_c), bare=q is not last, lone=lone)
-        for q in quantities
+    last = None if held else panels[-1][0]
+    drawn = [
+        _draw_panel(panel, axis, keys, time_axis(unit, bare=panel is not last), unit)
+        for panel, axis in panels
     ]
     below = [_held(unit)] if held else []
-    drawn: alt.VConcatChart = alt.vconcat(*panels, *below, spacing=6).resolve_scale(x="shared")
-    return drawn
+    stacked: alt.VConcatChart = alt.vconcat(*drawn, *below, spacing=6).resolve_scale(x="shared")
+    return stacked
 
 
-def _panel(
-    quantity: Quantity,
-    keys: Sequence[str],
-    unit: Unit,
-    scale: alt.Scale,
-    *,
-    bare: bool,
-    lone: bool,
-) -> Any:
+def _draw_panel(panel: _Panel, axis: _Axis, keys: Sequence[str], x: alt.X, unit: Unit) -> Any:
     import altair as alt
 
-    base = timed(alt.Chart(alt.NamedData("sensors")), unit).transform_filter(
-        alt.datum.quantity == quantity.value
+    base = (
+        timed(alt.Chart(alt.NamedData("sensors")), unit)
+        .transform_filter(alt.datum.quantity == panel.quantity.value)
+        .transform_calculate(
+            value=panel.unit.expression("mean"),
+            least=panel.unit.expression("low"),
+            most=panel.unit.expression("high"),
+        )
     )
-    x = time_axis(unit, bare=bare)
-    y = alt.Y("mean:Q").title(_PANELS[quantity]).scale(scale)
-    low = alt.Y("low:Q").title(_PANELS[quantity]).scale(scale)
+    ends = {"domainMin": axis.low} if axis.high is None else {"domain": [axis.low, axis.high]}
+    scale = alt.Scale(**ends, reverse=panel.reverse)
+    y, low = (
+        alt.Y(f"{name}:Q").title(panel.title).scale(scale).axis(tickCount=4)
+        for name in ("value", "least")
+    )
     if len(keys) == 1:
-        layers = banded(base, x, y, low, "high:Q", lone=lone)
+        layers = banded(base, x, y, low, "most:Q", lone=axis.is_lone)
     else:
-        some = base.transform_filter(alt.FieldOneOfPredicate(field="device", oneOf=list(keys)))
         told = dashed("device", keys)
-        mark = some.mark_point(style="mean") if lone else some.mark_line()
-        layers = [mark.encode(x=x, y=y, **({"color": told["color"]} if lone else told))]
+        mark = base.mark_point(style="mean") if axis.is_lone else base.mark_line()
+        layers = [mark.encode(x=x, y=y, **({"color": told["color"]} if axis.is_lone else told))]
     return alt.layer(*layers).properties(height=100)
-
-
-def _scale(quantity: Quantity, coldest_c: float) -> alt.Scale:
-    import altair as alt
-
-    if quantity is Quantity.GPU_UTILISATION:
-        return alt.Scale(domain=[0, 100])
-    return alt.Scale(domainMin=coldest_c if quantity is Quantity.TEMPERATURE else 0)
 
 
 def _held(unit: Unit) -> Any:

@@ -7,16 +7,18 @@ from pathlib import Path
 from joulewise.data.sweeps import Sweep
 from joulewise.metrics.result import SweepResult
 from joulewise.metrics.view import View
-from joulewise.report.charts.chart import Chart
+from joulewise.report.charts.chart import Chart, with_provenance
 from joulewise.report.charts.sweep_boundaries import boundaries_charts
 from joulewise.report.charts.sweep_caps import caps_charts
 from joulewise.report.charts.sweep_courses import courses_charts
 from joulewise.report.charts.sweep_drift import drift_charts
+from joulewise.report.charts.sweep_epochs import epochs_by_limit_charts
 from joulewise.report.charts.sweep_fits import fits_charts
 from joulewise.report.charts.sweep_heat import heat_charts
 from joulewise.report.charts.sweep_plane import plane_charts
 from joulewise.report.charts.sweep_rays import rays_charts
 from joulewise.report.charts.sweep_source import swept
+from joulewise.report.sweep_words import simulated_words
 
 
 def sweep_charts(
@@ -27,13 +29,15 @@ def sweep_charts(
     Without a view, what needs single runs is left out of a result for a full training.
     """
     seen = swept(sweep, result, view)
-    return [
+    charts = [
         *caps_charts(seen),
         *plane_charts(seen),
         *heat_charts(seen),
         *rays_charts(seen),
         *boundaries_charts(seen),
         *courses_charts(seen, store),
+        *epochs_by_limit_charts(seen, store),
         *fits_charts(seen),
         *drift_charts(seen),
     ]
+    return with_provenance(charts, simulated_words(result.simulated))

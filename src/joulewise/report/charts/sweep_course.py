@@ -1,4 +1,4 @@
-"""The power of a sweep's runs over time, averaged over the repetitions of a limit."""
+"""Power and energy of a sweep's runs over time, averaged over the repetitions of a limit."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from joulewise.analyse.curves.average import Average, Curve, averaged
+from joulewise.analyse.curves.cumulative import gpu_growth
 from joulewise.analyse.curves.passing import even_edges, show
-from joulewise.analyse.curves.spans import Stage, stages
+from joulewise.analyse.curves.spans import Stage, whole_stages
 from joulewise.analyse.curves.thin import Envelope, Thinning
 from joulewise.analyse.stored import result_of
 from joulewise.analyse.stretch import Stretch
@@ -35,7 +36,8 @@ class Course:
     """All that is shown of one limit; ``low`` and ``high`` are of all runs' readings.
 
     ``mean_w`` is that of the runs' results; the mean of a drawn curve would be another figure.
-    ``unread`` is how many runs could not be read any more.
+    ``unread`` is how many runs could not be read any more. ``growths`` are the energy so far of
+    the GPUs in each run, joules over seconds, of those whose GPUs have all been read.
     """
 
     limit_w: float
@@ -46,6 +48,7 @@ class Course:
     low: Array
     high: Array
     epochs: tuple[tuple[float, float], ...]
+    growths: tuple[Curve, ...]
 
 
 def course_of(limit_w: float, runs: Sequence[Path]) -> Course | None:
@@ -63,6 +66,7 @@ def course_of(limit_w: float, runs: Sequence[Path]) -> Course | None:
         np.fmin.reduce([run.at(grid_s, run.low) for run in read]),
         np.fmax.reduce([run.at(grid_s, run.high) for run in read]),
         _mean_epochs([run.epochs for run in read]),
+        tuple(run.growth for run in read if run.growth is not None),
     )
 
 
@@ -76,6 +80,7 @@ class _Run:
     high: Array
     mean: Array
     epochs: Sequence[Stage]
+    growth: Curve | None
 
     @property
     def curve(self) -> Curve:
@@ -97,6 +102,7 @@ def _read(run: Path) -> _Run | None:
         gpus = [key for key in result.counted if key.startswith("gpu")]
         means_w = [it for key in gpus if (it := result.run.devices[key].mean_w) is not None]
         powers = [found for key in gpus if (found := _thinned(run, key, edges_ns)) is not None]
+        growth = gpu_growth(run, result)
     except (JoulewiseError, OSError, ValueError, KeyError, TypeError):  # Arrow's are ValueErrors
         return None
     if not powers or not means_w or stretch.time_ns <= 0:
@@ -106,7 +112,7 @@ def _read(run: Path) -> _Run | None:
         for name in ("low", "high", "mean")
     )
     time_s, mean_w = stretch.time_ns / NS_PER_S, float(np.mean(means_w))
-    return _Run(time_s, mean_w, low, high, mean, stages(result))
+    return _Run(time_s, mean_w, low, high, mean, whole_stages(result), growth)
 
 
 def _thinned(run: Path, key: str, edges_ns: NDArray[np.int64]) -> Envelope | None:

@@ -12,13 +12,13 @@ import numpy as np
 
 from joulewise.data.sweeps import POWER_LIMIT
 from joulewise.metrics.slices import Slice
-from joulewise.metrics.table import entering
 from joulewise.report.charts.axes import Unit, time_unit
 from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.run_tables import Record, known, record_table, thinned_records
 from joulewise.report.charts.run_time import are_shaded, time_axis
 from joulewise.report.charts.sweep_course import Course, course_of
-from joulewise.report.charts.sweep_source import Swept
+from joulewise.report.charts.sweep_energy import energy_so_far_charts
+from joulewise.report.charts.sweep_source import Swept, runs_at
 from joulewise.report.charts.sweep_titles import at
 from joulewise.report.sweep_words import counted
 from joulewise.report.tables import Column
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import altair as alt
 
 _PANELS: Final = 5
-_REPEATS: Final = 5
+_REPEATS: Final = 5  # of a limit's runs, the first
 _PANEL_HEIGHT: Final = 74
 
 
@@ -38,7 +38,7 @@ def courses_charts(seen: Swept, store: Path | None) -> Iterator[Chart]:
     courses = [
         course
         for limit_w in _shown(seen, along)
-        if (course := course_of(limit_w, _runs(seen, store, along, limit_w)))
+        if (course := course_of(limit_w, runs_at(seen, store, along, limit_w)[:_REPEATS]))
     ]
     if not courses:
         return
@@ -72,6 +72,7 @@ def courses_charts(seen: Swept, store: Path | None) -> Iterator[Chart]:
             shaded=bool(epochs),
         ),
     )
+    yield from energy_so_far_charts(courses, along)
 
 
 _LIMITS: Final = {
@@ -105,13 +106,6 @@ def _shown(seen: Swept, along: Slice) -> list[float]:
     wanted = [limits[0], limits[-1], *(it for it in chosen if it in limits)]
     evenly = [limits[round(step)] for step in np.linspace(0, len(limits) - 1, _PANELS)]
     return sorted(list(dict.fromkeys(float(it or 0) for it in (*wanted, *evenly)))[:_PANELS])
-
-
-def _runs(seen: Swept, store: Path, along: Slice, limit_w: float) -> list[Path]:
-    """The first repetitions."""
-    setting = seen.result.points[along.rows[along.values.index(limit_w)]].setting
-    names = [trial.run for trial in entering(seen.sweep) if trial.setting == setting]
-    return [store / name for name in names if name][:_REPEATS]
 
 
 def _limit(course: Course) -> Record:

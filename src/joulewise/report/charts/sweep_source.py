@@ -6,13 +6,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Final
 
 from joulewise.data.sweeps import KNOBS, POWER_LIMIT, Setting, Sweep, Value
 from joulewise.metrics.result import Choice, PointResult, SweepResult, Verdict
 from joulewise.metrics.rules import parse
 from joulewise.metrics.slices import Slice, slices
-from joulewise.metrics.table import Table, tabulate
+from joulewise.metrics.table import Table, entering, tabulate
 from joulewise.metrics.view import PER, View
 from joulewise.report.sweep_words import counted, setting_words, value_words
 
@@ -101,6 +102,13 @@ def swept(sweep: Sweep, result: SweepResult, view: View | None) -> Swept:
     if view is None and result.per in PER:
         view = View(boundary=result.boundary, per=result.per)
     return Swept(sweep, result, view)
+
+
+def runs_at(seen: Swept, store: Path, along: Slice, limit_w: float) -> list[Path]:
+    """The recorded runs at one of the limits, in the order of the repetitions."""
+    setting = seen.result.points[along.rows[along.values.index(limit_w)]].setting
+    names = [trial.run for trial in entering(seen.sweep) if trial.setting == setting]
+    return [store / name for name in names if name]
 
 
 def ordered(points: Sequence[PointResult], axis: str) -> list[str]:

@@ -63,7 +63,9 @@ def embedded(page: Page) -> Embedded:
 def _columns(name: str, table: Table) -> dict[str, Any]:
     names = list(dict.fromkeys(name for record in table.records for name in record))
     rows = [[record.get(name) for name in names] for record in table.records]
-    return {"title": table.title, "file": name, "columns": names, "rows": finite(rows)}
+    told = {"title": table.caption, "file": name, "columns": names, "rows": finite(rows)}
+    # Once for all rows: a figure may have thousands. The script puts it into each row of a CSV.
+    return told if "source" in names else {**told, "source": table.provenance}
 
 
 def _figure(chart: Chart, made: Embedded) -> Figure:

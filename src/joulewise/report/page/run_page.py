@@ -17,6 +17,8 @@ from joulewise.report.page.surroundings import surroundings
 from joulewise.report.repeat import run_again
 from joulewise.report.run_tables import devices_table, members_table, spans_table
 from joulewise.report.run_view import NO_RATES, Rates, view, warned
+from joulewise.report.sensor_tables import sensor_tables
+from joulewise.report.tables import Table
 
 
 def run_page(
@@ -32,6 +34,7 @@ def run_page(
         Section("Energy", tuple(map(capitalised, shown.notes)), (devices_table(result, shown),)),
         Section("Figures", charts=charts),
         Section("Spans", tables=(spans_table(result, shown),)),
+        Section("Sensors", tables=_sensor_tables(found), folded=True),
         Section("Runs", tables=(members_table(members),) if is_group else ()),
     )
     again = run_again(found.members[0].manifest)
@@ -50,6 +53,19 @@ def run_page(
         commands=(*(((again, "the same again"),) if again else ()), *shown.commands),
         data=as_json(result),
     )
+
+
+def _sensor_tables(found: MeantRuns) -> tuple[Table, ...]:
+    """Of a group, each device under the name of its node, and of its run where it has several."""
+    if "runs" not in found.result.details:
+        runs = {"": found.result}
+    else:
+        nodes = [member.node for member in found.members]
+        runs = {
+            f"{each.node}/" if nodes.count(each.node) == 1 else f"{each.result.id}/": each.result
+            for each in found.members
+        }
+    return tuple(table for table in sensor_tables(runs) if table.rows)
 
 
 def _charts(found: MeantRuns) -> tuple[Sequence[Chart], Sequence[Skipped]]:

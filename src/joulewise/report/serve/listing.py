@@ -19,7 +19,7 @@ from joulewise.record.layout import MANIFEST, RESULT
 from joulewise.record.store import RECORDING, Skipped
 from joulewise.report.figures import figures, one_line, seconds
 from joulewise.report.filters import parse_filter
-from joulewise.report.run_view import ending
+from joulewise.report.run_view import ending, total_source
 from joulewise.report.runs import Listed, listing
 from joulewise.report.serve.lookup import leads_out
 from joulewise.report.sweeps import as_json as sweep_json
@@ -192,12 +192,12 @@ def _run_row(run: Listed) -> RunRow:
         id=run.id,
         name=run.name,
         command=one_line(run.command, _LONGEST),
-        state=ending(run.state, run.exit_code, run.codes),
+        state=ending(run.state, run.exit_code, run.codes, is_bound=run.is_bound),
         is_live=run.state == RECORDING,
         time="–" if run.time_s is None else seconds(run.time_s),  # noqa: RUF001
         energy=energy,
         error=error,
-        source=total.source.value if total else "",
+        source=total_source(total, run.simulated_counted) if total else "",
         started=_moment(run.started),
         tags=run.tags,
         group=run.group,

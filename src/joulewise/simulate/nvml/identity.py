@@ -6,6 +6,7 @@ import uuid
 from typing import Any, Final
 
 from joulewise.simulate.model import Board, Unit
+from joulewise.simulate.sensor import tick_sigma_ns
 from joulewise.units import MW_PER_W, NS_PER_S
 
 _NAMESPACE: Final = uuid.UUID("6f0e1d6c-6a0b-4b55-9e0e-6a6f756c6573")
@@ -75,13 +76,18 @@ def _clocks(board: Board) -> dict[str, Any]:
 
 def _sensor(unit: Unit) -> dict[str, Any]:
     sensor = unit.board.sensor
+    period_ns, counter_period_ns = _ns(sensor.period_s), _ns(sensor.counter_period_s)
     return {
         "phase_ns": unit.sensor_phase_ns,
-        "period_ns": _ns(sensor.period_s),
+        "period_ns": period_ns,
+        "tick_sigma_ns": tick_sigma_ns(sensor.tick_jitter, period_ns),
         "window_ns": _ns(sensor.window_s),
         "average_window_ns": _ns(sensor.average_window_s),
         "lag_ns": _ns(sensor.lag_s),
-        "counter_period_ns": _ns(sensor.counter_period_s),
+        "counter_phase_ns": unit.counter_phase_ns,
+        "counter_period_ns": counter_period_ns,
+        "counter_tick_sigma_ns": tick_sigma_ns(sensor.tick_jitter, counter_period_ns),
+        "counter_lag_ns": unit.counter_lag_ns,
         "utilisation_period_ns": _ns(sensor.utilisation_period_s),
         "gain": unit.gain,
         "noise_w": sensor.noise_w,

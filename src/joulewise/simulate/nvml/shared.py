@@ -11,9 +11,9 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -21,7 +21,8 @@ from joulewise.errors import SimulationError, UsageError
 from joulewise.simulate.model import Knobs, Unit
 from joulewise.simulate.nvml import identity
 from joulewise.simulate.nvml.faults import KINDS, LIBRARY_ABSENT, Fault
-from joulewise.simulate.nvml.layout import CONSTANTS, GPU, HEADER
+from joulewise.simulate.nvml.latency import Latency
+from joulewise.simulate.nvml.layout import CONSTANTS, GPU, HEADER, TYPES
 from joulewise.simulate.timeline import PIECE, Timeline
 from joulewise.units import MW_PER_W
 
@@ -30,20 +31,14 @@ _MEMORY: Final = Path("/dev/shm")  # noqa: S108  # the file below it has a rando
 _FOREVER_NS: Final = np.iinfo(np.int64).max
 _RING: Final = CONSTANTS["RING"]
 _WORDS: Final = PIECE.itemsize // 8
-
-
-@dataclass(frozen=True)
-class Latency:
-    """How long a call takes, by class; the defaults are of a driver's order."""
-
-    identity_ns: int = 2_000
-    read_ns: int = 20_000
-    scan_ns: int = 200_000
-    set_ns: int = 1_000_000
-    pcie_ns: int = 20_000_000
-
-
-NO_LATENCY: Final = Latency(0, 0, 0, 0, 0)
+_UNTIL_UNLOADED: Final = (
+    "sm_lock",
+    "memory_lock",
+    "application_clocks",
+    "compute_mode",
+    "accounting",
+    "accounting_clear",
+)
 
 
 def library() -> Path:
@@ -58,6 +53,18 @@ def library() -> Path:
         "install one (apt install gcc), then: "
         f"{sys.executable} -m pip install --force-reinstall --no-deps --no-cache-dir {what}",
     )
+
+
+class AccountedProcess(NamedTuple):
+    """What accounting mode knows of a process: ``struct jw_accounted``, field by field."""
+
+    pid: int
+    running: bool
+    busy_pct: int
+    memory_pct: int
+    memory_b: int
+    start_ns: int
+    time_ns: int
 
 
 class Shared:
@@ -86,10 +93,11 @@ class Shared:
         socket_name: str = "",
         folder: Path = _MEMORY,
         as_root: bool = False,
+        accounting: bool = False,
     ) -> Shared:
         """Make the memory for ``units``; :meth:`close` removes it again.
 
-        Only root may set anything, or, ``as_root``, any user.
+        Only root may set anything, or, ``as_root``, any user. ``accounting`` is the mode at first.
         """
         _check_room("GPUs to simulate", len(units), CONSTANTS["MAX_GPUS"])
         _check_room("faults", len(faults), CONSTANTS["FAULTS"])
@@ -99,7 +107,9 @@ class Shared:
         header["header_size"], header["gpu_size"] = HEADER.itemsize, GPU.itemsize
         header["gpus"], header["as_root"] = len(units), as_root
         header["wall_offset_ns"] = time.time_ns() - time.monotonic_ns()
-        header["latency_ns"] = astuple(latency)
+        *by_class, header["pcie_wait_ns"] = astuple(latency)
+        header["latency_ns"] = by_class
+        header["contention_seed"] = units[0].seed % 2**64
         header["socket"] = socket_name.encode()
         _write_faults(header["faults"], [f for f in faults if f.gpu is None], start_ns)
         for index, unit in enumerate(units):
@@ -108,6 +118,7 @@ class Shared:
                 gpu[name] = value
             _write_faults(gpu["faults"], [f for f in faults if f.gpu in {None, index}], start_ns)
             shared.reset(index, 0.0)
+            gpu["accounting"] = accounting
         header["magic"] = CONSTANTS["MAGIC"]
         return shared
 
@@ -157,13 +168,18 @@ class Shared:
         return bool(self._gpus["persistence"][gpu])
 
     def reset(self, gpu: int, energy_j: float) -> None:
-        """The driver was unloaded: default limit, no locks, and the counter begins again."""
+        """The driver was unloaded: the default limit, no locks or accounting, a new counter."""
         column = self._columns
         with self._writing(gpu):
             column["limit_mw"][gpu] = column["limit_default_mw"][gpu]
-            for name in ("sm_lock", "memory_lock", "application_clocks", "compute_mode"):
+            for name in _UNTIL_UNLOADED:
                 column[name][gpu] = 0
             column["counter_base_j"][gpu] = energy_j
+
+    def count_from(self, gpu: int, energy_j: float) -> None:
+        """The driver was loaded when the GPU had drawn that much: its counter began there."""
+        with self._writing(gpu):
+            self._columns["counter_base_j"][gpu] = energy_j
 
     def set_processes(self, gpu: int, processes: Sequence[tuple[int, int]]) -> None:
         """Who uses the GPU: (pid, bytes of its memory)."""
@@ -173,6 +189,25 @@ class Shared:
             for index, process in enumerate(shown):
                 column["process"][gpu, index] = process
             column["processes"][gpu] = len(shown)
+
+    def accounting(self, gpu: int) -> bool:
+        """Whether accounting mode is on."""
+        return bool(self._columns["accounting"][gpu])
+
+    def take_accounting_clear(self, gpu: int) -> bool:
+        """Whether a client has asked to clear the records since the last call."""
+        asked = bool(self._columns["accounting_clear"][gpu])
+        if asked:
+            self._columns["accounting_clear"][gpu] = 0
+        return asked
+
+    def set_accounted(self, gpu: int, processes: Sequence[AccountedProcess]) -> None:
+        """All that accounting mode knows, the oldest first."""
+        column = self._columns
+        rows = np.array(processes, TYPES["jw_accounted"])
+        with self._writing(gpu):
+            column["accounted"][gpu, : len(rows)] = rows
+            column["accounted_processes"][gpu] = len(rows)
 
     def freeze(self, now_ns: int) -> None:
         """Stop the clients' clock at ``now_ns``; 0 lets it go again."""

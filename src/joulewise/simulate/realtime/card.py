@@ -84,6 +84,7 @@ class Card:
         self._publish = publish
         self._waiting: deque[Job] = deque()
         self._past: list[Timeline] = []
+        self._accounted_s: dict[Any, tuple[float, float]] = {}
         state = rest(unit, start_ns)
         self._now = _Stretch(state, None, *self._play(state, None, start_ns, 0))
         self._next: _Stretch | None
@@ -96,8 +97,8 @@ class Card:
             self._publish(self._look_ahead())
             return None
         ended = self._now
-        self._past.append(ended.timeline)
         job = ended.job
+        self._retire(ended.timeline, job)
         follower = None
         if job is not None:
             job.remaining -= ended.steps
@@ -148,6 +149,28 @@ class Card:
         parts, self._past = [*self._past, self._now.timeline], []
         return concat(parts)
 
+    def account(self, owner: object) -> None:
+        """Count from now on how long the GPU and its memory are busy with this owner's jobs."""
+        self._accounted_s.setdefault(owner, (0.0, 0.0))
+
+    def accounted_s(self, owner: object, now_ns: int) -> tuple[float, float]:
+        """How long the GPU and its memory were busy with an accounted owner's jobs; else 0."""
+        counted_s = self._accounted_s.get(owner, (0.0, 0.0))
+        now = self._now
+        if owner in self._accounted_s and now.job is not None and now.job.owner == owner:
+            return _add(counted_s, now.timeline, now_ns)
+        return counted_s
+
+    def discount(self, owner: object) -> None:
+        """Count no longer."""
+        self._accounted_s.pop(owner, None)
+
+    def _retire(self, timeline: Timeline, job: Job | None) -> None:
+        self._past.append(timeline)
+        if job is not None and job.owner in self._accounted_s:
+            counted_s = self._accounted_s[job.owner]
+            self._accounted_s[job.owner] = _add(counted_s, timeline, timeline.end_ns)
+
     def _cut(self, now_ns: int) -> State:
         """The state now; what was foretold beyond is void."""
         now = self._now
@@ -155,7 +178,7 @@ class Card:
             timeline, state = Timeline(now.timeline.pieces, now_ns), now.end.back_to(now_ns)
         else:
             timeline, state = self._play(now.begin, now.job, now_ns, FOR_EVER)
-        self._past.append(timeline)
+        self._retire(timeline, now.job)
         if now.job is not None:
             now.job.remaining -= len(timeline.step_ends_ns)
         return state
@@ -217,3 +240,13 @@ class Card:
             time_factor=job.time_factor if job else 1.0,
             power_factor=job.power_factor if job else 1.0,
         )
+
+
+def _add(counted_s: tuple[float, float], timeline: Timeline, end_ns: int) -> tuple[float, float]:
+    """With how long GPU and memory were busy from the timeline's start on."""
+    if not len(timeline.pieces):  # cut at the moment at which it began
+        return counted_s
+    gpu_s, memory_s = counted_s
+    span_ns = [timeline.start_ns, min(end_ns, timeline.end_ns)]
+    for_gpu, for_memory = (timeline.busy_s_at(span_ns, name) for name in ("busy", "memory_busy"))
+    return gpu_s + float(for_gpu[1] - for_gpu[0]), memory_s + float(for_memory[1] - for_memory[0])

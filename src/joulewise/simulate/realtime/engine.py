@@ -23,6 +23,7 @@ from joulewise.simulate.dynamics.play import run_factors
 from joulewise.simulate.model import Unit, Workload
 from joulewise.simulate.nvml import identity
 from joulewise.simulate.nvml.shared import Shared
+from joulewise.simulate.realtime.accounting import Accounting
 from joulewise.simulate.realtime.card import Card, Job
 from joulewise.simulate.realtime.server import Peer, ProtocolError, Server, natural
 from joulewise.simulate.realtime.truth import Truth
@@ -32,6 +33,10 @@ from joulewise.units import NS_PER_S
 _KEEP_NS = NS_PER_S // 2
 _RUNS_PER_UNIT = 1 << 20
 _DUE_NS = attrgetter("due_ns")
+# What the counters have counted when the simulation begins. A driver is loaded long before anybody
+# measures, and so a reading that is old by up to 10 s (the fault `stale`) is of a counter that ran.
+# Chosen: what a V100 takes in seven idle hours; any value above 10 s at full power does.
+_COUNTED_BEFORE_J = 1e6
 _factors = lru_cache(maxsize=1024)(run_factors)
 
 
@@ -65,6 +70,9 @@ class Engine:
             Card(unit, shared.knobs(gpu), start_ns, partial(shared.publish, gpu))
             for gpu, unit in enumerate(units)
         ]
+        for gpu in range(len(units)):
+            shared.count_from(gpu, -_COUNTED_BEFORE_J)
+        self._accounting = Accounting(shared, self._cards)
         self._nvml: set[Peer] = set()
         self._users: dict[Peer | int, _User] = {}
         self._runs = 0
@@ -130,6 +138,8 @@ class Engine:
             self._truth.write(timelines, self._keep_ns)
         for gpu, card in enumerate(self._cards):  # a client may die between setting and saying so
             card.turn(self._shared.knobs(gpu), self._keep_ns)
+            self._accounting.obey(gpu, self._keep_ns)
+            self._accounting.refresh(gpu, self._keep_ns)
         self._keep_ns += _KEEP_NS
 
     def _on_signal(self, child: Child) -> None:
@@ -152,6 +162,7 @@ class Engine:
     def _on_changed(self, peer: Peer, gpu: str) -> None:
         index = self._index(gpu)
         self._cards[index].turn(self._shared.knobs(index), self._now_ns)
+        self._accounting.obey(index, self._now_ns)
         peer.answer("ok")
 
     def _on_gpus(self, peer: Peer) -> None:
@@ -177,6 +188,7 @@ class Engine:
         user = self._users.pop(peer, None)
         if user:
             self._cards[user.gpu].withdraw(peer, self._now_ns)
+            self._accounting.end(user.gpu, peer, user.memory_b, self._now_ns)
             self._cards[user.gpu].attach(-1, self._now_ns)
             self._list(user.gpu)
         elif peer not in self._nvml:
@@ -186,11 +198,13 @@ class Engine:
             if not (self._nvml or card.contexts or self._shared.persistence(gpu)):
                 self._shared.reset(gpu, card.energy_j(self._now_ns))
                 card.turn(self._shared.knobs(gpu), self._now_ns)
+                self._accounting.obey(gpu, self._now_ns)
 
     def _attach(self, key: Peer | int, gpu: int, pid: int) -> None:
         self._runs += 1
         self._users[key] = _User(pid, gpu, self._runs)
         self._cards[gpu].attach(+1, self._now_ns)
+        self._accounting.begin(gpu, key, pid, self._now_ns)
         self._list(gpu)
 
     def _submit(
@@ -204,6 +218,7 @@ class Engine:
         card = self._cards[user.gpu]
         if workload.step.memory_b > user.memory_b:
             user.memory_b = workload.step.memory_b
+            self._accounting.note_memory(user.gpu, key, user.memory_b)
             self._list(user.gpu)
         factors = _factors(card.unit.seed * _RUNS_PER_UNIT + user.run, workload.run_noise)
         card.submit(Job(key, part.load, part.steps, *factors, later), self._now_ns)

@@ -14,12 +14,17 @@ ABSENT = _NVML / "absent"
 def environment(
     base: Mapping[str, str], *, library: Path, shared: Path, state: Path
 ) -> dict[str, str]:
-    """What the command finds: our library and ``nvidia-smi`` before any other."""
+    """What the command finds: our library and ``nvidia-smi`` before any other.
+
+    ``JOULEWISE_SIM_PID`` is this process, which drivers list on each GPU that ``--workload`` keeps
+    busy: by it a program knows the simulation's own load.
+    """
     return {
         **base,
         "LD_LIBRARY_PATH": _before(base.get("LD_LIBRARY_PATH"), library),
         "PATH": search_path(base),
         "JOULEWISE_SIM": str(shared),
+        "JOULEWISE_SIM_PID": str(os.getpid()),
         "JOULEWISE_STATE": str(state),
         "JOULEWISE_PYTHON": sys.executable,
     }

@@ -14,8 +14,9 @@ from joulewise.errors import UsageError
 from joulewise.simulate.boards import BOARDS, load_board, make_unit
 from joulewise.simulate.model import Unit, Workload
 from joulewise.simulate.nvml.faults import LIBRARY_ABSENT, Fault, parse
+from joulewise.simulate.nvml.latency import NO_LATENCY, Latency
 from joulewise.simulate.nvml.layout import CONSTANTS
-from joulewise.simulate.nvml.shared import NO_LATENCY, Latency, Shared, library
+from joulewise.simulate.nvml.shared import Shared, library
 from joulewise.simulate.realtime import fleet
 from joulewise.simulate.realtime.engine import Engine
 from joulewise.simulate.realtime.janitor import Janitor
@@ -35,6 +36,7 @@ class Plan:
     faults: tuple[Fault, ...]
     latency: Latency
     as_root: bool
+    accounting: bool
     truth: Path | None
     library: Path
     command: Sequence[str]
@@ -52,6 +54,7 @@ def prepare(
     seed: int,
     persistence: bool | None,
     as_root: bool,
+    accounting: bool,
     command: Sequence[str],
     environ: Mapping[str, str],
 ) -> Plan:
@@ -89,6 +92,7 @@ def prepare(
         faults=parsed,
         latency=Latency() if latency else NO_LATENCY,
         as_root=as_root,
+        accounting=accounting,
         truth=truth,
         library=ABSENT if absent else library().parent,
         command=command,
@@ -112,6 +116,7 @@ def run(plan: Plan) -> int:
                     latency=plan.latency,
                     faults=plan.faults,
                     as_root=plan.as_root,
+                    accounting=plan.accounting,
                     start_ns=start_ns,
                     socket_name=janitor.folder.name,
                     folder=janitor.folder,

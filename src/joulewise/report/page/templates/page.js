@@ -105,13 +105,14 @@
     drawAll();
   });
 
-  function csv({ columns, rows }) {
+  function csv({ columns, rows, source }) {
     const cell = (value) => {
       if (typeof value !== "string") return value ?? "";
       const text = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value; // no spreadsheet may run it
       return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
     };
-    return [columns, ...rows].map((row) => row.map(cell).join(",") + "\n").join("");
+    const said = source ? (row, at) => [...row, at ? source : "source"] : (row) => row;
+    return [columns, ...rows].map(said).map((row) => row.map(cell).join(",") + "\n").join("");
   }
 
   function save(url, name) {

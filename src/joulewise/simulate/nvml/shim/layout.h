@@ -13,6 +13,7 @@
 #define JW_RING 16384
 #define JW_PROCESSES 64
 #define JW_FAULTS 32
+#define JW_ACCOUNTED 512
 #define JW_MEMORY_CLOCKS 8
 #define JW_CHANNELS 2
 
@@ -53,6 +54,17 @@ struct jw_piece {
 struct jw_process {
     uint32_t pid;
     uint64_t memory_b;
+};
+
+/* What a process has used of a GPU in accounting mode; time_ns is 0 while it runs. */
+struct jw_accounted {
+    uint32_t pid;
+    uint32_t running;
+    uint32_t busy_pct;
+    uint32_t memory_pct;
+    uint64_t memory_b;
+    int64_t start_ns;
+    int64_t time_ns;
 };
 
 /* amount: ns for stale and slow, mJ for a counter that goes backwards.
@@ -107,12 +119,18 @@ struct jw_gpu {
     double sm_max_mhz;
     double sm_step_mhz;
 
+    /* When sensor and counter update: phase_ns + k * period_ns, and late by tick_sigma_ns times
+     * a deviate. The counter shows what was drawn counter_lag_ns before. */
     int64_t phase_ns;
     int64_t period_ns;
+    double tick_sigma_ns;
     int64_t window_ns;
     int64_t average_window_ns;
     int64_t lag_ns;
+    int64_t counter_phase_ns;
     int64_t counter_period_ns;
+    double counter_tick_sigma_ns;
+    int64_t counter_lag_ns;
     int64_t utilisation_period_ns;
     double gain;
     double noise_w;
@@ -129,6 +147,8 @@ struct jw_gpu {
     _Atomic uint32_t limit_mw;
     _Atomic uint32_t persistence;
     _Atomic uint32_t compute_mode;
+    _Atomic uint32_t accounting;
+    _Atomic uint32_t accounting_clear;
 
     /* What the engine writes, between two increments of sequence (odd: it is writing). Pieces
      * are numbered from the beginning; number n lies at n modulo JW_RING. Once first is not 0,
@@ -140,13 +160,16 @@ struct jw_gpu {
     double counter_base_j;
     uint32_t processes;
     struct jw_process process[JW_PROCESSES];
+    uint32_t accounted_processes;
+    struct jw_accounted accounted[JW_ACCOUNTED];
     struct jw_faults faults;
     struct jw_piece ring[JW_RING];
 };
 
 /* frozen_ns: the time, if not 0 (tests). socket: the engine's, an abstract name; empty where there
  * is no engine. as_root: whether any user may set, as root may. faults: of calls that concern no
- * one GPU. */
+ * one GPU. pcie_wait_ns: how long a call about PCIe waits for the driver beside its latency, in the
+ * mean; latency.py says how it varies, by contention_seed. */
 struct jw_header {
     uint64_t magic;
     uint64_t header_size;
@@ -156,6 +179,8 @@ struct jw_header {
     int64_t wall_offset_ns;
     _Atomic int64_t frozen_ns;
     int64_t latency_ns[JW_COSTS];
+    int64_t pcie_wait_ns;
+    uint64_t contention_seed;
     char socket[96];
     struct jw_faults faults;
 };

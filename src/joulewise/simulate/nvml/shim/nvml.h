@@ -67,16 +67,31 @@ struct jw_fault *fault_at(struct jw_gpu *gpu, uint32_t kind, int64_t t_ns);
 #define REQUIRE(condition) \
     if (!(condition)) return NVML_ERROR_INVALID_ARGUMENT
 
+/* The moments at which something updates: phase_ns + tick * period_ns, late by sigma_ns times a
+ * deviate of the channel. */
+struct grid {
+    uint64_t seed;
+    int64_t phase_ns;
+    int64_t period_ns;
+    double sigma_ns;
+    int channel;
+};
+
 /* sensor.c: what the sensors show. All are of one moment, sensed_ns. TIMEOUT where the engine
  * stopped in the middle of writing, NO_DATA where the ring has forgotten. */
 int64_t sensed_ns(struct jw_gpu *gpu);
-int64_t tick_before(const struct jw_gpu *gpu, int64_t t_ns, int64_t period_ns);
+int64_t last_tick(const struct grid *grid, int64_t t_ns);
+int64_t tick_at_ns(const struct grid *grid, int64_t tick);
+struct grid power_grid(const struct jw_gpu *gpu);
+struct grid utilisation_grid(const struct jw_gpu *gpu);
 nvmlReturn_t power_mw(struct jw_gpu *gpu, int channel, int64_t tick, unsigned *mw);
 nvmlReturn_t counter_mj(struct jw_gpu *gpu, ull *mj);
 nvmlReturn_t shares(const struct jw_gpu *gpu, int64_t from_ns, int64_t to_ns, double *busy,
                     double *memory);
 nvmlReturn_t piece_at(const struct jw_gpu *gpu, int64_t t_ns, struct jw_piece *piece);
 nvmlReturn_t process_table(const struct jw_gpu *gpu, struct jw_process *table, unsigned *count);
+nvmlReturn_t accounted_table(const struct jw_gpu *gpu, struct jw_accounted *table, unsigned *count);
 unsigned percent(double share);
+double noise(uint64_t seed, int64_t tick, int channel);
 
 #endif

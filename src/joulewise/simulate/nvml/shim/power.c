@@ -37,8 +37,8 @@ enum { UNSIGNED_INT = 1, UNSIGNED_LONG_LONG = 3 };
 
 static nvmlReturn_t power_now(struct jw_gpu *gpu, int channel, unsigned *mw) {
     if (channel == AVERAGE && !gpu->average_window_ns) return NVML_ERROR_NOT_SUPPORTED;
-    const int64_t tick = tick_before(gpu, sensed_ns(gpu), gpu->period_ns);
-    return power_mw(gpu, channel, tick, mw);
+    const struct grid grid = power_grid(gpu);
+    return power_mw(gpu, channel, last_tick(&grid, sensed_ns(gpu)), mw);
 }
 
 API nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned *power) {
@@ -180,9 +180,8 @@ enum { POWER, GPU_BUSY, MEMORY_BUSY, ENCODER, DECODER, SM_CLOCK, MEMORY_CLOCK, S
 
 static bool is_share(unsigned type) { return GPU_BUSY <= type && type <= DECODER; }
 
-static nvmlReturn_t sample(struct jw_gpu *gpu, unsigned type, int64_t tick, int64_t period,
+static nvmlReturn_t sample(struct jw_gpu *gpu, unsigned type, int64_t tick, int64_t t_ns,
                            unsigned *value) {
-    const int64_t t_ns = gpu->phase_ns + tick * period;
     struct jw_piece piece;
     double busy, memory;
     switch (type) {
@@ -190,7 +189,7 @@ static nvmlReturn_t sample(struct jw_gpu *gpu, unsigned type, int64_t tick, int6
             return power_mw(gpu, INSTANT, tick, value);
         case GPU_BUSY:
         case MEMORY_BUSY:
-            TRY(shares(gpu, t_ns - period, t_ns, &busy, &memory));
+            TRY(shares(gpu, t_ns - gpu->utilisation_period_ns, t_ns, &busy, &memory));
             *value = percent(type == GPU_BUSY ? busy : memory);
             return NVML_SUCCESS;
         case SM_CLOCK:
@@ -210,10 +209,10 @@ API nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, unsigned type, ull la
     REQUIRE(value_type && count && !(samples && *count == 0));
     if (type >= SAMPLE_TYPES) return NVML_ERROR_NOT_SUPPORTED;
     *value_type = UNSIGNED_INT;
-    const int64_t period = is_share(type) ? gpu->utilisation_period_ns : gpu->period_ns;
-    const int64_t newest = tick_before(gpu, sensed_ns(gpu), period);
+    const struct grid grid = is_share(type) ? utilisation_grid(gpu) : power_grid(gpu);
+    const int64_t newest = last_tick(&grid, sensed_ns(gpu));
     int64_t tick = newest - gpu->buffer_samples + 1;
-    while (tick <= newest && (ull)wall_us(gpu->phase_ns + tick * period) <= last_seen) tick++;
+    while (tick <= newest && (ull)wall_us(tick_at_ns(&grid, tick)) <= last_seen) tick++;
     if (tick > newest) return NVML_ERROR_NOT_FOUND;
     if (!samples) {
         *count = gpu->buffer_samples;
@@ -222,9 +221,10 @@ API nvmlReturn_t nvmlDeviceGetSamples(nvmlDevice_t device, unsigned type, ull la
     unsigned stored = 0;
     for (; tick <= newest && stored < *count; tick++) {
         nvmlSample_t *next = &samples[stored];
-        next->timeStamp = (ull)wall_us(gpu->phase_ns + tick * period);
+        const int64_t t_ns = tick_at_ns(&grid, tick);
+        next->timeStamp = (ull)wall_us(t_ns);
         next->sampleValue.ullVal = 0;
-        const nvmlReturn_t result = sample(gpu, type, tick, period, &next->sampleValue.uiVal);
+        const nvmlReturn_t result = sample(gpu, type, tick, t_ns, &next->sampleValue.uiVal);
         if (result == NVML_SUCCESS)
             stored++;
         else if (result != NVML_ERROR_NO_DATA) /* what the ring has forgotten is left out */

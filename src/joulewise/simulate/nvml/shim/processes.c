@@ -102,10 +102,11 @@ API nvmlReturn_t nvmlDeviceGetRunningProcessDetailList(nvmlDevice_t device,
 /* The pieces know how busy the GPU was, not with whom: its processes share that evenly. */
 static nvmlReturn_t load(struct jw_gpu *gpu, ull last_seen, ull *at_us, double *busy,
                          double *memory) {
-    const int64_t period = gpu->utilisation_period_ns;
-    const int64_t end = gpu->phase_ns + tick_before(gpu, sensed_ns(gpu), period) * period;
+    const struct grid grid = utilisation_grid(gpu);
+    const int64_t end = tick_at_ns(&grid, last_tick(&grid, sensed_ns(gpu)));
     *at_us = (ull)wall_us(end);
-    return *at_us > last_seen ? shares(gpu, end - period, end, busy, memory) : NVML_ERROR_NOT_FOUND;
+    if (*at_us <= last_seen) return NVML_ERROR_NOT_FOUND;
+    return shares(gpu, end - grid.period_ns, end, busy, memory);
 }
 
 #define LOADS(type, last_seen, count, records)                          \

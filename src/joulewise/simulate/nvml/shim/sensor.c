@@ -92,6 +92,18 @@ nvmlReturn_t process_table(const struct jw_gpu *gpu, struct jw_process *table, u
     return NVML_SUCCESS;
 }
 
+nvmlReturn_t accounted_table(const struct jw_gpu *gpu, struct jw_accounted *table,
+                             unsigned *count) {
+    uint32_t sequence;
+    do {
+        TRY(settled(gpu, INT64_MAX, &sequence));
+        const unsigned known = gpu->accounted_processes;
+        *count = known < JW_ACCOUNTED ? known : JW_ACCOUNTED;
+        memcpy(table, gpu->accounted, *count * sizeof *table);
+    } while (torn(gpu, sequence));
+    return NVML_SUCCESS;
+}
+
 /* The mean shares of time in which a kernel ran, and in which memory was busy. */
 nvmlReturn_t shares(const struct jw_gpu *gpu, int64_t from_ns, int64_t to_ns, double *busy,
                     double *memory) {
@@ -121,15 +133,10 @@ int64_t sensed_ns(struct jw_gpu *gpu) {
     return now_ns() - (stale ? stale->amount : 0);
 }
 
-int64_t tick_before(const struct jw_gpu *gpu, int64_t t_ns, int64_t period_ns) {
-    const int64_t since = t_ns - gpu->phase_ns;
-    return since / period_ns - (since % period_ns < 0);
-}
-
 unsigned percent(double share) { return (unsigned)rint(share * 100); }
 
 /* Noise that is a function of seed, tick and channel, so that every client reads the same. */
-static double noise(uint64_t seed, int64_t tick, int channel) {
+double noise(uint64_t seed, int64_t tick, int channel) {
     uint64_t x = seed * 0x9E3779B97F4A7C15u + (uint64_t)tick * 0xBF58476D1CE4E5B9u +
                  (uint64_t)channel * 0x94D049BB133111EBu;
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
@@ -139,10 +146,42 @@ static double noise(uint64_t seed, int64_t tick, int channel) {
     return ((double)sum / 65536 - 2 + 2.0 / 65536) * sqrt(3);
 }
 
+enum { POWER_TICK = 2, COUNTER_TICK = 3 }; /* channels of noise, beside INSTANT and AVERAGE */
+
+struct grid power_grid(const struct jw_gpu *gpu) {
+    return (struct grid){gpu->seed, gpu->phase_ns, gpu->period_ns, gpu->tick_sigma_ns, POWER_TICK};
+}
+
+static struct grid counter_grid(const struct jw_gpu *gpu) {
+    return (struct grid){gpu->seed, gpu->counter_phase_ns, gpu->counter_period_ns,
+                         gpu->counter_tick_sigma_ns, COUNTER_TICK};
+}
+
+struct grid utilisation_grid(const struct jw_gpu *gpu) {
+    return (struct grid){gpu->seed, gpu->phase_ns, gpu->utilisation_period_ns, 0, 0};
+}
+
+int64_t tick_at_ns(const struct grid *grid, int64_t tick) {
+    const int64_t due = grid->phase_ns + tick * grid->period_ns;
+    if (grid->sigma_ns <= 0) return due;
+    const double most = (double)(grid->period_ns / 2 - 1); /* so that ticks stay in order */
+    const double late = rint(noise(grid->seed, tick, grid->channel) * grid->sigma_ns);
+    return due + (int64_t)fmax(-most, fmin(most, late));
+}
+
+/* No tick is off by half a period, so that the last one is due, or its neighbour is. */
+int64_t last_tick(const struct grid *grid, int64_t t_ns) {
+    const int64_t since = t_ns - grid->phase_ns;
+    const int64_t due = since / grid->period_ns - (since % grid->period_ns < 0);
+    if (tick_at_ns(grid, due) > t_ns) return due - 1;
+    return tick_at_ns(grid, due + 1) <= t_ns ? due + 1 : due;
+}
+
 static nvmlReturn_t true_power_mw(const struct jw_gpu *gpu, int channel, int64_t tick,
                                   unsigned *mw) {
     const int64_t window = channel == AVERAGE ? gpu->average_window_ns : gpu->window_ns;
-    const int64_t end = gpu->phase_ns + tick * gpu->period_ns - gpu->lag_ns;
+    const struct grid grid = power_grid(gpu);
+    const int64_t end = tick_at_ns(&grid, tick) - gpu->lag_ns;
     double energy_j;
     TRY(energy_between(gpu, end - window, end, &energy_j));
     double power_w = energy_j / ((double)window * S_PER_NS) * gpu->gain +
@@ -154,12 +193,12 @@ static nvmlReturn_t true_power_mw(const struct jw_gpu *gpu, int channel, int64_t
 }
 
 nvmlReturn_t power_mw(struct jw_gpu *gpu, int channel, int64_t tick, unsigned *mw) {
-    struct jw_fault *stuck =
-        fault_at(gpu, JW_FAULT_STUCK, gpu->phase_ns + tick * gpu->period_ns);
+    const struct grid grid = power_grid(gpu);
+    struct jw_fault *stuck = fault_at(gpu, JW_FAULT_STUCK, tick_at_ns(&grid, tick));
     if (!stuck) return true_power_mw(gpu, channel, tick, mw);
     uint32_t held = stuck->held_mw[channel];
     if (!held) {
-        const int64_t last = tick_before(gpu, stuck->start_ns, gpu->period_ns);
+        const int64_t last = last_tick(&grid, stuck->start_ns);
         nvmlReturn_t result = true_power_mw(gpu, channel, last, mw);
         if (result == NVML_ERROR_NO_DATA) result = true_power_mw(gpu, channel, tick, mw);
         if (result != NVML_SUCCESS) return result;
@@ -182,13 +221,14 @@ static double uncounted_j(const struct jw_gpu *gpu, int64_t tick_ns) {
 }
 
 nvmlReturn_t counter_mj(struct jw_gpu *gpu, ull *mj) {
-    const int64_t tick = tick_before(gpu, sensed_ns(gpu), gpu->counter_period_ns);
-    const int64_t tick_ns = gpu->phase_ns + tick * gpu->counter_period_ns;
+    const struct grid grid = counter_grid(gpu);
+    const int64_t tick_ns = tick_at_ns(&grid, last_tick(&grid, sensed_ns(gpu)));
+    const int64_t until_ns = tick_ns - gpu->counter_lag_ns;
     double energy_j;
     uint32_t sequence;
     do {
-        TRY(settled(gpu, tick_ns, &sequence));
-        energy_j = energy_at(gpu, tick_ns) - uncounted_j(gpu, tick_ns);
+        TRY(settled(gpu, until_ns, &sequence));
+        energy_j = energy_at(gpu, until_ns) - uncounted_j(gpu, tick_ns);
     } while (torn(gpu, sequence));
     const struct jw_fault *backwards = fault_at(gpu, JW_FAULT_COUNTER_BACKWARDS, tick_ns);
     double counted_j = floor(gpu->gain * energy_j / gpu->counter_step_j) * gpu->counter_step_j;

@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -17,11 +18,17 @@
 #include <unistd.h>
 
 #define NS_PER_S 1000000000LL
+#define SLOT_NS (2 * NS_PER_S) /* with SPREAD: latency.py */
+#define SPREAD 0.44
+#define CONTENTION 4 /* a channel of noise */
 #define SPIN_BELOW_NS 100000 /* a sleep takes 50 us longer than asked */
 
 struct nvmlDevice_st {
     char unused;
 };
+
+/* By this symbol any program can know that the GPUs are simulated: a real library has none. */
+API const int joulewise_simulated = 1;
 
 struct jw_header *jw;
 static struct nvmlDevice_st devices[JW_MAX_GPUS];
@@ -229,8 +236,15 @@ static void take(int64_t began_ns, int64_t duration_ns) {
         while (monotonic_ns() < until) continue;
 }
 
+/* For the driver, which others use too: latency.py has the formula. Exported for its test. */
+API int64_t jw_pcie_wait_ns(int64_t t_ns) {
+    const double contention = 1 + SPREAD * noise(jw->contention_seed, t_ns / SLOT_NS, CONTENTION);
+    return (int64_t)rint((double)jw->pcie_wait_ns * fmax(0, contention));
+}
+
 static nvmlReturn_t begin(struct jw_faults *faults, const char *call, int cost) {
     int64_t duration = jw->latency_ns[cost];
+    if (cost == JW_COST_PCIE) duration += jw_pcie_wait_ns(now_ns());
     nvmlReturn_t result = NVML_SUCCESS;
     for (uint32_t i = 0; i < faults->count; i++) {
         const struct jw_fault *fault = &faults->entries[i];

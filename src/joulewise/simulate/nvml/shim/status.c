@@ -33,10 +33,10 @@ typedef struct {
 API nvmlReturn_t nvmlDeviceGetUtilizationRates(nvmlDevice_t device, nvmlUtilization_t *rates) {
     ENTER(JW_COST_SCAN);
     REQUIRE(rates);
-    const int64_t period = gpu->utilisation_period_ns;
-    const int64_t end = gpu->phase_ns + tick_before(gpu, sensed_ns(gpu), period) * period;
+    const struct grid grid = utilisation_grid(gpu);
+    const int64_t end = tick_at_ns(&grid, last_tick(&grid, sensed_ns(gpu)));
     double busy, memory;
-    TRY(shares(gpu, end - period, end, &busy, &memory));
+    TRY(shares(gpu, end - grid.period_ns, end, &busy, &memory));
     rates->gpu = percent(busy);
     rates->memory = percent(memory);
     return NVML_SUCCESS;

@@ -1,0 +1,202 @@
+"""What a device's sensors read, in few figures: over the run, and over the spans of each name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from joulewise.analyse.curves.passing import show
+from joulewise.analyse.lanes import Columns, OpenLane
+from joulewise.analyse.sensor_streams import sensor_streams
+from joulewise.analyse.time_set import TimeSet
+from joulewise.data import Kind, Quantity
+from joulewise.devices.nvidia.throttle import throttle_names
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from joulewise.analyse.stretch import Stretch
+    from joulewise.record.manifest import RecordedDevice
+    from joulewise.record.marks import SpanTable
+
+Figures = dict[str, float]
+"""Mean, min and max; of performance states and reasons for lower clocks, the share of each."""
+
+Summary = dict[str, "Figures | None"]
+"""By the name of the quantity, which has its unit; None is what was never read."""
+
+NAMES_SUMMARISED: Final = 20
+"""So many names of spans have figures of their own, in the order in which they appear.
+
+Chosen: epochs, steps, validations and a program's own phases are fewer. Twice as many would make
+the result of an eight-GPU run with that many names larger by about 300 kB.
+"""
+
+# Energy has its own place in a result, with its error.
+_ELSEWHERE: Final = {Quantity.ENERGY, Quantity.POWER}
+_EXPECTED: Final[Mapping[Kind, Sequence[Quantity]]] = {
+    Kind.GPU: (
+        Quantity.GPU_UTILISATION,
+        Quantity.MEMORY_UTILISATION,
+        Quantity.SM_CLOCK,
+        Quantity.MEMORY_CLOCK,
+        Quantity.PERFORMANCE_STATE,
+        Quantity.THROTTLE,
+        Quantity.TEMPERATURE,
+        Quantity.FAN,
+        Quantity.MEMORY_USED,
+        Quantity.PCIE_TX,
+        Quantity.PCIE_RX,
+        Quantity.ENFORCED_LIMIT,
+    ),
+    Kind.CPU: (Quantity.LOAD,),
+}
+
+
+def sensor_details(
+    devices: Sequence[RecordedDevice],
+    lanes: OpenLane,
+    run: Stretch,
+    by_name: Mapping[str, TimeSet],
+) -> dict[str, dict[str, Any]]:
+    """Each device's summary of the ``run``, and of its ``spans`` by name.
+
+    Of spans that are so short or few that no reading lies in them, nothing was read.
+    """
+    whole = TimeSet(np.array([run.start_ns]), np.array([run.end_ns]))
+    found = {}
+    for device in devices:
+        of_run, *of_names = summarise_sensors(lanes, device, [whole, *by_name.values()])
+        spans = dict(zip(by_name, of_names, strict=True))
+        found[device.info.key] = {"run": of_run, "spans": spans if of_run else {}}
+    return found
+
+
+def summarise_sensors(
+    lanes: OpenLane, device: RecordedDevice, times: Sequence[TimeSet]
+) -> list[Summary]:
+    """One summary for each of ``times``, in one pass over each stream.
+
+    What a device of its kind can have and this one was never asked for, or never answered, is
+    None. Where several streams tell a quantity, the driver's own samples are taken, as far as
+    there are any.
+    """
+    streams = [
+        stream
+        for stream in sensor_streams(lanes, device.info.key)
+        if stream.quantity not in _ELSEWHERE
+    ]
+    views = [_View(within, device.info.vendor) for within in times]
+    for _, columns in groupby(streams, key=attrgetter("name")):
+        together = list(columns)
+        names = tuple(stream.quantity.value for stream in together)
+        show(together[0].rows, *(view.viewer(names) for view in views))
+    quantities = dict.fromkeys(
+        (*_EXPECTED.get(device.info.kind, ()), *(stream.quantity for stream in streams))
+    )
+    return [{each.value: view.figures(each) for each in quantities} for view in views]
+
+
+def times_by_name(spans: SpanTable, codes: NDArray[np.int64]) -> dict[str, TimeSet]:
+    """When any span of each name was, for the first names."""
+    return {
+        spans.names[code]: TimeSet.union(spans.start_ns[mine], spans.end_ns[mine])
+        for code in codes[:NAMES_SUMMARISED].tolist()
+        if (mine := spans.name == code).any()
+    }
+
+
+class _View:
+    """Statistics of every quantity within some times, of each stream that tells it."""
+
+    def __init__(self, within: TimeSet, vendor: str) -> None:
+        self._within = within
+        self._vendor = vendor
+        self._statistics: dict[str, list[_Range | _Shares]] = {}
+
+    def viewer(self, columns: tuple[str, ...]) -> _Columns:
+        """For a stream with these columns."""
+        mine = {column: _statistics(column, self._vendor) for column in columns}
+        for column, statistics in mine.items():
+            self._statistics.setdefault(column, []).append(statistics)
+        return _Columns(self._within, mine)
+
+    def figures(self, quantity: Quantity) -> Figures | None:
+        """Of the first stream that has a reading within the times."""
+        told = (each.figures() for each in self._statistics.get(quantity.value, ()))
+        return next((figures for figures in told if figures is not None), None)
+
+
+class _Columns:
+    """Sees a stream chunk by chunk, and tells each column's readings to its statistics."""
+
+    def __init__(self, within: TimeSet, statistics: Mapping[str, _Range | _Shares]) -> None:
+        self.columns = tuple(statistics)
+        self._within = within
+        self._statistics = statistics
+
+    def take(self, chunk: Columns) -> None:
+        is_within = self._within.holds(chunk["t_ns"])
+        for column, statistics in self._statistics.items():
+            values = chunk[column][is_within]
+            values = values[~np.isnan(values)]
+            if len(values):
+                statistics.add(values)
+
+
+class _Range:
+    """The mean of some readings, their least and their most."""
+
+    def __init__(self) -> None:
+        self._count, self._sum = 0, 0.0
+        self._low, self._high = np.inf, -np.inf
+
+    def add(self, values: NDArray[Any]) -> None:
+        self._count += len(values)
+        self._sum += float(values.sum(dtype=np.float64))
+        self._low = min(self._low, float(values.min()))
+        self._high = max(self._high, float(values.max()))
+
+    def figures(self) -> Figures | None:
+        if not self._count:
+            return None
+        return {"mean": self._sum / self._count, "min": self._low, "max": self._high}
+
+
+class _Shares:
+    """The share of some readings that had each state.
+
+    Readings come at even times, so that it is a share of the time in which there were readings.
+    A reading has one performance state and any number of reasons for lower clocks.
+    """
+
+    def __init__(self, names: Callable[[int], Sequence[str]]) -> None:
+        self._names = names
+        self._counts: Counter[int] = Counter()
+
+    def add(self, values: NDArray[Any]) -> None:
+        states, counts = np.unique(values.astype(np.int64), return_counts=True)
+        self._counts.update(dict(zip(states.tolist(), counts.tolist(), strict=True)))
+
+    def figures(self) -> Figures | None:
+        readings = self._counts.total()
+        if not readings:
+            return None
+        shares: dict[str, float] = {}
+        for state, count in sorted(self._counts.items()):
+            for name in self._names(state):
+                shares[name] = shares.get(name, 0.0) + count / readings
+        return shares
+
+
+def _statistics(column: str, vendor: str) -> _Range | _Shares:
+    if column == Quantity.PERFORMANCE_STATE.value:
+        return _Shares(lambda state: (f"P{state}",))
+    if column == Quantity.THROTTLE.value:
+        return _Shares(throttle_names if vendor == "nvidia" else lambda bits: (hex(bits),))
+    return _Range()

@@ -1,0 +1,154 @@
+"""What is asked of every device before it is read: whether samples are kept, and its settings.
+
+All devices are asked beside each other, a thread each: a driver of eight GPUs may take seconds.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from time import monotonic, monotonic_ns
+
+from joulewise.data import (
+    DeviceInfo,
+    Kind,
+    Knob,
+    KnobInfo,
+    Quantity,
+    SensorInfo,
+    Unavailable,
+)
+from joulewise.devices import Device, Discovery, nvidia
+from joulewise.record.buffered import has_buffer
+from joulewise.record.cards import card_for
+from joulewise.record.manifest import RecordedDevice
+from joulewise.units import NS_PER_MS
+
+_GPU_FAMILIES = ("nvidia", "amd")
+# Whether samples are kept is two calls of a driver, as many as a reading takes. It answers one in
+# about 0.1 to 2 ms. Chosen: ten times that and more. Eight GPUs that are as slow cannot be read one
+# after the other within the usual period of 0.4 s; with twice as much, they miss every second one.
+_SLOW_NS = 60 * NS_PER_MS
+# Chosen: what a command waits at most for a driver that hangs. Its counter and power are read
+# without this answer; twice as long delays such a command by as much.
+_PATIENCE_S = 1.0
+
+
+@dataclass(frozen=True)
+class InventoryEntry:
+    """A device, what run.json says of it, and how it answered.
+
+    ``has_buffer``: its driver keeps samples of power. ``is_slow``: others must not wait for it.
+    ``fault`` is why it is not known whether there are samples; empty where it is.
+    """
+
+    device: Device
+    recorded: RecordedDevice
+    has_buffer: bool
+    is_slow: bool
+    fault: str = ""
+
+
+Settings = Mapping[str, Mapping[str, float]]
+"""What was set for a run, by the key of the device and the name of the setting."""
+
+
+def take_inventory(
+    devices: Iterable[Device],
+    environ: Mapping[str, str],
+    turned: Settings | None = None,
+    patience_s: float = _PATIENCE_S,
+) -> tuple[InventoryEntry, ...]:
+    """Ask them all at once; in the order of ``devices``.
+
+    One that does not answer within ``patience_s`` is slow, and has no samples.
+    """
+    askings = [_Asking(device, environ, turned) for device in devices]
+    for asking in askings:
+        asking.start()
+    end_s = monotonic() + patience_s
+    return tuple(asking.entry(end_s) for asking in askings)
+
+
+class _Asking(threading.Thread):
+    """One device being asked; what it raises is its own fault."""
+
+    def __init__(self, device: Device, environ: Mapping[str, str], turned: Settings | None) -> None:
+        super().__init__(name=f"inventory {device.info.key}", daemon=True)
+        self._device = device
+        self._recorded = recorded_device(device, environ, turned)
+        self._entry: InventoryEntry | None = None
+        self._fault = "its driver had not answered when the recording began"
+
+    def run(self) -> None:
+        try:
+            start_ns = monotonic_ns()
+            keeps_samples = has_buffer(self._device)
+            is_slow = monotonic_ns() - start_ns > _SLOW_NS
+            recorded = with_settings(self._recorded, self._device)
+            self._entry = InventoryEntry(self._device, recorded, keeps_samples, is_slow)
+        except Exception as error:  # noqa: BLE001  # a bug must not cost the other devices
+            self._fault = f"unexpected {type(error).__name__}: {error}"
+
+    def entry(self, end_s: float) -> InventoryEntry:
+        self.join(max(0.0, end_s - monotonic()))
+        unanswered = InventoryEntry(
+            self._device, self._recorded, has_buffer=False, is_slow=True, fault=self._fault
+        )
+        return self._entry or unanswered
+
+
+def recorded_device(
+    device: Device,
+    environ: Mapping[str, str],
+    turned: Settings | None = None,
+) -> RecordedDevice:
+    """What is known of the device without asking it.
+
+    ``turned`` is what was set for this run, by key: not every device tells its settings.
+    """
+    sensors = [device.sensors.get(quantity) for quantity in (Quantity.POWER, Quantity.ENERGY)]
+    known = [sensor for sensor in sensors if isinstance(sensor, SensorInfo)]
+    refused = [sensor for sensor in sensors if isinstance(sensor, Unavailable)]
+    limit = device.knobs.get(Knob.POWER_LIMIT)
+    return RecordedDevice(
+        info=device.info,
+        sources={sensor.quantity.value: sensor.source for sensor in known},
+        card=card_for(device, environ),
+        settings=(turned or {}).get(device.info.key, {}),
+        maximum_w=limit.maximum if isinstance(limit, KnobInfo) else None,
+        default_limit_w=limit.default if isinstance(limit, KnobInfo) else None,
+        unavailable=refused[0] if refused and not known else None,
+        asleep_ns=monotonic_ns() if getattr(device, "asleep", False) else None,
+    )
+
+
+def with_settings(recorded: RecordedDevice, device: Device) -> RecordedDevice:
+    """The same with what the device is set to, for which it is asked."""
+    return replace(recorded, settings={**recorded.settings, **_settings(device)})
+
+
+def unanswered_devices(discovery: Discovery) -> tuple[RecordedDevice, ...]:
+    """One for each vendor whose driver is there and does not answer: its GPUs are missing."""
+    return tuple(
+        RecordedDevice(
+            DeviceInfo(
+                *(family, Kind.GPU, f"GPUs of the {family} driver", family, family),
+                is_simulated=family == "nvidia" and nvidia.is_simulated(),
+            ),
+            unavailable=discovery.missing[family],
+        )
+        for family in discovery.unanswered
+        if family in _GPU_FAMILIES
+    )
+
+
+def _settings(device: Device) -> dict[str, float]:
+    settings = {}
+    for knob, info in device.knobs.items():
+        if isinstance(info, KnobInfo) and info.readable:
+            value = device.get(knob)
+            if not isinstance(value, Unavailable):
+                settings[knob.value] = value
+    return settings

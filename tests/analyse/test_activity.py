@@ -1,0 +1,110 @@
+"""Whether a GPU's activity is the command's: by readings alone, and beside processes of others."""
+
+import json
+
+import pytest
+
+from joulewise.analyse.run import analyse
+from joulewise.analyse.touched import UNSEEN, UNTOUCHED
+from joulewise.data import Caution
+from joulewise.record.layout import PROCESSES
+from made_run import PID, START, MadeRun, device
+
+IDLE_W = 42.0
+HELD_W = 65.0
+LOAD_W = 250.0
+STRANGER = (77, "blender", False)
+
+
+def power(load_s, held_s=2.0, before=()):
+    """Idle, and from ``load_s`` (start, end) on the load, after which clocks stay up."""
+
+    def power_w(t):
+        for start, end in (load_s, *before):
+            if start <= t < end:
+                return LOAD_W + t % 3
+            if end <= t < end + held_s:
+                return HELD_W + t % 3
+        return IDLE_W + t % 2
+
+    return power_w
+
+
+def analysed(path, power_w, *sightings, hz=50.0, until_s=99.0, **columns):
+    made = MadeRun(path, hz=hz).fast(device("gpu0"), power_w, until_s=until_s)
+    if columns:
+        made.slow("gpu0", **columns)
+    made.processes("gpu0", *(sightings or [(-1, [])]))
+    return analyse(made.fast(device("cpu0"), lambda _: 20, until_s=until_s).write())
+
+
+def unseen_uses(result):
+    return [w.device for w in result.warnings if w.code is Caution.UNSEEN_USE]
+
+
+@pytest.mark.parametrize("hz", [1.0, 2.5, 50.0])
+@pytest.mark.parametrize("load_s", [(0.1, 0.15), (4.3, 4.35), (8.2, 10.0), (9.9, 10.0)])
+def test_a_gpu_that_was_used_between_two_looks_counts(tmp_path, load_s, hz):
+    result = analysed(tmp_path / "run", power(load_s), hz=hz)
+    assert "gpu0" in result.counted
+    assert unseen_uses(result) == ["gpu0"]
+
+
+def test_a_gpu_that_was_idle_all_the_time_does_not_count(tmp_path):
+    result = analysed(tmp_path / "run", power((90, 91)))
+    assert result.counted == ("cpu0",)
+    assert [out.reason for out in result.excluded] == [UNTOUCHED]
+    assert not result.run.total.at_least
+
+
+@pytest.mark.parametrize("load_s", [(0.0, 12.0), (3.0, 6.0), (9.0, 10.0)])
+def test_others_who_compute_on_it_explain_its_activity(tmp_path, load_s):
+    sightings = [(-1, []), (load_s[0] + 0.9, [STRANGER]), (load_s[1] + 0.5, [])]
+    result = analysed(tmp_path / "run", power(load_s), *sightings)
+    assert result.counted == ("cpu0",)
+    assert [out.reason for out in result.excluded] == [f"{UNSEEN} (others did: blender)"]
+
+
+def test_others_who_had_left_do_not_explain_what_came_later(tmp_path):
+    sightings = [(-1, [STRANGER]), (0.5, [])]
+    result = analysed(tmp_path / "run", power((8.5, 8.6)), *sightings)
+    assert unseen_uses(result) == ["gpu0"]
+
+
+def test_what_another_left_behind_is_not_the_commands(tmp_path):
+    """Its clocks are still up when the command starts, and go down by themselves."""
+    result = analysed(tmp_path / "run", power((-0.9, -0.5), held_s=4.0))
+    assert result.counted == ("cpu0",)
+
+
+def test_a_use_just_after_anothers_counts(tmp_path):
+    result = analysed(tmp_path / "run", power((0.3, 0.4), before=[(-0.9, -0.5)]))
+    assert unseen_uses(result) == ["gpu0"]
+
+
+def test_a_desktops_server_explains_nothing(tmp_path):
+    made = MadeRun(tmp_path / "run").fast(device("gpu0"), power((4.3, 4.5)))
+    server = {"pid": 9, "name": "Xorg", "ours": False, "kind": "graphics"}
+    line = {"t_ns": START - 1, "device": "gpu0", "processes": [server]}
+    (made.path / PROCESSES).write_text(json.dumps(line) + "\n")
+    assert unseen_uses(analyse(made.write())) == ["gpu0"]
+
+
+def test_utilisation_tells_what_power_does_not(tmp_path):
+    used = {"gpu_utilisation_pct": lambda t: 30.0 if 4 <= t < 5 else 0.0}
+    result = analysed(tmp_path / "run", lambda t: IDLE_W + t % 2, **used)
+    assert unseen_uses(result) == ["gpu0"]
+
+
+@pytest.mark.parametrize("cut", [{"until_s": 6.0}, {"hz": 0.2}])
+def test_one_that_was_not_watched_all_the_time_counts_and_says_so(tmp_path, cut):
+    result = analysed(tmp_path / "run", lambda t: IDLE_W + t % 2, **cut)
+    assert "gpu0" in result.counted
+    (warning,) = (w for w in result.warnings if w.code is Caution.UNSEEN_USE)
+    assert "not watched" in warning.message
+
+
+def test_whose_process_was_seen_needs_no_activity(tmp_path):
+    result = analysed(tmp_path / "run", power((90, 91)), (-1, []), (3, [(PID, "python", True)]))
+    assert "gpu0" in result.counted
+    assert unseen_uses(result) == []

@@ -1,0 +1,86 @@
+"""What was recorded in virtual time before *simulated* was a source is read as simulated."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from joulewise.analyse.kept import read_result, read_summary
+from joulewise.data import Source
+from joulewise.data.migration import (
+    name_simulated_manifest,
+    name_simulated_result,
+    name_simulated_sweep,
+)
+from joulewise.data.sweeps import POWER_LIMIT, Planned, Setting
+from joulewise.record.manifest import read_manifest
+from joulewise.sweep.asked import Asked, Simulated
+from joulewise.sweep.boards import boards
+from joulewise.sweep.contract import as_text
+from joulewise.sweep.space import resolve
+from joulewise.sweep.store import create, load
+from joulewise.sweep.virtual import Virtual
+from made_run import MadeRun, device
+
+ASKED = Asked(axes={POWER_LIMIT: "200,300"}, seed=3, simulated=Simulated("v100", "ecg"))
+
+
+def as_before(path):
+    """The file as a version wrote it that had no such source."""
+    text = path.read_text("utf-8")
+    for key in ("power_w", "energy_j", "source"):
+        text = text.replace(f'"{key}": "simulated"', f'"{key}": "measured"')
+    path.write_text(text, "utf-8")
+
+
+@pytest.fixture(scope="module")
+def virtual(tmp_path_factory):
+    store = tmp_path_factory.mktemp("store")
+    space = resolve(ASKED, boards(ASKED, {}))
+    folder = create(store, ASKED, space)
+    runner = Virtual(ASKED, space, store, folder.name)
+    trial = runner.run(Planned(Setting.of({POWER_LIMIT: 200.0}), 0))
+    sweep = load(folder)
+    (folder / "sweep.json").write_text(as_text(replace(sweep, trials=(trial,))))
+    return store, store / trial.run, folder
+
+
+def test_a_run_in_virtual_time_is_simulated(virtual):
+    _, run, _ = virtual
+    result = read_result(run)
+    assert result.run.total.source is Source.SIMULATED
+    assert set(read_manifest(run).devices[0].sources.values()) == {Source.SIMULATED}
+
+
+def test_an_older_run_in_virtual_time_is_read_as_simulated(virtual):
+    _, run, _ = virtual
+    new = read_result(run)
+    for name in ("run.json", "result.json"):
+        as_before(run / name)
+    assert '"source": "simulated"' not in (run / "result.json").read_text()
+    assert set(read_manifest(run).devices[0].sources.values()) == {Source.SIMULATED}
+    assert read_result(run) == new
+    assert read_summary(run)["energy_j"]["total"]["value"] == new.run.total.value
+
+
+def test_an_older_sweep_in_virtual_time_is_read_as_simulated(virtual):
+    _, _, folder = virtual
+    new = load(folder)
+    assert new.trials[0].energy["gpu"].source is Source.SIMULATED
+    as_before(folder / "sweep.json")
+    assert load(folder) == new
+
+
+def test_what_was_measured_stays_measured(tmp_path):
+    made = MadeRun(tmp_path / "real").fast(device("gpu0"), lambda _: 200.0)
+    made.write()
+    assert set(read_manifest(tmp_path / "real").devices[0].sources.values()) == {Source.MEASURED}
+
+
+@pytest.mark.parametrize("damaged", [[], {"devices": 3}, {"devices": [3, {"info": 3}]}])
+def test_a_damaged_file_is_left_to_whoever_decodes_it(damaged):
+    for bring in (name_simulated_manifest, name_simulated_result, name_simulated_sweep):
+        told = damaged if isinstance(damaged, dict) else {"trials": [3], "spans": [4]}
+        before = json.dumps(told)
+        bring(told)
+        assert json.dumps(told) == before
