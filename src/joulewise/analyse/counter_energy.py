@@ -98,7 +98,7 @@ _MENDED: Final = 0.05
 _WIDTH_SMEARED: Final = 1.9
 _WIDTH_POLLED: Final = 1.3
 _WIDTH_UNKNOWN: Final = 0.85
-_WIDTH_NARROW: Final = 0.93
+_WIDTH_NARROW: Final = 0.86
 _NARROW: Final = 0.3
 
 
