@@ -13,7 +13,7 @@ from typing import NoReturn
 import click
 
 from joulewise.cli.leftovers import put_back_leftovers
-from joulewise.cli.stderr import say
+from joulewise.cli.stderr import lenient_stderr, say
 from joulewise.errors import JoulewiseError
 
 VERBS = {
@@ -94,6 +94,11 @@ def joulewise(ctx: click.Context, store: Path) -> None:
 
 def main() -> None:
     """Run the command line; every error ends here, as two lines and an exit status."""
+    with lenient_stderr():
+        _main()
+
+
+def _main() -> NoReturn:
     try:
         status = joulewise.main(standalone_mode=False)
     except JoulewiseError as error:

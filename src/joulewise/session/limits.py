@@ -87,9 +87,9 @@ class Limits:
         self._said.add(key)
         if ours:
             self._recorder.tell("budget", **event)
-        self._say(event["message"])
         if event["stop"] and not self.stopped:
             self.stopped = True
             self._kill_ns = time.monotonic_ns() + self._grace_ns
             self._ending = Ending(self._token, self._command.pid)
             self._ending.ask()
+        self._say(event["message"])  # after it: whoever reads it may keep us waiting

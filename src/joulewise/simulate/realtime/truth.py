@@ -78,10 +78,11 @@ class Truth:
             with suppress(OSError):
                 os.ftruncate(self._file.fileno(), self._whole_b)
             self._file.close()
-            sys.stderr.write(
-                f"joulewise: {self._file.name} ends early: {error.strerror}\n"
-                "  make room and run it again; the command goes on, and keeps its exit status\n"
-            )
+            if sys.stderr is not None:
+                sys.stderr.write(
+                    f"joulewise: {self._file.name} ends early: {error.strerror}\n"
+                    "  make room and run it again; the command goes on, and keeps its exit status\n"
+                )
         self._whole_b = size_b
 
 
