@@ -28,12 +28,17 @@ def first_line(pipe):
     return pipe.readline()
 
 
+def state(pid):
+    """The letter that the kernel has for it (R, S, T, Z and others); empty where it is gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return ""
+
+
 def gone(pid):
     """Whether the process has ended (a zombie waits only for its parent)."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
+    return state(pid) in {"", "Z"}
 
 
 def python(code):

@@ -61,11 +61,14 @@ WAIT = "print(os.getpid(), flush=True); sys.stdin.read()"
 
 
 @contextmanager
-def running(store, *arguments, code=WAIT, **options):
-    """A run whose command has said its pid (and those of others) and reads stdin to its end."""
+def running(store, *arguments, code=WAIT, before=(), **options):
+    """A run whose command has said its pid (and those of others) and reads stdin to its end.
+
+    ``before`` are the words of a program that starts joulewise.
+    """
     options = {"stderr": subprocess.PIPE, "env": environment(), **options}
     process = subprocess.Popen(
-        [*JOULEWISE, "--store", str(store), "run", *arguments, *python(code)],
+        [*before, *JOULEWISE, "--store", str(store), "run", *arguments, *python(code)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -126,7 +126,13 @@ sys.exit(8 if again else 7)
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+@pytest.mark.parametrize(
+    "number",
+    [
+        *(signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1),
+        *(signal.SIGUSR2, signal.SIGXCPU, signal.SIGWINCH, signal.SIGCONT, signal.SIGRTMIN),
+    ],
+)
 def test_a_signal_to_joulewise_reaches_the_command_once(number, tmp_path):
     with running(tmp_path, code=counts(number)) as session:
         session.process.send_signal(number)

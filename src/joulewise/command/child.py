@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from joulewise.command.linux import die_with_parent
-from joulewise.command.signals import Signal, Signals
+from joulewise.command.signals import STOPPING, Signal, Signals
 from joulewise.command.witness import Witness
 from joulewise.errors import CommandNotExecutableError, CommandNotFoundError
 
@@ -47,8 +47,10 @@ class Child:
     """The command, which lives no longer than we do, and answers the signals that we get.
 
     It shares our process group: what the terminal sends (Ctrl-C, Ctrl-Z) reaches it without us.
-    What another process sends to us alone is meant for it, and is passed on. ``cpu_s`` is its CPU
-    time with that of the children it waited for, once it has ended.
+    What another process sends to us alone is meant for it, and is passed on. Where it is stopped by
+    a signal that we got as well, so are we, as our parent expects of a job; a command that ignores
+    Ctrl-Z goes on, and we with it. ``cpu_s`` is its CPU time with that of the children it waited
+    for, once it has ended.
     """
 
     look_s: float | None = None  # there is no need to ask whether it has ended but for a signal
@@ -58,6 +60,8 @@ class Child:
     ) -> None:
         self.signals = signals
         self.cpu_s: float | None = None
+        self._is_stopped = False
+        self._asked_to_stop = False
         parent = os.getpid()
 
         def before_exec() -> None:
@@ -97,7 +101,16 @@ class Child:
         came = self._came()
         if came and not self._reap(os.WNOHANG):
             self._pass_on(came)
-        return self._reap(os.WNOHANG)
+        is_over = self._reap(os.WNOHANG)
+        if not is_over:
+            self._stop_with_command()
+        return is_over
+
+    def _stop_with_command(self) -> None:
+        """Stop where the command has; the SIGCONT that resumes us is passed on to it."""
+        if self._asked_to_stop and self._is_stopped:
+            self._asked_to_stop = False
+            os.kill(os.getpid(), signal.SIGSTOP)
 
     def _came(self) -> list[Signal]:
         return [each for each in self.signals if each.number != signal.SIGCHLD]
@@ -108,6 +121,9 @@ class Child:
             self._witness.await_others()
         witnessed = self._witness.pending()
         came += self._came()
+        for each in came:  # SIGCONT takes back a SIGTSTP that nobody has looked at, and vice versa
+            if each.number in (*STOPPING, signal.SIGCONT):
+                self._asked_to_stop = each.number != signal.SIGCONT
         # Before the command is sent anything: it, or who hears it, may signal the group in answer.
         if witnessed:
             self._witness.begin_anew()
@@ -137,10 +153,15 @@ class Child:
         self._witness.close()
 
     def _reap(self, options: int) -> bool:
-        # Popen's own way does not tell the CPU time.
-        if self._process.returncode is None:
+        # Popen's own way does not tell the CPU time, nor whether it was stopped.
+        if options & os.WNOHANG:
+            options |= os.WUNTRACED | os.WCONTINUED
+        while self._process.returncode is None:
             pid, status, usage = os.wait4(self.pid, options)
-            if pid:
+            if not pid:
+                break
+            self._is_stopped = os.WIFSTOPPED(status)
+            if not self._is_stopped and not os.WIFCONTINUED(status):
                 self._process.returncode = os.waitstatus_to_exitcode(status)
                 self.cpu_s = usage.ru_utime + usage.ru_stime
         return self._process.returncode is not None

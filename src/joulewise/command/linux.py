@@ -66,7 +66,7 @@ class Timer:
 class SignalQueue:
     """Blocks signals and queues them, each with who sent it."""
 
-    def __init__(self, numbers: Iterable[signal.Signals]) -> None:
+    def __init__(self, numbers: Iterable[int]) -> None:
         numbers = set(numbers)
         self.mask_before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
         mask = (ctypes.c_ulong * 16)(sum(1 << number - 1 for number in numbers))

@@ -19,8 +19,30 @@ _FORWARDED: Final = (
     signal.SIGUSR1,
     signal.SIGUSR2,
     signal.SIGWINCH,
+    signal.SIGXCPU,
+    signal.SIGALRM,
 )
-_BY_TERMINALS: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH)
+STOPPING: Final = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
+"""What stops a job of a shell. Its resumption is SIGCONT."""
+
+# What the kernel sends to a process about itself (a fault in its code, a pipe without a reader, a
+# file that is too large), and what cannot be caught. All else is meant for the command.
+_OWN: Final = {
+    signal.SIGKILL,
+    signal.SIGSTOP,
+    signal.SIGSEGV,
+    signal.SIGBUS,
+    signal.SIGFPE,
+    signal.SIGILL,
+    signal.SIGTRAP,
+    signal.SIGSYS,
+    signal.SIGPIPE,
+    signal.SIGXFSZ,
+}
+_JOB_CONTROL: Final = {*STOPPING, signal.SIGCONT}
+_BY_TERMINALS: Final = (signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH, *STOPPING)
+# The kernel sends it for the CPU time of one process; the command has the same limit for itself.
+_OF_EACH: Final = (signal.SIGXCPU,)
 
 
 @dataclass(frozen=True)
@@ -46,17 +68,22 @@ class Signals(Protocol):
     def close(self) -> None: ...
 
 
-def take_signals() -> Signals:
-    """From here on nothing but SIGKILL ends this process before its command."""
+def take_signals(*, with_job_control: bool = True) -> Signals:
+    """From here on nothing but SIGKILL ends this process before its command.
+
+    Without job control, Ctrl-Z stops this process at once, as it does any other.
+    """
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # ignored, it would take the exit status
-    numbers = {*_FORWARDED, signal.SIGCHLD}
-    return QueuedSignals(numbers) if linux.HERE else HandledSignals(numbers)
+    if not linux.HERE:
+        return HandledSignals({*_FORWARDED, signal.SIGCHLD})
+    numbers = signal.valid_signals() - _OWN
+    return QueuedSignals(numbers if with_job_control else numbers - _JOB_CONTROL)
 
 
 class QueuedSignals:
     """Linux tells of each signal who sent it."""
 
-    def __init__(self, numbers: Iterable[signal.Signals]) -> None:
+    def __init__(self, numbers: Iterable[int]) -> None:
         self._queue = linux.SignalQueue(numbers)
         self.mask_before = self._queue.mask_before
 
@@ -66,8 +93,10 @@ class QueuedSignals:
     def __iter__(self) -> Iterator[Signal]:
         for number, by_kernel, sender in self._queue:
             # A terminal sends to its whole foreground group, and so does a command that ends
-            # the group it is in. It must not get back what it sent.
-            yield Signal(number, shared=by_kernel or _descends(sender))
+            # the group it is in. It must not get back what it sent. When a terminal is hung up,
+            # only the leader of its session gets SIGHUP, and an alarm is for one process.
+            shared = by_kernel and number in (*_BY_TERMINALS, *_OF_EACH)
+            yield Signal(number, shared=shared or _descends(sender))
 
     def close(self) -> None:
         self._queue.close()

@@ -41,7 +41,8 @@ def attach(
     with ExitStack() as stack:
         try:
             voice.opening(recorder.ready)
-            signals = take_signals()  # for good: all that is left is to tell, and to exit
+            # For good: all that is left is to tell, and to exit.
+            signals = take_signals(with_job_control=False)
             left = partial(recorder.tell, "stopped", message=_LEFT)
             attached = stack.enter_context(closing(Attached(pid, signals, left)))
         except BaseException:
