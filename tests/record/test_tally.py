@@ -76,3 +76,25 @@ def test_it_counts_from_where_the_command_began_also_in_rows_that_were_still_on_
 @pytest.mark.parametrize("values", [[], [5], [None, None]])
 def test_what_could_not_be_read_twice_is_none(values):
     assert tallied(Quantity.ENERGY, values).sum is None
+
+
+def test_energy_goes_on_at_the_newest_power_for_about_a_second():
+    tally = Tally()
+    tally.add(batch(Quantity.POWER, [10, 20]))
+    tally.begin(1 * S)  # one reading is enough: the next may be a second away
+    assert tally.sum is None
+    assert tally.energy_at(1 * S) == 0
+    assert tally.energy_at(S + S // 2) == 10
+    tally.add(batch(Quantity.POWER, [30], 2))
+    assert tally.energy_at(2 * S) == tally.sum.energy_j == 20
+    assert tally.energy_at(2 * S + S // 2) == 35
+    assert tally.energy_at(100 * S) == pytest.approx(20 + 30 * 1.1)  # it is not read any more
+
+
+def test_the_newest_power_is_the_sensors_or_the_last_step_of_the_counter():
+    counter = tallied(Quantity.ENERGY, [0, 50, 120])
+    assert counter.power_w == 70
+    told = batch(Quantity.ENERGY, [0, 50])
+    counter.add(Batch((*told.columns, "power_w"), (*told.values, array("d", [7, math.nan]))))
+    assert counter.power_w == 7
+    assert (Tally().power_w, Tally().energy_at(S)) == (None, None)

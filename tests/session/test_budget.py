@@ -96,14 +96,19 @@ def test_a_budget_is_foreseen_once_and_exceeded_once():
     assert watch.look(time_s=3, energy_j=300, outlook=sure) == []
     assert watch.look(time_s=9, energy_j=1000, outlook=sure) == []
     (exceeded,) = watch.look(time_s=75, energy_j=1001, outlook=sure)
-    assert exceeded.message == "the budget of 1kJ is used up after 1 min 15 s"
+    assert exceeded.message == (
+        "the budget of 1kJ is used up after 1 min 15 s: 1 kJ used, 0.001 kJ over"
+    )
     assert watch.look(time_s=80, energy_j=2000) == []
 
 
 def test_what_was_not_foreseen_is_exceeded_all_the_same():
     watch = BudgetWatch([parse_budget("1kJ:stop")])
-    (event,) = watch.look(time_s=5400, energy_j=1001, outlook=energy(1200, 1100, 1300))
-    assert event.message == "the budget of 1kJ is used up after 1 h 30 min; stopping the command"
+    (event,) = watch.look(time_s=5400, energy_j=1500, outlook=energy(1200, 1100, 1300))
+    assert event.message == (
+        "the budget of 1kJ is used up after 1 h 0 min: 1.5 kJ used, 0.5 kJ over; "
+        "stopping the command"
+    )
     assert as_message(event) == {
         "state": "exceeded",
         "budget": "1kJ:stop",
@@ -164,3 +169,23 @@ def test_what_one_process_found_the_other_does_not_find_again():
     assert heard == found
     assert watch.heard(as_message(found)) is None
     assert watch.look(time_s=11, energy_j=None, ended=True) == []
+
+
+@given(st.floats(1, 1e6), st.floats(1, 1e3), st.floats(0.01, 10))
+def test_the_time_told_is_when_energy_reached_the_budget(limit_j, power_w, step_s):
+    watch, now_s = BudgetWatch([parse_budget(f"{limit_j!r}J")]), limit_j / power_w
+    assert watch.look(time_s=now_s - step_s / 2, energy_j=(now_s - step_s / 2) * power_w) == []
+    now_s += step_s / 2
+    (event,) = watch.look(time_s=now_s, energy_j=now_s * power_w)
+    assert event.at_s == pytest.approx(limit_j / power_w, abs=1e-6 * now_s)
+
+
+def test_what_is_left_lasts_until_the_nearest_budget_at_the_highest_power():
+    budgets = [parse_budget(text) for text in ("100J", "300J:stop", "5s")]
+    watch = BudgetWatch(budgets)
+    assert watch.seconds_left(40, 30) == 2
+    watch.look(time_s=1, energy_j=101)
+    assert watch.seconds_left(150, 30) == 5
+    assert watch.seconds_left(310, 30) == 0
+    assert watch.seconds_left(150, math.inf) == 0
+    assert BudgetWatch(budgets[2:]).seconds_left(1, 30) is None

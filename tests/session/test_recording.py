@@ -2,7 +2,10 @@
 
 import json
 import os
+import time
 from dataclasses import replace
+
+import pytest
 
 from joulewise.data import DeviceInfo, Kind, Source
 from joulewise.record.layout import PROCESSES
@@ -20,6 +23,24 @@ def test_a_look_that_fails_is_noted_once_and_ends_nothing(tmp_path):
     recording.stop(stopped=False)
     notes = [w.message for w in recording.result().warnings if w.code == "budget"]
     assert notes == ["budgets were not watched to the end: ZeroDivisionError: division by zero"]
+
+
+@pytest.mark.parametrize(("budgets", "after_s"), [(("1MJ",), 1.0), ((), 5.0)])
+def test_what_is_not_used_up_soon_is_looked_at_seldom(budgets, after_s, tmp_path):
+    recording = Recording(tmp_path, Request(budgets=budgets), os.environ)
+    recording.started(CommandRecord(os.getpid(), ("true",), time.monotonic_ns()))
+    recording.look()
+    assert recording.look_after_s == after_s
+    recording.discard()
+
+
+def test_a_budget_is_looked_at_when_it_may_be_used_up(tmp_path):
+    recording = Recording(tmp_path, Request(budgets=("5J",)), os.environ)
+    recording.started(CommandRecord(os.getpid(), ("true",), time.monotonic_ns()))
+    while not recording.look():
+        assert recording.look_after_s < 1
+    assert recording.look_after_s == 1  # it is used up: there is nothing to look for
+    recording.discard()
 
 
 GPU = RecordedDevice(

@@ -41,7 +41,9 @@ def sight(run, gpu, second, processes):
 
 
 def counted_j(course, run, keys, second):
-    drawn = SimpleNamespace(sum=Sum(100.0, 10.0, 0.1, Quantity.POWER))
+    drawn = SimpleNamespace(
+        sum=Sum(100.0, 10.0, 0.1, Quantity.POWER), power_w=10.0, energy_at=lambda _: 100.0
+    )
     course.look(dict.fromkeys(keys, drawn), manifest(*keys), second * S, ended=False)
     total = json.loads((run / LIVE).read_text())["energy_j"]["total"]
     return total and total["value"]

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 import pytest
-from running_run import environment, run, running
+from running_run import environment, manifest, run, running
 
 from processes import DEADLINE_S, JOULEWISE, eventually, python
 
@@ -39,7 +39,21 @@ def test_energy_is_foreseen_and_then_stopped(tmp_path):
     assert len(said) == 2
     assert "the budget of 700J will be exceeded: " in said[0]
     assert said[1].endswith("stopping the command")
-    assert [f"joulewise: {message}" for message in warnings(tmp_path / "result.json")] == said[1:]
+    (warning,) = warnings(tmp_path / "result.json")
+    assert warning.startswith("the budget of 700J was used up after ")
+    assert warning.endswith("; it stopped the command")
+    told = json.loads((tmp_path / "result.json").read_text())
+    assert told["state"] == manifest(tmp_path)["state"] == "stopped by budget"
+    assert f"{told['energy_j']['total']['value']:.0f} J used" in warning
+
+
+@pytest.mark.parametrize("verb", [["ls"], ["show", "last"]], ids=str)
+def test_a_run_that_a_budget_stopped_is_listed_as_such(tmp_path, verb):
+    run(tmp_path, "--budget", "0.2s:stop", *python("time.sleep(60)"))
+    shown = subprocess.run(
+        [*JOULEWISE, "--store", tmp_path, *verb], capture_output=True, text=True, check=True
+    )
+    assert "stopped by budget" in shown.stdout
 
 
 def test_a_budget_that_only_warns_lets_the_command_be(tmp_path):
@@ -52,14 +66,15 @@ def test_a_budget_that_only_warns_lets_the_command_be(tmp_path):
     assert len(warnings(tmp_path / "result.json")) == 1
 
 
-def test_what_is_used_up_before_the_first_look_is_in_the_result(tmp_path):
+def test_what_is_used_up_at_once_is_in_the_result(tmp_path):
     done = run(
-        tmp_path, "--json", str(tmp_path / "result.json"), "--budget", "0.001J:stop",
-        *python("time.sleep(0.2)"),
+        tmp_path, "--json", str(tmp_path / "result.json"), "--budget", "0.001J:stop", "--", "true"
     )  # fmt: skip
-    assert done.returncode == 0
     (message,) = warnings(tmp_path / "result.json")
-    assert "stopping" not in message
+    # It may have ended before it could be stopped.
+    is_stopped = manifest(tmp_path)["state"] == "stopped by budget"
+    assert ("stopped" in message) == is_stopped
+    assert done.returncode == 0 or is_stopped
 
 
 def test_enough_is_not_mentioned(tmp_path):

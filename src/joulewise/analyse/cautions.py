@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from joulewise.analyse import device_cautions, span_cautions
@@ -53,7 +53,8 @@ def cautions(
     lanes: OpenLane,
 ) -> Iterator[RunWarning]:
     """All of them; ``energy_j`` and ``sampling_j`` are of the spans, over what is counted."""
-    yield from from_notes(manifest)
+    known = [measured.uses[0].energy for measured in counted]
+    yield from from_notes(manifest, sum(one.value for one in known if one), run.time_s)
     yield from clock_set(manifest)
     yield from recorder_ended(manifest, state, run, last_row_ns)
     yield from late(manifest)
@@ -68,17 +69,41 @@ def cautions(
     yield from span_cautions.without_length(spans)
 
 
-def from_notes(manifest: Manifest) -> Iterator[RunWarning]:
+def from_notes(manifest: Manifest, energy_j: float, time_s: float) -> Iterator[RunWarning]:
     """What the recorder and the budget had to say themselves.
 
     A fault of a sensor is told as the gap that it made; processes and the recorder's end are
-    told with what they mean for the figures.
+    told with what they mean for the figures, and a budget with what the run took of it.
     """
     for note in manifest.notes:
         code = _NOTED.get(note.get("code", ""))
         if code:
             hint = note.get("hint") or _HINTS.get(code, "")
-            yield RunWarning(code, note.get("message", ""), hint, note.get("device"))
+            message = note.get("message", "")
+            if code is Caution.BUDGET:
+                message = _budget_use(note, energy_j, time_s) or message
+            yield RunWarning(code, message, hint, note.get("device"))
+
+
+def _budget_use(note: Mapping[str, str], energy_j: float, time_s: float) -> str:
+    """What the whole run took of a budget; empty where that cannot be told.
+
+    A budget is taken for used up by what is known at that moment: all readings together may show
+    less, within the time between two of them.
+    """
+    try:
+        limit, factor = float(note["limit"]), float(note["factor"])
+        taken = time_s if note["kind"] == "time" else energy_j
+        amounts = [_in_unit(each / factor, note["unit"]) for each in (taken, taken - limit)]
+    except (KeyError, ValueError):  # recorded by a joulewise that did not write it
+        return ""
+    used, over = amounts
+    beyond = f", {over} over" if taken > limit else " as all readings show"
+    return f"{note.get('was', '')}: {used} used{beyond}{note.get('then', '')}"
+
+
+def _in_unit(amount: float, unit: str) -> str:
+    return f"{amount:.0f} {unit}" if amount >= 100 else f"{amount:.3g} {unit}"
 
 
 def clock_set(manifest: Manifest) -> Iterator[RunWarning]:

@@ -21,6 +21,7 @@ from joulewise.data import (
     total_of_one,
 )
 from joulewise.record.manifest import Manifest, RecordedDevice
+from joulewise.record.store import COMPLETE, KILLED, RECORDING, STOPPED_BY_BUDGET
 from joulewise.units import NS_PER_S
 
 _CLOCKS_APART_NS: Final = 5 * NS_PER_S  # of two machines, or of one that was booted anew
@@ -218,5 +219,5 @@ def _sum(uses: Sequence[Use]) -> Use:
 
 def _state(states: Sequence[str]) -> str:
     """That of the run which is worst off."""
-    order = ("recording", "killed", "stopped", "complete")
+    order = (RECORDING, KILLED, "stopped", STOPPED_BY_BUDGET, COMPLETE)
     return min(states, key=lambda state: order.index(state) if state in order else 0)

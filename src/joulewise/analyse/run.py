@@ -31,7 +31,7 @@ from joulewise.record.frameworks import read_framework_uses
 from joulewise.record.layout import Lane
 from joulewise.record.manifest import Manifest, read_manifest
 from joulewise.record.marks import SpanTable, read_spans
-from joulewise.record.store import RECORDING, status
+from joulewise.record.store import ENDED_IN_ORDER, RECORDING, status
 from joulewise.record.trace import open_lane
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def analyse(
     state = status(manifest)
     spans = read_spans(run) if spans is None else spans
     sightings = read_sightings(run)
-    last_row_ns = None if state == "complete" else _last_row_ns(run, manifest)
+    last_row_ns = None if state in ENDED_IN_ORDER else _last_row_ns(run, manifest)
     whole = _whole(manifest, spans, last_row_ns)
     spans = end_open_spans(spans, manifest, whole)
     codes = names_in_order(spans)

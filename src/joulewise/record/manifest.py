@@ -93,8 +93,10 @@ class RecorderRecord:
 
 @dataclass(frozen=True)
 class Manifest:
-    """``state`` is recording, complete (the command ended and so did we, in order) or stopped.
+    """All that run.json holds.
 
+    ``state`` is recording, complete (the command ended and so did we, in order), stopped by budget
+    (the same, where a budget ended the command) or stopped.
     ``frameworks`` is what the measured program used, as it told itself: of each the ``version``,
     and where it has them ``cuda``, ``cudnn`` and ``hip``. ``machine`` and ``container`` are None in
     runs of a joulewise that did not look, ``container`` also where there is none.

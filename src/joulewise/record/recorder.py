@@ -180,9 +180,9 @@ class Recorder:
         if is_new:  # what was run is known though we be killed within the second
             self._writer.wake()
 
-    def note(self, code: str, message: str, device: str = "") -> None:
+    def note(self, code: str, message: str, device: str = "", **more: str) -> None:
         """Something that whoever reads the run must know."""
-        self._notes.add(code, message, device)
+        self._notes.add(code, message, device, **more)
 
     def stop(
         self, state: str = "complete", exit_code: int | None = None, end_ns: int | None = None

@@ -33,7 +33,11 @@ LAST: Final = "last"
 _STAMP: Final = "%Y%m%d-%H%M%S"
 _ID: Final = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
 RECORDING, KILLED = "recording", "killed"
-STATES: Final = (RECORDING, "complete", "stopped", KILLED)
+COMPLETE, STOPPED_BY_BUDGET = "complete", "stopped by budget"
+STATES: Final = (RECORDING, COMPLETE, STOPPED_BY_BUDGET, "stopped", KILLED)
+ENDED_IN_ORDER: Final = (COMPLETE, STOPPED_BY_BUDGET)
+"""The states of runs that were recorded up to the end of their command."""
+
 _SILENT_NS: Final = 90 * NS_PER_S  # a recorder saves run.json every 30 s
 ELSEWHERE: Final = "name another with --store DIR or $JOULEWISE_STORE"
 _REMEDIES: Final = {
@@ -125,7 +129,7 @@ def readable(store: Path) -> Iterator[tuple[Path, Manifest] | Skipped]:
 
 
 def status(manifest: Manifest) -> str:
-    """How a run stands: recording, complete, stopped, or killed while it recorded."""
+    """How a run stands: one of ``STATES``; killed where nobody records it any more."""
     if manifest.state != RECORDING:
         return manifest.state
     return RECORDING if manifest.recorder and _lives(manifest, manifest.recorder) else KILLED

@@ -12,6 +12,8 @@ from joulewise.record.rows import Batch
 from joulewise.units import NS_PER_S
 
 _ENOUGH: Final = 30  # batches
+# Models are read once a second beside sensors, and then and when the writer is late by a little.
+_HELD_S: Final = 1.1
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Tally:
         self._waiting: list[Batch] = []
         self._last: tuple[int, float] | None = None
         self._sum: Sum | None = None
+        self._power_w: float | None = None
 
     def begin(self, t_ns: int) -> None:
         """Count from here."""
@@ -46,6 +49,27 @@ class Tally:
         with self._lock:
             self._add_all()
             return self._sum
+
+    @property
+    def power_w(self) -> float | None:
+        """The newest that it told; None where it was not read yet."""
+        with self._lock:
+            self._add_all()
+            return self._power_w
+
+    def energy_at(self, now_ns: int) -> float | None:
+        """Joules up to now, as if the newest power had lasted since the last reading.
+
+        No longer than two readings are apart as a rule: what comes after that is not known.
+        """
+        with self._lock:
+            self._add_all()
+            if self._power_w is None or self._last is None:
+                return None
+            since_s = (now_ns - max(self._last[0], self._since_ns)) / NS_PER_S
+            limit_s = max(self._sum.interval_s, _HELD_S) if self._sum else _HELD_S
+            energy_j = self._sum.energy_j if self._sum else 0.0
+            return energy_j + self._power_w * min(max(0.0, since_s), limit_s)
 
     def add(self, batch: Batch) -> None:
         """It is added up when somebody asks, or there is enough."""
@@ -63,6 +87,7 @@ class Tally:
         quantity = Quantity.ENERGY if Quantity.ENERGY.value in batch.columns else Quantity.POWER
         values = batch.values[batch.columns.index(quantity.value)]
         energy_j, interval_s, last = 0.0, 0.0, self._last
+        power_w = self._power_w
         for t_ns, value in zip(batch.values[0], values, strict=True):
             if math.isnan(value):
                 continue
@@ -70,10 +95,22 @@ class Tally:
                 interval_s = (t_ns - last[0]) / NS_PER_S
                 # A counter shows less after a reset: that step is lost.
                 grown_j = max(value - last[1], 0.0)
-                energy_j += grown_j if quantity is Quantity.ENERGY else last[1] * interval_s
+                step_j = grown_j if quantity is Quantity.ENERGY else last[1] * interval_s
+                energy_j += step_j
+                power_w = step_j / interval_s if interval_s else power_w
             last = (t_ns, value)
         self._last = last
+        told_w = _newest_power_w(batch)
+        self._power_w = power_w if told_w is None else told_w
         if last is not None and interval_s:
             before_j = self._sum.energy_j if self._sum else 0.0
             time_s = (last[0] - self._since_ns) / NS_PER_S
             self._sum = Sum(before_j + energy_j, time_s, interval_s, quantity)
+
+
+def _newest_power_w(batch: Batch) -> float | None:
+    """What the sensor told last; None where it tells no power."""
+    if Quantity.POWER.value not in batch.columns:
+        return None
+    told_w = reversed(batch.values[batch.columns.index(Quantity.POWER.value)])
+    return next((power_w for power_w in told_w if not math.isnan(power_w)), None)

@@ -1,8 +1,9 @@
 """Budgets: what a run may take of energy, time or carbon, and what happens beyond.
 
 ``--budget 2kWh`` warns, ``--budget 2kWh:stop`` stops the command; the option may be given several
-times. The recorder calls :meth:`BudgetWatch.look` about once a second and once more when the
-command has ended. Each :class:`Event` that it gets goes to the process that started the command,
+times. The recorder calls :meth:`BudgetWatch.look` once a second, more often when a budget may be
+used up before that (:meth:`BudgetWatch.seconds_left`), and once more when the command has ended.
+Each :class:`Event` that it gets goes to the process that started the command,
 as a message of kind ``budget`` (:func:`as_message`); that a budget was exceeded also goes into the
 manifest's notes, from where it becomes a warning of the result::
 
@@ -83,12 +84,13 @@ class Budget:
 
 @dataclass(frozen=True)
 class Event:
-    """A budget came into another state, which happens once each."""
+    """A budget came into another state, which happens once each; ``at_s`` after the start."""
 
     budget: Budget
     state: State
     message: str
     stop: bool = False
+    at_s: float = 0.0
 
 
 def parse_budget(text: str, gco2_per_kwh: float | None = None) -> Budget:
@@ -120,6 +122,7 @@ class BudgetWatch:
 
     def __init__(self, budgets: Iterable[Budget]) -> None:
         self._open: dict[Budget, set[State]] = {budget: set() for budget in budgets}
+        self._before = (0.0, 0.0)  # seconds and joules at the last look
 
     def look(
         self,
@@ -132,9 +135,11 @@ class BudgetWatch:
         """What is new, given what the run took so far and what is expected of the whole.
 
         ``energy_j`` is that of the devices that count, None where none could be read. ``ended``
-        says that there is nothing left to stop.
+        says that there is nothing left to stop. When energy was used up between two looks, it is
+        taken to have grown evenly between them.
         """
         events = []
+        before, self._before = self._before, (time_s, energy_j or 0.0)
         for budget, told in self._open.items():
             of_time = budget.kind == "time"
             taken = time_s if of_time else energy_j
@@ -143,18 +148,32 @@ class BudgetWatch:
                 continue
             if taken > budget.limit:
                 told.add("exceeded")
-                events.append(_exceeded(budget, time_s, stop=budget.stop and not ended))
+                crossed_s = _crossing_s(before, self._before, budget.limit)
+                at_s = budget.limit if of_time else crossed_s
+                events.append(_exceeded(budget, at_s, taken, stop=budget.stop and not ended))
             elif whole is not None and whole.low > budget.limit and "foreseen" not in told:
                 told.add("foreseen")
                 events.append(_foreseen(budget, whole))
         return events
+
+    def seconds_left(self, energy_j: float, most_w: float) -> float | None:
+        """When the next budget of energy may be used up, at that power; None where none is left."""
+        limits = [
+            budget.limit
+            for budget, told in self._open.items()
+            if budget.kind != "time" and "exceeded" not in told
+        ]
+        if not limits or not most_w > 0:
+            return None
+        return max(0.0, min(limits) - energy_j) / most_w
 
     def heard(self, message: Mapping[str, Any]) -> Event | None:
         """The event that another process found, unless it was told here before."""
         for budget, told in self._open.items():
             if budget.text == message["budget"] and message["state"] not in told:
                 told.add(message["state"])
-                return Event(budget, message["state"], message["message"], message["stop"])
+                state, text, stop = message["state"], message["message"], message["stop"]
+                return Event(budget, state, text, stop, budget.limit)  # only time is found there
         return None
 
 
@@ -169,7 +188,7 @@ def overdue(budgets: Sequence[Budget], started_ns: int, now_ns: int) -> list[Eve
     """The time budgets that are used up, whether or not it was said before."""
     time_s = (now_ns - started_ns) / NS_PER_S
     used_up = (b for b in budgets if b.kind == "time" and time_s > b.limit)
-    return [_exceeded(budget, time_s, stop=budget.stop) for budget in used_up]
+    return [_exceeded(budget, budget.limit, time_s, stop=budget.stop) for budget in used_up]
 
 
 def as_message(event: Event) -> dict[str, Any]:
@@ -181,11 +200,41 @@ def as_message(event: Event) -> dict[str, Any]:
     }
 
 
-def _exceeded(budget: Budget, time_s: float, *, stop: bool) -> Event:
-    after = "" if budget.kind == "time" else f" after {_time(time_s)}"
+def as_note(event: Event) -> dict[str, str]:
+    """What run.json needs besides the message, to tell what the whole run took of the budget.
+
+    ``limit`` is in joules or seconds, ``factor`` how many of them are one ``unit``.
+    """
+    budget = event.budget
+    unit, factor = _unit(budget)
+    after = "" if budget.kind == "time" else f" after {_time(event.at_s)}"
+    return {
+        "kind": "time" if budget.kind == "time" else "energy",
+        "limit": repr(budget.limit),
+        "unit": unit,
+        "factor": repr(factor),
+        "was": f"the budget of {_name(budget)} was used up{after}",
+        "then": "; it stopped the command" if event.stop else "",
+    }
+
+
+def _crossing_s(before: tuple[float, float], now: tuple[float, float], limit_j: float) -> float:
+    """When the joules were as many as the limit, between two pairs of seconds and joules."""
+    (start_s, start_j), (end_s, end_j) = before, now
+    if not start_j < limit_j < end_j:
+        return end_s
+    return start_s + (end_s - start_s) * (limit_j - start_j) / (end_j - start_j)
+
+
+def _exceeded(budget: Budget, at_s: float, taken: float, *, stop: bool) -> Event:
+    """``at_s`` is when it was used up, and ``taken`` what is used by now."""
+    after = ""
+    if budget.kind != "time":
+        over = _amount(budget, taken - budget.limit)
+        after = f" after {_time(at_s)}: {_amount(budget, taken)} used, {over} over"
     end = "; stopping the command" if stop else ""
     message = f"the budget of {_name(budget)} is used up{after}{end}"
-    return Event(budget, "exceeded", message, stop)
+    return Event(budget, "exceeded", message, stop, at_s)
 
 
 def _foreseen(budget: Budget, whole: Estimate) -> Event:
@@ -204,16 +253,24 @@ def _name(budget: Budget) -> str:
 
 def _amount(budget: Budget, value: float) -> str:
     """In the unit in which the budget was written."""
-    unit = _FORM.fullmatch(budget.text)
-    assert unit is not None  # noqa: S101
-    factor = _UNITS[unit[2]][1]
+    unit, factor = _unit(budget)
+    amount = value / factor
+    return f"{amount:.0f} {unit}" if amount >= 100 else f"{amount:.3g} {unit}"
+
+
+def _unit(budget: Budget) -> tuple[str, float]:
+    """As the budget was written, and how many joules or seconds one of it is."""
+    form = _FORM.fullmatch(budget.text)
+    assert form is not None  # noqa: S101
+    factor = _UNITS[form[2]][1]
     if budget.gco2_per_kwh is not None:
         factor *= J_PER_KWH / budget.gco2_per_kwh
-    amount = value / factor
-    return f"{amount:.0f} {unit[2]}" if amount >= 100 else f"{amount:.3g} {unit[2]}"
+    return form[2], factor
 
 
 def _time(time_s: float) -> str:
+    if time_s < 10:
+        return f"{time_s:.2f} s"
     if time_s < 60:
         return f"{time_s:.1f} s"
     minutes, seconds = divmod(round(time_s), 60)

@@ -21,9 +21,6 @@ from joulewise.session.recording import Recording
 from joulewise.session.request import Request
 from joulewise.session.wire import Message, Wire
 
-# A budget is held to the second; who only wants to know how far a run is can wait.
-_LOOK_S: Final = 1.0
-_LOOK_AT_LEISURE_S: Final = 5.0
 _WORKING_S: Final = 1.0
 _GRACE_S: Final = 3.0
 _SETTLE_S: Final = 0.5  # a pool's workers see a moment later that their parent has ended
@@ -69,14 +66,13 @@ class Host:
 
     def serve(self) -> None:
         """Until everybody has left; then the run is finished, and the last is told the result."""
-        every_s = _LOOK_S if self._recording.request.budgets else _LOOK_AT_LEISURE_S
-        look_s = time.monotonic() + every_s
+        look_s = time.monotonic() + self._recording.look_after_s
         while self._members:
             for key, _ in self._selector.select(max(0.0, look_s - time.monotonic())):
                 key.data()
             if time.monotonic() >= look_s:
-                look_s = time.monotonic() + every_s
                 self._look()
+                look_s = time.monotonic() + self._recording.look_after_s
         self._selector.close()
         if self._listener:
             self._listener.close()  # who comes now begins a run of their own

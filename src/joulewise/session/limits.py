@@ -49,6 +49,8 @@ class Limits:
         self._kill_ns = 0
         self._ending: Ending | None = None
         self.stopped = False
+        if any(budget.stop for budget in budgets):
+            import psutil  # noqa: F401  # what ends a command must not be loaded only then
 
     def look(self) -> float | None:
         """Do what is due by now; for how many seconds nothing else will be."""

@@ -12,7 +12,7 @@
 The epochs are those of the training under way, counted from 0; of all trainings where the user gave
 their number. An energy that could not be read is null; an outlook that cannot be told yet is
 ``{"reason", "fix"}``. The file is replaced as a whole, every second where there is a budget, else
-every five.
+every five, however often budgets are looked at.
 """
 
 from __future__ import annotations
@@ -21,14 +21,18 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from joulewise.data import Energy, Span, Unavailable, total
 from joulewise.data.contract import TOTAL, energy_json, finite
 from joulewise.record.layout import LIVE
 from joulewise.session.budget import Budget, BudgetWatch, Event
+from joulewise.session.meters import Draw
 from joulewise.session.outlook import Forecast, Outlook, as_json
 from joulewise.units import NS_PER_S
+
+# A little less than the second between two looks, so that each of these is told.
+_TELL_NS: Final = round(0.9 * NS_PER_S)
 
 
 class Progress:
@@ -47,6 +51,7 @@ class Progress:
         self._start_ns = start_ns
         self._course = Forecast(start_ns, epochs=epochs, per_kwh=per_kwh)
         self._watch = BudgetWatch(budgets)
+        self._told_ns = -NS_PER_S
 
     def look(
         self,
@@ -55,12 +60,13 @@ class Progress:
         counted: Collection[str],
         spans: Iterable[Span] = (),
         *,
+        draw: Draw | None = None,
         ended: bool = False,
     ) -> list[Event]:
         """Take in what is new, write ``live.json``, and tell what became of the budgets.
 
-        ``energy_j`` is what each device drew from the start until now; ``counted`` are those that
-        the command has touched so far.
+        ``energy_j`` is what each device drew from the start until it was last read; ``counted`` are
+        those that the command has touched so far, and ``draw`` what they used up to now.
         """
         whole = total(energy for key, energy in energy_j.items() if key in counted)
         self._course.spans(spans)
@@ -69,9 +75,33 @@ class Progress:
         gain_error = whole.error_gain / whole.value if whole and whole.value > 0 else 0.0
         outlook = self._course.outlook(now_ns, gain_error)
         time_s = (now_ns - self._start_ns) / NS_PER_S
+        if now_ns - self._told_ns >= _TELL_NS:
+            self._told_ns = now_ns
+            self._tell(now_ns, energy_j, counted, whole, outlook=outlook)
+        measured_j = whole.value if whole else None
+        return self._watch.look(
+            time_s=time_s,
+            energy_j=draw.energy_j if draw else measured_j,
+            outlook=None if isinstance(outlook, Unavailable) else outlook,
+            ended=ended,
+        )
+
+    def seconds_left(self, draw: Draw | None) -> float | None:
+        """After how long a budget may be used up at the earliest; None where none can be."""
+        return self._watch.seconds_left(draw.energy_j, draw.most_w) if draw else None
+
+    def _tell(
+        self,
+        now_ns: int,
+        energy_j: Mapping[str, Energy | None],
+        counted: Collection[str],
+        whole: Energy | None,
+        *,
+        outlook: Outlook | Unavailable,
+    ) -> None:
         content = {
             "t_ns": now_ns,
-            "time_s": time_s,
+            "time_s": (now_ns - self._start_ns) / NS_PER_S,
             "energy_j": {
                 TOTAL: energy_json(whole),
                 **{key: energy_json(energy) for key, energy in energy_j.items()},
@@ -81,12 +111,6 @@ class Progress:
             "outlook": _outlook_json(outlook, whole),
         }
         _write(self._run / LIVE, content)
-        return self._watch.look(
-            time_s=time_s,
-            energy_j=whole.value if whole else None,
-            outlook=None if isinstance(outlook, Unavailable) else outlook,
-            ended=ended,
-        )
 
     def heard(self, message: Mapping[str, Any]) -> Event | None:
         """What the starting process found out about a budget by itself, if it is new."""

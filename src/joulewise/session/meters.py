@@ -2,10 +2,52 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from typing import Final
+
 from joulewise.data import Energy
 from joulewise.record.manifest import RecordedDevice
 from joulewise.record.tally import Tally
 from joulewise.units import Z95
+
+# How much more than now a device may draw in a moment where nobody knows its maximum. Chosen: an
+# idle GPU draws about a tenth of its limit. Twice as much means that a budget is looked at often
+# for twice as long before it is used up.
+_RISE: Final = 10.0
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What a run has used up to now, in joules, and the most that all devices together may draw."""
+
+    energy_j: float
+    most_w: float
+
+
+def draw_now(
+    tallies: Mapping[str, Tally],
+    devices: Collection[RecordedDevice],
+    counted: Collection[str],
+    now_ns: int,
+) -> Draw | None:
+    """The joules of the ``counted`` devices up to now; None where none of them was read.
+
+    A device that is not counted yet may be any moment: all of them are in the most.
+    """
+    read = {d.info.key: tallies[d.info.key] for d in devices if d.info.key in tallies}
+    energies_j = [read[key].energy_at(now_ns) for key in counted if key in read]
+    known_j = [energy_j for energy_j in energies_j if energy_j is not None]
+    most_w = sum(_most_w(read[d.info.key], d) for d in devices if d.info.key in read)
+    return Draw(sum(known_j), most_w) if known_j else None
+
+
+def _most_w(tally: Tally, device: RecordedDevice) -> float:
+    power_w = tally.power_w
+    if power_w is None:
+        return math.inf  # nobody knows what it will tell first
+    return max(power_w, _RISE * power_w if device.maximum_w is None else device.maximum_w)
 
 
 def energy_so_far(tally: Tally | None, device: RecordedDevice) -> Energy | None:

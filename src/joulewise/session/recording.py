@@ -18,12 +18,12 @@ from joulewise.errors import JoulewiseError
 from joulewise.record.layout import LIVE, MANIFEST, MARKS, PROCESSES
 from joulewise.record.manifest import CommandRecord, Manifest, RecordedDevice, with_command
 from joulewise.record.recorder import Recorder, RecorderOptions
-from joulewise.record.store import new_run
+from joulewise.record.store import COMPLETE, STOPPED_BY_BUDGET, new_run
 from joulewise.record.tally import Tally
-from joulewise.session.budget import Event, parse_budget
+from joulewise.session.budget import Event, as_note, parse_budget
 from joulewise.session.ending import listed
 from joulewise.session.live import Progress
-from joulewise.session.meters import energy_so_far
+from joulewise.session.meters import Draw, draw_now, energy_so_far
 from joulewise.session.request import Ready, Request
 
 if TYPE_CHECKING:
@@ -36,6 +36,12 @@ _OVER_ROWS: Final = "JOULEWISE_COMPACT_OVER_ROWS"
 # takes one to three seconds (NVIDIA, "Driver Persistence"); one that takes longer joins late.
 # Twice as long delays a command by as much where a driver hangs.
 _DISCOVERY_S: Final = 2.5
+# How often to look: who only wants to know how far a run is can wait. Each look costs some
+# thousandths of a second of the recorder. The shortest is what a budget may be late by, beside the
+# time between two readings.
+_LEISURE_S: Final = 5.0
+_BUDGET_S: Final = 1.0
+_SHORTEST_S: Final = 0.05
 
 
 class Recording:
@@ -53,6 +59,9 @@ class Recording:
         self._manifest: Manifest | None = None
         self._course: RunSoFar | None = None
         self._blind = False
+        self._exceeded: list[Event] = []
+        # The first look loads what the others need.
+        self.look_after_s = _SHORTEST_S if request.budgets else _LEISURE_S
 
     def _open(self, environ: Mapping[str, str]) -> None:
         request = self.request
@@ -107,22 +116,33 @@ class Recording:
             self._tell(replace(command, end_ns=end_ns, exit_code=exit_code, cpu_s=cpu_s))
 
     def look(self, *, ended: bool = False) -> list[Event]:
-        """Once a second: joules so far, the outlook, and what became of the budgets."""
+        """Joules so far, the outlook, and what became of the budgets.
+
+        ``look_after_s`` tells when to look again.
+        """
         if self._course is None:
             return []
         ends_ns = [each.end_ns for each in self._commands if each.end_ns]
         now_ns = max(ends_ns) if ended and ends_ns else monotonic_ns()
         try:
-            if ended:
-                self._recorder.write()
+            if ended or self.look_after_s < _BUDGET_S:
+                self._recorder.write()  # tallies are of what is written, once a second
             manifest, tallies = self._recorder.manifest, self._recorder.tallies
             events = self._course.look(tallies, manifest, now_ns, ended=ended)
+            self.look_after_s = self._next_look_s()
         except Exception as error:  # noqa: BLE001  # it costs the view, never the recording
             self._note_blind(error)
             return []
         for event in events:
             self._note_budget(event)
         return events
+
+    def _next_look_s(self) -> float:
+        """At the earliest moment at which a budget may be used up, within a second."""
+        if not self.request.budgets or self._course is None:
+            return _LEISURE_S
+        left_s = self._course.seconds_left
+        return _BUDGET_S if left_s is None else min(max(left_s, _SHORTEST_S), _BUDGET_S)
 
     def heard(self, message: Mapping[str, Any]) -> None:
         """The process that started the command found a budget used up."""
@@ -139,9 +159,9 @@ class Recording:
         ends_ns = [each.end_ns for each in self._commands if each.end_ns]
         # What computes the result is loaded while sensors are waited for.
         threading.Thread(target=_load_analysis, name="load", daemon=True).start()
-        self._manifest = self._recorder.stop(
-            "stopped" if stopped else "complete", exit_code, max(ends_ns, default=None)
-        )
+        by_budget = any(event.stop for event in self._exceeded)
+        state = "stopped" if stopped else STOPPED_BY_BUDGET if by_budget else COMPLETE
+        self._manifest = self._recorder.stop(state, exit_code, max(ends_ns, default=None))
         (self.run / LIVE).unlink(missing_ok=True)
 
     def result(self) -> RunResult:
@@ -197,7 +217,9 @@ class Recording:
 
     def _note_budget(self, event: Event) -> None:
         if event.state == "exceeded":  # what was foreseen is past once there is a result
-            self._recorder.note(Caution.BUDGET.value, event.message)
+            self._exceeded.append(event)
+            note = as_note(event)
+            self._recorder.note(Caution.BUDGET.value, event.message, **note)
 
 
 def _source(device: RecordedDevice) -> str:
@@ -225,6 +247,7 @@ class RunSoFar:
         self._sighted_b = 0
         self._counted_for: tuple[object, ...] = ()
         self._counted: tuple[str, ...] = ()
+        self._draw: Draw | None = None
         costs = {"gco2": request.gco2_per_kwh, "price": request.price_per_kwh}
         self.progress = Progress(
             run,
@@ -247,7 +270,13 @@ class RunSoFar:
         }
         counted = self._count(manifest, now_ns)
         spans = self._follower.poll()
-        return self.progress.look(now_ns, energies, counted, spans, ended=ended)
+        self._draw = draw_now(tallies, manifest.devices, counted, now_ns)
+        return self.progress.look(now_ns, energies, counted, spans, draw=self._draw, ended=ended)
+
+    @property
+    def seconds_left(self) -> float | None:
+        """After how long a budget of energy may be used up at the earliest."""
+        return self.progress.seconds_left(self._draw)
 
     def _count(self, manifest: Manifest, now_ns: int) -> tuple[str, ...]:
         """The devices that the command has touched, chosen again when something is new."""
