@@ -60,6 +60,34 @@ def test_both_at_once_are_told_apart(machine, clocks):
     assert told(clocks) == []
 
 
+@pytest.mark.parametrize("reading", range(1, 5))
+@pytest.mark.parametrize("what", ["stopped", "suspended"])
+def test_a_stop_between_two_readings_is_no_clock_that_was_set(reading, what):
+    """Of this process or of the machine, after each of the readings of one try."""
+    machine, count = Machine(), 0
+
+    def read(name):
+        nonlocal count
+        count += 1
+        value = getattr(machine, name)
+        if count == 3 * 4 + reading:  # after those that the clocks begin with
+            if what == "stopped":
+                machine.goes_on(60)
+            else:
+                machine.goes_on(0, asleep_s=60)
+        return value
+
+    clocks = Clocks(lambda: read("now"), lambda: read("wall"), lambda: read("boot"))
+    news = [*clocks.news(), *clocks.news()]
+    assert [code for code, _ in news] == ([] if what == "stopped" else [Caution.SUSPENDED])
+
+
+def test_a_clock_that_is_set_in_small_steps_is_told_when_they_add_up(machine, clocks):
+    for _ in range(3):
+        machine.goes_on(1, set_by_s=0.0009)
+    assert [code for code, _ in told(clocks)] == [Caution.CLOCK_SET]
+
+
 def test_this_machine_was_awake_while_it_ran_this():
     assert boot_ns() > 0
     assert Caution.SUSPENDED not in [code for code, _ in Clocks().news()]

@@ -55,18 +55,23 @@ def test_what_the_command_says_stands_between_our_lines(tmp_path):
     assert any(line.split()[:1] == ["total"] for line in rest)
 
 
+@pytest.mark.parametrize("verb", ["run", "sim"])
 @pytest.mark.parametrize("closed", [{0}, {1}, {2}, {0, 1}, {1, 2}, {0, 1, 2}], ids=str)
-def test_a_closed_descriptor_stays_closed(closed, tmp_path):
+def test_a_closed_descriptor_stays_closed(closed, verb, tmp_path):
     report = tmp_path / "report"
     code = f"""
 open_ones = [fd for fd in range(3) if os.path.exists(f'/proc/self/fd/{{fd}}')]
 open({str(report)!r}, 'w').write(repr(open_ones))
 sys.exit(4)
 """
-    done = run(
-        tmp_path / "store", *python(code),
-        preexec_fn=lambda: [os.close(fd) for fd in closed], capture_output=False,
-    )  # fmt: skip
+    options = ["run"] if verb == "run" else ["sim", "--gpu", "v100"]
+    done = subprocess.run(
+        [*JOULEWISE, "--store", tmp_path / "store", *options, *python(code)],
+        preexec_fn=lambda: [os.close(fd) for fd in closed],
+        env=environment(),
+        check=False,
+        timeout=DEADLINE_S,
+    )
     assert done.returncode == 4
     assert json.loads(report.read_text()) == sorted({0, 1, 2} - closed)
 
@@ -282,3 +287,23 @@ def test_a_training_folder_may_hold_a_file_called_numpy(tmp_path):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('not this one')")
     done = run(tmp_path / "store", "true", cwd=tmp_path)
     assert (done.returncode, "total" in done.stderr) == (0, True), done.stderr
+
+
+def test_a_user_whom_nobody_knows_and_without_a_home_runs_a_command(tmp_path):
+    # The right to read lets it find Python wherever that is.
+    become = [
+        *("setpriv", "--reuid=12345", "--regid=12345", "--clear-groups"),
+        *("--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"),
+    ]
+    store = tmp_path / "store"
+    store.mkdir()
+    store.chmod(0o777)
+    if os.geteuid() != 0 or subprocess.run([*become, "true"], check=False).returncode:
+        pytest.skip("only root becomes another user")
+    homeless = {k: v for k, v in environment().items() if k not in {"HOME", "XDG_STATE_HOME"}}
+    done = subprocess.run(
+        [*become, *JOULEWISE, "--store", ".", "run", "--", "sh", "-c", "id -u; exit 3"],
+        env=homeless, cwd=store, capture_output=True, text=True, check=False, timeout=DEADLINE_S,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (3, "12345\n"), done.stderr
+    assert manifest(store)["exit_code"] == 3

@@ -84,6 +84,16 @@ def test_a_command_that_a_killed_recorder_had_not_written_is_in_the_run(tmp_path
     assert command == replace(ended, arguments=("train.py", "--token", "***"))
 
 
+def test_a_recorder_that_was_waited_for_is_no_clock_that_was_set(tmp_path, monkeypatch):
+    run, ended_ns = new_run(tmp_path), time.monotonic_ns()
+    later_ns = 60 * 10**9
+    for name in ("time_ns", "monotonic_ns"):
+        now_ns = getattr(time, name)() + later_ns
+        monkeypatch.setattr(f"joulewise.session.rescue.time.{name}", lambda now_ns=now_ns: now_ns)
+    result, _ = finish_run(run, replace(COMMAND, end_ns=ended_ns, exit_code=0))
+    assert Caution.CLOCK_SET not in [warning.code for warning in result.warnings]
+
+
 def test_a_process_id_that_comes_again_is_another_command(tmp_path):
     run = new_run(tmp_path)
     first = replace(COMMAND, end_ns=9, exit_code=4)

@@ -14,6 +14,7 @@ import click
 
 from joulewise.cli.leftovers import put_back_leftovers
 from joulewise.cli.stderr import lenient_stderr, say
+from joulewise.command.descriptors import reserve_standard_descriptors
 from joulewise.errors import JoulewiseError
 
 VERBS = {
@@ -94,6 +95,7 @@ def joulewise(ctx: click.Context, store: Path) -> None:
 
 def main() -> None:
     """Run the command line; every error ends here, as two lines and an exit status."""
+    reserve_standard_descriptors()
     with lenient_stderr():
         _main()
 

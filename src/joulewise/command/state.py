@@ -10,6 +10,9 @@ from typing import Final
 from joulewise.errors import UsageError
 
 OF_ROOT: Final = Path("/var/lib/joulewise")
+# The home of a user that only a container's runtime knows of, as Debian has it: nothing is kept in
+# it, and nothing is there to be read.
+_NO_HOME: Final = Path("/nonexistent")
 
 
 def state_folder(environ: Mapping[str, str]) -> Path:
@@ -33,6 +36,11 @@ def state_folders(environ: Mapping[str, str]) -> list[Path]:
 
 def made(folder: Path) -> Path:
     """The folder, for all to read and its owner to write, whatever the umask."""
+    if _NO_HOME in folder.parents:
+        raise UsageError(
+            "there is no home folder to keep anything in",
+            "set JOULEWISE_STATE to a folder that you can write",
+        )
     if not folder.is_dir():
         folder.mkdir(parents=True, exist_ok=True, mode=0o755)
         folder.chmod(0o755)
@@ -42,8 +50,5 @@ def made(folder: Path) -> Path:
 def _home() -> Path:
     try:
         return Path.home()
-    except RuntimeError:  # a user that only a container's runtime knows of
-        raise UsageError(
-            "there is no home folder to keep anything in",
-            "set JOULEWISE_STATE to a folder that you can write",
-        ) from None
+    except RuntimeError:
+        return _NO_HOME

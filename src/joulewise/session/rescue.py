@@ -71,14 +71,16 @@ def _tell(run: Path, ended: CommandRecord, last_words: str) -> Manifest:
     }
     commands = with_command(manifest.commands, ended)
     codes = [each.exit_code for each in commands if each.end_ns is not None]
+    end_ns = max(ended.end_ns or 0, manifest.monotonic_end_ns or 0)
     others = (each for each in manifest.notes if each.get("code") != note["code"])
     manifest = replace(
         manifest,
         commands=commands,
         state="stopped",
         exit_code=next((code for code in codes if code), ended.exit_code),
-        wall_end_ns=time.time_ns(),
-        monotonic_end_ns=max(ended.end_ns or 0, manifest.monotonic_end_ns or 0),
+        # Of the same moment: a recorder that did not answer was waited for since.
+        wall_end_ns=time.time_ns() - (time.monotonic_ns() - end_ns),
+        monotonic_end_ns=end_ns,
         notes=(*others, note),
     )
     with suppress(OSError):
