@@ -7,6 +7,7 @@ packed one.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -65,7 +66,7 @@ def write_packed(path: Path, groups: Iterable[pa.Table]) -> None:
     names = first.schema.names
     # Given the path, the writer would look for the file system that it is on.
     with (
-        pa.OSFile(str(path), "wb") as file,
+        pa.OSFile(os.fsencode(path), "wb") as file,
         parquet.ParquetWriter(
             file,
             first.schema,

@@ -5,8 +5,13 @@ from __future__ import annotations
 import os
 from collections import deque
 from pathlib import Path
+from typing import Final
 
 from joulewise.command.points import point
+
+# A name or an argument that is not UTF-8 has surrogates (PEP 383), which no file of text can hold.
+# They are written as \udcff, which is what JSON has for them.
+UNENCODABLE: Final = "backslashreplace"
 
 
 class GrowingFile:
@@ -67,7 +72,7 @@ def replace_file(path: Path, text: str, *, durable: bool = True) -> None:
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        with part.open("w", encoding="utf-8") as file:
+        with part.open("w", encoding="utf-8", errors=UNENCODABLE) as file:
             file.write(text)
             if durable:
                 file.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -34,7 +35,7 @@ class LaneFollower:
         try:
             if self._path.stat().st_size <= self._read_b:
                 return
-            with pa.OSFile(str(self._path)) as source:
+            with pa.OSFile(os.fsencode(self._path)) as source:
                 if self._schema is None:
                     self._begin(source)
                 source.seek(self._read_b)

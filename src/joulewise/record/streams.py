@@ -7,6 +7,7 @@ messages until there are no more; half a message at the end is as if it were not
 from __future__ import annotations
 
 import math
+import os
 from array import array
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -91,7 +92,10 @@ def write_stream(path: Path, table: pa.Table) -> None:
     """A whole lane at once, as a stream that was written to its end."""
     import pyarrow as pa
 
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_stream(file, table.schema) as writer:
+    with (
+        pa.OSFile(os.fsencode(path), "wb") as file,
+        pa.ipc.new_stream(file, table.schema) as writer,
+    ):
         writer.write_table(table)
 
 
@@ -104,7 +108,7 @@ def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
 
     with suppress(FileNotFoundError):
         if path.stat().st_size:
-            with pa.memory_map(str(path)) as source:
+            with pa.memory_map(os.fsencode(path)) as source:
                 yield from _whole_batches(source)
     waiting = _waiting[path]() if path in _waiting else b""
     if waiting:
@@ -116,7 +120,7 @@ def is_whole(path: Path) -> bool:
     import pyarrow as pa
 
     try:
-        with pa.OSFile(str(path)) as source:
+        with pa.OSFile(os.fsencode(path)) as source:
             for _ in pa.ipc.open_stream(source):
                 pass
     except (pa.ArrowInvalid, OSError, EOFError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -78,18 +79,21 @@ def _of_stream(path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
 
 
 def _open_packed(path: Path) -> LaneReader:
+    import pyarrow as pa
     from pyarrow import parquet
 
-    with parquet.ParquetFile(path) as file:
+    # As bytes: pyarrow takes text for UTF-8, and a path need not be.
+    with pa.OSFile(os.fsencode(path)) as source, parquet.ParquetFile(source) as file:
         columns, rows = tuple(file.schema_arrow.names), file.metadata.num_rows
     return LaneReader(columns, rows, lambda wanted: _of_packed(path, wanted))
 
 
 def _of_packed(path: Path, columns: Sequence[str]) -> Iterator[pa.Table]:
     """Row group by row group, the next one decoded while the caller works on this one."""
+    import pyarrow as pa
     from pyarrow import parquet
 
-    with parquet.ParquetFile(path, memory_map=True) as file:
+    with pa.memory_map(os.fsencode(path)) as source, parquet.ParquetFile(source) as file:
         if file.num_row_groups == 1:
             yield file.read_row_group(0, list(columns), use_threads=False).select(columns)
             return

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from joulewise.record.files import UNENCODABLE
 from joulewise.report.tables import FORMS, Table, drawn
 from joulewise.report.unwritten import unwritten
 
@@ -42,7 +43,7 @@ def write_tables(tables: Mapping[str, Table], folder: Path) -> Iterator[Path]:
         for name, table in tables.items():
             for ending, form in _ENDINGS.items() if table.rows else ():
                 path = folder / f"{name}.{ending}"
-                path.write_text(form(table), encoding="utf-8")
+                path.write_text(form(table), encoding="utf-8", errors=UNENCODABLE)
                 yield path
     except OSError as error:
         raise unwritten(folder, error, "name a folder that can be written to") from None

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from joulewise.data.contract import finite
 from joulewise.errors import UsageError
+from joulewise.record.files import UNENCODABLE
 from joulewise.report.charts.bundle import bundle, converter, vega_lite
 from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.look import COLUMN_MM, POINTS_PER_MM, Spec, Theme, config, dressed
@@ -37,7 +38,7 @@ def write_chart(
         )
     made = making(chart, theme, width_mm)
     try:
-        path.write_bytes(made if isinstance(made, bytes) else made.encode())
+        path.write_bytes(made if isinstance(made, bytes) else made.encode(errors=UNENCODABLE))
     except OSError as error:
         raise unwritten(path, error, "name a folder that can be written to") from None
 

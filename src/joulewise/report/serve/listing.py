@@ -69,7 +69,7 @@ class Wish:
         told = {"filter": wish.filter, "sort": wish.sort}
         told |= {"order": "rising"} if wish.is_rising else {}
         told |= {"all": "yes"} if wish.has_all else {}
-        return f"?{urlencode(told)}"
+        return f"?{urlencode(told, errors='surrogateescape')}"
 
     def sorted_by(self, column: str) -> str:
         """Where a column's heading leads: the other way round if it is sorted by that already."""
