@@ -7,6 +7,7 @@ import subprocess
 import time
 from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -31,7 +32,7 @@ def small_disk(tmp_path):
 
 
 def fill(folder):
-    with (folder / "filler").open("wb", buffering=0) as file, suppress(OSError):
+    with (folder / "filler").open("ab", buffering=0) as file, suppress(OSError):
         while True:
             file.write(bytes(4096))
     assert shutil.disk_usage(folder).free == 0
@@ -56,12 +57,35 @@ def test_a_full_disk_takes_how_the_run_ended(small_disk):
     assert not (run / RESERVE).exists()
 
 
+def test_room_that_others_take_at_once_is_not_missed(small_disk, monkeypatch):
+    """Whatever is freed is gone: how the run ended is written over what was reserved for it."""
+    unlink, replace_path = Path.unlink, Path.replace
+
+    def refilling(action):
+        def act(*arguments, **options):
+            done = action(*arguments, **options)
+            fill(small_disk)
+            return done
+
+        return act
+
+    def fill_and_keep_full():
+        fill(small_disk)
+        monkeypatch.setattr(Path, "unlink", refilling(unlink))
+        monkeypatch.setattr(Path, "replace", refilling(replace_path))
+
+    recording = ended_recording(small_disk, 3, fill_and_keep_full)
+    ((run, manifest),) = readable(small_disk)
+    assert (run, status(manifest), manifest.exit_code) == (recording.run, "complete", 3)
+
+
 def test_a_manifest_that_was_not_stored_still_says_how_the_run_ended(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     def fill_up():
-        monkeypatch.setattr("joulewise.record.manifest.replace_file", full)
+        for name in ("replace_file", "replace_by_reserve"):
+            monkeypatch.setattr(f"joulewise.record.manifest.{name}", full)
 
     result = ended_recording(tmp_path, 3, fill_up).result()
     assert (result.state, result.exit_code) == ("complete", 3)

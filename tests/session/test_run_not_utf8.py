@@ -15,9 +15,9 @@ ODD = b"caf\xe9\xff"
 @pytest.fixture(scope="module", params=["0", ""], ids=["packed", "streams"])
 def odd_store(request, tmp_path_factory):
     """A run of an odd command, in an odd folder with an odd environment, in a store below it."""
-    folder = os.fsencode(tmp_path_factory.mktemp("odd")) + b"/" + ODD
+    folder = tmp_path_factory.mktemp("odd") / os.fsdecode(ODD)
     try:
-        os.mkdir(folder)
+        folder.mkdir()
     except OSError:
         pytest.skip("a file system that takes only UTF-8")
     more = {b"ODD": ODD, b"JOULEWISE_COMPACT_OVER_ROWS": request.param.encode() or b"1000"}
@@ -31,7 +31,7 @@ def odd_store(request, tmp_path_factory):
 
 
 def joulewise(folder, environ, *arguments):
-    words = [os.fsencode(word) for word in (*JOULEWISE, "--store", folder + b"/runs", *arguments)]
+    words = [os.fsencode(word) for word in (*JOULEWISE, "--store", folder / "runs", *arguments)]
     return subprocess.run(
         words, cwd=folder, env=environ, capture_output=True, check=False, timeout=DEADLINE_S
     )
@@ -39,8 +39,7 @@ def joulewise(folder, environ, *arguments):
 
 def test_the_result_is_computed(odd_store):
     folder, _ = odd_store
-    with open(folder + b"/run.json", "rb") as file:
-        told = json.load(file)
+    told = json.loads((folder / "run.json").read_text())
     assert told["state"] == "complete"
     assert told["energy_j"]["total"]["value"] > 0
 
@@ -49,10 +48,9 @@ def test_what_was_run_and_where_is_kept_byte_for_byte(odd_store):
     folder, environ = odd_store
     done = joulewise(folder, environ, "ls", "--json", "-")
     (listed,) = json.loads(done.stdout)["runs"]
-    with open(os.path.join(folder, b"runs", listed["id"].encode(), b"run.json"), "rb") as file:
-        manifest = json.load(file)
+    manifest = json.loads((folder / "runs" / listed["id"] / "run.json").read_text())
     assert os.fsencode(manifest["commands"][0]["arguments"][-1]) == ODD
-    assert os.fsencode(manifest["cwd"]) == folder
+    assert os.fsencode(manifest["cwd"]) == os.fsencode(folder)
     assert os.fsencode(manifest["name"]) == ODD
 
 

@@ -87,6 +87,23 @@ def replace_file(path: Path, text: str, *, durable: bool = True) -> None:
         sync(path.parent)
 
 
+def replace_by_reserve(path: Path, text: str, reserve: Path) -> None:
+    """The same as :func:`replace_file` in the room that ``reserve`` takes, which is gone then.
+
+    Its blocks are written over, so that nobody else can take them on a full disk. A text that is
+    longer, or a file system that never writes over, needs more room.
+    """
+    with reserve.open("r+", encoding="utf-8", errors=UNENCODABLE) as file:
+        file.write(text)
+        file.flush()
+        file.truncate()
+        os.fsync(file.fileno())
+    point(f"before-rename-{path.name}")
+    reserve.replace(path)
+    point(f"after-rename-{path.name}")
+    sync(path.parent)
+
+
 def sync(path: Path) -> None:
     """Have a file's content, or a folder's names, survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)

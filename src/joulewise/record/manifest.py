@@ -15,12 +15,15 @@ from joulewise.data import Card, DeviceInfo, Source, Unavailable
 from joulewise.data.migration import name_simulated_manifest
 from joulewise.errors import JoulewiseError
 from joulewise.record.container import Container
-from joulewise.record.files import replace_file
+from joulewise.record.files import replace_by_reserve, replace_file
 from joulewise.record.layout import FORMAT, MANIFEST, RESERVE
 from joulewise.record.machine import Machine
 from joulewise.record.plain import decode, encode
 
+# Room for the last run.json: of a node with eight GPUs it has 28 KiB. Chosen; twice as much costs
+# as much more of a disk while a run is recorded. A long command line makes it longer.
 _RESERVE_B: Final = 64 << 10
+_GROWTH: Final = 4
 
 
 @dataclass(frozen=True)
@@ -181,23 +184,30 @@ def read_manifest(run: Path) -> Manifest:
 
 def write_manifest(run: Path, manifest: Manifest, *, durable: bool = True) -> None:
     """Replace run.json as a whole, so that there is a readable one at every moment."""
-    text = json.dumps(encode(manifest), indent=1, allow_nan=False) + "\n"
-    replace_file(run / MANIFEST, text, durable=durable)
+    replace_file(run / MANIFEST, _text(manifest), durable=durable)
 
 
 def reserve_last(run: Path) -> None:
     """Have room for the last manifest, should the disk be full by then."""
     try:
+        size_b = max(_RESERVE_B, _GROWTH * (run / MANIFEST).stat().st_size)
         # A file system that compresses would make nothing of zeros.
-        (run / RESERVE).write_bytes(os.urandom(_RESERVE_B))
+        (run / RESERVE).write_bytes(os.urandom(size_b))
     except OSError:
         (run / RESERVE).unlink(missing_ok=True)
 
 
 def write_last(run: Path, manifest: Manifest) -> None:
     """Write how the run ended, in the room that was reserved for it."""
-    (run / RESERVE).unlink(missing_ok=True)
-    write_manifest(run, manifest)
+    try:
+        replace_by_reserve(run / MANIFEST, _text(manifest), run / RESERVE)
+    except OSError:  # there is none, or not enough of it
+        (run / RESERVE).unlink(missing_ok=True)
+        write_manifest(run, manifest)
+
+
+def _text(manifest: Manifest) -> str:
+    return json.dumps(encode(manifest), indent=1, allow_nan=False) + "\n"
 
 
 def _is_required(one: Field[Any]) -> bool:
