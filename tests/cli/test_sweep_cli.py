@@ -171,7 +171,10 @@ def test_asked_again_afresh_it_is_another_sweep(joulewise, store):
     assert len(list((store / "sweeps").iterdir())) == 2
 
 
-FAILING = "import sys; print('reading'); sys.exit('no such data' if sys.argv[1] == 'b' else 0)"
+FAILING = (
+    "import sys; print('reading', flush=True); "
+    "sys.exit('no such data' if sys.argv[1] == 'b' else 0)"
+)
 
 
 def test_the_same_command_tries_again_what_failed_until_nothing_has(joulewise, tmp_path, store):

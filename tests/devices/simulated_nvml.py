@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,9 +50,13 @@ class Machine:
 
 @contextmanager
 def simulated(
-    monkeypatch: pytest.MonkeyPatch, *boards: str, faults: str = "", folder: Path
+    monkeypatch: pytest.MonkeyPatch,
+    *boards: str,
+    faults: str = "",
+    folder: Path,
+    as_root: bool = True,
 ) -> Iterator[Machine]:
-    """A machine with exact sensors, which obeys any user; its faults count from now."""
+    """A machine with exact sensors; its faults count from now. ``as_root``: it obeys any user."""
     units = [
         replace(make_unit(_without_noise(board), seed), gain=1.0)
         for seed, board in enumerate(boards)
@@ -65,13 +68,12 @@ def simulated(
         faults=faults_module.parse(faults) if faults else (),
         start_ns=now_ns,
         folder=folder,
-        as_root=True,
+        as_root=as_root,
     )
     for gpu in range(len(units)):
         shared.publish(gpu, steady(now_ns - _HISTORY_S * NS_PER_S, 0.0, POWER_W))
     machine = Machine(shared, now_ns)
     machine.elapse(0)
-    monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv("JOULEWISE_SIM", shared.path)
     monkeypatch.setattr(device_module, "monotonic_ns", lambda: machine.now_ns)
     # LD_LIBRARY_PATH directs nvidia-ml-py to our library only from the start of a process.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 
 import pynvml
 import pytest
@@ -92,7 +93,20 @@ def test_without_supported_clocks_there_is_no_lock(device):
     assert isinstance(device.knobs[Knob.SM_CLOCK], Unavailable)
 
 
+class RealDriver:
+    """The simulated library as a real one would look: without the functions that only ours has."""
+
+    def __init__(self, library):
+        self._library = library
+
+    def __getattr__(self, name):
+        if name.startswith("joulewise_"):
+            raise AttributeError(name)
+        return getattr(self._library, name)
+
+
 def test_without_root_every_knob_names_what_gives_the_right_and_puts_it_back(machine, monkeypatch):
+    monkeypatch.setattr(pynvml, "nvmlLib", RealDriver(pynvml.nvmlLib))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     (device,) = machine.gpus()
     limit, clock = device.knobs[Knob.POWER_LIMIT], device.knobs[Knob.SM_CLOCK]
@@ -102,6 +116,42 @@ def test_without_root_every_knob_names_what_gives_the_right_and_puts_it_back(mac
         assert "docs/how-to/guard.md" in knob.writable.fix
         assert "nvidia-smi" not in knob.writable.fix  # which would leave it set
     assert limit.maximum == 300
+
+
+def test_a_real_driver_is_taken_to_obey_root(machine, monkeypatch):
+    monkeypatch.setattr(pynvml, "nvmlLib", RealDriver(pynvml.nvmlLib))
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    (device,) = machine.gpus()
+    assert all(device.knobs[knob].writable is True for knob in (Knob.POWER_LIMIT, Knob.SM_CLOCK))
+    device.close()
+
+
+@contextmanager
+def another_user():
+    """As a process that is not root, which the tests may be already."""
+    uid = os.geteuid()
+    if uid == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(uid)
+
+
+@pytest.mark.parametrize("as_root", [True, False])
+def test_the_simulated_driver_says_itself_whom_it_obeys(monkeypatch, tmp_path, as_root):
+    with simulated(monkeypatch, "v100", folder=tmp_path, as_root=as_root) as machine:
+        pynvml.nvmlInit()  # while its files can be opened, which are of whoever runs the tests
+        with another_user():
+            (device,) = machine.gpus()
+            permitted = {device.knobs[knob].writable for knob in (Knob.POWER_LIMIT, Knob.SM_CLOCK)}
+            device.close()
+    (answer,) = permitted
+    if as_root:
+        assert answer is True
+    else:
+        assert isinstance(answer, Unavailable)
+        assert "joulewise sim --as-root" in answer.fix
 
 
 @on("a100", "gpu0:denied")

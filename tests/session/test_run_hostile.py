@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,8 @@ from running_run import environment, run, running, runs
 
 from processes import DEADLINE_S, JOULEWISE, eventually, gone, python
 
-FAKETIME = Path("/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1")
+COMPILER = shutil.which("cc")
+WALL_CLOCK = Path(__file__).parent / "wall_clock.c"
 # One GPU each, so that one run of some seconds shows what becomes of all of them. The driver keeps
 # its samples for about two seconds: a board that is away for longer leaves a gap.
 BLIND = {
@@ -174,18 +176,15 @@ def test_a_fault_in_our_report_leaves_the_command_its_exit_status(tmp_path):
     assert "joulewise: the result cannot be shown: ModuleNotFoundError" in done.stderr
 
 
-@pytest.mark.skipif(not FAKETIME.exists(), reason="needs libfaketime")
+@pytest.mark.skipif(COMPILER is None, reason="needs a C compiler")
 def test_a_clock_set_back_changes_nothing_but_is_told(tmp_path):
     """Only our own processes see the false clock; what they measure by cannot be set."""
-    clock = tmp_path / "clock"
-    clock.write_text("+0")
-    environ = environment(
-        LD_PRELOAD=str(FAKETIME),
-        FAKETIME_TIMESTAMP_FILE=str(clock),
-        FAKETIME_NO_CACHE="1",
-        FAKETIME_DONT_FAKE_MONOTONIC="1",
+    library, offset_s = tmp_path / "wall_clock.so", tmp_path / "offset_s"
+    subprocess.run(
+        [COMPILER, "-shared", "-fPIC", "-o", str(library), str(WALL_CLOCK), "-ldl"], check=True
     )
-    code = f"sleep 1.3; echo -3600 > '{clock}'; sleep 1.3"
+    environ = environment(LD_PRELOAD=str(library), WALL_CLOCK_OFFSET_S=str(offset_s))
+    code = f"sleep 1.3; echo -3600 > '{offset_s}'; sleep 1.3"
     result = tmp_path / "r.json"
     command = ["--", "env", "-u", "LD_PRELOAD", "sh", "-c", code]
     done = run(tmp_path / "store", "--json", str(result), *command, env=environ)

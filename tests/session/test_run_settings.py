@@ -32,8 +32,6 @@ for limit_w in 180, None:
         subprocess.run(["nvidia-smi", "-i", "0", "-pl", str(limit_w)], stdout=subprocess.DEVNULL)
 """
 
-pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="simulated limits are set by root")
-
 
 @pytest.fixture
 def sim(tmp_path):
@@ -43,7 +41,7 @@ def sim(tmp_path):
     def run(script, *options, gpu="v100x2", **environ):
         return subprocess.run(
             [
-                *(*JOULEWISE, "sim", "--gpu", gpu, *options, "--"),
+                *(*JOULEWISE, "sim", "--gpu", gpu, "--as-root", *options, "--"),
                 *(
                     "bash",
                     "-c",

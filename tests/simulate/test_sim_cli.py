@@ -117,6 +117,15 @@ def test_each_simulation_has_a_state_folder_of_its_own_that_goes_with_it():
     assert not any(folder.parent.exists() for folder in folders)
 
 
+def test_a_simulation_does_not_ask_the_guard_service_of_the_machine(monkeypatch):
+    code = "print(os.environ['JOULEWISE_GUARD']); print(os.environ['JOULEWISE_STATE'])"
+    monkeypatch.delenv("JOULEWISE_GUARD", raising=False)
+    guard, state = sim("--gpu", "v100", *python(code)).stdout.split()
+    assert Path(guard).parent == Path(state)
+    monkeypatch.setenv("JOULEWISE_GUARD", "one-of-my-own.sock")
+    assert sim("--gpu", "v100", *python(code)).stdout.split()[0] == "one-of-my-own.sock"
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "message", "hint"),
     [

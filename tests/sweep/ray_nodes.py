@@ -33,7 +33,7 @@ class Node:
         self._log = (folder / f"node{seed}.log").open("wb")
         self.process = subprocess.Popen(
             [
-                *(*JOULEWISE, "sim", "--gpu", "v100", "--seed", str(seed), "--"),
+                *(*JOULEWISE, "sim", "--gpu", "v100", "--as-root", "--seed", str(seed), "--"),
                 *(*RAY, "start", "--num-gpus", "1", "--num-cpus", "2", "--block"),
                 *("--disable-usage-stats", "--object-store-memory", "80000000", *options),
             ],

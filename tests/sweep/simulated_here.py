@@ -27,8 +27,9 @@ def simulated(folder, script, *arguments, gpu="v100x2", options=()):
     """Run a Python script on simulated GPUs, and what it said."""
     (folder / "train.py").write_text(TRAIN)
     (folder / "script.py").write_text(script)
+    sim = [*JOULEWISE, "sim", "--gpu", gpu, "--as-root", *options, "--"]
     return subprocess.run(
-        [*JOULEWISE, "sim", "--gpu", gpu, *options, "--", sys.executable, "script.py", *arguments],
+        [*sim, sys.executable, "script.py", *arguments],
         cwd=folder,
         env={**os.environ, **UNRULED},
         capture_output=True,

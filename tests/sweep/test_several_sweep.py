@@ -1,7 +1,6 @@
 """A search along several axes from end to end: in virtual time, and on simulated GPUs."""
 
 import json
-import os
 import sys
 
 import pytest
@@ -65,7 +64,6 @@ def test_one_knob_alone_has_a_search_of_its_own():
     assert type(strategy(asked, prepared.space)).__name__ == "Adaptive"
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="simulated limits are set by root")
 def test_a_training_that_is_beaten_is_stopped_here(tmp_path):
     """More steps take more of both, from the moment on that the reference was at its end."""
     (tmp_path / "several.py").write_text(TRAIN)

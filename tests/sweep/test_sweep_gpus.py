@@ -62,7 +62,6 @@ def test_where_nothing_can_be_written_a_sweep_goes_on(state):
         pass
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="simulated limits are set by root")
 def test_a_second_sweep_is_refused_between_two_runs_of_the_first(tmp_path):
     """Its holder is killed at last, and what it had is free."""
     ran = simulated(tmp_path, TWO)

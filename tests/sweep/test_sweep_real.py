@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 
-import pytest
 from simulated_here import LIMITS, UNRULED, told
 
 from processes import JOULEWISE
@@ -73,7 +72,6 @@ print(json.dumps([ran.returncode, ran.stderr, limits]))
 """
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="simulated limits are set by root")
 def test_power_limits_of_a_script_on_simulated_gpus(tmp_path):
     status, said, limits = told(tmp_path, SWEEP % (JOULEWISE, LIMITS))
     assert status == 0, said

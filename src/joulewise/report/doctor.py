@@ -35,11 +35,16 @@ def draw(checkup: Checkup, console: Console) -> None:
         for family, why in checkup.missing.items():
             _draw_why(family, why, console)
         console.print()
-    held.draw(checkup.leases, console)
+    held.draw(checkup.leases, console, may_turn=_may_turn(checkup.devices))
     console.print()
     console.print(Text(trust(checkup), style="bold"))
     for command, what in next_commands(checkup):
         console.print(Text.assemble("  ", (command, "cyan"), f"  # {what}"), soft_wrap=True)
+
+
+def _may_turn(devices: Iterable[DeviceState]) -> bool:
+    knobs = (knob for device in devices for knob in device.knobs.values())
+    return any(isinstance(knob, KnobState) and knob.info.writable is True for knob in knobs)
 
 
 def alike(devices: Iterable[DeviceState]) -> list[list[DeviceState]]:

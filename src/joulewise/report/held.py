@@ -79,7 +79,8 @@ def as_json(found: Leases) -> dict[str, Any]:
     }
 
 
-def draw(found: Leases, console: Console) -> None:
+def draw(found: Leases, console: Console, *, may_turn: bool = False) -> None:
+    """``may_turn``: whether a driver lets this process turn a knob, whoever it is of."""
     console.print(Text("leases", style="bold"))
     if found.held:
         _indent(_held_table(found.held, console), console)
@@ -91,7 +92,7 @@ def draw(found: Leases, console: Console) -> None:
     if isinstance(found.service, Unavailable):
         _indent(Text.assemble(("guard service", "yellow"), f": {found.service.reason}"), console)
         console.print(Text.assemble("    fix: ", (found.service.fix, "cyan")), soft_wrap=True)
-    for line in _lines(found):
+    for line in _lines(found, may_turn=may_turn):
         _indent(Text(line), console)
 
 
@@ -124,15 +125,14 @@ def draw_restored(
         console.print(Text("What is held goes back by itself when its holder ends."))
 
 
-def _lines(found: Leases) -> Iterator[str]:
+def _lines(found: Leases, *, may_turn: bool) -> Iterator[str]:
     if not (found.held or found.left):
         yield "nothing is set by joulewise now"
     serves = isinstance(found.service, str)
     if serves:
         yield f"the guard service answers at {found.service}"
     elif found.service is None:
-        alone = "root turns knobs without it" if os.geteuid() == 0 else "only root can turn knobs"
-        yield f"no guard service here: {alone}"
+        yield f"no guard service here: {_without_service(may_turn=may_turn)}"
     if found.scheduler and not (serves or found.epilog):
         yield (
             f"under {found.scheduler}, which ends our guardian with the job: knobs are turned only "
@@ -141,6 +141,12 @@ def _lines(found: Leases) -> Iterator[str]:
     elif found.scheduler:
         by = "the guard service" if serves else "the epilog"
         yield f"under {found.scheduler}: {by} puts back what a job leaves"
+
+
+def _without_service(*, may_turn: bool) -> str:
+    if os.geteuid() == 0:
+        return "root turns knobs without it"
+    return "you may turn knobs without it" if may_turn else "only root can turn knobs"
 
 
 def _left(each: Standing) -> str:

@@ -11,7 +11,7 @@ import pynvml
 from joulewise.data import Knob, KnobInfo, Unavailable
 from joulewise.devices.nvidia.faults import fault
 from joulewise.devices.nvidia.generations import AMPERE, VOLTA
-from joulewise.devices.ranges import for_root_only
+from joulewise.devices.nvidia.origin import setting_permission
 from joulewise.units import MW_PER_W
 
 
@@ -63,7 +63,7 @@ def _power_limit(handle: Any, _architecture: int) -> Turn | Unavailable:
         low / MW_PER_W,
         high / MW_PER_W,
         default / MW_PER_W,
-        writable=for_root_only(),
+        writable=setting_permission(),
     )
     tell()  # a laptop's limit may have a range and yet not be told
     default_w = default / MW_PER_W
@@ -76,7 +76,7 @@ def _sm_clock(handle: Any, architecture: int) -> Turn | Unavailable:
     fastest_memory = max(pynvml.nvmlDeviceGetSupportedMemoryClocks(handle), default=0)
     clocks = pynvml.nvmlDeviceGetSupportedGraphicsClocks(handle, fastest_memory)
     return Turn(
-        _lock_info(Knob.SM_CLOCK, clocks, for_root_only()),
+        _lock_info(Knob.SM_CLOCK, clocks, setting_permission()),
         lambda mhz: pynvml.nvmlDeviceSetGpuLockedClocks(handle, round(mhz), round(mhz)),
         lambda: pynvml.nvmlDeviceResetGpuLockedClocks(handle),
         "-lgc {0:g},{0:g}",
@@ -89,7 +89,7 @@ def _memory_clock(handle: Any, architecture: int) -> Turn | Unavailable:
         return _TOO_OLD
     clocks = pynvml.nvmlDeviceGetSupportedMemoryClocks(handle)
     return Turn(
-        _lock_info(Knob.MEMORY_CLOCK, clocks, for_root_only()),
+        _lock_info(Knob.MEMORY_CLOCK, clocks, setting_permission()),
         lambda mhz: pynvml.nvmlDeviceSetMemoryLockedClocks(handle, round(mhz), round(mhz)),
         lambda: pynvml.nvmlDeviceResetMemoryLockedClocks(handle),
         "-lmc {0:g},{0:g}",

@@ -17,9 +17,11 @@ def environment(
     """What the command finds: our library and ``nvidia-smi`` before any other.
 
     ``JOULEWISE_SIM_PID`` is this process, which drivers list on each GPU that ``--workload`` keeps
-    busy: by it a program knows the simulation's own load.
+    busy: by it a program knows the simulation's own load. ``JOULEWISE_GUARD`` leads to no guard
+    service unless the caller names one: the machine's own serves the real GPUs.
     """
     return {
+        "JOULEWISE_GUARD": str(state / "guard.sock"),
         **base,
         "LD_LIBRARY_PATH": _before(base.get("LD_LIBRARY_PATH"), library),
         "PATH": search_path(base),

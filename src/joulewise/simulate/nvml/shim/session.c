@@ -274,10 +274,15 @@ nvmlReturn_t enter(nvmlDevice_t device, const char *call, int cost, struct jw_gp
     return begin(&(*gpu)->faults, call, cost);
 }
 
+/* Whether this process may set limits and clocks. A real library has no such function. */
+API int joulewise_permits_setting(void) {
+    return references && (jw->as_root || geteuid() == 0);
+}
+
 nvmlReturn_t enter_setter(nvmlDevice_t device, const char *call, struct jw_gpu **gpu) {
     const nvmlReturn_t result = enter(device, call, JW_COST_SET, gpu);
     if (result != NVML_SUCCESS) return result;
-    const bool allowed = jw->as_root || geteuid() == 0;
+    const bool allowed = joulewise_permits_setting();
     const bool denied = fault_at(*gpu, JW_FAULT_DENIED, now_ns());
     return allowed && !denied ? NVML_SUCCESS : NVML_ERROR_NO_PERMISSION;
 }
