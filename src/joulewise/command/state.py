@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from joulewise.errors import UsageError
+from joulewise.errors import PermissionDeniedError, UsageError
 
 OF_ROOT: Final = Path("/var/lib/joulewise")
 # The home of a user that only a container's runtime knows of, as Debian has it: nothing is kept in
@@ -35,7 +36,10 @@ def state_folders(environ: Mapping[str, str]) -> list[Path]:
 
 
 def made(folder: Path) -> Path:
-    """The folder, for all to read and its owner to write, whatever the umask."""
+    """The folder, for all to read and its owner to write, whatever the umask.
+
+    Raises where it is root's to use and another user can change what is in it.
+    """
     if _NO_HOME in folder.parents:
         raise UsageError(
             "there is no home folder to keep anything in",
@@ -44,7 +48,45 @@ def made(folder: Path) -> Path:
     if not folder.is_dir():
         folder.mkdir(parents=True, exist_ok=True, mode=0o755)
         folder.chmod(0o755)
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        _check_is_of_root(folder)
     return folder
+
+
+def is_safe(folder: Path) -> bool:
+    """Whether what is in the folder can be believed by this process: see ``made``."""
+    try:
+        if hasattr(os, "geteuid") and os.geteuid() == 0:
+            _check_is_of_root(folder)
+    except (OSError, PermissionDeniedError):
+        return False
+    return True
+
+
+def _check_is_of_root(folder: Path) -> None:
+    """Also the link that leads to it: who owns that can have it lead elsewhere."""
+    owners = {folder.lstat().st_uid, folder.stat().st_uid} - {0}
+    if owners:
+        raise PermissionDeniedError(
+            f"{folder} belongs to user {_user_name(owners.pop())}, who could change what root "
+            "keeps in it",
+            f"run `chown root {folder}` if nothing in it is theirs, "
+            "or set JOULEWISE_STATE to a folder of root's",
+        )
+    if stat.S_IMODE(folder.stat().st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
+        raise PermissionDeniedError(
+            f"other users may write in {folder}, and could change what root keeps in it",
+            f"run `chmod go-w {folder}`, or set JOULEWISE_STATE to a folder of root's",
+        )
+
+
+def _user_name(uid: int) -> str:
+    import pwd
+
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
 
 
 def _home() -> Path:

@@ -102,7 +102,7 @@ class Guardian:
         self._leftovers = Leftovers(state, log, now_s)
         self._stacks = Stacks()
         self._residency = Residency()
-        self._claims = Claims()
+        self._claims = Claims(claims.lock_folder())
         self._owners: dict[str, object] = {}  # whose hold has none is gone; it is yet to be undone
         self._numbers = count(1)
         self._journal: journal.Journal | None = None
@@ -365,5 +365,6 @@ def _turnable(device: Device, knob: Knob) -> KnobInfo:
         raise NotSupportedError(what, info.fix or "joulewise doctor lists what can be turned")
     if isinstance(info.writable, Unavailable):
         what = f"{named(device.info.key, knob)} cannot be turned: {info.writable.reason}"
-        raise PermissionDeniedError(what, what_gives_it(info.writable.fix))
+        fix = what_gives_it(info.writable.fix, is_simulated=device.info.is_simulated)
+        raise PermissionDeniedError(what, fix)
     return info

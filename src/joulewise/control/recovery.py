@@ -12,7 +12,7 @@ from typing import Final
 from joulewise.command.alive import is_alive, pid_namespace
 from joulewise.command.leftovers import has_leftover
 from joulewise.control import journal
-from joulewise.control.claims import Claims
+from joulewise.control.claims import Claims, lock_folder
 from joulewise.control.holds import Change, End, Hold, Holder, Outcome
 from joulewise.control.putting_back import put_back
 from joulewise.control.words import said
@@ -147,9 +147,10 @@ def _put_back(
 
     Only root and ourselves are believed: anybody can claim anything.
     """
-    claims = Claims()
+    believed = {0, os.geteuid()}
+    claims = Claims(lock_folder())
     try:
-        taken = {change: claims.take(change.where) for change in changes}
+        taken = {change: claims.take(change.where, believed) for change in changes}
     except OSError:  # better to put back what may be held than not to put back
         taken = {}
     held = {
@@ -157,7 +158,7 @@ def _put_back(
             change.key, change.knob, End.FAILED, change.before, None, f"pid {by[0]} holds it"
         )
         for change, by in reversed(taken.items())  # it goes back to what was before the first
-        if by and by[1] in {0, os.geteuid()}
+        if by and by[1] in believed
     }
     try:
         free = [change for change in changes if change.where not in held]

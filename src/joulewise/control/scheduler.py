@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from joulewise.command.alive import FIRST_NAMESPACE, parent, pid_namespace
-from joulewise.command.state import state_folder
+from joulewise.command.state import is_safe, state_folder
 
 EPILOG: Final = "epilog"
 _PROC: Final = Path("/proc")
@@ -49,7 +49,8 @@ def scheduler(environ: Mapping[str, str], proc: Path = _PROC) -> str | None:
 
 def epilog_is_installed(environ: Mapping[str, str]) -> bool:
     """Whether ``joulewise restore --epilog`` has run on this machine, as it does after each job."""
-    return (state_folder(environ) / EPILOG).exists()
+    folder = state_folder(environ)
+    return is_safe(folder) and (folder / EPILOG).exists()
 
 
 def _by_cgroup(proc: Path) -> str | None:

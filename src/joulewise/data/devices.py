@@ -127,7 +127,8 @@ class KnobInfo:
 
     ``choices`` lists the only values it takes, ascending; None where any value in the range
     does. ``readable`` is False where the device keeps a setting to itself (locked clocks).
-    ``writable`` is True, or why this process may not turn it.
+    ``writable`` is True, or why this process may not turn it. ``owner`` is the user id of whom the
+    system lets turn it beside root.
     """
 
     knob: Knob
@@ -137,6 +138,7 @@ class KnobInfo:
     choices: tuple[float, ...] | None = None
     readable: bool = True
     writable: bool | Unavailable = True
+    owner: int = 0
 
 
 @dataclass(frozen=True)

@@ -102,5 +102,14 @@ def _power_limit(zone: Path, index: int, knob: Knob) -> PowerLimit | Unavailable
         default=None,
         writable=os.access(path, os.W_OK)
         or Unavailable(f"{path} is writable by root only", f"sudo chown $USER {path}"),
+        owner=_owner(path),
     )
     return PowerLimit(path, info, found_w)
+
+
+def _owner(path: Path) -> int:
+    """The user id of whom the file belongs to; root's where it is gone."""
+    try:
+        return path.stat().st_uid
+    except OSError:
+        return 0

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from joulewise.command.state import state_folder
+from joulewise.command.state import made, state_folder
 from joulewise.data import Card, DeviceInfo, Kind, Quantity, SensorInfo, Unavailable
 from joulewise.devices.protocol import Device
 from joulewise.errors import JoulewiseError
@@ -123,7 +123,7 @@ def keep_card(card: KeptCard, environ: Mapping[str, str]) -> Path:
     path = card_path(card.uid, environ)
     text = json.dumps(asdict(card), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        made(made(path.parent.parent) / path.parent.name)
         replace_file(path, text)
     except OSError as error:
         raise JoulewiseError(
