@@ -167,3 +167,73 @@ def test_no_secret_after_its_name_is_left(before, name, secret, joined):
 def test_no_plain_argument_is_touched(name, value, joined):
     arguments = ("train.py", f"{name}={value}") if joined else ("train.py", name, value)
     assert mask(arguments) == arguments
+
+
+@pytest.mark.parametrize(
+    ("given_line", "kept_line"),
+    [
+        ("tool -pSECRET", "tool -p***"),
+        ("tool -phunter2! run", "tool -p*** run"),
+        ("tool 'password: hunter2'", "tool 'password: ***'"),
+        ("tool password: hunter2 db", "tool password: *** db"),
+        ("sh -c 'tool -pSECRET password: abc'", "sh -c 'tool -p*** password: ***'"),
+        ("curl --cookie sid=abc host", "curl --cookie *** host"),
+        ("curl --cookie=sid=abc host", "curl --cookie=*** host"),
+        ("scp me:pw@host:data .", "scp me:***@host:data ."),
+        ("tool --db me:pw@host", "tool --db me:***@host"),
+    ],
+)
+def test_a_secret_without_an_option_of_its_own_is_masked(given_line, kept_line):
+    assert mask(shlex.split(given_line)) == tuple(shlex.split(kept_line))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "tool -p 8080",
+        "tool -p8080 -p0.5 -p1e-3",
+        "docker run -p8080:80 image:1.2@sha256:0123abcd",
+        "gcc -pthread -pedantic -pipe -p",
+        "tool --passes 3 --patience=3 --cookie-jar file",
+        "git clone git@github.com:group/project",
+        "tool -p/Data/Set -p./Data -pname=Value",
+        "tool 'pass: 2' 'epoch: 3' 'lr: 0.1' pass: 2",
+        "rsync host:folder/a@b .",
+    ],
+)
+def test_ordinary_options_that_look_alike_are_kept(line):
+    assert mask(shlex.split(line)) == tuple(shlex.split(line))
+
+
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+SECRETS = st.text(LETTERS + LETTERS.upper() + "0123456789", min_size=8, max_size=20).map(
+    "Q7".__add__
+)
+
+
+@given(
+    SECRETS,
+    st.sampled_from(
+        [
+            "-p{}",
+            "--password={}",
+            "password: {}",
+            "--cookie={}",
+            "Authorization: Bearer {}",
+            "me:{}@host",
+            "DB_PASSWORD={}",
+            '{{"password": "{}"}}',
+        ]
+    ),
+)
+def test_whatever_the_secret_nothing_of_it_is_left(secret, form):
+    kept = mask(["tool", form.format(secret), "--epochs", "3"])
+    assert secret not in " ".join(kept)
+    assert kept[0] == "tool"
+    assert kept[2:] == ("--epochs", "3")
+
+
+@given(st.text(LETTERS, min_size=1, max_size=12), st.integers(0, 65535))
+def test_lower_case_and_numbers_behind_p_are_no_secret(word, number):
+    arguments = ("tool", f"-p{word}", f"-p{number}", "-p", str(number))
+    assert mask(arguments) == arguments

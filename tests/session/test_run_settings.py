@@ -236,6 +236,9 @@ bash limits; kill $guard 2>/dev/null; wait $guard
 """
 
 
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can start the guard service")
+
+
 def by_service(sim, work):
     (sim.folder / "said_so").write_text(SAID_SO)
     (sim.folder / "work").write_text(work)
@@ -247,6 +250,7 @@ def by_service(sim, work):
     return ran.stdout.splitlines(), said, codes
 
 
+@as_root
 def test_the_service_is_named_where_it_sets_the_limit(sim):
     shown, said, codes = by_service(sim, "bash limits")
     assert shown == ["170 170", "0", "250 260"]
@@ -256,6 +260,7 @@ def test_the_service_is_named_where_it_sets_the_limit(sim):
     assert "settings_unguarded" not in codes
 
 
+@as_root
 def test_a_service_that_ends_says_what_it_put_back_and_the_command_goes_on(sim):
     ends = "kill $guard; timeout 60 bash said_so; bash limits"
     shown, said, codes = by_service(sim, ends)
@@ -266,6 +271,7 @@ def test_a_service_that_ends_says_what_it_put_back_and_the_command_goes_on(sim):
     assert "settings_unguarded" in codes
 
 
+@as_root
 def test_a_killed_service_is_named(sim):
     shown, said, codes = by_service(sim, "kill -9 $guard; timeout 60 bash said_so")
     assert shown[0] == f"joulewise: the guard service was killed{UNGUARDED}".rstrip()

@@ -11,7 +11,7 @@ MASK: Final = "***"
 # What the last word of a name is if a secret follows: --token, --hftoken, dbPassword, --pat.
 _SECRET: Final = re.compile(
     r"\w*(?:pass(?:word|wd|phrase|code)|pwd|secret|token|credential|(?:api|access|private)key)s?"
-    r"|pass|pat|auth|authorization|bearer"
+    r"|pass|pat|auth|authorization|bearer|cookies?"
 )
 # Whose key or tokens are a secret: --wandb-key, --api-keys. A dictionary's key is none.
 _KEY_OF: Final = re.compile(
@@ -66,6 +66,21 @@ _LISTED: Final = re.compile(
     r"""(?P<head>[{,]\s*(?:\\?["'])?(?P<name>[A-Za-z][\w.\-]*)(?:\\?["'])?\s*:\s*)"""
     r"""(?P<value>[^\s,}"'\\]+)"""
 )
+# In prose and YAML: "password: abc". A small number behind it counts something ("pass: 2").
+_TOLD: Final = re.compile(
+    r"""(?P<head>(?<![\w.\-])(?P<name>[A-Za-z][\w.\-]*)\s*:\s+)(?!\d{1,3}(?:$|[\s,;]))"""
+    r"""(?P<value>[^\s,;}"'\\]+)"""
+)
+_NAME_WITH_COLON: Final = re.compile(r"^[A-Za-z][\w.\-]*:$")
+# Without a scheme: user:password@host. A digest of an image (name:tag@sha256:…) is none.
+_AT_HOST: Final = re.compile(
+    r"(?P<user>(?<![\w./:@\-])[\w.+\-]+:)[^\s:@/]+(?=@(?!sha\d+:)[A-Za-z0-9][\w.\-]*)"
+)
+# -pSECRET of a program that is not known for it. Flags are lower case (-pthread, -pedantic), and
+# ports, sizes and shares are numbers: so a capital, or letters, digits and a sign together.
+_GLUED_PASSWORD: Final = re.compile(
+    r"-p(?![./~])(?=[^=]{4,}$)(?:(?=.*[A-Z])|(?=.*[a-z])(?=.*\d)(?=.*[!@#$%^&*?]))(?!.*[/:]).+"
+)
 _LOGIN: Final = re.compile(r"(?P<head>\blogin\()(?P<arguments>[^)]+)")
 
 
@@ -75,7 +90,7 @@ def mask(arguments: Iterable[str]) -> tuple[str, ...]:
     before = ""
     taker: re.Match[str] | None = None
     for argument in arguments:
-        if _FLAG.match(before) and _names_secret(before) and not _LONG_FLAG.match(argument):
+        if _announces_secret(before, argument):
             masked.append(MASK)
         elif before in _USER:
             masked.append(_user_masked(argument))
@@ -90,6 +105,14 @@ def mask(arguments: Iterable[str]) -> tuple[str, ...]:
             taker = _TAKES_PASSWORD.fullmatch(argument) or taker
         before = argument
     return tuple(masked)
+
+
+def _announces_secret(before: str, argument: str) -> bool:
+    """Whether ``before`` is an option, or a name with a colon, whose value is a secret."""
+    if _FLAG.match(before) and not _GLUED_PASSWORD.fullmatch(before):
+        return _names_secret(before) and not _LONG_FLAG.match(argument)
+    is_count = argument.isdigit() and len(argument) <= 3
+    return bool(_NAME_WITH_COLON.match(before)) and _names_secret(before) and not is_count
 
 
 def _user_masked(user: str) -> str:
@@ -116,10 +139,13 @@ def _masked(argument: str) -> str:
     glued = _GLUED_USER.fullmatch(argument)
     if glued:
         return f"-u{_user_masked(glued['value'])}"
+    if _GLUED_PASSWORD.fullmatch(argument):
+        return f"-p{MASK}"
     argument = _URL.sub(rf"\g<scheme>{MASK}@", argument)
+    argument = _AT_HOST.sub(rf"\g<user>{MASK}", argument)
     argument = _HEADER.sub(rf"\g<name>\g<colon>{MASK}", argument)
     argument = _LOGIN.sub(_login_masked, argument)
-    for named in (_QUERY, _ASSIGNED, _LISTED):
+    for named in (_QUERY, _ASSIGNED, _LISTED, _TOLD):
         argument = named.sub(_value_masked, argument)
     for shape in _SHAPES:
         argument = shape.sub(MASK, argument)
