@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from contextlib import ExitStack
 
 import pytest
 from viewing import answer_of, served
@@ -93,3 +94,11 @@ def test_a_bug_is_a_line_and_no_traceback(store):
     assert told.status == 500
     assert told.text.startswith("unexpected ZeroDivisionError")
     assert "secret" not in told.text
+
+
+def test_idle_connections_keep_nobody_from_an_answer(store):
+    with served(store, lambda _: plain_text("done", 200), at_once=4) as view, ExitStack() as stack:
+        idle = [stack.enter_context(view.connect()) for _ in range(400)]
+        assert view.get().status == 200
+        assert threading.active_count() < 100
+        assert idle[0].recv(1) == b""  # the oldest had to go

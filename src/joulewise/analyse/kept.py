@@ -13,7 +13,7 @@ from typing import Any, Final
 from joulewise.data import RunResult
 from joulewise.data.contract import RESULT_FORMAT, as_json, check_types, from_json
 from joulewise.data.migration import name_simulated_result
-from joulewise.record.files import replace_file
+from joulewise.record.files import open_regular, read_regular, replace_file
 from joulewise.record.layout import LIVE, RESULT
 
 _LONG: Final = ("spans", "details")
@@ -30,7 +30,7 @@ def write_result(run: Path, result: RunResult, *, durable: bool = True) -> None:
 def read_result(run: Path) -> RunResult | None:
     """The kept result; None where there is none that this version can read."""
     try:
-        told = json.loads((run / RESULT).read_text("utf-8"))
+        told = json.loads(read_regular(run / RESULT))
     except (OSError, ValueError):
         return None
     if not isinstance(told, dict):
@@ -45,8 +45,8 @@ def read_result(run: Path) -> RunResult | None:
 def read_summary(run: Path) -> dict[str, Any] | None:
     """The kept result without spans and details, in its documented form."""
     try:
-        with (run / RESULT).open(encoding="utf-8") as file:
-            told = json.loads(file.readline().rstrip(",\n") + "}")
+        with open_regular(run / RESULT) as file:
+            told = json.loads(file.readline().decode("utf-8").rstrip(",\n") + "}")
         if not isinstance(told, dict) or told.get("format") != RESULT_FORMAT:
             return None
         check_types(told)
@@ -58,7 +58,7 @@ def read_summary(run: Path) -> dict[str, Any] | None:
 def read_outlook(run: Path) -> dict[str, Any] | None:
     """What the recorder says of the run's epochs and of its end, while it goes on."""
     try:
-        told = json.loads((run / LIVE).read_text("utf-8"))
+        told = json.loads(read_regular(run / LIVE))
         return {"epochs": told["epochs"], **told["outlook"]}
     except (OSError, ValueError, KeyError, TypeError):
         return None

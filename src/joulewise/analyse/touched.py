@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from joulewise.data import Caution, Excluded, Kind, Quantity, RunWarning
+from joulewise.record.files import open_regular
 from joulewise.record.layout import PROCESSES
 from joulewise.record.manifest import Manifest, RecordedDevice
 from joulewise.record.processes import ENDED, SIMULATION
@@ -85,7 +86,8 @@ class Choice:
 def read_sightings(run: Path) -> tuple[Sighting, ...]:
     """What processes.jsonl tells; a line that was cut off is none."""
     try:
-        lines = (run / PROCESSES).read_bytes().splitlines()
+        with open_regular(run / PROCESSES) as file:
+            lines = file.read().splitlines()
     except OSError:
         return ()
     return tuple(parse_sightings(lines))

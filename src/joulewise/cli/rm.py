@@ -49,10 +49,11 @@ def command(store: Path, which: tuple[str, ...], *, yes: bool) -> None:
 
 
 def _check(run: Path) -> None:
-    """Refuse what is being recorded, and what only happens to have a file of the same name."""
+    """Refuse what is being recorded, a link, and what only has a file of the same name."""
     from joulewise.record.manifest import read_manifest
-    from joulewise.record.store import RECORDING, status
+    from joulewise.record.store import RECORDING, check_is_no_link, status
 
+    check_is_no_link(run)
     try:
         manifest = read_manifest(run)
     except JoulewiseError as error:

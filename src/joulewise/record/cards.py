@@ -17,7 +17,7 @@ from joulewise.command.state import made, state_folder
 from joulewise.data import Card, DeviceInfo, Kind, Quantity, SensorInfo, Unavailable
 from joulewise.devices.protocol import Device
 from joulewise.errors import JoulewiseError
-from joulewise.record.files import replace_file
+from joulewise.record.files import read_regular, replace_file
 from joulewise.units import Z95
 
 FORMAT: Final = 1
@@ -103,7 +103,7 @@ def kept_card(info: DeviceInfo, environ: Mapping[str, str]) -> KeptCard | Unavai
     path = card_path(info.uid, environ)
     again = f"joulewise calibrate --gpu {info.key.removeprefix('gpu')}"
     try:
-        kept = _parse(json.loads(path.read_text("utf-8")))
+        kept = _parse(json.loads(read_regular(path)))
     except FileNotFoundError:
         return None
     except OSError as error:

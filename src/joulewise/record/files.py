@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections import deque
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from joulewise.command.points import point
 
 # A name or an argument that is not UTF-8 has surrogates (PEP 383), which no file of text can hold.
 # They are written as \udcff, which is what JSON has for them.
 UNENCODABLE: Final = "backslashreplace"
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """A regular file, open for reading; an OSError for any other kind.
+
+    A pipe without a writer would be waited for without end, and a device may never come to one.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def read_regular(path: Path) -> str:
+    """The text of a regular file; an OSError for any other kind."""
+    with open_regular(path) as file:
+        return file.read().decode("utf-8")
 
 
 class GrowingFile:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from joulewise.record.environment import FRAMEWORKS
+from joulewise.record.files import read_regular
 from joulewise.record.layout import MARKS
 from joulewise.record.manifest import Manifest
 from joulewise.units import NS_PER_S
@@ -40,7 +41,7 @@ def read_framework_uses(run: Path) -> list[FrameworkUse]:
 
 def _read(path: Path) -> FrameworkUse | None:
     try:
-        return _use(json.loads(path.read_text(encoding="utf-8")))
+        return _use(json.loads(read_regular(path)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

@@ -15,7 +15,7 @@ from joulewise.data import Card, DeviceInfo, Source, Unavailable
 from joulewise.data.migration import name_simulated_manifest
 from joulewise.errors import JoulewiseError
 from joulewise.record.container import Container
-from joulewise.record.files import replace_by_reserve, replace_file
+from joulewise.record.files import read_regular, replace_by_reserve, replace_file
 from joulewise.record.layout import FORMAT, MANIFEST, RESERVE
 from joulewise.record.machine import Machine
 from joulewise.record.plain import decode, encode
@@ -157,7 +157,7 @@ def read_manifest(run: Path) -> Manifest:
     """What run.json says; keys that it has and we do not know are passed over."""
     path = run / MANIFEST
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        told = json.loads(read_regular(path))
     except FileNotFoundError:
         raise _unreadable(run, f"it has no {MANIFEST}") from None
     except OSError as error:

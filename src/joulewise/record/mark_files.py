@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulewise.hooks import marks as written
+from joulewise.record.files import open_regular
 
 RECORD = np.dtype(
     [
@@ -53,7 +54,7 @@ class MarkFile:
 def read_mark_file(path: Path) -> MarkFile | None:
     """What can be read; half a record at the end does not count. None of an empty file."""
     reading, header, whole = _Reading(), None, True
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         while whole and len(records := np.fromfile(stream, RECORD, _AT_ONCE)):
             header = header or read_header(records[:1].tobytes())
             sound = are_sound(records)

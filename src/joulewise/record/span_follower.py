@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from joulewise.data import Span
 from joulewise.hooks import marks as written
+from joulewise.record.files import open_regular
 from joulewise.record.mark_files import (
     RECORD,
     Header,
@@ -64,7 +65,7 @@ class SpanFollower:
 
 def _news(file: _Followed, told: set[tuple[int, str]], names: frozenset[str]) -> list[Span]:
     news: dict[int, Span] = {}
-    with file.path.open("rb") as stream:
+    with open_regular(file.path) as stream:
         stream.seek(file.offset)
         while data := stream.read(MOST_BYTES):
             records = np.frombuffer(data, RECORD, len(data) // RECORD.itemsize)

@@ -188,15 +188,24 @@ def named(store: Path, name: str) -> list[Path]:
     return [run for run, manifest in found if name and manifest.name == name]
 
 
+def check_is_no_link(run: Path) -> None:
+    """Raise where the run lies elsewhere: others may link to it, too."""
+    if run.is_symlink():
+        raise UsageError(
+            f"{run} is a link to a run elsewhere", f"remove the link yourself: rm {run}"
+        )
+
+
 def remove(run: Path) -> None:
     """Delete a run for good, unless it is being recorded."""
     if _status(run) == RECORDING:
         raise UsageError(f"{run.name} is being recorded", "end its command first")
+    check_is_no_link(run)
     try:
         shutil.rmtree(run)
     except OSError as error:
         raise JoulewiseError(
-            f"cannot remove {run}: {error.strerror}", "see who owns it: ls -l"
+            f"cannot remove {run}: {error.strerror or error}", "see who owns it: ls -l"
         ) from None
 
 

@@ -15,7 +15,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from joulewise.record.files import GrowingFile
+from joulewise.record.files import GrowingFile, open_regular
 from joulewise.record.rows import TIME, Batch, typecode
 
 if TYPE_CHECKING:
@@ -120,6 +120,7 @@ def is_whole(path: Path) -> bool:
     import pyarrow as pa
 
     try:
+        open_regular(path).close()  # a pipe would be waited for
         with pa.OSFile(os.fsencode(path)) as source:
             for _ in pa.ipc.open_stream(source):
                 pass

@@ -47,6 +47,12 @@ class Handler(BaseHTTPRequestHandler):
         except OSError:  # whoever asked has left, or was too slow
             self.close_connection = True
 
+    def parse_request(self) -> bool:
+        """Once the whole head is there, the connection is busy."""
+        is_sound = super().parse_request()
+        self.server.begin_answer(self.connection)
+        return is_sound
+
     def do_GET(self) -> None:
         told = self.headers
         asked = Asked(

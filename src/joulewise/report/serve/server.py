@@ -7,6 +7,7 @@ import secrets
 import socket
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import ThreadingHTTPServer
 from socketserver import TCPServer
@@ -21,6 +22,8 @@ PORT: Final = 8765
 """Where it listens if it may; if somebody else does, any that is free will do."""
 
 _AT_ONCE: Final = 32
+# Chosen: its thread only has to wake up and end. Twice as long delays others where none can.
+_EVICTED_S: Final = 1.0
 _FULL: Final = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
 
 
@@ -60,6 +63,8 @@ class ViewServer(ThreadingHTTPServer):
         self.head_s = head_s
         self._answer = answer
         self._room = threading.BoundedSemaphore(at_once)
+        self._idle: dict[socket.socket, None] = {}  # oldest first: no request has come yet
+        self._idle_lock = threading.Lock()
         # Whatever somebody's hosts file makes of that name.
         super().__init__((host.replace("localhost", "127.0.0.1"), port), Handler)
 
@@ -84,20 +89,41 @@ class ViewServer(ThreadingHTTPServer):
             return plain_text(said, HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._room.acquire(blocking=False):
+        if not self._has_room():
             request.send(_FULL)
             self.shutdown_request(request)
             return
+        with self._idle_lock:
+            self._idle[request] = None
         try:
             super().process_request(request, client_address)
         except BaseException:  # no thread could be started that would release it
             self._room.release()
             raise
 
+    def begin_answer(self, request: socket.socket) -> None:
+        """A request has come through this connection, which is not idle any more."""
+        with self._idle_lock:
+            self._idle.pop(request, None)
+
+    def _has_room(self) -> bool:
+        """Whether another connection may be taken, if need be in place of the oldest idle one."""
+        if self._room.acquire(blocking=False):
+            return True
+        with self._idle_lock:
+            oldest = next(iter(self._idle), None)
+            if oldest is None:
+                return False
+            del self._idle[oldest]
+            with suppress(OSError):  # it has just ended by itself
+                oldest.shutdown(socket.SHUT_RDWR)
+        return self._room.acquire(timeout=_EVICTED_S)
+
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
+            self.begin_answer(request)
             self._room.release()
 
     def handle_error(self, *_: Any) -> None:
