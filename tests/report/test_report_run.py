@@ -220,3 +220,9 @@ def test_the_next_commands_can_be_pasted():
     assert shown.commands[0][0] == (
         "joulewise --store 'my runs' show 20261116-003512-7f3a --errors"
     )
+
+
+def test_a_long_name_of_a_span_takes_few_lines_of_the_table():
+    told = drawn(result(details={"spans": {"x" * 3000: SPANS["epoch"]}}))
+    assert "xxx…" in told
+    assert told.count("x") < 100

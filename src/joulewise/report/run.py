@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Final, Literal
 
 from rich.console import Console
 from rich.padding import Padding
@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from joulewise.data import RunResult
-from joulewise.report.figures import fitting, plain
+from joulewise.report.figures import fitting, one_line, plain
 from joulewise.report.run_view import NO_RATES, Rates, Row, RunView, SpanRow, view, warned
 from joulewise.report.sensor_tables import rates_table
 from joulewise.report.sheet import Sheet
@@ -19,6 +19,8 @@ from joulewise.report.tables import Table as ResultTable
 
 _NARROW = 70
 """Columns of a terminal in which the figures need all the room, and the source gives way."""
+# Of a span's name in the table: two lines of it at 80 columns. Marks keep about 200.
+_SPAN_LETTERS: Final = 60
 
 _SOURCE_STYLE = {
     "measured": "green",
@@ -110,5 +112,6 @@ def _span_table(rows: Sequence[SpanRow], console: Console) -> Table:
         table.add_column(header, justify="right", overflow="fold")
     for row in rows:
         cells = (row.count, row.time, row.times, row.energy, row.energies)
-        table.add_row(Text(row.name), *(Text(fitting(cell, console.encoding)) for cell in cells))
+        name = Text(one_line(row.name, _SPAN_LETTERS))
+        table.add_row(name, *(Text(fitting(cell, console.encoding)) for cell in cells))
     return table
