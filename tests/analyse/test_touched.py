@@ -15,7 +15,7 @@ from joulewise.analyse.touched import (
     read_sightings,
     strangers,
 )
-from joulewise.data import Caution, Excluded, Source
+from joulewise.data import Caution, Excluded, PowerScope, Source
 from joulewise.record.layout import PROCESSES
 from joulewise.record.manifest import Manifest
 from joulewise.record.processes import ENDED, SIMULATION
@@ -109,6 +109,34 @@ def test_a_platform_contains_its_packages():
     choice = chosen(devices, [])
     assert choice.counted == ("node0",)
     assert choice.excluded[0] == Excluded("cpu0", "part of the energy of node0")
+
+
+def module(key, **changed):
+    """A superchip's GPU, whose energy is its module's."""
+    made = device(key, contains=(f"cpu{key[-1]}", "dram0"), **changed)
+    return replace(made, info=replace(made.info, power_scope=PowerScope.MODULE))
+
+
+def test_a_module_contains_its_cpu_and_its_memory():
+    devices = [module("gpu0"), module("gpu1"), device("cpu0"), device("cpu1"), device("dram0")]
+    sightings = [*seen("gpu0", (0, (OURS,))), *seen("gpu1", (0, ()))]
+    choice = chosen(devices, sightings)
+    # Of the module that is not used, the CPU counts as any other, and not the GPU.
+    assert choice.counted == ("gpu0", "cpu1")
+    assert Excluded("cpu0", "part of the energy of gpu0") in choice.excluded
+    assert Excluded("dram0", "part of the energy of gpu0") in choice.excluded
+
+
+def test_where_a_module_is_used_by_nobody_its_cpu_counts():
+    devices = [module("gpu0"), device("cpu0"), device("dram0")]
+    assert chosen(devices, seen("gpu0", (0, ()))).counted == ("cpu0", "dram0")
+
+
+def test_a_module_that_cannot_be_read_is_missing_though_its_cpu_can():
+    devices = [module("gpu0"), device("cpu0"), device("dram0")]
+    choice = chosen(devices, seen("gpu0", (0, (OURS,))), unread=["gpu0"])
+    assert choice.counted == ("gpu0", "cpu0", "dram0")
+    assert choice.missing == ("gpu0",)
 
 
 def test_packages_count_where_their_platform_cannot_be_read():

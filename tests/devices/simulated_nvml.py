@@ -18,6 +18,7 @@ from joulewise.devices.nvidia import device as device_module
 from joulewise.devices.nvidia import find
 from joulewise.devices.nvidia import session as session_module
 from joulewise.simulate.boards import load_board, make_unit
+from joulewise.simulate.model import Board
 from joulewise.simulate.nvml import faults as faults_module
 from joulewise.simulate.nvml.latency import NO_LATENCY
 from joulewise.simulate.nvml.shared import Shared, library
@@ -51,7 +52,7 @@ class Machine:
 @contextmanager
 def simulated(
     monkeypatch: pytest.MonkeyPatch,
-    *boards: str,
+    *boards: str | Board,
     faults: str = "",
     folder: Path,
     as_root: bool = True,
@@ -90,8 +91,8 @@ def simulated(
         shared.close()
 
 
-def _without_noise(key: str):
-    board = load_board(key)
+def _without_noise(board: str | Board) -> Board:
+    board = load_board(board) if isinstance(board, str) else board
     return replace(board, sensor=replace(board.sensor, noise_w=0.0))
 
 

@@ -144,3 +144,13 @@ def test_a_view_that_cannot_be_meant_is_refused(how, message):
 def test_faster_and_cheaper_costs_nobody():
     cheap = grid(lambda w: (400 - w, w * 100), [200, 300], 200)
     assert SweepCaution.COSTS_ELSEWHERE not in cautions(evaluate(cheap, ENERGY))
+
+
+def test_nothing_is_added_to_a_module_that_contains_cpu_and_memory():
+    trials = [trial(limit(300), block, 10.0, 5000.0, is_module=True) for block in range(3)]
+    result = evaluate(sweep(trials, limit(300)), ENERGY, View("node", pue=1.0))
+    assert result.reference.energy_j.mean == pytest.approx(5000.0)
+    assert "CPU and memory included" in result.sources["node"]
+    apart = [trial(limit(300), block, 10.0, 5000.0) for block in range(3)]
+    result = evaluate(sweep(apart, limit(300)), ENERGY, View("node", pue=1.0))
+    assert result.reference.energy_j.mean > 5000.0

@@ -141,7 +141,7 @@ def test_json_is_whole_and_plain():
     assert [device["key"] for device in found["devices"]] == ["gpu0", "gpu1"]
     assert {*found["devices"][0]} == {
         *("key", "kind", "name", "uid", "vendor", "driver", "note", "better", "contains"),
-        *("calibrated", "sensors", "knobs"),
+        *("calibrated", "sensors", "knobs", "power_scope", "limit_scope"),
     }
     assert json.loads(json.dumps(found, allow_nan=False)) == found
 

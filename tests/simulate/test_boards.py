@@ -15,6 +15,7 @@ GAINS_OF_SEED_7 = [
     1.0238125285207789,
     1.0274535888217224,
     1.009515983707382,
+    1.0224120589465204,
 ]
 
 
@@ -54,6 +55,7 @@ def test_caps_can_be_set_as_on_the_real_board(key, limits):
         ("rtx6000", 0.1, 0.1, False),
         ("a100", 0.1, 0.025, False),
         ("laptop", 0.1, 0.025, True),
+        ("gh200", 0.1, 0.025, True),
     ],
 )
 def test_the_sensor_is_that_of_the_generation(key, period_s, window_s, plain_is_average):

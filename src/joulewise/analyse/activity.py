@@ -63,6 +63,7 @@ class Margin:
 # A100, 14 to 26 W on an RTX 6000, 1 to 10 W on a laptop). Chosen in between.
 _MARGINS: Final = {
     Quantity.POWER: Margin(3.0, 0.2),
+    Quantity.GPU_POWER: Margin(3.0, 0.2),
     # Mean power from the counter: an update of 0.1 s more or less in 0.4 s, and the margin above.
     Quantity.ENERGY: Margin(3.0, 0.8),
     # A share of time: where no kernel runs it is 0. NVML rounds to whole percents.
@@ -73,11 +74,21 @@ _MARGINS: Final = {
     Quantity.MEMORY_USED: Margin(64e6),
 }
 _POWERS: Final = (Quantity.POWER, Quantity.ENERGY)
+# What shows every use where it is read often: on a module, the GPU's part and its clock.
+_OF_MODULE: Final = (Quantity.GPU_POWER, Quantity.SM_CLOCK)
 # Where each quantity is looked for: what is polled, and what drivers keep.
 _LANES: Final = (
-    (Lane.FAST, _POWERS),
+    (Lane.FAST, (*_POWERS, Quantity.GPU_POWER)),
     (Lane.BUFFER, (Quantity.POWER,)),
-    (Lane.SLOW, (Quantity.GPU_UTILISATION, Quantity.SM_CLOCK, Quantity.MEMORY_USED)),
+    (
+        Lane.SLOW,
+        (
+            Quantity.GPU_UTILISATION,
+            Quantity.SM_CLOCK,
+            Quantity.MEMORY_USED,
+            Quantity.GPU_POWER,
+        ),
+    ),
     (Lane.BUFFER_GPU_UTILISATION, (Quantity.GPU_UTILISATION,)),
     (Lane.BUFFER_SM_CLOCK, (Quantity.SM_CLOCK,)),
 )
@@ -113,17 +124,27 @@ class _Block:
         return _Block(self.t_ns[start:end], self.values[start:end])
 
 
-def activity(lanes: OpenLane, key: str, run: Stretch, explained: TimeSet = _NEVER) -> Activity:
+def activity(
+    lanes: OpenLane,
+    key: str,
+    run: Stretch,
+    explained: TimeSet = _NEVER,
+    *,
+    is_module: bool = False,
+) -> Activity:
     """What the lanes of a device show of its activity from the start to the end of ``run``.
 
-    ``explained`` is when others computed on it.
+    ``explained`` is when others computed on it. The power of a whole module says nothing of its
+    GPU, since it rises with the CPU's load: there the GPU's part is looked at.
     """
+    unsaid = _POWERS if is_module else ()
+    watched = _OF_MODULE if is_module else _POWERS
     signals = [
         _Signal(rows, quantity, run, explained)
         for lane, quantities in _LANES
         if (rows := lanes(key, lane)) is not None
         for quantity in quantities
-        if quantity.value in rows.columns
+        if quantity.value in rows.columns and quantity not in unsaid
     ]
     for signal in signals:
         signal.read()
@@ -131,7 +152,7 @@ def activity(lanes: OpenLane, key: str, run: Stretch, explained: TimeSet = _NEVE
     return Activity(
         any(each.is_active for each in shown),
         any(each.is_unexplained for each in shown),
-        _is_complete([each.gaps for each in signals if each.quantity in _POWERS], run),
+        _is_complete([each.gaps for each in signals if each.quantity in watched], run),
     )
 
 
@@ -153,7 +174,7 @@ class _Signal:
     def read(self) -> None:
         for block in self._blocks():
             self._idle.add(block.values)
-            if self.quantity in _POWERS:
+            if self.quantity in (*_POWERS, *_OF_MODULE):
                 self.gaps.add(block.t_ns)
             start = block.up_to(self._run.start_ns)
             if start:

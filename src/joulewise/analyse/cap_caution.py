@@ -9,7 +9,7 @@ import numpy as np
 
 from joulewise.analyse.measured import MeasuredDevice
 from joulewise.analyse.stretch import Stretch
-from joulewise.data import Caution, Knob, Quantity, RunWarning
+from joulewise.data import Caution, Knob, PowerScope, Quantity, RunWarning
 from joulewise.devices.nvidia.binding import Binding, binding
 from joulewise.record.manifest import Manifest
 
@@ -21,9 +21,21 @@ def is_limited_by_run(manifest: Manifest, key: str) -> bool:
     return Knob.POWER_LIMIT.value in manifest.options.get("settings", {}).get(key, {})
 
 
+def _limited_mean_w(measured: MeasuredDevice, run: Stretch) -> float | None:
+    """The mean power of what the limit holds: of a module, the GPU, unless the limit is its own."""
+    info = measured.device.info
+    if info.power_scope is not PowerScope.MODULE or info.limit_scope is PowerScope.MODULE:
+        return measured.uses[0].mean_w
+    power_w = measured.slow.get(Quantity.GPU_POWER.value)
+    if power_w is None:
+        return None
+    within_w = power_w[run.holds(measured.slow["t_ns"]) & np.isfinite(power_w)]
+    return float(within_w.mean()) if len(within_w) else None
+
+
 def odd_cap(measured: MeasuredDevice, manifest: Manifest, run: Stretch) -> Iterator[RunWarning]:
     device, slow = measured.device, measured.slow
-    key, mean_w = device.info.key, measured.uses[0].mean_w
+    key, mean_w = device.info.key, _limited_mean_w(measured, run)
     reasons = slow.get(Quantity.THROTTLE.value)
     limits_w = slow.get(Quantity.ENFORCED_LIMIT.value)
     if reasons is None or limits_w is None or device.info.vendor != "nvidia":

@@ -10,10 +10,12 @@ from typing import Any
 from joulewise.analyse.cpu_share import CpuShare
 from joulewise.analyse.lanes import OpenLane
 from joulewise.analyse.measured import MeasuredDevice
+from joulewise.analyse.parts import measure_parts
 from joulewise.analyse.sensor_rates import Rates, sensor_rates
 from joulewise.analyse.stretch import Stretch
 from joulewise.analyse.under_load import under_load
 from joulewise.data import Kind
+from joulewise.data.contract import energy_json
 from joulewise.record.machine import Machine
 from joulewise.record.manifest import Manifest, RecordedDevice
 from joulewise.units import NS_PER_S
@@ -36,6 +38,11 @@ def details(
         "devices": {
             device.info.key: _device(device, rates.get(device.info.key, {}))
             for device in manifest.devices
+        },
+        "parts": {
+            key: {name: energy_json(energy) for name, energy in parts.items()}
+            for key, one in measured.items()
+            if (parts := measure_parts(lanes, one.device, run))
         },
         "sensor_rates": rates,
         "baseline": {key: _baseline(one) for key, one in measured.items() if _is_gpu(one)},
@@ -89,6 +96,9 @@ def _device(device: RecordedDevice, rates: Mapping[str, Mapping[str, Rates]]) ->
         "uid": device.info.uid,
         "sources": {quantity: source.value for quantity, source in device.sources.items()},
         "is_simulated": device.is_simulated,
+        "power_scope": device.info.power_scope and device.info.power_scope.value,
+        "contains": list(device.info.contains),
+        "limit_scope": device.info.limit_scope and device.info.limit_scope.value,
         "effective_hz": _effective_hz(rates),
         "gain": {"sigma": device.card.gain_sigma, "origin": device.card.origin},
         "settings": dict(device.settings),

@@ -44,6 +44,7 @@ _SLOW: Final = (
     Quantity.LOAD.value,
     Quantity.ENFORCED_LIMIT.value,
     Quantity.TEMPERATURE.value,
+    Quantity.GPU_POWER.value,
 )
 
 

@@ -26,7 +26,7 @@ from joulewise.analyse.stretch import Stretch
 from joulewise.analyse.summary import by_name, names_in_order, steps_by_epoch
 from joulewise.analyse.touched import choose, read_sightings
 from joulewise.analyse.unmarked import unmarked
-from joulewise.data import Energy, Quantity, RunResult, Span, SpanResult, Use, total
+from joulewise.data import Energy, PowerScope, Quantity, RunResult, Span, SpanResult, Use, total
 from joulewise.record.frameworks import read_framework_uses
 from joulewise.record.layout import Lane
 from joulewise.record.manifest import Manifest, read_manifest
@@ -91,6 +91,7 @@ def analyse(
         for device in manifest.devices
         if device.sources
     }
+    modules = {d.info.key for d in manifest.devices if d.info.power_scope is PowerScope.MODULE}
     choice = choose(
         manifest,
         sightings,
@@ -98,7 +99,7 @@ def analyse(
         whole.end_ns,
         busy=[key for key, one in measured.items() if _busy(one, whole)],
         unread=[key for key, one in measured.items() if one.uses[0].energy is None],
-        activity=lambda key, others: activity(lanes, key, whole, others),
+        activity=lambda key, others: activity(lanes, key, whole, others, is_module=key in modules),
     )
     counted = [measured[key] for key in choice.counted if key not in choice.missing]
     cpu = cpu_share(counted, manifest, whole)

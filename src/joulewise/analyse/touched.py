@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from joulewise.data import Caution, Excluded, Kind, Quantity, RunWarning
+from joulewise.data.containment import find_contained, find_replaced
 from joulewise.record.files import open_regular
 from joulewise.record.layout import PROCESSES
 from joulewise.record.manifest import Manifest, RecordedDevice
@@ -140,9 +141,7 @@ def choose(
             (silent if device.asleep_ns is None else excluded)[key] = f"cannot be read: {why}"
         elif key in unread:
             silent[key], _ = _why_unread(manifest, device)
-    excluded |= _inside(manifest.devices, {**excluded, **silent})
-    for key in _replaced(manifest.devices, {**excluded, **silent}):
-        excluded[key] = silent.pop(key)
+    _leave_out_contained(manifest, excluded, silent)
     counted = tuple(d.info.key for d in manifest.devices if d.info.key not in excluded)
     return Choice(
         counted,
@@ -326,26 +325,20 @@ def has_recorder_ended(manifest: Manifest) -> bool:
     return status(manifest) == KILLED or any(n.get("code") == ended for n in manifest.notes)
 
 
-def _inside(devices: Sequence[RecordedDevice], excluded: Mapping[str, str]) -> dict[str, str]:
-    """Devices whose joules are in another's that counts."""
-    return {
-        key: f"part of the energy of {device.info.key}"
-        for device in devices
-        if device.info.key not in excluded
-        for key in device.info.contains
-        if key not in excluded
+def _leave_out_contained(
+    manifest: Manifest, excluded: dict[str, str], silent: dict[str, str]
+) -> None:
+    """Move to ``excluded`` what is inside a device that counts, or has its contents counted."""
+    infos = [device.info for device in manifest.devices]
+    contained = find_contained(infos, {**excluded, **silent})
+    excluded |= {
+        info.key: f"part of the energy of {contained[info.key]}"
+        for info in infos
+        if info.key in contained
     }
-
-
-def _replaced(devices: Sequence[RecordedDevice], unread: Mapping[str, str]) -> list[str]:
-    """Devices that cannot be read while all that they contain can: that counts in their place."""
-    return [
-        device.info.key
-        for device in devices
-        if device.info.key in unread
-        and device.info.contains
-        and not any(key in unread for key in device.info.contains)
-    ]
+    for key in find_replaced(infos, {**excluded, **silent}, contained):
+        if key in silent:
+            excluded[key] = silent.pop(key)
 
 
 def _warnings(

@@ -52,6 +52,8 @@ def as_json(result: RunResult) -> dict[str, Any]:
         "net_total": energy_json(result.net_total),
         "counted": list(result.counted),
         "simulated": list(result.simulated),
+        "scopes": {key: scope.value for key, scope in result.power_scopes.items()},
+        "parts": finite(result.details.get("parts", {})),
         "excluded": [{"device": out.device, "reason": out.reason} for out in result.excluded],
         "spans": [_span(span, start_ns) for span in result.spans],
         "warnings": [

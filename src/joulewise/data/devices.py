@@ -33,6 +33,8 @@ class Quantity(str, Enum):
     POWER = "power_w"
     POWER_AVERAGE = "power_average_w"
     POWER_INSTANT = "power_instant_w"
+    GPU_POWER = "gpu_power_w"
+    MEMORY_POWER = "memory_power_w"
     ENERGY = "energy_j"
     ENFORCED_LIMIT = "enforced_limit_w"
     GPU_UTILISATION = "gpu_utilisation_pct"
@@ -84,6 +86,18 @@ class Kind(str, Enum):
     CPU = "cpu"
     DRAM = "dram"
     NODE = "node"
+
+
+class PowerScope(str, Enum):
+    """What the power and the energy of a GPU's device are of.
+
+    ``GPU`` is the board with its memory. ``MODULE`` is all of a superchip (Grace Hopper): GPU, CPU
+    and their memory. A part that is told besides (``Quantity.GPU_POWER``,
+    ``Quantity.MEMORY_POWER``) is inside it.
+    """
+
+    GPU = "gpu"
+    MODULE = "module"
 
 
 @dataclass(frozen=True)
@@ -150,7 +164,9 @@ class DeviceInfo:
     to read its figures, such as a MIG slice that is measured as its whole GPU. ``better`` says
     how a better source can be had where there is one: what is in the way, and the exact command.
     ``slices`` are the MIG instances into which a GPU is cut, which may be several tenants'.
-    ``memory_b`` is the memory that a GPU has in all, None where it is not told. ``is_simulated``
+    ``memory_b`` is the memory that a GPU has in all, None where it is not told. ``power_scope`` is
+    what a GPU's power and energy are of, None where its driver does not tell, and ``limit_scope``
+    what its power limit holds, where these differ. ``is_simulated``
     says that the device is not there, also of one that could never be read: its driver is
     joulewise's simulated one.
     """
@@ -167,6 +183,8 @@ class DeviceInfo:
     slices: tuple[str, ...] = ()
     memory_b: int | None = None
     is_simulated: bool = False
+    power_scope: PowerScope | None = None
+    limit_scope: PowerScope | None = None
 
 
 class Sample(NamedTuple):

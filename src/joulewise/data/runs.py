@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from joulewise.data.devices import Source
+from joulewise.data.devices import PowerScope, Source
 from joulewise.data.energy import Energy, total
 
 
@@ -148,6 +148,13 @@ class RunResult:
         return tuple(
             key for key in keys if _is_simulated(self.run.devices.get(key), known.get(key, {}))
         )
+
+    @property
+    def power_scopes(self) -> dict[str, PowerScope]:
+        """What the energy of each GPU is of, where its driver tells."""
+        known = self.details.get("devices", {})
+        scopes = {key: device.get("power_scope") for key, device in known.items()}
+        return {key: PowerScope(scope) for key, scope in scopes.items() if scope}
 
     @property
     def simulated_counted(self) -> tuple[str, ...]:

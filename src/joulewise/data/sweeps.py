@@ -135,7 +135,8 @@ class Trial:
     ``spans`` has the work that was marked (``epoch``, ``step``,
     ``training``). ``capped`` is the share of the time under load in which the power limit held
     the clocks down, None where nobody looked; ``clock_mhz`` the mean SM clock under load.
-    ``gpu`` names what it ran on, so that only runs of one board are compared.
+    ``gpu`` names what it ran on, so that only runs of one board are compared. ``is_module`` says
+    that what is told of its GPUs is of their modules, CPU and memory included (a superchip).
     """
 
     setting: Setting
@@ -159,6 +160,7 @@ class Trial:
     exit_code: int | None = None
     reason: str = ""
     log_tail: str = ""
+    is_module: bool = False
 
     @property
     def planned(self) -> Planned:

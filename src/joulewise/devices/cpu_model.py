@@ -56,7 +56,7 @@ class ModelledCpu(HostDevice):
         self._tdp_w = rating.tdp_w
         self._cpus = cpus
         self._stat = options.proc / "stat"
-        self._now_ns = options.now_ns
+        self.now_ns = options.now_ns
         self._busy_s: dict[int, float] = {}
         self._last_ns: int | None = None
         self._total_j = 0.0
@@ -74,7 +74,7 @@ class ModelledCpu(HostDevice):
         self._observe()
 
     def _energy(self) -> Reading | Unavailable:
-        t_ns = self._now_ns()
+        t_ns = self.now_ns()
         busy_s = _busy_s(self._stat)
         if isinstance(busy_s, Unavailable):
             return busy_s
@@ -98,13 +98,10 @@ class ModelledCpu(HostDevice):
 
 def find(options: Options) -> list[ModelledCpu] | Unavailable:
     """One device a package; in a virtual machine, whose packages are made up, one in all."""
-    info = read_cpuinfo(options.proc)
-    busy_s = _busy_s(options.proc / "stat")
-    if isinstance(busy_s, Unavailable):
-        return busy_s
-    packages = info.packages or {0: tuple(sorted(busy_s))}
-    if info.virtual:
-        packages = {0: tuple(cpu for cpus in packages.values() for cpu in cpus)}
+    info = read_cpuinfo(options.proc, options.cpus)
+    packages = _packages(info, options)
+    if isinstance(packages, Unavailable):
+        return packages
     x86 = info.vendor != CpuInfo.vendor
     no_counter = Unavailable(
         f"it takes a counter of RAPL, and {options.powercap} has none",
@@ -126,6 +123,24 @@ def find(options: Options) -> list[ModelledCpu] | Unavailable:
         )
         devices.append(ModelledCpu(device, rating, cpus, options))
     return devices
+
+
+def packages_by_key(options: Options) -> dict[str, tuple[int, ...]]:
+    """The logical CPUs of each package, by its device's key; none where they cannot be told."""
+    packages = _packages(read_cpuinfo(options.proc, options.cpus), options)
+    if isinstance(packages, Unavailable):
+        return {}
+    return {f"cpu{package}": cpus for package, cpus in sorted(packages.items())}
+
+
+def _packages(info: CpuInfo, options: Options) -> dict[int, tuple[int, ...]] | Unavailable:
+    busy_s = _busy_s(options.proc / "stat")
+    if isinstance(busy_s, Unavailable):
+        return busy_s
+    packages = info.packages or {0: tuple(sorted(busy_s))}
+    if info.virtual:
+        return {0: tuple(cpu for cpus in packages.values() for cpu in cpus)}
+    return packages
 
 
 def model_of(package: int, options: Options) -> ModelledCpu | None:

@@ -15,7 +15,9 @@ class Options:
 
     ``powercap`` is Linux's folder of energy counters; ``$JOULEWISE_POWERCAP`` names another, such
     as a simulated one. Likewise ``proc`` and ``$JOULEWISE_PROC``, ``dmi`` (the table of memory
-    modules) and ``$JOULEWISE_DMI``, ``kfd`` (AMD's driver for compute) and ``$JOULEWISE_KFD``.
+    modules) and ``$JOULEWISE_DMI``, ``kfd`` (AMD's driver for compute) and ``$JOULEWISE_KFD``,
+    ``hwmon`` (the kernel's power meters) and ``$JOULEWISE_HWMON``, ``cpus`` (the folder of a CPU's
+    topology) and ``$JOULEWISE_CPUS``.
     ``cpu_tdp_w`` (or ``$JOULEWISE_CPU_TDP``) overrides the table behind the modelled CPU power.
     ``now_ns`` and ``sleep`` are the clock of the CPU and RAM. GPUs that are not numbered by NVML
     are numbered from ``first_gpu``, which discovery sets to the number of those that are. A family
@@ -43,6 +45,14 @@ class Options:
     @property
     def dmi(self) -> Path:
         return Path(self.environ.get("JOULEWISE_DMI", "/sys/firmware/dmi/tables/DMI"))
+
+    @property
+    def hwmon(self) -> Path:
+        return Path(self.environ.get("JOULEWISE_HWMON", "/sys/class/hwmon"))
+
+    @property
+    def cpus(self) -> Path:
+        return Path(self.environ.get("JOULEWISE_CPUS", "/sys/devices/system/cpu"))
 
     @property
     def kfd(self) -> Path:

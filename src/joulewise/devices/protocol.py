@@ -88,3 +88,11 @@ class PartlyOpened(Protocol):
     def complete(self) -> None:
         """Ask for the rest: ``info``, ``sensors`` and ``knobs`` are whole afterwards."""
         ...
+
+
+@runtime_checkable
+class ScopeChecked(Protocol):
+    """A device that finds out, in up to a second, what its power and energy are of."""
+
+    def check_scope(self) -> bool:
+        """Whether ``info`` is another now. Never raises."""

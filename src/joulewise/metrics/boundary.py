@@ -21,6 +21,8 @@ class Line:
     """How the energies within each boundary come about, the same for every run of a sweep.
 
     ``simulated`` are the parts (``gpu``, ``rest``) of which some run has simulated joules.
+    ``is_module``: the GPUs' energy is that of their modules, so that nothing is assumed of a CPU
+    and its memory, which are inside.
     """
 
     has_gpu: bool
@@ -29,18 +31,23 @@ class Line:
     sources: Mapping[str, str]
     assumed: tuple[str, ...]
     simulated: tuple[str, ...] = ()
+    is_module: bool = False
 
     @classmethod
     def around(cls, counted: Sequence[tuple[Trial, Amount]], view: View) -> Line:
         overhead_w, assumed_node = view.overhead_w, False
         found = [it for _, it in counted]
         has_gpu = any(trial.gpu or GPU in it.energy for trial, it in counted)
-        gpus = f"GPU {_kinds(found, GPU)}" if has_gpu else "no GPU in use"
+        is_module = bool(counted) and all(trial.is_module for trial, _ in counted)
+        what = "GPU module (CPU and memory included)" if is_module else "GPU"
+        gpus = f"{what} {_kinds(found, GPU)}" if has_gpu else "no GPU in use"
         if view.overhead_w is not None:
             rest = f"{view.overhead_w:g} W besides, as given"
         elif found and all(REST in it.energy for it in found):
             rest = f"CPU and memory {_kinds(found, REST)}, nothing else"
             assumed_node = any(it.energy[REST].source is Source.ASSUMED for it in found)
+        elif is_module and not any(REST in it.energy for it in found):
+            rest = "nothing else"
         else:
             overhead_w, assumed_node = ASSUMED_REST_W, True
             rest = f"{ASSUMED_REST_W:g} W besides, assumed"
@@ -52,7 +59,7 @@ class Line:
             WALL: f"{gpus}, {rest}, times a PUE of {pue:g}, {how}",
         }
         assumed = (*[NODE] * assumed_node, *[WALL] * (assumed_node or view.pue is None))
-        return cls(has_gpu, overhead_w, pue, sources, assumed, _simulated(found))
+        return cls(has_gpu, overhead_w, pue, sources, assumed, _simulated(found), is_module)
 
     def energies(self, found: Amount) -> Iterator[tuple[str, Energy]]:
         gpu, rest = found.energy.get(GPU), found.energy.get(REST)
@@ -61,7 +68,8 @@ class Line:
         if gpu is not None:
             yield GPU, gpu
         node = total([part for part in (gpu, rest) if part is not None])
-        if node is not None and rest is not None and (gpu is not None or not self.has_gpu):
+        is_whole = rest is not None or self.is_module
+        if node is not None and is_whole and (gpu is not None or not self.has_gpu):
             yield NODE, node
             yield WALL, times(node, self.pue)
 

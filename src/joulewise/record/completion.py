@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterable
 from time import monotonic
 
-from joulewise.devices.protocol import PartlyOpened
+from joulewise.devices.protocol import PartlyOpened, ScopeChecked
 from joulewise.record.inventory import InventoryEntry
 
 
@@ -53,5 +53,8 @@ class Completion:
         try:
             device.complete()
             self._on_complete(entry)
+            # Not before the rest is read: it takes a while, and changes little.
+            if isinstance(device, ScopeChecked) and device.check_scope():
+                self._on_complete(entry)
         except Exception as error:  # noqa: BLE001  # its joules are read nevertheless
             self._on_failed(entry, error)

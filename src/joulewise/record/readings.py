@@ -21,7 +21,9 @@ _LONG_NS: Final = 2 * NS_PER_MS
 
 
 def fast_quantities(device: Device) -> tuple[Quantity, ...]:
-    return tuple(q for q in FAST if isinstance(device.sensors.get(q), SensorInfo))
+    """What joules come from; of a superchip's module also the GPU's part of its power."""
+    wanted = (*FAST, Quantity.GPU_POWER)
+    return tuple(q for q in wanted if isinstance(device.sensors.get(q), SensorInfo))
 
 
 def slow_quantities(device: Device) -> tuple[Quantity, ...]:

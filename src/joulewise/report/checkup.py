@@ -126,6 +126,8 @@ def _device_json(device: DeviceState) -> dict[str, Any]:
         "note": info.note,
         "better": _why(info.better) if info.better else None,
         "contains": list(info.contains),
+        "power_scope": info.power_scope and info.power_scope.value,
+        "limit_scope": info.limit_scope and info.limit_scope.value,
         "calibrated": _card_json(device.card),
         "sensors": {quantity.value: _sensor_json(s) for quantity, s in device.sensors.items()},
         "knobs": {knob.value: _knob_json(state) for knob, state in device.knobs.items()},

@@ -12,7 +12,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from joulewise.data import Kind, Knob, Quantity, Source, Unavailable, listed_keys
+from joulewise.data import DeviceInfo, Kind, Knob, Quantity, Source, Unavailable, listed_keys
 from joulewise.report import held, words
 from joulewise.report.checkup import Checkup, DeviceState, KnobState, SensorState
 
@@ -118,10 +118,7 @@ def _draw_group(group: Sequence[DeviceState], console: Console) -> None:
     driver = f"driver {info.driver}" if info.kind is Kind.GPU and info.driver else info.driver
     told = [part for part in (info.vendor, driver) if part not in {"", "unknown"}]
     _indent(Text(" · ".join(told), style="dim"), console)
-    if info.note:
-        _indent(Text(info.note, style="yellow"), console)
-    if info.contains:
-        _indent(Text(f"its energy contains that of {listed_keys(info.contains)}"), console)
+    _draw_scope(info, console)
     tables = [_each(group)] if len(group) > 1 else []
     tables += [table for table in (_sensor_table(group), _knob_table(group)) if table.row_count]
     for number, table in enumerate(tables):
@@ -139,6 +136,16 @@ def _draw_group(group: Sequence[DeviceState], console: Console) -> None:
     for names, why in _not_had(group):
         _draw_why(names, why, console)
     console.print()
+
+
+def _draw_scope(info: DeviceInfo, console: Console) -> None:
+    """What its figures are of."""
+    if info.note:
+        _indent(Text(info.note, style="yellow"), console)
+    if info.contains:
+        _indent(Text(f"its energy contains that of {listed_keys(info.contains)}"), console)
+    if info.limit_scope:
+        _indent(Text(f"its power limit is {words.LIMITED[info.limit_scope.value]}"), console)
 
 
 def _draw_card(device: DeviceState, console: Console) -> None:

@@ -7,7 +7,18 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Any, Final
 
-from joulewise.data import Caution, Energy, Knob, RunResult, RunWarning, Source, Use, listed_keys
+from joulewise.data import (
+    Caution,
+    Energy,
+    Knob,
+    PowerScope,
+    RunResult,
+    RunWarning,
+    Source,
+    Use,
+    listed_keys,
+)
+from joulewise.data.contract import told_energy
 from joulewise.report import words
 from joulewise.report.figures import (
     J_PER_KWH,
@@ -38,6 +49,7 @@ class Rates:
 
 NO_RATES: Final = Rates()
 _LONGEST_COMMAND: Final = 120
+_PARTS: Final = {"gpu": "GPU", "memory": "GPU memory"}
 
 
 @dataclass(frozen=True)
@@ -86,7 +98,9 @@ def view(result: RunResult, rates: Rates = NO_RATES, program: str = "joulewise")
     return RunView(
         title="  ".join(part for part in (f"{what} {plain(result.id)}", name) if part),
         facts=tuple(_facts(result, about)),
-        rows=tuple(_row(key, use) for key, use in result.run.devices.items()),
+        rows=tuple(
+            _row(key, use, result.power_scopes.get(key)) for key, use in result.run.devices.items()
+        ),
         total=_total(result),
         notes=tuple(_notes(result, rates)),
         spans=tuple(_spans(result.details.get("spans", {}))),
@@ -141,16 +155,19 @@ def _facts(result: RunResult, about: Mapping[str, Any]) -> Iterator[str]:
     told += [plain(str(about[key])) for key in ("started", "host") if about.get(key)]
     told += [f"group {plain(about['group'])}"] if about.get("group") else []
     told += [f"tags {', '.join(map(plain, about['tags']))}"] if about.get("tags") else []
-    yield " · ".join([*told, *_set(about.get("settings", {}))])
+    yield " · ".join([*told, *_set(about.get("settings", {}), result)])
 
 
-def _set(settings: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+def _set(settings: Mapping[str, Mapping[str, float]], result: RunResult) -> Iterator[str]:
     """As in "gpu0, gpu1 at 150 W, SM clock 1200 MHz": what was set for the run."""
     alike: dict[str, list[str]] = {}
+    devices = result.details.get("devices", {})
     for key, values in settings.items():
+        scope = devices.get(key, {}).get("limit_scope")
         told = (
             ("" if knob is Knob.POWER_LIMIT else f"{words.KNOBS[knob]} ")
             + words.setting(knob, values[knob.value])
+            + (f" ({words.LIMITED[scope]})" if knob is Knob.POWER_LIMIT and scope else "")
             for knob in Knob
             if knob.value in values
         )
@@ -159,7 +176,7 @@ def _set(settings: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
         yield f"{listed_keys(keys)} at {told_of}"
 
 
-def _row(key: str, use: Use) -> Row:
+def _row(key: str, use: Use, scope: PowerScope | None = None) -> Row:
     if use.energy is None:
         return Row(plain(key), "unavailable", "", "-", "-", "-")
     how = []
@@ -167,6 +184,8 @@ def _row(key: str, use: Use) -> Row:
         how.append("power samples" if use.counter_j is None else "counter")
     if _kind(key) == "cpu":
         how.append("whole machine")  # of whoever ran on it
+    if scope is PowerScope.MODULE:
+        how.append("module")
     return Row(
         plain(key),
         *figures(use.energy),
@@ -219,6 +238,7 @@ def _notes(result: RunResult, rates: Rates) -> Iterator[str]:
     if result.missing:
         which = plain(listed_keys(result.missing))
         yield f"missing from the total, which is a lower bound: {which}, could not be read"
+    yield from _modules(result)
     yield from _net(result)
     if more := result.details.get("more_names"):
         yield f"{more} more names of spans are not told here: joulewise export has them all"
@@ -229,6 +249,23 @@ def _notes(result: RunResult, rates: Rates) -> Iterator[str]:
         yield f"cost: {_scaled(total, price)} at {price:g} per kWh"
     if total and grams is not None:
         yield f"emitted: {_scaled(total, grams)} g CO₂ at {grams:g} g per kWh"
+
+
+def _modules(result: RunResult) -> Iterator[str]:
+    """Of each superchip, which parts of its module's energy were measured."""
+    for key, scope in result.power_scopes.items():
+        use = result.run.devices.get(key)
+        if scope is PowerScope.MODULE and use and use.energy:
+            told = {name: told_energy(part) for name, part in _parts_of(result, key).items()}
+            inside = [f"{_PARTS.get(name, name)} {energy(it)}" for name, it in told.items() if it]
+            of_which = f", of which {', '.join(inside)} ({use.energy.source.value})"
+            module = f"{plain(key)}: module {energy(use.energy)}, CPU and memory included"
+            yield module + (of_which if inside else "")
+
+
+def _parts_of(result: RunResult, key: str) -> Mapping[str, Mapping[str, Any]]:
+    parts: Mapping[str, Mapping[str, Any]] = result.details.get("parts", {}).get(key, {})
+    return parts
 
 
 def _net(result: RunResult) -> Iterator[str]:

@@ -9,12 +9,17 @@ from joulewise.data import Kind, Knob, Quantity
 from joulewise.devices.nvidia.throttle import throttle_names
 
 KINDS: Final = {Kind.GPU: "GPU", Kind.CPU: "CPU", Kind.DRAM: "RAM", Kind.NODE: "node"}
+LIMITED: Final = {"gpu": "the GPU's, not its module's", "module": "its module's"}
+"""What a superchip's power limit holds, by the word in a result."""
+
 # What stands for all GPUs of a driver that did not answer (record.inventory.unanswered_devices).
 _DRIVERS: Final = {"nvidia", "amd"}
 SENSORS: Final = {
     Quantity.POWER: "power",
     Quantity.POWER_INSTANT: "instant power",
     Quantity.POWER_AVERAGE: "average power",
+    Quantity.GPU_POWER: "GPU power",
+    Quantity.MEMORY_POWER: "memory power",
     Quantity.ENERGY: "energy",
     Quantity.ENFORCED_LIMIT: "limit in force",
     Quantity.LOAD: "load",
@@ -40,6 +45,8 @@ GROUPS: Final[tuple[tuple[str, dict[Quantity, str]], ...]] = (
             Quantity.POWER: "",
             Quantity.POWER_INSTANT: "instant",
             Quantity.POWER_AVERAGE: "average",
+            Quantity.GPU_POWER: "GPU",
+            Quantity.MEMORY_POWER: "memory",
         },
     ),
     ("energy", {Quantity.ENERGY: ""}),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import random
 import sys
-from dataclasses import fields, is_dataclass, replace
+from dataclasses import MISSING, fields, is_dataclass, replace
 from functools import cache
 from importlib import resources
-from typing import Any, Final, get_type_hints
+from typing import Any, Final, get_args, get_type_hints
 
 from joulewise.errors import UsageError
 from joulewise.simulate.model import Board, Unit
@@ -18,7 +18,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-BOARDS: Final = ("v100", "v100-pcie", "rtx6000", "a100", "laptop")
+BOARDS: Final = ("v100", "v100-pcie", "rtx6000", "a100", "laptop", "gh200")
 # Chosen, since nobody has published a counter's lag: some units have hardly any, some twice as
 # much, and an analysis that holds for all of them does not rest on one figure.
 _COUNTER_LAG_SIGMA: Final = 0.4
@@ -66,16 +66,23 @@ def _ns(time_s: float) -> int:
 
 
 def _build(kind: Any, table: dict[str, Any]) -> Any:
-    """A data class from a table of the same shape; a key too many or too few is an error."""
+    """A data class from a table of the same shape; one too many or too few is an error."""
     hints = get_type_hints(kind)
     values = {
-        name: _build(hints[name], value)
-        if is_dataclass(hints[name])
+        name: _build(part, value)
+        if (part := _dataclass_in(hints.get(name)))
         else tuple(value)
         if isinstance(value, list)
         else value
         for name, value in table.items()
     }
-    if set(values) != {field.name for field in fields(kind)}:
+    known = {field.name for field in fields(kind)}
+    needed = {field.name for field in fields(kind) if field.default is MISSING}
+    if not needed <= set(values) <= known:
         raise ValueError(f"{kind.__name__}: keys {sorted(values)}")
     return kind(**values)
+
+
+def _dataclass_in(hint: Any) -> Any:
+    """The data class that a type stands for, alone or as ``X | None``; None where it is none."""
+    return next((one for one in (hint, *get_args(hint)) if is_dataclass(one)), None)

@@ -100,8 +100,34 @@ class SensorSpec:
 
 
 @dataclass(frozen=True)
+class Module:
+    """What shares a module with the GPU (a superchip), and what NVML shows of it.
+
+    The CPU and its memory draw ``host_idle_w`` to ``host_full_w`` with the CPU's load. The GPU's
+    own memory, a part of the GPU's power, draws ``memory_idle_w`` to ``memory_full_w`` with its
+    utilisation. ``limit_w`` is the module's power limit, of which NVML tells. The plain power call
+    and the energy counter are of the module where ``plain_is_module`` and ``counter_is_module``.
+    """
+
+    host_idle_w: float
+    host_full_w: float
+    memory_idle_w: float
+    memory_full_w: float
+    limit_w: float
+    plain_is_module: bool
+    counter_is_module: bool
+
+    def host_power_w(self, load: float) -> float:
+        """What the CPU and its memory draw at a load of 0 to 1."""
+        return self.host_idle_w + load * (self.host_full_w - self.host_idle_w)
+
+
+@dataclass(frozen=True)
 class Board:
-    """A model of GPU: everything that two units of it have in common."""
+    """A model of GPU: everything that two units of it have in common.
+
+    ``module`` is None for a GPU on a board of its own.
+    """
 
     key: str
     name: str
@@ -119,6 +145,7 @@ class Board:
     governor: Governor
     thermal: Thermal
     sensor: SensorSpec
+    module: Module | None = None
 
 
 @dataclass(frozen=True)

@@ -48,6 +48,7 @@ BANDWIDTH_GB_S: Final = {
     "rtx6000": 672,
     "a100": 1555,
     "laptop": 192,
+    "gh200": 4000,
 }
 """NVIDIA's data sheets."""
 
@@ -57,6 +58,7 @@ _DONORS: Final = {
     "v100-pcie": ("v100",),
     "a100": ("v100",),
     "laptop": ("rtx6000", "v100"),
+    "gh200": ("v100",),
 }
 _CONTEXT_MIB: Final = 400
 

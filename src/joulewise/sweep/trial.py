@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
-from joulewise.data import Energy, RunResult, SpanResult, total, total_of_one
+from joulewise.data import Energy, PowerScope, RunResult, SpanResult, total, total_of_one
 from joulewise.data.sweeps import Planned, Trial, TrialState, Work
 
 GPU: Final = "gpu"
@@ -41,7 +41,12 @@ def trial_of(planned: Planned, result: RunResult, *, log_tail: str = "") -> Tria
         exit_code=result.exit_code,
         reason="" if is_done else _reason(result),
         log_tail="" if is_done else log_tail,
+        is_module=bool(used) and all(_is_module(devices.get(key, {})) for key in used),
     )
+
+
+def _is_module(device: Mapping[str, Any]) -> bool:
+    return bool(device.get("power_scope") == PowerScope.MODULE.value)
 
 
 def failed(planned: Planned, reason: str) -> Trial:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from joulewise.data.contract import TOTAL
 from joulewise.data.sweeps import Planned
 from joulewise.record.layout import LIVE
 from joulewise.record.manifest import read_manifest
@@ -70,14 +70,14 @@ class Watch:
             live = json.loads((run / LIVE).read_text("utf-8"))
         except (OSError, ValueError):  # it has not begun, or has just ended
             return False
-        return self._hopeless(live["time_s"], _joules(live["energy_j"]))
+        return self._hopeless(live["time_s"], _joules(live["energy_j"], live["counted"]))
 
 
-def _joules(energies: dict[str, Any]) -> dict[str, float]:
-    """In the GPUs and in the rest, as far as it can be read."""
+def _joules(energies: dict[str, Any], counted: Collection[str]) -> dict[str, float]:
+    """In the GPUs and in the rest, of the devices that count and as far as it can be read."""
     joules: dict[str, float] = {}
     for key, energy in energies.items():
-        if key != TOTAL and energy is not None:
+        if key in counted and energy is not None:
             part = GPU if is_gpu(key) else REST
             joules[part] = joules.get(part, 0.0) + energy["value"]
     return joules

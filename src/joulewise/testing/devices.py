@@ -36,6 +36,8 @@ SANE: Final[dict[Quantity, tuple[float, float]]] = {
     Quantity.POWER: _WATTS,
     Quantity.POWER_AVERAGE: _WATTS,
     Quantity.POWER_INSTANT: _WATTS,
+    Quantity.GPU_POWER: _WATTS,
+    Quantity.MEMORY_POWER: _WATTS,
     Quantity.ENERGY: (0.0, 1e12),
     Quantity.ENFORCED_LIMIT: _WATTS,
     Quantity.GPU_UTILISATION: _PERCENT,

@@ -13,10 +13,12 @@ from joulewise.data import (
     DeviceInfo,
     Knob,
     KnobInfo,
+    PowerScope,
     Process,
     Quantity,
     Reading,
     Sample,
+    SensorInfo,
     Unavailable,
 )
 from joulewise.devices.base import BaseDevice
@@ -25,7 +27,26 @@ from joulewise.devices.nvidia.faults import Fault, fault
 from joulewise.devices.nvidia.identity import generation, memory_b, mig_slices
 from joulewise.devices.nvidia.knobs import Turn, open_knobs
 from joulewise.devices.nvidia.samples import read_samples
-from joulewise.devices.nvidia.sensors import ENERGY_QUANTITIES, open_sensors
+from joulewise.devices.nvidia.scopes import (
+    GPU,
+    GPU_PART,
+    MEMORY,
+    MEMORY_PART,
+    MODULE,
+    NO_CONTENTS,
+    NO_PART,
+    PARTS,
+    POWER_AVERAGE,
+    POWER_INSTANT,
+    UNSCOPED_SAMPLES,
+    find_limit_scope,
+    module_contents,
+    probe_scopes,
+    scope_words,
+    watch_counter,
+)
+from joulewise.devices.nvidia.sensors import ENERGY_QUANTITIES, Row, open_sensors, scoped_row
+from joulewise.devices.options import Options
 from joulewise.devices.visible import IN_MIG_MODE
 from joulewise.errors import DeviceError, PermissionDeniedError
 from joulewise.units import MW_PER_W, NS_PER_MS, NS_PER_US
@@ -49,15 +70,28 @@ class NvidiaGpu(BaseDevice):
     """
 
     def __init__(
-        self, info: DeviceInfo, handle: Any, gpu: int, on_answer: Callable[[], None]
+        self,
+        info: DeviceInfo,
+        handle: Any,
+        gpu: int,
+        on_answer: Callable[[], None],
+        options: Options | None = None,
     ) -> None:
         self.info = info
         self._handle = handle
         self._gpu = gpu
+        self._options = options or Options()
         self._generation = generation(handle, on_answer)
         self.sensors, self._reads = open_sensors(
             handle, gpu, self._generation, ENERGY_QUANTITIES, on_answer
         )
+        self._scopes = probe_scopes(
+            handle, self._generation.architecture, self._reads.get(Quantity.POWER)
+        )
+        on_answer()
+        self._note = info.note
+        self._plain = self.sensors, self._reads
+        self._set_scope(self._scopes.likely, on_answer)
         self.knobs: Mapping[Knob, KnobInfo | Unavailable] = {}
         self._turns: Mapping[Knob, Turn] = {}
         self._is_complete = False
@@ -75,6 +109,9 @@ class NvidiaGpu(BaseDevice):
         """
         others = [each for each in Quantity if each not in ENERGY_QUANTITIES]
         sensors, reads = open_sensors(self._handle, self._gpu, self._generation, others, on_answer)
+        parts, part_reads = self._open_scoped(self._scoped_rows(), on_answer)
+        lacking = {part: NO_PART for part in PARTS if part not in self.sensors}
+        sensors, reads = {**sensors, **lacking, **parts}, {**reads, **part_reads}
         turns = open_knobs(self._handle, self._gpu, self._generation.architecture)
         on_answer()
         info = self._whole_info()
@@ -87,12 +124,76 @@ class NvidiaGpu(BaseDevice):
         self.info = info
         self._is_complete = True
 
+    def check_scope(self, on_answer: Callable[[], None] = lambda: None) -> bool:
+        """Of a module: see whose energy the counter has, and read the power of the same.
+
+        Takes up to a second, and on other boards no time. Whether ``info`` is another now.
+        """
+        read_j = self._reads.get(Quantity.ENERGY)
+        if not self._scopes.has_module or read_j is None:
+            return False
+        found = watch_counter(self._handle, read_j, monotonic_ns, self._options.sleep)
+        on_answer()
+        if found in (None, self.info.power_scope) or self._closed:
+            return False
+        self._set_scope(found, on_answer)
+        sensors, reads = self._open_scoped(self._scoped_rows(), on_answer)
+        if not self._closed:
+            self.sensors = {**self.sensors, **sensors}
+            self._reads = {**self._reads, **reads}
+        return True
+
+    def _set_scope(self, scope: PowerScope | None, on_answer: Callable[[], None]) -> None:
+        """Read the power of this scope; what is inside a module is told by its info."""
+        sensors, reads = self._plain
+        contents = NO_CONTENTS
+        field = {PowerScope.MODULE: MODULE, PowerScope.GPU: GPU}.get(scope) if scope else None
+        if self._scopes.has_module and field is not None and field in self._scopes.fields:
+            rows = [scoped_row(Quantity.POWER, self._scopes.fields[field], field)]
+            if scope is PowerScope.MODULE and GPU in self._scopes.fields:
+                part = self._scopes.fields[GPU]
+                rows.append(scoped_row(Quantity.GPU_POWER, part, GPU, GPU_PART))
+            scoped, scoped_reads = self._open_scoped(rows, on_answer)
+            sensors, reads = {**sensors, **scoped}, {**reads, **scoped_reads}
+        if scope is PowerScope.MODULE:
+            contents = module_contents(self._handle, self._gpu, self._options)
+        words = "; ".join(filter(None, (self._note, scope_words(scope, contents))))
+        self.info = replace(self.info, power_scope=scope, contains=contents.keys, note=words)
+        self.sensors = {**self.sensors, **sensors}
+        self._reads = {**self._reads, **reads}
+
+    def _scoped_rows(self) -> list[Row]:
+        """The other powers of a module, and the parts of its own that the driver tells."""
+        rows = []
+        if self._scopes.has_module:
+            scope = MODULE if self.info.power_scope is PowerScope.MODULE else GPU
+            rows.append(scoped_row(Quantity.POWER_AVERAGE, POWER_AVERAGE, scope))
+            rows.append(scoped_row(Quantity.POWER_INSTANT, POWER_INSTANT, scope))
+        if MEMORY in self._scopes.fields:
+            field = self._scopes.fields[MEMORY]
+            rows.append(scoped_row(Quantity.MEMORY_POWER, field, MEMORY, MEMORY_PART))
+        return rows
+
+    def _open_scoped(
+        self, rows: Sequence[Row], on_answer: Callable[[], None]
+    ) -> tuple[Mapping[Quantity, SensorInfo | Unavailable], Mapping[Quantity, Callable[[], float]]]:
+        return open_sensors(
+            self._handle, self._gpu, self._generation, tuple(Quantity), on_answer, rows=rows
+        )
+
     def _whole_info(self) -> DeviceInfo:
         slices, note = self.info.slices, self.info.note
         if not slices and (found := mig_slices(self._handle)):
             slices = tuple(part.uuid for part in found)
             note = "; ".join(filter(None, (IN_MIG_MODE, note)))
-        return replace(self.info, slices=slices, note=note, memory_b=memory_b(self._handle))
+        scope = find_limit_scope(self._handle) if self._scopes.has_module else None
+        return replace(
+            self.info,
+            slices=slices,
+            note=note,
+            memory_b=memory_b(self._handle),
+            limit_scope=scope,
+        )
 
     def read(self, quantity: Quantity) -> Reading | Unavailable:
         read = self._reads.get(quantity)
@@ -107,6 +208,8 @@ class NvidiaGpu(BaseDevice):
     def _samples(self, quantity: Quantity, since_us: int) -> Sequence[Sample] | Unavailable:
         if quantity not in _SAMPLES:
             return super()._samples(quantity, since_us)
+        if quantity is Quantity.POWER and self._scopes.has_module:
+            return UNSCOPED_SAMPLES
         kind, factor = _SAMPLES[quantity]
         try:
             samples = read_samples(self._handle, kind, since_us)

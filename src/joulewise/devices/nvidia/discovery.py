@@ -100,7 +100,7 @@ def _open_visible(
             driver=driver,
             note=note,
             look=partial(_reopen, index, note, options, root),
-            energy_first=options.energy_first,
+            options=options,
         )
         for index, note in notes.items()
     }
@@ -161,7 +161,7 @@ def _reopen(index: int, note: str, options: Options, root: Path) -> Device | Non
             driver=_driver(),
             note=note,
             look=lambda: None,
-            energy_first=options.energy_first,
+            options=options,
         )
     except pynvml.NVMLError:
         return None
@@ -211,17 +211,18 @@ def _open(
     driver: str,
     note: str,
     look: Callable[[], Device | None],
-    energy_first: bool,
+    options: Options,
 ) -> Device:
     index, info = candidate.identity.index, _info(candidate.identity, driver, note)
     if candidate.fault is not None:
         return SilentGpu(info, candidate.fault, look, asleep=candidate.asleep)
     try:
-        gpu = NvidiaGpu(info, candidate.handle, index, on_answer)
+        gpu = NvidiaGpu(info, candidate.handle, index, on_answer, options)
     except pynvml.NVMLError as error:
         return SilentGpu(info, fault(error.value, index), look)
-    if not energy_first:
+    if not options.energy_first:
         gpu.complete(on_answer)
+        gpu.check_scope(on_answer)
     return gpu
 
 

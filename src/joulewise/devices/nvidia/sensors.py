@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 from typing import Any, Final
@@ -13,6 +13,7 @@ from joulewise.data import Quantity, SensorInfo, Unavailable
 from joulewise.devices.nvidia.faults import fault
 from joulewise.devices.nvidia.generations import Generation, Timing, timing
 from joulewise.devices.nvidia.origin import reading_source
+from joulewise.devices.nvidia.scopes import POWER_AVERAGE, POWER_INSTANT
 from joulewise.errors import NotSupportedError
 from joulewise.units import MJ_PER_J, MW_PER_W
 
@@ -39,16 +40,18 @@ def open_sensors(
     generation: Generation,
     quantities: Container[Quantity],
     on_answer: Callable[[], None],
+    *,
+    rows: Sequence[Row] | None = None,
 ) -> tuple[Mapping[Quantity, SensorInfo | Unavailable], Mapping[Quantity, Read]]:
     """Try each reading of ``quantities`` once: what there is or why not, and how to read it.
 
-    ``on_answer`` is called after each.
+    ``on_answer`` is called after each. ``rows`` are those to try, where not the usual ones.
     """
     infos: dict[Quantity, SensorInfo | Unavailable] = {}
     reads: dict[Quantity, Read] = {}
     tried: dict[str, Unavailable | None] = {}
     source = reading_source()
-    for row in _ROWS:
+    for row in _ROWS if rows is None else rows:
         if row.quantity in reads or row.quantity not in quantities:
             continue
         read = _bind(row, handle)
@@ -74,7 +77,9 @@ def open_sensors(
 
 
 @dataclass(frozen=True)
-class _Row:
+class Row:
+    """A reading: the call with its arguments after the handle, and how its answer is converted."""
+
     quantity: Quantity
     function: str
     arguments: tuple[Any, ...] = ()
@@ -96,7 +101,7 @@ def _lack(read: Read, gpu: int) -> Unavailable | None:
     return None
 
 
-def _bind(row: _Row, handle: Any) -> Read:
+def _bind(row: Row, handle: Any) -> Read:
     function = getattr(pynvml, row.function, _not_in_this_nvidia_ml_py)
     convert, arguments = row.convert, (handle, *row.arguments)
     return lambda: convert(function(*arguments))
@@ -146,56 +151,56 @@ def _state(state: int) -> float:
     return float(state)
 
 
-# NVML_FI_DEV_POWER_AVERAGE and _INSTANT, which nvidia-ml-py has not always named.
-_POWER_AVERAGE: Final = 185
-_POWER_INSTANT: Final = 186
+def scoped_row(quantity: Quantity, field: int, scope: int, note: str = "") -> Row:
+    """The power of one of NVML's scopes."""
+    return Row(quantity, "nvmlDeviceGetFieldValues", ([(field, scope)],), _field_watts, note=note)
+
+
 _KERNELS: Final = "share of the last 1/6 to 1 s in which a kernel ran, not of the GPU in use"
 _PCIE: Final = "the call itself counts for 20 ms"
 _ROWS: Final = (
     # Where a quantity comes twice, the second serves drivers and nvidia-ml-py without the first.
-    _Row(Quantity.POWER, "nvmlDeviceGetPowerUsage", convert=_watts),
-    _Row(
+    Row(Quantity.POWER, "nvmlDeviceGetPowerUsage", convert=_watts),
+    Row(
         Quantity.POWER_AVERAGE,
         "nvmlDeviceGetFieldValues",
-        ([_POWER_AVERAGE],),
+        ([POWER_AVERAGE],),
         _field_watts,
     ),
-    _Row(
+    Row(
         Quantity.POWER_INSTANT,
         "nvmlDeviceGetFieldValues",
-        ([_POWER_INSTANT],),
+        ([POWER_INSTANT],),
         _field_watts,
     ),
-    _Row(Quantity.ENERGY, "nvmlDeviceGetTotalEnergyConsumption", convert=_joules),
-    _Row(Quantity.ENFORCED_LIMIT, "nvmlDeviceGetEnforcedPowerLimit", convert=_watts),
-    _Row(
+    Row(Quantity.ENERGY, "nvmlDeviceGetTotalEnergyConsumption", convert=_joules),
+    Row(Quantity.ENFORCED_LIMIT, "nvmlDeviceGetEnforcedPowerLimit", convert=_watts),
+    Row(
         Quantity.GPU_UTILISATION,
         "nvmlDeviceGetUtilizationRates",
         convert=attrgetter("gpu"),
         note=_KERNELS,
     ),
-    _Row(
-        Quantity.MEMORY_UTILISATION, "nvmlDeviceGetUtilizationRates", convert=attrgetter("memory")
-    ),
-    _Row(Quantity.ENCODER_UTILISATION, "nvmlDeviceGetEncoderUtilization", convert=itemgetter(0)),
-    _Row(Quantity.DECODER_UTILISATION, "nvmlDeviceGetDecoderUtilization", convert=itemgetter(0)),
-    _Row(Quantity.SM_CLOCK, "nvmlDeviceGetClockInfo", (pynvml.NVML_CLOCK_SM,)),
-    _Row(Quantity.MEMORY_CLOCK, "nvmlDeviceGetClockInfo", (pynvml.NVML_CLOCK_MEM,)),
-    _Row(Quantity.PERFORMANCE_STATE, "nvmlDeviceGetPerformanceState", convert=_state),
-    _Row(Quantity.TEMPERATURE, "nvmlDeviceGetTemperatureV", (pynvml.NVML_TEMPERATURE_GPU,)),
-    _Row(Quantity.TEMPERATURE, "nvmlDeviceGetTemperature", (pynvml.NVML_TEMPERATURE_GPU,)),
-    _Row(Quantity.FAN, "nvmlDeviceGetFanSpeed"),
-    _Row(
+    Row(Quantity.MEMORY_UTILISATION, "nvmlDeviceGetUtilizationRates", convert=attrgetter("memory")),
+    Row(Quantity.ENCODER_UTILISATION, "nvmlDeviceGetEncoderUtilization", convert=itemgetter(0)),
+    Row(Quantity.DECODER_UTILISATION, "nvmlDeviceGetDecoderUtilization", convert=itemgetter(0)),
+    Row(Quantity.SM_CLOCK, "nvmlDeviceGetClockInfo", (pynvml.NVML_CLOCK_SM,)),
+    Row(Quantity.MEMORY_CLOCK, "nvmlDeviceGetClockInfo", (pynvml.NVML_CLOCK_MEM,)),
+    Row(Quantity.PERFORMANCE_STATE, "nvmlDeviceGetPerformanceState", convert=_state),
+    Row(Quantity.TEMPERATURE, "nvmlDeviceGetTemperatureV", (pynvml.NVML_TEMPERATURE_GPU,)),
+    Row(Quantity.TEMPERATURE, "nvmlDeviceGetTemperature", (pynvml.NVML_TEMPERATURE_GPU,)),
+    Row(Quantity.FAN, "nvmlDeviceGetFanSpeed"),
+    Row(
         Quantity.MEMORY_USED,
         "nvmlDeviceGetMemoryInfo",
         (pynvml.nvmlMemory_v2,),
         attrgetter("used"),
     ),
-    _Row(Quantity.MEMORY_USED, "nvmlDeviceGetMemoryInfo", convert=attrgetter("used")),
-    _Row(Quantity.THROTTLE, "nvmlDeviceGetCurrentClocksEventReasons"),
-    _Row(Quantity.THROTTLE, "nvmlDeviceGetCurrentClocksThrottleReasons"),
+    Row(Quantity.MEMORY_USED, "nvmlDeviceGetMemoryInfo", convert=attrgetter("used")),
+    Row(Quantity.THROTTLE, "nvmlDeviceGetCurrentClocksEventReasons"),
+    Row(Quantity.THROTTLE, "nvmlDeviceGetCurrentClocksThrottleReasons"),
     *(
-        _Row(
+        Row(
             quantity,
             "nvmlDeviceGetPcieThroughput",
             (direction,),

@@ -5,13 +5,15 @@ from __future__ import annotations
 import uuid
 from typing import Any, Final
 
-from joulewise.simulate.model import Board, Unit
+from joulewise.simulate.model import Board, Module, Unit
 from joulewise.simulate.sensor import tick_sigma_ns
 from joulewise.units import MW_PER_W, NS_PER_S
 
 _NAMESPACE: Final = uuid.UUID("6f0e1d6c-6a0b-4b55-9e0e-6a6f756c6573")
 _AMPERE: Final = 7
-_HBM_MAX_MHZ: Final = 2_000
+_HOPPER: Final = 9
+# Between HBM's clocks (877 to 2619 MHz on V100 to H100) and GDDR's (5000 MHz and more).
+_HBM_MAX_MHZ: Final = 3_000
 _GEFORCE: Final = 5
 _NVIDIA: Final = 14
 _BRANDS: Final = {"Tesla": 2, "Quadro RTX": 12, "GeForce": _GEFORCE, "NVIDIA GeForce": _GEFORCE}
@@ -20,7 +22,26 @@ _BRANDS: Final = {"Tesla": 2, "Quadro RTX": 12, "GeForce": _GEFORCE, "NVIDIA GeF
 def fields(unit: Unit, index: int) -> dict[str, Any]:
     """Every constant of ``struct jw_gpu`` for the unit at NVML index ``index``."""
     board = unit.board
-    return {**_who(unit, index), **_what(board), **_clocks(board), **_sensor(unit)}
+    return {
+        **_who(unit, index),
+        **_what(board),
+        **_clocks(board),
+        **_sensor(unit),
+        **_scopes(board.module),
+    }
+
+
+def _scopes(module: Module | None) -> dict[str, Any]:
+    if module is None:
+        return {}
+    return {
+        "is_module": True,
+        "plain_is_module": module.plain_is_module,
+        "counter_is_module": module.counter_is_module,
+        "module_limit_mw": round(module.limit_w * MW_PER_W),
+        "memory_idle_w": module.memory_idle_w,
+        "memory_full_w": module.memory_full_w,
+    }
 
 
 def _who(unit: Unit, index: int) -> dict[str, Any]:
@@ -114,5 +135,7 @@ def _datacentre(board: Board) -> bool:
 
 def _memory_bus_bits(board: Board) -> int:
     if _datacentre(board):
+        if board.architecture >= _HOPPER:
+            return 6144
         return 5120 if board.architecture >= _AMPERE else 4096
     return 384 if board.memory_b > 16 << 30 else 128

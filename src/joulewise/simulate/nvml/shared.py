@@ -30,6 +30,7 @@ _HERE: Final = Path(__file__).parent
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108  # the file below it has a random name
 _FOREVER_NS: Final = np.iinfo(np.int64).max
 _RING: Final = CONSTANTS["RING"]
+_HOST_RING: Final = CONSTANTS["HOST_RING"]
 _WORDS: Final = PIECE.itemsize // 8
 _UNTIL_UNLOADED: Final = (
     "sm_lock",
@@ -116,6 +117,8 @@ class Shared:
             gpu = shared._gpus[index]
             for name, value in identity.fields(unit, index).items():
                 gpu[name] = value
+            gpu["modules"] = sum(each.board.module is not None for each in units)
+            gpu["module_index"] = sum(each.board.module is not None for each in units[:index])
             _write_faults(gpu["faults"], [f for f in faults if f.gpu in {None, index}], start_ns)
             shared.reset(index, 0.0)
             gpu["accounting"] = accounting
@@ -150,6 +153,14 @@ class Shared:
             column["end"][gpu], column["first"][gpu] = end, max(first, end - _RING)
             if column["faults"]["count"][gpu]:
                 _note_resets(column["faults"][gpu], timeline)
+
+    def publish_host(self, gpu: int, t_ns: int, power_w: float, energy_j: float) -> None:
+        """What the CPU and its memory on the module draw from ``t_ns`` on; ``energy_j`` before."""
+        column = self._columns
+        with self._writing(gpu):
+            end = int(column["host_end"][gpu])
+            column["host"][gpu, end % _HOST_RING] = (t_ns, energy_j, power_w)
+            column["host_end"][gpu] = end + 1
 
     def knobs(self, gpu: int) -> Knobs:
         """What clients have set. Application clocks are a ceiling, which a lock overrides."""

@@ -24,7 +24,9 @@ from joulewise.simulate.model import Unit, Workload
 from joulewise.simulate.nvml import identity
 from joulewise.simulate.nvml.shared import Shared
 from joulewise.simulate.realtime.accounting import Accounting
-from joulewise.simulate.realtime.card import Card, Job
+from joulewise.simulate.realtime.card import FOR_EVER, Card, Job
+from joulewise.simulate.realtime.host import PERIOD_NS as HOST_PERIOD_NS
+from joulewise.simulate.realtime.host import HostChip, MachineLoad
 from joulewise.simulate.realtime.server import Peer, ProtocolError, Server, natural
 from joulewise.simulate.realtime.truth import Truth
 from joulewise.simulate.workloads import load_workload
@@ -72,6 +74,14 @@ class Engine:
         ]
         for gpu in range(len(units)):
             shared.count_from(gpu, -_COUNTED_BEFORE_J)
+        self._hosts = [
+            HostChip(unit.board.module, start_ns, partial(shared.publish_host, gpu))
+            if unit.board.module
+            else None
+            for gpu, unit in enumerate(units)
+        ]
+        self._load = MachineLoad() if any(self._hosts) else None
+        self._host_due_ns = start_ns + HOST_PERIOD_NS if self._load else FOR_EVER
         self._accounting = Accounting(shared, self._cards)
         self._nvml: set[Peer] = set()
         self._users: dict[Peer | int, _User] = {}
@@ -88,7 +98,7 @@ class Engine:
             ("step", 4): self._on_step,
         }
         if truth:
-            truth.start([unit.gain for unit in units], start_ns)
+            truth.start([unit.gain for unit in units], start_ns, self._hosts)
         for gpu, workload in enumerate(busy):
             if workload:
                 self._attach(gpu, gpu, os.getpid())
@@ -129,13 +139,25 @@ class Engine:
                     done.owner.answer(f"done {done.start_ns} {done.end_ns}")
             elif self._keep_ns <= self._now_ns:
                 self._keep()
+            elif self._host_due_ns <= self._now_ns:
+                self._load_hosts()
             else:
-                return min(card.due_ns, self._keep_ns)
+                return min(card.due_ns, self._keep_ns, self._host_due_ns)
+
+    def _load_hosts(self) -> None:
+        load = self._load.load() if self._load else 0.0
+        for host in self._hosts:
+            if host is not None:
+                host.set_load(load, self._now_ns)
+        self._host_due_ns = self._now_ns + HOST_PERIOD_NS
 
     def _keep(self) -> None:
         timelines = [card.take() for card in self._cards]
         if self._truth:
             self._truth.write(timelines, self._keep_ns)
+        for host in self._hosts:
+            if host is not None:
+                host.forget(self._keep_ns)
         for gpu, card in enumerate(self._cards):  # a client may die between setting and saying so
             card.turn(self._shared.knobs(gpu), self._keep_ns)
             self._accounting.obey(gpu, self._keep_ns)
@@ -196,9 +218,16 @@ class Engine:
         self._nvml.discard(peer)
         for gpu, card in enumerate(self._cards):
             if not (self._nvml or card.contexts or self._shared.persistence(gpu)):
-                self._shared.reset(gpu, card.energy_j(self._now_ns))
+                self._shared.reset(gpu, self._counted_j(gpu))
                 card.turn(self._shared.knobs(gpu), self._now_ns)
                 self._accounting.obey(gpu, self._now_ns)
+
+    def _counted_j(self, gpu: int) -> float:
+        """What its counter counts, up to now: what the GPU drew, or its module."""
+        host, module = self._hosts[gpu], self._cards[gpu].unit.board.module
+        is_module = module is not None and module.counter_is_module
+        host_j = float(host.energy_at([self._now_ns])[0]) if host and is_module else 0.0
+        return self._cards[gpu].energy_j(self._now_ns) + host_j
 
     def _attach(self, key: Peer | int, gpu: int, pid: int) -> None:
         self._runs += 1

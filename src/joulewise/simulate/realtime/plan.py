@@ -135,8 +135,13 @@ def run(plan: Plan) -> int:
                 )
             )
         )
+        modules = [unit.board.module for unit in plan.units if unit.board.module]
         environ = environment(
-            plan.environ, library=plan.library, shared=Path(shared.path), state=state
+            plan.environ,
+            library=plan.library,
+            shared=Path(shared.path),
+            state=state,
+            cpu_w=modules[0].host_full_w if modules else None,
         )
         child = stack.enter_context(closing(Child(plan.command, environ, signals)))
         engine.run(child)

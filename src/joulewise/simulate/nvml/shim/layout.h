@@ -15,7 +15,8 @@
 #define JW_FAULTS 32
 #define JW_ACCOUNTED 512
 #define JW_MEMORY_CLOCKS 8
-#define JW_CHANNELS 2
+#define JW_CHANNELS 6
+#define JW_HOST_RING 4096
 
 /* Classes of latency. */
 #define JW_COST_IDENTITY 0
@@ -51,6 +52,13 @@ struct jw_piece {
     uint32_t pstate;
 };
 
+/* What the CPU and its memory on the GPU's module draw: as jw_piece, and in a ring of its own. */
+struct jw_host_piece {
+    int64_t t_ns;
+    double energy_j;
+    double power_w;
+};
+
 struct jw_process {
     uint32_t pid;
     uint64_t memory_b;
@@ -69,7 +77,7 @@ struct jw_accounted {
 
 /* amount: ns for stale and slow, mJ for a counter that goes backwards.
  * energy_j: what had been drawn when a counter-reset came; publishing keeps it up to date.
- * held_mw: what a stuck sensor repeats, by channel, plus 1; 0 until somebody looks. Where the
+ * held_mw: what a stuck sensor repeats, by scope and channel, plus 1; 0 until somebody looks. Where the
  * ring has forgotten its beginning by then, it sticks to what is seen first. */
 struct jw_fault {
     int64_t start_ns;
@@ -111,6 +119,20 @@ struct jw_gpu {
     uint32_t limit_minimum_mw;
     uint32_t limit_maximum_mw;
     uint32_t limit_default_mw;
+
+    /* is_module: the scope of the module is answered, and its limit. The plain power call and the
+     * counter are the module's where plain_is_module and counter_is_module. memory_full_w is 0
+     * where the scope of the memory is not answered. modules, module_index: how many modules there
+     * are, and which this is. */
+    uint32_t is_module;
+    uint32_t plain_is_module;
+    uint32_t counter_is_module;
+    uint32_t modules;
+    uint32_t module_index;
+    uint32_t module_limit_mw;
+    double memory_idle_w;
+    double memory_full_w;
+
     uint32_t slowdown_c;
     uint32_t shutdown_c;
     uint32_t memory_clocks;
@@ -158,12 +180,14 @@ struct jw_gpu {
     uint64_t first;
     uint64_t end;
     double counter_base_j;
+    uint64_t host_end;
     uint32_t processes;
     struct jw_process process[JW_PROCESSES];
     uint32_t accounted_processes;
     struct jw_accounted accounted[JW_ACCOUNTED];
     struct jw_faults faults;
     struct jw_piece ring[JW_RING];
+    struct jw_host_piece host[JW_HOST_RING];
 };
 
 /* frozen_ns: the time, if not 0 (tests). socket: the engine's, an abstract name; empty where there

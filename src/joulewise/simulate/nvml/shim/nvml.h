@@ -33,6 +33,7 @@ enum {
 
 enum { VOLTA = 5, AMPERE = 7, BRAND_GEFORCE = 5 };
 enum { INSTANT = 0, AVERAGE = 1 };
+enum { SCOPE_GPU = 0, SCOPE_MODULE = 1, SCOPE_MEMORY = 2 }; /* nvmlPowerScopeType_t */
 
 #define VERSION(type, number) ((unsigned)(sizeof(type) | (number) << 24))
 
@@ -84,7 +85,7 @@ int64_t last_tick(const struct grid *grid, int64_t t_ns);
 int64_t tick_at_ns(const struct grid *grid, int64_t tick);
 struct grid power_grid(const struct jw_gpu *gpu);
 struct grid utilisation_grid(const struct jw_gpu *gpu);
-nvmlReturn_t power_mw(struct jw_gpu *gpu, int channel, int64_t tick, unsigned *mw);
+nvmlReturn_t power_mw(struct jw_gpu *gpu, int scope, int channel, int64_t tick, unsigned *mw);
 nvmlReturn_t counter_mj(struct jw_gpu *gpu, ull *mj);
 nvmlReturn_t shares(const struct jw_gpu *gpu, int64_t from_ns, int64_t to_ns, double *busy,
                     double *memory);

@@ -35,16 +35,25 @@ enum { UNSIGNED_INT = 1, UNSIGNED_LONG_LONG = 3 };
 
 /* ---- power and energy ---- */
 
-static nvmlReturn_t power_now(struct jw_gpu *gpu, int channel, unsigned *mw) {
+/* The memory's power is told as an average alone, as nvidia-smi -q shows it on real boards
+ * (GPU Memory Power Readings). */
+static bool has_scope(const struct jw_gpu *gpu, unsigned scope, int channel) {
+    return scope == SCOPE_GPU || (scope == SCOPE_MODULE && gpu->is_module) ||
+           (scope == SCOPE_MEMORY && gpu->memory_full_w > 0 && channel == AVERAGE);
+}
+
+static nvmlReturn_t power_now(struct jw_gpu *gpu, unsigned scope, int channel, unsigned *mw) {
+    if (!has_scope(gpu, scope, channel)) return NVML_ERROR_NOT_SUPPORTED;
     if (channel == AVERAGE && !gpu->average_window_ns) return NVML_ERROR_NOT_SUPPORTED;
     const struct grid grid = power_grid(gpu);
-    return power_mw(gpu, channel, last_tick(&grid, sensed_ns(gpu)), mw);
+    return power_mw(gpu, (int)scope, channel, last_tick(&grid, sensed_ns(gpu)), mw);
 }
 
 API nvmlReturn_t nvmlDeviceGetPowerUsage(nvmlDevice_t device, unsigned *power) {
     ENTER(JW_COST_READ);
     REQUIRE(power);
-    return power_now(gpu, gpu->plain_is_average ? AVERAGE : INSTANT, power);
+    const unsigned scope = gpu->plain_is_module ? SCOPE_MODULE : SCOPE_GPU;
+    return power_now(gpu, scope, gpu->plain_is_average ? AVERAGE : INSTANT, power);
 }
 
 static nvmlReturn_t energy_now(struct jw_gpu *gpu, ull *mj) {
@@ -117,10 +126,21 @@ static nvmlReturn_t temperature_now(struct jw_gpu *gpu, unsigned *value) {
     return NVML_SUCCESS;
 }
 
+enum { LOWEST_LIMIT_FIELD = 187, HIGHEST_LIMIT_FIELD = 192 };
+
+/* A limit of another scope than the GPU's: the module has one, which cannot be set here. */
+static nvmlReturn_t scoped_limit(const struct jw_gpu *gpu, unsigned scope, unsigned *value) {
+    if (scope != SCOPE_MODULE || !gpu->is_module) return NVML_ERROR_NOT_SUPPORTED;
+    *value = gpu->module_limit_mw;
+    return NVML_SUCCESS;
+}
+
 static nvmlReturn_t field(struct jw_gpu *gpu, nvmlFieldValue_t *field) {
     unsigned *value = &field->value.uiVal;
     field->value.ullVal = 0;
     field->valueType = UNSIGNED_INT;
+    const bool is_limit = LOWEST_LIMIT_FIELD <= field->fieldId && field->fieldId <= HIGHEST_LIMIT_FIELD;
+    if (is_limit && field->scopeId != SCOPE_GPU) return scoped_limit(gpu, field->scopeId, value);
     switch (field->fieldId) {
         case 1: /* ECC mode, current and pending */
         case 2:
@@ -142,8 +162,7 @@ static nvmlReturn_t field(struct jw_gpu *gpu, nvmlFieldValue_t *field) {
             return NVML_SUCCESS;
         case 185:
         case 186:
-            if (field->scopeId != 0) return NVML_ERROR_NOT_SUPPORTED;
-            return power_now(gpu, field->fieldId == 185 ? AVERAGE : INSTANT, value);
+            return power_now(gpu, field->scopeId, field->fieldId == 185 ? AVERAGE : INSTANT, value);
         case 187:
             *value = gpu->limit_minimum_mw;
             return NVML_SUCCESS;
@@ -186,7 +205,7 @@ static nvmlReturn_t sample(struct jw_gpu *gpu, unsigned type, int64_t tick, int6
     double busy, memory;
     switch (type) {
         case POWER:
-            return power_mw(gpu, INSTANT, tick, value);
+            return power_mw(gpu, SCOPE_GPU, INSTANT, tick, value);
         case GPU_BUSY:
         case MEMORY_BUSY:
             TRY(shares(gpu, t_ns - gpu->utilisation_period_ns, t_ns, &busy, &memory));

@@ -63,6 +63,26 @@ static double energy_at(const struct jw_gpu *gpu, int64_t t_ns) {
     return piece->energy_j + (double)piece->power_w * ((double)(t_ns - piece->t_ns) * S_PER_NS);
 }
 
+/* Of the CPU and its memory on the module; the first and the last piece go on. */
+static double host_energy_at(const struct jw_gpu *gpu, int64_t t_ns) {
+    if (!gpu->host_end) return 0;
+    uint64_t low = gpu->host_end > JW_HOST_RING ? gpu->host_end - JW_HOST_RING : 0;
+    uint64_t high = gpu->host_end;
+    while (low + 1 < high) {
+        const uint64_t middle = low + (high - low) / 2;
+        if (gpu->host[middle % JW_HOST_RING].t_ns <= t_ns)
+            low = middle;
+        else
+            high = middle;
+    }
+    const struct jw_host_piece *piece = &gpu->host[low % JW_HOST_RING];
+    return piece->energy_j + piece->power_w * ((double)(t_ns - piece->t_ns) * S_PER_NS);
+}
+
+static double scoped_energy_at(const struct jw_gpu *gpu, bool is_module, int64_t t_ns) {
+    return energy_at(gpu, t_ns) + (is_module ? host_energy_at(gpu, t_ns) : 0);
+}
+
 nvmlReturn_t piece_at(const struct jw_gpu *gpu, int64_t t_ns, struct jw_piece *piece) {
     uint32_t sequence;
     do {
@@ -72,12 +92,12 @@ nvmlReturn_t piece_at(const struct jw_gpu *gpu, int64_t t_ns, struct jw_piece *p
     return NVML_SUCCESS;
 }
 
-static nvmlReturn_t energy_between(const struct jw_gpu *gpu, int64_t from_ns, int64_t to_ns,
-                                   double *j) {
+static nvmlReturn_t energy_between(const struct jw_gpu *gpu, bool is_module, int64_t from_ns,
+                                   int64_t to_ns, double *j) {
     uint32_t sequence;
     do {
         TRY(settled(gpu, from_ns, &sequence));
-        *j = energy_at(gpu, to_ns) - energy_at(gpu, from_ns);
+        *j = scoped_energy_at(gpu, is_module, to_ns) - scoped_energy_at(gpu, is_module, from_ns);
     } while (torn(gpu, sequence));
     return NVML_SUCCESS;
 }
@@ -177,33 +197,52 @@ int64_t last_tick(const struct grid *grid, int64_t t_ns) {
     return tick_at_ns(grid, due + 1) <= t_ns ? due + 1 : due;
 }
 
-static nvmlReturn_t true_power_mw(const struct jw_gpu *gpu, int channel, int64_t tick,
+/* The memory draws with its load, and no more than the GPU that it is a part of. */
+static nvmlReturn_t memory_energy_j(const struct jw_gpu *gpu, int64_t from_ns, int64_t to_ns,
+                                    double *j) {
+    double busy, memory, whole_j;
+    TRY(shares(gpu, from_ns, to_ns, &busy, &memory));
+    TRY(energy_between(gpu, false, from_ns, to_ns, &whole_j));
+    const double power_w = gpu->memory_idle_w + memory * (gpu->memory_full_w - gpu->memory_idle_w);
+    *j = fmin(whole_j, power_w * ((double)(to_ns - from_ns) * S_PER_NS));
+    return NVML_SUCCESS;
+}
+
+/* The memory's sensor has noise of its own, beyond the channels of the ticks. */
+static int noise_channel(int scope, int channel) {
+    return scope == SCOPE_MEMORY ? COUNTER_TICK + 1 : channel;
+}
+
+static nvmlReturn_t true_power_mw(const struct jw_gpu *gpu, int scope, int channel, int64_t tick,
                                   unsigned *mw) {
     const int64_t window = channel == AVERAGE ? gpu->average_window_ns : gpu->window_ns;
     const struct grid grid = power_grid(gpu);
     const int64_t end = tick_at_ns(&grid, tick) - gpu->lag_ns;
     double energy_j;
-    TRY(energy_between(gpu, end - window, end, &energy_j));
+    if (scope == SCOPE_MEMORY)
+        TRY(memory_energy_j(gpu, end - window, end, &energy_j));
+    else
+        TRY(energy_between(gpu, scope == SCOPE_MODULE, end - window, end, &energy_j));
     double power_w = energy_j / ((double)window * S_PER_NS) * gpu->gain +
-                     gpu->noise_w * noise(gpu->seed, tick, channel);
+                     gpu->noise_w * noise(gpu->seed, tick, noise_channel(scope, channel));
     if (power_w < 0) power_w = 0;
     if (gpu->quantum_w > 0) power_w = rint(power_w / gpu->quantum_w) * gpu->quantum_w;
     *mw = (unsigned)rint(power_w * 1000);
     return NVML_SUCCESS;
 }
 
-nvmlReturn_t power_mw(struct jw_gpu *gpu, int channel, int64_t tick, unsigned *mw) {
+nvmlReturn_t power_mw(struct jw_gpu *gpu, int scope, int channel, int64_t tick, unsigned *mw) {
     const struct grid grid = power_grid(gpu);
     struct jw_fault *stuck = fault_at(gpu, JW_FAULT_STUCK, tick_at_ns(&grid, tick));
-    if (!stuck) return true_power_mw(gpu, channel, tick, mw);
-    uint32_t held = stuck->held_mw[channel];
+    if (!stuck) return true_power_mw(gpu, scope, channel, tick, mw);
+    _Atomic uint32_t *const kept = &stuck->held_mw[2 * scope + channel];
+    uint32_t held = *kept;
     if (!held) {
         const int64_t last = last_tick(&grid, stuck->start_ns);
-        nvmlReturn_t result = true_power_mw(gpu, channel, last, mw);
-        if (result == NVML_ERROR_NO_DATA) result = true_power_mw(gpu, channel, tick, mw);
+        nvmlReturn_t result = true_power_mw(gpu, scope, channel, last, mw);
+        if (result == NVML_ERROR_NO_DATA) result = true_power_mw(gpu, scope, channel, tick, mw);
         if (result != NVML_SUCCESS) return result;
-        if (atomic_compare_exchange_strong(&stuck->held_mw[channel], &held, *mw + 1))
-            return NVML_SUCCESS;
+        if (atomic_compare_exchange_strong(kept, &held, *mw + 1)) return NVML_SUCCESS;
     }
     *mw = held - 1;
     return NVML_SUCCESS;
@@ -228,7 +267,8 @@ nvmlReturn_t counter_mj(struct jw_gpu *gpu, ull *mj) {
     uint32_t sequence;
     do {
         TRY(settled(gpu, until_ns, &sequence));
-        energy_j = energy_at(gpu, until_ns) - uncounted_j(gpu, tick_ns);
+        energy_j = scoped_energy_at(gpu, gpu->counter_is_module, until_ns) -
+                   uncounted_j(gpu, tick_ns);
     } while (torn(gpu, sequence));
     const struct jw_fault *backwards = fault_at(gpu, JW_FAULT_COUNTER_BACKWARDS, tick_ns);
     double counted_j = floor(gpu->gain * energy_j / gpu->counter_step_j) * gpu->counter_step_j;

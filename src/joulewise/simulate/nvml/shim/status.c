@@ -1,6 +1,8 @@
 /* Load, memory, heat, modes. */
 #include "nvml.h"
 
+#include <unistd.h>
+
 #define BAR1_B (256ull << 20)
 #define PCIE_WINDOW_NS 20000000
 #define FAN_QUIET_PCT 30
@@ -221,7 +223,22 @@ API nvmlReturn_t nvmlDeviceGetMigMode(nvmlDevice_t device, unsigned *current, un
 API nvmlReturn_t nvmlDeviceGetC2cModeInfoV(nvmlDevice_t device, unsigned *enabled) {
     ENTER(JW_COST_IDENTITY);
     REQUIRE(enabled);
-    *enabled = 0;
+    *enabled = gpu->is_module;
+    return NVML_SUCCESS;
+}
+
+/* The CPUs on the same module: those of this machine, shared out among the modules in rows. */
+API nvmlReturn_t nvmlDeviceGetCpuAffinity(nvmlDevice_t device, unsigned words,
+                                          unsigned long *cpus) {
+    ENTER(JW_COST_IDENTITY);
+    REQUIRE(words && cpus);
+    if (!gpu->is_module) return NVML_ERROR_NOT_SUPPORTED;
+    const unsigned bits = 8 * sizeof *cpus;
+    const long online = sysconf(_SC_NPROCESSORS_CONF);
+    for (unsigned i = 0; i < words; i++) cpus[i] = 0;
+    for (long cpu = 0; cpu < online && cpu < (long)(words * bits); cpu++)
+        if (cpu * gpu->modules / online == gpu->module_index || online < gpu->modules)
+            cpus[cpu / bits] |= 1ul << cpu % bits;
     return NVML_SUCCESS;
 }
 

@@ -1,0 +1,60 @@
+"""Each joule counts once, whichever counters contain which."""
+
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from joulewise.data import DeviceInfo, Kind, PowerScope
+from joulewise.data.containment import find_contained, find_replaced
+
+KINDS = {"gpu": Kind.GPU, "cpu": Kind.CPU, "dram": Kind.DRAM, "node": Kind.NODE}
+
+
+def device(key, *contains):
+    return DeviceInfo(key, KINDS[key.rstrip("0123456789")], key, key, "any", contains=contains)
+
+
+CPU, DRAM = device("cpu0"), device("dram0")
+MODULE = replace(device("gpu0", "cpu0", "dram0"), power_scope=PowerScope.MODULE)
+PLATFORM = device("node0", "cpu0", "dram0")
+
+
+def test_what_is_inside_a_device_that_counts_does_not():
+    assert find_contained([MODULE, CPU, DRAM]) == {"cpu0": "gpu0", "dram0": "gpu0"}
+    assert find_contained([CPU, DRAM, PLATFORM]) == {"cpu0": "node0", "dram0": "node0"}
+
+
+def test_what_is_inside_a_device_that_does_not_count_counts_itself():
+    assert find_contained([MODULE, CPU, DRAM], {"gpu0"}) == {}
+
+
+def test_a_cpu_that_contains_its_memory_may_be_inside_a_module():
+    grace = replace(CPU, contains=("dram0",))
+    assert find_contained([MODULE, grace, DRAM]) == {"cpu0": "gpu0", "dram0": "gpu0"}
+    assert find_contained([MODULE, grace, DRAM], {"gpu0"}) == {"dram0": "cpu0"}
+
+
+def test_of_two_gpus_that_tell_one_modules_energy_the_first_that_counts_does():
+    pair = [device("gpu0", "gpu1", "cpu0"), device("gpu1", "gpu0", "cpu0")]
+    assert find_contained([*pair, CPU]) == {"gpu1": "gpu0", "cpu0": "gpu0"}
+    assert find_contained([*pair, CPU], {"gpu0"}) == {"cpu0": "gpu1"}
+
+
+def test_an_unread_platform_is_replaced_by_what_it_contains_and_a_module_is_not():
+    assert find_replaced([CPU, DRAM, PLATFORM], {"node0"}, {}) == ["node0"]
+    assert find_replaced([CPU, DRAM, PLATFORM], {"node0", "cpu0"}, {}) == []
+    assert find_replaced([MODULE, CPU, DRAM], {"gpu0"}, {}) == []
+
+
+@given(st.integers(1, 4), st.sets(st.integers(0, 3)))
+def test_every_cpu_counts_once_whichever_modules_are_used(modules, unused):
+    devices = [
+        *(device(f"gpu{i}", f"cpu{i}", f"dram{i}") for i in range(modules)),
+        *(device(f"cpu{i}") for i in range(modules)),
+    ]
+    not_counted = {f"gpu{i}" for i in unused if i < modules}
+    inside = find_contained(devices, not_counted)
+    counted = {each.key for each in devices} - set(inside) - not_counted
+    for i in range(modules):
+        assert (f"gpu{i}" in counted) != (f"cpu{i}" in counted)

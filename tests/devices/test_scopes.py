@@ -1,0 +1,183 @@
+"""Superchips: what NVML's power and energy are of, and what is inside."""
+
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pynvml
+import pytest
+from simulated_nvml import POWER_W, on, simulated
+
+from joulewise.data import Knob, PowerScope, Quantity, Reading, Unavailable
+from joulewise.devices import Options
+from joulewise.devices.nvidia import find
+from joulewise.devices.nvidia.scopes import module_contents
+from joulewise.simulate.boards import load_board
+from joulewise.units import NS_PER_S
+
+HOST_W = 90.0
+GH200 = load_board("gh200")
+
+
+def variant(**changes):
+    return replace(GH200, module=replace(GH200.module, **changes))
+
+
+def write_cpus(folder, packages, per_package=2):
+    """A /proc of so many packages, the CPUs of each one after the other."""
+    folder.mkdir()
+    count = packages * per_package
+    lines = (f"processor\t: {cpu}\nphysical id\t: {cpu // per_package}\n" for cpu in range(count))
+    (folder / "cpuinfo").write_text("\n".join(lines))
+    (folder / "stat").write_text("".join(f"cpu{i} 1 1 1 1 1 1 1\n" for i in range(count)))
+    return folder
+
+
+@contextmanager
+def opened(monkeypatch, tmp_path, *boards, host_w=HOST_W, **environ):
+    """The GPUs of modules whose CPU side draws ``host_w``; time passes while they are watched."""
+    with simulated(monkeypatch, *boards, folder=tmp_path) as machine:
+        for gpu in range(len(boards)):
+            if host_w:
+                machine.shared.publish_host(gpu, machine.now_ns - 60 * NS_PER_S, host_w, 0.0)
+        proc = write_cpus(tmp_path / "proc", packages=1)
+        environ = {"JOULEWISE_SIM": machine.shared.path, "JOULEWISE_PROC": str(proc), **environ}
+        devices = find(Options(environ=environ, sleep=machine.elapse))
+        assert isinstance(devices, list), devices
+        try:
+            yield devices
+        finally:
+            for device in devices:
+                device.close()
+
+
+def power_w(device, quantity=Quantity.POWER):
+    reading = device.read(quantity)
+    assert isinstance(reading, Reading), reading
+    return reading.value
+
+
+@pytest.mark.parametrize("plain_is_module", [True, False])
+def test_the_power_of_a_module_is_that_of_all_on_it_whatever_the_plain_call_tells(
+    monkeypatch, tmp_path, plain_is_module
+):
+    board = variant(plain_is_module=plain_is_module)
+    with opened(monkeypatch, tmp_path, board) as (device,):
+        assert device.info.power_scope is PowerScope.MODULE
+        assert device.info.contains == ("cpu0", "dram0")
+        for quantity in (Quantity.POWER, Quantity.POWER_AVERAGE, Quantity.POWER_INSTANT):
+            assert power_w(device, quantity) == pytest.approx(POWER_W + HOST_W, abs=0.01)
+        assert power_w(device, Quantity.GPU_POWER) == pytest.approx(POWER_W, abs=0.01)
+        assert 0 < power_w(device, Quantity.MEMORY_POWER) < POWER_W
+
+
+def test_the_drivers_samples_of_power_are_not_taken_for_the_modules(monkeypatch, tmp_path):
+    with opened(monkeypatch, tmp_path, GH200) as (device,):
+        assert isinstance(device.samples(Quantity.POWER), Unavailable)
+
+
+def test_a_module_scope_that_tells_what_the_gpu_scope_tells_is_no_module(monkeypatch, tmp_path):
+    with opened(monkeypatch, tmp_path, GH200, host_w=0) as (device,):
+        assert device.info.power_scope is PowerScope.GPU
+        assert device.info.contains == ()
+        assert power_w(device) == pytest.approx(POWER_W, abs=0.01)
+
+
+def test_a_counter_that_grows_with_the_gpu_alone_is_the_gpus(monkeypatch, tmp_path):
+    board = variant(counter_is_module=False, plain_is_module=False)
+    with opened(monkeypatch, tmp_path, board) as (device,):
+        assert device.info.power_scope is PowerScope.GPU
+        assert device.info.contains == ()
+        assert "module" not in device.info.note
+        assert power_w(device) == pytest.approx(POWER_W, abs=0.01)
+
+
+def test_before_the_counter_was_watched_a_hopper_module_is_taken_to_have_its_energy(
+    monkeypatch, tmp_path
+):
+    with simulated(monkeypatch, GH200, folder=tmp_path) as machine:
+        machine.shared.publish_host(0, machine.now_ns - 60 * NS_PER_S, HOST_W, 0.0)
+        proc = write_cpus(tmp_path / "proc", packages=1)
+        environ = {"JOULEWISE_SIM": machine.shared.path, "JOULEWISE_PROC": str(proc)}
+        (device,) = find(Options(environ=environ, energy_first=True))
+        assert device.info.power_scope is PowerScope.MODULE
+        assert "cpu0" in device.info.contains
+        device.close()
+
+
+@on("a100")
+def test_a_board_of_its_own_tells_the_gpus_power_and_no_part_of_it(device):
+    assert device.info.power_scope is PowerScope.GPU
+    assert device.info.contains == ()
+    for part in (Quantity.GPU_POWER, Quantity.MEMORY_POWER):
+        assert isinstance(device.read(part), Unavailable)
+
+
+@pytest.mark.parametrize("error", [pynvml.NVMLError_NotSupported(), TypeError("not a number")])
+def test_without_scopes_nothing_is_said_of_them(monkeypatch, tmp_path, error):
+    ask = pynvml.nvmlDeviceGetFieldValues
+
+    def refuse(handle, fields):
+        if any(isinstance(field, tuple) for field in fields):
+            raise error
+        return ask(handle, fields)
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetFieldValues", refuse)
+    with opened(monkeypatch, tmp_path, GH200) as (device,):
+        assert device.info.power_scope is None
+        assert device.info.contains == ()
+        assert isinstance(device.read(Quantity.POWER), Reading)
+
+
+def test_the_power_limit_of_a_module_says_what_it_holds(monkeypatch, tmp_path):
+    with opened(monkeypatch, tmp_path, GH200) as (device,):
+        assert device.info.limit_scope is PowerScope.GPU
+        assert device.knobs[Knob.POWER_LIMIT].maximum == GH200.limits.maximum_w
+
+
+def test_a_limit_that_is_the_same_for_gpu_and_module_cannot_be_told_apart(monkeypatch, tmp_path):
+    same = replace(GH200, limits=replace(GH200.limits, maximum_w=1000.0, default_w=1000.0))
+    with opened(monkeypatch, tmp_path, same) as (device,):
+        assert device.info.limit_scope is None
+
+
+class TestContents:
+    """Which CPUs are on a GPU's module."""
+
+    def contents(self, monkeypatch, tmp_path, packages, gpu, *, near=None, same_board=()):
+        """``near`` are the CPUs that NVML tells, None where it does not."""
+        proc = write_cpus(tmp_path / f"proc{packages}{gpu}", packages)
+
+        def affinity(_handle, words):
+            if near is None:
+                raise pynvml.NVMLError_NotSupported
+            return [sum(1 << cpu - 64 * i for cpu in near if cpu // 64 == i) for i in range(words)]
+
+        monkeypatch.setattr(pynvml, "nvmlDeviceGetCpuAffinity", affinity)
+        monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: packages)
+        monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda index: index)
+        monkeypatch.setattr(
+            pynvml, "nvmlDeviceOnSameBoard", lambda *pair: set(pair) <= set(same_board)
+        )
+        return module_contents(gpu, gpu, Options(environ={"JOULEWISE_PROC": str(proc)}))
+
+    @pytest.mark.parametrize("modules", [1, 2, 4])
+    def test_each_module_has_the_cpu_that_its_gpu_is_near(self, monkeypatch, tmp_path, modules):
+        for gpu in range(modules):
+            near = {2 * gpu, 2 * gpu + 1}
+            found = self.contents(monkeypatch, tmp_path, modules, gpu, near=near)
+            assert set(found.keys) == {f"cpu{gpu}", f"dram{gpu}", "dram0"}
+            assert not found.note
+
+    @pytest.mark.parametrize("near", [None, set()])
+    def test_where_that_is_not_told_no_cpu_counts_beside_a_module(
+        self, monkeypatch, tmp_path, near
+    ):
+        found = self.contents(monkeypatch, tmp_path, 2, 1, near=near)
+        assert set(found.keys) == {"cpu0", "cpu1", "dram0", "dram1"}
+        assert "not told" in found.note
+
+    def test_two_gpus_of_one_module_contain_each_other(self, monkeypatch, tmp_path):
+        found = self.contents(monkeypatch, tmp_path, 2, 0, near={0, 1}, same_board=(0, 1))
+        assert "gpu1" in found.keys
+        found = self.contents(monkeypatch, tmp_path, 2, 1, near={0, 1}, same_board=(0, 1))
+        assert "gpu0" in found.keys
