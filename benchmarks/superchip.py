@@ -25,6 +25,13 @@ from typing import Any, Final
 import numpy as np
 
 JOULEWISE: Final = (sys.executable, "-m", "joulewise")
+# No counter of this machine's own CPUs, and the model of a Grace: 12 W for each of 72 cores of a
+# CPU that is not in the table (devices/cpu_model.py).
+_NODE: Final = {
+    "JOULEWISE_POWERCAP": "/nonexistent",
+    "JOULEWISE_HWMON": "/nonexistent",
+    "JOULEWISE_CPU_TDP": "864",
+}
 _HEAD: Final = """
 import multiprocessing, sys, time
 from joulewise.simulate import gpu
@@ -103,7 +110,7 @@ def measure(program: Program, seed: int, folder: Path) -> Outcome:
     subprocess.run(
         [*JOULEWISE, *simulated, *JOULEWISE, *command],
         cwd=folder,
-        env={**os.environ, "JOULEWISE_POWERCAP": "/nonexistent", "JOULEWISE_HWMON": "/nonexistent"},
+        env={**os.environ, **_NODE},
         check=True,
         capture_output=True,
     )

@@ -23,8 +23,8 @@ def environment(
 
     ``JOULEWISE_SIM_PID`` is this process, which drivers list on each GPU that ``--workload`` keeps
     busy: by it a program knows the simulation's own load. ``JOULEWISE_GUARD`` leads to no guard
-    service unless the caller names one: the machine's own serves the real GPUs. ``cpu_w`` is what the
-    CPU of a simulated superchip draws at most, which is what a model of it is given
+    service unless the caller names one: the machine's own serves the real GPUs. ``cpu_w`` is what
+    the CPU of a simulated superchip draws at most, which is what a model of it is given
     (``JOULEWISE_CPU_TDP``).
     """
     cpu = {} if cpu_w is None else {"JOULEWISE_CPU_TDP": f"{cpu_w:g}"}
