@@ -24,6 +24,7 @@ from joulewise.data import (
 from joulewise.devices.base import BaseDevice
 from joulewise.devices.nvidia import session
 from joulewise.devices.nvidia.faults import Fault, fault
+from joulewise.devices.nvidia.generations import timing
 from joulewise.devices.nvidia.identity import generation, memory_b, mig_slices
 from joulewise.devices.nvidia.knobs import Turn, open_knobs
 from joulewise.devices.nvidia.samples import read_samples
@@ -149,7 +150,7 @@ class NvidiaGpu(BaseDevice):
         contents = NO_CONTENTS
         field = {PowerScope.MODULE: MODULE, PowerScope.GPU: GPU}.get(scope) if scope else None
         if self._scopes.has_module and field is not None and field in self._scopes.fields:
-            rows = [scoped_row(Quantity.POWER, self._scopes.fields[field], field)]
+            rows = [self._power_row(field)]
             if scope is PowerScope.MODULE and GPU in self._scopes.fields:
                 part = self._scopes.fields[GPU]
                 rows.append(scoped_row(Quantity.GPU_POWER, part, GPU, GPU_PART))
@@ -161,6 +162,17 @@ class NvidiaGpu(BaseDevice):
         self.info = replace(self.info, power_scope=scope, contains=contents.keys, note=words)
         self.sensors = {**self.sensors, **sensors}
         self._reads = {**self._reads, **reads}
+
+    def _power_row(self, scope: int) -> Row:
+        """The power of a scope: where a counter has the joules, that of the moment, for its course.
+
+        An average over a second does not show the last moments of a run before it has ended.
+        """
+        if Quantity.ENERGY not in self._reads or scope not in self._scopes.instant:
+            return scoped_row(Quantity.POWER, self._scopes.fields[scope], scope)
+        known = self._generation
+        when = timing(known.architecture, known.capability, Quantity.POWER_INSTANT)
+        return replace(scoped_row(Quantity.POWER, POWER_INSTANT, scope), timing=when)
 
     def _scoped_rows(self) -> list[Row]:
         """The other powers of a module, and the parts of its own that the driver tells."""

@@ -57,11 +57,13 @@ _UNKNOWN_CPU: Final = (
 class Scopes:
     """The field by which each scope is read, by NVML's number of the scope.
 
-    ``likely`` is what the counter is of, until it has been watched.
+    ``likely`` is what the counter is of, until it has been watched. ``instant`` are the scopes
+    that also tell a power of the moment.
     """
 
     fields: Mapping[int, int]
     likely: PowerScope | None
+    instant: frozenset[int] = frozenset()
 
     @property
     def has_module(self) -> bool:
@@ -97,7 +99,8 @@ def probe_scopes(
         del fields[MODULE]
     if MODULE not in fields:
         return Scopes(fields, PowerScope.GPU)
-    return Scopes(fields, _likely_scope(architecture, read_plain_w, watts))
+    instant = frozenset(scope for field, scope in answered if field == POWER_INSTANT)
+    return Scopes(fields, _likely_scope(architecture, read_plain_w, watts), instant)
 
 
 def _likely_scope(
