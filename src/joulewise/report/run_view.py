@@ -259,7 +259,7 @@ def _modules(result: RunResult) -> Iterator[str]:
             told = {name: told_energy(part) for name, part in _parts_of(result, key).items()}
             inside = [f"{_PARTS.get(name, name)} {energy(it)}" for name, it in told.items() if it]
             of_which = f", of which {', '.join(inside)} ({use.energy.source.value})"
-            module = f"{plain(key)}: module {energy(use.energy)}, CPU and memory included"
+            module = f"module of {plain(key)}: {energy(use.energy)}, CPU and memory included"
             yield module + (of_which if inside else "")
 
 

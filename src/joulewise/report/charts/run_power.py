@@ -11,7 +11,7 @@ import numpy as np
 
 from joulewise.analyse.curves.run import DeviceCurves, RunCurves
 from joulewise.analyse.curves.spans import stages
-from joulewise.data import Quantity, RunResult, listed_keys
+from joulewise.data import PowerScope, Quantity, RunResult, listed_keys
 from joulewise.report.charts.axes import Unit, time_unit
 from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.run_tables import (
@@ -104,7 +104,7 @@ def power_charts(curves: RunCurves) -> Iterator[Chart]:
 
 def _summary(curves: RunCurves, one: DeviceCurves) -> Record:
     use = curves.result.run.devices[one.key]
-    limits_w = one.sensors.columns.get(Quantity.ENFORCED_LIMIT)
+    limits_w = one.sensors.columns.get(Quantity.ENFORCED_LIMIT) if _is_limited(one) else None
     constant = limits_w and np.nanmin(limits_w.low) == np.nanmax(limits_w.high)
     held = one.sensors.held.get("power cap", 0.0) if limits_w else None
     return {
@@ -129,10 +129,16 @@ def _power(curves: RunCurves, one: DeviceCurves) -> list[Record]:
     return known(thinned_records(columns, device=one.key), "mean_w")
 
 
+def _is_limited(one: DeviceCurves) -> bool:
+    """Whether its limit is of what is drawn: the GPU's limit is none of its module's power."""
+    info = one.device.info
+    return info.power_scope is not PowerScope.MODULE or info.limit_scope is PowerScope.MODULE
+
+
 def _limits(curves: RunCurves, one: DeviceCurves) -> Iterator[Record]:
     """Where it begins, changes and ends: a line between two equal ones needs no more."""
     envelope = one.sensors.columns.get(Quantity.ENFORCED_LIMIT)
-    if not envelope:
+    if not envelope or not _is_limited(one):
         return
     there = np.flatnonzero(envelope.count)
     limits_w = envelope.mean[there]
