@@ -32,10 +32,11 @@ def made(
     counted=None,
     time_s=100.0,
     epochs=2,
+    steps=0,
     boards=None,
     **changed,
 ):
-    """A run that took so many joules on gpu0, in epochs of equal length."""
+    """A run that took so many joules on gpu0, in epochs of equal length with ``steps`` each."""
     energies = {"gpu0": joules(20_000.0)} if energies is None else energies
     counted = tuple(energies) if counted is None else counted
     devices = tuple(
@@ -61,7 +62,8 @@ def made(
     result = {name: changed.pop(name) for name in ("exit_code", "state") if name in changed}
     manifest = Manifest(**{**defaults, **changed})
     return Run.of(
-        manifest, _result(run_id, energies, counted, time_s, epochs=epochs, changed=result)
+        manifest,
+        _result(run_id, energies, counted, time_s, epochs=epochs, steps=steps, changed=result),
     )
 
 
@@ -69,7 +71,7 @@ def side(name, *runs):
     return Side(name, runs)
 
 
-def _result(run_id, energies, counted, time_s, *, epochs, changed):
+def _result(run_id, energies, counted, time_s, *, epochs, steps, changed):
     def part(name, index, start_s, end_s):
         share = (end_s - start_s) / time_s
         uses = {
@@ -87,10 +89,23 @@ def _result(run_id, energies, counted, time_s, *, epochs, changed):
         span = Span(name, index, round(start_s * S), round(end_s * S))
         return SpanResult(span, whole, uses)
 
-    each = time_s / epochs if epochs else 0.0
-    spans = tuple(part("epoch", at, at * each, (at + 1) * each) for at in range(epochs))
-    mean_j = spans[0].total.value if spans and spans[0].total else None
-    told = {"count": epochs, "time_s": {"mean": each}, "energy_j": {"mean": mean_j}}
+    def equal(name, number):
+        each = time_s / number
+        return tuple(part(name, at, at * each, (at + 1) * each) for at in range(number))
+
+    spans = {
+        name: equal(name, number)
+        for name, number in (("epoch", epochs), ("step", steps * max(epochs, 1)))
+        if number
+    }
+    told = {
+        name: {
+            "count": len(those),
+            "time_s": {"mean": time_s / len(those)},
+            "energy_j": {"mean": those[0].total.value if those[0].total else None},
+        }
+        for name, those in spans.items()
+    }
     return RunResult(
         **{
             "id": run_id,
@@ -98,9 +113,9 @@ def _result(run_id, energies, counted, time_s, *, epochs, changed):
             "state": "complete",
             "start_monotonic_ns": 0,
             "run": part("run", None, 0, time_s),
-            "spans": spans,
+            "spans": tuple(it for those in spans.values() for it in those),
             "counted": counted,
-            "details": {"spans": {"epoch": told} if epochs else {}},
+            "details": {"spans": told},
             **changed,
         }
     )

@@ -55,11 +55,20 @@ CAUTIONS = listed(
 SIDE = exactly(
     name=TEXT, runs=TEXTS, simulated=TEXTS, left_out=listed(exactly(run=TEXT, reason=TEXT))
 )
+COUNTS = listed({"type": "integer"})
+WORK = exactly(
+    per={"enum": ["run", "epoch", "step", "sample"]},
+    same={"type": ["boolean", "null"]},
+    unit={"enum": [None, "epoch", "step", "sample"]},
+    a=COUNTS,
+    b=COUNTS,
+)
 RUNS = exactly(
     format={"const": 1},
     kind={"const": "runs"},
     a=SIDE,
     b=SIDE,
+    work=WORK,
     quantities=listed(COMPARED),
     differences=listed(exactly(what=TEXT, a=TEXTS, b=TEXTS)),
     cautions=CAUTIONS,
@@ -69,6 +78,7 @@ SWEEP = exactly(
     name=TEXT,
     gpu_name=TEXT,
     boundary={"enum": ["gpu", "node", "wall"]},
+    per={"enum": ["run", "epoch", "step", "sample"]},
     simulated=listed({"enum": ["gpu", "rest"]}),
     reference=SETTINGS,
 )
@@ -87,6 +97,7 @@ SWEEPS = exactly(
     kind={"const": "sweeps"},
     a=SWEEP,
     b=SWEEP,
+    work=WORK,
     settings=listed(exactly(settings=SETTINGS, quantities=listed(COMPARED))),
     choices=listed(CHOICES),
     only_a=listed(SETTINGS),
@@ -138,7 +149,7 @@ def test_conditions_are_told_as_documented():
 
 
 def test_every_key_and_word_is_documented():
-    parts = (RUNS, SWEEPS, SIDE, SWEEP, COMPARED, OWN, CHOICE, CHOICES, CONDITION)
+    parts = (RUNS, SWEEPS, SIDE, WORK, SWEEP, COMPARED, OWN, CHOICE, CHOICES, CONDITION)
     keys = {key for part in parts for key in part["properties"]} | {"conditions", "finding", "what"}
     assert not keys - set(re.findall(r"`(\w+)`", PAGE))
     words = [it.value for kind in (Outcome, Basis, CompareCaution) for it in kind]

@@ -1,9 +1,13 @@
 """What is said of a sweep, from the figures that all its forms share."""
 
 import io
+import math
+import re
 from dataclasses import replace
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from rich.console import Console
 
 from joulewise.data import Energy, Source
@@ -16,7 +20,7 @@ from joulewise.report.sweep import draw
 from joulewise.report.sweep_outlook import applying, outlook, outlook_lines
 from joulewise.report.sweep_view import view
 from joulewise.report.sweep_went import as_json, went
-from joulewise.report.sweep_words import change, setting_words
+from joulewise.report.sweep_words import change, more_or_less, setting_words
 from joulewise.sweep.naming import log_name
 
 LIMITS_W = (150.0, 200.0, 300.0)
@@ -89,13 +93,54 @@ def test_every_form_has_the_same_figures():
 @pytest.mark.parametrize(
     ("ratio", "said"),
     [
-        (Interval(0.75, 0.74, 0.77), "-25.0 % ± 2.0"),
+        (Interval(0.75, 0.74, 0.77), "-25.0 % [-26.0, -23.0]"),
+        (Interval(0.75, 0.74, 0.76), "-25.0 % ± 1.0"),
+        (Interval(8.126, 1.31, 53.1), "8.1 times [1.3, 53]"),
+        (Interval(1.2, 0.4, 3.6), "1.2 times [0.40, 3.6]"),
+        (Interval(2.2), "2.2 times"),
         (Interval(1.1), "+10.0 %"),
         (None, None),
     ],
 )
 def test_a_ratio_is_said_as_what_is_more_or_less(ratio, said):
     assert change(ratio) == said
+
+
+@given(st.floats(-3, 3), st.floats(1e-5, 3))
+def test_what_is_printed_holds_no_change_exactly_where_the_interval_does(mean, half):
+    low, high = mean - half, mean + half
+    assume(min(abs(low), abs(high)) > 1e-5)
+    said = change(Interval(*(math.exp(it) for it in (mean, low, high))))
+    numbers = [float(it) for it in re.findall(r"[-+]?\d+(?:\.\d+)?", said)]
+    if "times" in said:
+        printed, no_change = numbers[1:], 1.0
+    elif "±" in said:
+        printed, no_change = [numbers[0] - numbers[1], numbers[0] + numbers[1]], 0.0
+    else:
+        printed, no_change = numbers[1:], 0.0
+    assert (printed[0] <= no_change <= printed[1]) == (low <= 0 <= high)
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        (
+            [(Interval(0.75, 0.74, 0.76), "energy", ""), (Interval(1.1), "time", " (unsure)")],
+            "25.0 ± 1.0 % less energy and 10.0 % more time (unsure) than A",
+        ),
+        (
+            [(Interval(8.1, 1.3, 53), "energy", ""), (Interval(1.1), "time", "")],
+            "8.1 times the energy of A (1.3 to 53) and 10.0 % more time than A",
+        ),
+        (
+            [(Interval(0.97, 0.92, 1.03), "energy", " (within noise)")],
+            "3.0 % less energy (8.0 % less to 3.0 % more) (within noise) than A",
+        ),
+        ([(None, "energy", "")], ""),
+    ],
+)
+def test_ratios_in_a_sentence(told, said):
+    assert more_or_less(told, "A") == said
 
 
 def test_a_setting_in_words():

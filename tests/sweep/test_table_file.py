@@ -48,6 +48,15 @@ def test_blocks_and_energies_may_be_told(table):
     assert sweep.limits_w is None
 
 
+def test_samples_and_epochs_are_no_settings(table):
+    text = "power_limit_w,samples,epochs,time_s,energy_j\n300,32000,2,100,900\n150,,,120,700\n"
+    first, second = read_table(table(text)).trials
+    assert first.setting.as_json() == {"power_limit_w": 300.0}
+    assert {name: work.count for name, work in first.spans.items()} == {"sample": 32000, "epoch": 2}
+    assert first.spans["sample"].energy["gpu"].value == 900
+    assert second.spans == {}
+
+
 def test_the_reference_may_be_named(table):
     sweep = read_table(table("lr,time_s,energy_j\n1,1,1\n2,1,1\n"), {"lr": "2"})
     assert sweep.reference["lr"] == "2"

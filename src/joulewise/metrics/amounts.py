@@ -24,6 +24,28 @@ class Amount:
     energy: Mapping[str, Energy]
 
 
+@dataclass(frozen=True)
+class SampleCount:
+    """How many samples were trained on; ``uncertainty`` by how many that may be too many.
+
+    The last batch of an epoch is counted as a full one where only batches were counted.
+    """
+
+    number: float
+    uncertainty: float = 0.0
+
+
+def count_samples(trial: Trial) -> SampleCount | None:
+    """Of all epochs; None where nothing tells it."""
+    number = _samples(trial, 1)
+    if not number:
+        return None
+    steps, epochs = trial.spans.get("step"), trial.spans.get("epoch")
+    if steps is None:
+        return SampleCount(number)
+    return SampleCount(number, (epochs.count if epochs else 1) * number / steps.count)
+
+
 def amount(trial: Trial, view: View) -> Amount | None:
     """None where the trial has no time, or what is counted was not marked in it."""
     if trial.time_s is None:
@@ -49,7 +71,8 @@ def not_marked(view: View) -> UsageError:
         )
     if view.per == "sample":
         return UsageError(
-            "samples are known only where steps are marked and the batch size is a setting",
+            "samples are known only where steps are marked and the batch size is a setting, or a "
+            "table has a column samples",
             "name it batch_size: --set batch_size=32,64; or count per run",
         )
     return UsageError(

@@ -1,7 +1,12 @@
 """Two sides of runs, quantity by quantity: what each came to, B over A, and what may be said of it.
 
-Ratios are averaged as logarithms (see :mod:`joulewise.metrics.ratios`), so that B over A is told
-from 1 exactly where A over B is. Three things may move a ratio, and each enters as it behaves:
+A ratio is the log response ratio (Hedges, Gurevitch, Curtis: "The meta-analysis of response ratios
+in experimental ecology", Ecology 80, 1999): the difference of the mean logarithms, with the
+interval of Welch ("The generalization of Student's problem…", Biometrika 34, 1947) for what differs
+from run to run, and the first-order error of a logarithm, error over value, for what the meter may
+have missed. The interval is symmetric on the logarithms, so that B over A is told from 1 exactly
+where A over B is; as a ratio it reaches farther up than down. The verdict is read from that same
+interval. Three things may move a ratio, and each enters as it behaves:
 
 - what differs from run to run shows in the spread of the runs, and shrinks with their number;
 - what a sensor did not see is in that spread already, and is the least that it can be;

@@ -10,6 +10,7 @@ from joulewise.metrics.compare import Compared
 from joulewise.metrics.compare_conditions import Judged
 from joulewise.metrics.compare_runs import CompareWarning, Comparison, Side
 from joulewise.metrics.compare_sweeps import ChoiceCompared, SweepsCompared
+from joulewise.metrics.compare_work import WorkCompared
 from joulewise.metrics.contract import interval_json
 from joulewise.metrics.result import Choice, SweepResult
 
@@ -23,6 +24,7 @@ def runs_json(found: Comparison) -> dict[str, Any]:
             "kind": "runs",
             "a": _side(found.a),
             "b": _side(found.b),
+            "work": _work(found.work),
             "quantities": [_compared(it) for it in found.quantities],
             "differences": [
                 {"what": it.what, "a": list(it.a), "b": list(it.b)} for it in found.differences
@@ -39,6 +41,7 @@ def sweeps_json(found: SweepsCompared) -> dict[str, Any]:
             "kind": "sweeps",
             "a": _sweep(found.a),
             "b": _sweep(found.b),
+            "work": _work(found.work),
             "settings": [
                 {
                     "settings": it.setting.as_json(),
@@ -77,12 +80,23 @@ def _side(side: Side) -> dict[str, Any]:
     }
 
 
+def _work(work: WorkCompared) -> dict[str, Any]:
+    return {
+        "per": work.per,
+        "same": work.is_same,
+        "unit": work.unit or None,
+        "a": list(work.a),
+        "b": list(work.b),
+    }
+
+
 def _sweep(result: SweepResult) -> dict[str, Any]:
     return {
         "id": result.id,
         "name": result.name,
         "gpu_name": result.gpu_name,
         "boundary": result.boundary,
+        "per": result.per,
         "simulated": list(result.simulated),
         "reference": result.reference.setting.as_json(),
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
@@ -16,6 +16,7 @@ from joulewise.metrics.compare_differences import (
     varied,
 )
 from joulewise.metrics.compare_values import EDP, ENERGY, POWER, TIME, WORKS, Run, unit_of, values
+from joulewise.metrics.compare_work import STEP, WorkCompared, compare_work
 
 _TOTALS: Final = (ENERGY, POWER, EDP, *(f"{ENERGY}/{work}" for work in WORKS))
 _COMPLETE: Final = "complete"
@@ -35,6 +36,7 @@ class CompareCaution(str, Enum):
 
     SINGLE_RUNS = "single_runs"
     DIFFERENT_WORK = "different_work"
+    WORK_NOT_KNOWN = "work_not_known"
     DIFFERENT_DEVICES = "different_devices"
     NOT_COMPARABLE = "not_comparable"
     NOT_MEASURED = "not_measured"
@@ -61,6 +63,7 @@ class Comparison:
     quantities: tuple[Compared, ...]
     differences: tuple[Difference, ...]
     cautions: tuple[CompareWarning, ...]
+    work: WorkCompared = field(default_factory=WorkCompared)
 
     @property
     def bounded(self) -> str:
@@ -81,6 +84,7 @@ def compare_runs(a: Side, b: Side) -> Comparison:
     of_a, of_b = ([values(run) for run in side.runs] for side in (a, b))
     odd = _odd_totals(a, b)
     bounded = _bounded(a, b)
+    work = compare_work(a.runs, b.runs)
     found = []
     for quantity in _quantities(of_a, of_b):
         samples = _all(of_a, quantity), _all(of_b, quantity)
@@ -89,22 +93,16 @@ def compare_runs(a: Side, b: Side) -> Comparison:
             found.append(not_comparable(quantity, unit, samples, bounded))
         elif odd and quantity in _TOTALS:
             found.append(not_comparable(quantity, unit, samples, odd))
+        elif work.unlike_steps and quantity.endswith(f"/{STEP}"):
+            found.append(not_comparable(quantity, unit, samples, work.unlike_steps))
         elif len(samples[0]) < len(of_a) or len(samples[1]) < len(of_b):
             reason = "not known of every run"
             found.append(not_comparable(quantity, unit, samples, reason))
         else:
             found.append(compare(quantity, unit, *samples))
     told = tuple(found)
-    return Comparison(a, b, told, differences(a.runs, b.runs), tuple(_cautions(a, b, told, odd)))
-
-
-def differing_work(a: Side, b: Side) -> str:
-    """What one side did more of, epochs before steps; nothing where both did the same."""
-    for work in ("epoch", "step"):
-        of_a, of_b = (_counts(side, work) for side in (a, b))
-        if of_a != of_b and None not in of_a | of_b:
-            return work
-    return ""
+    cautions = (*_cautions(a, b, told, odd), *_of_work(work))
+    return Comparison(a, b, told, differences(a.runs, b.runs), cautions, work)
 
 
 def _quantities(
@@ -162,7 +160,6 @@ def _cautions(a: Side, b: Side, found: Sequence[Compared], odd: str) -> Iterator
         )
     for side, name in ((a, "A"), (b, "B")):
         yield from _of_side(side, name)
-    yield from _of_work(a, b)
     yield from _of_devices(a, b)
     if any(it.basis is Basis.MEASUREMENT for it in found):
         yield CompareWarning(
@@ -204,14 +201,20 @@ def _of_side(side: Side, name: str) -> Iterator[CompareWarning]:
         )
 
 
-def _of_work(a: Side, b: Side) -> Iterator[CompareWarning]:
-    work = differing_work(a, b)
-    if work:
-        of_a, of_b = (_counts(side, work) for side in (a, b))
+def _of_work(work: WorkCompared) -> Iterator[CompareWarning]:
+    counts = [" or ".join(map(str, numbers)) for numbers in (work.a, work.b)]
+    if work.unlike:
         yield CompareWarning(
             CompareCaution.DIFFERENT_WORK,
-            f"not the same work: A has {_numbers(of_a)} {work}s, B {_numbers(of_b)}",
-            f"look at energy/{work} and time/{work}",
+            f"not the same work: A has {counts[0]} {work.unit}s, B {counts[1]}",
+            f"look at energy/{work.unit} and time/{work.unit}",
+        )
+    elif work.unit and work.is_same is None:
+        yield CompareWarning(
+            CompareCaution.WORK_NOT_KNOWN,
+            f"whether both did the same work is not known: A has {counts[0]} steps, B {counts[1]}, "
+            f"and {work.unlike_steps}",
+            "mark the epochs, joulewise.span('epoch'), and it is compared per epoch",
         )
 
 
@@ -277,11 +280,3 @@ def _end(run: Run) -> str:
             else f"was {run.result.state}"
         )
     return f"ended with status {run.result.exit_code}" if run.result.exit_code else ""
-
-
-def _counts(side: Side, work: str) -> set[int | None]:
-    return {run.count_of(work) for run in side.runs}
-
-
-def _numbers(counts: set[int | None]) -> str:
-    return " or ".join(str(count) for count in sorted(counts, key=lambda it: it or 0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from joulewise.data.sweeps import Setting, Sweep
 from joulewise.metrics.amounts import Amount, amount, not_marked
@@ -12,6 +12,7 @@ from joulewise.metrics.boundary import Line
 from joulewise.metrics.compare import Compared, Sample, compare, not_comparable
 from joulewise.metrics.compare_runs import CompareCaution, CompareWarning, simulated_with_real
 from joulewise.metrics.compare_values import EDP, ENERGY, POWER, TIME, unit_of
+from joulewise.metrics.compare_work import RUN, WorkCompared, compare_trials
 from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.result import Choice, Interval, SweepResult
 from joulewise.metrics.rules import Metric
@@ -54,6 +55,7 @@ class SweepsCompared:
     only_a: tuple[Setting, ...]
     only_b: tuple[Setting, ...]
     cautions: tuple[CompareWarning, ...]
+    work: WorkCompared = field(default_factory=WorkCompared)
 
     @property
     def simulated(self) -> tuple[bool, bool]:
@@ -64,7 +66,10 @@ class SweepsCompared:
 def compare_sweeps(
     a: Sweep, b: Sweep, metrics: Sequence[Metric] = (), view: View | None = None
 ) -> SweepsCompared:
+    work = _compare_work(a, b)
     view = view or View()
+    if view.per == RUN:
+        view = replace(view, per=work.per)
     of_a, of_b = evaluate(a, metrics, view), evaluate(b, metrics, view)
     runs_a, runs_b = _Runs.of(a, view), _Runs.of(b, view)
     odd = _odd(runs_a, runs_b, view.boundary)
@@ -87,8 +92,10 @@ def compare_sweeps(
             *_of_settings(of_a, of_b, odd, has_common=bool(both)),
             *_of_bounds(a, b),
             *simulated_with_real(bool(of_a.simulated), bool(of_b.simulated)),
-            *_of_work(a, b),
+            *_of_devices(a, b),
+            *_of_work(a, b, work),
         ),
+        work=work,
     )
 
 
@@ -204,13 +211,16 @@ def _of_bounds(a: Sweep, b: Sweep) -> Iterator[CompareWarning]:
             )
 
 
-def _of_work(a: Sweep, b: Sweep) -> Iterator[CompareWarning]:
+def _of_devices(a: Sweep, b: Sweep) -> Iterator[CompareWarning]:
     if a.gpu_name != b.gpu_name:
         yield CompareWarning(
             CompareCaution.DIFFERENT_DEVICES,
             f"different devices: {a.gpu_name or 'not told'} in A, {b.gpu_name or 'not told'} in B",
             "what differs is theirs, too, and the gain of each board is in the intervals",
         )
+
+
+def _of_work(a: Sweep, b: Sweep, work: WorkCompared) -> Iterator[CompareWarning]:
     of_a, of_b = _work(a), _work(b)
     if of_a != of_b:
         yield CompareWarning(
@@ -218,11 +228,44 @@ def _of_work(a: Sweep, b: Sweep) -> Iterator[CompareWarning]:
             f"not the same work: {of_a or 'not told'} in A, {of_b or 'not told'} in B",
             "ratios of the choices to their own reference can still be compared",
         )
+    if work.unlike:
+        counts_a, counts_b = (_range(numbers) for numbers in (work.a, work.b))
+        yield CompareWarning(
+            CompareCaution.DIFFERENT_WORK,
+            f"the runs of A have {counts_a} {work.unit}s, those of B {counts_b}",
+            f"times and energies are per {work.unit}",
+        )
+    elif work.is_same is None and not (of_a and of_b):
+        yield CompareWarning(
+            CompareCaution.WORK_NOT_KNOWN,
+            "whether the runs of A and B did the same work is not known, and they are compared as "
+            "if they had",
+            "add a column samples to the tables, the number that each run trained on",
+        )
+
+
+def _compare_work(a: Sweep, b: Sweep) -> WorkCompared:
+    """The same command did the same work, however many epochs it took to its end."""
+    if _command(a) and _command(a) == _command(b):
+        return WorkCompared(RUN, True)
+    return compare_trials(entering(a), entering(b))
+
+
+def _range(numbers: Sequence[int]) -> str:
+    return f"{numbers[0]}" if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
 
 
 def _work(sweep: Sweep) -> str:
     """What every run of it did."""
-    command, simulated = sweep.asked.get("command"), sweep.asked.get("simulated")
+    simulated = sweep.asked.get("simulated")
     if isinstance(simulated, Mapping):
         return str(simulated.get("workload") or simulated.get("like") or "")
-    return shlex.join(map(str, command)) if isinstance(command, list | tuple) else ""
+    return _command(sweep)
+
+
+def _command(sweep: Sweep) -> str:
+    """What was run; empty of what was simulated, or comes from elsewhere."""
+    command = sweep.asked.get("command")
+    if isinstance(sweep.asked.get("simulated"), Mapping) or not isinstance(command, list | tuple):
+        return ""
+    return shlex.join(map(str, command))

@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import hypot
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from joulewise.analyse.group import Member
 from joulewise.data import Energy, Kind, RunResult
+from joulewise.metrics.amounts import SampleCount
 from joulewise.metrics.compare import Sample
 from joulewise.record.manifest import Manifest
 
@@ -138,25 +139,33 @@ def _mean(run: Run, work: str) -> tuple[float, float | None] | None:
     return told["time_s"]["mean"], told["energy_j"]["mean"]
 
 
-def _samples_of(run: Run) -> tuple[float, float | None] | None:
+def sample_count(run: Run) -> SampleCount | None:
     """Known where they are marked as such, or steps are and somebody told the batch size."""
     number = run.count_of("sample")
-    batch = _batch_size(run.manifests[0].options)
-    if number is None and batch is not None:
-        number = (run.count_of("step") or 0) * batch
+    if number is not None:
+        return SampleCount(number)
+    batch, steps = simulated_batch_size(run), run.count_of("step")
+    if batch is None or not steps:
+        return None
+    return SampleCount(steps * batch, (run.count_of("epoch") or 1) * batch)
+
+
+def _samples_of(run: Run) -> tuple[float, float | None] | None:
+    samples = sample_count(run)
     within = next((work for work in _WITHIN if run.count_of(work)), None)
-    if not number or within is None:
+    if samples is None or within is None:
         return None
     found = _mean(run, within)
     if found is None:
         return None
     mean_s, energy_j = found
-    share = (run.count_of(within) or 0) / number
+    share = (run.count_of(within) or 0) / samples.number
     return mean_s * share, None if energy_j is None else energy_j * share
 
 
-def _batch_size(options: Mapping[str, Any]) -> int | None:
-    told = options.get("simulated")
+def simulated_batch_size(run: Run) -> int | None:
+    """As the simulation was told; None of a program that was run."""
+    told = run.manifests[0].options.get("simulated")
     batch = told.get("batch_size") if isinstance(told, Mapping) else None
     return batch if isinstance(batch, int) and batch > 0 else None
 

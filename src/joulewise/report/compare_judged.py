@@ -10,7 +10,7 @@ from joulewise.metrics.compare_runs import Comparison
 from joulewise.metrics.compare_sweeps import SweepsCompared
 from joulewise.metrics.result import Interval
 from joulewise.report.compare_tables import value_in, words_of
-from joulewise.report.sweep_words import counted, half_width, more_or_less, setting_words
+from joulewise.report.sweep_words import counted, more_or_less, setting_words
 
 Sentence = tuple[Judged, str]
 
@@ -66,13 +66,20 @@ def _sentence(it: Judged, unit: str, *, sure: bool) -> str:
 def _found(it: Judged, unit: str) -> str:
     quantity, found = words_of(it.condition.quantity), it.found
     if it.condition.is_share:
-        return f"B has {more_or_less(_ratio(found), quantity)} than A"
-    half = half_width(found)
+        return f"B has {more_or_less([(_ratio(found), quantity, '')], 'A')}"
     value = value_in(unit, abs(found.mean))
-    error = "" if half is None else f" ± {value_in(unit, half)}"
+    bounds = _bounds(found, unit)
     if it.condition.is_change:
-        return f"B has {value}{error} {'less' if found.mean < 0 else 'more'} {quantity} than A"
-    return f"B's {quantity} is {value}{error}"
+        return f"B has {value} {'less' if found.mean < 0 else 'more'} {quantity} than A{bounds}"
+    return f"B's {quantity} is {value}{bounds}"
+
+
+def _bounds(found: Interval, unit: str) -> str:
+    """As they are: a difference made of a ratio lies on no middle of its interval."""
+    if found.low is None or found.high is None:
+        return ""
+    low, high = (value_in(unit, it) for it in (found.low, found.high))
+    return f" ({low} to {high})"
 
 
 def _ratio(change: Interval) -> Interval:

@@ -9,6 +9,7 @@ from joulewise.metrics.compare import Compared
 from joulewise.metrics.compare_runs import Comparison
 from joulewise.metrics.compare_sweeps import ChoiceCompared, SettingCompared, SweepsCompared
 from joulewise.metrics.compare_values import EDP, ENERGY, POWER, TIME, UNITS
+from joulewise.metrics.compare_work import RUN
 from joulewise.metrics.result import Choice, Interval
 from joulewise.metrics.rules import parse
 from joulewise.report.figures import joules, one_line, seconds, watts, within
@@ -65,7 +66,7 @@ def settings_table(found: SweepsCompared) -> Table:
     axes = [*found.a.reference.setting]
     names = [(name, *AXES.get(name, (name, ""))) for name in axes]
     return Table(
-        "Setting by setting, B against A",
+        f"Setting by setting, B against A{_per(found)}",
         (
             *(Column(one_line(label), unit) for _, label, unit in names),
             Column("runs", spare=4),
@@ -84,7 +85,7 @@ def settings_table(found: SweepsCompared) -> Table:
 
 def choices_table(found: SweepsCompared) -> Table:
     return Table(
-        "What each metric prefers, and B's choice against A's",
+        f"What each metric prefers, and B's choice against A's{_per(found)}",
         (
             Column("metric", right=False),
             Column("in A", right=False),
@@ -109,6 +110,10 @@ def choices_table(found: SweepsCompared) -> Table:
         tuple(_choice_record(it) for it in found.choices),
         provenance=provenance(found),
     )
+
+
+def _per(found: SweepsCompared) -> str:
+    return "" if found.a.per == RUN else f", per {found.a.per}"
 
 
 def provenance(found: Comparison | SweepsCompared) -> str:

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from joulewise.metrics.compare import Compared, Outcome
-from joulewise.metrics.compare_runs import CompareWarning, Comparison, Side, differing_work
+from joulewise.metrics.compare_runs import CompareCaution, CompareWarning, Comparison, Side
 from joulewise.metrics.compare_sweeps import SweepsCompared, range_of
 from joulewise.metrics.compare_values import ENERGY, TIME
-from joulewise.metrics.result import SweepResult
+from joulewise.metrics.compare_work import RUN
+from joulewise.metrics.result import Interval, SweepResult
 from joulewise.metrics.rules import parse
 from joulewise.report.compare_tables import (
     choices_table,
@@ -45,7 +46,7 @@ def view_of_runs(found: Comparison) -> CompareView:
         title=f"{one_line(found.b.name, _NAME)} against {one_line(found.a.name, _NAME)}",
         facts=(_side("A", found.a), _side("B", found.b)),
         tables=(quantities_table(found), *differing),
-        finding=_with_provenance(_finding(found), found),
+        finding=_with_notes(_finding(found), found),
         cautions=found.cautions,
     )
 
@@ -56,32 +57,35 @@ def view_of_sweeps(found: SweepsCompared) -> CompareView:
         title=f"sweep {_sweep_name(found.b)} against sweep {_sweep_name(found.a)}",
         facts=tuple(_sweep_facts(found)),
         tables=(*settings, choices_table(found)),
-        finding=_with_provenance(_sweeps_finding(found), found),
+        finding=_with_notes(_sweeps_finding(found), found),
         cautions=found.cautions,
     )
 
 
-def _with_provenance(finding: str, found: Comparison | SweepsCompared) -> str:
+def _with_notes(finding: str, found: Comparison | SweepsCompared) -> str:
     said = provenance(found)
-    return f"{finding} ({said})" if said else finding
+    notes = [said] if said else []
+    if any(it.code is CompareCaution.WORK_NOT_KNOWN for it in found.cautions):
+        notes.append("per run; whether both did the same work is not known")
+    return f"{finding} ({'; '.join(notes)})" if notes else finding
 
 
 def _finding(found: Comparison) -> str:
     """Of the same work, where the sides did not do the same and spans tell how much they did."""
-    work = differing_work(found.a, found.b)
-    per = f"/{work}" if work and found.get(f"{TIME}/{work}") else ""
+    work = found.work.per
+    per = f"/{work}" if work != RUN and found.get(f"{TIME}/{work}") else ""
     said = [_said(found.get(f"{quantity}{per}"), quantity) for quantity in (ENERGY, TIME)]
-    whole = " and ".join(filter(None, said))
+    whole = more_or_less(said, "A")
     if not whole:
         return "nothing of B can be compared with A"
     why = f"; {found.bounded}, and not compared" if found.bounded else ""
-    return f"{f'per {work} ' if per else ''}B takes {whole} than A{why}"
+    return f"{f'per {work} ' if per else ''}B takes {whole}{why}"
 
 
-def _said(it: Compared | None, what: str) -> str:
-    if it is None or it.ratio is None:
-        return ""
-    return f"{more_or_less(it.ratio, what)}{_UNSURE.get(it.verdict, '')}"
+def _said(it: Compared | None, what: str) -> tuple[Interval | None, str, str]:
+    if it is None:
+        return None, what, ""
+    return it.ratio, what, _UNSURE.get(it.verdict, "")
 
 
 def _side(letter: str, side: Side) -> str:
@@ -117,7 +121,8 @@ def _sweeps_finding(found: SweepsCompared) -> str:
     said = []
     if found.settings:
         where = f"at the {counted(len(found.settings), 'setting')} that both have"
-        said = [f"{where} B takes {_over(found)} than A"]
+        per = "" if found.a.per == RUN else f"per {found.a.per}, "
+        said = [f"{per}{where} B takes {_over(found)} than A"]
     if other:
         said.append(f"another setting is chosen by {', '.join(other)}")
     if same:
@@ -131,10 +136,18 @@ def _over(found: SweepsCompared) -> str:
         span = range_of(found, quantity)
         if span is not None and span.low is not None and span.high is not None:
             verdicts = [it.verdict for each in found.settings if (it := each.get(quantity))]
-            noise = sum(verdict is Outcome.NOISE for verdict in verdicts)
-            inside = f" (within noise at {noise} of them)" if noise else ""
-            said.append(f"{_between(span.low, span.high)} {quantity}{inside}")
+            said.append(f"{_between(span.low, span.high)} {quantity}{_unsure_at(verdicts)}")
     return " and ".join(said)
+
+
+def _unsure_at(verdicts: Sequence[Outcome]) -> str:
+    """At how many settings the verdict is none, empty where at every one it is."""
+    said = [
+        f"{outcome.value} at {'all' if number == len(verdicts) else number} of them"
+        for outcome in (Outcome.NOISE, Outcome.UNKNOWN)
+        if (number := verdicts.count(outcome))
+    ]
+    return f" ({', '.join(said)})" if said else ""
 
 
 def _between(low: float, high: float) -> str:

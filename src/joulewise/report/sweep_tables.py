@@ -70,7 +70,8 @@ def boundaries_table(result: SweepResult) -> Table:
     is_whole = all(point.n for point in result.points)
     ratios = [choice.at for choice in result.best.values()]
     known = [it for it in BOUNDARIES if any(at.get(it) for at in ratios)] or list(BOUNDARIES)
-    others = [it for it in known if it != result.boundary and is_whole]
+    asked = result.boundary
+    others = [it for it in known if it != asked and is_whole]
     rows = [
         (
             parse(name).label,
@@ -87,9 +88,12 @@ def boundaries_table(result: SweepResult) -> Table:
         (
             Column("metric", right=False),
             Column("chosen", right=False),
-            *(Column(f"energy {COUNTED[boundary]}") for boundary in known),
             *(
-                Column(f"best for {COUNTED[boundary]}", right=False, spare=1 + at)
+                Column(f"energy {COUNTED[boundary]}", spare=at if boundary != asked else 0)
+                for at, boundary in enumerate(known, 1)
+            ),
+            *(
+                Column(f"best for {COUNTED[boundary]}", right=False, spare=1 + len(known) + at)
                 for at, boundary in enumerate(others)
             ),
         ),

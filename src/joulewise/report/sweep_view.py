@@ -90,11 +90,15 @@ def _finding(choice: Choice, result: SweepResult) -> str:
     setting = setting_words(choice.setting)
     if choice.verdict is Verdict.REFERENCE:
         return f"nothing beats the reference, {setting}"
-    said = [more_or_less(choice.energy, "energy"), more_or_less(choice.time, "time")]
-    found = " and ".join(filter(None, said)) or "no figures"
-    unsure = {Verdict.NOISE: " (within noise)", Verdict.UNKNOWN: " (too few runs to be sure)"}
     reference = setting_words(result.reference.setting)
-    return f"{setting} takes {found} than {reference}{unsure.get(choice.verdict, '')}"
+    told = ((choice.energy, "energy", ""), (choice.time, "time", ""))
+    found = more_or_less(told, reference) or f"no figures against {reference}"
+    # The verdict is on the metric's own score, of which these two are parts.
+    unsure = {
+        Verdict.NOISE: " (by the metric within noise)",
+        Verdict.UNKNOWN: " (too few runs to be sure)",
+    }
+    return f"{setting} takes {found}{unsure.get(choice.verdict, '')}"
 
 
 def _fits(fits: Sequence[Fit]) -> Iterator[str]:

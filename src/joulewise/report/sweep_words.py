@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from joulewise.data.sweeps import CPU_LIMIT, MEM_CLOCK, POWER_LIMIT, SM_CLOCK, Setting, Value
@@ -57,26 +57,136 @@ def settings_counted(settings: Collection[Setting], reference: Setting) -> str:
 
 
 def change(ratio: Interval | None) -> str | None:
-    """A ratio to the reference as what is more or less: ``-26.4 % ± 0.3``."""
+    """A ratio as what is more or less, with its interval.
+
+    ``-26.4 % ± 0.3`` where the interval is about symmetric, ``-17.1 % [-24.8, -13.0]`` where it
+    is not, and ``8.1 times [1.3, 53]`` where a percentage would be in hundreds.
+    """
     if ratio is None:
         return None
     if not math.isfinite(ratio.mean):
         return "ruled out"
-    percent = f"{100 * (ratio.mean - 1):+.1f} %"
-    half = half_width(ratio)
-    return percent if half is None else f"{percent} ± {100 * half:.1f}"
+    if _is_factor(ratio):
+        return f"{_times(ratio.mean)}{_factors(ratio, ' [{}, {}]')}"
+    mean = _percent(ratio.mean)
+    if ratio.low is None or ratio.high is None:
+        return f"{mean:+.1f} %"
+    decimals = _decimals(ratio)
+    half = _symmetric(ratio, decimals)
+    if half is not None:
+        return f"{mean:+.{decimals}f} % ± {half}"
+    low, high = _percent(ratio.low), _percent(ratio.high)
+    return f"{mean:+.{decimals}f} % [{low:+.{decimals}f}, {high:+.{decimals}f}]"
 
 
-def more_or_less(ratio: Interval | None, what: str) -> str:
-    """``12.3 ± 1.1 % less energy``; nothing where it is not known."""
-    if ratio is None:
+def more_or_less(told: Sequence[tuple[Interval | None, str, str]], other: str) -> str:
+    """Ratios to ``other`` as a part of a sentence; each with its quantity and what is added to it.
+
+    ``12.3 ± 1.1 % less energy and 3.0 % more time than A``; ``8.1 times the energy of A (1.3 to
+    53)``. Empty where no ratio is known.
+    """
+    known = [(ratio, what, note) for ratio, what, note in told if ratio is not None]
+    if any(_is_factor(ratio) for ratio, _, _ in known):
+        return " and ".join(_against(ratio, what, other) + note for ratio, what, note in known)
+    words = " and ".join(_share(ratio, what) + note for ratio, what, note in known)
+    return f"{words} than {other}" if words else ""
+
+
+def _against(ratio: Interval, what: str, other: str) -> str:
+    if not _is_factor(ratio):
+        return f"{_share(ratio, what)} than {other}"
+    return f"{_times(ratio.mean)} the {what} of {other}{_factors(ratio, ' ({} to {})')}"
+
+
+def _share(ratio: Interval, what: str) -> str:
+    mean = _percent(ratio.mean)
+    word = "less" if ratio.mean < 1 else "more"
+    if ratio.low is None or ratio.high is None:
+        return f"{abs(mean):.1f} % {word} {what}"
+    decimals = _decimals(ratio)
+    half = _symmetric(ratio, decimals)
+    if half is not None:
+        return f"{abs(mean):.{decimals}f} ± {half} % {word} {what}"
+    low, high = _percent(ratio.low), _percent(ratio.high)
+    if (low < 0) == (high < 0):
+        near, far = sorted((abs(low), abs(high)))
+        bounds = f"{near:.{decimals}f} to {far:.{decimals}f} %"
+    else:
+        bounds = f"{-low:.{decimals}f} % less to {high:.{decimals}f} % more"
+    return f"{abs(mean):.{decimals}f} % {word} {what} ({bounds})"
+
+
+_FACTOR_MEAN: Final = 2.0
+_FACTOR_HIGH: Final = 3.0
+"""From a mean, or an upper bound, of so many times on, a ratio is told in times (chosen): "200 %
+more" is misread by many as twice as much."""
+
+_MOST_DECIMALS: Final = 4
+
+_ASYMMETRY: Final = 0.1
+_ASYMMETRY_PERCENT: Final = 0.5
+"""How much narrower one half of an interval may be, of itself or in percent of the reference, for
+both to be told as one, the wider (chosen). Doubled, -28 to -19 % around -24 % would be ± 5."""
+
+
+def _is_factor(ratio: Interval) -> bool:
+    return ratio.mean >= _FACTOR_MEAN or (ratio.high or 0.0) >= _FACTOR_HIGH
+
+
+def _times(value: float) -> str:
+    return f"{_two_digits(value)} times"
+
+
+def _factors(ratio: Interval, form: str) -> str:
+    if ratio.low is None or ratio.high is None:
         return ""
-    half = half_width(ratio)
-    error = "" if half is None else f" ± {100 * half:.1f}"
-    return f"{100 * abs(ratio.mean - 1):.1f}{error} % {'less' if ratio.mean < 1 else 'more'} {what}"
+    low, high = _two_digits(ratio.low), _two_digits(ratio.high)
+    if float(low) <= 1 < ratio.low:
+        low = f"{ratio.low:.{_MOST_DECIMALS}f}"
+    return form.format(low, high)
+
+
+def _two_digits(value: float) -> str:
+    """Two that matter, or as many as the integer has; never an exponent."""
+    if value >= 9.95 or value <= 0:
+        return f"{value:.0f}"
+    decimals = 1 - math.floor(math.log10(value))
+    return f"{value:.{decimals}f}"
+
+
+def _percent(ratio: float) -> float:
+    return 100 * (ratio - 1)
+
+
+def _decimals(ratio: Interval) -> int:
+    """As many that an interval without 0 is not rounded to one with it: a verdict says which."""
+    near = _distance(ratio)
+    wanted = (decimals for decimals in range(1, _MOST_DECIMALS) if round(near, decimals) > 0)
+    return 1 if near <= 0 else next(wanted, _MOST_DECIMALS)
+
+
+def _symmetric(ratio: Interval, decimals: int) -> str | None:
+    """The wider half of the interval, where the other is about as wide; None where it is not.
+
+    None, too, where 0 lay within what is printed and does not lie in the interval.
+    """
+    halves = [abs(_percent(it or 0.0) - _percent(ratio.mean)) for it in (ratio.low, ratio.high)]
+    narrow, wide = (round(it, decimals) for it in sorted(halves))
+    if wide - narrow > max(_ASYMMETRY * wide, _ASYMMETRY_PERCENT):
+        return None
+    if _distance(ratio) > 0 and round(abs(_percent(ratio.mean)), decimals) <= wide:
+        return None
+    return f"{wide:.{decimals}f}"
+
+
+def _distance(ratio: Interval) -> float:
+    """How far the interval lies from no change, in percent; 0 where that is in it."""
+    low, high = _percent(ratio.low or 0.0), _percent(ratio.high or 0.0)
+    return 0.0 if low <= 0 <= high else min(abs(low), abs(high))
 
 
 def half_width(interval: Interval) -> float | None:
+    """Of an interval that is symmetric, as that of a mean is."""
     if interval.low is None or interval.high is None:
         return None
     return max(interval.high - interval.mean, interval.mean - interval.low)

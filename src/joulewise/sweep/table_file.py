@@ -1,7 +1,8 @@
 """Measurements from elsewhere, read as a sweep: a CSV with a row for each run.
 
 Columns are ``time_s`` and ``energy_j`` (or ``power_w``, the mean), ``block`` where runs were made
-in rounds, and every other a setting: ``power_limit_w``, ``sm_clock_mhz``, ``batch_size``…
+in rounds, ``samples`` and ``epochs`` where it is known how many a run trained on, and every other
+a setting: ``power_limit_w``, ``sm_clock_mhz``, ``batch_size``…
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from pathlib import Path
 from typing import Final
 
 from joulewise.data import Energy, Source
-from joulewise.data.sweeps import KNOBS, POWER_LIMIT, Setting, Sweep, Trial, TrialState, Value
+from joulewise.data.sweeps import KNOBS, POWER_LIMIT, Setting, Sweep, Trial, TrialState, Value, Work
 from joulewise.errors import UsageError
 
 _TIME, _ENERGY, _POWER, _BLOCK = "time_s", "energy_j", "power_w", "block"
-_FIGURES: Final = {_TIME, _ENERGY, _POWER, _BLOCK}
+_WORKS: Final = {"samples": "sample", "epochs": "epoch"}
+"""Columns that say how much work a run did, and the name of one piece of it."""
+
+_FIGURES: Final = {_TIME, _ENERGY, _POWER, _BLOCK, *_WORKS}
 _HINT: Final = "it needs time_s, energy_j or power_w, and a column for each setting"
 
 
@@ -80,13 +84,26 @@ def _trial(row: Mapping[str, str], names: Sequence[str], counts: Mapping[Setting
     by_power = bool(row.get(_POWER)) and not row.get(_ENERGY)
     energy_j = _number(row, _POWER) * time_s if by_power else _number(row, _ENERGY)
     block = row.get(_BLOCK, "")
+    energy = {"gpu": Energy(energy_j, 0.0, 0.0, Source.MEASURED)}
     return Trial(
         setting,
         int(block) if block else counts[setting],
         TrialState.DONE,
         time_s=time_s,
-        energy={"gpu": Energy(energy_j, 0.0, 0.0, Source.MEASURED)},
+        energy=energy,
+        spans={
+            name: Work(_count(row, column), time_s, energy)
+            for column, name in _WORKS.items()
+            if row.get(column)
+        },
     )
+
+
+def _count(row: Mapping[str, str], name: str) -> int:
+    value = _number(row, name)
+    if not value.is_integer():
+        raise ValueError(f"{name} is {row[name]}")
+    return int(value)
 
 
 def _value(name: str, text: str) -> Value:

@@ -1,0 +1,155 @@
+"""Whether two sides did the same work, and what a comparison of them is per.
+
+The same samples are the same work, and so are the same epochs where samples are not known: how
+many steps they took only says how large the batches were. A step is work of another size where
+the batch is, so that steps are compared only where nothing says that their batches differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from joulewise.data.sweeps import Trial
+from joulewise.metrics.amounts import SampleCount, count_samples
+from joulewise.metrics.compare_values import Run, sample_count, simulated_batch_size
+
+RUN, EPOCH, STEP, SAMPLE = "run", "epoch", "step", "sample"
+# How programs name the size of a batch on their command lines: argparse of the PyTorch examples,
+# the Hugging Face Trainer, and Hydra's `name=value`. Another name is only missed, not misread.
+_BATCH_OPTIONS: Final = (
+    "batch_size",
+    "batchsize",
+    "batch",
+    "bs",
+    "train_batch_size",
+    "per_device_train_batch_size",
+)
+
+
+@dataclass(frozen=True)
+class WorkCompared:
+    """``per`` is what the finding is per: a run, where both did the same or nothing tells.
+
+    ``is_same`` is None where nothing tells. ``unit`` is what was counted (empty of nothing), with
+    the counts of each side. ``unlike_steps`` says why a step of A is none of B, empty where no
+    reason is known.
+    """
+
+    per: str = RUN
+    is_same: bool | None = None
+    unit: str = ""
+    a: tuple[int, ...] = ()
+    b: tuple[int, ...] = ()
+    unlike_steps: str = ""
+
+    @property
+    def unlike(self) -> bool:
+        """Whether the totals of the runs are of different amounts of work."""
+        return self.is_same is False
+
+
+def compare_work(a: Sequence[Run], b: Sequence[Run]) -> WorkCompared:
+    """By samples where all runs tell them, else by epochs, else by steps."""
+    unlike_steps = _unlike_steps(a, b)
+    samples_a, samples_b = [sample_count(run) for run in a], [sample_count(run) for run in b]
+    known = [it for it in (*samples_a, *samples_b) if it is not None]
+    if known and len(known) == len(a) + len(b):
+        return WorkCompared(
+            RUN if _are_alike(known) else SAMPLE,
+            _are_alike(known),
+            SAMPLE,
+            _numbers(samples_a),
+            _numbers(samples_b),
+            unlike_steps,
+        )
+    for unit in (EPOCH, STEP):
+        of_a, of_b = ([run.count_of(unit) for run in side] for side in (a, b))
+        if None in of_a or None in of_b:
+            continue
+        counts_a, counts_b = _distinct(of_a), _distinct(of_b)
+        is_same = counts_a == counts_b and len(counts_a) == 1
+        if unit == STEP and unlike_steps:
+            return WorkCompared(RUN, None, STEP, counts_a, counts_b, unlike_steps)
+        per = RUN if is_same else unit
+        return WorkCompared(per, is_same, unit, counts_a, counts_b, unlike_steps)
+    return WorkCompared(unlike_steps=unlike_steps)
+
+
+def compare_trials(a: Sequence[Trial], b: Sequence[Trial]) -> WorkCompared:
+    """The same of the trials of two sweeps."""
+    samples_a, samples_b = [count_samples(it) for it in a], [count_samples(it) for it in b]
+    known = [it for it in (*samples_a, *samples_b) if it is not None]
+    if known and len(known) == len(a) + len(b):
+        is_same = _are_alike(known)
+        per = RUN if is_same else SAMPLE
+        return WorkCompared(per, is_same, SAMPLE, _numbers(samples_a), _numbers(samples_b))
+    epochs = [[it.spans[EPOCH].count for it in side if EPOCH in it.spans] for side in (a, b)]
+    if not a or not b or len(epochs[0]) < len(a) or len(epochs[1]) < len(b):
+        return WorkCompared()
+    is_same = len({*epochs[0], *epochs[1]}) == 1
+    per = RUN if is_same else EPOCH
+    return WorkCompared(per, is_same, EPOCH, _distinct(epochs[0]), _distinct(epochs[1]))
+
+
+def _are_alike(counts: Sequence[SampleCount]) -> bool:
+    """Whether they are the same number of samples, as far as each is known."""
+    least = min(it.number for it in counts)
+    most = max(it.number for it in counts)
+    return most - least <= max(it.uncertainty for it in counts)
+
+
+def _numbers(counts: Sequence[SampleCount | None]) -> tuple[int, ...]:
+    return _distinct([None if it is None else round(it.number) for it in counts])
+
+
+def _distinct(counts: Sequence[int | None]) -> tuple[int, ...]:
+    return tuple(sorted({it for it in counts if it is not None}))
+
+
+def _unlike_steps(a: Sequence[Run], b: Sequence[Run]) -> str:
+    """Epochs of another number of steps, or command lines with another batch size."""
+    for words, count in (
+        ("an epoch has {} steps in A, {} in B", _steps_per_epoch),
+        ("a batch has {} samples in A, {} in B", _batch_size),
+    ):
+        of_a, of_b = ({count(run) for run in side} for side in (a, b))
+        if None not in of_a | of_b and len(of_a | of_b) > 1:
+            return words.format(*(" or ".join(map(str, sorted(it))) for it in (of_a, of_b)))  # type: ignore[type-var]
+    return ""
+
+
+def _steps_per_epoch(run: Run) -> int | None:
+    """Of the longest epoch, since one that was cut off has fewer; None where no epoch is whole."""
+    if not run.count_of(EPOCH):
+        return None
+    told = run.result.details.get("steps")
+    if told is not None:
+        return max((it["count"] for it in told if it["epoch"] is not None), default=None)
+    steps = [it.span for it in run.result.spans if it.span.name == STEP and it.span.closed]
+    epochs = [it.span for it in run.result.spans if it.span.name == EPOCH and it.span.closed]
+    counts = [
+        sum(epoch.start_ns <= (it.start_ns + it.end_ns) // 2 <= epoch.end_ns for it in steps)
+        for epoch in epochs
+    ]
+    return max(counts, default=0) or None
+
+
+def _batch_size(run: Run) -> int | None:
+    """As the simulation or the command line has it; None where neither has it as a number."""
+    simulated = simulated_batch_size(run)
+    if simulated is not None:
+        return simulated
+    first = run.manifests[0]
+    words = list(first.commands[0].arguments) if first.commands else []
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        name, is_pair, value = word.partition("=")
+        if not is_pair:
+            value = following
+        is_option = name.startswith("-") or bool(is_pair)
+        plain = name.lstrip("-").rpartition(".")[2].replace("-", "_").lower()
+        is_short = name == "-b"  # as in the ImageNet example of PyTorch
+        if is_option and (plain in _BATCH_OPTIONS or is_short) and value.isdecimal():
+            return int(value)
+    return None

@@ -1,0 +1,131 @@
+"""The same epochs or samples are the same work; steps of other batches are none of each other's."""
+
+import pytest
+from made_sides import joules, made, side
+from made_sweeps import limit, sweep, trial
+
+from joulewise.data.sweeps import Work
+from joulewise.metrics.compare import Outcome
+from joulewise.metrics.compare_runs import CompareCaution, compare_runs
+from joulewise.metrics.compare_sweeps import compare_sweeps
+from joulewise.record.manifest import CommandRecord
+
+WORK = {CompareCaution.DIFFERENT_WORK, CompareCaution.WORK_NOT_KNOWN}
+
+
+def compared(a, b):
+    return compare_runs(side("a", a), side("b", b))
+
+
+def work_codes(found):
+    return [it.code for it in found.cautions if it.code in WORK]
+
+
+def command(*words):
+    return {"commands": (CommandRecord(1, ("python", "train.py", *words), 0, 1, 0),)}
+
+
+def test_another_batch_size_is_the_same_work_where_the_epochs_are_the_same():
+    found = compared(made("1", steps=16), made("2", steps=4, energies={"gpu0": joules(15_000.0)}))
+    assert (found.work.per, found.work.is_same) == ("run", True)
+    assert work_codes(found) == []
+    assert found.get("energy").ratio.mean == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("quantity", ["energy/step", "time/step"])
+def test_steps_of_another_batch_size_are_not_compared(quantity):
+    found = compared(made("1", steps=16), made("2", steps=4))
+    assert found.get(quantity).verdict is Outcome.NOT_COMPARABLE
+    assert found.get(quantity).ratio is None
+    assert found.get(quantity).reason == "an epoch has 16 steps in A, 4 in B"
+
+
+def test_steps_of_one_size_are_compared_whatever_the_number_of_epochs():
+    found = compared(made("1", steps=16), made("2", epochs=3, steps=16, time_s=150.0))
+    assert found.work.per == "epoch"
+    assert found.get("time/step").ratio.mean == pytest.approx(1)
+
+
+def test_without_epochs_more_steps_are_more_work():
+    found = compared(made("1", epochs=0, steps=10), made("2", epochs=0, steps=20, time_s=200.0))
+    assert (found.work.per, found.work.is_same) == ("step", False)
+    assert work_codes(found) == [CompareCaution.DIFFERENT_WORK]
+
+
+@pytest.mark.parametrize(
+    ("of_a", "of_b"),
+    [
+        (("--batch-size", "16"), ("--batch-size", "64")),
+        (("--batch_size=16",), ("--batch_size=64",)),
+        (("data.batch_size=16",), ("data.batch_size=64",)),
+        (("-b", "16"), ("-b", "64")),
+    ],
+)
+def test_without_epochs_steps_of_other_batches_leave_the_work_unknown(of_a, of_b):
+    found = compared(
+        made("1", epochs=0, steps=10, **command(*of_a)),
+        made("2", epochs=0, steps=20, **command(*of_b)),
+    )
+    assert (found.work.per, found.work.is_same) == ("run", None)
+    assert work_codes(found) == [CompareCaution.WORK_NOT_KNOWN]
+    assert found.get("time/step").reason == "a batch has 16 samples in A, 64 in B"
+
+
+def simulated(run_id, batch_size, **changed):
+    return made(run_id, options={"simulated": {"batch_size": batch_size}}, **changed)
+
+
+def test_other_numbers_of_samples_are_compared_per_sample():
+    found = compared(simulated("1", 32, steps=10), simulated("2", 32, steps=5, time_s=60.0))
+    assert (found.work.per, found.work.unit) == ("sample", "sample")
+    assert (found.work.a, found.work.b) == ((640,), (320,))
+    assert found.get("time/sample").ratio.mean == pytest.approx(1.2)
+
+
+def test_a_last_batch_that_is_not_full_is_no_other_work():
+    # 1000 samples are 32 batches of 32 (1024) or 8 of 128 (1024 as well), 16 of 64, 11 of 96 (1056)
+    found = compared(simulated("1", 32, steps=32), simulated("2", 96, steps=11))
+    assert (found.work.per, found.work.is_same) == ("run", True)
+
+
+def runs_of(samples=None, epochs=None, *, scale=1.0, **told):
+    def spans(time_s, energy):
+        counts = {"sample": samples, "epoch": epochs}
+        return {name: Work(n, time_s, energy) for name, n in counts.items() if n}
+
+    trials = []
+    for block in range(3):
+        one = trial(limit(300), block, scale * (100.0 + block), scale * (9000.0 + block))
+        trials.append(
+            type(one)(**{**vars(one), "spans": spans(one.time_s, one.energy)}),
+        )
+    made_of = sweep(trials, limit(300))
+    return type(made_of)(**{**vars(made_of), **told})
+
+
+def test_sweeps_of_other_numbers_of_samples_are_compared_per_sample():
+    found = compare_sweeps(runs_of(100_000), runs_of(32_000, scale=0.4))
+    (setting,) = found.settings
+    assert found.a.per == found.b.per == "sample"
+    assert setting.get("energy").ratio.mean == pytest.approx(0.4 / 0.32)
+    assert setting.get("energy").verdict is Outcome.MORE
+    assert setting.get("power").ratio.mean == pytest.approx(1)
+    assert found.choices[0].energy.ratio.mean == pytest.approx(0.4 / 0.32)
+
+
+def test_sweeps_of_other_numbers_of_epochs_are_compared_per_epoch():
+    found = compare_sweeps(runs_of(epochs=2), runs_of(epochs=1, scale=0.5))
+    assert found.a.per == "epoch"
+    assert found.settings[0].get("energy").ratio.mean == pytest.approx(1)
+
+
+def test_sweeps_that_do_not_tell_their_work_say_so():
+    assert work_codes(compare_sweeps(runs_of(), runs_of())) == [CompareCaution.WORK_NOT_KNOWN]
+    assert work_codes(compare_sweeps(runs_of(9), runs_of(9))) == []
+
+
+def test_the_same_command_did_the_same_work_however_long_it_took():
+    asked = {"command": ["python", "until_converged.py"]}
+    found = compare_sweeps(runs_of(epochs=2, asked=asked), runs_of(epochs=3, asked=asked))
+    assert found.a.per == "run"
+    assert work_codes(found) == []
