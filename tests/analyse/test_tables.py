@@ -4,7 +4,7 @@ import pytest
 
 from joulewise.analyse import run as analysing
 from joulewise.analyse.run import analyse
-from joulewise.analyse.tables import span_table
+from joulewise.analyse.tables import span_device_table, span_table
 from joulewise.data import Source
 from joulewise.hooks.marks import Marks
 from joulewise.record.layout import MARKS
@@ -15,9 +15,19 @@ ENERGY = ("energy_j", "error_sampling_j", "error_gain_j")
 WATTS = ("mean_w", "peak_w", "counter_j", "integral_j")
 
 
-def rows_of(run, result, only=()):
-    _, pieces = span_table(run, read_manifest(run), result, only)
+def rows_of(pieces):
     return [row for piece in pieces for row in piece.to_pylist()]
+
+
+def device_rows(run, result, only=()):
+    _, pieces = span_device_table(run, read_manifest(run), result, only)
+    return rows_of(pieces)
+
+
+def both_tables(run, result):
+    """The rows of both, those of spans as of a device named total."""
+    _, pieces = span_table(run, read_manifest(run), result)
+    return [*device_rows(run, result), *({**it, "device": "total"} for it in rows_of(pieces))]
 
 
 def by_span(rows):
@@ -43,7 +53,7 @@ def run(tmp_path):
 
 def test_a_table_of_spans_says_what_the_result_says(run):
     result = analyse(run)
-    told = by_span(rows_of(run, result))
+    told = by_span(both_tables(run, result))
     assert result.spans[1].devices["cpu0"].energy is None
     for span in result.spans:
         figures = {key: use.energy for key, use in span.devices.items()} | {"total": span.total}
@@ -67,7 +77,7 @@ def test_a_device_that_was_never_read_has_rows_without_an_energy(tmp_path):
     made.processes("gpu1", (0, [(PID, "python", True)]))
     run = made.write()
     result = analyse(run)
-    told = by_span(rows_of(run, result))
+    told = by_span(both_tables(run, result))
     lost, total = told["gpu1", "epoch", 0], told["total", "epoch", 0]
     assert [lost[name] for name in (*ENERGY, *WATTS, "source")] == [None] * 8
     assert lost["at_least"]
@@ -89,7 +99,7 @@ def test_steps_that_a_result_only_sums_up_have_the_energies_they_would_have_in_i
     monkeypatch.setattr(analysing, "STEPS_KEPT", 1)
     summed = analyse(run)
     assert len(summed.spans) == 2
-    told = by_span(rows_of(run, summed))
+    told = by_span(both_tables(run, summed))
     for span in one_by_one.spans:
         row = told["gpu0", span.span.name, span.span.index]
         use = span.devices["gpu0"]
@@ -101,8 +111,23 @@ def test_steps_that_a_result_only_sums_up_have_the_energies_they_would_have_in_i
         )
 
 
-def test_only_some_devices_come_without_the_total(run):
-    assert {row["device"] for row in rows_of(run, analyse(run), ["cpu0"])} == {"cpu0"}
+def test_only_some_devices_are_wanted(run):
+    assert {row["device"] for row in device_rows(run, analyse(run), ["cpu0"])} == {"cpu0"}
+
+
+def test_sums_over_either_table_are_the_energy_of_the_devices_that_count(tmp_path):
+    """A groupby of pandas added up devices, their total, and a GPU that another job used."""
+    made = MadeRun(tmp_path / "run").fast(device("gpu0"), square)
+    made.fast(device("gpu1"), lambda _t: 40.0)
+    made.fast(device("cpu0", source=Source.MODELLED), lambda _t: 20.0)
+    made.processes("gpu0", (0, [(PID, "python", True)])).processes("gpu1", (0, []))
+    run = made.spans(("epoch", 0, 1, 5), ("epoch", 1, 5, 9)).write()
+    result = analyse(run)
+    assert set(result.counted) == {"gpu0", "cpu0"}
+    wanted_j = sum(it.total.value for it in result.spans)
+    _, pieces = span_table(run, read_manifest(run), result)
+    for rows in (rows_of(pieces), device_rows(run, result)):
+        assert sum(row["energy_j"] for row in rows) == pytest.approx(wanted_j)
 
 
 def killed(made, last_s):
@@ -125,7 +150,7 @@ def test_an_open_span_lasts_to_the_end_of_the_recording(tmp_path):
     assert (cut.span.end_ns, cut.span.closed) == (result.run.span.end_ns, False)
     assert cut.total.value == pytest.approx(4 * 145, rel=0.05)
     assert (done.total.at_least, cut.total.at_least) == (False, True)
-    row = by_span(rows_of(run, result))["gpu0", "epoch", 1]
+    row = by_span(both_tables(run, result))["gpu0", "epoch", 1]
     assert (row["energy_j"], row["closed"], row["at_least"]) == (cut.total.value, False, True)
     assert row["end_s"] == pytest.approx(7.0, abs=0.03)
 
@@ -135,7 +160,7 @@ def test_an_open_step_that_the_result_only_sums_up_is_a_lower_bound_too(tmp_path
     made = MadeRun(tmp_path / "run").spans(("step", 0, 1, 3))
     Marks(made.path / MARKS).begin("step", 1, None, START + 3 * S)
     run = killed(made, last_s=7.0)
-    told = by_span(rows_of(run, analyse(run)))
+    told = by_span(both_tables(run, analyse(run)))
     assert [told["total", "step", i]["at_least"] for i in range(2)] == [False, True]
 
 
@@ -160,5 +185,5 @@ def test_a_span_without_a_length_has_no_energy_and_a_reason(tmp_path):
     assert empty.total is None
     assert empty.devices["gpu0"].energy is None
     assert [w.span for w in result.warnings if "no length" in w.message] == ["load"]
-    row = by_span(rows_of(run, result))["gpu0", "load", None]
+    row = by_span(both_tables(run, result))["gpu0", "load", None]
     assert (row["energy_j"], row["at_least"]) == (None, True)

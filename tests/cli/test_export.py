@@ -72,25 +72,44 @@ def test_samples_of_a_quantity_besides_power(joulewise, make_run):
     assert joulewise("export", ID, *what[2:], "-o", "-").returncode == 2
 
 
-def test_every_span_on_every_device_and_the_total(joulewise, run):
+def test_every_span_once_with_the_energy_of_what_counts(joulewise, run):
     del run
     rows = rows_of(joulewise("export", ID, "--what", "spans", "-o", "-"))
+    assert [(row["name"], row["index"]) for row in rows] == [("epoch", "0"), ("'=epoch()", "1")]
+    assert float(rows[0]["energy_j"]) == pytest.approx(880, rel=0.02)
+    assert rows[0]["source"] == "mixed"
+    assert "device" not in rows[0]
+
+
+def test_every_span_on_every_device_that_counts(joulewise, run):
+    del run
+    rows = rows_of(joulewise("export", ID, "--what", "span-devices", "-o", "-"))
     told = [(row["name"], row["index"], row["device"]) for row in rows]
-    assert told[:2] == [("epoch", "0", "gpu0"), ("'=epoch()", "1", "gpu0")]
-    assert told[-1] == ("'=epoch()", "1", "total")
-    assert len(rows) == 2 * 4
-    gpu, total = rows[0], rows[-2]
+    assert told == [
+        ("epoch", "0", "gpu0"),
+        ("'=epoch()", "1", "gpu0"),
+        ("epoch", "0", "cpu0"),
+        ("'=epoch()", "1", "cpu0"),
+    ]
+    gpu = rows[0]
     assert (float(gpu["start_s"]), float(gpu["end_s"])) == (1, 5)
     assert float(gpu["energy_j"]) == pytest.approx(800, rel=0.02)
-    assert float(total["energy_j"]) == pytest.approx(880, rel=0.02)
     assert float(gpu["error_gain_j"]) == pytest.approx(0.049 * float(gpu["energy_j"]), rel=0.01)
-    assert (gpu["source"], total["source"]) == ("measured", "mixed")
+    assert gpu["source"] == "measured"
 
 
-def test_the_spans_of_one_device_have_no_total(joulewise, run):
+def test_the_spans_of_a_device_that_does_not_count(joulewise, run):
     del run
-    rows = rows_of(joulewise("export", ID, "--what", "spans", "--device", "gpu1", "-o", "-"))
+    wanted = ("--what", "span-devices", "--device", "gpu1")
+    rows = rows_of(joulewise("export", ID, *wanted, "-o", "-"))
     assert [row["device"] for row in rows] == ["gpu1", "gpu1"]
+
+
+def test_a_span_is_of_no_single_device(joulewise, run):
+    del run
+    ran = joulewise("export", ID, "--what", "spans", "--device", "gpu1", "-o", "-")
+    assert ran.returncode == 2
+    assert "--what span-devices" in ran.stderr
 
 
 @pytest.mark.parametrize("seconds", [60, 1800])
@@ -103,12 +122,16 @@ def test_show_export_and_report_agree_to_the_last_digit(joulewise, store, tmp_pa
     made.spans(*epochs, *steps).processes("gpu0", (0, [(PID, "python", True)])).write()
     shown = json.loads(joulewise("show", ID, "--json", "-").stdout)["spans"]
     told = {(span["name"], span["index"]): span["energy_j"] for span in shown}
-    rows = json.loads(
-        joulewise("export", ID, "--what", "spans", "--format", "json", "-o", "-").stdout
-    )
+    rows = [
+        row
+        for what in ("spans", "span-devices")
+        for row in json.loads(
+            joulewise("export", ID, "--what", what, "--format", "json", "-o", "-").stdout
+        )
+    ]
     assert len(rows) == 2 * len(told)
     for row in rows:
-        energy = told[row["name"], row["index"]][row["device"]]
+        energy = told[row["name"], row["index"]][row.get("device", "total")]
         assert row["energy_j"] == energy["value"]
         assert row["error_sampling_j"] == energy["error_sampling"]
         assert row["error_gain_j"] == energy["error_gain"]
@@ -128,7 +151,8 @@ def test_a_result_of_an_older_version_is_exported_as_it_is_shown(joulewise, run)
     kept = json.loads(path.read_text("utf-8"))
     kept["spans"][0]["energy_j"]["gpu0"]["value"] = 123.25
     path.write_text(json.dumps(kept), "utf-8")
-    rows = rows_of(joulewise("export", ID, "--what", "spans", "--device", "gpu0", "-o", "-"))
+    wanted = ("--what", "span-devices", "--device", "gpu0")
+    rows = rows_of(joulewise("export", ID, *wanted, "-o", "-"))
     assert float(rows[0]["energy_j"]) == 123.25
 
 

@@ -180,9 +180,41 @@ def test_figures_and_tables_are_files_and_then_no_page_is_written(joulewise, swe
     figures = {path.suffix for path in Path("figures").iterdir()}
     assert figures == {".svg", ".csv"}
     choices = {path.suffix: path for path in Path("tables").glob("what-each-metric-prefers.*")}
-    assert set(choices) == {".csv", ".json", ".md", ".tex", ".txt"}
+    assert set(choices) == {".csv", ".md", ".tex"}
     assert r"\toprule" in choices[".tex"].read_text("utf-8")
-    assert json.loads(choices[".json"].read_text("utf-8"))[0]["metric"] == "reference"
+    with choices[".csv"].open(encoding="utf-8") as lines:
+        assert next(csv.DictReader(lines))["metric"] == "reference"
+
+
+def test_tables_are_those_of_what_was_found(joulewise, sweep, make_run):
+    """It was 95 files, most of them the numbers behind figures and sensors."""
+    make_run(ID)
+    assert joulewise("report", sweep, "--tables", "of-sweep").returncode == 0
+    assert {path.stem for path in Path("of-sweep").iterdir()} == {
+        "what-each-metric-prefers",
+        "choices-by-boundary",
+        "all-settings",
+    }
+    assert joulewise("report", ID, "--tables", "of-run").returncode == 0
+    assert {path.stem for path in Path("of-run").iterdir()} == {
+        "time-and-energy-of-the-run",
+        "energy-by-device",
+        "time-and-energy-of-spans",
+    }
+
+
+def test_the_records_of_devices_may_be_added_up(joulewise, make_run):
+    make_run(ID)
+    assert joulewise("report", ID, "--tables", "tables").returncode == 0
+    devices, run = (
+        list(csv.DictReader((Path("tables") / f"{name}.csv").read_text("utf-8").splitlines()))
+        for name in ("energy-by-device", "time-and-energy-of-the-run")
+    )
+    assert {row["device"] for row in devices} == {"gpu0", "gpu1", "cpu0"}
+    counted_j = sum(float(row["energy_j"]) for row in devices if row["counted"] == "1")
+    assert counted_j == pytest.approx(float(run[0]["energy_j"]))
+    for ending in ("md", "tex"):  # for people the last row is the total
+        assert "total" in (Path("tables") / f"energy-by-device.{ending}").read_text("utf-8")
 
 
 def test_an_unknown_form_is_refused_before_any_work(joulewise, sweep):

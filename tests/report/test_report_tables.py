@@ -16,6 +16,7 @@ from joulewise.report.tables import (
     as_latex,
     as_markdown,
     drawn,
+    file_name,
 )
 
 HOSTILE = [
@@ -60,8 +61,50 @@ def test_latex_is_booktabs_with_its_signs_escaped():
     text = as_latex(table(HOSTILE))
     assert "\\begin{tabular}{lr}\n\\toprule\nname & energy (J) \\\\\n\\midrule\n" in text
     assert r"\caption{A \& B}" in text
-    assert r"\{x\}\_y\% & - \\" in text
+    assert r"\{x\}\_y\% & -- \\" in text
     assert r"a\textbackslash{}b" in text
+
+
+@pytest.mark.parametrize(
+    ("cell", "said"),
+    [
+        ("-26.4 % ± 0.3", r"$-$26.4 \% $\pm$ 0.3"),
+        ("-17.1 % [-24.8, +13.0]", r"$-$17.1 \% [$-$24.8, +13.0]"),
+        ("150-295 W", "150--295 W"),
+        ("resnet-50", "resnet-50"),
+        (None, "--"),
+    ],
+)
+def test_figures_in_latex_have_the_signs_of_mathematics(cell, said):
+    one = Table("T", (Column("name", right=False), Column("energy")), (("a-1", cell),))
+    assert f"a-1 & {said} \\\\\n" in as_latex(one)
+
+
+def test_latex_can_be_referred_to_by_the_name_of_its_file():
+    assert r"\label{tab:a-b}" in as_latex(table([]))
+    named = Table("A long title, as in the page", (), (), name="short")
+    assert r"\label{tab:short}" in as_latex(named)
+
+
+def test_latex_has_as_many_columns_as_a_page_has_room_for():
+    columns = (Column("a", right=False), *(Column(f"b{at}", spare=at) for at in range(1, 5)))
+    text = as_latex(Table("T", columns, (("a", *("x" * 25,) * 4),)))
+    assert r"\begin{tabular}{lrrr}" in text
+    assert text.startswith("% left out for width: b4\n")
+    assert {line.count("&") for line in text.splitlines() if line.endswith(r"\\")} == {3}
+
+
+def test_a_row_of_latex_does_not_begin_as_an_argument():
+    one = Table("T", (Column("name", right=False),), (("a",), ("[red]",)))
+    assert "\n{[}red] " in as_latex(one)
+
+
+def test_a_long_title_is_a_file_name_of_whole_words():
+    title = "the same choice for what else is counted, and what would be chosen there"
+    assert file_name(title) == title.replace(",", "").replace(" ", "-")
+    longer = file_name("word " * 60)
+    assert len(longer) <= 120
+    assert set(longer.split("-")) == {"word"}
 
 
 def test_a_terminal_shows_markup_as_text():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -31,24 +31,24 @@ _POWER: Final = (Lane.FAST, Lane.BUFFER)
 _SUMMED: Final = ("energy_j", "error_sampling_j", "error_gain_j")
 _WATTS: Final = ("mean_w", "peak_w", "counter_j", "integral_j")  # as in a Use
 _NAME: Final = pa.dictionary(pa.int32(), pa.string())
-SPANS: Final = pa.schema(
+_SPAN: Final = (
+    ("name", _NAME),
+    ("index", pa.int64()),
+    ("start_s", pa.float64()),
+    ("end_s", pa.float64()),
+    ("pid", pa.int64()),
+    ("closed", pa.bool_()),
+)
+_ENERGY: Final = tuple((name, pa.float64()) for name in _SUMMED)
+_ORIGIN: Final = (("source", _NAME), ("at_least", pa.bool_()))
+SPANS: Final = pa.schema([*_SPAN, *_ENERGY, *_ORIGIN])
+SPAN_DEVICES: Final = pa.schema(
     [
-        ("name", _NAME),
-        ("index", pa.int64()),
-        ("start_s", pa.float64()),
-        ("end_s", pa.float64()),
-        ("pid", pa.int64()),
-        ("closed", pa.bool_()),
+        *_SPAN,
         ("device", _NAME),
-        ("energy_j", pa.float64()),
-        ("error_sampling_j", pa.float64()),
-        ("error_gain_j", pa.float64()),
-        ("mean_w", pa.float64()),
-        ("peak_w", pa.float64()),
-        ("counter_j", pa.float64()),
-        ("integral_j", pa.float64()),
-        ("source", _NAME),
-        ("at_least", pa.bool_()),
+        *_ENERGY,
+        *((name, pa.float64()) for name in _WATTS),
+        *_ORIGIN,
     ]
 )
 Pieces = tuple[pa.Schema, Iterable[pa.Table]]
@@ -81,42 +81,62 @@ def _lane_source(device: RecordedDevice, lane: Lane) -> str:
     return (read if lane is Lane.SLOW else next(iter(device.sources.values()), read)).value
 
 
-def span_table(
-    run: Path, manifest: Manifest, result: RunResult, only: Collection[str] = ()
-) -> Pieces:
-    """Every span on every device, one after the other, and the total of those that count.
+def span_table(run: Path, manifest: Manifest, result: RunResult) -> Pieces:
+    """Every span once, with the energy of all devices that count.
 
-    ``only`` names the devices that are wanted, without the total. Spans that the result has are as
-    it says, so that one span has one energy; a result has no more than some of thousands.
-    ``at_least`` is true of every energy that does not stand for all of its span, also of one that
-    is not known at all.
+    Spans that the result has are as it says, so that one span has one energy; a result has no more
+    than some of thousands. ``at_least`` is true of every energy that does not stand for all of its
+    span, also of one that is not known at all.
     """
-    devices = [one for one in manifest.devices if not only or one.info.key in only]
-    counted = () if only else result.counted
 
     def pieces() -> Iterator[pa.Table]:
-        whole = result.run.span
-        spans = end_open_spans(read_spans(run), manifest, Stretch(whole.start_ns, whole.end_ns))
-        if not len(spans):
+        reckoning = _reckon(run, manifest, result)
+        if reckoning is None:
             return
-        reckoning = _Reckoning(run, manifest, result, spans)
-        origin_ns, total = whole.start_ns, _Total(len(spans))
-        for device in devices:
-            figures = reckoning.of_device(device)
-            yield from _span_rows(spans, origin_ns, device.info.key, figures)
-            if device.info.key in counted:
-                total.add(figures)
-        if counted:
-            yield from _span_rows(spans, origin_ns, "total", reckoning.of_total(total))
+        total = _Total(len(reckoning.spans))
+        for device in manifest.devices:
+            if device.info.key in result.counted:
+                total.add(reckoning.of_device(device))
+        yield from _span_rows(reckoning, SPANS, {}, reckoning.of_total(total))
 
     return SPANS, pieces()
+
+
+def span_device_table(
+    run: Path, manifest: Manifest, result: RunResult, only: Collection[str] = ()
+) -> Pieces:
+    """Every span on every device that counts, one device after the other, as in :func:`span_table`.
+
+    There is no total among the rows and no device that the total leaves out, so that they may be
+    added up. ``only`` names the devices that are wanted instead, whether they count or not.
+    """
+    wanted = only or result.counted
+    devices = [one for one in manifest.devices if one.info.key in wanted]
+
+    def pieces() -> Iterator[pa.Table]:
+        reckoning = _reckon(run, manifest, result)
+        if reckoning is None:
+            return
+        for device in devices:
+            figures = reckoning.of_device(device)
+            key = {"device": device.info.key}
+            yield from _span_rows(reckoning, SPAN_DEVICES, key, figures)
+
+    return SPAN_DEVICES, pieces()
+
+
+def _reckon(run: Path, manifest: Manifest, result: RunResult) -> _Reckoning | None:
+    """None where nothing was marked."""
+    whole = result.run.span
+    spans = end_open_spans(read_spans(run), manifest, Stretch(whole.start_ns, whole.end_ns))
+    return _Reckoning(run, manifest, result, spans) if len(spans) else None
 
 
 class _Reckoning:
     """The figures of a run's spans: those of its result, and what it does not say."""
 
     def __init__(self, run: Path, manifest: Manifest, result: RunResult, spans: SpanTable) -> None:
-        self._run, self._spans = run, spans
+        self._run, self.spans, self.origin_ns = run, spans, result.run.span.start_ns
         stored = {_identity(one.span): one for one in result.spans}
         # No name is there in part, and of those with a million spans there are none.
         likely = np.flatnonzero(spans.is_named(*{one.span.name for one in result.spans}))
@@ -159,7 +179,7 @@ class _Reckoning:
     def _merged(self, known: Figures, computed: Figures) -> Figures:
         merged = {}
         for name, values in computed.items():
-            merged[name] = np.empty(len(self._spans), values.dtype)
+            merged[name] = np.empty(len(self.spans), values.dtype)
             merged[name][self._is_stored] = known[name]
             merged[name][~self._is_stored] = values
         return merged
@@ -239,11 +259,10 @@ def _columns(told: WindowEnergy, device: RecordedDevice, at_least: NDArray[np.bo
 
 
 def _span_rows(
-    spans: SpanTable,
-    origin_ns: int,
-    device: str,
-    figures: Figures,
+    reckoning: _Reckoning, shape: pa.Schema, words: Mapping[str, str], figures: Figures
 ) -> Iterator[pa.Table]:
+    """``words`` are the same in every row."""
+    spans, origin_ns = reckoning.spans, reckoning.origin_ns
     names = pa.array(spans.names, pa.string())
     for start in range(0, len(spans), _ROWS):
         part = slice(start, start + _ROWS)
@@ -256,10 +275,10 @@ def _span_rows(
             "end_s": (some.end_ns - origin_ns) / NS_PER_S,
             "pid": some.pid,
             "closed": some.closed,
-            "device": _alike(device, rows),
+            **{name: _alike(word, rows) for name, word in words.items()},
             **{name: values[part] for name, values in figures.items()},
         }
-        yield _table(cells, SPANS, rows)
+        yield _table(cells, shape, rows)
 
 
 def _alike(text: str, rows: int) -> pa.DictionaryArray:

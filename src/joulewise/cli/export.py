@@ -24,10 +24,11 @@ Examples:
 @click.command(epilog=EPILOG)
 @click.option(
     "--what",
-    type=click.Choice(["trace", "samples", "sensors", "spans"]),
+    type=click.Choice(["trace", "samples", "sensors", "spans", "span-devices"]),
     default="trace",
     show_default=True,
-    help="Power and energy as polled; the driver's own samples; all other sensors; every span.",
+    help="Power and energy as polled; the driver's own samples; all other sensors; every span "
+    "with the energy of all devices that count; every span on each of them.",
 )
 @click.option(
     "--quantity",
@@ -56,7 +57,7 @@ def command(
     devices: tuple[str, ...],
     path: str,
 ) -> None:
-    """Write a run's trace or spans as a table, one row a reading or a span on a device.
+    """Write a run's trace or spans as a table, one row a reading, a span, or a span on a device.
 
     Times are `t_s` (seconds since the command started) and `t_ns` (CLOCK_MONOTONIC). What could
     not be read is empty in CSV and null elsewhere.
@@ -64,6 +65,11 @@ def command(
     form = form or _by_ending(path)
     if quantity and what != "samples":
         raise UsageError("--quantity is for the driver's samples", "add --what samples")
+    if devices and what == "spans":
+        raise UsageError(
+            "the energy of a span is that of all devices that count",
+            "for single devices: --what span-devices",
+        )
     if path == STDOUT and form == "parquet" and sys.stdout.isatty():
         raise UsageError("Parquet is not for a terminal", "give -o a file")
     from joulewise.analyse.stored import result_of
@@ -74,7 +80,7 @@ def command(
     manifest = read_manifest(run)
     result = result_of(run)
     origin_ns = result.run.span.start_ns
-    from joulewise.analyse.tables import lane_table, span_table
+    from joulewise.analyse.tables import lane_table, span_device_table, span_table
     from joulewise.report.export import write
 
     sampled = buffer_lane(Quantity(quantity or Quantity.POWER))
@@ -85,7 +91,9 @@ def command(
             raise UsageError(f"{run.name} has no device {key!r}", f"it has {', '.join(known)}")
     wanted = [one for one in manifest.devices if not devices or one.info.key in devices]
     if what == "spans":
-        shape, pieces = span_table(run, manifest, result, devices)
+        shape, pieces = span_table(run, manifest, result)
+    elif what == "span-devices":
+        shape, pieces = span_device_table(run, manifest, result, devices)
     else:
         shape, pieces = lane_table(run, wanted, lanes[what], origin_ns)
     rows = write(shape, pieces, form, path)

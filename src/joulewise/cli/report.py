@@ -82,7 +82,7 @@ _OF_RUNS = dict.fromkeys(
     "--tables",
     type=click.Path(path_type=Path),
     metavar="DIR",
-    help="Each table as CSV, JSON, Markdown, LaTeX (booktabs) and text in DIR, made if need be.",
+    help="The tables of results as CSV, Markdown and LaTeX (booktabs) in DIR, made if need be.",
 )
 @reference_option
 @click.option("--price", "--price-per-kwh", "price_per_kwh", type=POSITIVE, metavar="PRICE")
@@ -147,9 +147,9 @@ def _refuse_of_others(given: Mapping[str, Any], word: str, others: Mapping[str, 
 def _page(store: Path, word: str, given: Mapping[str, Any]) -> tuple[str, Page]:
     """What it is called as a file, and the page."""
     from joulewise.report.meant import MeantSweep, meant
-    from joulewise.report.page.names import file_name
     from joulewise.report.page.run_page import run_page
     from joulewise.report.run_view import Rates
+    from joulewise.report.tables import file_name
 
     found = meant(store, word, pairs("--reference", given["references"]))
     _refuse_of_others(given, word, _OF_RUNS if isinstance(found, MeantSweep) else _OF_SWEEPS)
@@ -215,7 +215,7 @@ def _write_figures(
 ) -> None:
     from joulewise.report.charts.files import write_chart
     from joulewise.report.charts.look import COLUMN_MM
-    from joulewise.report.page.names import file_name
+    from joulewise.report.tables import file_name
 
     theme: Theme = given["theme"]
     _make(folder, "--figures")
@@ -228,8 +228,8 @@ def _write_figures(
 
 
 def _write_tables(page: Page, folder: Path) -> None:
-    from joulewise.report.page.names import named_tables
+    from joulewise.report.page.names import written_tables
     from joulewise.report.table_files import write_tables
 
-    files = list(write_tables(named_tables(page), folder))
+    files = list(write_tables(written_tables(page), folder))
     say(f"{len({path.stem for path in files})} tables in {len(files)} files in {folder}")

@@ -22,24 +22,49 @@ from joulewise.report.tables import Column, Table
 _Record = Mapping[str, float | str | None]
 
 
+def total_table(result: RunResult, shown: RunView) -> Table:
+    """The run as one row: its time, and what all devices that count took together."""
+    row = shown.total
+    mean_w = mean_power_w(result)
+    return Table(
+        "Time and energy of the run",
+        (
+            Column("run", right=False),
+            Column("time"),
+            Column("energy"),
+            Column("error (95 %)"),
+            Column("mean power"),
+            Column("source", right=False),
+        ),
+        ((plain(result.id), seconds(result.time_s), row.energy, row.error, row.mean, row.source),),
+        (
+            {
+                "run": result.id,
+                "time_s": result.time_s,
+                **_energy_record(result.run.total),
+                "mean_power_w": mean_w,
+            },
+        ),
+        provenance=shown.provenance,
+    )
+
+
 def devices_table(result: RunResult, shown: RunView) -> Table:
-    """Every device and their total, with both parts of each error, and the source."""
-    total = Use(result.run.total, mean_w=mean_power_w(result))
-    uses: dict[str, Use] = {**result.run.devices, shown.total.device: total}
+    """Every device, with both parts of each error, and the source; for people their total, too."""
     return Table(
         "Energy by device",
         (
             Column("device", right=False),
             Column("energy"),
             Column("error (95 %)"),
-            Column("of it sampling"),
-            Column("of it gain"),
-            Column("mean power"),
-            Column("peak power"),
+            Column("of it sampling", spare=3),
+            Column("of it gain", spare=3),
+            Column("mean power", spare=1),
+            Column("peak power", spare=2),
             Column("source", right=False),
         ),
         tuple(map(_cells, (*shown.rows, shown.total))),
-        tuple(_device_record(key, use, result) for key, use in uses.items()),
+        tuple(_device_record(key, use, result) for key, use in result.run.devices.items()),
         provenance=shown.provenance,
     )
 

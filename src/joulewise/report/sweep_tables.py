@@ -110,6 +110,7 @@ def boundaries_table(result: SweepResult) -> Table:
             for boundary in BOUNDARIES
         ),
         provenance=simulated_words(result.simulated),
+        name="choices-by-boundary",
     )
 
 

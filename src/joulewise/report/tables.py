@@ -32,6 +32,14 @@ _LATEX: Final = {
 _MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]<>|#~])")
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 _GAP: Final = 2
+_NO_FIGURE: Final = "-"
+# A file system takes names of 255 bytes; an ending and a number are still to come.
+_LONGEST_NAME: Final = 120
+# What fits across both columns of a paper (178 mm) in \small, gaps included (chosen).
+_PAPER_CHARACTERS: Final = 100
+_MINUS: Final = re.compile(r"(?<![\w.])-(?=\d)")
+_RANGE: Final = re.compile(r"(?<=\d)-(?=\d)")
+_RANGE_CELL: Final = re.compile(r"\d[\d.]*-\d[\d.]*( \S+)?")
 
 
 @dataclass(frozen=True)
@@ -57,7 +65,9 @@ class Table:
     """Cells are as people read them; None is a figure that there is not.
 
     ``records`` are the same rows for programs: plain numbers, in units that their names tell.
-    ``provenance`` is what must be said of all of it, such as ``GPU simulated``.
+    A row that is the sum of others is for people alone: a program that adds up records must not
+    count anything twice. ``provenance`` is what must be said of all of it, such as ``GPU
+    simulated``. ``name`` is what it is called as a file and as a label, else that is its title.
     """
 
     title: str
@@ -66,11 +76,24 @@ class Table:
     records: tuple[Mapping[str, float | str | None], ...] = ()
     note: str = ""
     provenance: str = ""
+    name: str = ""
+
+    @property
+    def file_name(self) -> str:
+        return file_name(self.name or self.title)
 
     @property
     def caption(self) -> str:
         """The title as it is shown: with the provenance, since a table may travel alone."""
         return f"{self.title} ({self.provenance})" if self.provenance else self.title
+
+
+def file_name(title: str) -> str:
+    """Letters, digits and hyphens, whatever somebody called it; whole words where it is long."""
+    words = re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+    if len(words) > _LONGEST_NAME:
+        words = words[: _LONGEST_NAME + 1].rpartition("-")[0] or words[:_LONGEST_NAME]
+    return words or "table"
 
 
 def with_source(table: Table) -> tuple[Mapping[str, float | str | None], ...]:
@@ -111,23 +134,55 @@ def as_markdown(table: Table) -> str:
 
 
 def as_latex(table: Table) -> str:
-    """For a document that uses the package booktabs."""
-    align = "".join("r" if column.right else "l" for column in table.columns)
+    """For a document that uses the package booktabs.
+
+    As many columns as a page has room for, by their ``spare``; a comment names the others.
+    """
+    cells = [[_shown(cell) for cell in row] for row in table.rows]
+    widths = _widths([column.heading for column in table.columns], cells)
+    kept = _kept(table.columns, widths, _PAPER_CHARACTERS)
+    columns = [table.columns[at] for at in kept]
+    left_out = [table.columns[at].title for at in range(len(widths)) if at not in kept]
+    comment = f"% left out for width: {_one_comment(left_out)}\n" if left_out else ""
+    align = "".join("r" if column.right else "l" for column in columns)
     note = f"\n\\par\\smallskip {_in_latex(table.note)}" if table.note else ""
-    rows = "\n".join(_latex_row([_in_latex(_shown(cell)) for cell in row]) for row in table.rows)
+    rows = "\n".join(
+        _latex_row([_latex_cell(row[at], table.columns[at]) for at in kept]) for row in cells
+    )
     return (
+        f"{comment}"
         "\\begin{table}\n"
         f"\\caption{{{_in_latex(table.caption)}}}\n"
+        f"\\label{{tab:{table.file_name}}}\n"
         "\\centering\n"
         f"\\begin{{tabular}}{{{align}}}\n"
         "\\toprule\n"
-        f"{_latex_row([_in_latex(column.heading) for column in table.columns])}\n"
+        f"{_latex_row([_in_latex(column.heading) for column in columns])}\n"
         "\\midrule\n"
         f"{rows}\n"
         "\\bottomrule\n"
         f"\\end{{tabular}}{note}\n"
         "\\end{table}\n"
     )
+
+
+def _latex_cell(cell: str, column: Column) -> str:
+    """With the signs of mathematics in figures: a minus, a dash between two of them, and for none.
+
+    A row must not begin with a bracket, which would be an argument of the one before.
+    """
+    if cell == _NO_FIGURE:
+        return "--"
+    if column.right:
+        if _RANGE_CELL.fullmatch(cell):
+            return _RANGE.sub("--", _in_latex(cell))
+        return _MINUS.sub("$-$", _in_latex(cell))
+    text = _in_latex(cell)
+    return f"{{[}}{text[1:]}" if text.startswith("[") else text
+
+
+def _one_comment(words: Sequence[str]) -> str:
+    return " ".join(", ".join(dict.fromkeys(words)).split())
 
 
 FORMS: Final[Mapping[str, Callable[[Table], str]]] = {
@@ -192,7 +247,7 @@ def _stacked(heading: str) -> str:
 
 
 def _shown(cell: str | None) -> str:
-    return "-" if cell is None else cell
+    return _NO_FIGURE if cell is None else cell
 
 
 def _unformulated(value: float | str | None) -> float | str | None:

@@ -9,9 +9,9 @@ from typing import Any, Final
 from joulewise.data.contract import finite
 from joulewise.report.charts.chart import Chart
 from joulewise.report.figures import plain
-from joulewise.report.page.names import file_name, named_tables
+from joulewise.report.page.names import named_tables
 from joulewise.report.page.page import Page
-from joulewise.report.tables import Table
+from joulewise.report.tables import Table, file_name
 
 THEMES: Final = ("light", "dark")
 """What a page is read in; it is printed in the first."""

@@ -8,9 +8,9 @@ from typing import Final
 
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.record.files import replace_file
-from joulewise.report.page.names import file_name
 from joulewise.report.page.page import Page
 from joulewise.report.page.render import GENERATOR, render
+from joulewise.report.tables import file_name
 from joulewise.report.unwritten import no_folder, unwritten
 
 _HEAD: Final = 4096

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from joulewise.report.page.page import Page
-from joulewise.report.tables import Table
+from joulewise.report.tables import Table, file_name
 
 
 def named_tables(page: Page) -> dict[str, Table]:
@@ -22,15 +21,19 @@ def named_tables(page: Page) -> dict[str, Table]:
     return found
 
 
-def file_name(title: str) -> str:
-    """Letters, digits and hyphens, whatever somebody called it."""
-    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")[:60].strip("-") or "table"
+def written_tables(page: Page) -> dict[str, Table]:
+    """Those that ``--tables`` writes: what the page found, without what its figures are drawn from.
+
+    The numbers behind a figure are written with it: ``--figures DIR --format csv``.
+    """
+    wanted = {id(table) for it in page.sections if it.written for table in it.tables}
+    return {name: table for name, table in named_tables(page).items() if id(table) in wanted}
 
 
 def _wishes(page: Page) -> Iterator[tuple[str, Table]]:
     for section in page.sections:
         for table in section.tables:
-            yield file_name(table.title), table
+            yield table.file_name, table
         for chart in section.charts:
             for at, (name, table) in enumerate(chart.tables.items()):
                 yield file_name(f"{chart.key} {name}" if at else chart.key), table

@@ -22,7 +22,8 @@ class Notice:
 class Section:
     """A heading, sentences, tables, figures; what is empty is left out.
 
-    ``folded`` is what opens only on request, such as every single setting.
+    ``folded`` is what opens only on request, such as every single setting. ``written`` says whether
+    ``--tables`` writes its tables: those of what was found, not of how well it was measured.
     """
 
     title: str
@@ -30,6 +31,7 @@ class Section:
     tables: tuple[Table, ...] = ()
     charts: tuple[Chart, ...] = ()
     folded: bool = False
+    written: bool = True
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from joulewise.report.page.guarded import charts_or_why
 from joulewise.report.page.page import Notice, Page, Section
 from joulewise.report.page.surroundings import surroundings
 from joulewise.report.repeat import run_again
-from joulewise.report.run_tables import devices_table, members_table, spans_table
+from joulewise.report.run_tables import devices_table, members_table, spans_table, total_table
 from joulewise.report.run_view import NO_RATES, Rates, view, warned
 from joulewise.report.sensor_tables import sensor_tables
 from joulewise.report.tables import Table
@@ -31,10 +31,14 @@ def run_page(
     members = [member.result for member in found.members]
     is_group = "runs" in result.details
     sections = (
-        Section("Energy", tuple(map(capitalised, shown.notes)), (devices_table(result, shown),)),
+        Section(
+            "Energy",
+            tuple(map(capitalised, shown.notes)),
+            (total_table(result, shown), devices_table(result, shown)),
+        ),
         Section("Figures", charts=charts),
         Section("Spans", tables=(spans_table(result, shown),)),
-        Section("Sensors", tables=_sensor_tables(found), folded=True),
+        Section("Sensors", tables=_sensor_tables(found), folded=True, written=False),
         Section("Runs", tables=(members_table(members),) if is_group else ()),
     )
     again = run_again(found.members[0].manifest)
