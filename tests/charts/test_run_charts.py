@@ -115,6 +115,11 @@ def test_every_number_is_the_results_own(run):
     assert found["energy"].table.records[-1] == last
     parts = found["breakdown"].table.records
     assert sum(part["energy_j"] for part in parts) == pytest.approx(total.value)
+    bars = found["breakdown"].tables["devices"].records
+    energies = [result.run.devices[key].energy for key in result.counted]
+    assert [(it["low_j"], it["high_j"]) for it in bars] == [
+        (max(one.value - one.error, 0.0), one.value + one.error) for one in energies
+    ]
     epochs = [one for one in result.spans if one.span.name == "epoch"]
     told = found["epochs"].table.records
     assert [one["energy_j"] for one in told] == [one.total.value for one in epochs]

@@ -16,7 +16,9 @@ from made_sweeps import grid, limit, sweep, trial
 from joulewise.data import Energy, Source
 from joulewise.metrics.compare_runs import compare_runs
 from joulewise.metrics.compare_sweeps import compare_sweeps
-from joulewise.report.charts.compare_charts import runs_charts, sweeps_charts
+from joulewise.report.charts.axes import time_unit
+from joulewise.report.charts.compare_charts import _ratio_ticks, runs_charts, sweeps_charts
+from joulewise.report.charts.compare_power import _draw as _draw_power
 from joulewise.report.compare_view import view_of_runs, view_of_sweeps
 from joulewise.report.compared import compared_runs, compared_sweeps
 from joulewise.report.page.compare_page import compare_page
@@ -190,3 +192,41 @@ def test_a_hostile_name_stays_text_in_the_page():
     html = render(page)
     assert "<script>alert" not in html
     assert "alert(1)" in html
+
+
+def marks_of(spec, kind):
+    """Every layer of a drawing that is marked so."""
+    layers = [layer for part in spec.get("hconcat", [spec]) for layer in part.get("layer", [part])]
+    return [it for it in layers if it["mark"]["type"] == kind]
+
+
+def test_ratios_lie_on_a_logarithmic_axis_with_room_for_all_intervals():
+    pytest.importorskip("altair")
+    wide = [made(f"b{at}", energies={"gpu0": joules(8e4 * f)}) for at, f in enumerate((1, 9, 0.3))]
+    chart = runs_charts(compare_runs(*both(b=wide)))[0]
+    (points,) = marks_of(chart.spec(), "point")
+    x = points["encoding"]["x"]
+    highs = [it["ratio_high"] for it in chart.table.records if it["ratio_high"]]
+    assert x["scale"]["type"] == "log"
+    assert x["scale"]["domain"][1] > max(highs) > 50
+    assert 1 in x["axis"]["values"]
+    assert len(x["axis"]["values"]) < 12
+
+
+@pytest.mark.parametrize(
+    ("low", "high"), [(1.0, 1.0), (0.61, 1.3), (0.95, 1.02), (0.2, 40), (1e-3, 1e5)]
+)
+def test_ticks_of_ratios_are_some_and_not_too_many(low, high):
+    ticks = _ratio_ticks(low, high)
+    assert 1 <= len(ticks) <= 12
+    assert any(tick == pytest.approx(1) for tick in ticks)
+    assert ticks == sorted(ticks)
+
+
+def test_the_band_of_each_side_has_the_colour_of_its_line():
+    pytest.importorskip("altair")
+    spec = _draw_power(time_unit(10.0)).to_dict(validate=False)
+    (band,) = marks_of(spec, "area")
+    (line,) = marks_of(spec, "line")
+    fill, color = band["encoding"]["fill"], line["encoding"]["color"]
+    assert (fill["field"], fill["scale"]) == (color["field"], color["scale"])

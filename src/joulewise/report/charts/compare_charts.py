@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -26,6 +27,17 @@ from joulewise.report.tables import Column, Table
 if TYPE_CHECKING:
     import altair as alt
 
+# As in the tables: a change in percent, and times where a percentage would be in hundreds.
+_CHANGE: Final = (
+    "datum.value >= 2 || datum.value <= 0.1 ? format(datum.value, '.2~r') + ' times'"
+    " : datum.value == 1 ? '0 %' : format(100 * (datum.value - 1), '+.3~r') + ' %'"
+)
+# Chosen by eye for a figure of 600 px: ticks that do not run into each other.
+_TICKS: Final = 7
+_PERCENT_STEPS: Final = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
+_WIDE: Final = 4.0  # from so many times between the ends on, factors instead of percent
+_FEW_DECADES: Final = 4
+_ROOM: Final = 0.04
 _FIELDS: Final = {ENERGY: "energy_j", TIME: "time_s"}
 
 
@@ -47,41 +59,77 @@ def _ratios(found: Comparison) -> Iterator[Chart]:
             key="compared",
             title="What B takes more or less than A",
             description=(
-                "Each quantity of B over that of A, less 1, in percent, with its 95 % interval. "
-                "Left of the line B takes less; an interval that crosses it is within noise."
+                "Each quantity of B against that of A, with its 95 % interval, on a logarithmic "
+                "axis: half as much lies as far from no change as twice as much. Left of the line "
+                "B takes less; an interval that crosses it is within noise."
             ),
             tables={"compared": table},
             drawing=partial(
                 _draw_ratios,
                 [str(it["quantity"]) for it in compared],
                 [it.value for it in Outcome if it.value in {each["verdict"] for each in compared}],
+                _ratio_bounds(compared),
             ),
         )
 
 
-def _draw_ratios(quantities: Sequence[str], verdicts: Sequence[str]) -> alt.TopLevelMixin:
+def _draw_ratios(
+    quantities: Sequence[str], verdicts: Sequence[str], bounds_: tuple[float, float]
+) -> alt.TopLevelMixin:
     import altair as alt
 
     base = (
         alt.Chart(alt.NamedData("compared"))
         .transform_filter("isValid(datum.ratio)")
-        .transform_calculate(
-            change="100 * (datum.ratio - 1)",
-            low="100 * (datum.ratio_low - 1)",
-            high="100 * (datum.ratio_high - 1)",
-        )
         .encode(y=alt.Y("quantity:N").title(None).sort(list(quantities)))
     )
-    x = alt.X("change:Q").title("B more than A (%)").axis(tickCount=8)
+    scale = alt.Scale(type="log", nice=False, domain=list(_padded(*bounds_)))
+    axis = alt.Axis(values=_ratio_ticks(*bounds_), labelExpr=_CHANGE)
+    x, low = (
+        alt.X(f"{field}:Q", scale=scale, axis=axis).title("B against A")
+        for field in ("ratio", "ratio_low")
+    )
     zero = alt.Chart(alt.NamedData("compared")).mark_rule(style="reference")
     layers = (
-        zero.encode(x=alt.datum(0)),
+        zero.encode(x=alt.datum(1)),
         base.transform_filter("isValid(datum.ratio_low)")
         .mark_rule(style="interval")
-        .encode(x=alt.X("low:Q"), x2="high:Q"),
+        .encode(x=low, x2="ratio_high:Q"),
         base.mark_point(style="mean").encode(x=x, **shaped("verdict", verdicts)),
     )
     return alt.layer(*layers, height=max(80, 28 * len(quantities)))
+
+
+def _ratio_bounds(records: Sequence[Mapping[str, Any]]) -> tuple[float, float]:
+    """The least and the most that is drawn, and no change."""
+    drawn = [
+        float(it[name])
+        for it in records
+        for name in ("ratio", "ratio_low", "ratio_high")
+        if it[name] is not None
+    ]
+    return min(1.0, *drawn), max(1.0, *drawn)
+
+
+def _padded(low: float, high: float) -> tuple[float, float]:
+    """With a little room on both sides, so that no end of an interval lies on the edge."""
+    room = (high / low) ** _ROOM if high > low else 1.01
+    return low / room, high * room
+
+
+def _ratio_ticks(low: float, high: float) -> list[float]:
+    """Round changes in percent, or round factors where the axis reaches over many of them."""
+    if high / low > _WIDE:
+        decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+        steps = (1, 2, 5) if len(decades) <= _FEW_DECADES else (1,)
+        ticks = [step * 10.0**decade for decade in decades for step in steps]
+    else:
+        wanted = (high - low) * 100 / _TICKS
+        step = next((it for it in _PERCENT_STEPS if it >= wanted), _PERCENT_STEPS[-1])
+        first, last = (math.floor((it - 1) * 100 / step) for it in (low, high))
+        ticks = [1 + step * number / 100 for number in range(first, last + 2)]
+    least, most = _padded(low, high)
+    return [tick for tick in ticks if least <= tick <= most]
 
 
 def _epochs(found: Comparison) -> Iterator[Chart]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from joulewise.metrics.compare_runs import Comparison, Side
 from joulewise.report.charts.axes import Unit, time_unit
@@ -70,10 +70,16 @@ def _draw(unit: Unit) -> alt.TopLevelMixin:
 
     base = timed(alt.Chart(alt.NamedData("power")), unit).encode(x=time_axis(unit))
     told = dashed("side", ("A", "B"))
+    # A channel of its own: in the colour's legend, what is filled hides the strokes.
+    band = alt.Fill("side:N").scale(domain=["A", "B"]).legend(None)
     title = "power (W)"
-    return alt.layer(
+    drawn: Any = alt.layer(
         base.mark_area(style="band").encode(
-            y=alt.Y("low_w:Q").title(title), y2="high_w:Q", detail="side:N"
+            y=alt.Y("low_w:Q").title(title), y2="high_w:Q", fill=band
         ),
         base.mark_line().encode(y=alt.Y("mean_w:Q").title(title), **told),
     )
+    apart: alt.TopLevelMixin = drawn.resolve_scale(fill="independent").resolve_legend(
+        fill="independent"
+    )
+    return apart

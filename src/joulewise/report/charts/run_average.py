@@ -190,7 +190,7 @@ def power_records(average: Average) -> list[Record]:
             "t_s": average.t_s,
             "mean_w": average.mean,
             "sigma_w": average.sigma,
-            "low_w": average.mean - sigma,
+            "low_w": np.maximum(average.mean - sigma, 0.0),
             "high_w": average.mean + sigma,
             "runs": average.count,
         }

@@ -28,6 +28,13 @@ _COLUMNS: Final = {
     "source": Column("source", right=False),
 }
 
+_DEVICES: Final = {
+    "label": Column("device", right=False),
+    "energy_j": Column("energy", "J"),
+    "low_j": Column("low (95 %)", "J"),
+    "high_j": Column("high (95 %)", "J"),
+}
+
 
 def breakdown_charts(result: RunResult) -> Iterator[Chart]:
     """Nothing is divided where one device counts and its idle power is not known."""
@@ -47,9 +54,13 @@ def breakdown_charts(result: RunResult) -> Iterator[Chart]:
         description=(
             "Energy of each device that counts, and how it is known: measured by a sensor, told by "
             "a simulated one, modelled from the load, or assumed. Idle is what the device would "
-            "have drawn in that time with nothing to do; dynamic is what the work added."
+            "have drawn in that time with nothing to do; dynamic is what the work added. The lines "
+            "are the 95 % error of a device's whole energy."
         ),
-        tables={"parts": record_table("Where the energy went", _COLUMNS, records)},
+        tables={
+            "parts": record_table("Where the energy went", _COLUMNS, records),
+            "devices": record_table("Energy of the devices", _DEVICES, _devices(result, shares)),
+        },
         drawing=partial(
             _draw,
             parts,
@@ -70,6 +81,22 @@ def _record(share: Share, whole_j: float) -> Record:
         "share_pct": 100 * share.energy_j / whole_j,
         "source": share.source.value,
     }
+
+
+def _devices(result: RunResult, shares: Sequence[Share]) -> list[Record]:
+    """Each device once, with the bounds of its energy."""
+    found: dict[str, Record] = {}
+    for share in shares:
+        energy_j = result.run.devices[share.device].energy
+        if energy_j is not None:
+            label = f"{plain(share.device)}, {share.source.value}"
+            found[label] = {
+                "label": label,
+                "energy_j": energy_j.value,
+                "low_j": max(energy_j.value - energy_j.error, 0.0),
+                "high_j": energy_j.value + energy_j.error,
+            }
+    return list(found.values())
 
 
 def _title(shares: Sequence[Share], whole_j: float) -> str:
@@ -100,5 +127,10 @@ def _draw(parts: Sequence[str], labels: Sequence[str], joules: Unit) -> alt.TopL
         order="order:Q",
         **coloured("part", parts),
     )
-    drawn: alt.Chart = bars.properties(height=34 * len(labels) + 10)
-    return drawn
+    errors = (
+        alt.Chart(alt.NamedData("devices"))
+        .transform_calculate(low=joules.expression("low_j"), high=joules.expression("high_j"))
+        .mark_rule(style="interval")
+        .encode(x=alt.X("low:Q"), x2="high:Q", y=y)
+    )
+    return alt.layer(bars, errors, height=34 * len(labels) + 10)
