@@ -14,14 +14,17 @@ class Written:
 
     def __init__(self):
         self.spans = []
+        self.cut = []
 
     def begin(self, name, index, *, t_ns, guessed):
         assert guessed
         self.spans.append([name, index, t_ns, None])
         return len(self.spans) - 1
 
-    def end(self, token, t_ns):
+    def end(self, token, t_ns, *, cut=False):
         self.spans[token][3] = t_ns
+        if cut:
+            self.cut.append(tuple(self.spans[token][:2]))
 
     def whole(self, name, start_ns, end_ns, index, *, guessed):
         assert guessed
@@ -430,3 +433,40 @@ def play(program, events):
 @given(st.lists(EVENTS, max_size=60))
 def test_a_steady_loop_is_marked_as_one_that_is_looked_at_anew(events):
     assert play(Program(), events) == play(Program(NeverSteady), events)
+
+
+def broken_off(program, batches):
+    """An epoch whose iterator is gone before its loader was read to the end."""
+    iterator = Thing()
+    training = program.begin(iterator)
+    for _ in range(batches):
+        program.batch(training)
+        program.update()
+    del iterator
+
+
+def test_an_epoch_that_was_broken_off_sooner_than_others_is_cut():
+    program = Program()
+    program.epoch(4)
+    broken_off(program, 2)
+    program.loop.end_training()
+    assert program.marks.cut == [("epoch", 1)]
+
+
+def test_epochs_that_all_stop_at_the_same_batch_are_whole(monkeypatch):
+    monkeypatch.delattr("sys.last_type", raising=False)  # of a test that failed before
+    program = Program()
+    for _ in range(3):
+        broken_off(program, 2)
+    program.loop.end_training()
+    assert program.marks.cut == []
+
+
+def test_an_epoch_in_which_the_program_failed_is_cut(monkeypatch):
+    program = Program()
+    training = program.begin()
+    program.batch(training)
+    program.update()
+    monkeypatch.setattr("sys.last_type", KeyboardInterrupt, raising=False)
+    program.loop.end_training()
+    assert program.marks.cut == [("epoch", 0)]

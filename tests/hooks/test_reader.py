@@ -53,6 +53,20 @@ def test_what_never_ended_ends_with_the_last_sign_of_life(run):
     assert [(s.end_ns, s.closed) for s in spans] == [(21, False), (20, True), (21, False)]
 
 
+def test_what_was_broken_off_has_its_end_and_is_not_closed(run):
+    marks = Marks(run / "marks")
+    marks.end(marks.begin("epoch", 0, t_ns=10), 20)
+    marks.end(marks.begin("epoch", 1, t_ns=20), 25, cut=True)
+    marks.end(marks.begin("save", t_ns=30), 40)
+    table = read_spans(run)
+    assert [(s.end_ns, s.closed) for s in table] == [(20, True), (25, False), (40, True)]
+    assert table.ended.all()
+    assert [(s.index, s.closed) for s in SpanFollower(run / "marks").poll()] == [
+        (0, True),
+        (1, False),
+    ]
+
+
 def test_ranks_of_a_job_are_one(run):
     write(run, [("epoch", 0, 10, 20), ("epoch", 1, 21, 30), ("save", None, 30, 31)], **rank(0))
     write(run, [("epoch", 0, 9, 21), ("epoch", 1, 22, 29)], **rank(1))

@@ -1,9 +1,12 @@
 """The same epochs or samples are the same work; steps of other batches are none of each other's."""
 
+from dataclasses import replace
+
 import pytest
-from made_sides import joules, made, side
+from made_sides import S, joules, made, side
 from made_sweeps import limit, sweep, trial
 
+from joulewise.data import Span
 from joulewise.data.sweeps import Work
 from joulewise.metrics.compare import Outcome
 from joulewise.metrics.compare_runs import CompareCaution, compare_runs
@@ -129,3 +132,40 @@ def test_the_same_command_did_the_same_work_however_long_it_took():
     found = compare_sweeps(runs_of(epochs=2, asked=asked), runs_of(epochs=3, asked=asked))
     assert found.a.per == "run"
     assert work_codes(found) == []
+
+
+def validated(run_id, *times_s, **changed):
+    run = made(run_id, **changed)
+    spans = tuple(
+        replace(run.result.run, span=Span("validation", at, round(s * S), round((s + 1) * S)))
+        for at, s in enumerate(times_s)
+    )
+    return replace(run, result=replace(run.result, spans=(*run.result.spans, *spans)))
+
+
+def test_epochs_with_their_validation_are_not_compared_with_epochs_without():
+    within, outside = validated("1", 40), validated("2", 120, time_s=110.0)
+    found = compared(within, outside)
+    reason = "the validations lie within epochs in A, outside epochs in B"
+    assert found.get("energy/epoch").reason == reason
+    assert found.get("time/epoch").verdict is Outcome.NOT_COMPARABLE
+    assert CompareCaution.DIFFERENT_EPOCHS in [it.code for it in found.cautions]
+    assert found.get("energy").ratio is not None
+    assert ("validations", ("within epochs",), ("outside epochs",)) in [
+        (it.what, it.a, it.b) for it in found.differences
+    ]
+
+
+def test_epochs_that_all_contain_their_validation_are_compared():
+    found = compared(validated("1", 40), validated("2", 30))
+    assert found.get("time/epoch").ratio is not None
+    assert CompareCaution.DIFFERENT_EPOCHS not in [it.code for it in found.cautions]
+
+
+def test_epochs_that_were_broken_off_are_told_of():
+    run = made("2")
+    run.result.details["spans"]["epoch"]["unfinished"] = 1
+    (warning,) = [
+        it for it in compared(made("1"), run).cautions if it.code is CompareCaution.UNFINISHED
+    ]
+    assert warning.message == "B has epochs that were broken off: 1 of 2"

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 def end_open_spans(spans: SpanTable, manifest: Manifest, run: Stretch) -> SpanTable:
-    """The same spans; those that are not closed end with their command, else with the run."""
-    is_open = ~spans.closed
+    """The same spans; those whose end was not marked last as long as their command, or the run."""
+    is_open = ~spans.ended
     if not is_open.any():
         return spans
     end_ns = np.full(len(spans), run.end_ns)

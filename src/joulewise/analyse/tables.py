@@ -146,7 +146,7 @@ class _Reckoning:
         self._is_stored[likely] = [one is not None for one in mine]
         rest = spans.where(~self._is_stored)
         self._windows_ns = np.column_stack([rest.start_ns, rest.end_ns])
-        self._goes_on = ~rest.closed & is_cut_off(manifest, result.state)
+        self._goes_on = ~rest.ended & is_cut_off(manifest, result.state)
         self._marks_ns = load_marks(result.run.span, spans)
 
     def of_device(self, device: RecordedDevice) -> Figures:

@@ -5,6 +5,7 @@
     marks = Marks(folder)                        # nothing is opened before the first mark
     token = marks.begin("epoch", 3, total=10)    # any thread; spans may nest and overlap
     marks.end(token)                             # once more moves the end
+    marks.end(token, cut=True)                   # it was broken off, and is none of its kind
     marks.whole("step", start_ns, end_ns, 17)    # a span that is over, in one record
 
 Every call may be given its time (``t_ns``, CLOCK_MONOTONIC) and takes the present otherwise. None
@@ -39,6 +40,7 @@ NAME_FORM = struct.Struct("<BBHI40s")
 MARK_FORM = struct.Struct("<BBHIqqqqII")
 CLOCK_MONOTONIC = 1
 GUESSED = 1
+CUT = 2
 NONE = -(2**63)
 SHUT = -1
 HIGH_DESCRIPTOR = 700
@@ -84,9 +86,11 @@ class Marks:
         self._mark(BEGIN, guessed, name, start_ns, start_ns, index, total, token)
         return token
 
-    def end(self, token: int, t_ns: int | None = None) -> None:
+    def end(self, token: int, t_ns: int | None = None, *, cut: bool = False) -> None:
+        """``cut``: it did not come to its end, as an epoch that an exception or Ctrl-C left."""
         end_ns = time.monotonic_ns() if t_ns is None else t_ns
-        self._write(MARK_FORM.pack(MAGIC, END, 0, 0, end_ns, 0, NONE, NONE, self._thread.id, token))
+        flags, thread = CUT if cut else 0, self._thread.id
+        self._write(MARK_FORM.pack(MAGIC, END, flags, 0, end_ns, 0, NONE, NONE, thread, token))
 
     def whole(
         self,

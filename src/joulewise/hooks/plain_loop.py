@@ -6,7 +6,8 @@ What is seen: passes over loaders begin, fetch batches and end; optimisers updat
   take turns (a GAN), the one that updates most often sets the pace.
 - An *epoch* is one pass over the loader that feeds the steps: the outermost one that has given a
   batch since the update before. It begins with the pass and ends with it, or with the last update
-  where the pass was broken off.
+  where the pass was broken off. It is cut, and no whole epoch, where a pass that was broken off had
+  fewer batches than another one before it, or the program ended in it with an error.
 - A *validation* is a pass, during a training, in which nothing was updated.
 - A *training* begins with the first epoch (or step) and lasts until the last of them is over. A
   pass whose first update is of weights never updated before begins another one.
@@ -14,6 +15,7 @@ What is seen: passes over loaders begin, fetch batches and end; optimisers updat
 
 from __future__ import annotations
 
+import sys
 import time
 import weakref
 from collections.abc import Callable, Iterable
@@ -71,6 +73,7 @@ class PlainLoop:
         self._epoch: Pass | None = None
         self._epoch_token: int | None = None
         self._epochs = self._validations = self._steps = 0
+        self._most_batches = 0  # of an epoch of this training that is over
         self._rest_ns = 0  # what came before belongs to no step that is still to be marked
         self._last_ns = 0
         self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -123,7 +126,7 @@ class PlainLoop:
         self._steady = False
         self._open = [other for other in self._open if other is not left]
         if left is self._epoch:
-            self._end_epoch(end_ns if exhausted else self._updated_ns)
+            self._end_epoch(end_ns if exhausted else self._updated_ns, exhausted=exhausted)
         elif self._is_validation(left, exhausted=exhausted):
             self.marks.whole("validation", left.begin_ns, end_ns, self._validations, guessed=True)
             self._validations += 1
@@ -174,7 +177,7 @@ class PlainLoop:
             self._steady = False
         if feeding is not None and feeding.over:
             feeding.updates += 1
-            self._end_epoch(now_ns)
+            self._end_epoch(now_ns, exhausted=True)
         if self._is_new(feeding):
             self._steady = False
 
@@ -230,7 +233,7 @@ class PlainLoop:
 
     def _turn_to(self, feeding: Pass | None, optimizer: object) -> None:
         if self._epoch is not None and not self._epoch.over:
-            self._end_epoch(self._updated_ns)
+            self._end_epoch(self._updated_ns, exhausted=False)
         self._epoch = feeding
         if feeding is None:
             return
@@ -243,9 +246,12 @@ class PlainLoop:
         self._epochs += 1
         self._rest_ns = feeding.begin_ns
 
-    def _end_epoch(self, end_ns: int) -> None:
+    def _end_epoch(self, end_ns: int, *, exhausted: bool) -> None:
+        batches = self._epoch.batches if self._epoch is not None else 0
+        cut = not exhausted and (batches < self._most_batches or _is_failing())
+        self._most_batches = max(self._most_batches, batches)
         if self._epoch_token is not None:
-            self.marks.end(self._epoch_token, end_ns)
+            self.marks.end(self._epoch_token, end_ns, cut=cut)
         self._last_ns = max(self._last_ns, end_ns)
 
     def _begin_training(self, begin_ns: int) -> None:
@@ -257,7 +263,7 @@ class PlainLoop:
         self._leave_abandoned()
         if self._training is not None:
             if self._epoch is not None and not self._epoch.over:
-                self._end_epoch(self._updated_ns)
+                self._end_epoch(self._updated_ns, exhausted=False)
             self.marks.end(self._training, self._last_ns)
         self._forget_training()
 
@@ -274,3 +280,8 @@ class PlainLoop:
 
     def _begin(self, name: str, index: int, begin_ns: int) -> int:
         return self.marks.begin(name, index, t_ns=begin_ns, guessed=True)
+
+
+def _is_failing() -> bool:
+    """Whether the program ends with an error, or handles one; Python tells the first at its end."""
+    return getattr(sys, "last_type", None) is not None or sys.exc_info()[0] is not None

@@ -55,9 +55,11 @@ class Trainings:
         self._begin("training", self.next_index(), None)
 
     def end(self, owner: object) -> None:
+        """What is still open in it was broken off: by Ctrl-C, or by an error."""
         if self._is_heard(owner):
-            for name in ("validation", "epoch", "training"):
-                self._end(name)
+            for name in ("validation", "epoch"):
+                self._end(name, cut=True)
+            self._end("training")
             self._forget()
 
     def begin_epoch(self, owner: object, index: int | None, total: int | None) -> None:
@@ -99,10 +101,10 @@ class Trainings:
     def _begin(self, name: str, index: int, total: int | None) -> None:
         self._open[name] = self.marks.begin(name, index, total)
 
-    def _end(self, name: str) -> None:
+    def _end(self, name: str, *, cut: bool = False) -> None:
         token = self._open.pop(name, None)
         if token is not None:
-            self.marks.end(token)
+            self.marks.end(token, cut=cut)
 
 
 trainings = Trainings(Marks(os.environ.get("JOULEWISE_MARKS", "")))

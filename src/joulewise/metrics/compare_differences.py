@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from joulewise.analyse.validation import ValidationPlace, place_validations
 from joulewise.data import Knob
 from joulewise.metrics.compare_values import Run
 from joulewise.record.manifest import Manifest
@@ -63,6 +64,8 @@ def _facts(run: Run) -> Iterator[tuple[str, str]]:
     for work in ("epoch", "step"):
         count = run.count_of(work)
         yield f"{work}s", "" if count is None else str(count)
+    place = place_validations(run.result)
+    yield "validations", "" if place is ValidationPlace.NONE else place.value
     yield "devices that count", counted_words(run.counted)
     for manifest in run.manifests:
         yield from _devices(manifest)

@@ -16,7 +16,7 @@ from joulewise.metrics.compare_differences import (
     varied,
 )
 from joulewise.metrics.compare_values import EDP, ENERGY, POWER, TIME, WORKS, Run, unit_of, values
-from joulewise.metrics.compare_work import STEP, WorkCompared, compare_work
+from joulewise.metrics.compare_work import EPOCH, STEP, WorkCompared, compare_work
 
 _TOTALS: Final = (ENERGY, POWER, EDP, *(f"{ENERGY}/{work}" for work in WORKS))
 _COMPLETE: Final = "complete"
@@ -45,6 +45,8 @@ class CompareCaution(str, Enum):
     MIXED_SIDE = "mixed_side"
     LEFT_OUT = "left_out"
     DID_NOT_END_WELL = "did_not_end_well"
+    UNFINISHED = "unfinished_epochs"
+    DIFFERENT_EPOCHS = "different_epochs"
 
 
 @dataclass(frozen=True)
@@ -93,8 +95,8 @@ def compare_runs(a: Side, b: Side) -> Comparison:
             found.append(not_comparable(quantity, unit, samples, bounded))
         elif odd and quantity in _TOTALS:
             found.append(not_comparable(quantity, unit, samples, odd))
-        elif work.unlike_steps and quantity.endswith(f"/{STEP}"):
-            found.append(not_comparable(quantity, unit, samples, work.unlike_steps))
+        elif reason := _unlike(work, quantity):
+            found.append(not_comparable(quantity, unit, samples, reason))
         elif len(samples[0]) < len(of_a) or len(samples[1]) < len(of_b):
             reason = "not known of every run"
             found.append(not_comparable(quantity, unit, samples, reason))
@@ -103,6 +105,12 @@ def compare_runs(a: Side, b: Side) -> Comparison:
     told = tuple(found)
     cautions = (*_cautions(a, b, told, odd), *_of_work(work))
     return Comparison(a, b, told, differences(a.runs, b.runs), cautions, work)
+
+
+def _unlike(work: WorkCompared, quantity: str) -> str:
+    """Why a piece of work is not the same on both sides; empty where it is, or of the whole run."""
+    reasons = {STEP: work.unlike_steps, EPOCH: work.unlike_epochs}
+    return reasons.get(quantity.partition("/")[2], "")
 
 
 def _quantities(
@@ -190,7 +198,15 @@ def _of_side(side: Side, name: str) -> Iterator[CompareWarning]:
         yield CompareWarning(
             CompareCaution.DID_NOT_END_WELL,
             f"{name} did not end well: {unwell}",
-            "compare per epoch or per step, or run it again",
+            "look at the figures per epoch or per step, or run it again",
+        )
+    unfinished = [(run.id, n) for run in side.runs if (n := run.unfinished_epochs)]
+    if unfinished:
+        listed = ", ".join(f"{n} of {run}" for run, n in unfinished)
+        yield CompareWarning(
+            CompareCaution.UNFINISHED,
+            f"{name} has epochs that were broken off: {listed}",
+            "they are in the energy and time of the run, and in no figure per epoch",
         )
     mixed = varied(side.runs)
     if mixed:
@@ -209,7 +225,13 @@ def _of_work(work: WorkCompared) -> Iterator[CompareWarning]:
             f"not the same work: A has {counts[0]} {work.unit}s, B {counts[1]}",
             f"look at energy/{work.unit} and time/{work.unit}",
         )
-    elif work.unit and work.is_same is None:
+    if work.unlike_epochs:
+        yield CompareWarning(
+            CompareCaution.DIFFERENT_EPOCHS,
+            f"an epoch is not the same on both sides: {work.unlike_epochs}",
+            "epochs are not compared; look at the energy and time of the runs, or mark both alike",
+        )
+    if work.unit and work.is_same is None:
         yield CompareWarning(
             CompareCaution.WORK_NOT_KNOWN,
             f"whether both did the same work is not known: A has {counts[0]} steps, B {counts[1]}, "

@@ -69,6 +69,12 @@ class Run:
         told = self.result.details.get("spans", {}).get(work)
         return told["count"] or None if told else None
 
+    @property
+    def unfinished_epochs(self) -> int:
+        """Epochs that were broken off, and are none."""
+        told = self.result.details.get("spans", {}).get("epoch") or {}
+        return int(told.get("unfinished", 0))
+
 
 def values(run: Run) -> dict[str, Sample]:
     """By quantity; what was not read or not marked is not in it."""

@@ -8,9 +8,10 @@ the batch is, so that steps are compared only where nothing says that their batc
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from joulewise.analyse.validation import ValidationPlace, place_validations
 from joulewise.data.sweeps import Trial
 from joulewise.metrics.amounts import SampleCount, count_samples
 from joulewise.metrics.compare_values import Run, sample_count, simulated_batch_size
@@ -33,8 +34,8 @@ class WorkCompared:
     """``per`` is what the finding is per: a run, where both did the same or nothing tells.
 
     ``is_same`` is None where nothing tells. ``unit`` is what was counted (empty of nothing), with
-    the counts of each side. ``unlike_steps`` says why a step of A is none of B, empty where no
-    reason is known.
+    the counts of each side. ``unlike_steps`` and ``unlike_epochs`` say why a step or an epoch of A
+    is none of B, empty where no reason is known.
     """
 
     per: str = RUN
@@ -43,6 +44,7 @@ class WorkCompared:
     a: tuple[int, ...] = ()
     b: tuple[int, ...] = ()
     unlike_steps: str = ""
+    unlike_epochs: str = ""
 
     @property
     def unlike(self) -> bool:
@@ -52,6 +54,10 @@ class WorkCompared:
 
 def compare_work(a: Sequence[Run], b: Sequence[Run]) -> WorkCompared:
     """By samples where all runs tell them, else by epochs, else by steps."""
+    return replace(_count_work(a, b), unlike_epochs=_unlike_epochs(a, b))
+
+
+def _count_work(a: Sequence[Run], b: Sequence[Run]) -> WorkCompared:
     unlike_steps = _unlike_steps(a, b)
     samples_a, samples_b = [sample_count(run) for run in a], [sample_count(run) for run in b]
     known = [it for it in (*samples_a, *samples_b) if it is not None]
@@ -106,6 +112,15 @@ def _numbers(counts: Sequence[SampleCount | None]) -> tuple[int, ...]:
 
 def _distinct(counts: Sequence[int | None]) -> tuple[int, ...]:
     return tuple(sorted({it for it in counts if it is not None}))
+
+
+def _unlike_epochs(a: Sequence[Run], b: Sequence[Run]) -> str:
+    """Where both sides validate, and not in the same place."""
+    of_a, of_b = ({place_validations(run.result) for run in side} for side in (a, b))
+    if of_a == of_b or ValidationPlace.NONE in of_a | of_b:
+        return ""
+    words = (" or ".join(sorted(it.value for it in places)) for places in (of_a, of_b))
+    return "the validations lie {} in A, {} in B".format(*words)
 
 
 def _unlike_steps(a: Sequence[Run], b: Sequence[Run]) -> str:

@@ -115,12 +115,19 @@ class _Reading:
                 "start_ns": spans["start_ns"].copy(),
                 "end_ns": spans["t_ns"].copy(),
                 "closed": spans["kind"] == written.WHOLE,
+                "ended": spans["kind"] == written.WHOLE,
                 "guessed": spans["flags"] & written.GUESSED > 0,
                 "token": spans["token"].copy(),
             }
         )
         ends = records[kind == written.END]
-        self._ends.append({"token": ends["token"].copy(), "t_ns": ends["t_ns"].copy()})
+        self._ends.append(
+            {
+                "token": ends["token"].copy(),
+                "t_ns": ends["t_ns"].copy(),
+                "cut": ends["flags"] & written.CUT > 0,
+            }
+        )
         times_ns = records["t_ns"][kind >= written.BEGIN]
         self._last_ns = max(self._last_ns, int(times_ns.max(initial=0)))
 
@@ -140,7 +147,8 @@ class _Reading:
             known = tokens[at] == ends["token"]
             at = begun[at[known]]
             columns["end_ns"][at] = ends["t_ns"][known]  # of several, the last one stays
-            columns["closed"][at] = True
+            columns["closed"][at] = ~ends["cut"][known]
+            columns["ended"][at] = True
         np.maximum(columns["end_ns"], columns["start_ns"], out=columns["end_ns"])
         return columns
 

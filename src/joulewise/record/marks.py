@@ -19,7 +19,7 @@ from joulewise.record.span_follower import SpanFollower
 
 __all__ = ["SpanFollower", "SpanTable", "read_spans"]
 
-COLUMNS: Final = ("name", "index", "start_ns", "end_ns", "pid", "total", "closed")
+COLUMNS: Final = ("name", "index", "start_ns", "end_ns", "pid", "total", "closed", "ended")
 
 
 @dataclass(frozen=True)
@@ -27,6 +27,8 @@ class SpanTable:
     """Spans by their start, an outer one before what it contains; columns of equal length.
 
     ``name`` holds positions in ``names``; ``index`` and ``total`` are ``NONE`` where not told.
+    ``closed`` are those that came to their end, ``ended`` those whose end was marked: one that was
+    broken off, as by Ctrl-C, is ended and not closed.
     """
 
     names: tuple[str, ...]
@@ -37,13 +39,14 @@ class SpanTable:
     pid: NDArray[np.int64]
     total: NDArray[np.int64]
     closed: NDArray[np.bool_]
+    ended: NDArray[np.bool_]
     warnings: tuple[RunWarning, ...] = ()
 
     def __len__(self) -> int:
         return len(self.start_ns)
 
     def __iter__(self) -> Iterator[Span]:
-        columns = (getattr(self, column).tolist() for column in COLUMNS)
+        columns = (getattr(self, column).tolist() for column in COLUMNS if column != "ended")
         for name, index, start_ns, end_ns, pid, total, closed in zip(*columns, strict=True):
             yield Span(
                 self.names[name],
@@ -123,7 +126,8 @@ def _translated(
 def _table(
     codes: dict[str, int], parts: list[dict[str, NDArray[Any]]], warnings: list[RunWarning]
 ) -> SpanTable:
-    empty = {column: np.zeros(0, bool if column == "closed" else np.int64) for column in COLUMNS}
+    flags = ("closed", "ended")
+    empty = {column: np.zeros(0, bool if column in flags else np.int64) for column in COLUMNS}
     columns = joined([empty, *parts])
     order = np.lexsort((-columns["end_ns"], columns["start_ns"]))
     sorted_columns = {column: columns.pop(column)[order] for column in COLUMNS}

@@ -60,6 +60,7 @@ def merged(job: Sequence[Process]) -> dict[str, NDArray[Any]]:
         "start_ns": np.minimum.reduceat(ordered["start_ns"], first),
         "end_ns": np.maximum.reduceat(ordered["end_ns"], first),
         "closed": np.logical_and.reduceat(ordered["closed"], first),
+        "ended": np.logical_and.reduceat(ordered["ended"], first),
     }
 
 

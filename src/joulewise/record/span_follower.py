@@ -46,7 +46,8 @@ class SpanFollower:
     def poll(self) -> list[Span]:
         """Spans that began (``closed`` is False, the end is the start) or ended since last time.
 
-        Of a span that did both only the ended one. A span that went on after its end (a step that
+        One that was broken off is not closed, and has its end. Of a span that did both only the
+        ended one. A span that went on after its end (a step that
         followed the last batch) comes again, with the later end.
         """
         for path in sorted(self._marks.glob("*.marks")):
@@ -106,7 +107,8 @@ def _take(
     ours = np.isin(records["token"], list(file.open)) & (records["kind"] == written.END)
     for record in records[ours]:
         token = int(record["token"])
-        news[token] = replace(file.open[token], end_ns=int(record["t_ns"]), closed=True)
+        is_cut = bool(record["flags"] & written.CUT)
+        news[token] = replace(file.open[token], end_ns=int(record["t_ns"]), closed=not is_cut)
 
 
 def _or_none(value: int) -> int | None:

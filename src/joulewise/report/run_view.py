@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Any, Final
 
+from joulewise.analyse.validation import ValidationPlace, place_validations
 from joulewise.data import (
     Caution,
     Energy,
@@ -228,6 +229,17 @@ def _parts(value: Energy) -> tuple[str, str]:
     return within(value.error_sampling, value.value), within(value.error_gain, value.value)
 
 
+def _epoch_notes(result: RunResult) -> Iterator[str]:
+    """What an epoch of this run is, where that is not the same in every program."""
+    place = place_validations(result)
+    if place is ValidationPlace.WITHIN:
+        yield "an epoch contains its validation"
+    elif place is ValidationPlace.OUTSIDE:
+        yield "an epoch is without its validation, which is a span of its own"
+    elif place is ValidationPlace.BOTH:
+        yield "some validations lie within epochs, others outside"
+
+
 def _notes(result: RunResult, rates: Rates) -> Iterator[str]:
     yield from outlook(result.outlook)
     by_reason: dict[str, list[str]] = {}
@@ -239,6 +251,7 @@ def _notes(result: RunResult, rates: Rates) -> Iterator[str]:
         which = plain(listed_keys(result.missing))
         yield f"missing from the total, which is a lower bound: {which}, could not be read"
     yield from _modules(result)
+    yield from _epoch_notes(result)
     yield from _net(result)
     if more := result.details.get("more_names"):
         yield f"{more} more names of spans are not told here: joulewise export has them all"

@@ -165,7 +165,8 @@ class Forecast:
             if not is_first:
                 self._begin_training()
             self._training_ns, self._last_pid = span.start_ns, span.pid
-        if span.closed and (span.start_ns, span.pid) == (self._training_ns, self._last_pid):
+        is_over = span.closed or span.end_ns > span.start_ns  # to its end, or broken off
+        if is_over and (span.start_ns, span.pid) == (self._training_ns, self._last_pid):
             self._training_over = True
 
     def _begin_training(self) -> None:

@@ -45,6 +45,8 @@ def span(
 ) -> OpenSpan:
     """A named stretch of the run, as a context manager or a decorator.
 
+    One that an exception leaves was broken off: it is told of, and enters no mean of its kind.
+
     Args:
         name: what it is called; ``epoch`` is what the outlook counts.
         index: which one of its kind, from 0.
@@ -102,7 +104,7 @@ class OpenSpan:
         if place >= 0:
             _spans_here.set(opened[:place] + opened[place + 1 :])
             for marks, token in opened[place][1]:
-                marks.end(token, end_ns)
+                marks.end(token, end_ns, cut=kind is not None)
 
     def __call__(self, function: _Function) -> _Function:
         return around(function, lambda: self, "span")

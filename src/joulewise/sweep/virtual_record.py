@@ -117,6 +117,7 @@ class VirtualRecord:
             pid[order],
             total[order],
             closed[order],
+            closed[order],
         )
 
     def _due_ns(self, rate_hz: float) -> NDArray[np.int64]:
