@@ -1,4 +1,5 @@
 import json
+import math
 import re
 from dataclasses import replace
 
@@ -9,6 +10,7 @@ from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.rules import Reference, parse
 from joulewise.report.charts.look import config, dressed
 from joulewise.report.charts.sweep_charts import sweep_charts
+from joulewise.simulate.boards import load_board
 
 REFERENCE = {"batch_size": "32"}
 
@@ -99,18 +101,90 @@ def test_curves_against_the_limit_are_the_ratios_of_the_result(limits):
     assert chosen["EDP"] == result.best["edp"].setting["power_limit_w"]
 
 
-def test_along_a_line_in_the_plane_its_metric_stays_what_it_is_at_its_choice(limits):
+def metric_lines(charts, metric, through):
+    lines = records(charts, "plane", "lines")
+    wanted = (f"equal {metric.label}", through)
+    return [it for it in lines if (it["metric"], it["through"]) == wanted]
+
+
+@pytest.mark.parametrize("name", ["energy", "edp", "eds:1.5", "eds:2.0"])
+def test_along_a_line_in_the_plane_its_metric_stays_what_it_is_at_its_choice(limits, name):
     _, result = limits
-    lines = records(charts_of(limits), "plane", "lines")
-    for name in ("energy", "edp", "eds:1.5", "eds:2.0"):
-        metric, reference = parse(name), Reference(1.0, 1.0)
-        point = result.point(result.best[name].setting)
-        level = metric.rule(point.time_ratio.mean, point.energy_ratio.mean, reference)
-        mine = [it for it in lines if it["metric"] == f"equal {metric.label}"]
-        assert len(mine) > 10
-        for it in mine:
-            there = metric.rule(it["time_ratio"], it["energy_ratio"], reference)
-            assert there == pytest.approx(level)
+    metric, reference = parse(name), Reference(1.0, 1.0)
+    point = result.point(result.best[name].setting)
+    level = metric.rule(point.time_ratio.mean, point.energy_ratio.mean, reference)
+    mine = metric_lines(charts_of(limits), metric, "choice")
+    assert len(mine) > 10
+    for it in mine:
+        assert metric.rule(it["time_ratio"], it["energy_ratio"], reference) == pytest.approx(level)
+
+
+@pytest.mark.parametrize("name", ["energy", "edp", "eds:1.5", "eds:2.0"])
+def test_a_line_of_every_metric_passes_through_the_reference(limits, name):
+    """As in the figure of the source, where what lies below the line beats the reference."""
+    mine = metric_lines(charts_of(limits), parse(name), "reference")
+    at_one = [it["energy_ratio"] for it in mine if it["time_ratio"] == 1.0]
+    assert at_one == [pytest.approx(1.0)]
+    level = parse(name).rule(1.0, 1.0, Reference(1.0, 1.0))
+    assert len(mine) > 10
+    for it in mine:
+        there = parse(name).rule(it["time_ratio"], it["energy_ratio"], Reference(1.0, 1.0))
+        assert there == pytest.approx(level)
+
+
+def test_lines_are_drawn_also_of_a_metric_that_prefers_the_reference(tmp_path):
+    pair = swept(tmp_path, by_limit(), {"power_limit_w": "200"})
+    charts = charts_of(pair)
+    assert pair[1].best["energy"].setting == pair[1].reference.setting
+    assert metric_lines(charts, parse("energy"), "reference")
+    assert not metric_lines(charts, parse("energy"), "choice")
+
+
+def share_of_frame(chart, fields, axes=("x", "y")):
+    """How much of each axis the points of a figure take up."""
+    spec = json.loads(json.dumps(chart.spec()))
+    layers = [it for it in spec["layer"] if it.get("data", {}).get("name") == "points"]
+    encoding = next(it["encoding"] for it in layers if it.get("mark", {}).get("style") == "mean")
+    units = {"time_s": 60, "energy_j": 1e6}
+    shares = []
+    for axis, field in zip(axes, fields, strict=True):
+        low, high = encoding[axis]["scale"]["domain"]
+        values = [it[field] for it in chart.table.records]
+        if encoding[axis]["scale"]["type"] == "log":
+            low, high = math.log(low), math.log(high)
+            values = [math.log(value) for value in values]
+        else:
+            of = units.get(field, 1)
+            of = of if max(values) / of >= 3 else {60: 1, 1e6: 1e3}.get(of, 1)
+            values = [value / of for value in values]
+        shares.append((max(values) - min(values)) / (high - low))
+    return shares
+
+
+def test_points_are_not_squeezed_into_a_corner_of_the_rays(batches):
+    """The origin, from which the rays come, is far away from points that differ little."""
+    rays = chart(charts_of(batches), "time-energy")
+    assert min(share_of_frame(rays, ("time_s", "energy_j"))) > 0.5
+
+
+def test_intervals_of_two_runs_do_not_squeeze_the_points_in_the_plane(tmp_path):
+    wide = [
+        {**it, "energy_j": it["energy_j"] * (1 + 0.2 * (it["block"] * at % 2))}
+        for at, it in enumerate(by_limit(blocks=2))
+    ]
+    pair = swept(tmp_path, wide)
+    ratios = [it.energy_ratio for it in pair[1].points]
+    span = max(it.mean for it in ratios) - min(it.mean for it in ratios)
+    assert max(it.high - it.low for it in ratios) > 3 * span
+    plane = chart(charts_of(pair), "plane")
+    assert min(share_of_frame(plane, ("time_ratio", "energy_ratio"))) >= 0.44
+
+
+def test_a_reference_far_from_all_others_makes_the_axes_of_the_plane_logarithmic(tmp_path):
+    plane = chart(charts_of(swept(tmp_path, by_batch())), "plane")  # of batch size 8, five times
+    domain = json.dumps(plane.spec())
+    assert '"type": "log"' in domain
+    assert "Both axes are logarithmic." in plane.description
 
 
 def test_the_front_in_the_plane_is_that_of_the_result(batches):
@@ -161,13 +235,40 @@ def test_the_heat_map_marks_what_is_chosen(batches):
 
 
 def test_along_a_ray_the_mean_power_is_the_same(batches):
-    charts = charts_of(batches)
-    rays = records(charts, "time-energy", "rays")
-    for it in rays:
+    for it in records(charts_of(batches), "time-energy", "rays"):
         assert it["energy_j"] == pytest.approx(it["power_w"] * it["time_s"])
+
+
+def test_two_rays_bound_the_points(batches):
+    charts = charts_of(batches)
     powers = [it["power_w"] for it in records(charts, "time-energy", "points")]
-    assert min(it["power_w"] for it in rays) <= min(powers)
-    assert max(it["power_w"] for it in rays) >= max(powers)
+    rays = {it["ray"]: it["power_w"] for it in records(charts, "time-energy", "rays")}
+    assert rays == {"lowest": min(powers), "highest": max(powers)}
+
+
+def test_a_ray_of_idle_is_drawn_where_the_board_is_known_to_draw_so_much(batches):
+    sweep, result = batches
+    sweep = replace(sweep, asked={"simulated": {"gpu": "v100"}})
+    rays = records(charts_of((sweep, result)), "time-energy", "rays")
+    idle = [it for it in rays if it["ray"] == "idle"]
+    assert {it["power_w"] for it in idle} == {load_board("v100").idle.context_w}
+    assert (
+        "is what the GPU draws when idle"
+        in chart(charts_of((sweep, result)), "time-energy").description
+    )
+
+
+def test_points_of_the_front_are_labelled_with_batch_size_and_limit(batches):
+    _, result = batches
+    labels = {
+        it["label"].partition(":")[0] for it in records(charts_of(batches), "time-energy", "labels")
+    }
+    front = {
+        f"{it.setting['batch_size']}, {it.setting['power_limit_w']:g} W"
+        for it in result.points
+        if it.pareto
+    }
+    assert labels == front
 
 
 def test_a_choice_is_shown_at_each_boundary_with_its_interval(limits):

@@ -180,14 +180,7 @@ def _styles(ink: _Ink, line: float, hair: float, small: float) -> Spec:
         "best_cell_inside": {"filled": False, "color": "white", "strokeWidth": line},
         "cell_label": {"fontSize": round(0.8 * small, 1)},
         "label": {"color": ink.text, "fontSize": small},
-        "label_above": {"color": ink.text, "fontSize": small, "dy": -13 * ink.scale},
-        "label_beside": {
-            "color": ink.text,
-            "fontSize": small,
-            "align": "left",
-            "dx": 9 * ink.scale,
-            "dy": -7 * ink.scale,
-        },
+        **_label_styles(ink, small),
         "label_within": {
             "color": ink.text,
             "fontSize": small,
@@ -204,6 +197,30 @@ def _styles(ink: _Ink, line: float, hair: float, small: float) -> Spec:
             "align": "right",
             "dy": -6 * ink.scale,
         },
+        "note_start_below": {
+            "color": ink.muted,
+            "fontSize": small,
+            "align": "left",
+            "dx": 6 * ink.scale,
+            "dy": 10 * ink.scale,
+        },
+    }
+
+
+def _label_styles(ink: _Ink, small: float) -> Spec:
+    """A text on each side of a point, at the distances that :mod:`.labels` reckons with."""
+    along, across = 9 * ink.scale, 8 * ink.scale
+    sides: Spec = {
+        "lower_left": {"align": "right", "dx": -along, "dy": across},
+        "upper_right": {"align": "left", "dx": along, "dy": -across},
+        "right": {"align": "left", "dx": along},
+        "left": {"align": "right", "dx": -along},
+        "above": {"align": "center", "dy": -2 * across},
+        "below": {"align": "center", "dy": 2 * across},
+    }
+    return {
+        f"label_{side}": {"color": ink.text, "fontSize": small, "baseline": "middle", **it}
+        for side, it in sides.items()
     }
 
 

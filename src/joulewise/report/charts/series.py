@@ -8,6 +8,7 @@ from typing import Any, Final
 
 DASHES: Final = ([1, 0], [6, 3], [2, 2], [9, 3, 2, 3], [15, 5], [5, 2, 1, 2, 1, 2], [1, 3])
 SHAPES: Final = ("circle", "square", "triangle-up", "diamond", "cross", "triangle-down", "wedge")
+_LONGEST_OF_THREE: Final = 9  # letters of a name in three columns of a legend 290 px wide
 _STROKE: Final = 450  # a sample that shows the longest dash
 
 
@@ -43,4 +44,11 @@ def dashed(field: str, names: Sequence[str], title: str = "") -> dict[str, Any]:
 def _legend(names: Sequence[str], title: str, **more: Any) -> Any:
     import altair as alt
 
-    return alt.Legend(title=title or None, columns=2 if len(names) in {2, 4} else 3, **more)
+    return alt.Legend(title=title or None, columns=_columns(names), **more)
+
+
+def _columns(names: Sequence[str]) -> int:
+    """As many as fit a telephone, and no name alone in the last row where that can be."""
+    if max(map(len, names), default=0) > _LONGEST_OF_THREE or len(names) in {2, 4}:
+        return 2
+    return 3

@@ -33,7 +33,7 @@ def sweep_charts(
         *caps_charts(seen),
         *plane_charts(seen),
         *heat_charts(seen),
-        *rays_charts(seen),
+        *rays_charts(seen, store),
         *boundaries_charts(seen),
         *courses_charts(seen, store),
         *epochs_by_limit_charts(seen, store),

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, Final
 
+from joulewise.data import RunResult
 from joulewise.data.sweeps import KNOBS
 from joulewise.metrics.result import PointResult
-from joulewise.report.charts.axes import Unit, energy_unit, time_unit
+from joulewise.metrics.table import entering
+from joulewise.metrics.view import GPU
+from joulewise.report.charts.axes import energy_unit, time_unit
 from joulewise.report.charts.chart import Chart
+from joulewise.report.charts.labels import (
+    Frame,
+    label_layers,
+    label_table,
+    place_labels,
+)
 from joulewise.report.charts.series import shaped
-from joulewise.report.charts.sweep_source import Swept, ordered, varied
+from joulewise.report.charts.sweep_source import Swept, brief, ordered, varied
 from joulewise.report.figures import one_line
 from joulewise.report.sweep_tables import bounds
 from joulewise.report.sweep_words import setting_words, value_words
@@ -20,22 +32,30 @@ from joulewise.report.tables import Column, Table
 if TYPE_CHECKING:
     import altair as alt
 
-_STEPS_W: Final = (1, 2, 5, 10, 20, 25, 50, 100, 200, 250, 500, 1000)
-_MOST_RAYS: Final = 5
 _MOST_SERIES: Final = 7
+_MARGIN: Final = 0.06  # of the span of the points
+_IDLE_ROOM: Final = 1.0  # what the idle ray may add to the height, as a share of the points' span
+_IDLE_SEEN: Final = 0.25  # how much of the idle ray there is to see, as a share of the time
+_RUNS_READ: Final = 5  # of which the idle power is taken; one a file, and all are of one board
+
+LOWEST, HIGHEST, IDLE = "lowest", "highest", "idle"
 
 
-def rays_charts(seen: Swept) -> Iterator[Chart]:
-    """For sweeps that vary something of the program, such as its batch size."""
-    points = [point for point in seen.near if point.time_s and point.energy_j]
+def rays_charts(seen: Swept, store: Path | None = None) -> Iterator[Chart]:
+    """For sweeps that vary something of the program, such as its batch size.
+
+    ``store`` has the recorded runs, from which the idle power of the GPUs is known.
+    """
+    points = [point for point in seen.near_front if point.time_s and point.energy_j]
     axis = _axis(points)
     if axis is None:
         return
-    every_w = [_power_w(point) for point in points]
     power_w = [_power_w(point) for point in points if point.pareto]
-    rays = _rays(points, _round_watts(min(every_w), max(every_w)))
+    idle_w = _idle_w(seen, store)
+    frame = _frame(points, idle_w)
+    rays = _rays(points, idle_w, frame)
+    labels = _labels(seen, points, frame)
     names = ordered(points, axis)
-    most_s, most_j = _most(points)
     yield Chart(
         key="time-energy",
         title=(
@@ -44,19 +64,86 @@ def rays_charts(seen: Swept) -> Iterator[Chart]:
         ),
         description=(
             f"Energy against time per {seen.result.per} of every setting, by {_said(axis)}. Along "
-            "a ray the mean power is the same. The grey line joins the settings that no other "
-            "beats in both time and energy: the Pareto front. What a metric prefers is "
-            f"ringed.{seen.beyond}"
+            "a dashed ray from the origin, which lies outside the figure, the mean power is the "
+            "same; all settings lie between the rays of the lowest and the highest."
+            f"{_idle_words(rays, idle_w)} The grey line joins the settings that no other beats in "
+            "both time and energy: the Pareto front; its points are labelled with "
+            f"{_label_words(points)} as far as there is room. What a metric prefers is "
+            f"ringed.{seen.beyond(points)}"
         ),
-        tables={"points": _points(seen, points, axis), "rays": rays},
-        drawing=partial(_draw, _said(axis), names, energy_unit(most_j), time_unit(most_s)),
+        tables={"points": _points(seen, points, axis), "rays": rays, "labels": labels},
+        drawing=partial(_draw, labels, _said(axis), names, frame),
     )
+
+
+def _idle_words(rays: Table, idle_w: float | None) -> str:
+    if idle_w is None:
+        return ""
+    if any(record["ray"] == IDLE for record in rays.records):
+        return f" The ray of {idle_w:.0f} W is what the GPU draws when idle."
+    return f" Idle, it draws {idle_w:.0f} W, the ray of which is below the figure."
+
+
+def _label_words(points: Sequence[PointResult]) -> str:
+    names = sorted(varied(points), key=lambda name: name in KNOBS)
+    return ", ".join(_said(name.removesuffix("_w").removesuffix("_mhz")) for name in names)
+
+
+def _idle_w(seen: Swept, store: Path | None) -> float | None:
+    """What the GPUs of a run draw together when idle; None where it is not known.
+
+    As recorded before, between and after the work; of a simulated board that was never idle in
+    its runs, what its model draws with a process attached.
+    """
+    if seen.result.boundary != GPU:
+        return None
+    from joulewise.analyse.kept import read_result
+
+    runs = [trial.run for trial in entering(seen.sweep) if trial.run]
+    results = [read_result(store / run) for run in runs[:_RUNS_READ]] if store else []
+    recorded = [watts for it in results if it and (watts := _recorded_idle_w(it)) is not None]
+    if recorded:
+        return median(recorded)
+    simulated = seen.sweep.asked.get("simulated")
+    if not simulated:
+        return None
+    from joulewise.errors import JoulewiseError
+    from joulewise.simulate.boards import load_board
+
+    try:
+        return load_board(simulated["gpu"]).idle.context_w
+    except (JoulewiseError, KeyError, TypeError):
+        return None
+
+
+def _recorded_idle_w(result: RunResult) -> float | None:
+    """The sum over the GPUs that count, None unless each has a baseline."""
+    baselines = result.details.get("baseline", {})
+    gpus = [key for key in result.counted if key.rpartition("/")[2].startswith("gpu")]
+    powers = [baselines.get(key, {}).get("power_w") for key in gpus]
+    return sum(powers) if powers and None not in powers else None
 
 
 def _axis(points: Sequence[PointResult]) -> str | None:
     """What of the program takes more than one value, the batch size before all else."""
     own = [name for name in varied(points) if name not in KNOBS]
     return min(own, key=lambda name: "batch" not in name.lower(), default=None)
+
+
+def _labels(seen: Swept, points: Sequence[PointResult], frame: Frame) -> Table:
+    """Of what metrics prefer, with their names, and of the front as far as there is room."""
+    axes = varied(points)
+    preferred = ["; ".join(seen.chosen(point.setting)) for point in points]
+    always = [i for i, chosen in enumerate(preferred) if chosen]
+    wanted = [*always, *_ends_first(points, [i for i, it in enumerate(points) if it.pareto])]
+    briefly = {i: brief(points[i].setting, axes) for i in wanted}
+    texts = {
+        i: (f"{text}: {preferred[i]}", text) if preferred[i] else (text,)
+        for i, text in briefly.items()
+    }
+    places = [_place(point) for point in points]
+    labels = place_labels(frame, places, texts, always=always)
+    return label_table(labels, [{"time_s": x, "energy_j": y} for x, y in places])
 
 
 def _points(seen: Swept, points: Sequence[PointResult], axis: str) -> Table:
@@ -94,68 +181,112 @@ def _points(seen: Swept, points: Sequence[PointResult], axis: str) -> Table:
     )
 
 
-def _rays(points: Sequence[PointResult], powers_w: Sequence[float]) -> Table:
-    """From the lower left corner of all points to their border on the other side."""
-    most_s, most_j = _most(points)
+def _ends_first(points: Sequence[PointResult], front: Sequence[int]) -> list[int]:
+    """The fastest, that of least energy, then every eighth, fourth, second and all the others."""
+    along = sorted(front, key=lambda number: _place(points[number]))
+    wanted = [*along[:1], *along[-1:]]
+    for step in (8, 4, 2, 1):
+        wanted += along[::step]
+    return list(dict.fromkeys(wanted))
+
+
+def _rays(points: Sequence[PointResult], idle_w: float | None, frame: Frame) -> Table:
+    """The two that bound all points, and idle, each from border to border of the frame."""
+    powers_w = [_power_w(point) for point in points]
+    wanted = {HIGHEST: max(powers_w), LOWEST: min(powers_w)}
+    if idle_w is not None and idle_w < wanted[LOWEST]:
+        wanted[IDLE] = idle_w
     records: list[dict[str, float | str | None]] = []
-    for power_w in powers_w:
-        end_s = min(most_s, most_j / power_w)
+    for ray, power_w in wanted.items():
+        start_s = max(frame.left, frame.bottom / power_w)
+        end_s = min(frame.right, frame.top / power_w)
+        if start_s >= end_s:
+            continue
+        label_s = end_s
+        if ray == LOWEST:  # to the right of its beginning, or of its middle, and below it
+            label_s = start_s if start_s == frame.left else (start_s + end_s) / 2
+        label = f"{'idle ' if ray == IDLE else ''}{power_w:.0f} W"
         records += [
-            {"power_w": power_w, "time_s": time_s, "energy_j": power_w * time_s, "end": end}
-            for end, time_s in enumerate((0.0, end_s))
+            {
+                "ray": ray,
+                "power_w": power_w,
+                "time_s": time_s,
+                "energy_j": power_w * time_s,
+                "label": label if time_s == label_s else "",
+            }
+            for time_s in sorted({start_s, label_s, end_s})
         ]
     return Table(
         "Rays of constant mean power",
-        (Column("mean power", "W"), Column("time", "s"), Column("energy", "J")),
+        (
+            Column("ray", right=False),
+            Column("mean power", "W"),
+            Column("time", "s"),
+            Column("energy", "J"),
+        ),
         tuple(
-            (f"{it['power_w']:g}", f"{it['time_s']:.4g}", f"{it['energy_j']:.4g}") for it in records
+            (
+                str(it["ray"]),
+                f"{it['power_w']:.1f}",
+                f"{it['time_s']:.4g}",
+                f"{it['energy_j']:.4g}",
+            )
+            for it in records
         ),
         tuple(records),
     )
 
 
-def _round_watts(low_w: float, high_w: float) -> list[float]:
-    """A few round values from below the lowest to above the highest."""
-    fitting = (step for step in _STEPS_W if (high_w - low_w) / step < _MOST_RAYS - 1)
-    step = next(fitting, _STEPS_W[-1])
-    first, last = int(low_w // step), int(-(-high_w // step))
-    return [float(step * at) for at in range(max(first, 1), last + 1)]
+def _frame(points: Sequence[PointResult], idle_w: float | None) -> Frame:
+    """Around the points, and down to the idle ray at the right where that leaves them room."""
+    frame = Frame.around([_place(point) for point in points], _MARGIN)
+    if idle_w is None:
+        return frame
+    wanted_j = (1 - _IDLE_SEEN) * idle_w * frame.right
+    lowest_j = frame.bottom - _IDLE_ROOM * (frame.top - frame.bottom)
+    if wanted_j >= frame.bottom or wanted_j < lowest_j:
+        return frame
+    return replace(frame, bottom=wanted_j)
+
+
+def _place(point: PointResult) -> tuple[float, float]:
+    if point.time_s is None or point.energy_j is None:
+        raise ValueError(f"{point.setting} has no time or no energy")
+    return point.time_s.mean, point.energy_j.mean
 
 
 def _power_w(point: PointResult) -> float:
-    if point.time_s is None or point.energy_j is None:
-        return float("nan")
-    return point.energy_j.mean / point.time_s.mean
-
-
-def _most(points: Sequence[PointResult]) -> tuple[float, float]:
-    return (
-        1.05 * max(point.time_s.mean for point in points if point.time_s),
-        1.05 * max(point.energy_j.mean for point in points if point.energy_j),
-    )
+    time_s, energy_j = _place(point)
+    return energy_j / time_s
 
 
 def _said(axis: str) -> str:
     return one_line(axis.replace("_", " "))
 
 
-def _draw(axis: str, names: Sequence[str], energy: Unit, time: Unit) -> alt.TopLevelMixin:
+def _draw(labels: Table, axis: str, names: Sequence[str], frame: Frame) -> alt.TopLevelMixin:
     import altair as alt
 
-    x = alt.X("time_shown:Q").title(f"time ({time.name})").scale(nice=False)
-    y = alt.Y("energy_shown:Q").title(f"energy ({energy.name})").scale(nice=False)
-    points, rays = (
+    energy, time = energy_unit(frame.top), time_unit(frame.right)
+    shown = Frame(
+        frame.left / time.of, frame.right / time.of, frame.bottom / energy.of, frame.top / energy.of
+    )
+    x = alt.X("time_shown:Q", scale=shown.scale("x")).title(f"time ({time.name})")
+    y = alt.Y("energy_shown:Q", scale=shown.scale("y")).title(f"energy ({energy.name})")
+    points, rays, texts = (
         alt.Chart(alt.NamedData(name))
         .transform_calculate(
             time_shown=time.expression("time_s"), energy_shown=energy.expression("energy_j")
         )
-        .encode(x=x, y=y)
-        for name in ("points", "rays")
+        .encode(x=x.axis(tickCount=6), y=y)
+        for name in ("points", "rays", "labels")
     )
-    ends = rays.transform_filter("datum.end == 1").transform_calculate(label="datum.power_w + ' W'")
+    upper = rays.transform_filter(f"datum.label != '' && datum.ray != '{LOWEST}'")
+    lower = rays.transform_filter(f"datum.label != '' && datum.ray == '{LOWEST}'")
     return alt.layer(
-        rays.mark_line(style="level").encode(detail=alt.Detail("power_w:Q")),
-        ends.mark_text(style="note_end").encode(text=alt.Text("label:N")),
+        rays.mark_line(style="level").encode(detail=alt.Detail("ray:N")),
+        upper.mark_text(style="note_end").encode(text=alt.Text("label:N")),
+        lower.mark_text(style="note_start_below").encode(text=alt.Text("label:N")),
         points.transform_filter("datum.pareto == 1")
         .mark_line(style="front")
         .encode(order=alt.Order("time_s:Q")),
@@ -169,9 +300,7 @@ def _draw(axis: str, names: Sequence[str], energy: Unit, time: Unit) -> alt.TopL
             ],
         ),
         points.transform_filter("datum.preferred_by != ''").mark_point(style="choice"),
-        points.transform_filter("datum.preferred_by != ''")
-        .mark_text(style="label_beside")
-        .encode(text=alt.Text("preferred_by:N")),
+        *label_layers(texts, labels),
     )
 
 

@@ -46,23 +46,36 @@ class Swept:
 
         A batch of two can take ten times as long, and would leave the others no room.
         """
-        matter = [
-            point
-            for point in self.known
-            if point.pareto or point == self.result.reference or self.chosen(point.setting)
-        ]
-        most = [max((it[axis] for it in map(_place, matter)), default=1.0) for axis in (0, 1)]
+        return self._not_far([*self._wanted, self.result.reference])
+
+    @cached_property
+    def near_front(self) -> tuple[PointResult, ...]:
+        """The same, where the reference itself need not be seen."""
+        return self._not_far(self._wanted)
+
+    @property
+    def _wanted(self) -> list[PointResult]:
+        return [point for point in self.known if point.pareto or self.chosen(point.setting)]
+
+    def _not_far(self, matter: Sequence[PointResult]) -> tuple[PointResult, ...]:
+        places = [_place(point) for point in matter if point in self.known]
+        most = [max((place[axis] for place in places), default=1.0) for axis in (0, 1)]
         return tuple(
             point
             for point in self.known
             if all(it <= _FAR * far for it, far in zip(_place(point), most, strict=True))
         )
 
-    @property
-    def beyond(self) -> str:
-        """What a figure of the near ones says of the others."""
-        rest = len(self.known) - len(self.near)
-        return f" {counted(rest, 'setting')} far beyond these are left out." if rest else ""
+    def beyond(self, shown: Sequence[PointResult]) -> str:
+        """What a figure of those that are shown says of the others."""
+        rest = len(self.known) - len(shown)
+        if not rest:
+            return ""
+        among = "" if self.result.reference in shown else ", the reference among them,"
+        if rest == 1 and among:
+            return " The reference, far beyond these, is left out."
+        are = "is" if rest == 1 else "are"
+        return f" {counted(rest, 'setting')} far beyond these{among} {are} left out."
 
     def chosen(self, setting: Setting) -> list[str]:
         """The labels of the metrics that prefer this setting to the reference."""
@@ -118,8 +131,12 @@ def ordered(points: Sequence[PointResult], axis: str) -> list[str]:
 
 
 def brief(setting: Setting, varied: Sequence[str]) -> str:
-    """``48, 200 W``: for a label, where the names of what varies stand elsewhere."""
-    words = [(it, setting_words(Setting.of({it: setting[it]}))) for it in varied]
+    """``48, 200 W``: for a label, where the names of what varies stand elsewhere.
+
+    What belongs to the command, such as its batch size, comes before what is set on the GPU.
+    """
+    names = sorted(varied, key=lambda name: name in KNOBS)
+    words = [(it, setting_words(Setting.of({it: setting[it]}))) for it in names]
     return ", ".join(said if it in KNOBS else value_words(it, setting[it]) for it, said in words)
 
 
