@@ -17,6 +17,7 @@ from joulewise.record.layout import MANIFEST, STREAM, TRACE, Lane
 from joulewise.record.manifest import read_manifest, write_manifest
 from joulewise.report.charts.look import config, dressed
 from joulewise.report.charts.run_charts import charted, run_charts
+from joulewise.report.charts.run_tables import spread
 from joulewise.report.meant import MeantRuns
 from joulewise.report.page.run_page import run_page
 from joulewise.report.tables import as_csv
@@ -240,6 +241,23 @@ def test_the_band_has_every_peak(tmp_path):
     power = charts(made.write())["power"].tables["power"].records
     assert max(one["high_w"] for one in power) == pytest.approx(290)
     assert max(one["mean_w"] for one in power) < 290
+
+
+def test_a_bar_has_the_error_of_its_device(run):
+    chart, result = charts(run)["breakdown"], result_of(run)
+    ends = {it["device"]: (it["low_j"], it["high_j"]) for it in chart.tables["devices"].records}
+    for key in ("gpu0", "cpu0", "dram0"):
+        told = result.run.devices[key].energy
+        assert ends[key] == (max(told.value - told.error, 0), told.value + told.error)
+    layers = chart.spec()["layer"]
+    rule = next(layer for layer in layers if layer["mark"].get("style") == "error")
+    assert rule["data"]["name"] == "devices"
+
+
+def test_a_scatter_is_named_and_is_no_plus_minus(several):
+    said = spread([100.0, 110.0, 120.0], "J")
+    assert said == "110 J (standard deviation 10.0 J)"
+    assert not [chart.title for chart in run_charts(several) if "±" in chart.title]
 
 
 def test_idle_and_dynamic_make_up_a_device_that_has_a_baseline(run):

@@ -319,6 +319,29 @@ def test_a_drift_of_the_reference_is_shown_and_named(tmp_path):
     assert [it["start_s"] for it in drift.table.records][:4] == [0, 60, 120, 180]
 
 
+def test_a_sweep_in_virtual_time_has_no_drift(tmp_path):
+    """When its runs were made is a time of the simulating program."""
+    rows = by_limit()
+    for row in rows:
+        row["time_s"] *= 1 + 0.02 * row["block"]
+    sweep, _ = swept(tmp_path, rows)
+    trials = [replace(it, start_wall_ns=1 + 10**9 * it.block) for it in sweep.trials]
+    sweep = replace(sweep, trials=tuple(trials))
+    virtual = replace(sweep, asked={"simulated": {"gpu": "v100", "workload": "resnet50"}})
+    for one, has_drift in ((sweep, True), (virtual, False)):
+        result = evaluate(one)
+        assert any(it.code.value == "drift" for it in result.cautions) is has_drift
+        assert any(it.key == "drift" for it in charts_of((one, result))) is has_drift
+
+
+def test_no_caption_says_dashed_of_a_line_that_is_solid(limits, batches):
+    for each in (*charts_of(limits), *charts_of(batches)):
+        if "dashed" in each.description:
+            assert not {"line", "thin"} & styles(each.spec())
+            assert "level" in styles(each.spec())
+            assert "strokeDash" in config("light")["style"]["level"]
+
+
 def test_a_full_training_has_no_single_runs_and_still_its_figures(limits):
     sweep, result = limits
     keys = {each.key for each in sweep_charts(sweep, replace(result, per="training"), None)}

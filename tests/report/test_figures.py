@@ -1,6 +1,7 @@
 """Figures as a person reads them."""
 
 import math
+import re
 
 import pytest
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from joulewise.data import Energy, Source
 from joulewise.report import figures
+from joulewise.report.figures import NO_BREAK, keep_together, wrap_text
 
 
 @pytest.mark.parametrize(
@@ -130,3 +132,27 @@ def test_a_long_line_hangs_beside_its_beginning():
 )
 def test_what_is_to_be_pasted_is_not_wrapped(said):
     assert "a b c d" in figures.hanging(said, "who: ", 12)
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("takes 27.5 ± 0.8 % more", "takes 27.5~±~0.8~% more"),
+        ("103 J ± 69 % (28.7 mWh) in 6.07 s", "103~J ±~69~% (28.7~mWh) in 6.07~s"),
+        ("than 300 W, batch_size 16", "than 300~W, batch_size~16"),
+        ("5 min 28 s at 1530 MHz", "5~min 28~s at 1530~MHz"),
+        ("12 settings, 3 of each", "12 settings, 3 of each"),
+        ("joulewise run -- python train.py", "joulewise run -- python train.py"),
+    ],
+)
+def test_a_number_stays_with_its_unit(text, kept):
+    assert keep_together(text).replace(NO_BREAK, "~") == kept
+
+
+def test_no_line_ends_between_a_number_and_its_unit():
+    text = "150 W takes 40.6 ± 1.3 % less energy and 22.7 ± 1.3 % less time than 300 W"
+    for columns in range(16, 80):
+        lines = wrap_text(text, columns)
+        assert " ".join(lines) == text
+        assert max(map(len, lines)) <= columns
+        assert not any(re.search(r"(\d|±)$", line) for line in lines)

@@ -130,19 +130,35 @@ def test_json_has_null_for_what_is_no_number():
     assert json.loads(as_json(one)) == [{"energy_j": None, "time_s": None}]
 
 
-def test_what_has_no_room_is_left_out_as_a_whole():
+def printed(grids, width):
+    out = io.StringIO()
+    for grid in grids:
+        Console(file=out, width=width).print(grid)
+    return out.getvalue()
+
+
+@pytest.mark.parametrize(("width", "blocks"), [(40, 1), (20, 1), (19, 2), (13, 2)])
+def test_what_has_no_room_stands_below_and_nothing_is_left_out(width, blocks):
     columns = (Column("a"), Column("the energy", "J", spare=2), Column("b", spare=1))
     one = Table("", columns, (("1", "12345 ± 1", "22222"),))
-    for width, left_out in ((40, []), (20, []), (19, ["the energy"]), (7, ["the energy", "b"])):
-        grid, titles = drawn(one, "utf-8", width)
-        assert titles == left_out
-        out = io.StringIO()
-        Console(file=out, width=width).print(grid)
-        assert ("12345 ± 1" in out.getvalue()) is ("the energy" not in left_out)
-        assert max(map(len, out.getvalue().splitlines())) <= width
+    grids = drawn(one, "utf-8", width)
+    assert len(grids) == blocks
+    assert [str(grid.columns[0].header) for grid in grids] == ["a"] * blocks
+    shown = printed(grids, width)
+    assert "12345 ± 1" in shown
+    assert "22222" in shown
+    assert max(map(len, shown.splitlines())) <= width
+
+
+def test_the_columns_that_name_a_row_are_in_every_block():
+    columns = tuple(Column(name) for name in ("limit", "batch", "energy", "time"))
+    one = Table("", columns, (("150 W", "32", "1.00 kJ", "10.0 s"),), keys=2)
+    blocks = [[str(column.header) for column in grid.columns] for grid in drawn(one, "utf-8", 22)]
+    assert blocks == [["limit", "batch", "energy"], ["limit", "batch", "time"]]
 
 
 def test_columns_that_belong_together_go_together():
     columns = (Column("a"), Column("error", spare=2), Column("b"), Column("error", spare=2))
     one = Table("", columns, (("1", "± 1 %", "2", "± 2 %"),))
-    assert drawn(one, "utf-8", 12)[1] == ["error", "error"]
+    blocks = [[str(column.header) for column in grid.columns] for grid in drawn(one, "utf-8", 15)]
+    assert blocks == [["a", "b"], ["a", "error", "error"]]

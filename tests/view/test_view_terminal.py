@@ -167,7 +167,15 @@ class TestNoRoom:
         lines = drawn_lines(now, 40, 24)
         rows = [line for line in lines if line.startswith("gpu")]
         assert len(rows) == 8
-        assert re.fullmatch(r"gpu0 +\d+ W +300 W +[▁▂▃▄▅▆▇█ ]+ +99 %", rows[0])
+        assert re.fullmatch(r"gpu0 +\d+ W +300 W +99 % +-", rows[0])
+        assert "no room for: minute, clock, temp." in lines
+
+    @pytest.mark.parametrize("columns", [40, 60, 80])
+    def test_energy_is_shown_at_every_width(self, now, columns):
+        lines = drawn_lines(now, columns, 60)
+        headings = [line for line in lines if line.startswith("device")]
+        for title in ("power", "limit", "minute", "load", "clock", "temp.", "energy"):
+            assert any(title in line for line in headings)
 
     def test_what_is_left_out_is_told(self, now):
         lines = drawn_lines(now, 80, 12)

@@ -194,6 +194,14 @@ class Sweep:
     def axes(self) -> tuple[str, ...]:
         return tuple(self.reference)
 
+    @property
+    def is_virtual(self) -> bool:
+        """Whether its runs were simulated in virtual time, each from the same state.
+
+        When they were made is then a time of the simulating program, and means nothing.
+        """
+        return bool(self.asked.get("simulated"))
+
 
 def knob_option(knob: str) -> str:
     """Its option on the command line."""

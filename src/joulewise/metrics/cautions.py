@@ -35,7 +35,8 @@ def cautions(
     yield from caps.cautions(table, found[GPU]["energy"])
     yield from _costs_elsewhere(choices, table.sources, boundary)
     yield from _at_the_edge(sweep, table, choices[boundary])
-    yield from _drift(table, time, energy)
+    if not sweep.is_virtual:
+        yield from _drift(table, time, energy)
 
 
 def _too_little(

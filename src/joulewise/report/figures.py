@@ -125,6 +125,40 @@ def capitalised(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
+NO_BREAK: Final = "\N{NO-BREAK SPACE}"
+_UNIT: Final = r"(?:±|\+/-|%|°C|min\b|h\b|days?\b|[kMGTmµu]?(?:J|Wh?|s|Hz|B)\b|gCO)"
+_TOGETHER: Final = re.compile(rf"(?<=\d) (?={_UNIT})|(?<=±) (?=[\d<])|(?<=\+/-) (?=[\d<])")
+_NAMED: Final = re.compile(r"\b([a-z]+_[a-z_]+) (?=\d)")  # such as batch_size 32
+
+
+def keep_together(text: str) -> str:
+    """The same with no-break spaces between a number and its unit or error, and within a setting.
+
+    For a page or a terminal, never for what is copied into a shell.
+    """
+    return _NAMED.sub(rf"\1{NO_BREAK}", _TOGETHER.sub(NO_BREAK, text))
+
+
+def wrap_text(text: str, columns: int) -> list[str]:
+    """Lines of so many columns, which do not end between a number and its unit.
+
+    What is longer than a line by itself is left for the terminal to break.
+    """
+    from rich.cells import cell_len
+
+    lines = []
+    for paragraph in text.split("\n"):
+        line = ""
+        for word in keep_together(paragraph).split(" "):
+            longer = f"{line} {word}" if line else word
+            if line and cell_len(longer) > columns:
+                lines.append(line)
+                longer = word
+            line = longer
+        lines.append(line)
+    return [line.replace(NO_BREAK, " ") for line in lines]
+
+
 def fitting(text: str, encoding: str) -> str:
     """The same in signs that the encoding has."""
     for sign, instead in _PLAIN.items():

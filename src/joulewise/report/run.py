@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final, Literal
+from typing import Final
 
 from rich.console import Console
 from rich.padding import Padding
@@ -15,10 +15,9 @@ from joulewise.report.figures import fitting, one_line, plain
 from joulewise.report.run_view import NO_RATES, Rates, Row, RunView, SpanRow, view, warned
 from joulewise.report.sensor_tables import rates_table
 from joulewise.report.sheet import Sheet
+from joulewise.report.tables import Column, Style, drawn
 from joulewise.report.tables import Table as ResultTable
 
-_NARROW = 70
-"""Columns of a terminal in which the figures need all the room, and the source gives way."""
 # Of a span's name in the table: two lines of it at 80 columns. Marks keep about 200.
 _SPAN_LETTERS: Final = 60
 
@@ -58,12 +57,12 @@ def _draw(shown: RunView, console: Console, *, errors: bool, tables: Sequence[Re
     for fact in shown.facts:
         indent(text(fact, "dim"))
     console.print()
-    indent(_device_table(shown.rows, shown.total, console, errors=errors))
+    _draw_devices(shown.rows, shown.total, console, errors=errors)
     for note in shown.notes:
         indent(text(note))
     if shown.spans:
         console.print()
-        indent(_span_table(shown.spans, console))
+        _draw_spans(shown.spans, console)
     _draw_tables(tables, console)
     if shown.warnings:
         console.print()
@@ -77,7 +76,7 @@ def _draw(shown: RunView, console: Console, *, errors: bool, tables: Sequence[Re
             lines.add_row("", text(plain(warning.hint)))
         indent(lines)
     console.print()
-    console.print(text(shown.finding, "bold"))
+    Sheet(console).line(shown.finding, "bold", 0)
     for command, what in shown.commands:
         # Not wrapped: it is there to be pasted.
         console.print(Text.assemble("  ", (command, "cyan"), f"  # {what}"), soft_wrap=True)
@@ -88,30 +87,51 @@ def _draw_tables(tables: Iterable[ResultTable], console: Console) -> None:
         Sheet(console).table(table)
 
 
-def _device_table(rows: Sequence[Row], total: Row, console: Console, *, errors: bool) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+def _draw_devices(rows: Sequence[Row], total: Row, console: Console, *, errors: bool) -> None:
     two = ("sampling", "gain") if errors else ("mean", "peak")
-    for header in ("device", "energy", "error", *two, "source"):
-        justify: Literal["left", "right"] = "left" if header in {"device", "source"} else "right"
-        table.add_column(header, justify=justify, overflow="fold")
-    for row in [*rows, total]:
-        cells = (row.energy, row.error, *(row.parts if errors else (row.mean, row.peak)))
-        source = Text(row.source, style=_SOURCE_STYLE.get(row.source.partition(" ")[0], ""))
-        style = "bold" if row is total else ""
-        figures = (Text(fitting(cell, console.encoding)) for cell in cells)
-        table.add_row(Text(row.device), *figures, source, style=style)
-    if console.width < _NARROW:
-        del table.columns[-1]
-    return table
+    source = Column("source", right=False, spare=1)
+    columns = (
+        Column("device", right=False),
+        Column("energy"),
+        Column("error"),
+        *(Column(title, spare=2) for title in two),
+        source,
+    )
+    cells = tuple(
+        (
+            row.device,
+            row.energy,
+            row.error,
+            *(row.parts if errors else (row.mean, row.peak)),
+            row.source,
+        )
+        for row in (*rows, total)
+    )
+
+    def style(row: int, column: int) -> str:
+        of_source = _SOURCE_STYLE.get(cells[row][-1].partition(" ")[0], "")
+        bold = "bold" if row == len(rows) else ""
+        return " ".join(filter(None, (bold, of_source if columns[column] is source else "")))
+
+    _draw_blocks(ResultTable("", columns, cells), console, style)
 
 
-def _span_table(rows: Sequence[SpanRow], console: Console) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    table.add_column("span", overflow="fold")
-    for header in ("count", "mean time", "min-max", "mean energy", "min-max"):
-        table.add_column(header, justify="right", overflow="fold")
-    for row in rows:
-        cells = (row.count, row.time, row.times, row.energy, row.energies)
-        name = Text(one_line(row.name, _SPAN_LETTERS))
-        table.add_row(name, *(Text(fitting(cell, console.encoding)) for cell in cells))
-    return table
+def _draw_spans(rows: Sequence[SpanRow], console: Console) -> None:
+    columns = (
+        Column("span", right=False),
+        Column("count"),
+        Column("mean time"),
+        Column("min-max", spare=1),
+        Column("mean energy"),
+        Column("min-max", spare=1),
+    )
+    cells = (
+        (one_line(it.name, _SPAN_LETTERS), it.count, it.time, it.times, it.energy, it.energies)
+        for it in rows
+    )
+    _draw_blocks(ResultTable("", columns, tuple(cells)), console)
+
+
+def _draw_blocks(table: ResultTable, console: Console, style: Style | None = None) -> None:
+    blocks = drawn(table, console.encoding, console.width - 2, style, "dim")
+    Sheet(console).grids(blocks)

@@ -136,7 +136,7 @@ def rates_table(runs: Mapping[str, RunResult]) -> Table:
         (
             Column("device", right=False),
             Column("sensor", right=False),
-            Column("read as", right=False, spare=1),
+            Column("read as", right=False),
             Column("in the run", "Hz"),
             Column("idle", "Hz"),
             Column("under load", "Hz"),
@@ -165,6 +165,7 @@ def rates_table(runs: Mapping[str, RunResult]) -> Table:
         ),
         provenance=provenance(*runs.values()),
         note="A sensor that is read more often than it updates repeats itself.",
+        keys=3,
     )
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from rich.cells import cell_len
 from rich.console import Console
 from rich.padding import Padding
+from rich.table import Table as RichTable
 from rich.text import Text
 
-from joulewise.report.figures import fitting
+from joulewise.report.figures import fitting, wrap_text
 from joulewise.report.tables import Table, drawn
 
 _INDENT = 2
@@ -20,8 +23,10 @@ class Sheet:
         self.console = console
 
     def line(self, text: str, style: str = "", indent: int = _INDENT) -> None:
-        fitted = Text(fitting(text, self.console.encoding), style=style)
-        self.console.print(Padding(fitted, (0, 0, 0, indent), expand=False))
+        fitted = fitting(text, self.console.encoding)
+        lines = wrap_text(fitted, self.console.width - indent)
+        whole = Text("\n".join(lines), style=style)
+        self.console.print(Padding(whole, (0, 0, 0, indent), expand=False))
 
     def paste(self, command: str, what: str) -> None:
         """In one piece, however narrow the terminal: it is there to be copied."""
@@ -31,10 +36,15 @@ class Sheet:
         self.console.print(Text(text, style="dim"), soft_wrap=True)
 
     def table(self, what: Table) -> None:
-        console = self.console
-        grid, left_out = drawn(what, console.encoding, console.width - _INDENT)
-        console.print()
+        self.console.print()
         self.line(what.caption, "dim")
-        console.print(Padding(grid, (0, 0, 0, _INDENT), expand=False))
-        if left_out:
-            self.line(f"no room for: {', '.join(dict.fromkeys(left_out))}", "dim")
+        self.grids(drawn(what, self.console.encoding, self.console.width - _INDENT))
+        if what.note:
+            self.line(what.note, "dim")
+
+    def grids(self, blocks: Iterable[RichTable]) -> None:
+        """The blocks of one table, one below the other."""
+        for number, block in enumerate(blocks):
+            if number:
+                self.console.print()
+            self.console.print(Padding(block, (0, 0, 0, _INDENT), expand=False))

@@ -23,13 +23,13 @@ Record = Mapping[str, float | str | None]
 _FIGURES = (
     Column("mean power", "W", spare=5),
     Column("energy", spare=3),
-    Column("error", spare=6),
+    Column("energy ±", spare=6),
     Column("time", spare=2),
-    Column("error", spare=6),
+    Column("time ±", spare=6),
     Column("energy vs ref."),
     Column("time vs ref."),
 )
-_NOTHING = (None, None, None, "")
+_NOTHING = (None, None, None)
 
 
 def choices_table(result: SweepResult) -> Table:
@@ -38,21 +38,21 @@ def choices_table(result: SweepResult) -> Table:
         "What each metric prefers",
         (
             Column("metric", right=False),
+            Column("verdict", right=False),
             *_axis_columns(result),
             *_FIGURES,
             Column("beats ref. at", spare=4),
-            Column("verdict", right=False, spare=1),
         ),
         (
-            ("reference", *_values(result.reference), *_figures(result.reference), *_NOTHING),
+            ("reference", "", *_values(result.reference), *_figures(result.reference), *_NOTHING),
             *(
                 (
                     label,
+                    choice.verdict.value,
                     *_values(result.point(choice.setting)),
                     *_figures(result.point(choice.setting)),
                     *_against(choice),
                     _band(choice),
-                    choice.verdict.value,
                 )
                 for label, choice in best
             ),
@@ -61,6 +61,7 @@ def choices_table(result: SweepResult) -> Table:
             {"metric": "reference", **_record(result.reference)},
             *(_choice_record(result, choice) for choice in result.best.values()),
         ),
+        note=_error_note(result),
         provenance=simulated_words(result.simulated),
     )
 
@@ -121,20 +122,20 @@ def points_table(result: SweepResult) -> Table:
         "All settings" if len(tried) == len(result.points) else "All settings that were tried",
         (
             *_axis_columns(result),
+            Column("Pareto", right=False),
             Column("runs", spare=4),
             *_FIGURES,
             *(Column(parse(name).label, spare=8) for name in names),
-            Column("Pareto", right=False, spare=1),
         ),
         tuple(
             (
                 *_values(point),
+                "front" if point.pareto else "",
                 str(point.n),
                 *_figures(point),
                 change(point.energy_ratio),
                 change(point.time_ratio),
                 *(change(point.ratios.get(name)) for name in names),
-                "front" if point.pareto else "",
             )
             for point in tried
         ),
@@ -150,7 +151,24 @@ def points_table(result: SweepResult) -> Table:
             }
             for point in result.points
         ),
+        note=_error_note(result),
         provenance=simulated_words(result.simulated),
+        keys=len(result.reference.setting.values),
+    )
+
+
+def _error_note(result: SweepResult) -> str:
+    """What ± is here, and what it leaves out, where there is any."""
+    points = [it for it in result.points if it.energy_j and half_width(it.energy_j) is not None]
+    if not points:
+        return ""
+    said = "± is half of the 95 % interval of the mean over repeated runs"
+    gains = [it.gain_j / it.energy_j.mean for it in points if it.gain_j and it.energy_j]
+    if not gains:
+        return said
+    return (
+        f"{said}; all energies may be off by one factor of the board's sensor besides "
+        f"({within(max(gains), 1.0)}), which cancels in ratios"
     )
 
 

@@ -45,7 +45,10 @@ def draw(sweeps: Sequence[Sweep], console: Console) -> None:
         Column("of", right=False, spare=4),
     )
     table = Table("", columns, tuple(_cells(sweep, named=named) for sweep in sweeps))
-    console.print(drawn(table, console.encoding, console.width)[0])
+    for number, block in enumerate(drawn(table, console.encoding, console.width)):
+        if number:
+            console.print()
+        console.print(block)
 
 
 def _cells(sweep: Sweep, *, named: bool) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from joulewise.data.contract import finite
 
@@ -46,8 +46,8 @@ _RANGE_CELL: Final = re.compile(r"\d[\d.]*-\d[\d.]*( \S+)?")
 class Column:
     """``unit`` stands beside the title; what is a number stands to the right.
 
-    In a terminal without room for all, those with the highest ``spare`` are left out first, and
-    those with 0 never.
+    In a terminal without room for all side by side, those with the highest ``spare`` are the first
+    to stand in a block below.
     """
 
     title: str
@@ -68,6 +68,7 @@ class Table:
     A row that is the sum of others is for people alone: a program that adds up records must not
     count anything twice. ``provenance`` is what must be said of all of it, such as ``GPU
     simulated``. ``name`` is what it is called as a file and as a label, else that is its title.
+    The first ``keys`` columns name a row.
     """
 
     title: str
@@ -77,6 +78,7 @@ class Table:
     note: str = ""
     provenance: str = ""
     name: str = ""
+    keys: int = 1
 
     @property
     def file_name(self) -> str:
@@ -194,8 +196,18 @@ FORMS: Final[Mapping[str, Callable[[Table], str]]] = {
 """What a table can be written as, besides being drawn."""
 
 
-def drawn(table: Table, encoding: str, width: int) -> tuple[RichTable, list[str]]:
-    """For a terminal of so many columns, and the titles of what has no room there."""
+Style = Callable[[int, int], str]
+"""The style of a cell by its row and its column, such as ``bold``."""
+
+
+def drawn(
+    table: Table, encoding: str, width: int, style: Style | None = None, header_style: str = "bold"
+) -> list[RichTable]:
+    """For a terminal of so many columns: what has no room beside stands in a block below.
+
+    Each block begins with the columns that name a row. No column is left out, and no figure is
+    broken: half a figure is wrong.
+    """
     from rich.table import Table as RichTable
     from rich.text import Text
 
@@ -207,24 +219,48 @@ def drawn(table: Table, encoding: str, width: int) -> tuple[RichTable, list[str]
     if _together(widths) > width:
         headings = [_stacked(heading) for heading in headings]
         widths = _widths(headings, cells)
-    kept = _kept(table.columns, widths, width)
-    grid = RichTable(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold")
-    for at in kept:
-        heading = Text(headings[at])
-        grid.add_column(heading, justify="right" if table.columns[at].right else "left")
-    for row in cells:
-        grid.add_row(*(Text(row[at]) for at in kept))
-    left_out = [table.columns[at].title for at in range(len(widths)) if at not in kept]
-    return grid, left_out
+    grids = []
+    for block in _blocks(table, widths, width):
+        grid = RichTable(
+            box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style=header_style
+        )
+        for at in block:
+            justify: Literal["left", "right"] = "right" if table.columns[at].right else "left"
+            grid.add_column(Text(headings[at]), justify=justify)
+        for i, row in enumerate(cells):
+            grid.add_row(*(Text(row[at], style(i, at) if style else "") for at in block))
+        grids.append(grid)
+    return grids
 
 
-def _kept(columns: Sequence[Column], widths: Sequence[int], room: int) -> list[int]:
-    """Half a figure is wrong: what has no room is left out as a whole, alike with alike."""
-    kept = list(range(len(columns)))
-    for spare in sorted({column.spare for column in columns if column.spare}, reverse=True):
-        if _together([widths[at] for at in kept]) <= room:
-            break
-        kept = [at for at in kept if columns[at].spare != spare]
+def _blocks(table: Table, widths: Sequence[int], room: int) -> list[list[int]]:
+    """The numbers of the columns in each block, those with the least ``spare`` in the first."""
+    keys = list(range(table.keys))
+    rest = list(range(table.keys, len(table.columns)))
+    blocks = []
+    while rest:
+        kept = _kept(table.columns, widths, keys, rest, room)
+        blocks.append([*keys, *kept])
+        rest = [at for at in rest if at not in kept]
+    return blocks or [keys]
+
+
+def _kept(
+    columns: Sequence[Column],
+    widths: Sequence[int],
+    keys: Sequence[int],
+    rest: Sequence[int],
+    room: int,
+) -> list[int]:
+    """Alike with alike: columns of one ``spare`` stay together where a block can hold them."""
+    kept = list(rest)
+    for spare in sorted({columns[at].spare for at in rest}, reverse=True):
+        if _together([widths[at] for at in (*keys, *kept)]) <= room:
+            return kept
+        if fewer := [at for at in kept if columns[at].spare != spare]:
+            kept = fewer
+    while len(kept) > 1 and _together([widths[at] for at in (*keys, *kept)]) > room:
+        kept.pop()
     return kept
 
 

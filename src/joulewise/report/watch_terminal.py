@@ -58,16 +58,25 @@ def screen(now: RunNow, console: Console) -> Group:
     below = [text(line) for line in foretold(now)]
     wrapped = sum(len(line.wrap(console, width)) for line in (*above, *below))
     table = device_table(now, width, encoding)
+    blocks = drawn(table, encoding, width)
     room = height - wrapped - 3  # its heading, and a blank line on either side
+    stacked = (len(blocks) - 1) * (len(table.rows) + 2) if room >= len(table.rows) else 0
+    if stacked and room < len(table.rows) + stacked:
+        titles = [column.title for column in table.columns[1:]]
+        without = [it for it in titles if it not in {str(c.header) for c in blocks[0].columns}]
+        below.insert(0, text(one_line(f"no room for: {', '.join(without)}", width), "dim"))
+        blocks, room = blocks[:1], room - 1
+    else:
+        room -= stacked
     if room > len(table.rows):
         below.append(text(one_line("Ctrl-C leaves this view, and the run alone", width), "dim"))
     elif room < len(table.rows):
         shown = max(room - 1, 1)
         hidden = f"and {len(table.rows) - shown} more, for which there is no room"
         below.insert(0, text(one_line(hidden, width), "dim"))
-        table = replace(table, rows=table.rows[:shown])
-    grid, _ = drawn(table, encoding, width)
-    return Group(*above, Text(), grid, Text(), *below)
+        blocks = drawn(replace(table, rows=table.rows[:shown]), encoding, width)[:1]
+    apart = [part for block in blocks for part in (Text(), block)]
+    return Group(*above, *apart, Text(), *below)
 
 
 def line(now: RunNow) -> str:

@@ -50,12 +50,12 @@ def device_table(now: RunNow, columns: int, encoding: str) -> Table:
         (
             Column("device", right=False),
             Column("power"),
-            Column("limit", spare=1),
-            Column("minute", right=False, spare=2),
+            Column("limit", spare=2),
+            Column("minute", right=False, spare=4),
             Column("load", spare=3),
-            Column("clock", spare=5),
-            Column("temp.", spare=4),
-            Column("energy", spare=6),
+            Column("clock", spare=6),
+            Column("temp.", spare=5),
+            Column("energy", spare=1),
         ),
         tuple(
             (

@@ -58,13 +58,15 @@ def _cell(value: float | str | None) -> str | None:
 
 
 def spread(values: Sequence[float], unit: str) -> str:
-    """``14.8 ± 0.03 kJ``: the mean, and the standard deviation where there are some of them."""
+    """``14.8 kJ (standard deviation 0.03 kJ)``: the mean, and how far some of them scatter.
+
+    Not written with ±, which everywhere is the half-width of a 95 % interval.
+    """
     number, _, prefixed_unit = prefixed(mean(values), unit).rpartition(" ")
     per_unit = _PREFIXES.get(prefixed_unit.removesuffix(unit), 1.0)
     apart = digits(stdev(values) / per_unit) if len(values) >= _SOME else _NOTHING
-    return (
-        f"{number} {prefixed_unit}" if apart == _NOTHING else f"{number} ± {apart} {prefixed_unit}"
-    )
+    scatter = "" if apart == _NOTHING else f" (standard deviation {apart} {prefixed_unit})"
+    return f"{number} {prefixed_unit}{scatter}"
 
 
 def listed(words: Sequence[str]) -> str:

@@ -25,7 +25,15 @@ _LEAST: Final = 3
 _NAMES: Final = ("energy", "time")
 
 
+NO_DRIFT: Final = (
+    "There is no figure of drift: runs in virtual time do not depend on when they were made."
+)
+"""What stands in place of the figure for a sweep that was simulated in virtual time."""
+
+
 def drift_charts(seen: Swept) -> Iterator[Chart]:
+    if seen.sweep.is_virtual:
+        return
     table = _table(seen)
     if table is None:
         return

@@ -10,7 +10,7 @@ from importlib.resources import files
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final
 
-from joulewise.report.figures import plain
+from joulewise.report.figures import keep_together, plain
 from joulewise.report.page.embedded import embedded, named
 from joulewise.report.page.page import Page
 
@@ -80,6 +80,7 @@ def environment(package: str) -> Environment:
         finalize=_printable,
     )
     made.filters["shown"] = _shown
+    made.filters["together"] = _together
     return made
 
 
@@ -92,6 +93,13 @@ def _printable(value: Any) -> Any:
     if isinstance(value, str) and not hasattr(value, "__html__"):
         return "\n".join(map(plain, value.split("\n")))
     return value
+
+
+def _together(text: str) -> Any:
+    """With no-break spaces, which are no printable character, put in after the check for those."""
+    from markupsafe import Markup, escape
+
+    return Markup(keep_together(str(escape(_printable(text)))))  # noqa: S704  # it is escaped
 
 
 def _shown(cell: str | None) -> str:

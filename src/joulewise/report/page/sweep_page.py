@@ -42,6 +42,7 @@ def sweep_page(
     (:func:`joulewise.report.sweep.draw`), ``more`` is what stands beside the result in its JSON.
     """
     from joulewise.report.charts.sweep_charts import sweep_charts
+    from joulewise.report.charts.sweep_drift import NO_DRIFT
 
     sweep, folder = found.sweep, found.folder
     shown, how = view(result), went(sweep, folder, result.metrics)
@@ -54,7 +55,11 @@ def sweep_page(
             (*others, *how.search, *ahead),
             (shown.choices, *also, shown.boundaries) if result.best else (),
         ),
-        Section("Figures", tuple(map(capitalised, shown.notes)), charts=charts),
+        Section(
+            "Figures",
+            (*map(capitalised, shown.notes), *([NO_DRIFT] if sweep.is_virtual else ())),
+            charts=charts,
+        ),
         *(
             [Section("Parabolas", tuple(map(capitalised, shown.fits)), folded=True)]
             if shown.fits
