@@ -21,6 +21,8 @@ They are raised anywhere and printed in one place, :func:`joulewise.cli.main`.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 
 class JoulewiseError(Exception):
     """What is wrong (``message``), what to do (``hint``), and the process's exit status."""
@@ -83,3 +85,12 @@ class DriverHangsError(DeviceError):
 
 class SimulationError(JoulewiseError):
     pass
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """``did you mean v100? `` for the beginning of a hint; nothing where no name is close."""
+    from difflib import get_close_matches
+
+    lower = {it.lower(): it for it in known}
+    close = get_close_matches(name.lower(), lower, 1)
+    return f"did you mean {lower[close[0]]}? " if close else ""

@@ -2,10 +2,12 @@
 
 import json
 import shlex
+import sys
+from types import SimpleNamespace
 
 import pytest
 
-from joulewise.cli import demo
+from joulewise.cli import demo, main
 from joulewise.record.store import runs
 
 
@@ -44,19 +46,61 @@ def test_json_has_the_sweep_and_the_published_choices(joulewise):
     assert found["energy_ratio_there"] == pytest.approx(by_metric["edp"]["energy_ratio"], abs=0.02)
 
 
-def test_without_a_store_it_takes_a_temporary_one(monkeypatch, tmp_path, capsys):
-    import sys
+@pytest.fixture
+def demo_without_store(monkeypatch, tmp_path, capsys):
+    """Runs the demo with the place for temporary files at ``tmp_path``; returns what it printed."""
 
-    from joulewise.cli import main
+    def run(*words):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.delenv("JOULEWISE_STORE", raising=False)
+        monkeypatch.setenv("TMPDIR", str(tmp_path))
+        monkeypatch.setattr("tempfile.tempdir", None)
+        monkeypatch.setattr(sys, "argv", ["joulewise", "demo", *words])
+        with pytest.raises(SystemExit) as end:
+            main()
+        assert not end.value.code
+        return capsys.readouterr()
 
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("JOULEWISE_STORE", raising=False)
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    monkeypatch.setattr(sys, "argv", ["joulewise", "demo"])
-    with pytest.raises(SystemExit) as end:
-        main()
-    assert not end.value.code
+    return run
+
+
+def test_without_a_store_it_leaves_little_and_says_how_to_remove_it(
+    demo_without_store, tmp_path, joulewise
+):
+    said = demo_without_store()
     (made,) = tmp_path.iterdir()
     assert made.name.startswith("joulewise-demo-")
-    assert f"--store {made}" in capsys.readouterr().out
+    assert f"rm -r {made}" in said.err
+    assert not list(runs(made))
+    assert sum(path.stat().st_size for path in made.rglob("*") if path.is_file()) < 3e6
+    commands = [line for line in said.out.splitlines() if line.startswith("  joulewise ")]
+    assert not any(" report " in line for line in commands)  # it would lack the runs
+    assert joulewise(*shlex.split(commands[0], comments=True)[1:]).returncode == 0
+
+
+def test_as_json_and_without_a_store_it_leaves_nothing(demo_without_store, tmp_path):
+    assert json.loads(demo_without_store("--json", "-").out)["points"]
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_demo_that_fails_leaves_nothing(monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def interrupt():
+        with demo._temporary() as folder:
+            (folder / "run").mkdir()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupt()
+    assert not list(tmp_path.iterdir())
+
+
+def test_where_the_extra_is_missing_no_report_is_recommended(store, monkeypatch):
+    monkeypatch.setattr("joulewise.report.page.file._NEEDED", {"no_such_module": "altair"})
+    sweep_result = SimpleNamespace(id="20260101-000000-abcd")
+    commands = demo._next(store, sweep_result, is_kept=True)
+    assert not any(" report " in command for command, _ in commands)
+    monkeypatch.undo()
+    commands = demo._next(store, sweep_result, is_kept=True)
+    assert any(" report " in command for command, _ in commands)

@@ -8,9 +8,9 @@ import re
 import pytest
 
 from joulewise.data import Energy, Source
+from joulewise.data.energy import in_words
 from joulewise.data.sweeps import POWER_LIMIT, Setting, Sweep, Trial, TrialState
 from joulewise.report.figures import energy, figures
-from joulewise.session.energies import in_words
 from joulewise.sweep.contract import as_text
 from joulewise.sweep.store import FILE
 

@@ -247,7 +247,7 @@ def test_who_has_neither_the_right_nor_a_service_is_told_what_gives_it(gpus):
     said = told(environ, code)
     assert said.startswith("PermissionDeniedError: gpu0's power limit cannot be turned")
     assert re.search(r"run `sudo -E /\S+( -m joulewise)? …`, or have an administrator set up", said)
-    assert "docs/how-to/guard.md" in said
+    assert "guard --group NAME --unit" in said
     assert limits_w(gpus) == [290, 280]
 
 

@@ -113,7 +113,7 @@ def test_without_root_every_knob_names_what_gives_the_right_and_puts_it_back(mac
     device.close()
     for knob in (limit, clock):
         assert f"`sudo -E {program()} …`" in knob.writable.fix
-        assert "docs/how-to/guard.md" in knob.writable.fix
+        assert "guard --group NAME --unit" in knob.writable.fix
         assert "nvidia-smi" not in knob.writable.fix  # which would leave it set
     assert limit.maximum == 300
 

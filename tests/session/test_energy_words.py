@@ -1,7 +1,8 @@
 """What an energy looks like where a program prints it."""
 
 from joulewise.data import Energy, Source
-from joulewise.session.energies import in_words
+from joulewise.data.energy import in_words
+from joulewise.session.energies import Energies
 
 
 def test_an_energy_with_its_error_and_where_it_comes_from():
@@ -15,3 +16,10 @@ def test_where_the_error_leaves_nothing_there_is_only_a_bound():
 
 def test_what_could_not_be_read_says_so():
     assert in_words(None) == "could not be read"
+
+
+def test_an_energy_prints_as_a_number_with_its_unit_and_error():
+    energies = Energies({}, Energy(774.7, 14.7, 0.0, Source.MEASURED), ())
+    assert str(energies.total) == "774.7 J ± 1.9 %"
+    assert f"{energies.total}" == "774.7 J ± 1.9 %"
+    assert energies.total.value == 774.7

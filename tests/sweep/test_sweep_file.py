@@ -151,9 +151,9 @@ def test_a_list_is_taken_as_it_is_and_text_as_on_the_command_line(file):
     ("text", "says"),
     [
         ("repeat = ", "is no TOML"),
-        ("repat = 3", "repat is unknown: repeat?"),
-        ("powerlimit = 3", "powerlimit is unknown: power_limit?"),
-        ("xyzzy = 3", "xyzzy is unknown; there are adaptive, "),
+        ("repat = 3", "repat is unknown (did you mean repeat? "),
+        ("powerlimit = 3", "powerlimit is unknown (did you mean power_limit? "),
+        ("xyzzy = 3", "xyzzy is unknown (there are adaptive, "),
         ("[[benchmark]]\nxyzzy = 3", "benchmark 1: xyzzy is unknown"),
         ("[benchmark]\nrepeat = 3", "benchmark is no list of tables"),
         ("benchmark = []", "there is no benchmark"),

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from difflib import get_close_matches
 from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
@@ -15,7 +14,7 @@ import click
 from joulewise.cli.leftovers import put_back_leftovers
 from joulewise.cli.stderr import lenient_stderr, say
 from joulewise.command.descriptors import reserve_standard_descriptors
-from joulewise.errors import JoulewiseError
+from joulewise.errors import JoulewiseError, did_you_mean
 
 VERBS = {
     "run": "measures a command: what it takes in joules, and where",
@@ -59,9 +58,8 @@ class _Verbs(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args[0] not in VERBS and not args[0].startswith("-"):
-            near = get_close_matches(args[0], VERBS, 1)
-            ask = f"; did you mean {near[0]}?" if near else ""
-            ctx.fail(f"there is no verb {args[0]!r}{ask}")
+            ask = did_you_mean(args[0], VERBS).rstrip()
+            ctx.fail(f"there is no verb {args[0]!r}{ask and f'; {ask}'}")
         return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import shlex
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,13 +39,30 @@ def command(ctx: click.Context, store: Path, json_path: str | None) -> None:
 
     All limits from 150 to 300 W, five times, in virtual time; then what least energy, EDP and EDS
     prefer, beside what was published for that board, in the terminal and as a page for a browser.
-    The runs go into a new folder in the place for temporary files, or into the store that is given.
+    The runs go into the store that is given. Without one, the sweep and its page stay in a new
+    folder in the place for temporary files, and the traces of its runs are deleted.
     """
+    if _is_given(ctx):
+        _tell(store, json_path, is_kept=True)
+        return
+    with _temporary() as folder:
+        _tell(folder, json_path, is_kept=False)
+        if json_path == STDOUT:
+            shutil.rmtree(folder)
+            return
+        _delete_runs(folder)
+        say(
+            f"{folder} keeps the sweep and its page ({_size(folder)})",
+            f"remove it: rm -r {shlex.quote(str(folder))}",
+        )
+
+
+def _tell(store: Path, json_path: str | None, *, is_kept: bool) -> None:
+    """The whole story; ``is_kept`` says whether the traces of the runs will be there afterwards."""
     from joulewise.cli.output import console
     from joulewise.report.published import beside, published_table
     from joulewise.report.sweep import draw
 
-    store = store if _is_given(ctx) else _temporary()
     sweep, result = _swept(_asked(), store)
     told = beside(result, GPU, NETWORK)
     published = {"published": [it.as_json() for it in told]}
@@ -51,9 +71,9 @@ def command(ctx: click.Context, store: Path, json_path: str | None) -> None:
 
         write_json({**as_json(result), **published}, json_path)
     if json_path != STDOUT:
-        also, commands = (published_table(told),), _next(store, result)
+        also, commands = (published_table(told),), _next(store, result, is_kept=is_kept)
         draw(result, console(), also=also, commands=commands)
-        _write_report(sweep, result, store, also, published)
+        _write_report(sweep, result, store, also=also, commands=commands, published=published)
 
 
 def _asked() -> Asked:
@@ -90,10 +110,12 @@ def _write_report(
     sweep: Sweep,
     result: SweepResult,
     store: Path,
+    *,
     also: Sequence[Table],
+    commands: Sequence[tuple[str, str]],
     published: Mapping[str, Any],
 ) -> None:
-    """Beside the runs; without what it is made with, the rest of the story stands."""
+    """Beside the sweep; without what it is made with, the rest of the story stands."""
     from joulewise.errors import JoulewiseError
     from joulewise.metrics.view import View
     from joulewise.record.layout import SWEEPS
@@ -105,7 +127,6 @@ def _write_report(
     try:
         require_extra()
         found = MeantSweep(sweep, store / SWEEPS / sweep.id)
-        commands = _next(store, result)
         page = sweep_page(
             found, result, View(), store, also=also, commands=commands, more=published
         )
@@ -116,10 +137,12 @@ def _write_report(
         say(f"the report is {path}: open it in a browser")
 
 
-def _next(store: Path, result: SweepResult) -> tuple[tuple[str, str], ...]:
+def _next(store: Path, result: SweepResult, *, is_kept: bool) -> tuple[tuple[str, str], ...]:
+    """What works here: a report needs its extra, and the traces of the runs."""
     ours = program(store)
+    report = (f"{ours} report {result.id} --by edp", "another report, by one metric")
     return (
-        (f"{ours} report {result.id} --by edp", "another report, by one metric"),
+        *((report,) if is_kept and _has_extra() else ()),
         (f"{ours} choose {result.id} --by edp --epochs 90", "what a whole training would take"),
         (
             "joulewise sweep --sim rtx6000 --workload vgg19 --power-limit 100:260:20",
@@ -135,7 +158,37 @@ def _is_given(ctx: click.Context) -> bool:
     return not default or ctx.obj is not root.params["store"]
 
 
-def _temporary() -> Path:
+def _has_extra() -> bool:
+    from joulewise.errors import JoulewiseError
+    from joulewise.report.page.file import require_extra
+
+    try:
+        require_extra()
+    except JoulewiseError:
+        return False
+    return True
+
+
+@contextmanager
+def _temporary() -> Iterator[Path]:
+    """A new folder, of which nothing is left where the demo does not come to its end."""
     import tempfile
 
-    return Path(tempfile.mkdtemp(prefix="joulewise-demo-"))
+    folder = Path(tempfile.mkdtemp(prefix="joulewise-demo-"))
+    try:
+        yield folder
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+
+
+def _delete_runs(store: Path) -> None:
+    from joulewise.record.store import runs
+
+    for run in list(runs(store)):
+        shutil.rmtree(run, ignore_errors=True)
+
+
+def _size(folder: Path) -> str:
+    size_b = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return f"{size_b / 1e6:.1f} MB"

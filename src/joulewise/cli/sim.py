@@ -57,7 +57,7 @@ Examples:
 )
 @click.option(
     "--seed",
-    type=Whole(),
+    type=Whole(min=0),
     default=0,
     show_default=True,
     metavar="N",

@@ -20,7 +20,10 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-_HINT: Final = "docs/reference/guard.md lists what can stand there"
+_HINT: Final = (
+    'such as: group = "gpu-users" clients = 64 force = false '
+    '[[allow]] devices = ["gpu*"] power_limit_w = [150, 250]'
+)
 _CLIENTS: Final = 64
 _CLIENTS_PER_USER: Final = 16
 _MOST_CLIENTS: Final = 4096

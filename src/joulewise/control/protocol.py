@@ -34,7 +34,7 @@ MOST_B: Final = 1 << 14
 ENDED: Final = "ended"
 _MOST_DEVICES: Final = 64
 _LONGEST_NAME: Final = 128
-_HINT: Final = "see docs/reference/guard.md for what a guardian understands"
+_HINT: Final = "restart the guard service after an update: it may be of another version"
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from typing import Final
 
 from joulewise.data.devices import Source
+
+_SI: Final = ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ"))
+_KILO_FROM: Final = 1e4  # joules; below, kilojoules would hide digits that a short run has
 
 
 @dataclass(frozen=True)
@@ -28,6 +32,10 @@ class Energy:
     @property
     def error(self) -> float:
         return math.hypot(self.error_sampling, self.error_gain)
+
+    def __str__(self) -> str:
+        """As :func:`in_words` says it; ``value`` is the number."""
+        return in_words(self)
 
 
 def total(parts: Iterable[Energy | None]) -> Energy | None:
@@ -75,3 +83,34 @@ class Card:
     gain: float = 1.0
     gain_sigma: float = 0.025
     origin: str = "table"
+
+
+def in_words(energy: Energy | None) -> str:
+    """``774.7 J ± 1.9 %``, or ``below 1.2 J`` where the error leaves nothing; and its source.
+
+    A lower bound is ``at least 83.7 J ± 1.2 %``, with the error of what was read.
+    """
+    if energy is None:
+        return "could not be read"
+    source = "" if energy.source is Source.MEASURED else f" ({energy.source.value})"
+    if energy.at_least:
+        return f"at least {joules(max(energy.value, 0.0))} ± {error_words(energy)}{source}"
+    if energy.value < energy.error:
+        return f"below {joules(energy.value + energy.error)}{source}"
+    return f"{joules(energy.value)} ± {error_words(energy)}{source}"
+
+
+def joules(value: float) -> str:
+    """``774.7 J``, ``12.35 kJ``: kilojoules only from ten of them on."""
+    for factor, unit in _SI:
+        if value >= factor * (_KILO_FROM / 1e3 if unit == "kJ" else 1):
+            return f"{value / factor:.4g} {unit}"
+    return f"{value:.1f} J" if value >= 100 else f"{value:.3g} J"
+
+
+def error_words(energy: Energy) -> str:
+    """A half-width in percent, in joules where the value is not above 0."""
+    if energy.value <= 0:
+        return f"{energy.error:.2g} J"
+    percent = 100 * energy.error / energy.value
+    return f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"

@@ -33,5 +33,5 @@ def for_root_only() -> bool | Unavailable:
 def by_root_or_the_service() -> str:
     return (
         f"run `sudo -E {program()} …`, or have an administrator set up the guard service: "
-        "see docs/how-to/guard.md"
+        "`joulewise guard --group NAME --unit` prints its systemd unit"
     )

@@ -7,14 +7,13 @@ beyond.
 
 from __future__ import annotations
 
-import difflib
 import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from joulewise.errors import UsageError
+from joulewise.errors import UsageError, did_you_mean
 from joulewise.metrics.compare import Compared
 from joulewise.metrics.compare_values import EDP, ENERGY, PER_WORK, POWER, TIME, unit_of
 from joulewise.metrics.result import Interval
@@ -76,11 +75,10 @@ def parse_condition(text: str) -> Condition:
         raise UsageError(f"--fail-if {text!r} is no condition", _HINT)
     quantity, sign, unit = form["quantity"], form["sign"], form["unit"]
     if quantity not in _QUANTITIES and not _DEVICE.fullmatch(quantity):
-        close = difflib.get_close_matches(quantity, _QUANTITIES, 1)
-        meant = f"did you mean {close[0]}? " if close else ""
         raise UsageError(
             f"--fail-if {text!r}: there is no quantity {quantity!r}",
-            f"{meant}there are {', '.join(_QUANTITIES)}, and devices such as gpu0",
+            f"{did_you_mean(quantity, _QUANTITIES)}there are {', '.join(_QUANTITIES)}, and devices "
+            "such as gpu0",
         )
     number = float(form["number"]) * (-1 if sign == "-" else 1)
     if unit == "%":

@@ -7,12 +7,11 @@ and returns a :class:`Metric`. What that argument cannot be, it raises as a Valu
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from joulewise.errors import JoulewiseError, UsageError
+from joulewise.errors import JoulewiseError, UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -78,10 +77,9 @@ def parse(text: str) -> Metric:
             f"{text.strip()!r} is no metric: {error}", f"as in: {_examples()}"
         ) from None
     known = (*_PLAIN, *_WITH_NUMBER, *others)
-    close = difflib.get_close_matches(name, known, 1)
-    meant = f"did you mean {close[0]}? " if close else ""
     raise UsageError(
-        f"no metric is called {text.strip()!r}", f"{meant}there are: {_examples(others)}"
+        f"no metric is called {text.strip()!r}",
+        f"{did_you_mean(name, known)}there are: {_examples(others)}",
     )
 
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from typing import Final
 
-from joulewise.data import Energy, RunResult, Source, SpanResult
+from joulewise.data import Energy, RunResult, SpanResult
+from joulewise.data.energy import error_words, in_words, joules
 from joulewise.units import NS_PER_S
-
-_SI: Final = ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ"))
-_KILO_FROM: Final = 1e4
 
 
 class Energies(Mapping[str, "Energy | None"]):
@@ -91,43 +88,14 @@ def measured_spans(result: RunResult) -> tuple[MeasuredSpan, ...]:
     )
 
 
-def in_words(energy: Energy | None) -> str:
-    """``774.7 J ± 1.9 %``, or ``below 1.2 J`` where the error leaves nothing; and its source.
-
-    A lower bound is ``at least 83.7 J ± 1.2 %``, with the error of what was read.
-    """
-    if energy is None:
-        return "could not be read"
-    source = "" if energy.source is Source.MEASURED else f" ({energy.source.value})"
-    if energy.at_least:
-        return f"at least {joules(max(energy.value, 0.0))} ± {error(energy)}{source}"
-    if energy.value < energy.error:
-        return f"below {joules(energy.value + energy.error)}{source}"
-    return f"{joules(energy.value)} ± {error(energy)}{source}"
-
-
-def joules(value: float) -> str:
-    for factor, unit in _SI:
-        if value >= factor * (_KILO_FROM / 1e3 if unit == "kJ" else 1):
-            return f"{value / factor:.4g} {unit}"
-    return f"{value:.1f} J" if value >= 100 else f"{value:.3g} J"
-
-
-def error(energy: Energy) -> str:
-    if energy.value <= 0:
-        return f"{energy.error:.2g} J"
-    percent = 100 * energy.error / energy.value
-    return f"{percent:.0f} %" if percent >= 10 else f"{percent:.2g} %"
-
-
 def title(name: str, index: int | None) -> str:
     return name if index is None else f"{name} {index}"
 
 
 def _cells(energy: Energy) -> str:
     if energy.at_least:
-        return f"<td>at least {joules(max(energy.value, 0.0))}</td><td>± {error(energy)}</td>"
-    return f"<td>{joules(energy.value)}</td><td>± {error(energy)}</td>"
+        return f"<td>at least {joules(max(energy.value, 0.0))}</td><td>± {error_words(energy)}</td>"
+    return f"<td>{joules(energy.value)}</td><td>± {error_words(energy)}</td>"
 
 
 def html(head: str, energies: Energies, cautions: Sequence[str]) -> str:

@@ -9,7 +9,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, Final, get_args, get_type_hints
 
-from joulewise.errors import UsageError
+from joulewise.errors import UsageError, did_you_mean
 from joulewise.simulate.model import Board, Unit
 from joulewise.units import NS_PER_S
 
@@ -28,7 +28,10 @@ _COUNTER_LAG_MOST: Final = 2.2
 @cache
 def load_board(key: str) -> Board:
     if key not in BOARDS:
-        raise UsageError(f"no such GPU to simulate: {key!r}", f"take one of {', '.join(BOARDS)}")
+        raise UsageError(
+            f"no such GPU to simulate: {key!r}",
+            f"{did_you_mean(key, BOARDS)}take one of {', '.join(BOARDS)}",
+        )
     text = (resources.files(__package__) / "boards" / f"{key}.toml").read_text("utf-8")
     board: Board = _build(Board, {"key": key, **tomllib.loads(text)})
     return board

@@ -14,7 +14,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, Final
 
-from joulewise.errors import UsageError
+from joulewise.errors import UsageError, did_you_mean
 from joulewise.simulate.boards import load_board
 from joulewise.simulate.model import Board, Load, Phase, Workload
 from joulewise.units import B_PER_MIB
@@ -81,7 +81,10 @@ class Profile:
 def load_workload(name: str, board: Board, batch_size: int | None = None) -> Workload:
     """The training of network ``name`` on ``board``, at another batch size if one is given."""
     if name not in WORKLOADS:
-        raise UsageError(f"no such workload: {name!r}", f"take one of {', '.join(WORKLOADS)}")
+        raise UsageError(
+            f"no such workload: {name!r}",
+            f"{did_you_mean(name, WORKLOADS)}take one of {', '.join(WORKLOADS)}",
+        )
     if batch_size is not None and batch_size < 1:
         raise UsageError(f"a batch of {batch_size} samples", "take a batch size of 1 or more")
     donor, profile, source = _profile(name, board)

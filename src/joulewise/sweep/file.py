@@ -10,12 +10,11 @@ import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
 
 from joulewise.data.sweeps import KNOB_KEYS
-from joulewise.errors import UsageError
+from joulewise.errors import UsageError, did_you_mean
 from joulewise.sweep.asked import Asked, Simulated
 from joulewise.sweep.axes import written
 
@@ -25,7 +24,14 @@ else:
     import tomli as tomllib
 
 _BENCHMARK: Final = "benchmark"
-_HINT: Final = "docs/reference/sweep-file.md lists what can stand there"
+
+
+def _hint() -> str:
+    """All keys, and a benchmark to begin with: the documentation may not be at hand."""
+    return (
+        f"there are {', '.join(sorted(_KEYS))}; such as: [[benchmark]] "
+        'command = ["python", "train.py"], power_limit = "150:300:25"'
+    )
 
 
 def read(path: Path) -> list[Asked]:
@@ -35,14 +41,14 @@ def read(path: Path) -> list[Asked]:
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", "name a TOML file") from None
     except ValueError as error:  # of TOML, and of UTF-8
-        raise UsageError(f"{path} is no TOML: {error}", _HINT) from None
+        raise UsageError(f"{path} is no TOML: {error}", _hint()) from None
     benchmarks = told.pop(_BENCHMARK, None)
     if benchmarks is None:
         return [_asked(path, "", {"name": path.stem, **told})]
     if not isinstance(benchmarks, list) or not all(isinstance(each, dict) for each in benchmarks):
         raise UsageError(f"{path}: {_BENCHMARK} is no list of tables", "write [[benchmark]]")
     if not benchmarks:
-        raise UsageError(f"{path}: there is no benchmark", _HINT)
+        raise UsageError(f"{path}: there is no benchmark", _hint())
     if "name" in told and len(benchmarks) > 1:
         raise UsageError(f"{path}: one name for all", "give each [[benchmark]] a name of its own")
     named = [
@@ -69,15 +75,15 @@ def _asked(path: Path, where: str, told: Mapping[str, Any]) -> Asked:
     fields: dict[str, Any] = {}
     for key, value in told.items():
         if key not in _KEYS:
-            close = get_close_matches(key, _KEYS, 1)
-            meant = f": {close[0]}?" if close else f"; there are {', '.join(sorted(_KEYS))}"
-            raise UsageError(f"{path}: {where}{key} is unknown{meant}", _HINT)
+            raise UsageError(
+                f"{path}: {where}{key} is unknown", f"{did_you_mean(key, _KEYS)}{_hint()}"
+            )
         rule = _KEYS[key]
         try:
             given = rule.read(value)
         except (TypeError, ValueError) as error:
             what = str(error) or rule.form
-            raise UsageError(f"{path}: {where}{key} is not {what}", _HINT) from None
+            raise UsageError(f"{path}: {where}{key} is not {what}", _hint()) from None
         if isinstance(given, dict):
             given = {**fields.get(rule.field, {}), **given}
         fields[rule.field] = given

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from joulewise.data.sweeps import CPU_LIMIT, KNOBS, MEM_CLOCK, POWER_LIMIT, SM_CLOCK, Setting, Value
-from joulewise.errors import NotSupportedError, UsageError
+from joulewise.errors import NotSupportedError, UsageError, did_you_mean
 from joulewise.sweep.asked import Asked
 from joulewise.sweep.axes import LABELS, MOST, Axis, clocks, limits, words
 from joulewise.sweep.boards import Board, alike
@@ -151,7 +151,9 @@ def _reference(
             own = [axis.name for axis in axes if axis.name not in KNOBS]
             raise UsageError(
                 f"--reference of {name}, which is no axis",
-                f"there are {', '.join(own)}" if own else "it is for axes of --set",
+                f"{did_you_mean(name, own)}there are {', '.join(own)}"
+                if own
+                else "it is for axes of --set",
             )
     named = dict(asked.reference)
     fitting = [each for each in settings if named.items() <= each.as_json().items()]
