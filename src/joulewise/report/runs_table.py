@@ -21,6 +21,7 @@ _STYLE: Final = {"complete": "green", "recording": "cyan"}
 _RIGHT: Final = {"time", "energy", "error"}
 _LONGEST_NAME: Final = 24
 _LEAST_COMMAND: Final = 12
+_SHORTEST_COMMAND: Final = 8  # letters; of fewer nobody knows the program
 _PRESSED: Final = {"ended": 10, "name": 8}
 """What gives way in a narrow terminal, and what is left of it at least, as in ``signal 15…``."""
 
@@ -52,7 +53,8 @@ def _cells(run: Listed) -> dict[str, str]:
 
 def _draw_table(rows: Sequence[dict[str, str]], console: Console) -> None:
     rows = [{key: fitting(cell, console.encoding) for key, cell in row.items()} for row in rows]
-    headers = [h for h in rows[0] if h == "command" or any(row[h] for row in rows)]
+    filled = [h for h in rows[0] if h == "command" or any(row[h] for row in rows)]
+    headers = filled
     if console.is_terminal and console.width < _WIDE:
         headers = [header for header in headers if header not in {"started", "error"}]
     widths = {h: max(len(h), *(len(row[h]) for row in rows)) for h in headers}
@@ -62,6 +64,9 @@ def _draw_table(rows: Sequence[dict[str, str]], console: Console) -> None:
     _draw_line({header: header for header in headers}, widths, console, "dim")
     for row in rows:
         _draw_line(row, widths, console)
+    if missing := [header for header in filled if header not in widths]:
+        said = f"no room for: {', '.join(missing)}; a pipe gets them all, as in: ls | cat"
+        console.print(Text(fitting(said, console.encoding), style="dim"))
 
 
 def _press(widths: dict[str, int], columns: int) -> None:
@@ -77,7 +82,7 @@ def _press(widths: dict[str, int], columns: int) -> None:
             least_here = min(widths[header], least)
             widths[header] = max(least_here, widths[header] - over(_LEAST_COMMAND))
     for header in _LEFT_OUT:
-        if header in widths and over(0):
+        if header in widths and over(_SHORTEST_COMMAND if header == "command" else 0):
             del widths[header]
 
 
