@@ -142,7 +142,7 @@ def as_latex(table: Table) -> str:
     """
     cells = [[_shown(cell) for cell in row] for row in table.rows]
     widths = _widths([column.heading for column in table.columns], cells)
-    kept = _kept(table.columns, widths, _PAPER_CHARACTERS)
+    kept = _blocks(table, widths, _PAPER_CHARACTERS)[0]
     columns = [table.columns[at] for at in kept]
     left_out = [table.columns[at].title for at in range(len(widths)) if at not in kept]
     comment = f"% left out for width: {_one_comment(left_out)}\n" if left_out else ""
