@@ -322,9 +322,11 @@ class _Gaps:
 def _is_complete(signals: Sequence[_Gaps], run: Stretch) -> bool:
     """Whether at least one of them was read in every ``LONGEST_GAP_S``, from start to end."""
     read = [each for each in signals if each.first_ns is not None and each.last_ns is not None]
-    if min((each.first_ns or 0 for each in read), default=run.end_ns) > run.start_ns:
+    if not read:
         return False
-    if max((each.last_ns or 0 for each in read), default=run.start_ns) < run.end_ns:
+    if min(each.first_ns or 0 for each in read) > run.start_ns:
+        return False
+    if max(each.last_ns or 0 for each in read) < run.end_ns:
         return False
     # A gap of all is where one of each overlap. Edges in their order, ends before starts.
     gaps_ns = np.concatenate([each.bounds_ns() for each in read])
