@@ -18,7 +18,7 @@ from joulewise.report.sheet import Sheet
 from joulewise.report.tables import Column, Style, drawn
 from joulewise.report.tables import Table as ResultTable
 
-# Of a span's name in the table: two lines of it at 80 columns. Marks keep about 200.
+# Of a name in the table of spans: two to four lines of it at 80 columns. Marks keep about 200.
 _SPAN_LETTERS: Final = 60
 
 _SOURCE_STYLE = {
