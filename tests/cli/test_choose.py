@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import shlex
 from math import ceil
 
 import pytest
@@ -66,7 +67,7 @@ def test_a_sweep_is_found_by_any_of_its_names(joulewise, swept, which):
 
 
 @pytest.mark.parametrize("form", [(), ("--json", "-"), ("--format", "csv")])
-def test_of_a_sweep_that_is_under_way_it_says_how_far_it_is(joulewise, swept, store, form):
+def test_of_a_sweep_that_was_interrupted_it_says_how_far_it_is(joulewise, swept, store, form):
     older = swept("--name", "older")
     newer = swept("--name", "newer")
     file = store / "sweeps" / newer / "sweep.json"
@@ -76,9 +77,47 @@ def test_of_a_sweep_that_is_under_way_it_says_how_far_it_is(joulewise, swept, st
     ran = joulewise("choose", "last", *form)
     assert ran.returncode == 0
     said = ran.stderr if form else ran.stdout
-    assert "unfinished: 8 of 12 runs; the command that began it goes on with it" in said
+    assert "interrupted: 8 of 12 runs; the command that began it goes on with it" in said
     assert newer in said
-    assert "unfinished" not in joulewise("choose", older, *form).stderr
+    assert "interrupted" not in joulewise("choose", older, *form).stderr
+
+
+def test_a_sweep_without_its_reference_has_no_recommendation(joulewise, swept, store):
+    """What is missing is said, and the command that makes it: it goes on with this very sweep."""
+    known = swept("--by", "energy")
+    file = store / "sweeps" / known / "sweep.json"
+    all_of_it = json.loads(file.read_text())
+    kept = [it for it in all_of_it["trials"] if it["setting"] != all_of_it["reference"]]
+    file.write_text(json.dumps({**all_of_it, "state": "running", "trials": kept}))
+
+    ran = joulewise("choose", "last")
+    result = told(joulewise("choose", "last", "--json", "-"))
+    assert result["best"] == result["outlook"] == result["findings"] == {}
+    assert result["state"] == "interrupted"
+    assert "no_reference" in {it["code"] for it in result["cautions"]}
+    assert "no recommendation: the reference, 300 W, has no run" in ran.stdout
+    assert "joulewise run" not in ran.stdout
+
+    *_, missing = (line for line in ran.stdout.splitlines() if "# makes the runs" in line)
+    program, *words = shlex.split(missing, comments=True)
+    assert program == "joulewise"
+    assert joulewise(*words).returncode == 0
+    done = told(joulewise("choose", "last", "--json", "-"))
+    assert (done["id"], done["state"]) == (known, "finished")
+    assert set(done["best"]) == {"energy"}
+
+
+def test_where_no_limit_binds_the_reference_is_recommended_and_no_limit_set(joulewise):
+    sweep = ("sweep", "--sim", "v100", "--workload", "mnist-small", "--power-limit", "150:300:50")
+    swept = joulewise(*sweep, "--repeat", "3", "--by", "energy", "--by", "edp")
+    chosen = joulewise("choose", "last")
+    for ran in (swept, chosen):
+        assert "keep the reference, 300 W" in ran.stdout or "nothing beats" in ran.stdout
+        assert "--power-limit=" not in ran.stdout
+    result = told(joulewise("choose", "last", "--json", "-"))
+    for metric in ("energy", "edp"):
+        assert result["best"][metric]["choice"]["recommended"] == {"power_limit_w": 300}
+        assert result["outlook"][metric]["command"] is None
 
 
 def samples_of_an_epoch():

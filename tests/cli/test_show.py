@@ -7,8 +7,12 @@ from dataclasses import replace
 import pytest
 
 from joulewise.command.alive import boot_id, started_ticks
+from joulewise.data.sweeps import Setting
 from joulewise.record.layout import RESULT
 from joulewise.record.manifest import CommandRecord, RecorderRecord, read_manifest, write_manifest
+from joulewise.sweep.asked import Asked
+from joulewise.sweep.space import Space
+from joulewise.sweep.store import create
 from made_run import START, S
 
 ID, OTHER = "20261116-003512-7f3a", "20261116-003513-beef"
@@ -105,6 +109,16 @@ def test_no_such_run(joulewise, make_run):
     assert ran.returncode == 2
     assert "has no run 'nobody'" in ran.stderr
     assert ran.stderr.count("\n") == 2
+
+
+def test_a_sweep_is_shown_by_another_verb(joulewise, make_run, store):
+    make_run(ID)
+    setting = Setting.of({"power_limit_w": None})
+    sweep = create(store, Asked(), Space((setting,), setting)).name
+    ran = joulewise("show", sweep)
+    assert ran.returncode == 2
+    assert f"{sweep} is a sweep (interrupted)" in ran.stderr
+    assert f"choose {sweep}" in ran.stderr
 
 
 def test_a_damaged_run_is_two_lines(joulewise, make_run):

@@ -78,15 +78,63 @@ def test_nothing_tried_is_nothing_found():
     assert result.best == {}
 
 
-def test_a_reference_that_failed_leaves_scores_but_no_ratios():
+def test_without_a_run_of_the_reference_there_are_scores_and_no_choice():
     made = grid(curve, LIMITS, 300)
     made = replace(made, trials=tuple(it for it in made.trials if it.setting != limit(300)))
     result = evaluate(made)
     assert SweepCaution.NO_REFERENCE in codes(result)
-    assert result.best["energy"].setting == limit(150)
-    assert result.best["energy"].energy is None
+    assert result.choices == {"gpu": {}, "node": {}, "wall": {}}
     assert result.points[0].scores["edp"].mean == pytest.approx(130 * 12_000)
-    assert "eds:2.0" not in result.best
+
+
+def test_without_an_energy_of_the_reference_only_its_time_is_compared():
+    made = grid(curve, LIMITS, 300)
+    trials = [replace(it, energy={}) if it.setting == limit(300) else it for it in made.trials]
+    result = evaluate(replace(made, trials=tuple(trials)))
+    assert set(result.best) == {"time"}
+    assert SweepCaution.NO_REFERENCE in codes(result)
+    assert SweepCaution.NO_ENERGY not in codes(result)
+
+
+@pytest.mark.parametrize(
+    ("capped", "verdict", "recommended_w"),
+    [(0.0, Verdict.NOISE, 300), (0.5, Verdict.BETTER, 150), (None, Verdict.BETTER, 150)],
+)
+def test_a_limit_that_holds_nothing_down_is_not_recommended(capped, verdict, recommended_w):
+    """Whatever the figures say: by luck one in twenty sweeps of equals has a winner."""
+    trials = [
+        replace(it, capped=capped if it.setting == limit(150) else capped and 0.0)
+        for it in grid(curve, (150, 300), 300).trials
+    ]
+    choice = evaluate(sweep(trials, limit(300))).best["energy"]
+    assert (choice.setting, choice.verdict) == (limit(150), verdict)
+    assert choice.recommended == limit(recommended_w)
+    assert (choice.band is None) == (capped == 0.0)
+
+
+def test_what_differs_in_more_than_a_limit_is_judged_by_its_figures():
+    """A batch of its own is another load, whether or not a limit does anything to it."""
+    trials = [
+        trial(limit(w, batch=size), block, 10.0, 500.0 if size == "64" else 1000.0, capped=0.0)
+        for block in range(3)
+        for w in (200, 300)
+        for size in ("32", "64")
+    ]
+    choice = evaluate(sweep(trials, limit(300, batch="32"))).best["energy"]
+    assert choice.verdict is Verdict.BETTER
+    assert choice.recommended["batch"] == "64"
+
+
+def test_what_does_not_differ_by_its_metric_is_not_recommended():
+    """Its energy does differ, by far: it is the product with the time that does not."""
+    trials = []
+    for block, factor in enumerate((0.985, 1.0, 1.015)):
+        trials.append(trial(limit(300), block, 10.0, 1000.0))
+        trials.append(trial(limit(200), block, 11.2, 890.0 * factor))
+    edp = evaluate(sweep(trials, limit(300)), [parse("edp")]).best["edp"]
+    assert edp.setting == limit(200)
+    assert (edp.verdict, edp.recommended) == (Verdict.NOISE, limit(300))
+    assert edp.energy.high < 1
 
 
 def test_a_reference_outside_the_grid_comes_first():

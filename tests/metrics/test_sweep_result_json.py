@@ -53,6 +53,7 @@ CHOICE = {
     "properties": {
         "settings": SETTINGS,
         "verdict": {"type": "string"},
+        "recommended": SETTINGS,
         "score_ratio": INTERVAL,
         "time_ratio": INTERVAL,
         "energy_ratio": INTERVAL,

@@ -17,8 +17,8 @@ from joulewise.metrics.result import Interval
 from joulewise.metrics.rules import parse
 from joulewise.metrics.view import View
 from joulewise.report.sweep import draw
-from joulewise.report.sweep_outlook import applying, outlook, outlook_lines
-from joulewise.report.sweep_view import view
+from joulewise.report.sweep_outlook import applying, next_commands, outlook, outlook_lines
+from joulewise.report.sweep_view import result_json, view
 from joulewise.report.sweep_went import as_json, went
 from joulewise.report.sweep_words import change, more_or_less, setting_words
 from joulewise.sweep.naming import log_name
@@ -72,6 +72,45 @@ def test_the_finding_is_a_sentence():
     assert "less energy and 29.7 " in energy
     assert energy.endswith("% more time than 300 W, lr =1+1")
     assert edp.startswith("EDP: 200 W")
+
+
+def balanced(energy_j=890.0):
+    """Two limits with the same E · t within noise, though energy and time differ by far."""
+    settings = [Setting.of({"power_limit_w": limit_w}) for limit_w in (200.0, 300.0)]
+    figures = {200.0: (11.2, energy_j), 300.0: (10.0, 1000.0)}
+    trials = []
+    for block, factor in enumerate((0.985, 1.0, 1.015)):
+        for setting in settings:
+            time_s, mean_j = figures[setting["power_limit_w"]]
+            joules = mean_j * (factor if setting is settings[0] else 1.0)
+            energy = {"gpu": Energy(joules, 0.1, 40.0, Source.MEASURED)}
+            trials.append(Trial(setting, block, TrialState.DONE, time_s=time_s, energy=energy))
+    return Sweep("made", {}, 0, settings[1], tuple(settings), tuple(trials))
+
+
+def test_within_noise_is_said_of_the_metric_and_the_reference_recommended():
+    found = balanced()
+    result = evaluate(found, [parse("edp")], View())
+    it = view(result)
+    (finding,) = it.findings
+    assert finding.startswith("EDP: keep the reference, 300 W: 200 W takes 10.7 ")
+    assert finding.endswith("than 300 W, and its EDP does not differ beyond noise")
+    assert it.choices.rows[-1][-1] == "EDP within noise"
+    assert result_json(result)["findings"] == {"edp": finding.removeprefix("EDP: ")}
+    (ahead,) = outlook(found, result, View(), runs_per_year=50)
+    assert (ahead.setting, ahead.command, ahead.year) == (found.reference, None, None)
+    assert list(next_commands(found, (ahead,), "joulewise")) == []
+
+
+def test_what_is_better_has_its_command():
+    found = balanced(energy_j=500.0)
+    result = evaluate(found, [parse("edp")], View())
+    (ahead,) = outlook(found, result, View(), runs_per_year=50)
+    assert ahead.setting["power_limit_w"] == 200
+    assert ahead.year is not None
+    assert list(next_commands(found, (ahead,), "joulewise")) == [
+        ("joulewise run --power-limit=200 -- python train.py", "by edp")
+    ]
 
 
 def test_tables_have_a_row_for_each_choice_and_each_setting():
@@ -266,10 +305,13 @@ def test_a_sweep_that_is_not_finished_says_so():
     found, goes_on = sweep(), "; the command that began it goes on with it"
     made, most = len(found.trials), 5 * len(found.settings)
     asked = {**found.asked, "repeat": 5}
-    grid = went(replace(found, asked=asked)).notes
-    assert grid == (f"unfinished: {made} of {most} runs{goes_on}",)
-    search = went(replace(found, asked={**asked, "adaptive": True})).notes
-    assert search == (f"unfinished: {made} runs of a search so far{goes_on}",)
+    running = went(replace(found, asked=asked)).notes
+    assert running == (f"running: {made} of {most} runs",)
+    cut = replace(found, state="interrupted")
+    grid = went(replace(cut, asked=asked)).notes
+    assert grid == (f"interrupted: {made} of {most} runs{goes_on}",)
+    search = went(replace(cut, asked={**asked, "adaptive": True})).notes
+    assert search == (f"interrupted: {made} runs of a search{goes_on}",)
     assert went(replace(sweep(), state="finished")).notes == ()
 
 

@@ -90,7 +90,7 @@ class TestFailures:
         with pytest.raises(KeyError):
             go_on(folder, runner)
         assert runner.stopped.is_set()
-        assert (len(load(folder).trials), load(folder).state) == (3, "running")
+        assert (len(load(folder).trials), load(folder).state) == (3, "interrupted")
 
     def test_so_does_one_of_who_watches(self, tmp_path):
         class Odd(Watched):

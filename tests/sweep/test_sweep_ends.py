@@ -128,7 +128,7 @@ def test_a_file_of_several_goes_on_as_one(tmp_path):
 
     cut = swept(JOULEWISE_TEST_KILL_AT="between-runs:4")
     assert cut["two-1"][1:] == ("finished", 3)
-    assert cut["two-2"][1] == "running"
+    assert cut["two-2"][1] == "interrupted"
     done = swept()
     assert done == {"two-1": cut["two-1"], "two-2": (cut["two-2"][0], "finished", 3)}
     afresh = swept()

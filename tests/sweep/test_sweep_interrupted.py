@@ -42,7 +42,7 @@ def test_a_signal_to_a_sweep(tmp_path, name, status):
     assert how.startswith("  to go on: joulewise --store 'my runs' sweep --power-limit=150,200")
     assert "--new" not in how
     sweep_id, *cut = seen["cut"]
-    assert cut == ["running", 0]
+    assert cut == ["interrupted", 0]
     assert seen["again"] == 0, seen["errors"]
     assert seen["done"] == [sweep_id, "finished", 3]
 

@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,7 +17,7 @@ from joulewise.data.sweeps import WARM_UP, Planned
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.record.store import Skipped, new_run, readable, runs
 from joulewise.sweep.contract import as_text
-from joulewise.sweep.lock import running
+from joulewise.sweep.lock import LOCK, running
 from joulewise.sweep.store import FILE, LOGS, create, cut_off, find, load, sweeps
 from processes import JOULEWISE, first_line
 
@@ -35,8 +36,46 @@ def test_a_new_sweep_has_all_that_was_asked(tmp_path):
     assert folder == tmp_path / "sweeps" / sweep.id
     assert (folder / LOGS).is_dir()
     assert type(asked()).from_json(sweep.asked) == asked(name="mine", seed=7)
-    assert (sweep.name, sweep.seed, sweep.state, sweep.trials) == ("mine", 7, "running", ())
+    assert (sweep.name, sweep.seed, sweep.state, sweep.trials) == ("mine", 7, "interrupted", ())
     assert (sweep.settings, sweep.reference) == (space().settings, space().reference)
+
+
+class TestState:
+    def test_is_running_while_a_process_has_the_lock(self, tmp_path):
+        folder = made(tmp_path, state="running")
+        with running(folder):
+            assert load(folder).state == "running"
+        assert load(folder).state == "interrupted"
+
+    @pytest.mark.parametrize(
+        ("changed", "state"),
+        [
+            ({}, "running"),
+            ({"started_ticks": 1}, "interrupted"),
+            ({"boot_id": "another"}, "interrupted"),
+            ({"host": "another", "boot_id": "another", "pid": 1}, "running"),
+            ({"pid_namespace": "pid:[1]", "started_ticks": 1}, "running"),
+            ({"pid": "no number"}, "interrupted"),
+        ],
+        ids=["ours", "its number is used again", "before a boot", "elsewhere", "container", "odd"],
+    )
+    def test_is_that_of_the_process_that_signed(self, tmp_path, changed, state):
+        folder = made(tmp_path, state="running")
+        with running(folder):
+            signed = json.loads((folder / LOCK).read_text())
+            (folder / LOCK).write_text(json.dumps({**signed, **changed}))
+            assert load(folder).state == state
+
+    def test_of_a_killed_one_is_interrupted(self, tmp_path):
+        environ = {**os.environ, "JOULEWISE_TEST_KILL_AT": "between-runs:2"}
+        killed = subprocess.run(
+            [sys.executable, fake_runs.__file__, tmp_path], env=environ, check=False
+        )
+        assert killed.returncode == -signal.SIGKILL
+        assert load(find(tmp_path, "last")).state == "interrupted"
+
+    def test_is_not_asked_of_one_that_is_finished(self, tmp_path):
+        assert load(made(tmp_path, state="finished")).state == "finished"
 
 
 def test_where_none_can_be_made_it_is_said(tmp_path, monkeypatch):

@@ -9,6 +9,7 @@ from joulewise.data.sweeps import Setting, Trial, TrialState
 from joulewise.record.layout import MANIFEST, SWEEPS
 from joulewise.sweep.asked import Asked
 from joulewise.sweep.contract import as_text
+from joulewise.sweep.lock import running
 from joulewise.sweep.space import Space
 from joulewise.sweep.store import FILE, create, load
 
@@ -111,3 +112,17 @@ def test_a_sweep_that_names_runs_outside_is_not_shown(view, store, make_run, tmp
     assert answer.status == 500
     assert "names a run outside of the store" in answer.words
     assert "not to be seen" not in answer.text
+
+
+def test_a_sweep_is_running_as_long_as_a_process_has_it(view, store):
+    """Nothing in its file tells a sweep that runs from one that was killed."""
+    folder = create(store, Asked(), Space((AS_IT_IS,), AS_IT_IS))
+    trial = Trial(AS_IT_IS, 0, TrialState.DONE, time_s=1.0)
+    (folder / FILE).write_text(as_text(replace(load(folder), state="running", trials=(trial,))))
+    with running(folder):
+        listed, page = view.get().words, view.get(f"sweep/{folder.name}").words
+        assert "running" in listed
+        assert "running: 1 of 5 runs" in page
+    listed, page = view.get().words, view.get(f"sweep/{folder.name}").words
+    assert "interrupted" in listed
+    assert "interrupted: 1 of 5 runs" in page

@@ -78,9 +78,9 @@ def command(
     _refuse_idle(given)
     from joulewise.cli.evaluating import evaluated
     from joulewise.cli.output import console
-    from joulewise.metrics.contract import as_json
     from joulewise.report.sweep import draw
     from joulewise.report.sweep_outlook import next_commands, outlook, outlook_json, outlook_lines
+    from joulewise.report.sweep_view import result_json
     from joulewise.report.sweep_view import view as sweep_view
     from joulewise.report.sweep_went import as_json as went_json
     from joulewise.report.sweep_went import unfinished, went
@@ -98,10 +98,10 @@ def command(
         gco2_per_kwh=given["gco2_per_kwh"],
     )
     if (json_path or form != "text") and (note := unfinished(found)):
-        say(f"sweep {found.id} is {note}")  # in text it is among the notes
+        say(f"sweep {found.id}, {note}")  # in text it is among the notes
     if json_path:
-        told = {**as_json(result), **went_json(found, folder), "outlook": outlook_json(outlooks)}
-        write_json(told, json_path)
+        ahead = {"outlook": outlook_json(outlooks)}
+        write_json({**result_json(result), **went_json(found, folder), **ahead}, json_path)
     if json_path == STDOUT:
         return 0
     points = given["points"]

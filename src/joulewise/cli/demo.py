@@ -67,9 +67,9 @@ def _tell(store: Path, json_path: str | None, *, is_kept: bool) -> None:
     told = beside(result, GPU, NETWORK)
     published = {"published": [it.as_json() for it in told]}
     if json_path:
-        from joulewise.metrics.contract import as_json
+        from joulewise.report.sweep_view import result_json
 
-        write_json({**as_json(result), **published}, json_path)
+        write_json({**result_json(result), **published}, json_path)
     if json_path != STDOUT:
         also, commands = (published_table(told),), _next(store, result, is_kept=is_kept)
         draw(result, console(), also=also, commands=commands)

@@ -74,7 +74,22 @@ def _result(store: Path, which: str) -> RunResult:
     except UsageError:
         group = meant_group(store, which)
         if group is None:
+            _refuse_sweep(store, which)
             raise
         return group.result
     say_if_newest(store, which, run)
     return result_of(run)
+
+
+def _refuse_sweep(store: Path, which: str) -> None:
+    """A sweep has a verb of its own."""
+    from joulewise.sweep.store import find, load
+
+    try:
+        sweep = load(find(store, which), has_trials=False)
+    except UsageError:
+        return
+    raise UsageError(
+        f"{sweep.id} is a sweep ({sweep.state}), and not a run or a group of runs",
+        f"{program(store)} choose {sweep.id}",
+    )

@@ -176,11 +176,11 @@ def _shown(asked: Asked, sweep: Sweep, store: Path, *, is_drawn: bool) -> dict[s
     """What came of it, as JSON; drawn too, as soon as it is there."""
     from joulewise.cli.evaluating import evaluated
     from joulewise.cli.output import console
-    from joulewise.metrics.contract import as_json
     from joulewise.metrics.view import View
     from joulewise.record.layout import SWEEPS
     from joulewise.report.sweep import draw
     from joulewise.report.sweep_outlook import next_commands, outlook
+    from joulewise.report.sweep_view import result_json
     from joulewise.report.sweep_went import as_json as went_json
     from joulewise.report.sweep_went import went
 
@@ -191,7 +191,7 @@ def _shown(asked: Asked, sweep: Sweep, store: Path, *, is_drawn: bool) -> dict[s
         of = [it for it in outlook(sweep, result, view) if asked.by or it.metric == _MIDDLE]
         commands = next_commands(sweep, tuple(of), program(store))
         draw(result, console(), how=went(sweep, folder), commands=commands)
-    return {**as_json(result), **went_json(sweep, folder)}
+    return {**result_json(result), **went_json(sweep, folder)}
 
 
 def _write(told: Sequence[dict[str, Any]], json_path: str | None) -> None:

@@ -171,6 +171,7 @@ class Trial:
 class Sweep:
     """A sweep as its file has it; ``asked`` is all that it takes to repeat it.
 
+    ``state`` is ``running``, ``interrupted`` (nobody runs it, and runs are left) or ``finished``.
     ``settings`` are all points of the grid in order, the reference among them or not. ``trials``
     are in the order in which they ended. ``limits_w`` are the lowest, default and highest power
     limit of the boards, None where they have none. ``sure`` is what a search says of itself;

@@ -48,8 +48,16 @@ def _too_little(
     if not time.scores.n[table.reference]:
         yield SweepWarning(
             SweepCaution.NO_REFERENCE,
-            f"no run of the reference ({table.settings[table.reference]}) succeeded",
-            "see why it failed, and repeat the command: without it nothing is better or worse",
+            f"no run of the reference ({table.settings[table.reference]}) is done: nothing can be "
+            "compared with it, and nothing is recommended",
+            "repeat the command that began the sweep: it makes the runs that are missing or failed",
+        )
+    elif energy.scores.n.any() and not energy.scores.n[table.reference]:
+        yield SweepWarning(
+            SweepCaution.NO_REFERENCE,
+            f"no run of the reference ({table.settings[table.reference]}) has an energy at the "
+            f"boundary {boundary}: by energy nothing can be compared with it or recommended",
+            "see why it was not read (joulewise doctor), and sweep again with --new",
         )
     elif not energy.means.n.any():
         yield SweepWarning(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import hypot
+from typing import Final
 
 import numpy as np
 
-from joulewise.data.sweeps import Setting
+from joulewise.data.sweeps import POWER_LIMIT, Setting
 from joulewise.metrics.bands import band
 from joulewise.metrics.ratios import Means, Ratios, means
 from joulewise.metrics.result import Choice, Interval, Verdict
@@ -15,17 +16,24 @@ from joulewise.metrics.table import Table
 from joulewise.metrics.view import BOUNDARIES, GPU
 from joulewise.metrics.winner import Picked, pick, settled, stated
 
+_RECOMMENDED: Final = {Verdict.BETTER, Verdict.UNKNOWN}
+"""The verdicts with which a setting is recommended; with any other the reference is."""
+
 
 def choose(
     table: Table,
     found: Mapping[str, Mapping[str, Ratios]],
     metric: str,
     boundary: str,
+    *,
+    bound: Sequence[bool | None],
     decided: Setting | None = None,
 ) -> Choice | None:
-    """None where nothing can be ranked; ``found`` is by boundary, then by metric.
+    """None where the reference has no score; ``found`` is by boundary, then by metric.
 
-    ``decided`` is what a search has settled on for this metric at this boundary.
+    ``bound`` says of each setting whether its power limit held the clocks down
+    (:func:`joulewise.metrics.caps.binds`). ``decided`` is what a search has settled on for this
+    metric at this boundary.
     """
     here = found[boundary]
     picked = None
@@ -40,19 +48,33 @@ def choose(
         return stated(picked, of, table.reference)
 
     score, energy = ratio(here[metric]), ratio(here["energy"])
+    verdict = _verdict(picked, here[metric], score, table.reference)
+    is_same_load = _is_same_load(table, picked.row, bound)
+    if is_same_load:
+        verdict = Verdict.NOISE
+    row = picked.row if verdict in _RECOMMENDED else table.reference
     return Choice(
         metric=metric,
         boundary=boundary,
         setting=table.settings[picked.row],
-        verdict=_verdict(picked, here[metric], score, table.reference),
+        verdict=verdict,
+        recommended=table.settings[row],
+        is_same_load=is_same_load,
         score=score,
         time=ratio(here["time"]),
         energy=energy,
         saved_j=_saved(table, boundary, energy),
         at={it: ratio(found[it]["energy"]) for it in BOUNDARIES},
         break_even_w=_break_even_w(table, picked.row),
-        band=band(table.settings, here[metric], picked.row),
+        band=None if is_same_load else band(table.settings, here[metric], picked.row),
     )
+
+
+def _is_same_load(table: Table, row: int, bound: Sequence[bool | None]) -> bool:
+    """Whether a setting has another limit than the reference, and neither did anything."""
+    setting, reference = table.settings[row], table.settings[table.reference]
+    differ = [name for name in reference if setting.get(name) != reference[name]]
+    return differ == [POWER_LIMIT] and bound[row] is False and not bound[table.reference]
 
 
 def _verdict(picked: Picked, by: Ratios, score: Interval | None, reference: int) -> Verdict:

@@ -85,6 +85,7 @@ def _choice(choice: Choice) -> dict[str, Any]:
     band = choice.band
     return {
         "verdict": choice.verdict.value,
+        "recommended": choice.recommended.as_json(),
         "score_ratio": interval_json(choice.score),
         "time_ratio": interval_json(choice.time),
         "energy_ratio": interval_json(choice.energy),

@@ -14,7 +14,7 @@ from joulewise.metrics.choices import choose
 from joulewise.metrics.parabola import fits
 from joulewise.metrics.pareto import front
 from joulewise.metrics.ratios import Means, Ratios, means, ratios
-from joulewise.metrics.result import PointResult, SweepResult, Verdict
+from joulewise.metrics.result import Choice, PointResult, SweepResult, Verdict
 from joulewise.metrics.rules import Metric, default_metrics, parse
 from joulewise.metrics.table import Table, tabulate
 from joulewise.metrics.view import BOUNDARIES, GPU, View
@@ -35,13 +35,15 @@ def evaluate(sweep: Sweep, metrics: Sequence[Metric] = (), view: View | None = N
         for boundary in BOUNDARIES
     }
     names = tuple(dict.fromkeys(metric.name for metric in metrics))
-    points = tuple(_points(table, found[view.boundary], names, view.boundary))
+
+    def _choice(name: str, boundary: str) -> Choice | None:
+        decided = _decided(sweep, name, boundary)
+        return choose(table, found, name, boundary, bound=bound, decided=decided)
+
+    bound = binds(table)
+    points = tuple(_points(table, found[view.boundary], names, view.boundary, bound))
     choices = {
-        boundary: {
-            name: made
-            for name in names
-            if (made := choose(table, found, name, boundary, _decided(sweep, name, boundary)))
-        }
+        boundary: {name: made for name in names if (made := _choice(name, boundary))}
         for boundary in BOUNDARIES
     }
     return SweepResult(
@@ -63,13 +65,17 @@ def evaluate(sweep: Sweep, metrics: Sequence[Metric] = (), view: View | None = N
 
 
 def _points(
-    table: Table, found: Mapping[str, Ratios], names: Sequence[str], boundary: str
+    table: Table,
+    found: Mapping[str, Ratios],
+    names: Sequence[str],
+    boundary: str,
+    bound: Sequence[bool | None],
 ) -> Iterator[PointResult]:
     time_s = means(table.time_s)
     energy_j = means(table.energy_j[boundary], table.error_j[boundary])
     gain_j = means(table.gain_j[boundary])
     capped, clock = means(table.capped), means(table.clock_mhz)
-    bound, on_front = binds(table), front(found["time"], found["energy"])
+    on_front = front(found["time"], found["energy"])
     for row, setting in enumerate(table.settings):
         is_reference = row == table.reference
         yield PointResult(

@@ -73,6 +73,11 @@ class Band:
 class Choice:
     """What a metric prefers at a boundary.
 
+    ``verdict`` is of the metric's score: energy and time may each differ from the reference where
+    it does not. ``recommended`` is what to run with: the reference unless ``setting`` is better by
+    the metric, or no more is known of it than one run. ``is_same_load`` says that only the power
+    limits differ and neither held the clocks down: then the verdict is noise, and there is no band.
+
     ``score``, ``time`` and ``energy`` are ratios to the reference, with intervals that allow for
     this being the best of many (see :mod:`joulewise.metrics.winner`). ``at`` has the energy ratio
     of this same setting at every boundary, and ``break_even_w`` is what the node may draw
@@ -85,6 +90,7 @@ class Choice:
     boundary: str
     setting: Setting
     verdict: Verdict
+    recommended: Setting
     score: Interval | None
     time: Interval | None
     energy: Interval | None
@@ -92,6 +98,7 @@ class Choice:
     at: Mapping[str, Interval | None] = field(default_factory=dict)
     break_even_w: float | None = None
     band: Band | None = None
+    is_same_load: bool = False
 
 
 class SweepCaution(str, Enum):

@@ -65,16 +65,18 @@ def settled(by: Ratios, row: int, reference: int, fresh: NDArray[np.bool_]) -> P
 
 
 def pick(by: Ratios, reference: int) -> Picked | None:
-    """The least mean of those with enough runs: one lucky run is no match for five."""
+    """The least mean of those with enough runs: one lucky run is no match for five.
+
+    None where the reference has no score: without it no ratio is known, and nothing is preferred.
+    """
     n = by.means.n.copy()
     others = np.delete(n, reference)
     enough = (n >= _ENOUGH * others.max(initial=0)) & (n > 0)
     enough[reference] = n[reference] > 0
     allowed = enough & ~by.ruled_out
-    mean = by.means.mean if allowed.any() else np.log(by.scores.mean)
-    allowed = allowed if allowed.any() else ~np.isnan(mean)
     if not allowed.any():
         return None
+    mean = by.means.mean
     row = int(np.argmin(np.where(allowed, mean, np.inf)))
     candidates = int(allowed.sum() - allowed[reference])
     picked = Picked(row, max(candidates, 1), _without(by, allowed), np.zeros(0, dtype=np.int64))

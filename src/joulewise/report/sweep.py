@@ -34,11 +34,11 @@ def draw(
     page.line(shown.title, "bold", 0)
     for fact in shown.facts:
         page.line(fact, "dim")
-    if result.best:
-        points_too = (shown.points,) if points else ()
-        for table in (*points_too, shown.choices, *also, shown.boundaries):
-            if table.rows:
-                page.table(table)
+    points_too = (shown.points,) if points or not result.best else ()
+    choices = (shown.choices, *also, shown.boundaries) if result.best else ()
+    for table in (*points_too, *choices):
+        if table.rows:
+            page.table(table)
     console.print()
     _draw_remarks(shown, how, page, fits=fits)
     for finding in shown.findings:

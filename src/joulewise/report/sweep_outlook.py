@@ -14,8 +14,10 @@ from joulewise.metrics.result import Interval, SweepResult
 from joulewise.metrics.rules import parse
 from joulewise.metrics.view import View
 from joulewise.report.figures import amount, joules, seconds
+from joulewise.report.repeat import sweep_again
 from joulewise.report.sweep_words import setting_words
 from joulewise.sweep.process import knob_options
+from joulewise.sweep.store import is_over
 from joulewise.sweep.template import render
 
 _TRAIN = ("python", "train.py")
@@ -23,13 +25,16 @@ _TRAIN = ("python", "train.py")
 
 @dataclass(frozen=True)
 class Outlook:
-    """Of one metric's choice; ``year`` where it was said how many runs there are."""
+    """Of what one metric recommends; ``year`` where it was said how many runs there are.
+
+    The reference saves nothing against itself, and takes no ``command``: it is how things are.
+    """
 
     metric: str
     setting: Setting
     next_run: NextRun
     year: Year | None
-    command: str
+    command: str | None
     is_reference: bool
 
 
@@ -42,25 +47,23 @@ def outlook(
     price_per_kwh: float | None = None,
     gco2_per_kwh: float | None = None,
 ) -> tuple[Outlook, ...]:
-    return tuple(
-        Outlook(
-            metric,
-            choice.setting,
-            next_run(sweep, choice.setting, view),
-            None
-            if runs_per_year is None
-            else year(
+    def of(metric: str, setting: Setting) -> Outlook:
+        is_reference = setting == result.reference.setting
+        saved = None
+        if runs_per_year is not None and not is_reference:
+            saved = year(
                 result,
                 metric,
                 runs_per_year,
                 price_per_kwh=price_per_kwh,
                 gco2_per_kwh=gco2_per_kwh,
-            ),
-            applying(sweep, choice.setting),
-            choice.setting == result.reference.setting,
+            )
+        command = None if is_reference else applying(sweep, setting)
+        return Outlook(
+            metric, setting, next_run(sweep, setting, view), saved, command, is_reference
         )
-        for metric, choice in result.best.items()
-    )
+
+    return tuple(of(metric, choice.recommended) for metric, choice in result.best.items())
 
 
 def applying(sweep: Sweep, setting: Setting) -> str:
@@ -88,18 +91,35 @@ def next_commands(
     points: bool = True,
     training: bool = True,
 ) -> Iterator[tuple[str, str]]:
-    """What to type next, each with what it is for: what applies a choice, what tells more."""
+    """What to type next, each with what it is for: what applies a choice, what tells more.
+
+    Without any choice it is what makes the runs that are missing.
+    """
     commands: dict[str, list[str]] = {}
     for each in outlooks:
-        commands.setdefault(each.command, []).append(each.metric)
+        if each.command is not None:
+            commands.setdefault(each.command, []).append(each.metric)
     for command, metrics in commands.items():
         yield command, f"by {', '.join(metrics)}"
+    if not outlooks and (again := resume_command(sweep, program)):
+        yield again, "makes the runs that are missing"
     if not sweep.asked or not outlooks:
         return
     if points:
         yield f"{program} choose {sweep.id} --points", "every setting"
     if training and any("epoch" in trial.spans for trial in sweep.trials):
         yield f"{program} choose {sweep.id} --epochs 90", "what a full training takes"
+
+
+def resume_command(sweep: Sweep, program: str = "joulewise") -> str | None:
+    """What makes the runs that a sweep lacks; None where they are a table, or a file began it."""
+    if not sweep.asked or is_over(sweep):
+        return None
+    try:
+        command, in_a_file = sweep_again(sweep.asked)
+    except (TypeError, KeyError):  # of another version of joulewise
+        return None
+    return None if in_a_file else command.replace("joulewise", program, 1)
 
 
 def outlook_json(outlooks: tuple[Outlook, ...]) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def choices_table(result: SweepResult) -> Table:
             *(
                 (
                     label,
-                    choice.verdict.value,
+                    verdict_words(choice),
                     *_values(result.point(choice.setting)),
                     *_figures(result.point(choice.setting)),
                     *_against(choice),
@@ -170,6 +170,12 @@ def _error_note(result: SweepResult) -> str:
         f"{said}; all energies may be off by one factor of the board's sensor besides "
         f"({within(max(gains), 1.0)}), which cancels in ratios"
     )
+
+
+def verdict_words(choice: Choice) -> str:
+    """``EDP within noise``: beside it, the energy and the time may well differ."""
+    of = f"{parse(choice.metric).label} " if choice.verdict is Verdict.NOISE else ""
+    return f"{of}{choice.verdict.value}"
 
 
 def bounds(name: str, interval: Interval | None) -> Record:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import Any
 
+from joulewise.metrics.contract import as_json
 from joulewise.metrics.result import Choice, Fit, SweepResult, SweepWarning, Verdict
 from joulewise.metrics.rules import default_metrics, parse
 from joulewise.report.figures import one_line
@@ -51,6 +53,12 @@ def view(result: SweepResult) -> SweepView:
     )
 
 
+def result_json(result: SweepResult) -> dict[str, Any]:
+    """The result as JSON, with what it says of each metric in words."""
+    findings = {metric: _finding(choice, result) for metric, choice in result.best.items()}
+    return {**as_json(result), "findings": findings}
+
+
 def _facts(result: SweepResult) -> Iterator[str]:
     counts = [point.n for point in result.points]
     tried = [count for count in counts if count]
@@ -70,6 +78,9 @@ def _facts(result: SweepResult) -> Iterator[str]:
 
 
 def _findings(result: SweepResult) -> Iterator[str]:
+    if not result.best and any(point.n for point in result.points):
+        reference = setting_words(result.reference.setting)
+        yield f"no recommendation: the reference, {reference}, has no run to compare with"
     unasked = result.metrics == _by_default()
     labels: dict[str, list[str]] = {}
     for choice in result.best.values():
@@ -87,18 +98,24 @@ def _by_default() -> tuple[str, ...]:
 
 
 def _finding(choice: Choice, result: SweepResult) -> str:
-    setting = setting_words(choice.setting)
+    setting, reference = setting_words(choice.setting), setting_words(result.reference.setting)
     if choice.verdict is Verdict.REFERENCE:
         return f"nothing beats the reference, {setting}"
-    reference = setting_words(result.reference.setting)
-    told = ((choice.energy, "energy", ""), (choice.time, "time", ""))
-    found = more_or_less(told, reference) or f"no figures against {reference}"
-    # The verdict is on the metric's own score, of which these two are parts.
-    unsure = {
-        Verdict.NOISE: " (by the metric within noise)",
-        Verdict.UNKNOWN: " (too few runs to be sure)",
-    }
-    return f"{setting} takes {found}{unsure.get(choice.verdict, '')}"
+    if choice.is_same_load:
+        return (
+            f"keep the reference, {reference}: neither its limit nor {setting} held the clocks "
+            "down, so what differs between them is noise"
+        )
+    ratios = ((choice.energy, "energy", ""), (choice.time, "time", ""))
+    differences = more_or_less(ratios, reference) or f"no figures against {reference}"
+    takes = f"{setting} takes {differences}"
+    if choice.verdict is Verdict.UNKNOWN:
+        return f"{takes} (too few runs to be sure)"
+    if choice.verdict is Verdict.BETTER:
+        return takes
+    label = parse(choice.metric).label
+    differs = "does not differ beyond noise" if choice.verdict is Verdict.NOISE else "is worse"
+    return f"keep the reference, {reference}: {takes}, and its {label} {differs}"
 
 
 def _fits(fits: Sequence[Fit]) -> Iterator[str]:

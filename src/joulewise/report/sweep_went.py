@@ -10,9 +10,10 @@ from typing import Any, Final
 from joulewise.data.sweeps import WARM_UP, Setting, Sweep, Trial, TrialState
 from joulewise.metrics.rules import parse
 from joulewise.report.figures import one_line, plain
+from joulewise.report.sweep_outlook import resume_command
 from joulewise.report.sweep_words import counted, setting_words
 from joulewise.sweep.naming import log_name
-from joulewise.sweep.store import FINISHED, LOGS
+from joulewise.sweep.store import FINISHED, LOGS, RUNNING
 
 _SHOWN: Final = 5
 _TAIL: Final = 3
@@ -39,6 +40,7 @@ def went(sweep: Sweep, folder: Path | None = None, metrics: Sequence[str] = ()) 
 def as_json(sweep: Sweep, folder: Path | None = None) -> dict[str, Any]:
     return {
         "state": sweep.state,
+        "resume_command": resume_command(sweep),
         "failed": [
             {
                 **_place(trial),
@@ -69,13 +71,14 @@ def unfinished(sweep: Sweep) -> str:
     """How far a sweep is that has not come to its end; empty where it has."""
     if sweep.state == FINISHED:
         return ""
+    on = "" if sweep.state == RUNNING else "; the command that began it goes on with it"
     made = sum(trial.block != WARM_UP for trial in sweep.trials)
     if sweep.asked.get("adaptive"):
-        how_far = f"{counted(made, 'run')} of a search so far"
+        how_far = f"{counted(made, 'run')} of a search"
     else:
         points = len({*sweep.settings, sweep.reference})
         how_far = f"{made} of {points * sweep.asked.get('repeat', 1)} runs"
-    return f"unfinished: {how_far}; the command that began it goes on with it"
+    return f"{sweep.state}: {how_far}{on}"
 
 
 def _notes(sweep: Sweep) -> Iterator[str]:

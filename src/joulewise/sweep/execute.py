@@ -233,4 +233,4 @@ class _Execution:
         for _ in self._under_way:
             if isinstance(self._news.get(), signal.Signals):
                 break
-        self._ledger.save(durable=True)
+        self._ledger.interrupt()

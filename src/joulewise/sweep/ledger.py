@@ -12,7 +12,7 @@ from joulewise.data.sweeps import WARM_UP, Planned, Setting, Sweep, Trial
 from joulewise.errors import JoulewiseError
 from joulewise.record.files import replace_file
 from joulewise.sweep.contract import as_line, as_text
-from joulewise.sweep.store import FILE, FINISHED, RUNNING, load
+from joulewise.sweep.store import FILE, FINISHED, INTERRUPTED, RUNNING, load
 
 _SPARED: Final = 24  # times that it took to save: as long, what can be made again is not saved
 
@@ -73,6 +73,11 @@ class Ledger:
     def finish(self, sure: Mapping[str, Any]) -> None:
         self._sweep = replace(self._sweep, state=FINISHED, sure=dict(sure))
         self.close()
+
+    def interrupt(self) -> None:
+        """Write that it ended before its last run."""
+        self._sweep = replace(self._sweep, state=INTERRUPTED)
+        self.save(durable=True)
 
     def close(self) -> None:
         """Write what was not, and fail if that cannot be done."""

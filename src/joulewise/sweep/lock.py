@@ -13,19 +13,22 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+from joulewise.command.alive import boot_id, is_alive, pid_namespace, started_ticks
 from joulewise.command.state import made, state_folder
 from joulewise.errors import HeldError, JoulewiseError
 from joulewise.sweep.boards import Board
 
 LOCK: Final = "lock"
 _GPUS: Final = "gpus"
+_HOME: Final = ("host", "boot_id", "pid_namespace")
 
 
 @contextmanager
 def running(folder: Path) -> Iterator[bool]:
     """Have the sweep for oneself, or an error that says who has it. Whether it ever ran before.
 
-    The lock goes with the process, however that ends; the file stays.
+    The lock goes with the process, however that ends; the file stays, and is empty where it was
+    given up.
     """
     path = folder / LOCK
     has_run = path.exists()
@@ -39,7 +42,27 @@ def running(folder: Path) -> Iterator[bool]:
     try:
         yield has_run
     finally:
+        with suppress(OSError):
+            os.ftruncate(descriptor, 0)
         os.close(descriptor)
+
+
+def is_running(folder: Path) -> bool:
+    """Whether the process that signed the lock of a sweep still has it.
+
+    The lock itself is not tried: to have it for a moment would refuse it to who starts just then.
+    Of another machine, boot or container nobody can see that process, and it counts as alive.
+    """
+    try:
+        signed = json.loads((folder / LOCK).read_text(encoding="utf-8"))
+        home = tuple(signed[name] for name in _HOME)
+        pid, ticks = int(signed["pid"]), int(signed["started_ticks"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    host, boot, namespace = _home()
+    if home[0] == host and home[1] != boot:
+        return False  # nothing outlives a boot
+    return home != (host, boot, namespace) or is_alive(pid, ticks)
 
 
 @contextmanager
@@ -79,10 +102,21 @@ def _is_ours(descriptor: int) -> bool:
 
 
 def _sign(descriptor: int) -> None:
-    signed = {"pid": os.getpid(), "host": platform.node(), "since_wall_s": round(time.time())}
+    pid = os.getpid()
+    signed = {
+        "pid": pid,
+        "started_ticks": started_ticks(pid),
+        "since_wall_s": round(time.time()),
+        **dict(zip(_HOME, _home(), strict=True)),
+    }
     with suppress(OSError):  # on a full disk nobody learns who it is
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, json.dumps(signed).encode(), 0)
+
+
+def _home() -> tuple[str, str, str]:
+    """Where process ids mean what they mean to us."""
+    return platform.node(), boot_id(), pid_namespace()
 
 
 def _by_whom(path: Path) -> str:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,11 +25,13 @@ from joulewise.record.layout import SWEEPS
 from joulewise.record.store import ELSEWHERE, LAST, Skipped, new_directory, not_made
 from joulewise.sweep.asked import Asked
 from joulewise.sweep.contract import SWEEP_FORMAT, as_text, from_json
+from joulewise.sweep.lock import is_running
 from joulewise.sweep.space import Space
 
 FILE: Final = "sweep.json"
 LOGS: Final = "logs"
 RUNNING: Final = "running"
+INTERRUPTED: Final = "interrupted"
 FINISHED: Final = "finished"
 
 
@@ -55,7 +58,11 @@ def create(store: Path, asked: Asked, space: Space) -> Path:
 
 
 def load(folder: Path, *, has_trials: bool = True) -> Sweep:
-    """The sweep as it stands on disk; without its trials it is there ten times as soon."""
+    """The sweep as it stands on disk; without its trials it is there ten times as soon.
+
+    One that nobody runs and that is not finished was interrupted, whatever its file says: who is
+    killed writes nothing.
+    """
     path = folder / FILE
     try:
         told = json.loads(path.read_text(encoding="utf-8"))
@@ -74,9 +81,12 @@ def load(folder: Path, *, has_trials: bool = True) -> Sweep:
     try:
         if isinstance(told, dict) and not has_trials:
             told["trials"] = []
-        return from_json(told)
+        sweep = from_json(told)
     except ValueError as error:
         raise _unreadable(folder, f"{FILE} is damaged ({error})") from None
+    if sweep.state == RUNNING and not is_running(folder):
+        return replace(sweep, state=INTERRUPTED)
+    return sweep
 
 
 def sweeps(store: Path, *, has_trials: bool = True) -> Iterator[tuple[Path, Sweep] | Skipped]:

@@ -9,7 +9,6 @@ from typing import Any
 
 from joulewise.data.sweeps import Sweep
 from joulewise.errors import JoulewiseError
-from joulewise.metrics.contract import as_json
 from joulewise.metrics.result import SweepResult
 from joulewise.metrics.view import View
 from joulewise.record.manifest import Manifest, read_manifest
@@ -19,7 +18,7 @@ from joulewise.report.page.guarded import charts_or_why
 from joulewise.report.page.page import Notice, Page, Section
 from joulewise.report.page.surroundings import surroundings
 from joulewise.report.repeat import sweep_again
-from joulewise.report.sweep_view import view
+from joulewise.report.sweep_view import result_json, view
 from joulewise.report.sweep_went import as_json as went_json
 from joulewise.report.sweep_went import went
 from joulewise.report.tables import Table
@@ -79,7 +78,7 @@ def sweep_page(
         sections=sections,
         environment=surroundings(_manifests(sweep, store), in_store),
         commands=(*_again(sweep), *commands),
-        data={**as_json(result), **went_json(sweep, folder), **(more or {})},
+        data={**result_json(result), **went_json(sweep, folder), **(more or {})},
     )
 
 

@@ -14,6 +14,7 @@ from joulewise.errors import JoulewiseError, UsageError
 from joulewise.record.manifest import read_manifest
 from joulewise.report.serve.lookup import Stamp, run_folder, stamp, sweep_folder
 from joulewise.report.serve.response import REPORT, Response
+from joulewise.sweep.lock import is_running
 
 if TYPE_CHECKING:
     from joulewise.data.sweeps import Sweep
@@ -39,7 +40,8 @@ class Reports:
 
     def sweep(self, name: str) -> Response:
         folder = sweep_folder(self._store, name)
-        return self._made(("sweep", name), (folder,), lambda: self._sweep_page(folder), "..")
+        key = ("sweep", name, str(is_running(folder)))  # who is killed leaves all files as they are
+        return self._made(key, (folder,), lambda: self._sweep_page(folder), "..")
 
     def compare(self, a: Sequence[str], b: Sequence[str]) -> Response:
         """What B takes more or less than A; each is the names of runs, or that of one sweep."""
