@@ -42,7 +42,7 @@ def test_without_a_sweep_the_newest_are_listed(joulewise, swept):
     assert all("finished" in line and "4: limit" in line for line in lines)
     listed = told(joulewise("choose", "--json", "-"))["sweeps"]
     assert [sweep["id"] for sweep in listed] == ids
-    assert listed[0]["runs"] == {"done": 12}
+    assert listed[0]["runs"] == {"whole": 12, "looks": 0, "stopped": 0, "failed": 0}
 
 
 def test_an_unknown_sweep_is_told_beside_those_that_there_are(joulewise, swept):
@@ -105,6 +105,40 @@ def test_a_sweep_without_its_reference_has_no_recommendation(joulewise, swept, s
     done = told(joulewise("choose", "last", "--json", "-"))
     assert (done["id"], done["state"]) == (known, "finished")
     assert set(done["best"]) == {"energy"}
+
+
+def test_a_search_counts_its_runs_alike_everywhere(joulewise):
+    """Whole runs are called runs; what only led the search are short looks."""
+    axes = ("--power-limit", "150:300:50", "--sm-clock", "900:1500:300", "--by", "edp")
+    swept = joulewise("sweep", "--sim", "v100", "--workload", "resnet50", "--adaptive", *axes)
+    assert "runs and short looks at most" in swept.stderr
+    result = told(joulewise("choose", "last", "--json", "-"))
+    runs = sum(point["n"] for point in result["points"])
+    search = result["search"]
+    (listed,) = told(joulewise("choose", "--json", "-"))["sweeps"]
+    *_, line = joulewise("choose").stdout.splitlines()
+    assert search["looks"] > 0
+    assert runs == search["runs"] == listed["runs"]["whole"] == int(line.split()[4])
+    assert search["looks"] == listed["runs"]["looks"]
+    shown = joulewise("choose", "last").stdout
+    assert f", {runs} runs (" in shown
+    assert f"after {runs} runs and {search['looks']} short looks" in shown
+    assert search["runs"] + search["looks"] <= search["budget"]
+
+
+def test_the_energy_of_a_step_that_is_not_kept_is_said_so(joulewise, swept):
+    swept()
+    ran = joulewise("choose", "last", "--per", "step")
+    assert "not read" not in ran.stdout
+    assert "GPU read, but not of every step" in ran.stdout
+    *_, finding = (line for line in ran.stdout.splitlines() if "no recommendation" in line)
+    assert finding.startswith("no recommendation by energy, EDP, ")
+    assert finding.endswith(": the reference, 300 W, has no energy per step")
+    told_of = told(joulewise("choose", "last", "--per", "step", "--json", "-"))["cautions"]
+    (caution,) = (it for it in told_of if it["code"] == "no_energy")
+    assert "--per epoch" in caution["hint"]
+    by_time = told(joulewise("choose", "last", "--per", "step", "--by", "time", "--json", "-"))
+    assert by_time["best"]["time"]["settings"] == {"power_limit_w": 300}
 
 
 def test_where_no_limit_binds_the_reference_is_recommended_and_no_limit_set(joulewise):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
@@ -202,6 +203,34 @@ class Sweep:
         When they were made is then a time of the simulating program, and means nothing.
         """
         return bool(self.asked.get("simulated"))
+
+
+@dataclass(frozen=True)
+class RunCounts:
+    """How many runs a sweep has, by what became of them; warm-ups and skipped ones are none.
+
+    Only ``whole`` ones are called runs where a sweep is shown: all figures come from them.
+    ``looks`` are at some steps of a run, and only lead a search.
+    """
+
+    whole: int
+    looks: int
+    stopped: int
+    failed: int
+
+    @classmethod
+    def of(cls, trials: Iterable[Trial]) -> RunCounts:
+        kinds = Counter(
+            "looks" if trial.look_s is not None and state is TrialState.DONE else state.value
+            for trial in trials
+            if trial.block != WARM_UP
+            for state in [trial.state]
+        )
+        return cls(kinds["done"], kinds["looks"], kinds["stopped"], kinds["failed"])
+
+    @property
+    def begun(self) -> int:
+        return self.whole + self.looks + self.stopped + self.failed
 
 
 def knob_option(knob: str) -> str:

@@ -40,7 +40,9 @@ class Line:
         has_gpu = any(trial.gpu or GPU in it.energy for trial, it in counted)
         is_module = bool(counted) and all(trial.is_module for trial, _ in counted)
         what = "GPU module (CPU and memory included)" if is_module else "GPU"
-        gpus = f"{what} {_kinds(found, GPU)}" if has_gpu else "no GPU in use"
+        is_read = any(GPU in trial.energy for trial, _ in counted)
+        unknown = f"read, but not of every {view.per}" if is_read else "not read"
+        gpus = f"{what} {_kinds(found, GPU) or unknown}" if has_gpu else "no GPU in use"
         if view.overhead_w is not None:
             rest = f"{view.overhead_w:g} W besides, as given"
         elif found and all(REST in it.energy for it in found):
@@ -90,10 +92,10 @@ def _simulated(found: Sequence[Amount]) -> tuple[str, ...]:
 
 
 def _kinds(found: Sequence[Amount], part: str) -> str:
-    """Where the energies come from."""
+    """Where the energies come from; empty where there are none."""
     kinds = {it.energy[part].source for it in found if part in it.energy}
     if not kinds:
-        return "not read"
+        return ""
     return (
         kinds.pop().value if len(kinds) == 1 and Source.MIXED not in kinds else "from mixed sources"
     )

@@ -15,7 +15,7 @@ from joulewise.metrics.result import Choice, SweepCaution, SweepWarning, Verdict
 from joulewise.metrics.rules import parse
 from joulewise.metrics.slices import slices
 from joulewise.metrics.table import Table, entering
-from joulewise.metrics.view import GPU, NODE
+from joulewise.metrics.view import GPU, NODE, View
 
 _DRIFT: Final = 0.01
 _DRIFT_RUNS: Final = 4
@@ -27,10 +27,11 @@ def cautions(
     table: Table,
     found: Mapping[str, Mapping[str, Ratios]],
     choices: Mapping[str, Mapping[str, Choice]],
-    boundary: str,
+    view: View,
 ) -> Iterator[SweepWarning]:
+    boundary = view.boundary
     time, energy = found[boundary]["time"], found[boundary]["energy"]
-    yield from _too_little(table, time, energy, boundary)
+    yield from _too_little(sweep, table, time, energy, view)
     yield from _lower_bounds(sweep, boundary)
     yield from caps.cautions(table, found[GPU]["energy"])
     yield from _costs_elsewhere(choices, table.sources, boundary)
@@ -40,9 +41,9 @@ def cautions(
 
 
 def _too_little(
-    table: Table, time: Ratios, energy: Ratios, boundary: str
+    sweep: Sweep, table: Table, time: Ratios, energy: Ratios, view: View
 ) -> Iterator[SweepWarning]:
-    n = time.means.n
+    n, boundary = time.means.n, view.boundary
     if not time.scores.n.any():
         return
     if not time.scores.n[table.reference]:
@@ -58,6 +59,13 @@ def _too_little(
             f"no run of the reference ({table.settings[table.reference]}) has an energy at the "
             f"boundary {boundary}: by energy nothing can be compared with it or recommended",
             "see why it was not read (joulewise doctor), and sweep again with --new",
+        )
+    elif not energy.means.n.any() and any(GPU in trial.energy for trial in entering(sweep)):
+        yield SweepWarning(
+            SweepCaution.NO_ENERGY,
+            f"the energy of every single {view.per} is not known: a run keeps that of steps one by "
+            "one only where it has no more than 1,000 of them, and in virtual time of none",
+            "count what they are part of: --per epoch, --per sample or --per run",
         )
     elif not energy.means.n.any():
         yield SweepWarning(

@@ -60,7 +60,7 @@ def evaluate(sweep: Sweep, metrics: Sequence[Metric] = (), view: View | None = N
         assumed=table.assumed,
         simulated=table.simulated,
         fits=fits(table, view.boundary),
-        cautions=tuple(cautions(sweep, table, found, choices, view.boundary)),
+        cautions=tuple(cautions(sweep, table, found, choices, view)),
     )
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from joulewise.data.sweeps import Setting
 from joulewise.report.figures import amount, fitting, joules, seconds
-from joulewise.report.sweep_words import counted, setting_words, settings_counted
+from joulewise.report.sweep_words import runs_planned, setting_words, settings_counted
 from joulewise.sweep.conduct import Prepared, strategy
 from joulewise.sweep.estimate import Estimate, estimate
 from joulewise.sweep.plan import order
@@ -78,11 +78,10 @@ def _lines(shown: PlanView) -> Iterator[str]:
     name = f"{shown.name}: " if shown.name else ""
     at_once = f", {expected.lanes} at a time" if expected.lanes > 1 else ""
     settings = settings_counted(shown.settings, shown.reference)
-    runs = counted(expected.runs, "run")
-    if shown.blocks:
-        yield f"{name}{settings}, {runs}{at_once}"
-    else:
-        yield f"{name}{settings}, {runs} at most, as they are needed"
+    points = (shown.reference, *shown.settings)
+    runs = runs_planned(points, expected.runs, is_search=not shown.blocks)
+    as_needed = at_once if shown.blocks else ", as they are needed"
+    yield f"{name}{settings}, {runs}{as_needed}"
     yield f"reference: {setting_words(shown.reference)}"
     for number, block in enumerate(shown.blocks, 1):
         first = " | ".join(map(setting_words, block[:_SHOWN]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -12,13 +13,26 @@ import numpy as np
 from rich.console import Console
 from rich.progress import TaskID
 
-from joulewise.data.sweeps import WARM_UP, Planned, Setting, Sweep, Trial, TrialState
+from joulewise.data.sweeps import (
+    WARM_UP,
+    Planned,
+    RunCounts,
+    Setting,
+    Sweep,
+    Trial,
+    TrialState,
+)
 from joulewise.metrics.rules import Metric, Reference
 from joulewise.metrics.table import tabulate
 from joulewise.metrics.view import GPU, NODE, View
 from joulewise.report.figures import fitting, joules, one_line, seconds
 from joulewise.report.sweep_bar import NOTHING, bar
-from joulewise.report.sweep_words import counted, setting_words, settings_counted
+from joulewise.report.sweep_words import (
+    runs_planned,
+    runs_words,
+    setting_words,
+    settings_counted,
+)
 
 Say = Callable[[str], None]
 
@@ -56,9 +70,11 @@ class SweepProgress:
         self._is_quick = bool(sweep.asked.get("simulated"))
         self._since_s = time.monotonic()
         known = sum(trial.state is not TrialState.FAILED for trial in sweep.trials)
-        how = f"{known} runs are there, {left} left" if known else counted(left, "run")
-        if sweep.asked.get("adaptive"):
-            how += " at most"
+        points = (sweep.reference, *sweep.settings)
+        how = runs_planned(points, left, is_search=bool(sweep.asked.get("adaptive")))
+        if known:
+            there = replace(RunCounts.of(sweep.trials), failed=0)
+            how = f"{runs_words(there)} are there, {how} left"
         if failed := len(sweep.trials) - known:
             how += f"; {failed} failed before and {'is' if failed == 1 else 'are'} tried again"
         self._say(f"sweep {sweep.id}: {settings_counted(sweep.settings, sweep.reference)}, {how}")

@@ -78,9 +78,12 @@ def _facts(result: SweepResult) -> Iterator[str]:
 
 
 def _findings(result: SweepResult) -> Iterator[str]:
-    if not result.best and any(point.n for point in result.points):
+    missing = [parse(name).label for name in result.metrics if name not in result.best]
+    if missing and any(point.n for point in result.points):
         reference = setting_words(result.reference.setting)
-        yield f"no recommendation: the reference, {reference}, has no run to compare with"
+        lacks = f"energy per {result.per}" if result.reference.n else "run to compare with"
+        by = f" by {', '.join(missing)}" if result.best else ""
+        yield f"no recommendation{by}: the reference, {reference}, has no {lacks}"
     unasked = result.metrics == _by_default()
     labels: dict[str, list[str]] = {}
     for choice in result.best.values():

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from joulewise.data.sweeps import WARM_UP, Setting, Sweep, Trial, TrialState
+from joulewise.data.sweeps import WARM_UP, RunCounts, Setting, Sweep, Trial, TrialState
 from joulewise.metrics.rules import parse
 from joulewise.report.figures import one_line, plain
 from joulewise.report.sweep_outlook import resume_command
-from joulewise.report.sweep_words import counted, setting_words
+from joulewise.report.sweep_words import counted, runs_words, setting_words
 from joulewise.sweep.naming import log_name
 from joulewise.sweep.store import FINISHED, LOGS, RUNNING
 
@@ -33,7 +33,7 @@ def went(sweep: Sweep, folder: Path | None = None, metrics: Sequence[str] = ()) 
     return Went(
         notes=(*_notes(sweep), *_unsearched(sweep, metrics)),
         problems=tuple(_problems(sweep, folder)),
-        search=tuple(_search(sweep.sure)),
+        search=tuple(_search(sweep)),
     )
 
 
@@ -72,10 +72,10 @@ def unfinished(sweep: Sweep) -> str:
     if sweep.state == FINISHED:
         return ""
     on = "" if sweep.state == RUNNING else "; the command that began it goes on with it"
-    made = sum(trial.block != WARM_UP for trial in sweep.trials)
     if sweep.asked.get("adaptive"):
-        how_far = f"{counted(made, 'run')} of a search"
+        how_far = f"{runs_words(RunCounts.of(sweep.trials))} of a search"
     else:
+        made = sum(trial.block != WARM_UP for trial in sweep.trials)
         points = len({*sweep.settings, sweep.reference})
         how_far = f"{made} of {points * sweep.asked.get('repeat', 1)} runs"
     return f"{sweep.state}: {how_far}{on}"
@@ -88,8 +88,7 @@ def _notes(sweep: Sweep) -> Iterator[str]:
         trials = _of(sweep, state)
         if trials:
             yield f"{verb}: {_settings(trials, sweep)}, {_reasons(trials)}"
-    looks = sum(trial.look_s is not None for trial in _of(sweep, TrialState.DONE))
-    if looks:
+    if looks := RunCounts.of(sweep.trials).looks:
         yield (
             f"besides, {counted(looks, 'short look')} that only led the search: "
             "no figure here is from them"
@@ -146,11 +145,12 @@ def _log(trial: Trial, folder: Path | None) -> str | None:
     return str(path) if path and path.is_file() else None
 
 
-def _search(told: Mapping[str, Any]) -> Iterator[str]:
+def _search(sweep: Sweep) -> Iterator[str]:
+    told = sweep.sure
     if not told:
         return
-    runs = told.get("runs")
-    after = f" after {runs} runs" if runs else ""
+    counts = RunCounts.of(sweep.trials)
+    after = f" after {runs_words(counts)}" if counts.begun else ""
     if told.get("reason"):
         yield f"not sure{after}: {one_line(str(told['reason']))}"
     for name, verdict in told.get("metrics", {}).items():

@@ -6,9 +6,18 @@ import math
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from joulewise.data.sweeps import CPU_LIMIT, MEM_CLOCK, POWER_LIMIT, SM_CLOCK, Setting, Value
+from joulewise.data.sweeps import (
+    CPU_LIMIT,
+    MEM_CLOCK,
+    POWER_LIMIT,
+    SM_CLOCK,
+    RunCounts,
+    Setting,
+    Value,
+)
 from joulewise.metrics.result import Interval
 from joulewise.report.figures import one_line
+from joulewise.sweep.space import is_one_knob
 
 AXES: Final = {
     POWER_LIMIT: ("limit", "W"),
@@ -48,6 +57,23 @@ def simulated_words(parts: Collection[str]) -> str:
 
 def counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def runs_words(counts: RunCounts) -> str:
+    """``7 runs and 25 short looks, 2 stopped early``: what is not there is not told."""
+    also = f" and {counted(counts.looks, 'short look')}" if counts.looks else ""
+    rest = ((counts.stopped, "stopped early"), (counts.failed, "failed"))
+    others = "".join(f", {number} {what}" for number, what in rest if number)
+    return f"{counted(counts.whole, 'run')}{also}{others}"
+
+
+def runs_planned(points: Sequence[Setting], number: int, *, is_search: bool) -> str:
+    """``12 runs``; of a search, which may need fewer, ``36 runs and short looks at most``."""
+    if not is_search:
+        return counted(number, "run")
+    if is_one_knob(points):
+        return f"{counted(number, 'run')} at most"
+    return f"{number} runs and short looks at most"
 
 
 def settings_counted(settings: Collection[Setting], reference: Setting) -> str:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 from rich.console import Console
 
 from joulewise.data import Source
-from joulewise.data.sweeps import Sweep
+from joulewise.data.sweeps import RunCounts, Sweep
 from joulewise.report.figures import one_line
 from joulewise.report.sweep_words import AXES
 from joulewise.report.tables import Column, Table, drawn
@@ -29,7 +29,7 @@ def as_json(sweep: Sweep) -> dict[str, Any]:
         "axes": list(sweep.axes),
         "settings": len(sweep.settings),
         "simulated": is_simulated(sweep),
-        "runs": dict(Counter(trial.state.value for trial in sweep.trials)),
+        "runs": asdict(RunCounts.of(sweep.trials)),
     }
 
 
@@ -53,13 +53,12 @@ def draw(sweeps: Sequence[Sweep], console: Console) -> None:
 
 def _cells(sweep: Sweep, *, named: bool) -> tuple[str, ...]:
     started = datetime.fromtimestamp(sweep.start_wall_ns / NS_PER_S).astimezone()
-    done = sum(trial.state.value == "done" for trial in sweep.trials)
     return (
         sweep.id,
         *((one_line(sweep.name, _LONGEST),) if named else ()),
         started.strftime("%Y-%m-%d %H:%M"),
         one_line(sweep.state),
-        str(done),
+        str(RunCounts.of(sweep.trials).whole),
         one_line(f"{len(sweep.settings)}: {', '.join(map(label, sweep.axes))}", _LONGEST),
         one_line(what(sweep), _LONGEST),
     )

@@ -70,7 +70,7 @@ class Adaptive(Search):
 
     @property
     def sure(self) -> Mapping[str, Any]:
-        made = {"runs": self._made, "budget": self._budget}
+        made = self._counts
         if not self._known.has_belief:
             return {**made, "metrics": {}, "reason": "too few runs succeeded"}
         known = Known.of(self._problem, self._told.values())

@@ -6,7 +6,15 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 
-from joulewise.data.sweeps import CONFIRMING, WARM_UP, Planned, Setting, Trial, TrialState
+from joulewise.data.sweeps import (
+    CONFIRMING,
+    WARM_UP,
+    Planned,
+    RunCounts,
+    Setting,
+    Trial,
+    TrialState,
+)
 from joulewise.errors import UsageError
 from joulewise.search.confirm import PAIRS, Told, unconfirmed
 
@@ -87,6 +95,18 @@ class Search(ABC):
     @property
     def _made(self) -> int:
         return sum(1 for trial in self._told.values() if trial.state is not TrialState.SKIPPED)
+
+    @property
+    def _counts(self) -> dict[str, int]:
+        """The runs so far, as JSON has them; ``budget`` is how many there may be of all kinds."""
+        counts = RunCounts.of(self._told.values())
+        return {
+            "runs": counts.whole,
+            "looks": counts.looks,
+            "stopped": counts.stopped,
+            "failed": counts.failed,
+            "budget": self._budget,
+        }
 
     @property
     def _explored(self) -> list[Trial]:

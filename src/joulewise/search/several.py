@@ -82,14 +82,7 @@ class Several(Search):
     @property
     def sure(self) -> Mapping[str, Any]:
         known = self._known
-        looks = sum(look_s is not None for _, _, look_s in self._told)
-        made = {
-            "runs": self._made,
-            "budget": self._budget,
-            "looks": looks,
-            "sampler": self._sampler,
-            "remarks": self._remarks(),
-        }
+        made = {**self._counts, "sampler": self._sampler, "remarks": self._remarks()}
         if not known.has_belief:
             return {**made, "metrics": {}, "reason": "too few runs succeeded"}
         every = Known.of(self._problem, self._told.values())

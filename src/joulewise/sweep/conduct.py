@@ -12,7 +12,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from joulewise.command.points import point
-from joulewise.data.sweeps import KNOBS, Sweep
+from joulewise.data.sweeps import Sweep
 from joulewise.search.strategy import Strategy
 from joulewise.sweep.asked import Asked
 from joulewise.sweep.boards import Board, boards
@@ -22,7 +22,7 @@ from joulewise.sweep.execute import News, Watch, execute
 from joulewise.sweep.lanes import lanes
 from joulewise.sweep.plan import Grid
 from joulewise.sweep.runner import Runner
-from joulewise.sweep.space import Space, resolve
+from joulewise.sweep.space import Space, is_one_knob, resolve
 from joulewise.sweep.store import create, cut_off, is_over, load
 from joulewise.sweep.turning import try_knobs
 
@@ -88,7 +88,7 @@ def conduct(prepared: Prepared, store: Path, watch: Watch, folder: Path | None =
         chosen = strategy(asked, space, prepared.lanes)
         # Among the limits of one training nearly nothing is beaten in both; trainings differ in
         # more.
-        stop_hopeless = asked.adaptive and not _is_one_knob(space)
+        stop_hopeless = asked.adaptive and not is_one_knob(space.points)
         with closing(_runner(prepared, store, folder, watch)) as runner:
             sweep = execute(folder, chosen, runner, watch, stop_hopeless=stop_hopeless, news=news)
     for remark in sweep.sure.get("remarks", ()):
@@ -106,7 +106,7 @@ def strategy(asked: Asked, space: Space, lanes: int = 1) -> Strategy:
     from joulewise.search.adaptive import Adaptive
     from joulewise.search.several import Several
 
-    search = Adaptive if _is_one_knob(space) else Several
+    search = Adaptive if is_one_knob(space.points) else Several
     return search(
         space.settings,
         space.reference,
@@ -118,11 +118,6 @@ def strategy(asked: Asked, space: Space, lanes: int = 1) -> Strategy:
         warm_up=asked.warm_up,
         seed=asked.seed,
     )
-
-
-def _is_one_knob(space: Space) -> bool:
-    differ = [name for name in space.reference if len({it[name] for it in space.points}) > 1]
-    return len(differ) == 1 and differ[0] in KNOBS
 
 
 def _max_power_w(asked: Asked, space: Space) -> float | None:

@@ -51,6 +51,12 @@ class Space:
         return (self.reference, *self.settings)
 
 
+def is_one_knob(points: Sequence[Setting]) -> bool:
+    """Whether nothing but one knob differs: then whole runs are searched, without short looks."""
+    differ = [name for name in points[0] if len({it[name] for it in points}) > 1]
+    return len(differ) == 1 and differ[0] in KNOBS
+
+
 def resolve(
     asked: Asked, boards: Sequence[Board], environ: Mapping[str, str] | None = None
 ) -> Space:

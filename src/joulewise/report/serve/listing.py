@@ -215,7 +215,7 @@ def _sweep_row(one: tuple[Path, Sweep] | Skipped) -> SweepRow:
         folder=folder.name,
         name=sweep.name,
         state=sweep.state,
-        runs=str(told["runs"].get("done", 0)),
+        runs=str(told["runs"]["whole"]),
         settings=f"{told['settings']}: {', '.join(map(label, told['axes']))}",
         of=one_line(what(sweep), _LONGEST),
         started=_moment(datetime.fromtimestamp(sweep.start_wall_ns / NS_PER_S).astimezone()),
