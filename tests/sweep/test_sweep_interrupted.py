@@ -1,7 +1,14 @@
 """Ctrl-C within a run: knobs go back, nothing is lost, and the command to go on is told."""
 
+import os
+import shlex
+import subprocess
+
 import pytest
 from simulated_here import LIMITS, told
+
+from joulewise.sweep.store import sweeps
+from processes import JOULEWISE
 
 SCRIPT = f"""
 import json, signal, subprocess, sys, time
@@ -70,3 +77,77 @@ def test_a_signal_before_the_first_run(tmp_path, name, status):
     *_, what, how = seen["said"].splitlines()
     assert f"was ended by SIG{name}" in what
     assert how.startswith("  to go on: joulewise --store runs sweep")
+
+
+MOMENTS = {
+    "sweep-asked:1": (),
+    "sweep-prepared:1": (),
+    "sweep-created:1": (0,),
+    "before-first-run:1": (0,),
+    "between-runs:1": (1,),
+    "between-runs:3": (3,),
+    "between-runs:4": (4,),
+    "after-last-run:1": (4,),
+    "sweep-made:1": (4,),
+    "between-runs:5": (4, 1),
+    "sweep-made:2": (4, 4),
+}
+"""Where the signal comes, and how many runs each sweep of the file has then."""
+FILE = """
+[[benchmark]]
+name = "first"
+sim = "v100"
+workload = "resnet50"
+power_limit = "200,300"
+repeat = 2
+
+[[benchmark]]
+name = "second"
+sim = "v100"
+workload = "ecg"
+power_limit = "200,300"
+repeat = 2
+"""
+
+
+def joulewise(folder, *words, **environ):
+    return subprocess.run(
+        [*JOULEWISE, *words],
+        cwd=folder,
+        env={**os.environ, "JOULEWISE_STORE": "my runs", **environ},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def runs_of(folder):
+    """How many runs each sweep has, and how it stands."""
+    found = [sweep for _, sweep in sweeps(folder / "my runs")]
+    return tuple(len(sweep.trials) for sweep in found), [sweep.state for sweep in found]
+
+
+@pytest.mark.parametrize(
+    ("moment", "name", "status"),
+    [
+        *((moment, "INT", 130) for moment in MOMENTS),
+        ("sweep-prepared:1", "TERM", 143),
+        ("between-runs:1", "TERM", 143),
+        ("sweep-made:2", "HUP", 129),
+    ],
+)
+def test_a_signal_at_any_moment_says_how_to_go_on(tmp_path, moment, name, status):
+    """Two lines, the status of that signal, and a command that makes exactly what is missing."""
+    (tmp_path / "two.toml").write_text(FILE)
+    cut = joulewise(tmp_path, "sweep", "two.toml", JOULEWISE_TEST_KILL_AT=f"{moment}:{name}")
+    assert cut.returncode == status, cut.stderr
+    *_, what, how = cut.stderr.splitlines()
+    assert f"ended by SIG{name}" in what
+    assert runs_of(tmp_path)[0] == MOMENTS[moment]
+    before, _, command = how.partition("to go on: ")
+    assert before == "  "
+    program, *words = shlex.split(command)
+    assert program == "joulewise"
+    done = joulewise(tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    assert runs_of(tmp_path) == ((4, 4), ["finished", "finished"])

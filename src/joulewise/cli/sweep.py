@@ -17,12 +17,13 @@ from joulewise.cli.output import STDOUT, json_option, pass_store, program, write
 from joulewise.cli.pairs import pairs
 from joulewise.cli.stderr import say
 from joulewise.data.sweeps import KNOB_KEYS, knob_option
-from joulewise.errors import UsageError
+from joulewise.errors import JoulewiseError, UsageError
 
 if TYPE_CHECKING:
     from joulewise.data.sweeps import Sweep
     from joulewise.sweep.asked import Asked
     from joulewise.sweep.conduct import Prepared
+    from joulewise.sweep.cut_off import SignalInterrupt
 
 EPILOG = """\b
 Examples:
@@ -127,17 +128,35 @@ def command(store: Path, *, json_path: str | None, **given: Any) -> int:
     Asked again the same way, it goes on where it was cut off, and tries again what failed. Knobs
     are turned by leases: they go back after each run.
     """
+    from joulewise.sweep.cut_off import SignalInterrupt, raised_signals
+
+    made: list[tuple[Sweep, int]] = []
+    try:
+        with raised_signals():
+            return _sweep(store, given, json_path, made)
+    except SignalInterrupt as error:
+        raise _interruption(error, made, program(store)) from None
+
+
+def _sweep(
+    store: Path, given: Mapping[str, Any], json_path: str | None, made: list[tuple[Sweep, int]]
+) -> int:
+    """Put into ``made`` each sweep that was made, with how many are left after it."""
+    from joulewise.command.points import point
     from joulewise.sweep.conduct import going_on, gpus_of, prepare
     from joulewise.sweep.lock import having
 
+    point("sweep-asked")
     # Whatever is wrong with any of them is told before the first run of all.
     every = [prepare(_heard(asked)) for asked in _asked(given)]
     if given["dry_run"]:
         return _show_plans(every, store, given["price_per_kwh"], json_path)
+    point("sweep-prepared")
     told, failed = [], False
     with having(gpus_of(every)):
         for prepared, folder in zip(every, going_on(every, store, new=given["new"]), strict=True):
-            sweep = _conduct(prepared, store, folder)
+            sweep = _conduct(prepared, store, folder, made, len(every))
+            point("sweep-made")
             told.append(_shown(prepared.asked, sweep, store, is_drawn=json_path != STDOUT))
             failed |= any(trial.state.value == "failed" for trial in sweep.trials)
     _write(told, json_path)
@@ -146,19 +165,57 @@ def command(store: Path, *, json_path: str | None, **given: Any) -> int:
     return int(failed)
 
 
-def _conduct(prepared: Prepared, store: Path, folder: Path | None) -> Sweep:
+def _interruption(
+    error: SignalInterrupt, made: Sequence[tuple[Sweep, int]], again: str
+) -> JoulewiseError:
+    """What is kept where no run was under way, and the command that goes on from there."""
+    from joulewise.sweep.cut_off import BetweenRunsError, CutOffError
+
+    before: BaseException | None = error
+    while before is not None:  # a second one, while the first was being told
+        if isinstance(before, CutOffError):
+            return before
+        before = before.__context__
+    if not made:
+        return BetweenRunsError(
+            error.signal, "no run was made yet", f"to go on: {_again(sys.argv[1:])}"
+        )
+    sweep, left = made[-1]
+    if left:
+        return BetweenRunsError(
+            error.signal,
+            f"sweep {sweep.id} is finished, and {left} more of the file left",
+            f"to go on: {_again(sys.argv[1:])}",
+        )
+    what = f"sweep {sweep.id} is finished, and its result was not shown"
+    return BetweenRunsError(error.signal, what, f"to go on: {again} choose {sweep.id}")
+
+
+def _conduct(
+    prepared: Prepared,
+    store: Path,
+    folder: Path | None,
+    made: list[tuple[Sweep, int]],
+    number: int,
+) -> Sweep:
     from joulewise.cli.output import console
     from joulewise.metrics.rules import default_metrics, parse
     from joulewise.report.sweep_progress import SweepProgress
     from joulewise.sweep.conduct import conduct
-    from joulewise.sweep.cut_off import CutOffError
+    from joulewise.sweep.cut_off import CutOffError, SignalInterrupt
 
     for note in prepared.space.notes:
         say(note)
     metric = parse(prepared.asked.by[0]) if prepared.asked.by else default_metrics()[0]
     try:
         with SweepProgress(console(stderr=True), metric, say) as watch:
-            return conduct(prepared, store, watch, folder)
+            sweep = conduct(prepared, store, watch, folder)
+            made.append((sweep, number - len(made) - 1))
+            return sweep
+    except SignalInterrupt as error:
+        if error.sweep is not None:
+            made.append((error.sweep, number - len(made) - 1))
+        raise
     except CutOffError as error:
         error.hint = f"to go on: {_again(sys.argv[1:])}"
         raise

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from joulewise.command.points import point
@@ -17,7 +17,7 @@ from joulewise.search.strategy import Strategy
 from joulewise.sweep.asked import Asked
 from joulewise.sweep.boards import Board, boards
 from joulewise.sweep.checks import check
-from joulewise.sweep.cut_off import told_of_signals
+from joulewise.sweep.cut_off import SignalInterrupt, told_of_signals
 from joulewise.sweep.execute import News, Watch, execute
 from joulewise.sweep.lanes import lanes
 from joulewise.sweep.plan import Grid
@@ -85,15 +85,26 @@ def conduct(prepared: Prepared, store: Path, watch: Watch, folder: Path | None =
             point("knobs-tried")
         if folder is None:
             folder = create(store, asked, space)
+        point("sweep-created")
         chosen = strategy(asked, space, prepared.lanes)
         # Among the limits of one training nearly nothing is beaten in both; trainings differ in
         # more.
         stop_hopeless = asked.adaptive and not is_one_knob(space.points)
         with closing(_runner(prepared, store, folder, watch)) as runner:
             sweep = execute(folder, chosen, runner, watch, stop_hopeless=stop_hopeless, news=news)
+    _raise_late_signal(news, sweep)
     for remark in sweep.sure.get("remarks", ()):
         watch.said(remark)
     return sweep
+
+
+def _raise_late_signal(news: SimpleQueue[News | signal.Signals], sweep: Sweep) -> None:
+    """One that came after the last run, when nobody looked for any."""
+    with suppress(Empty):
+        while True:
+            one = news.get_nowait()
+            if isinstance(one, signal.Signals):
+                raise SignalInterrupt(one, sweep)
 
 
 def strategy(asked: Asked, space: Space, lanes: int = 1) -> Strategy:

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Final
 
 from joulewise.data.sweeps import Sweep, TrialState
@@ -27,14 +28,48 @@ class CutOffError(JoulewiseError):
         self.exit_status = 128 + number
 
 
+class SignalInterrupt(KeyboardInterrupt):
+    """A signal has come while no run was being made; ``sweep`` is the one that was made last."""
+
+    def __init__(self, number: signal.Signals, sweep: Sweep | None = None) -> None:
+        super().__init__(number.name)
+        self.signal = number
+        self.sweep = sweep
+
+
+class BetweenRunsError(JoulewiseError):
+    """The same for whoever reads it: what is kept, and how to go on; the status is as of it."""
+
+    def __init__(self, number: signal.Signals, what: str, hint: str) -> None:
+        super().__init__(f"ended by {number.name}; {what}", hint)
+        self.exit_status = 128 + number
+
+
+@contextmanager
+def raised_signals() -> Iterator[None]:
+    """Each raises a :class:`SignalInterrupt` meanwhile, but for those that are ignored."""
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        raise SignalInterrupt(signal.Signals(number))
+
+    with _handled(interrupt):
+        yield
+
+
 @contextmanager
 def told_of_signals(tell: Callable[[signal.Signals], None]) -> Iterator[None]:
     """They end nothing meanwhile; those that are ignored stay so."""
+    with _handled(lambda number, _: tell(signal.Signals(number))):
+        yield
+
+
+@contextmanager
+def _handled(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # they come to another thread
         return
     before = {
-        number: signal.signal(number, lambda number, _: tell(signal.Signals(number)))
+        number: signal.signal(number, handle)
         for number in _ENDING
         if signal.getsignal(number) is not signal.SIG_IGN
     }

@@ -107,12 +107,14 @@ class _Execution:
         self._watch.began(self._ledger.sweep, self._strategy.left)
         with told_of_signals(self._news.put):
             try:
+                point("before-first-run")
                 self._look_for_signals()
                 while self._fill_lanes():
                     self._take(self._news.get())
             except BaseException:
                 self._stop()
                 raise
+            point("after-last-run")
             self._ledger.finish(self._strategy.sure)
 
     def _look_for_signals(self) -> None:
