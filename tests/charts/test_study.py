@@ -72,7 +72,7 @@ def test_a_parabola_explains_nearly_all_of_ecg_and_less_of_mnist_big(studied, qu
     assert ecg.adjusted_r2 > 0.99
     assert big.adjusted_r2 < ecg.adjusted_r2
     figure = chart(sweep_charts(*studied("ecg")), f"{quantity}-by-limit")
-    assert f"R² {ecg.r2:.4f}" in figure.title
+    assert f"{ecg.r2:.4f} of the runs" in figure.title
     assert len(figure.tables["runs"].records) == 40
     assert figure.tables["parabola"].records
 

@@ -287,7 +287,9 @@ def test_a_parabola_is_drawn_with_what_it_is_worth(limits):
     _, result = limits
     energy = chart(charts_of(limits), "energy-by-limit")
     fit = next(it for it in result.fits if it.quantity == "energy")
-    assert f"R² {fit.r2:.4f}, adjusted {fit.adjusted_r2:.4f}, {fit.dof} degrees" in energy.title
+    worth = f"R² {fit.means_r2:.4f} of the means, {fit.r2:.4f} of the runs"
+    assert f"{worth}, adjusted {fit.adjusted_r2:.4f}, {fit.dof} degrees" in energy.title
+    assert worth in energy.description
     assert f"least at {fit.minimum_w:.0f} W" in energy.title
     assert "fit" in styles(energy.spec())
     a, b, c = fit.coefficients

@@ -37,6 +37,25 @@ def test_how_well_it_fits_is_told_by_single_runs():
     assert not fit.problem
 
 
+def test_how_well_the_means_fit_stands_beside_it_also_where_it_is_refused():
+    rng = np.random.default_rng(1)
+    values = bowl(LIMITS) + rng.normal(0, 120, len(LIMITS))
+    fit = parabola("energy", LIMITS, values)
+    at, means = np.unique(LIMITS), values.reshape(-1, 5).mean(axis=1)
+    expected = np.polynomial.Polynomial.fit(at, means, 2)
+    r2 = 1 - ((means - expected(at)) ** 2).sum() / ((means - means.mean()) ** 2).sum()
+    assert "of the spread" in fit.problem
+    assert fit.means_r2 == pytest.approx(r2)
+    assert fit.r2 < fit.means_r2
+    limits_w = np.repeat([150.0, 200.0, 300.0], 5)
+    three = parabola("energy", limits_w, bowl(limits_w) + rng.normal(0, 5, 15))
+    assert three.means_r2 == pytest.approx(1)
+    assert three.r2 < 1
+    assert three.coefficients is None
+    two = parabola("energy", limits_w[:10], bowl(limits_w[:10]))
+    assert (two.r2, two.means_r2) == (None, None)
+
+
 @pytest.mark.parametrize(
     ("limits_w", "values", "problem"),
     [

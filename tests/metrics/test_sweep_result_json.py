@@ -108,6 +108,7 @@ SWEEP = {
                     "coefficients": {"type": ["array", "null"], "minItems": 3, "maxItems": 3},
                     "r2": NUMBER,
                     "adjusted_r2": NUMBER,
+                    "means_r2": NUMBER,
                     "dof": {"type": "integer"},
                     "minimum_w": NUMBER,
                     "problem": {"type": ["string", "null"]},

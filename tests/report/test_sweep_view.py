@@ -13,7 +13,7 @@ from rich.console import Console
 from joulewise.data import Energy, Source
 from joulewise.data.sweeps import Setting, Sweep, Trial, TrialState
 from joulewise.metrics.evaluate import evaluate
-from joulewise.metrics.result import Interval
+from joulewise.metrics.result import Fit, Interval
 from joulewise.metrics.rules import parse
 from joulewise.metrics.view import View
 from joulewise.report.sweep import draw
@@ -332,3 +332,14 @@ def test_the_command_has_the_folder_and_the_environment_of_the_sweep():
     applied = applying(replace(found, asked=asked), found.settings[0])
     begin = "cd 'my work' && LR='=1+1 x' joulewise run "
     assert applied == begin + "--power-limit=150 --gpu=0 -- python =1+1.py"
+
+
+def test_the_r2_of_the_means_stands_beside_that_of_the_runs():
+    """Also where the parabola is refused."""
+    fit = Fit("energy", Setting(()), (1.0, 1.0, 1.0), 0.63, 0.61, 9, means_r2=0.92)
+    result = evaluate(sweep(), [parse("energy")], View())
+    worth = "R² 0.9200 of the means, 0.6300 of the runs"
+    (drawn,) = view(replace(result, fits=(fit,))).fits
+    assert worth in drawn
+    (refused,) = view(replace(result, fits=(replace(fit, problem="it bends"),))).fits
+    assert refused == f"no parabola of energy ({worth}) against the limit: it bends"

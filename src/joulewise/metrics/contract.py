@@ -42,6 +42,7 @@ def as_json(result: SweepResult) -> dict[str, Any]:
                 "coefficients": fit.coefficients,
                 "r2": fit.r2,
                 "adjusted_r2": fit.adjusted_r2,
+                "means_r2": fit.means_r2,
                 "dof": fit.dof,
                 "minimum_w": fit.minimum_w,
                 "problem": fit.problem or None,

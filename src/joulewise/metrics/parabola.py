@@ -38,31 +38,42 @@ def fits(table: Table, boundary: str) -> tuple[Fit, ...]:
 
 def parabola(quantity: str, limits_w: Array, values: Array) -> Fit:
     """Least squares on single runs; ``limits_w`` has one entry a run."""
-    nothing = Fit(quantity, Setting(()), None, None, None, max(len(values) - _COEFFICIENTS, 0))
-    distinct = len(np.unique(limits_w))
-    if distinct <= _COEFFICIENTS:
-        return replace(
-            nothing, problem=f"{distinct} different limits: a parabola goes through any three"
-        )
+    dof = max(len(values) - _COEFFICIENTS, 0)
+    nothing = Fit(quantity, Setting(()), None, None, None, dof)
+    tried_w = np.unique(limits_w)
+    if len(tried_w) < _COEFFICIENTS:
+        return replace(nothing, problem=_too_few(len(tried_w)))
     middle, width = limits_w.mean(), np.ptp(limits_w) / 2
-    x = (limits_w - middle) / width
-    basis = np.stack([x**2, x, np.ones_like(x)], axis=1)
-    (a, b, c), *_ = np.linalg.lstsq(basis, values, rcond=None)
-    residual = float(((values - basis @ (a, b, c)) ** 2).sum())
-    spread = float(((values - values.mean()) ** 2).sum())
-    dof = len(values) - _COEFFICIENTS
-    r2 = 1 - residual / spread if spread > 0 else None
+    (a, b, c), r2 = _least_squares((limits_w - middle) / width, values)
+    means = np.array([values[limits_w == limit_w].mean() for limit_w in tried_w])
+    _, means_r2 = _least_squares((tried_w - middle) / width, means)
+    fit = replace(nothing, r2=r2, means_r2=means_r2)
+    if len(tried_w) == _COEFFICIENTS:
+        return replace(fit, problem=_too_few(len(tried_w)))
     adjusted = 1 - (1 - r2) * (len(values) - 1) / dof if r2 is not None and dof else None
     lowest = float(middle - b / (2 * a) * width) if a > 0 else None
     found = replace(
-        nothing,
+        fit,
         coefficients=_in_watts(a, b, c, middle, width),
-        r2=r2,
         adjusted_r2=adjusted,
         # Beyond what was tried it is nobody's to say where the least would be.
         minimum_w=lowest if lowest and limits_w.min() <= lowest <= limits_w.max() else None,
     )
     return replace(found, problem=_problem(found))
+
+
+def _least_squares(x: Array, values: Array) -> tuple[tuple[float, float, float], float | None]:
+    """The coefficients of x², x and 1, and R²; None where all values are the same."""
+    basis = np.stack([x**2, x, np.ones_like(x)], axis=1)
+    (a, b, c), *_ = np.linalg.lstsq(basis, values, rcond=None)
+    residual = float(((values - basis @ (a, b, c)) ** 2).sum())
+    spread = float(((values - values.mean()) ** 2).sum())
+    return (float(a), float(b), float(c)), 1 - residual / spread if spread > 0 else None
+
+
+def _too_few(limits: int) -> str:
+    some = "1 limit" if limits == 1 else f"{limits} different limits"
+    return f"{some}: a parabola goes through any three"
 
 
 def _of_slice(along: Slice, quantities: dict[str, Array], bound: set[bool | None]) -> Iterator[Fit]:

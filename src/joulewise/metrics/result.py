@@ -129,6 +129,9 @@ class Fit:
     """A parabola through single runs of one quantity against the power limit.
 
     ``where`` are the settings that stayed the same. ``problem`` says why it is not to be drawn.
+    ``r2`` is of the single runs, ``means_r2`` of a parabola through the mean at each limit, which
+    is what publications state: it is higher, since means hide the spread of the runs, and 1 of
+    three limits. Both are known with three limits or more, whether or not there is a problem.
     """
 
     quantity: str
@@ -139,6 +142,7 @@ class Fit:
     dof: int
     minimum_w: float | None = None
     problem: str = ""
+    means_r2: float | None = None
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from joulewise.report.sweep_tables import boundaries_table, choices_table, point
 from joulewise.report.sweep_words import (
     COUNTED,
     counted,
+    fit_worth,
     more_or_less,
     setting_words,
     simulated_words,
@@ -125,14 +126,16 @@ def _fits(fits: Sequence[Fit]) -> Iterator[str]:
     problems: dict[str, list[str]] = {}
     for fit in fits:
         if fit.problem:
-            problems.setdefault(fit.problem, []).append(parse(fit.quantity).label)
+            worth = fit_worth(fit)
+            label = f"{parse(fit.quantity).label}{worth and f' ({worth})'}"
+            problems.setdefault(fit.problem, []).append(label)
         elif fit.r2 is not None:
             where = setting_words(fit.where)
             label = parse(fit.quantity).label
             least = "" if fit.minimum_w is None else f", least at {fit.minimum_w:.0f} W"
             yield (
                 f"parabola of {label} against the limit{where and f' at {where}'}: "
-                f"R² {fit.r2:.3f}, adjusted {fit.adjusted_r2:.3f}, "
+                f"{fit_worth(fit)}, adjusted {fit.adjusted_r2:.4f}, "
                 f"{fit.dof} degrees of freedom{least}"
             )
     for problem, quantities in problems.items():

@@ -15,7 +15,7 @@ from joulewise.data.sweeps import (
     Setting,
     Value,
 )
-from joulewise.metrics.result import Interval
+from joulewise.metrics.result import Fit, Interval
 from joulewise.report.figures import one_line
 from joulewise.sweep.space import is_one_knob
 
@@ -57,6 +57,13 @@ def simulated_words(parts: Collection[str]) -> str:
 
 def counted(number: int, what: str) -> str:
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def fit_worth(fit: Fit) -> str:
+    """``R² 0.9184 of the means, 0.6321 of the runs``; empty where there are too few limits."""
+    if fit.r2 is None or fit.means_r2 is None:
+        return ""
+    return f"R² {fit.means_r2:.4f} of the means, {fit.r2:.4f} of the runs"
 
 
 def runs_words(counts: RunCounts) -> str:

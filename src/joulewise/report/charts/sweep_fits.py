@@ -19,6 +19,7 @@ from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.sweep_source import Swept
 from joulewise.report.charts.sweep_titles import at, place
 from joulewise.report.sweep_tables import bounds
+from joulewise.report.sweep_words import fit_worth
 from joulewise.report.tables import Column, Table
 
 if TYPE_CHECKING:
@@ -71,6 +72,7 @@ def _chart(of: _Quantity, fit: Fit, along: Slice) -> Chart:
     if drawn:
         tables["parabola"] = _parabola(of, fit, along)
     told = "a parabola is fitted to the single runs" if drawn else f"no parabola: {fit.problem}"
+    told += f" ({worth})" if (worth := fit_worth(fit)) else ""
     return Chart(
         key="-".join(filter(None, (fit.quantity, "by-limit", where.replace(" ", "-")))),
         title=_title(of, fit) + at(along.where),
@@ -89,7 +91,7 @@ def _title(of: _Quantity, fit: Fit) -> str:
         return f"The limit never binds: {of.label} at every limit differs by noise alone"
     if fit.problem or fit.r2 is None or fit.adjusted_r2 is None:
         return f"No parabola of {of.label} against the limit: {fit.problem}"
-    worth = f"R² {fit.r2:.4f}, adjusted {fit.adjusted_r2:.4f}, {fit.dof} degrees of freedom"
+    worth = f"{fit_worth(fit)}, adjusted {fit.adjusted_r2:.4f}, {fit.dof} degrees of freedom"
     if fit.minimum_w is None or fit.quantity == "time":  # a limit that is raised slows nothing
         return f"A parabola of {of.label}: {worth}"
     return f"By a parabola {of.label} is least at {fit.minimum_w:.0f} W: {worth}"
