@@ -161,7 +161,14 @@ does, noise and sensor included, and puts the cap that each metric chooses besid
 (Krzywaniak, Czarnul, Proficz; the table is in `src/joulewise/simulate/workloads/`). Optima are
 flat: where the cap found is another one, the next column says by how much the metric's mean at the
 published cap exceeds the least of the means at all caps. Slowdowns and savings are at the published
-cap, against the default limit. Another seed gives other noise.
+cap, against the default limit. Another seed gives other noise; what comes out without noise and
+sensor is on the [page of the simulated GPU](../explanation/simulated-gpu.md#how-near-it-comes).
+
+Published slowdowns and savings are recomputed from the energies and times of the paper's rows, not
+copied from its percent columns: in ten of its 48 rows 18 of the 96 printed percentages differ by
+more than 0.15 points from what the same row says (Alexnet on the RTX 6000 and Inception 3 on the
+V100 in all four rows each; VGG-19, least energy, and ResNet-50, least EDS(2.0), on the RTX 6000).
+The largest is Alexnet's time at its least energy: 11.5 % are printed, and its times say 15.2 %.
 
 {table}
 
