@@ -16,7 +16,7 @@ from pathlib import Path
 from beside import JOULEWISE, adopt_orphans, cost_s
 from verdict import Verdicts
 
-from joulewise.analyse.kept import read_summary
+from joulewise.record.result_summary import read_summary
 from joulewise.record.store import runs
 
 MOST_S = 4.0

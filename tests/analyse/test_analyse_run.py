@@ -7,13 +7,14 @@ from dataclasses import replace
 import pytest
 
 from joulewise.analyse import run as analysing
-from joulewise.analyse.kept import read_result, read_summary, write_result
+from joulewise.analyse.kept import read_result, write_result
 from joulewise.analyse.run import analyse
 from joulewise.data import Caution, Source, total
 from joulewise.data.contract import as_json
 from joulewise.hooks.marks import Marks
 from joulewise.record.layout import MARKS, RESULT, STREAM, Lane, lane_path
 from joulewise.record.manifest import CommandRecord
+from joulewise.record.result_summary import read_summary
 from joulewise.report.run_view import view
 from made_run import PID, START, MadeRun, S, device
 

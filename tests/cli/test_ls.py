@@ -187,7 +187,8 @@ def test_an_empty_store(joulewise, store):
     assert (ran.returncode, ran.stdout) == (0, "")
     assert ran.stderr == f"no runs in {store}; joulewise run -- CMD... makes one\n"
     in_json = joulewise("ls", "--json", "-")
-    assert json.loads(in_json.stdout) == {"runs": [], "skipped": []}
+    whole = {"runs": [], "skipped": [], "total": 0, "page": 1, "pages": 1}
+    assert json.loads(in_json.stdout) == whole
     assert in_json.stderr == ran.stderr
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from joulewise.analyse.kept import read_result, read_summary
+from joulewise.analyse.kept import read_result
 from joulewise.data import Source
 from joulewise.data.migration import (
     name_simulated_manifest,
@@ -14,6 +14,7 @@ from joulewise.data.migration import (
 )
 from joulewise.data.sweeps import POWER_LIMIT, Planned, Setting
 from joulewise.record.manifest import read_manifest
+from joulewise.record.result_summary import read_summary
 from joulewise.sweep.asked import Asked, Simulated
 from joulewise.sweep.boards import boards
 from joulewise.sweep.contract import as_text

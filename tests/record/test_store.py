@@ -153,14 +153,19 @@ def test_a_name_that_was_used_twice_means_the_newest(tmp_path):
     assert find(tmp_path, "again") == newest
 
 
-def test_the_last_run_is_that_which_began_last_whatever_it_is_called(tmp_path):
-    second = made(tmp_path, 100.0, wall_start_ns=2, name="again")
-    first = made(tmp_path, 200.0, wall_start_ns=1, name="again")
+def test_the_last_run_is_that_of_the_newest_id_or_start(tmp_path):
+    """A renamed one stands where its manifest says, and so do those of one second."""
+    second = made(tmp_path, 100.0, wall_start_ns=100 * 10**9 + 2, name="again")
+    first = made(tmp_path, 100.0, wall_start_ns=100 * 10**9 + 1, name="again")
     renamed = tmp_path / "kept"
-    made(tmp_path, 300.0, wall_start_ns=0, name="again").rename(renamed)
+    made(tmp_path, 300.0, wall_start_ns=99 * 10**9, name="again").rename(renamed)
     assert find(tmp_path, "last") == second
     assert find(tmp_path, "again") == second
     assert [run for run, _ in readable(tmp_path)] == [renamed, first, second]
+    newest = tmp_path / "newest"
+    made(tmp_path, 50.0, wall_start_ns=101 * 10**9, name="again").rename(newest)
+    assert find(tmp_path, "last") == newest
+    assert find(tmp_path, "again") == newest
 
 
 def test_the_last_run_may_be_one_that_cannot_be_read(tmp_path):

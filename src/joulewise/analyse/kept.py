@@ -1,7 +1,7 @@
 """result.json: what a run came to, kept so that ``ls`` and ``show`` need not compute it again.
 
-It is one JSON object. Its first line holds all but the spans and the details, so that a list of
-a thousand runs reads a thousand lines.
+It is one JSON object. Its first line holds all but the spans and the details, so that whoever lists
+runs reads one line of each (:mod:`joulewise.record.result_summary`).
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from joulewise.data import RunResult
-from joulewise.data.contract import RESULT_FORMAT, as_json, check_types, from_json
+from joulewise.data.contract import as_json, from_json
 from joulewise.data.migration import name_simulated_result
-from joulewise.record.files import open_regular, read_regular, replace_file
+from joulewise.record.files import read_regular, replace_file
 from joulewise.record.layout import LIVE, RESULT
 
 _LONG: Final = ("spans", "details")
@@ -40,19 +40,6 @@ def read_result(run: Path) -> RunResult | None:
         return from_json(told)
     except ValueError:
         return None
-
-
-def read_summary(run: Path) -> dict[str, Any] | None:
-    """The kept result without spans and details, in its documented form."""
-    try:
-        with open_regular(run / RESULT) as file:
-            told = json.loads(file.readline().decode("utf-8").rstrip(",\n") + "}")
-        if not isinstance(told, dict) or told.get("format") != RESULT_FORMAT:
-            return None
-        check_types(told)
-    except (OSError, ValueError):
-        return None
-    return told
 
 
 def read_outlook(run: Path) -> dict[str, Any] | None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from joulewise.cli.stderr import say
 
 
-def say_if_newest(store: Path, which: str, run: Path) -> None:
-    """Where ``which`` named several runs and ``run`` is what was taken."""
-    from joulewise.record.store import named
+def say_if_newest(which: str, alike: int) -> None:
+    """Where ``which`` named so many runs, and the newest was taken."""
     from joulewise.report.figures import plain
 
-    same = [] if run.name.startswith(which) else named(store, which)
-    if len(same) > 1 and run in same:
-        say(f"{len(same)} runs are named {plain(which)}: this is the newest")
+    if alike > 1:
+        say(f"{alike} runs are named {plain(which)}: this is the newest")

@@ -155,7 +155,7 @@ def _page(store: Path, word: str, given: Mapping[str, Any]) -> tuple[str, Page]:
     _refuse_of_others(given, word, _OF_RUNS if isinstance(found, MeantSweep) else _OF_SWEEPS)
     if isinstance(found, MeantSweep):
         return file_name(found.sweep.id), _sweep_page(store, found, given)
-    say_if_newest(store, word, found.runs[0])
+    say_if_newest(word, found.alike)
     rates = Rates(given["price_per_kwh"], given["gco2_per_kwh"])
     return file_name(found.result.id), run_page(found, store, rates=rates, program=program(store))
 

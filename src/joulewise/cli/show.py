@@ -66,19 +66,19 @@ def command(
 
 def _result(store: Path, which: str) -> RunResult:
     from joulewise.analyse.stored import result_of
-    from joulewise.record.store import find
+    from joulewise.record.store import resolve_run
     from joulewise.report.meant import meant_group
 
     try:
-        run = find(store, which)
+        found = resolve_run(store, which)
     except UsageError:
         group = meant_group(store, which)
         if group is None:
             _refuse_sweep(store, which)
             raise
         return group.result
-    say_if_newest(store, which, run)
-    return result_of(run)
+    say_if_newest(which, found.alike)
+    return result_of(found.path)
 
 
 def _refuse_sweep(store: Path, which: str) -> None:

@@ -16,6 +16,7 @@
         live.json                 while recording: joules so far and the outlook
         .reserve                  while recording: room for the last run.json on a full disk
     <store>/sweeps/               the sweeps that runs belong to (see ``sweep.store``)
+    <store>/.index.sqlite         for quick lists; can be deleted at any time (see ``index``)
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from joulewise.data import Quantity
 
 FORMAT: Final = 1
 SWEEPS: Final = "sweeps"
+INDEX: Final = ".index.sqlite"
 MANIFEST: Final = "run.json"
 RESULT: Final = "result.json"
 TRACE: Final = "trace"

@@ -24,6 +24,7 @@ from joulewise.record.plain import decode, encode
 # as much more of a disk while a run is recorded. A long command line makes it longer.
 _RESERVE_B: Final = 64 << 10
 _GROWTH: Final = 4
+_MOST_NS: Final = 1 << 63  # what 64 bits hold, which is the year 2262
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ def read_manifest(run: Path) -> Manifest:
         raise _unreadable(run, f"it has no {MANIFEST}") from None
     except OSError as error:
         raise _unreadable(run, f"{MANIFEST}: {error.strerror}") from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise _unreadable(run, f"{MANIFEST} is not whole JSON") from None
     if not isinstance(told, dict) or not isinstance(told.get("format"), int):
         raise _unreadable(run, f"{MANIFEST} is not one of joulewise's")
@@ -175,11 +176,14 @@ def read_manifest(run: Path) -> Manifest:
     required = [one.name for one in fields(Manifest) if _is_required(one)]
     if lacking := [name for name in required if name not in told]:
         raise _unreadable(run, f"{MANIFEST} lacks {', '.join(lacking)}")
-    name_simulated_manifest(told)
     try:
-        return decode(Manifest, told)
+        name_simulated_manifest(told)
+        manifest = decode(Manifest, told)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise _unreadable(run, f"{MANIFEST} is damaged ({error})") from None
+    if not 0 <= manifest.wall_start_ns < _MOST_NS:
+        raise _unreadable(run, f"{MANIFEST} is damaged (wall_start_ns is no time)")
+    return manifest
 
 
 def write_manifest(run: Path, manifest: Manifest, *, durable: bool = True) -> None:

@@ -114,7 +114,7 @@ def runs(store: Path) -> Iterator[Path]:
 
 
 def readable(store: Path) -> Iterator[tuple[Path, Manifest] | Skipped]:
-    """What cannot be read with the reason, then every run, oldest first.
+    """What cannot be read with the reason, then every run, oldest first: all of them are read.
 
     No run is in the way of the others; only a store that is there and cannot be listed is an error.
     """
@@ -125,56 +125,112 @@ def readable(store: Path) -> Iterator[tuple[Path, Manifest] | Skipped]:
             yield told
         else:
             found.append((path, told))
-    yield from sorted(found, key=lambda each: each[1].wall_start_ns)
+    yield from sorted(found, key=lambda each: order_of(each[0], each[1].wall_start_ns))
+
+
+@dataclass(frozen=True)
+class RecorderSign:
+    """What tells whether a recorder lives: where it runs, and when it last wrote ``run.json``."""
+
+    boot_id: str
+    host: str | None
+    pid: int
+    started_ticks: int
+    saved_wall_ns: int
+    pid_namespace: str
+
+
+def sign_of(manifest: Manifest) -> RecorderSign | None:
+    recorder = manifest.recorder
+    if recorder is None:
+        return None
+    return RecorderSign(
+        manifest.boot_id,
+        manifest.host.get("name"),
+        recorder.pid,
+        recorder.started_ticks,
+        recorder.saved_wall_ns,
+        recorder.pid_namespace,
+    )
 
 
 def status(manifest: Manifest) -> str:
     """How a run stands: one of ``STATES``; killed where nobody records it any more."""
-    if manifest.state != RECORDING:
-        return manifest.state
-    return RECORDING if manifest.recorder and _lives(manifest, manifest.recorder) else KILLED
+    return state_of(manifest.state, sign_of(manifest))
 
 
-def _lives(manifest: Manifest, recorder: RecorderRecord) -> bool:
+def state_of(state: str, sign: RecorderSign | None) -> str:
+    """The same of what its manifest says, and of its recorder's sign of life."""
+    if state != RECORDING:
+        return state
+    return RECORDING if sign and _lives(sign) else KILLED
+
+
+def _lives(sign: RecorderSign) -> bool:
     """Of another node or container only what it writes is seen, not whether its process lives."""
-    name = platform.node()
-    ours = manifest.boot_id == boot_id() and manifest.host.get("name", name) == name
-    if ours and recorder.pid_namespace in {"", pid_namespace()}:
-        return is_alive(recorder.pid, recorder.started_ticks)
-    return time.time_ns() - recorder.saved_wall_ns < _SILENT_NS
+    ours = sign.boot_id == boot_id() and sign.host in {None, platform.node()}
+    if ours and sign.pid_namespace in {"", pid_namespace()}:
+        return is_alive(sign.pid, sign.started_ticks)
+    return time.time_ns() - sign.saved_wall_ns < _SILENT_NS
+
+
+@dataclass(frozen=True)
+class FoundRun:
+    """``alike`` is how many runs have the name that was given, of which this is the newest."""
+
+    path: Path
+    alike: int = 1
 
 
 def find(store: Path, which: str) -> Path:
     """The run that is meant: a path, an id, the beginning of one, a name, or ``last``."""
+    return resolve_run(store, which).path
+
+
+def resolve_run(store: Path, which: str) -> FoundRun:
+    """The same, and whether others have the same name.
+
+    Ids begin with the time: for ``last`` and for the beginning of an id the names of the folders
+    are enough, and no other run is read. Names are looked up in the index.
+    """
     path = Path(which)
     if (path / MANIFEST).is_file():
-        return path
+        return FoundRun(path)
     if which != LAST and path.name == which and _is_run(store / which):
-        return store / which
-    found = list(runs(store))
-    if not found:
+        return FoundRun(store / which)
+    if which == LAST:
+        last = _last(store)
+        if last is not None:
+            return FoundRun(last)
+    elif which:
+        by_id = beginning(store, which)
+        if len(by_id) > 1:
+            raise UsageError(
+                f"{which!r} begins {len(by_id)} runs: {_some(by_id)}", "give more of the id"
+            )
+        meant = by_id or named(store, which)
+        if meant:  # a name may be used again: the newest is meant
+            return FoundRun(meant[-1], len(meant))
+    if which == LAST or next(runs(store), None) is None:
         raise UsageError(
             f"there are no runs in {store}", f"joulewise run -- CMD… makes one; or {ELSEWHERE}"
         )
-    if which == LAST:
-        return max(found, key=_started_ns)
-    by_id = [run for run in found if run.name.startswith(which)] if which else []
-    meant = by_id or named(store, which)
-    if not meant:
-        raise UsageError(
-            f"{store} has no run {which!r}", f"joulewise ls lists them; or {ELSEWHERE}"
-        )
-    if by_id and len(by_id) > 1:
-        raise UsageError(
-            f"{which!r} begins {len(by_id)} runs: {_some(by_id)}", "give more of the id"
-        )
-    return meant[-1]  # a name may be used again: the newest is meant
+    raise UsageError(f"{store} has no run {which!r}", f"joulewise ls lists them; or {ELSEWHERE}")
+
+
+def beginning(store: Path, start: str) -> list[Path]:
+    """The runs whose folder's name begins so, by name; only they are looked at."""
+    names = sorted(name for name in _names(store) if name.startswith(start))
+    return [store / name for name in names if (store / name / MANIFEST).is_file()]
 
 
 def in_progress(store: Path) -> Path | None:
     """The newest run that is being recorded."""
-    found = [each for each in readable(store) if not isinstance(each, Skipped)]
-    return next((run for run, told in reversed(found) if status(told) == RECORDING), None)
+    from joulewise.record.index.condition import text_is
+    from joulewise.record.index.run_entry import find_runs
+
+    found = find_runs(store, text_is("state", RECORDING))
+    return found[-1].path if found else None
 
 
 def _is_run(path: Path) -> bool:
@@ -184,8 +240,48 @@ def _is_run(path: Path) -> bool:
 
 def named(store: Path, name: str) -> list[Path]:
     """The runs of that name, oldest first."""
-    found = [each for each in readable(store) if not isinstance(each, Skipped)]
-    return [run for run, manifest in found if name and manifest.name == name]
+    from joulewise.record.index.condition import text_is
+    from joulewise.record.index.run_entry import find_runs
+
+    return [run.path for run in find_runs(store, text_is("name", name))] if name else []
+
+
+def id_second(name: str) -> int | None:
+    """The second since 1970 at which a run of that id was made; None where it is no id."""
+    if not _ID.fullmatch(name):
+        return None
+    try:
+        return calendar.timegm(time.strptime(name[:15], _STAMP))
+    except ValueError:
+        return None
+
+
+def _last(store: Path) -> Path | None:
+    """The newest id; one that was renamed stands where its manifest says that it began.
+
+    Of several that were made in one second, and of those that were renamed, the start is read.
+    """
+    ids: list[str] = []
+    candidates: list[str] = []
+    for name in _names(store):
+        (ids if _ID.fullmatch(name) else candidates).append(name)
+    newest = ""
+    for name in sorted(ids, reverse=True):
+        if newest and not name.startswith(newest):
+            break
+        candidates.append(name)
+        if id_second(name) is not None and (store / name / MANIFEST).is_file():
+            newest = name[:15]
+    found = [store / name for name in candidates if (store / name / MANIFEST).is_file()]
+    if len(found) < 2:
+        return found[0] if found else None
+    return max(found, key=lambda run: (*order_of(run, _started_ns(run)), run.name))
+
+
+def order_of(run: Path, start_ns: int) -> tuple[int, int]:
+    """Where a run stands among others: by the second in its id, then by its start."""
+    second = id_second(run.name)
+    return start_ns // NS_PER_S if second is None else second, start_ns
 
 
 def check_is_no_link(run: Path) -> None:
@@ -209,15 +305,25 @@ def remove(run: Path) -> None:
         ) from None
 
 
+def unlistable(store: Path, error: OSError) -> UsageError:
+    return UsageError(
+        f"cannot read {store}: {error.strerror}", f"have its owner open it, or {ELSEWHERE}"
+    )
+
+
 def _directories(store: Path) -> list[Path]:
+    return [store / name for name in sorted(_names(store))]
+
+
+def _names(store: Path) -> list[str]:
+    """The names of the folders in a store, in no order."""
     try:
-        return sorted(path for path in store.iterdir() if path.is_dir() and path.name != SWEEPS)
+        with os.scandir(store) as entries:
+            return [each.name for each in entries if each.is_dir() and each.name != SWEEPS]
     except FileNotFoundError:
         return []
     except OSError as error:
-        raise UsageError(
-            f"cannot read {store}: {error.strerror}", f"have its owner open it, or {ELSEWHERE}"
-        ) from None
+        raise unlistable(store, error) from None
 
 
 def _started_ns(run: Path) -> int:
@@ -225,9 +331,7 @@ def _started_ns(run: Path) -> int:
     told = _told(run)
     if isinstance(told, Manifest):
         return told.wall_start_ns
-    with suppress(ValueError):
-        return calendar.timegm(time.strptime(run.name.rpartition("-")[0], _STAMP)) * NS_PER_S
-    return 0
+    return (id_second(run.name) or 0) * NS_PER_S
 
 
 def _status(run: Path) -> str:
@@ -236,8 +340,14 @@ def _status(run: Path) -> str:
 
 
 def _told(run: Path) -> Manifest | Skipped:
+    found = manifest_of(run)
+    return found if isinstance(found, Skipped) else found[1]
+
+
+def manifest_of(run: Path) -> tuple[Path, Manifest] | Skipped:
+    """A run with its manifest, or the reason why it cannot be read."""
     try:
-        return read_manifest(run)
+        return run, read_manifest(run)
     except JoulewiseError as error:
         return Skipped(run, error.message)
 

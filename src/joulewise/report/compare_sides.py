@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from glob import escape
 from pathlib import Path
 
 from joulewise.analyse.stored import result_of
@@ -10,9 +11,20 @@ from joulewise.data.sweeps import Sweep
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.metrics.compare_runs import Side
 from joulewise.metrics.compare_values import Run
+from joulewise.record.index.condition import any_matches, text_is
+from joulewise.record.index.run_entry import find_runs
 from joulewise.record.layout import MANIFEST
 from joulewise.record.manifest import Manifest, read_manifest
-from joulewise.record.store import ELSEWHERE, LAST, Skipped, find, readable, runs
+from joulewise.record.store import (
+    ELSEWHERE,
+    LAST,
+    Skipped,
+    beginning,
+    find,
+    manifest_of,
+    readable,
+    runs,
+)
 from joulewise.report.meant import MeantSweep, meant, meant_group
 from joulewise.sweep import store as sweep_store
 from joulewise.sweep.table_file import read_table
@@ -82,14 +94,13 @@ def _one(store: Path, which: str) -> Side | Sweep | None:
 
 
 def _in_store(store: Path, which: str) -> Side | None:
-    if any(run.name.startswith(which) for run in runs(store) if which):
+    if which and beginning(store, which):
         return Side(which, (_run(find(store, which)),))
-    every = list(readable(store))
-    known = [each for each in every if not isinstance(each, Skipped)]
-    for means in (_is_named, _is_tagged):
-        mine = [each for each in known if means(each[1], which)]
+    conditions = [text_is("name", which)] if which else []
+    for condition in (*conditions, any_matches("tags", escape(which))):
+        mine = [entry.path for entry in find_runs(store, condition)]
         if mine:
-            return _several(which, mine)
+            return _several(which, [manifest_of(run) for run in mine])
     group = meant_group(store, which)
     if group is None:
         return None
@@ -138,14 +149,6 @@ def _not_well(run: Run) -> str:
     if result.state != _COMPLETE:
         return f"it is {result.state}"
     return f"it ended with status {result.exit_code}" if result.exit_code else ""
-
-
-def _is_named(manifest: Manifest, name: str) -> bool:
-    return bool(name) and manifest.name == name
-
-
-def _is_tagged(manifest: Manifest, tag: str) -> bool:
-    return tag in manifest.tags
 
 
 def _nothing(store: Path, which: str) -> UsageError:

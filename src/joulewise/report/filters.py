@@ -3,47 +3,32 @@
 from __future__ import annotations
 
 import math
-import operator
 import re
 import shlex
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from fnmatch import fnmatchcase
-from typing import Any, Final
+from typing import Final
 
 from joulewise.errors import UsageError
+from joulewise.record.index.condition import Condition, all_of, any_matches, text_matches
+from joulewise.record.index.run_entry import microseconds
 from joulewise.record.store import STATES
-from joulewise.report.runs import Listed
 from joulewise.session.budget import parse_budget
 
-Test = Callable[[Listed], bool]
-
 _TERM: Final = re.compile(r"([a-z]+)(!=|>=|<=|=|>|<)(.*)", re.DOTALL)
-_COMPARE: Final[dict[str, Callable[[Any, Any], bool]]] = {
-    "=": operator.eq,
-    "!=": operator.ne,
-    ">": operator.gt,
-    "<": operator.lt,
-    ">=": operator.ge,
-    "<=": operator.le,
-}
 # A lower bound may stand for any figure from itself on: only what is surely above a limit is known.
-_COMPARE_BOUND: Final = {">": operator.gt, ">=": operator.ge, "!=": operator.gt}
-_WORDS: Final[dict[str, Callable[[Listed], Sequence[str]]]] = {
-    "id": lambda run: [run.id],
-    "name": lambda run: [run.name],
-    "tag": lambda run: run.tags,
-    "group": lambda run: [run.group],
-    "host": lambda run: [run.host],
-    "state": lambda run: [run.state],
-    "command": lambda run: [run.command],
+_OF_BOUND: Final = {">": ">", ">=": ">=", "!=": ">"}
+_TEXTS: Final = {
+    "id": "id",
+    "name": "name",
+    "tag": "tags",
+    "group": "group_name",
+    "host": "host",
+    "state": "state",
+    "command": "command",
 }
-_FIGURES: Final[dict[str, Callable[[Listed], float | None]]] = {
-    "energy": lambda run: run.energy_j,
-    "time": lambda run: run.time_s,
-    "exit": lambda run: run.exit_code,
-}
+_FIGURES: Final = {"energy": "energy_j", "time": "time_s", "exit": "exit_code"}
 _A: Final = {"energy": "an energy", "time": "a time", "exit": "an exit status"}
 _MOMENTS: Final = ("since", "until")
 _HINT: Final = (
@@ -52,45 +37,45 @@ _HINT: Final = (
 )
 
 
-def parse_filter(text: str) -> Test:
-    """A test of all terms in ``text``, which white space parts."""
+def parse_filter(text: str) -> Condition:
+    """The condition that all terms in ``text`` hold, which white space parts."""
     try:
         terms = shlex.split(text)
     except ValueError as error:
         raise _wrong(text, str(error).lower()) from None
-    tests = [_term(term) for term in terms]
-    return lambda run: all(test(run) for test in tests)
+    return all_of(_term(term) for term in terms)
 
 
-def _term(term: str) -> Test:
+def _term(term: str) -> Condition:
     parts = _TERM.fullmatch(term)
     if parts is None:
         raise _wrong(term, "a term is a field, a sign and a value")
     field, sign, value = parts.groups()
     if field == "state" and not any(fnmatchcase(state, value) for state in STATES):
         raise _wrong(term, f"a state is one of {', '.join(STATES)}")
-    if field in _WORDS and sign in {"=", "!="}:
-        told, wanted = _WORDS[field], sign == "="
-        return lambda run: any(fnmatchcase(word, value) for word in told(run)) is wanted
+    if field in _TEXTS and sign in {"=", "!="}:
+        matches = (any_matches if field == "tag" else text_matches)(_TEXTS[field], value)
+        return matches if sign == "=" else Condition(f"NOT ({matches.sql})", matches.parameters)
     if field in _FIGURES:
-        figure, limit = _FIGURES[field], _figure(field, value, term)
-        compare, of_bound = _COMPARE[sign], _COMPARE_BOUND.get(sign, _never)
-        return lambda run: (
-            (known := figure(run)) is not None
-            and (of_bound if field == "energy" and run.is_bound else compare)(known, limit)
-        )
+        return _compared(field, sign, _figure(field, value, term))
     if field in _MOMENTS and sign == "=":
-        moment = _moment(value, term)
-        if field == "since":
-            return lambda run: run.started >= moment
-        return lambda run: run.started < moment
-    known = ", ".join([*_WORDS, *_FIGURES, *_MOMENTS])
+        sign = ">=" if field == "since" else "<"
+        return Condition(f"started_us {sign} ?", (microseconds(_moment(value, term)),))
+    known = ", ".join([*_TEXTS, *_FIGURES, *_MOMENTS])
     what = f"{field!r} takes no {sign}" if field in known.split(", ") else f"no field {field!r}"
     raise _wrong(term, f"{what}; there are {known}")
 
 
-def _never(_known: float, _limit: float) -> bool:
-    return False
+def _compared(field: str, sign: str, limit: float) -> Condition:
+    """What is not known passes no comparison."""
+    column = _FIGURES[field]
+    compared = Condition(f"{column} {sign} ?", (limit,))
+    if field != "energy":
+        return compared
+    exact = Condition("NOT is_bound") & compared
+    if sign not in _OF_BOUND:
+        return exact
+    return exact | (Condition("is_bound") & Condition(f"{column} {_OF_BOUND[sign]} ?", (limit,)))
 
 
 def _figure(field: str, value: str, term: str) -> float:

@@ -11,8 +11,10 @@ from joulewise.analyse.stored import result_of
 from joulewise.data import RunResult
 from joulewise.data.sweeps import Sweep
 from joulewise.errors import JoulewiseError, UsageError
+from joulewise.record.index.condition import Condition, text_begins, text_is
+from joulewise.record.index.run_entry import find_runs
 from joulewise.record.manifest import read_manifest
-from joulewise.record.store import ELSEWHERE, LAST, Skipped, find, readable, runs
+from joulewise.record.store import ELSEWHERE, LAST, beginning, resolve_run
 from joulewise.sweep import store as sweeps
 from joulewise.sweep.table_file import read_table
 
@@ -21,13 +23,15 @@ from joulewise.sweep.table_file import read_table
 class MeantRuns:
     """A run, or the runs of a group and what they come to together.
 
-    ``left_out`` are those that cannot be read, each with the reason.
+    ``left_out`` are those that cannot be read, each with the reason. ``alike`` is how many runs
+    have the name by which a run was found.
     """
 
     result: RunResult
     runs: tuple[Path, ...]
     members: tuple[Member, ...]
     left_out: tuple[tuple[str, str], ...] = ()
+    alike: int = 1
 
 
 @dataclass(frozen=True)
@@ -47,29 +51,32 @@ def meant(store: Path, which: str, reference: Mapping[str, str]) -> MeantRuns | 
             "--reference is for a table; a sweep has its own", "sweep again with --reference"
         )
     try:
-        run = find(store, which)
+        named = resolve_run(store, which)
     except UsageError as error:
         found = _sweep(store, which) or meant_group(store, which)
         if found is None:
-            begins = any(run.name.startswith(which) for run in runs(store))
+            begins = bool(beginning(store, which))
             raise (error if begins else _nothing(store, which)) from None
         return found
+    run = named.path
     of_last = _sweep_of(store, run) if which == LAST else None
     return of_last or MeantRuns(
-        result := result_of(run), (run,), (Member(read_manifest(run), result),)
+        result := result_of(run),
+        (run,),
+        (Member(read_manifest(run), result),),
+        alike=named.alike,
     )
 
 
 def meant_group(store: Path, name: str) -> MeantRuns | None:
-    found = [each for each in readable(store) if not isinstance(each, Skipped)]
-    mine = [(run, manifest) for run, manifest in found if name and _is_in(manifest.group, name)]
+    mine = [entry.path for entry in find_runs(store, _is_in(name))] if name else []
     if not mine:
         return None
     members: dict[Path, Member] = {}
     left_out = []
-    for run, manifest in mine:
+    for run in mine:
         try:
-            members[run] = Member(manifest, result_of(run))
+            members[run] = Member(read_manifest(run), result_of(run))
         except JoulewiseError as error:  # noqa: PERF203  # one must not take the others along
             left_out.append((run.name, error.message))
     if not members:
@@ -81,9 +88,9 @@ def meant_group(store: Path, name: str) -> MeantRuns | None:
     return MeantRuns(result, tuple(members), tuple(members.values()), tuple(left_out))
 
 
-def _is_in(group: str, name: str) -> bool:
+def _is_in(name: str) -> Condition:
     """A job's name is that of all its steps."""
-    return group == name or group.startswith(f"{name}.")
+    return text_is("group_name", name) | text_begins("group_name", f"{name}.")
 
 
 def _sweep(store: Path, which: str) -> MeantSweep | None:

@@ -1,64 +1,80 @@
-"""What ``ls`` has to show: a line for each run, from run.json and the first line of result.json."""
+"""What ``ls`` has to show: a page of the runs in a store, from the index."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from math import ceil
 from pathlib import Path
 from typing import Any
 
-from joulewise.analyse.kept import read_summary
-from joulewise.data import Source
-from joulewise.record.manifest import Manifest
-from joulewise.record.store import Skipped, readable, status
-from joulewise.units import NS_PER_S
+from joulewise.record.index.condition import ALWAYS, Condition
+from joulewise.record.index.folder_index import FolderIndex, Page, query_index
+from joulewise.record.index.run_entry import (
+    NEWEST_FIRST,
+    OLDEST_FIRST,
+    READABLE,
+    RUNS,
+    RunEntry,
+    select_runs,
+)
+from joulewise.record.store import Skipped, unlistable
 
 
 @dataclass(frozen=True)
-class Listed:
-    """A run in a list. ``energy`` is the total in its documented form.
+class RunPage:
+    """``runs`` are those of one page, oldest first; page 1 has the newest.
 
-    ``simulated`` are the devices in it that are not there, ``simulated_counted`` those that count.
-
-    None is one that no device told of, or, where not ``is_computed``, that nobody asked for yet.
+    ``total`` is how many meet the condition, ``stored`` how many there are, ``of_sweeps`` how many
+    of the total belong to sweeps.
     """
 
-    path: Path
-    id: str
-    name: str
-    tags: tuple[str, ...]
-    group: str
-    host: str
-    state: str
-    exit_code: int | None
-    codes: tuple[str, ...]
-    started: datetime
-    time_s: float | None
-    energy: dict[str, Any] | None
-    simulated: tuple[str, ...]
-    simulated_counted: tuple[str, ...]
-    is_computed: bool
-    command: str
-
-    @property
-    def energy_j(self) -> float | None:
-        return self.energy["value"] if self.energy else None
-
-    @property
-    def is_bound(self) -> bool:
-        """Whether the energy is a lower bound: some device that counts was not read."""
-        return bool(self.energy and self.energy.get("at_least"))
+    runs: tuple[RunEntry, ...]
+    skipped: tuple[Skipped, ...]
+    total: int = 0
+    stored: int = 0
+    of_sweeps: int = 0
+    page: int = 1
+    pages: int = 1
 
 
-def listing(store: Path) -> Iterator[Listed | Skipped]:
-    """Every run of a store, oldest first, and what cannot be read with the reason."""
-    for found in readable(store):
-        yield found if isinstance(found, Skipped) else _listed(*found)
+def list_runs(
+    store: Path, condition: Condition = ALWAYS, *, limit: int | None = None, page: int = 1
+) -> RunPage:
+    """A page of ``limit`` runs that meet a condition; all of them without a limit."""
+
+    def use(index: FolderIndex) -> RunPage:
+        wanted = READABLE & condition
+        total = index.count(wanted)
+        offset = (page - 1) * limit if limit else 0
+        found = select_runs(index, store, wanted, Page(NEWEST_FIRST, limit, offset))
+        damaged = select_runs(index, store, Condition("is_damaged"), Page(OLDEST_FIRST))
+        return RunPage(
+            runs=tuple(reversed(found)),
+            skipped=tuple(Skipped(entry.path, entry.problem) for entry in damaged),
+            total=total,
+            stored=index.count(READABLE),
+            of_sweeps=index.count(wanted & Condition("is_of_sweep")),
+            page=page,
+            pages=max(1, ceil(total / limit)) if limit else 1,
+        )
+
+    try:
+        return query_index(store, RUNS, use)
+    except FileNotFoundError:
+        return RunPage((), ())
+    except OSError as error:
+        raise unlistable(store, error) from None
 
 
-def as_json(run: Listed) -> dict[str, Any]:
+def listing(store: Path) -> Iterator[RunEntry | Skipped]:
+    """What cannot be read with the reason, then every run, oldest first."""
+    found = list_runs(store)
+    yield from found.skipped
+    yield from found.runs
+
+
+def as_json(run: RunEntry) -> dict[str, Any]:
     return {
         "id": run.id,
         "name": run.name,
@@ -73,37 +89,3 @@ def as_json(run: Listed) -> dict[str, Any]:
         "simulated": list(run.simulated),
         "command": run.command,
     }
-
-
-def _listed(path: Path, manifest: Manifest) -> Listed:
-    kept = read_summary(path)
-    summary = kept or {}
-    started = datetime.fromtimestamp(manifest.wall_start_ns / NS_PER_S, timezone.utc)
-    commands = manifest.commands
-    energy = (summary.get("energy_j") or {}).get("total")
-    counted = summary.get("counted") or ()
-    simulated = [one.info.key for one in manifest.devices if one.is_simulated]
-    if energy and counted and set(counted) <= set(simulated):
-        energy["source"] = Source.SIMULATED.value  # as it was not called before there was the word
-    time_s = summary.get("time_s")
-    if time_s is None and commands and all(command.end_ns for command in commands):
-        end_ns = max(command.end_ns or 0 for command in commands)
-        time_s = (end_ns - min(command.start_ns for command in commands)) / NS_PER_S
-    return Listed(
-        path=path,
-        id=manifest.id,
-        name=manifest.name,
-        tags=manifest.tags,
-        group=manifest.group,
-        host=manifest.host.get("name", ""),
-        state=status(manifest),
-        exit_code=manifest.exit_code,
-        codes=tuple(note.get("code", "") for note in manifest.notes),
-        started=started.astimezone(),
-        time_s=time_s,
-        energy=energy,
-        simulated=tuple(simulated),
-        simulated_counted=tuple(key for key in simulated if key in counted),
-        is_computed=kept is not None,
-        command=shlex.join(commands[0].arguments) if commands else "",
-    )

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.text import Text
 
 from joulewise.data.contract import told_energy
+from joulewise.record.index.run_entry import RunEntry
 from joulewise.record.store import Skipped
 from joulewise.report.figures import figures, fitting, one_line, plain, seconds
 from joulewise.report.run_view import ending
-from joulewise.report.runs import Listed
 
 _WIDE: Final = 110
 """Columns of a terminal that has room for more than tells runs apart; an id tells its start."""
@@ -25,18 +25,23 @@ _SHORTEST_COMMAND: Final = 8  # letters; of fewer nobody knows the program
 _PRESSED: Final = {"ended": 10, "name": 8}
 """What gives way in a narrow terminal, and what is left of it at least, as in ``signal 15…``."""
 
+_MOST_SKIPPED: Final = 20
+"""Lines on what cannot be read: there may be thousands, which would hide the runs."""
+
 _LEFT_OUT: Final = ("command", "name", "time", "ended", "energy", "source")
 
 
-def draw(runs: Sequence[Listed], skipped: Sequence[Skipped], console: Console) -> None:
+def draw(runs: Sequence[RunEntry], skipped: Sequence[Skipped], console: Console) -> None:
     if runs:
         _draw_table([_cells(run) for run in runs], console)
-    for one in skipped:
-        line = fitting(plain(one.reason), console.encoding)
-        console.print(Text(line, style="yellow"), soft_wrap=True)
+    lines = [plain(one.reason) for one in skipped[:_MOST_SKIPPED]]
+    if len(skipped) > len(lines):
+        lines.append(f"and {len(skipped) - len(lines)} more that cannot be read; --json lists all")
+    for line in lines:
+        console.print(Text(fitting(line, console.encoding), style="yellow"), soft_wrap=True)
 
 
-def _cells(run: Listed) -> dict[str, str]:
+def _cells(run: RunEntry) -> dict[str, str]:
     energy, within = _energy(run)
     return {
         "run": plain(run.id),
@@ -105,6 +110,6 @@ def _draw_line(
         console.print(line, soft_wrap=True)
 
 
-def _energy(run: Listed) -> tuple[str, str]:
+def _energy(run: RunEntry) -> tuple[str, str]:
     energy = told_energy(run.energy)
     return ("-", "") if energy is None else figures(energy)

@@ -9,10 +9,10 @@ from pathlib import Path
 from statistics import fmean
 from typing import Final
 
-from joulewise.analyse.kept import read_summary
 from joulewise.data import Kind
 from joulewise.data.sweeps import CPU_LIMIT, KNOBS, POWER_LIMIT, Setting
 from joulewise.record.manifest import Manifest
+from joulewise.record.result_summary import read_summary
 from joulewise.record.store import Skipped, readable
 from joulewise.sweep.asked import Asked
 from joulewise.sweep.estimate import Amount, Basis

@@ -7,13 +7,15 @@ import json
 import os
 from collections.abc import Collection
 from contextlib import suppress
+from glob import escape
 from pathlib import Path
 from typing import Final
 
 from joulewise.data.sweeps import Planned
 from joulewise.errors import JoulewiseError
+from joulewise.record.index.condition import any_matches, text_is
+from joulewise.record.index.run_entry import find_runs
 from joulewise.record.manifest import read_manifest
-from joulewise.record.store import Skipped, readable, status
 
 _SWEEP: Final = "sweep:"
 
@@ -31,13 +33,10 @@ def log_name(planned: Planned) -> str:
 def finished(store: Path, sweep_id: str) -> dict[str, list[Path]]:
     """The sweep's runs that came to an end in order, by the tag of their place in it."""
     found: dict[str, list[Path]] = {}
-    for each in readable(store):
-        if isinstance(each, Skipped) or f"{_SWEEP}{sweep_id}" not in each[1].tags:
-            continue
-        run, manifest = each
-        if status(manifest) == "complete":
-            for tag in manifest.tags:
-                found.setdefault(tag, []).append(run)
+    tagged = any_matches("tags", escape(f"{_SWEEP}{sweep_id}"))
+    for run in find_runs(store, tagged & text_is("state", "complete")):
+        for tag in run.tags:
+            found.setdefault(tag, []).append(run.path)
     return found
 
 

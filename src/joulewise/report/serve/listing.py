@@ -1,11 +1,11 @@
-"""The list of runs and sweeps: filtered as ``ls`` does it, sorted by any column."""
+"""The list of runs and sweeps: filtered as ``ls`` does it, sorted by any column, in pages."""
 
 from __future__ import annotations
 
+import math
 import shlex
-from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from glob import escape
 from pathlib import Path
@@ -15,32 +15,43 @@ from urllib.parse import urlencode
 from joulewise.data.contract import told_energy
 from joulewise.data.sweeps import Sweep
 from joulewise.errors import UsageError
-from joulewise.record.layout import MANIFEST, RESULT
-from joulewise.record.store import RECORDING, Skipped
+from joulewise.record.index.condition import ALWAYS, Condition, text_is
+from joulewise.record.index.folder_index import FolderIndex, Page, query_index
+from joulewise.record.index.run_entry import (
+    NEWEST_FIRST,
+    OLDEST_FIRST,
+    RUNS,
+    RunEntry,
+    select_runs,
+)
+from joulewise.record.store import RECORDING, Skipped, unlistable
 from joulewise.report.figures import figures, one_line, seconds
 from joulewise.report.filters import parse_filter
 from joulewise.report.run_view import ending, total_source
-from joulewise.report.runs import Listed, listing
-from joulewise.report.serve.lookup import leads_out
+from joulewise.report.serve.lookup import LINK, leads_out
 from joulewise.report.sweeps import as_json as sweep_json
 from joulewise.report.sweeps import label, what
 from joulewise.sweep.store import FILE, sweeps
 from joulewise.units import NS_PER_S
 
-COLUMNS: Final[Mapping[str, tuple[str, Callable[[Listed], Any]]]] = {
-    "name": ("Run", lambda run: run.name or None),
-    "state": ("State", lambda run: run.state),
-    "time": ("Time", lambda run: run.time_s),
-    "energy": ("Energy", lambda run: run.energy_j),
-    "started": ("Started", lambda run: run.started),
-    "group": ("Group", lambda run: run.group or None),
+COLUMNS: Final[Mapping[str, tuple[str, str]]] = {
+    "name": ("Run", "nullif(name, x'')"),
+    "state": ("State", "state"),
+    "time": ("Time", "time_s"),
+    "energy": ("Energy", "energy_j"),
+    "started": ("Started", ""),
+    "group": ("Group", "nullif(group_name, x'')"),
 }
-"""What the list can be sorted by, as it stands in the address: a heading, and the value."""
+"""What the list can be sorted by, as it stands in the address: a heading, and the value in SQL."""
+
+PAGE: Final = 100
+"""Runs of a page; a browser lays out so many in some 50 ms."""
 
 _NEWEST: Final = "started"
 _FEW: Final = 20
-_MOST: Final = 500
 _LONGEST: Final = 100
+_MOST_PAGE: Final = 10**6
+_HIDDEN: Final = Condition("is_damaged OR is_link")
 
 
 @dataclass(frozen=True)
@@ -51,24 +62,29 @@ class Wish:
     sort: str = _NEWEST
     is_rising: bool = False
     has_all: bool = False
+    page: int = 1
 
     @classmethod
     def of(cls, query: Mapping[str, list[str]]) -> Wish:
         first = {name: values[0] for name, values in query.items()}
         sort = first.get("sort", _NEWEST)
+        page = first.get("page", "")
+        is_number = page.isascii() and page.isdecimal() and len(page) < 8
         return cls(
             first.get("filter", ""),
             sort if sort in COLUMNS else _NEWEST,
             first.get("order") == "rising",
             first.get("all") == "yes",
+            min(max(int(page), 1), _MOST_PAGE) if is_number else 1,
         )
 
     def address(self, **changed: Any) -> str:
-        """Of the same list, but for what is changed."""
-        wish = Wish(**{**vars(self), **changed})
+        """Of the same list, but for what is changed; of its first page, unless that is given."""
+        wish = Wish(**{**vars(self), "page": 1, **changed})
         told = {"filter": wish.filter, "sort": wish.sort}
         told |= {"order": "rising"} if wish.is_rising else {}
         told |= {"all": "yes"} if wish.has_all else {}
+        told |= {"page": str(wish.page)} if wish.page > 1 else {}
         return f"?{urlencode(told, errors='surrogateescape')}"
 
     def sorted_by(self, column: str) -> str:
@@ -114,77 +130,88 @@ class SweepRow:
 
 @dataclass(frozen=True)
 class Listing:
-    """``hidden`` runs belong to sweeps, ``cut`` ones are beyond what a page can show."""
+    """A page of the list. ``total`` runs meet the filter; ``hidden`` more belong to sweeps."""
 
     runs: tuple[RunRow, ...]
     sweeps: tuple[SweepRow, ...]
     wish: Wish
+    total: int = 0
     live: int = 0
     damaged: int = 0
     hidden: int = 0
-    cut: int = 0
     problem: str = ""
+
+    @property
+    def pages(self) -> int:
+        return _pages(self.total + self.damaged)
+
+    @property
+    def first(self) -> int:
+        """The place of the page's first row in the whole list."""
+        return (self.wish.page - 1) * PAGE + 1
 
 
 def list_store(store: Path, wish: Wish) -> Listing:
     try:
-        test, problem = parse_filter(wish.filter), ""
+        condition, problem = parse_filter(wish.filter), ""
     except UsageError as error:
-        test, problem = parse_filter(""), f"{error.message}; {error.hint}"
-    found = [_unless_link(one) for one in listing(store)]
-    damaged = [one for one in found if isinstance(one, Skipped)]
-    runs = [one for one in found if isinstance(one, Listed) and test(one)]
+        condition, problem = ALWAYS, f"{error.message}; {error.hint}"
+
+    def use(index: FolderIndex) -> Listing:
+        return _page_of(index, store, wish, condition)
+
+    try:
+        found = query_index(store, RUNS, use)
+    except FileNotFoundError:
+        found = Listing((), (), wish)
+    except OSError as error:
+        raise unlistable(store, error) from None
+    rows = reversed([_sweep_row(one) for one in sweeps(store)])
+    return replace(found, sweeps=tuple(rows), problem=problem)
+
+
+def _page_of(index: FolderIndex, store: Path, wish: Wish, condition: Condition) -> Listing:
+    shown = Condition(f"NOT ({_HIDDEN.sql})") & condition
     hidden = 0
     if not wish.has_all and not wish.filter:
-        own = [run for run in runs if not any(tag.startswith("sweep:") for tag in run.tags)]
-        if len(runs) - len(own) > _FEW:
-            runs, hidden = own, len(runs) - len(own)
-    ordered = _in_order(runs, wish)
-    shown = ordered if wish.has_all else ordered[:_MOST]
+        of_sweeps = index.count(shown & Condition("is_of_sweep"))
+        if of_sweeps > _FEW:
+            hidden, shown = of_sweeps, shown & Condition("NOT is_of_sweep")
+    total, damaged = index.count(shown), index.count(_HIDDEN)
+    wish = replace(wish, page=min(wish.page, _pages(total + damaged)))
+    page = Page(_order(wish), PAGE, (wish.page - 1) * PAGE)
+    found = select_runs(index, store, shown | _HIDDEN, page)
     return Listing(
-        runs=tuple(_with_damaged(shown, damaged, wish)),
-        sweeps=tuple(reversed([_sweep_row(one) for one in sweeps(store)])),
+        runs=tuple(_run_row(run) for run in found),
+        sweeps=(),
         wish=wish,
-        live=sum(run.state == RECORDING for run in runs),
-        damaged=len(damaged),
+        total=total,
+        live=index.count(shown & text_is("state", RECORDING)),
+        damaged=damaged,
         hidden=hidden,
-        cut=len(ordered) - len(shown),
-        problem=problem,
     )
 
 
-def _in_order(runs: list[Listed], wish: Wish) -> list[Listed]:
-    """What has no value stands last, whichever way round."""
-    value = COLUMNS[wish.sort][1]
-    known = [run for run in runs if value(run) is not None]
-    known.sort(key=value, reverse=not wish.is_rising)
-    return known + [run for run in runs if value(run) is None]
+def _pages(rows: int) -> int:
+    return max(1, math.ceil(rows / PAGE))
 
 
-def _with_damaged(runs: list[Listed], damaged: list[Skipped], wish: Wish) -> list[RunRow]:
-    """In their place where the list goes by time, which their names tell; else last."""
-    rows = [(run.started.timestamp(), _run_row(run)) for run in runs]
-    rows += [
-        (_told_by(one.path.name), RunRow(one.path.name, problem=one.reason)) for one in damaged
-    ]
+def _order(wish: Wish) -> str:
+    """What has no value stands last, whichever way round, and then what cannot be read.
+
+    Only by time that has a place: its name tells it.
+    """
+    direction = "ASC" if wish.is_rising else "DESC"
     if wish.sort == _NEWEST:
-        rows.sort(key=lambda row: row[0], reverse=not wish.is_rising)
-    return [row for _, row in rows]
+        return OLDEST_FIRST if wish.is_rising else NEWEST_FIRST
+    value = COLUMNS[wish.sort][1]
+    return f"{_HIDDEN.sql}, {value} IS NULL, {value} {direction}, {NEWEST_FIRST}"
 
 
-def _told_by(name: str) -> float:
-    """When a run of that name began; long ago where it does not tell."""
-    with suppress(ValueError):
-        return datetime.strptime(f"{name[:15]}Z", "%Y%m%d-%H%M%S%z").timestamp()
-    return 0.0
-
-
-def _unless_link(one: Listed | Skipped) -> Listed | Skipped:
-    reason = leads_out(one.path, MANIFEST, RESULT)
-    return Skipped(one.path, reason) if reason else one
-
-
-def _run_row(run: Listed) -> RunRow:
+def _run_row(run: RunEntry) -> RunRow:
+    if run.problem or run.link:
+        reason = f"{run.link} is {LINK}" if run.link else run.problem
+        return RunRow(run.path.name, problem=reason)
     total = told_energy(run.energy)
     energy, error = ("–", "") if total is None else figures(total)  # noqa: RUF001
     return RunRow(

@@ -11,7 +11,7 @@ from typing import Final
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.record.layout import SWEEPS
 
-_LINK: Final = "a link, and nothing outside of the store is shown here"
+LINK: Final = "a link, and nothing outside of the store is shown here"
 Stamp = tuple[tuple[str, int, int], ...]
 
 
@@ -40,7 +40,7 @@ def leads_out(folder: Path, *files: str) -> str:
     """Why it is not shown, empty where it can be: it, or one of these files, is a link."""
     for path in (folder, *(folder / file for file in files)):
         if path.is_symlink():
-            return f"{path} is {_LINK}"
+            return f"{path} is {LINK}"
     return ""
 
 
@@ -60,7 +60,7 @@ def _stamps(folder: Path) -> Iterator[tuple[str, int, int]]:
         for entry in entries:
             if entry.is_symlink():
                 raise JoulewiseError(
-                    f"{entry.path} is {_LINK}", "copy what it leads to into the store"
+                    f"{entry.path} is {LINK}", "copy what it leads to into the store"
                 )
             if entry.is_dir():
                 yield from _stamps(Path(entry.path))

@@ -1,0 +1,209 @@
+"""An index that is up to date: opened, brought up to date, asked, and written back."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from joulewise.record.index.condition import ALWAYS, Condition
+from joulewise.record.index.database import (
+    MEMORY,
+    DamagedIndexError,
+    IndexDatabase,
+    Row,
+    discard,
+    is_unusable,
+    make_row,
+    opened_database,
+)
+from joulewise.record.index.kind import FolderKind
+from joulewise.record.index.location import index_files
+from joulewise.record.index.progress import ProgressSlot
+from joulewise.record.index.stamps import StoreListing, list_folders
+
+_T = TypeVar("_T")
+
+SMALL_STORE: Final = 64
+"""A store of so few folders has no file: to read all of them takes some 20 ms."""
+
+_BATCH: Final = 4096
+"""Folders that are read between two commits: 2 s of work that an interruption would lose."""
+
+_SLOW: Final = 500  # folders, which take about 0.2 s: from here on progress is told
+_STEP: Final = 50  # folders between two tellings
+
+
+@dataclass(frozen=True)
+class Page:
+    """``order`` is SQL; ``limit`` of None is all."""
+
+    order: str
+    limit: int | None = None
+    offset: int = 0
+
+
+class FolderIndex:
+    """The rows of one kind of folder in a store, as they are now."""
+
+    def __init__(self, database: IndexDatabase) -> None:
+        self._database = database
+
+    def count(self, condition: Condition = ALWAYS) -> int:
+        sql = f"SELECT count(*) FROM listed WHERE {condition.sql}"  # noqa: S608
+        return int(self._database.query(sql, condition.parameters)[0][0])
+
+    def select(self, condition: Condition, page: Page) -> list[tuple[str, dict[str, Any]]]:
+        """Names of folders with their data."""
+        limit = -1 if page.limit is None else page.limit
+        found = self._database.query(
+            f"SELECT folder FROM listed WHERE {condition.sql} "  # noqa: S608
+            f"ORDER BY {page.order} LIMIT ? OFFSET ?",
+            (*condition.parameters, limit, page.offset),
+        )
+        return [(os.fsdecode(folder), self._database.data(folder)) for (folder,) in found]
+
+
+def query_index(store: Path, kind: FolderKind, use: Callable[[FolderIndex], _T]) -> _T:
+    """What ``use`` makes of the index of a store, which is brought up to date for it.
+
+    A store that cannot be listed is an OSError. ``use`` is called again where the index turns out
+    to be damaged, or cannot be used at all and another takes its place.
+    """
+    parent = store / kind.parent if kind.parent else store
+    listing = list_folders(parent, kind.files, kind.excluded)
+    update = _Update(parent, kind, listing)
+    if len(listing.stamps) > SMALL_STORE:
+        for file in index_files(store, os.environ):
+            found = _tried(update, file, use)
+            if found is not None:
+                return found[0]
+    return update.run(MEMORY, use)
+
+
+def _tried(update: _Update, file: Path, use: Callable[[FolderIndex], _T]) -> tuple[_T] | None:
+    """What ``use`` makes of the index in a file, which is made anew if it is damaged, or None."""
+    errors = (sqlite3.Error, DamagedIndexError, OSError)
+    try:
+        return (update.run(file, use),)
+    except errors as error:
+        if not _is_discarded(file, error):
+            return None
+    try:
+        return (update.run(file, use),)
+    except errors:
+        return None
+
+
+def _is_discarded(file: Path, error: Exception) -> bool:
+    """Delete a damaged index, so that it can be made anew; not one that is only out of reach."""
+    if isinstance(error, OSError) or (isinstance(error, sqlite3.Error) and is_unusable(error)):
+        return False
+    try:
+        discard(file)
+    except OSError:
+        return False
+    return True
+
+
+class _Update:
+    """Brings an index up to date with a listing; what was read once is kept for another try."""
+
+    def __init__(self, parent: Path, kind: FolderKind, listing: StoreListing) -> None:
+        self._parent = parent
+        self._kind = kind
+        self._listing = listing
+        self._rows: dict[bytes, tuple[Row, bool]] = {}
+
+    def run(self, file: Path, use: Callable[[FolderIndex], _T]) -> _T:
+        with opened_database(file, self._kind) as database:
+            try:
+                self._begin(database, is_written=True)
+            except sqlite3.OperationalError as error:
+                if not is_unusable(error) or len(self._rows) > _SLOW:
+                    raise  # so much is better written elsewhere than made again each time
+                database.rollback()
+                self._begin(database, is_written=False)
+            result = use(FolderIndex(database))
+            try:
+                database.commit()
+            except (sqlite3.Error, OSError):  # the next command will do it
+                database.rollback()
+            return result
+
+    def _begin(self, database: IndexDatabase, *, is_written: bool) -> None:
+        """Begin a transaction in which the index is up to date, in the file or beside it."""
+        known, changed = self._compare(database)
+        if is_written and len(changed) > _SLOW:
+            database.commit()
+            self._write_batches(database, changed)
+            known, changed = self._compare(database)
+        rows = list(self._read(changed))
+        gone = known.keys() - self._listing.stamps.keys()
+        lasting = [row for row, is_lasting in rows if is_lasting]
+        passing = [row for row, is_lasting in rows if not is_lasting]
+        database.make_overlay()
+        if is_written:
+            stale = [row[0] for row in passing if row[0] in known]
+            if lasting or gone or stale:
+                database.write(lasting, [*gone, *stale])
+            database.overlay(passing, ())
+        else:
+            database.overlay([*lasting, *passing], gone)
+        self._overlay_open(database)
+
+    def _compare(self, database: IndexDatabase) -> tuple[dict[bytes, bytes], list[bytes]]:
+        """Begin a transaction; the stamps that the index has, and the folders to read."""
+        database.begin()
+        known = database.stamps()
+        return known, self._changed(known)
+
+    def _write_batches(self, database: IndexDatabase, changed: Sequence[bytes]) -> None:
+        """Write in parts: other commands wait for less, and an interruption loses little."""
+        rows = self._read(changed)
+        while batch := list(islice(rows, _BATCH)):
+            database.begin()
+            database.write([row for row, is_lasting in batch if is_lasting])
+            database.commit()
+
+    def _overlay_open(self, database: IndexDatabase) -> None:
+        stamps = self._listing.stamps
+        rows = [
+            make_row(folder, stamps[folder], self._kind.current(self._path(folder), data))
+            for folder, data in database.open_rows()
+        ]
+        database.overlay(rows, ())
+
+    def _changed(self, known: dict[bytes, bytes]) -> list[bytes]:
+        """In the order of their names: what lies together on disk was made together."""
+        get = known.get
+        changed = [name for name, stamp in self._listing.stamps.items() if get(name) != stamp]
+        kept = self._listing.passing.intersection(known)
+        return sorted({*changed, *kept})
+
+    def _read(self, folders: Sequence[bytes]) -> Iterator[tuple[Row, bool]]:
+        waiting = [folder for folder in folders if folder not in self._rows]
+        if len(waiting) <= _SLOW:
+            for folder in folders:
+                yield self._row(folder)
+            return
+        with ProgressSlot.observer(len(waiting)) as advance:
+            for number, folder in enumerate(folders, 1):
+                yield self._row(folder)
+                if number % _STEP == 0:
+                    advance(_STEP)
+
+    def _row(self, folder: bytes) -> tuple[Row, bool]:
+        if folder not in self._rows:
+            record = self._kind.read(self._path(folder))
+            row = make_row(folder, self._listing.stamps[folder], record)
+            is_lasting = record.is_lasting and folder not in self._listing.passing
+            self._rows[folder] = row, is_lasting
+        return self._rows[folder]
+
+    def _path(self, folder: bytes) -> Path:
+        return self._parent / os.fsdecode(folder)

@@ -1,0 +1,82 @@
+"""Where the index of a store lies."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from joulewise.record.layout import INDEX
+
+_LOCAL: Final = frozenset(
+    {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "ramfs", "reiserfs"}
+    | {"squashfs", "tmpfs", "xfs", "zfs"}
+)
+"""File systems of this machine alone, whose locks hold. Of any other that is not known."""
+
+
+def index_files(store: Path, environ: Mapping[str, str]) -> Iterator[Path]:
+    """Where the index may lie, the best place first; none where only memory is left."""
+    inside = store / INDEX
+    if os.access(store, os.W_OK | os.X_OK) and _is_local(store) and is_ours(inside):
+        yield inside
+    cache = _cache_folder(environ)
+    if cache is not None:
+        key = hashlib.sha256(os.fsencode(f"{store.resolve()}\0{platform.node()}")).hexdigest()[:24]
+        if is_ours(cache / f"{key}.sqlite"):
+            yield cache / f"{key}.sqlite"
+
+
+def is_ours(path: Path) -> bool:
+    """Whether it is not there yet, or a plain file that we own and may write.
+
+    What another user has made may say what we may not read, or what is not so.
+    """
+    try:
+        told = path.lstat()
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    owned = told.st_uid == os.geteuid()
+    return owned and stat.S_ISREG(told.st_mode) and os.access(path, os.R_OK | os.W_OK)
+
+
+def _cache_folder(environ: Mapping[str, str]) -> Path | None:
+    base = Path(environ.get("XDG_CACHE_HOME", ""))
+    try:
+        # The specification says to ignore a path that is not absolute.
+        base = base if base.is_absolute() else Path("~/.cache").expanduser()
+        folder = base / "joulewise" / "indexes"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except (OSError, RuntimeError):
+        return None
+    return folder if folder.stat().st_uid == os.geteuid() else None
+
+
+def _is_local(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
+    """Whether the folder is on a file system of this machine; not where the kernel does not tell.
+
+    A line is ``36 35 98:0 /root /mount/point options… - ext4 …``. btrfs and overlay give their
+    files another device number than the mount has: the mount point decides, the longest one.
+    """
+    try:
+        where = str(folder.resolve())
+        lines = mounts.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return False
+    best, kind = "", ""
+    for line in lines:
+        fields, _, rest = line.partition(" - ")
+        words = fields.split()
+        if len(words) < 5 or not rest:
+            continue
+        point = words[4].replace("\\040", " ")
+        is_above = where == point or where.startswith(point.rstrip("/") + "/")
+        if is_above and len(point) >= len(best):
+            best, kind = point, rest.split()[0]
+    return kind in _LOCAL
