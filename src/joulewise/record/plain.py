@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from typing import Any, Final, TypeVar
 
 _T = TypeVar("_T")
+_Decoder = Callable[[Any], Any]
 _PLAIN: Final = {str, int, bool, type(None)}
 
 
@@ -42,48 +43,67 @@ def decode(kind: type[_T], told: Any) -> _T:
 
     Keys that it does not have are passed over, so that what a newer joulewise added does no harm.
     """
-    result: _T = _decode(kind, told)
+    wanted: Any = kind
+    result: _T = _decoder(wanted)(told)
     return result
 
 
-def _decode(kind: Any, told: Any) -> Any:
+@cache
+def _decoder(kind: Any) -> _Decoder:
+    """What decodes values of a type: the annotations are looked at once, not for each value."""
     arguments = typing.get_args(kind)
     if type(None) in arguments:
-        (kind,) = (each for each in arguments if each is not type(None))
-        return None if told is None else _decode(kind, told)
+        (present,) = (each for each in arguments if each is not type(None))
+        decode_present = _decoder(present)
+        return lambda told: None if told is None else decode_present(told)
     if arguments:
-        return _decode_many(typing.get_origin(kind), arguments, told)
+        return _decoder_of_many(typing.get_origin(kind), arguments)
     if kind is Any:
-        return told
+        return lambda told: told
     if hasattr(kind, "from_json"):
-        return kind.from_json(told)
+        from_json: _Decoder = kind.from_json
+        return from_json
     if dataclasses.is_dataclass(kind):
-        return _decode_object(kind, told)
+        return _decoder_of_object(kind)
     if issubclass(kind, Enum):
-        return kind(told)
+        member: _Decoder = kind
+        return member
+    return partial(_checked, kind)
+
+
+def _checked(kind: type, told: Any) -> Any:
+    if isinstance(told, kind):
+        return told
     if kind is float and isinstance(told, int):
         return float(told)
-    if not isinstance(told, kind):
-        raise TypeError(f"{told!r:.40} is no {kind.__name__}")
-    return told
+    raise TypeError(f"{told!r:.40} is no {kind.__name__}")
 
 
-def _decode_many(origin: Any, arguments: tuple[Any, ...], told: Any) -> Any:
+def _decoder_of_many(origin: Any, arguments: tuple[Any, ...]) -> _Decoder:
     if issubclass(origin, Mapping):
-        return {key: _decode(arguments[1], each) for key, each in _object(told).items()}
-    if not isinstance(told, list):
-        raise TypeError(f"{told!r:.40} is no list")
+        decode_value = _decoder(arguments[1])
+        return lambda told: {key: decode_value(each) for key, each in _object(told).items()}
     if arguments[-1] is Ellipsis:
-        return tuple(_decode(arguments[0], each) for each in told)
-    if len(told) != len(arguments):
-        raise TypeError(f"{len(told)} values, not {len(arguments)}")
-    return tuple(map(_decode, arguments, told))
+        decode_each = _decoder(arguments[0])
+        return lambda told: tuple(decode_each(each) for each in _list(told))
+    decoders = [_decoder(argument) for argument in arguments]
+
+    def decode_fixed(told: Any) -> Any:
+        if len(_list(told)) != len(decoders):
+            raise TypeError(f"{len(told)} values, not {len(decoders)}")
+        return tuple(one(each) for one, each in zip(decoders, told, strict=True))
+
+    return decode_fixed
 
 
-def _decode_object(kind: Any, told: Any) -> Any:
-    hints = _hints(kind)
-    known = {name: each for name, each in _object(told).items() if name in hints}
-    return kind(**{name: _decode(hints[name], each) for name, each in known.items()})
+def _decoder_of_object(kind: Any) -> _Decoder:
+    decoders = {name: _decoder(hint) for name, hint in typing.get_type_hints(kind).items()}
+
+    def decode_object(told: Any) -> Any:
+        known = (item for item in _object(told).items() if item[0] in decoders)
+        return kind(**{name: decoders[name](each) for name, each in known})
+
+    return decode_object
 
 
 def _object(told: Any) -> dict[str, Any]:
@@ -92,9 +112,10 @@ def _object(told: Any) -> dict[str, Any]:
     return told
 
 
-@cache
-def _hints(kind: Any) -> dict[str, Any]:
-    return typing.get_type_hints(kind)
+def _list(told: Any) -> list[Any]:
+    if not isinstance(told, list):
+        raise TypeError(f"{told!r:.40} is no list")
+    return told
 
 
 @cache

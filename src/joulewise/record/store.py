@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Final
 
@@ -250,10 +251,13 @@ def id_second(name: str) -> int | None:
     """The second since 1970 at which a run of that id was made; None where it is no id."""
     if not _ID.fullmatch(name):
         return None
+    year, month, day = int(name[:4]), int(name[4:6]), int(name[6:8])
+    hour, minute, second = int(name[9:11]), int(name[11:13]), int(name[13:15])
     try:
-        return calendar.timegm(time.strptime(name[:15], _STAMP))
+        moment = datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc)
     except ValueError:
         return None
+    return calendar.timegm(moment.timetuple())
 
 
 def _last(store: Path) -> Path | None:
