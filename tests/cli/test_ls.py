@@ -3,11 +3,12 @@
 import io
 import json
 import shlex
+import shutil
 
 import pytest
 from rich.console import Console
 
-from joulewise.record.layout import MANIFEST, RESULT
+from joulewise.record.layout import LIVE, MANIFEST, RESULT
 from joulewise.record.store import new_run
 from joulewise.report.runs import listing
 from joulewise.report.runs_table import draw
@@ -275,3 +276,72 @@ def test_a_run_that_has_no_command_yet(joulewise, store):
     assert run.name in ran.stdout
     assert "recording" in ran.stdout
     assert ran.stderr == ""  # its recorder will compute it
+
+
+class TestPages:
+    IDS = tuple(f"20261101-12000{number}-aaaa" for number in range(5))
+
+    @pytest.fixture(autouse=True)
+    def five(self, make_run, store):
+        first = make_run(self.IDS[0], name="a")
+        for run_id in self.IDS[1:]:
+            shutil.copytree(first, store / run_id)
+            path = store / run_id / MANIFEST
+            path.write_text(path.read_text().replace(self.IDS[0], run_id))
+
+    def listed(self, ran):
+        return [line.split()[0] for line in ran.stdout.splitlines()[1:]]
+
+    def test_the_newest_are_shown_and_how_to_see_more(self, joulewise, store):
+        ran = joulewise("ls", "--limit", "2")
+        assert self.listed(ran) == list(self.IDS[3:])
+        said, hint = ran.stderr.splitlines()
+        assert said == "joulewise: 2 of 5 runs, page 1 of 3"
+        again = f"joulewise --store {shlex.quote(str(store))}"
+        assert hint == f"  run: {again} ls --limit 2 --page 2 # older ones, or --all"
+
+    def test_the_last_page_has_the_oldest(self, joulewise):
+        ran = joulewise("ls", "--limit", "2", "--page", "3", "--filter", "name=a")
+        assert self.listed(ran) == [self.IDS[0]]
+        assert ran.stderr.splitlines()[1].endswith(" ls --filter name=a --all # all of them")
+
+    def test_all(self, joulewise):
+        ran = joulewise("ls", "--all")
+        assert self.listed(ran) == list(self.IDS)
+        assert ran.stderr == ""
+
+    def test_a_page_that_is_not_there(self, joulewise):
+        ran = joulewise("ls", "--limit", "2", "--page", "4")
+        assert (ran.returncode, ran.stdout) == (0, "")
+        assert ran.stderr.startswith("joulewise: no page 4: there are 3\n")
+
+    def test_all_and_a_page_at_once(self, joulewise):
+        ran = joulewise("ls", "--all", "--page", "2")
+        assert ran.returncode == 2
+        assert ran.stderr.count("\n") == 2
+
+    def test_json_has_the_page_too(self, joulewise):
+        told = json.loads(joulewise("ls", "--limit", "2", "--page", "2", "--json", "-").stdout)
+        assert [run["id"] for run in told["runs"]] == list(self.IDS[1:3])
+        assert (told["total"], told["page"], told["pages"]) == (5, 2, 3)
+
+
+def test_a_run_that_is_recorded_shows_its_joules_so_far(joulewise, store):
+    run = new_run(store)
+    energy = {"value": 1234.0, "error": 12.0, "error_sampling": 12.0, "error_gain": 0.0}
+    energy |= {"source": "measured", "at_least": False}
+    live = {"t_ns": 1, "time_s": 4.5, "energy_j": {"total": energy}, "counted": ["gpu0"]}
+    (run / LIVE).write_text(json.dumps(live))
+    line = joulewise("ls").stdout.splitlines()[1]
+    assert "recording  4.50 s  1.23 kJ" in line
+    (told,) = json.loads(joulewise("ls", "--json", "-").stdout)["runs"]
+    assert (told["state"], told["energy_j"]["total"]["value"]) == ("recording", 1234.0)
+
+
+def test_thousands_that_cannot_be_read_do_not_hide_the_runs(joulewise, store):
+    for number in range(25):
+        (store / f"foreign-{number:02d}").mkdir(parents=True)
+    lines = joulewise("ls").stdout.splitlines()
+    assert len(lines) == 21
+    assert lines[-1] == "and 5 more that cannot be read; --json lists all"
+    assert len(json.loads(joulewise("ls", "--json", "-").stdout)["skipped"]) == 25

@@ -1,13 +1,16 @@
 """The list, and what it leads to."""
 
 import html
+import json
 import re
 import shutil
 from urllib.parse import quote
 
 import pytest
 
-from joulewise.record.layout import MANIFEST
+from joulewise.record.layout import LIVE, MANIFEST
+from joulewise.record.store import new_run
+from joulewise.report.serve import listing
 from joulewise.report.serve.lookup import stamp
 
 OLD, NEW = "20261101-120000-aaaa", "20261116-003512-bbbb"
@@ -87,6 +90,59 @@ class TestList:
         assert "23 runs" in first.words
         assert "21 runs of sweeps are not listed here" in first.words
         assert len(order(view.get(link(first, "List them, too")))) == 23
+
+
+class TestPages:
+    IDS = tuple(f"20261101-12000{number}-aaaa" for number in range(5))
+
+    @pytest.fixture(autouse=True)
+    def five(self, make_run, store, monkeypatch):
+        monkeypatch.setattr(listing, "PAGE", 2)
+        first = make_run(self.IDS[0], name="a")
+        for run_id in self.IDS[1:]:
+            shutil.copytree(first, store / run_id)
+            path = store / run_id / MANIFEST
+            path.write_text(path.read_text().replace(self.IDS[0], run_id))
+
+    def test_each_run_is_on_one_page_and_links_lead_from_page_to_page(self, view):
+        answer = view.get()
+        assert "5 runs; 0 sweeps." in answer.words
+        assert "1 to 2 of 5, page 1 of 3" in answer.words
+        assert "Previous" not in answer.words
+        found = order(answer)
+        for _ in range(2):
+            answer = view.get(link(answer, "Next"))
+            found += order(answer)
+        assert found == list(reversed(self.IDS))
+        assert "5 to 5 of 5, page 3 of 3" in answer.words
+        assert "Next" not in answer.words
+        assert order(view.get(link(answer, "First"))) == found[:2]
+
+    def test_sorting_and_filtering_begin_at_the_first_page_and_stay(self, view):
+        answer = view.get("?filter=name%3Da&sort=started&order=rising&page=2")
+        assert order(answer) == list(self.IDS[2:4])
+        assert order(view.get(link(answer, "Next"))) == [self.IDS[4]]
+        assert order(view.get(link(answer, "Started"))) == [self.IDS[4], self.IDS[3]]
+
+    @pytest.mark.parametrize("page", ["99", "0", "-1", "x", "9" * 30, "²"])
+    def test_a_page_that_is_not_there_is_the_nearest(self, view, page):
+        answer = view.get(f"?page={quote(page)}")
+        assert answer.status == 200
+        assert len(order(answer)) == (1 if page == "99" else 2)
+
+    def test_what_cannot_be_read_is_on_its_page(self, view, store):
+        (store / self.IDS[1] / MANIFEST).write_text("{")
+        assert "run.json is not whole JSON" in view.get("?page=2").text
+        assert "run.json is not whole JSON" in view.get("?sort=energy&page=3").text
+
+
+def test_a_run_that_is_recorded_shows_its_joules_so_far(view, store):
+    run = new_run(store)
+    energy = {"value": 1234.0, "error": 12.0, "error_sampling": 12.0, "error_gain": 0.0}
+    energy |= {"source": "measured", "at_least": False}
+    live = {"t_ns": 1, "time_s": 4.5, "energy_j": {"total": energy}, "counted": ["gpu0"]}
+    (run / LIVE).write_text(json.dumps(live))
+    assert "recording 4.50 s 1.23 kJ" in view.get().words
 
 
 def link(answer, label):

@@ -11,10 +11,12 @@ from typing import NoReturn
 
 import click
 
+from joulewise.cli.index_progress import show_index_progress
 from joulewise.cli.leftovers import put_back_leftovers
 from joulewise.cli.stderr import lenient_stderr, say
 from joulewise.command.descriptors import reserve_standard_descriptors
 from joulewise.errors import JoulewiseError, did_you_mean
+from joulewise.record.index.progress import ProgressSlot
 
 VERBS = {
     "run": "measures a command: what it takes in joules, and where",
@@ -94,6 +96,7 @@ def joulewise(ctx: click.Context, store: Path) -> None:
 def main() -> None:
     """Run the command line; every error ends here, as two lines and an exit status."""
     reserve_standard_descriptors()
+    ProgressSlot.observer = staticmethod(show_index_progress)
     with lenient_stderr():
         _main()
 

@@ -98,7 +98,7 @@ def command(
     if not found.runs:
         _say_none(found, store, is_filtered=bool(filters))
     elif len(found.runs) < found.total:
-        _say_of_pages(found, filters, limit)
+        _say_of_pages(found, filters, limit, program(store))
 
 
 def _say_none(found: RunPage, store: Path, *, is_filtered: bool) -> None:
@@ -111,17 +111,14 @@ def _say_none(found: RunPage, store: Path, *, is_filtered: bool) -> None:
     click.echo(f"no runs in {store}{more}", err=True)
 
 
-def _say_of_pages(found: RunPage, filters: Sequence[str], limit: int | None) -> None:
-    """A page is not the whole list, which a program that reads it must know as well."""
-    which = f"page {found.page} of {found.pages}"
-    options = [*(f"--filter {quote(text)}" for text in filters)]
-    options += [f"--limit {limit}"] if limit else []
-    older = " ".join(["ls", *options, f"--page {found.page + 1}"])
-    whole = " ".join(["ls", *options[: len(filters)], "--all"])
-    hints = [f"{older} has older ones"] if found.page < found.pages else []
+def _say_of_pages(found: RunPage, filters: Sequence[str], limit: int | None, again: str) -> None:
+    """A page is not the whole list, which whoever reads it must know."""
+    filtered = "".join(f" --filter {quote(text)}" for text in filters)
+    limited = f" --limit {limit}" if limit else ""
+    older = f"run: {again} ls{filtered}{limited} --page {found.page + 1} # older ones, or --all"
     say(
-        f"{len(found.runs)} of {found.total:,} runs, {which}",
-        "; ".join([*hints, f"{whole} lists all"]),
+        f"{len(found.runs)} of {found.total:,} runs, page {found.page} of {found.pages}",
+        older if found.page < found.pages else f"run: {again} ls{filtered} --all # all of them",
     )
 
 

@@ -181,7 +181,7 @@ def _now(entry: RunEntry) -> RunEntry:
 
 def _with_live(entry: RunEntry) -> RunEntry:
     try:
-        told = json.loads((entry.path / LIVE).read_text("utf-8"))
+        told = json.loads(read_regular(entry.path / LIVE))
         energy, time_s = told["energy_j"][TOTAL], float(told["time_s"])
         told_energy(energy)
         counted = set(told.get("counted", ()))
@@ -233,7 +233,7 @@ def _real(value: float | None) -> float | None:
     try:
         return float(value)
     except OverflowError:  # a whole number that somebody wrote into a file
-        return math.copysign(math.inf, value)
+        return math.inf if value > 0 else -math.inf
 
 
 def _read_record(path: Path) -> Record:
