@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from joulewise.record.index.condition import ALWAYS, Condition
 from joulewise.record.index.folder_index import FolderIndex, Page, query_index
@@ -19,6 +19,8 @@ from joulewise.record.index.run_entry import (
     select_runs,
 )
 from joulewise.record.store import Skipped, unlistable
+
+_DAMAGED: Final = Condition("is_damaged")
 
 
 @dataclass(frozen=True)
@@ -45,16 +47,18 @@ def list_runs(
 
     def use(index: FolderIndex) -> RunPage:
         wanted = READABLE & condition
-        total = index.count(wanted)
+        total, stored, of_sweeps, damages = index.counts(
+            [wanted, READABLE, wanted & Condition("is_of_sweep"), _DAMAGED]
+        )
         offset = (page - 1) * limit if limit else 0
         found = select_runs(index, store, wanted, Page(NEWEST_FIRST, limit, offset))
-        damaged = select_runs(index, store, Condition("is_damaged"), Page(OLDEST_FIRST))
+        damaged = select_runs(index, store, _DAMAGED, Page(OLDEST_FIRST)) if damages else []
         return RunPage(
             runs=tuple(reversed(found)),
             skipped=tuple(Skipped(entry.path, entry.problem) for entry in damaged),
             total=total,
-            stored=index.count(READABLE),
-            of_sweeps=index.count(wanted & Condition("is_of_sweep")),
+            stored=stored,
+            of_sweeps=of_sweeps,
             page=page,
             pages=max(1, ceil(total / limit)) if limit else 1,
         )

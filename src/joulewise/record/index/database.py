@@ -180,7 +180,7 @@ class IndexDatabase:
         )
 
     def _signature(self) -> str:
-        return f"{_FORMAT} {self._kind.version} {self._columns()}"
+        return f"{_FORMAT} {self._kind.version} {self._columns()} {self._kind.order}"
 
     def _has_tables(self) -> bool:
         """Whether the tables are there and as this version makes them."""
@@ -204,6 +204,9 @@ class IndexDatabase:
             "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value)",
             f"CREATE TABLE {table} ({self._columns()})",
             f"CREATE TABLE {table}_data (folder BLOB PRIMARY KEY, data BLOB NOT NULL)",
+            # Each holds all that a frequent query needs: the wide table is not read for it.
+            f"CREATE INDEX {table}_stamps ON {table} (folder, stamp)",
+            f"CREATE INDEX {table}_order ON {table} ({', '.join(self._kind.order)}, is_open)",
         ):
             self._connection.execute(statement)
         self._set_meta(table, self._signature())

@@ -57,6 +57,13 @@ class FolderIndex:
         sql = f"SELECT count(*) FROM listed WHERE {condition.sql}"  # noqa: S608
         return int(self._database.query(sql, condition.parameters)[0][0])
 
+    def counts(self, conditions: Sequence[Condition]) -> list[int]:
+        """How many rows meet each condition, in one pass."""
+        sums = ", ".join(f"total(({each.sql}) IS TRUE)" for each in conditions)
+        parameters = [each for condition in conditions for each in condition.parameters]
+        found = self._database.query(f"SELECT {sums} FROM listed", parameters)  # noqa: S608
+        return [int(number) for number in found[0]]
+
     def select(self, condition: Condition, page: Page) -> list[tuple[str, dict[str, Any]]]:
         """Names of folders with their data."""
         limit = -1 if page.limit is None else page.limit

@@ -28,8 +28,9 @@ class FolderKind:
 
     ``parent`` is where they lie below the store, ``excluded`` are names there of something else.
     ``files`` are those that a row is made of. ``columns`` are what can be queried, with their SQL
-    types. ``read`` makes a row and raises nothing; ``current`` makes the row of now of one that
-    is open. ``version`` changes when a row would be made differently from the same files.
+    types, and ``order`` those that a list without a filter needs. ``read`` makes a row and raises
+    nothing; ``current`` makes the row of now of one that is open. ``version`` changes when a row
+    would be made differently from the same files.
     """
 
     table: str
@@ -37,6 +38,7 @@ class FolderKind:
     excluded: frozenset[bytes]
     files: tuple[str, ...]
     columns: Mapping[str, str]
+    order: tuple[str, ...]
     read: Callable[[Path], Record]
     current: Callable[[Path, Mapping[str, Any]], Record]
     version: int

@@ -264,6 +264,7 @@ RUNS: Final = FolderKind(
         ("id", "name", "group_name", "host", "state", "command", "tags"),
         ("exit_code", "time_s", "energy_j"),
     ),
+    order=("order_s", "start_ns", "folder", "is_damaged", "is_link", "is_of_sweep"),
     read=_read_record,
     current=_current_record,
     version=1,

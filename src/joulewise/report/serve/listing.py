@@ -172,12 +172,14 @@ def list_store(store: Path, wish: Wish) -> Listing:
 
 def _page_of(index: FolderIndex, store: Path, wish: Wish, condition: Condition) -> Listing:
     shown = Condition(f"NOT ({_HIDDEN.sql})") & condition
+    of_sweep, live = shown & Condition("is_of_sweep"), text_is("state", RECORDING)
+    total, of_sweeps, damaged, live_now = index.counts(
+        [shown, of_sweep, _HIDDEN, Condition("is_open") & shown & live]
+    )
     hidden = 0
-    if not wish.has_all and not wish.filter:
-        of_sweeps = index.count(shown & Condition("is_of_sweep"))
-        if of_sweeps > _FEW:
-            hidden, shown = of_sweeps, shown & Condition("NOT is_of_sweep")
-    total, damaged = index.count(shown), index.count(_HIDDEN)
+    if not wish.has_all and not wish.filter and of_sweeps > _FEW:
+        hidden, total = of_sweeps, total - of_sweeps
+        shown = shown & Condition("NOT is_of_sweep")
     wish = replace(wish, page=min(wish.page, _pages(total + damaged)))
     page = Page(_order(wish), PAGE, (wish.page - 1) * PAGE)
     found = select_runs(index, store, shown | _HIDDEN, page)
@@ -186,7 +188,7 @@ def _page_of(index: FolderIndex, store: Path, wish: Wish, condition: Condition) 
         sweeps=(),
         wish=wish,
         total=total,
-        live=index.count(shown & text_is("state", RECORDING)),
+        live=live_now,
         damaged=damaged,
         hidden=hidden,
     )
