@@ -63,7 +63,7 @@ def plain(store):
 
 
 def indexed(store, condition=ALWAYS):
-    found = list_runs(store, condition)
+    found = list_runs(store, condition, limit=10_000)
     return list(found.runs), sorted((one.path.name, one.reason) for one in found.skipped)
 
 
@@ -554,8 +554,16 @@ class TestALargeStore:
         assert opened(lambda: find(large, "job-77")) == set()
         assert find(large, "job-77").name.endswith("-004d")
         changed = find(large, "job-78")
-        write_result(changed, 5.0)
-        assert opened(lambda: list_runs(large, limit=50)) == {changed.name}
+        write_result(changed, 9e6)
+        assert opened(lambda: list_runs(large, limit=50)) == set()  # it is not on this page
+        costly = parse_filter("energy>8MJ")
+        assert opened(lambda: list_runs(large, costly, limit=50)) == {changed.name}
+        assert [run.path for run in list_runs(large, costly, limit=50).runs] == [changed]
+        shown = list_runs(large, limit=50).runs[7].path
+        write_result(shown, 6.0)
+        assert opened(lambda: list_runs(large, limit=50)) == {shown.name}
+        assert opened(lambda: list_runs(large, limit=50)) == set()
+        assert list_runs(large, limit=50).runs[7].energy_j == 6.0
 
 
 def test_an_id_tells_its_second():

@@ -69,7 +69,7 @@ def _term(term: str) -> Condition:
 def _compared(field: str, sign: str, limit: float) -> Condition:
     """What is not known passes no comparison."""
     column = _FIGURES[field]
-    compared = Condition(f"{column} {sign} ?", (limit,))
+    compared = Condition(f"{column} {sign} ?", (limit,), is_of_result=field != "exit")
     if field != "energy":
         return compared
     exact = Condition("NOT is_bound") & compared

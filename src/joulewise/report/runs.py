@@ -64,7 +64,8 @@ def list_runs(
         )
 
     try:
-        return query_index(store, RUNS, use)
+        is_page = limit is not None and not condition.is_of_result
+        return query_index(store, RUNS, use, is_first_file_enough=is_page)
     except FileNotFoundError:
         return RunPage((), ())
     except OSError as error:

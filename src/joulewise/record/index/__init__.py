@@ -4,13 +4,15 @@ The run directories are the truth. The index is one SQLite file, `<store>/.index
 any command brings up to date before it reads it, and which can be deleted at any time.
 
 When is a row up to date? On each use the store is listed and ``run.json`` and ``result.json`` of
-every run are stat'ed (4 µs a run). A row holds while inode, size, modification time and change time
-of both are what they were when it was made. The change time is set by the kernel: a copy with old
-modification times is noticed, and so is an edit in place. A row of which a file changed less than
-2 s before it was read is not kept, because a second change could have left the same times (the
-times of a file advance in steps of some milliseconds). Neither is one that could not be read for a
-reason that may pass (permissions, an input/output error), or one that is a symbolic link. Whether a
-run is being recorded, and its joules so far, are read anew on each use.
+every run are stat'ed (3 µs each). What neither selects nor sorts by energy or time, which alone
+come from ``result.json``, has that file looked at in the runs that it selects only. A row holds
+while inode, size, modification time and change time of both are what they were when it was made.
+The change time is set by the kernel: a copy with old modification times is noticed, and so is an
+edit in place. A row of which a file changed less than 2 s before it was read is not kept, because
+a second change could have left the same times (the times of a file advance in steps of some
+milliseconds). Neither is one that could not be read for a reason that may pass (permissions, an
+input/output error), or one that is a symbolic link. Whether a run is being recorded, and its
+joules so far, are read anew on each use.
 
 What if the file cannot be used? Nobody is told, the list is the same:
 

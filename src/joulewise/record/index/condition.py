@@ -18,16 +18,27 @@ _WILDCARDS: Final = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True)
 class Condition:
-    """``sql`` is an expression over the columns of a kind; unknown (NULL) counts as not met."""
+    """``sql`` is an expression over the columns of a kind; unknown (NULL) counts as not met.
+
+    ``is_of_result``: it depends on another file than the first of a folder, of a run result.json.
+    """
 
     sql: str
     parameters: tuple[Any, ...] = ()
+    is_of_result: bool = False
 
     def __and__(self, other: Condition) -> Condition:
-        return Condition(f"({self.sql}) AND ({other.sql})", (*self.parameters, *other.parameters))
+        return self._joined("AND", other)
 
     def __or__(self, other: Condition) -> Condition:
-        return Condition(f"({self.sql}) OR ({other.sql})", (*self.parameters, *other.parameters))
+        return self._joined("OR", other)
+
+    def _joined(self, word: str, other: Condition) -> Condition:
+        return Condition(
+            f"({self.sql}) {word} ({other.sql})",
+            (*self.parameters, *other.parameters),
+            self.is_of_result or other.is_of_result,
+        )
 
 
 ALWAYS: Final = Condition("1")

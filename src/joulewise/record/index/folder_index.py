@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
@@ -24,7 +25,7 @@ from joulewise.record.index.database import (
 from joulewise.record.index.kind import FolderKind
 from joulewise.record.index.location import index_files
 from joulewise.record.index.progress import ProgressSlot
-from joulewise.record.index.stamps import StoreListing, list_folders
+from joulewise.record.index.stamps import STAMP_B, StoreListing, list_folders, stamp_folder
 
 _T = TypeVar("_T")
 
@@ -50,8 +51,9 @@ class Page:
 class FolderIndex:
     """The rows of one kind of folder in a store, as they are now."""
 
-    def __init__(self, database: IndexDatabase) -> None:
+    def __init__(self, database: IndexDatabase, data: Callable[[bytes], dict[str, Any]]) -> None:
         self._database = database
+        self._data = data
 
     def count(self, condition: Condition = ALWAYS) -> int:
         sql = f"SELECT count(*) FROM listed WHERE {condition.sql}"  # noqa: S608
@@ -72,18 +74,28 @@ class FolderIndex:
             f"ORDER BY {page.order} LIMIT ? OFFSET ?",
             (*condition.parameters, limit, page.offset),
         )
-        return [(os.fsdecode(folder), self._database.data(folder)) for (folder,) in found]
+        return [(os.fsdecode(folder), self._data(folder)) for (folder,) in found]
 
 
-def query_index(store: Path, kind: FolderKind, use: Callable[[FolderIndex], _T]) -> _T:
+def query_index(
+    store: Path,
+    kind: FolderKind,
+    use: Callable[[FolderIndex], _T],
+    *,
+    is_first_file_enough: bool = False,
+) -> _T:
     """What ``use`` makes of the index of a store, which is brought up to date for it.
+
+    ``is_first_file_enough``: no condition or order depends on any but the first file of a folder.
+    Then the other files are looked at only in the folders that are selected.
 
     A store that cannot be listed is an OSError. ``use`` is called again where the index turns out
     to be damaged, or cannot be used at all and another takes its place.
     """
     parent = store / kind.parent if kind.parent else store
-    listing = list_folders(parent, kind.files, kind.excluded)
-    update = _Update(parent, kind, listing)
+    files = kind.files[:1] if is_first_file_enough else kind.files
+    listing = list_folders(parent, files, kind.excluded)
+    update = _Update(parent, kind, listing, len(files) * STAMP_B)
     if len(listing.stamps) > SMALL_STORE:
         for file in index_files(store, os.environ):
             found = _tried(update, file, use)
@@ -120,11 +132,15 @@ def _is_discarded(file: Path, error: Exception) -> bool:
 class _Update:
     """Brings an index up to date with a listing; what was read once is kept for another try."""
 
-    def __init__(self, parent: Path, kind: FolderKind, listing: StoreListing) -> None:
+    def __init__(self, parent: Path, kind: FolderKind, listing: StoreListing, stamp_b: int) -> None:
         self._parent = parent
         self._kind = kind
         self._listing = listing
+        self._stamp_b = stamp_b
+        self._is_partial = stamp_b < len(kind.files) * STAMP_B
+        self._known: dict[bytes, bytes] = {}
         self._rows: dict[bytes, tuple[Row, bool]] = {}
+        self._late: list[Row] = []
 
     def run(self, file: Path, use: Callable[[FolderIndex], _T]) -> _T:
         with opened_database(file, self._kind) as database:
@@ -135,8 +151,11 @@ class _Update:
                     raise  # so much is better written elsewhere than made again each time
                 database.rollback()
                 self._begin(database, is_written=False)
-            result = use(FolderIndex(database))
+            self._late = []
+            result = use(FolderIndex(database, lambda folder: self._data(database, folder)))
             try:
+                if self._late:
+                    database.write(self._late)
                 database.commit()
             except (sqlite3.Error, OSError):  # the next command will do it
                 database.rollback()
@@ -166,8 +185,8 @@ class _Update:
     def _compare(self, database: IndexDatabase) -> tuple[dict[bytes, bytes], list[bytes]]:
         """Begin a transaction; the stamps that the index has, and the folders to read."""
         database.begin()
-        known = database.stamps()
-        return known, self._changed(known)
+        self._known = database.stamps()
+        return self._known, self._changed(self._known)
 
     def _write_batches(self, database: IndexDatabase, changed: Sequence[bytes]) -> None:
         """Write in parts: other commands wait for less, and an interruption loses little."""
@@ -187,6 +206,8 @@ class _Update:
 
     def _changed(self, known: dict[bytes, bytes]) -> list[bytes]:
         """In the order of their names: what lies together on disk was made together."""
+        if self._is_partial:
+            known = {name: stamp[: self._stamp_b] for name, stamp in known.items()}
         get = known.get
         changed = [name for name, stamp in self._listing.stamps.items() if get(name) != stamp]
         kept = self._listing.passing.intersection(known)
@@ -206,11 +227,27 @@ class _Update:
 
     def _row(self, folder: bytes) -> tuple[Row, bool]:
         if folder not in self._rows:
+            stamp, is_passing = self._listing.stamps[folder], folder in self._listing.passing
+            if self._is_partial:  # before it is read: what changes meanwhile is read again
+                stamp, is_passing = stamp_folder(self._path(folder), self._kind.files)
             record = self._kind.read(self._path(folder))
-            row = make_row(folder, self._listing.stamps[folder], record)
-            is_lasting = record.is_lasting and folder not in self._listing.passing
-            self._rows[folder] = row, is_lasting
+            row = make_row(folder, stamp, record)
+            self._rows[folder] = row, record.is_lasting and not is_passing
         return self._rows[folder]
+
+    def _data(self, database: IndexDatabase, folder: bytes) -> dict[str, Any]:
+        """What the index has of a folder that is selected, once all its files are looked at."""
+        if not self._is_partial or folder in self._rows:
+            return database.data(folder)
+        stamp, is_passing = stamp_folder(self._path(folder), self._kind.files)
+        if stamp == self._known.get(folder) and not is_passing:
+            return database.data(folder)
+        row, is_lasting = self._row(folder)
+        if is_lasting:
+            self._late.append(row)
+        data: dict[str, Any] = json.loads(row[4])
+        is_open = row[2]
+        return dict(self._kind.current(self._path(folder), data).data) if is_open else data
 
     def _path(self, folder: bytes) -> Path:
         return self._parent / os.fsdecode(folder)

@@ -104,7 +104,10 @@ def find_runs(store: Path, condition: Condition) -> list[RunEntry]:
     page = Page(OLDEST_FIRST)
     try:
         return query_index(
-            store, RUNS, lambda index: select_runs(index, store, READABLE & condition, page)
+            store,
+            RUNS,
+            lambda index: select_runs(index, store, READABLE & condition, page),
+            is_first_file_enough=not condition.is_of_result,
         )
     except FileNotFoundError:
         return []

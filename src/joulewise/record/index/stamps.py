@@ -21,6 +21,9 @@ Doubled, new runs are read again for 2 s longer.
 """
 
 _FILE: Final = struct.Struct("=QQqq")  # inode, size, modification time, change time
+STAMP_B: Final = _FILE.size
+"""Bytes of a stamp for each file."""
+
 _ABSENT: Final = bytes(_FILE.size)
 _GONE: Final = (FileNotFoundError, NotADirectoryError)
 _TYPE: Final = 0o170000  # the bits of a mode that tell a file from a folder or a link
@@ -73,3 +76,20 @@ def list_folders(
     finally:
         os.close(parent_fd)
     return StoreListing(stamps, passing)
+
+
+def stamp_folder(folder: Path, files: Sequence[str]) -> tuple[bytes, bool]:
+    """The stamp of one folder, and whether what is read of it now may not be kept."""
+    racy_ns = time.time_ns() - RACY_NS
+    parts = []
+    is_passing = folder.is_symlink()
+    for name in files:
+        try:
+            told = (folder / name).lstat()
+        except OSError as error:
+            is_passing |= not isinstance(error, _GONE)
+            parts.append(_ABSENT)
+            continue
+        is_passing |= told.st_ctime_ns >= racy_ns or not stat.S_ISREG(told.st_mode)
+        parts.append(_FILE.pack(told.st_ino, told.st_size, told.st_mtime_ns, told.st_ctime_ns))
+    return b"".join(parts), is_passing

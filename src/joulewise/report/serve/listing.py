@@ -48,6 +48,7 @@ PAGE: Final = 100
 """Runs of a page; a browser lays out so many in some 50 ms."""
 
 _NEWEST: Final = "started"
+_OF_RESULT: Final = {"time", "energy"}
 _FEW: Final = 20
 _LONGEST: Final = 100
 _MOST_PAGE: Final = 10**6
@@ -161,7 +162,8 @@ def list_store(store: Path, wish: Wish) -> Listing:
         return _page_of(index, store, wish, condition)
 
     try:
-        found = query_index(store, RUNS, use)
+        is_first = not condition.is_of_result and wish.sort not in _OF_RESULT
+        found = query_index(store, RUNS, use, is_first_file_enough=is_first)
     except FileNotFoundError:
         found = Listing((), (), wish)
     except OSError as error:
