@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from joulewise.data.contract import RESULT_FORMAT, check_types
+from joulewise.record.files import open_regular
 from joulewise.record.layout import RESULT
 
 
@@ -24,8 +25,8 @@ def read_summary(run: Path) -> dict[str, Any] | None:
 def load_summary(run: Path) -> dict[str, Any] | None:
     """The same, but that a file which is there and cannot be read is an OSError."""
     try:
-        with (run / RESULT).open(encoding="utf-8") as file:
-            told = json.loads(file.readline().rstrip(",\n") + "}")
+        with open_regular(run / RESULT) as file:
+            told = json.loads(file.readline().decode("utf-8").rstrip(",\n") + "}")
         if not isinstance(told, dict) or told.get("format") != RESULT_FORMAT:
             return None
         check_types(told)

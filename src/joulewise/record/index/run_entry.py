@@ -14,6 +14,7 @@ from typing import Any, Final
 from joulewise.data import Source
 from joulewise.data.contract import TOTAL, told_energy
 from joulewise.errors import JoulewiseError
+from joulewise.record.files import read_regular
 from joulewise.record.index.condition import Condition, list_value, text_value
 from joulewise.record.index.folder_index import FolderIndex, Page, query_index
 from joulewise.record.index.kind import FolderKind, Record
