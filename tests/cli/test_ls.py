@@ -179,6 +179,7 @@ class TestEnergyThatIsNotComputed:
         first, rest = result.read_text().split("\n", 1)
         told = json.loads(first.rstrip(",") + "}")
         told["energy_j"] = dict.fromkeys(told["energy_j"])
+        del told["head_crc32"]
         result.write_text(json.dumps(told)[:-1] + ",\n" + rest)
         assert joulewise("ls").stderr == ""
 

@@ -13,8 +13,10 @@ from typing import Any, Final
 from joulewise.data import RunResult
 from joulewise.data.contract import as_json, from_json
 from joulewise.data.migration import name_simulated_result
-from joulewise.record.files import read_regular, replace_file
+from joulewise.record.checksums import DamagedJsonError, read_checked_json, with_checksum
+from joulewise.record.files import read_regular, read_regular_bytes, replace_file
 from joulewise.record.layout import LIVE, RESULT
+from joulewise.record.result_summary import with_head_checksum
 
 _LONG: Final = ("spans", "details")
 
@@ -24,17 +26,29 @@ def write_result(run: Path, result: RunResult, *, durable: bool = True) -> None:
     told = as_json(result)
     long = {key: told.pop(key) for key in _LONG}
     first, rest = (json.dumps(part, allow_nan=False) for part in (told, long))
-    replace_file(run / RESULT, f"{first[:-1]},\n{rest[1:]}\n", durable=durable)
+    text = f"{with_head_checksum(first)}\n{rest[1:]}"
+    replace_file(run / RESULT, with_checksum(text), durable=durable)
 
 
 def read_result(run: Path) -> RunResult | None:
     """The kept result; None where there is none that this version can read."""
     try:
-        told = json.loads(read_regular(run / RESULT))
-    except (OSError, ValueError):
+        return read_undamaged_result(run)
+    except DamagedJsonError:
+        return None
+
+
+def read_undamaged_result(run: Path) -> RunResult | None:
+    """The kept result, None where there is none; a DamagedJsonError where it was damaged.
+
+    A result of another version, in a form that is not known here, is as none.
+    """
+    try:
+        told = read_checked_json(read_regular_bytes(run / RESULT))
+    except OSError:
         return None
     if not isinstance(told, dict):
-        return None
+        raise DamagedJsonError("it is no object")
     name_simulated_result(told)
     try:
         return from_json(told)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -14,6 +13,7 @@ from joulewise.analyse.activity import activity
 from joulewise.analyse.asleep import silent_at_first
 from joulewise.analyse.cautions import cautions
 from joulewise.analyse.cpu_share import cpu_share
+from joulewise.analyse.damage import FileDamage, SoundLanes
 from joulewise.analyse.details import details
 from joulewise.analyse.device_cautions import read_in_part
 from joulewise.analyse.kept import read_outlook
@@ -22,17 +22,28 @@ from joulewise.analyse.load_marks import load_marks
 from joulewise.analyse.measured import MeasuredDevice, measure
 from joulewise.analyse.open_spans import end_open_spans, is_cut_off
 from joulewise.analyse.sensor_summary import sensor_details, times_by_name
+from joulewise.analyse.sound_spans import read_sound_spans
 from joulewise.analyse.stretch import Stretch
 from joulewise.analyse.summary import by_name, names_in_order, steps_by_epoch
 from joulewise.analyse.touched import choose, read_sightings
 from joulewise.analyse.unmarked import unmarked
-from joulewise.data import Energy, PowerScope, Quantity, RunResult, Span, SpanResult, Use, total
+from joulewise.data import (
+    Caution,
+    Energy,
+    PowerScope,
+    Quantity,
+    RunResult,
+    RunWarning,
+    Span,
+    SpanResult,
+    Use,
+    total,
+)
 from joulewise.record.frameworks import read_framework_uses
 from joulewise.record.layout import Lane
 from joulewise.record.manifest import Manifest, read_manifest
-from joulewise.record.marks import SpanTable, read_spans
+from joulewise.record.marks import SpanTable
 from joulewise.record.store import ENDED_IN_ORDER, RECORDING, status
-from joulewise.record.trace import open_lane
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -68,11 +79,15 @@ def analyse(
     follow each other, and none told one by one.
     """
     manifest = manifest or read_manifest(run)
-    lanes = lanes or partial(open_lane, run)
+    damage: tuple[FileDamage, ...] = ()
+    if lanes is None:
+        lanes = sound = SoundLanes(run, manifest)
+        damage = sound.find_damage()
+    damaged = {each.device for each in damage if each.is_of_energy}
     state = status(manifest)
-    spans = read_spans(run) if spans is None else spans
+    spans = read_sound_spans(run, manifest) if spans is None else spans
     sightings = read_sightings(run)
-    last_row_ns = None if state in ENDED_IN_ORDER else _last_row_ns(run, manifest)
+    last_row_ns = None if state in ENDED_IN_ORDER else _last_row_ns(lanes, manifest)
     whole = _whole(manifest, spans, last_row_ns)
     spans = end_open_spans(spans, manifest, whole)
     codes = names_in_order(spans)
@@ -87,7 +102,15 @@ def analyse(
     wanted = np.flatnonzero(np.append(True, kept))
     marks_ns = load_marks(whole, spans if few_steps is None else seen)
     measured = {
-        device.info.key: measure(lanes, device, windows_ns, wanted, sightings, marks_ns=marks_ns)
+        device.info.key: measure(
+            lanes,
+            device,
+            windows_ns,
+            wanted,
+            sightings,
+            marks_ns=marks_ns,
+            is_damaged=device.info.key in damaged,
+        )
         for device in manifest.devices
         if device.sources
     }
@@ -99,6 +122,7 @@ def analyse(
         whole.end_ns,
         busy=[key for key, one in measured.items() if _busy(one, whole)],
         unread=[key for key, one in measured.items() if one.uses[0].energy is None],
+        damaged={each.device: each.reason for each in damage if each.device and each.is_of_energy},
         activity=lambda key, others: activity(lanes, key, whole, others, is_module=key in modules),
     )
     counted = [measured[key] for key in choice.counted if key not in choice.missing]
@@ -124,7 +148,8 @@ def analyse(
         counted=choice.counted,
         excluded=choice.excluded,
         warnings=(
-            *choice.warnings,
+            *(each.warning for each in damage),
+            *(w for w in choice.warnings if not _tells_of_damage(w, damaged)),
             *spans.warnings,
             *unmarked(read_framework_uses(run), spans, manifest, whole),
             *(
@@ -133,7 +158,12 @@ def analyse(
                 if one.uses[0].energy
                 for w in silent_at_first(one.device, whole, is_bound=one.read is not None)
             ),
-            *(w for one in measured.values() for w in read_in_part(one, manifest, whole)),
+            *(
+                w
+                for key, one in measured.items()
+                if key not in damaged
+                for w in read_in_part(one, manifest, whole)
+            ),
             *cautions(
                 manifest=manifest,
                 state=state,
@@ -159,6 +189,11 @@ def analyse(
     )
 
 
+def _tells_of_damage(warning: RunWarning, damaged: Collection[str | None]) -> bool:
+    """That a device could not be read: that its file is damaged is a warning of its own."""
+    return warning.code is Caution.UNAVAILABLE and warning.device in damaged
+
+
 def _whole(manifest: Manifest, spans: SpanTable, last_row_ns: int | None) -> Stretch:
     """From the start of the first command to the end of the last, or to the last sign of life."""
     starts = [command.start_ns for command in manifest.commands]
@@ -172,13 +207,12 @@ def _whole(manifest: Manifest, spans: SpanTable, last_row_ns: int | None) -> Str
     return Stretch(start_ns, max(signs))
 
 
-def _last_row_ns(run: Path, manifest: Manifest) -> int | None:
+def _last_row_ns(lanes: OpenLane, manifest: Manifest) -> int | None:
     last = []
     for device in manifest.devices:
-        lane = open_lane(run, device.info.key, Lane.FAST)
-        if lane is not None:
-            *_, chunk = lane.chunks(["t_ns"])
-            last.append(int(chunk["t_ns"][-1]))
+        lane = lanes(device.info.key, Lane.FAST)
+        times_ns = [chunk["t_ns"][-1:] for chunk in lane.chunks(["t_ns"])] if lane else []
+        last += [int(each[-1]) for each in times_ns if len(each)]
     return max(last, default=None)
 
 

@@ -9,18 +9,20 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import pyarrow as pa
 
+from joulewise.analyse.damage import SoundLanes
 from joulewise.analyse.energy import WindowEnergy, gain_error, source_of
+from joulewise.analyse.lanes import OpenLane
 from joulewise.analyse.load_marks import load_marks
 from joulewise.analyse.lower_bound import bounded_energy
 from joulewise.analyse.open_spans import end_open_spans, is_cut_off
+from joulewise.analyse.sound_spans import read_sound_spans
 from joulewise.analyse.stretch import Stretch
 from joulewise.data import Energy, RunResult, Source, Span, Use
 from joulewise.hooks.marks import NONE
 from joulewise.record.layout import Lane
 from joulewise.record.manifest import Manifest, RecordedDevice
-from joulewise.record.marks import SpanTable, read_spans
+from joulewise.record.marks import SpanTable
 from joulewise.record.streams import schema as lane_schema
-from joulewise.record.trace import open_lane
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -56,10 +58,12 @@ Figures = dict[str, "NDArray[Any]"]
 """Columns of equal length; NaN, and None of a source, is what is not known."""
 
 
-def lane_table(run: Path, devices: Sequence[RecordedDevice], lane: Lane, origin_ns: int) -> Pieces:
+def lane_table(
+    lanes: OpenLane, devices: Sequence[RecordedDevice], lane: Lane, origin_ns: int
+) -> Pieces:
     """One lane of some devices, one after the other; ``t_s`` counts from ``origin_ns``."""
     keys = {device.info.key: _lane_source(device, lane) for device in devices}
-    readers = {key: reader for key in keys if (reader := open_lane(run, key, lane))}
+    readers = {key: reader for key in keys if (reader := lanes(key, lane))}
     columns = dict.fromkeys(name for reader in readers.values() for name in reader.columns)
     told = lane_schema(tuple(columns) or ("t_ns",))
     shape = pa.schema([("t_s", pa.float64()), ("device", _NAME), *told, ("source", _NAME)])
@@ -81,16 +85,18 @@ def _lane_source(device: RecordedDevice, lane: Lane) -> str:
     return (read if lane is Lane.SLOW else next(iter(device.sources.values()), read)).value
 
 
-def span_table(run: Path, manifest: Manifest, result: RunResult) -> Pieces:
+def span_table(
+    run: Path, manifest: Manifest, result: RunResult, *, spans: SpanTable | None = None
+) -> Pieces:
     """Every span once, with the energy of all devices that count.
 
     Spans that the result has are as it says, so that one span has one energy; a result has no more
     than some of thousands. ``at_least`` is true of every energy that does not stand for all of its
-    span, also of one that is not known at all.
+    span, also of one that is not known at all. Who has just read the ``spans`` passes them.
     """
 
     def pieces() -> Iterator[pa.Table]:
-        reckoning = _reckon(run, manifest, result)
+        reckoning = _reckon(run, manifest, result, spans)
         if reckoning is None:
             return
         total = _Total(len(reckoning.spans))
@@ -103,7 +109,12 @@ def span_table(run: Path, manifest: Manifest, result: RunResult) -> Pieces:
 
 
 def span_device_table(
-    run: Path, manifest: Manifest, result: RunResult, only: Collection[str] = ()
+    run: Path,
+    manifest: Manifest,
+    result: RunResult,
+    only: Collection[str] = (),
+    *,
+    spans: SpanTable | None = None,
 ) -> Pieces:
     """Every span on every device that counts, one device after the other, as in :func:`span_table`.
 
@@ -114,7 +125,7 @@ def span_device_table(
     devices = [one for one in manifest.devices if one.info.key in wanted]
 
     def pieces() -> Iterator[pa.Table]:
-        reckoning = _reckon(run, manifest, result)
+        reckoning = _reckon(run, manifest, result, spans)
         if reckoning is None:
             return
         for device in devices:
@@ -125,18 +136,22 @@ def span_device_table(
     return SPAN_DEVICES, pieces()
 
 
-def _reckon(run: Path, manifest: Manifest, result: RunResult) -> _Reckoning | None:
+def _reckon(
+    run: Path, manifest: Manifest, result: RunResult, spans: SpanTable | None
+) -> _Reckoning | None:
     """None where nothing was marked."""
     whole = result.run.span
-    spans = end_open_spans(read_spans(run), manifest, Stretch(whole.start_ns, whole.end_ns))
-    return _Reckoning(run, manifest, result, spans) if len(spans) else None
+    read = read_sound_spans(run, manifest) if spans is None else spans
+    ended = end_open_spans(read, manifest, Stretch(whole.start_ns, whole.end_ns))
+    return _Reckoning(run, manifest, result, ended) if len(ended) else None
 
 
 class _Reckoning:
     """The figures of a run's spans: those of its result, and what it does not say."""
 
     def __init__(self, run: Path, manifest: Manifest, result: RunResult, spans: SpanTable) -> None:
-        self._run, self.spans, self.origin_ns = run, spans, result.run.span.start_ns
+        self._lanes, self.spans = SoundLanes(run, manifest), spans
+        self.origin_ns = result.run.span.start_ns
         stored = {_identity(one.span): one for one in result.spans}
         # No name is there in part, and of those with a million spans there are none.
         likely = np.flatnonzero(spans.is_named(*{one.span.name for one in result.spans}))
@@ -166,14 +181,15 @@ class _Reckoning:
     def _computed(self, device: RecordedDevice) -> Figures:
         if not device.sources or not len(self._windows_ns):
             return _unread(len(self._windows_ns))
-        fast, buffer = (open_lane(self._run, device.info.key, lane) for lane in _POWER)
+        fast, buffer = (self._lanes(device.info.key, lane) for lane in _POWER)
+        is_bound = self._goes_on | self._lanes.is_damaged(device.info.key)
         parts = []
         for start in range(0, len(self._windows_ns), _ROWS):
             part = slice(start, start + _ROWS)
             energy, _, at_least = bounded_energy(
                 device, fast, buffer, self._windows_ns[part], self._marks_ns
             )
-            parts.append(_columns(energy, device, at_least | self._goes_on[part]))
+            parts.append(_columns(energy, device, at_least | is_bound[part]))
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     def _merged(self, known: Figures, computed: Figures) -> Figures:

@@ -102,6 +102,7 @@ def choose(
     *,
     busy: Collection[str] = (),
     unread: Collection[str] = (),
+    damaged: Mapping[str, str] | None = None,
     activity: Callable[[str, TimeSet], Activity] | None = None,
 ) -> Choice:
     """What counts in the stretch from ``start_ns`` to ``end_ns``.
@@ -109,8 +110,9 @@ def choose(
     CPUs, memory and the node always count. A GPU counts where a process of the command held it, or
     where its ``activity``, of which it is told when others computed on it, rose and these do not
     explain it; and, with a word, where neither can be told. One that is ``busy`` while the driver
-    names nobody may be the command's. ``unread`` are devices without an energy. Without
-    ``activity`` only processes decide, as they do while a run goes on.
+    names nobody may be the command's. ``unread`` are devices without an energy,
+    and ``damaged`` has those whose trace is damaged, and how. Without ``activity`` only processes
+    decide, as they do while a run goes on.
     """
     seen = {d.info.key: _during(sightings, d.info.key, start_ns, end_ns) for d in manifest.devices}
     foreign = {n.get("device") for n in manifest.notes if n.get("code") == HOST_IDS}
@@ -140,7 +142,7 @@ def choose(
             why = device.unavailable.reason if device.unavailable else "it has no sensor"
             (silent if device.asleep_ns is None else excluded)[key] = f"cannot be read: {why}"
         elif key in unread:
-            silent[key], _ = _why_unread(manifest, device)
+            silent[key], _ = _why_unread(manifest, device, damaged or {})
     _leave_out_contained(manifest, excluded, silent)
     counted = tuple(d.info.key for d in manifest.devices if d.info.key not in excluded)
     return Choice(
@@ -302,8 +304,12 @@ def _unseen_uses(usage: Mapping[str, Usage]) -> Iterator[RunWarning]:
             yield RunWarning(Caution.UNSEEN_USE, message, _ALONE_HINT, key)
 
 
-def _why_unread(manifest: Manifest, device: RecordedDevice) -> tuple[str, str]:
+def _why_unread(
+    manifest: Manifest, device: RecordedDevice, damaged: Mapping[str, str]
+) -> tuple[str, str]:
     """Why there are no joules of a device, and what to do."""
+    if device.info.key in damaged:
+        return f"its trace is damaged: {damaged[device.info.key]}", _DOCTOR
     why, hint = reason_unread(manifest, device)
     return ": ".join(filter(None, ["hardly read while the command ran", why])), hint
 
@@ -353,7 +359,7 @@ def _warnings(
     for device in manifest.devices:
         key = device.info.key
         if key in silent or (key in excluded and not device.sources):
-            _, hint = _why_unread(manifest, device)
+            _, hint = reason_unread(manifest, device)
             yield RunWarning(Caution.UNAVAILABLE, {**excluded, **silent}[key], hint, key)
         elif key in excluded:
             hint = "what it drew stands beside the total"

@@ -8,11 +8,14 @@ from pathlib import Path
 import click
 
 from joulewise.cli.output import STDOUT, pass_store
-from joulewise.data import Quantity
+from joulewise.cli.stderr import say
+from joulewise.data import Caution, Quantity
 from joulewise.errors import UsageError
 from joulewise.record.layout import SAMPLED, Lane, buffer_lane
 
 FORMATS = ("csv", "json", "parquet")
+# Warnings of a result that say that spans, or their energies, may be missing.
+_LOST = {Caution.DAMAGED, Caution.SPANS_LOST, Caution.RECORDER_ENDED}
 EPILOG = """\b
 Examples:
   joulewise export last -o trace.csv
@@ -80,23 +83,35 @@ def command(
     manifest = read_manifest(run)
     result = result_of(run)
     origin_ns = result.run.span.start_ns
+    from joulewise.analyse.damage import SoundLanes
+    from joulewise.analyse.sound_spans import read_sound_spans
     from joulewise.analyse.tables import lane_table, span_device_table, span_table
     from joulewise.report.export import write
 
     sampled = buffer_lane(Quantity(quantity or Quantity.POWER))
-    lanes = {"trace": Lane.FAST, "samples": sampled, "sensors": Lane.SLOW}
+    lane = {"trace": Lane.FAST, "samples": sampled, "sensors": Lane.SLOW}.get(what)
+    sound = SoundLanes(run, manifest)
     known = [device.info.key for device in manifest.devices]
     for key in devices:
         if key not in known:
             raise UsageError(f"{run.name} has no device {key!r}", f"it has {', '.join(known)}")
     wanted = [one for one in manifest.devices if not devices or one.info.key in devices]
-    if what == "spans":
-        shape, pieces = span_table(run, manifest, result)
-    elif what == "span-devices":
-        shape, pieces = span_device_table(run, manifest, result, devices)
+    warnings = [each.warning for each in sound.find_damage()]
+    if lane is None:
+        spans = read_sound_spans(run, manifest)
+        shape, pieces = (
+            span_table(run, manifest, result, spans=spans)
+            if what == "spans"
+            else span_device_table(run, manifest, result, devices, spans=spans)
+        )
+        lost = (each for each in result.warnings if each.code in _LOST)
+        warnings += (*lost, *spans.warnings)
     else:
-        shape, pieces = lane_table(run, wanted, lanes[what], origin_ns)
+        shape, pieces = lane_table(sound, wanted, lane, origin_ns)
+        warnings = [each for each in warnings if each.device in {one.info.key for one in wanted}]
     rows = write(shape, pieces, form, path)
+    for warning in dict.fromkeys(warnings):
+        say(warning.message, warning.hint)
     if path != STDOUT:
         click.echo(f"{rows} row{'' if rows == 1 else 's'} in {path}", err=True)
 

@@ -58,6 +58,7 @@ class Caution(str, Enum):
     NOT_STORED = "not_stored"
     NO_BASELINE = "no_baseline"
     SPANS_LOST = "spans_lost"
+    DAMAGED = "file_damaged"
     NO_MARKS = "no_marks"
     OVERLAP = "runs_overlap"
     BUDGET = "budget"

@@ -77,6 +77,7 @@ def write_packed(path: Path, groups: Iterable[pa.Table]) -> None:
                 for name in names
             },
             write_statistics=[TIME],
+            write_page_checksum=True,
         ) as writer,
     ):
         writer.write_table(first, GROUP_ROWS)

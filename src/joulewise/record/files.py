@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import zlib
 from collections import deque
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -14,6 +15,8 @@ from joulewise.command.points import point
 # A name or an argument that is not UTF-8 has surrogates (PEP 383), which no file of text can hold.
 # They are written as \udcff, which is what JSON has for them.
 UNENCODABLE: Final = "backslashreplace"
+_MOST_PREFIXES: Final = 64
+"""Of a file that grows. Each is some 25 bytes in checksums.json."""
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -28,14 +31,23 @@ def open_regular(path: Path) -> BinaryIO:
     return os.fdopen(descriptor, "rb")
 
 
-def read_regular(path: Path) -> str:
-    """The text of a regular file; an OSError for any other kind."""
+def read_regular_bytes(path: Path) -> bytes:
+    """The content of a regular file; an OSError for any other kind."""
     with open_regular(path) as file:
-        return file.read().decode("utf-8")
+        return file.read()
+
+
+def read_regular(path: Path) -> str:
+    """Its text."""
+    return read_regular_bytes(path).decode("utf-8")
 
 
 class GrowingFile:
-    """A file that takes whole pieces or nothing. It begins with ``header`` once it has a piece."""
+    """A file that takes whole pieces or nothing. It begins with ``header`` once it has a piece.
+
+    ``prefixes`` has the CRC-32 of what had been written at several times, with how many bytes that
+    was: of the first write and of the last, and of ever fewer between as they become many.
+    """
 
     def __init__(self, path: Path, header: bytes = b"") -> None:
         self.path = path
@@ -45,6 +57,8 @@ class GrowingFile:
         self._descriptor = -1
         self._whole_b = 0
         self._synced_b = 0
+        self._crc32 = 0
+        self.prefixes: list[tuple[int, int]] = []
 
     def add(self, piece: bytes) -> None:
         self.backlog.append(piece)
@@ -57,8 +71,8 @@ class GrowingFile:
             self._descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         pieces = len(self.backlog)
         head = b"" if self._whole_b else self._header
-        rest = memoryview(head + b"".join(self.backlog))
-        size = len(rest)
+        written = head + b"".join(self.backlog)
+        rest, size = memoryview(written), len(written)
         try:
             while rest:
                 rest = rest[os.write(self._descriptor, rest) :]
@@ -66,8 +80,16 @@ class GrowingFile:
             os.ftruncate(self._descriptor, self._whole_b)
             raise
         self._whole_b += size
+        self._add_prefix(written)
         for _ in range(pieces):
             self.backlog.popleft()
+
+    def _add_prefix(self, written: bytes) -> None:
+        self._crc32 = zlib.crc32(written, self._crc32)
+        prefixes = self.prefixes
+        if len(prefixes) >= _MOST_PREFIXES:
+            prefixes = prefixes[::2]
+        self.prefixes = [*prefixes, (self._whole_b, self._crc32)]  # others may be reading the list
 
     def drop_oldest(self) -> int:
         """Give up the piece that has waited longest; how large it was."""

@@ -13,6 +13,7 @@
         misses.jsonl              deadlines that the recorder did not meet
         marks/<pid>-<start>.marks begin and end of spans, a file for each process (see ``hooks``)
         marks/<pid>-<time>.frameworks.json  the frameworks that a process imported (``hooks``)
+        checksums.json            by which damage to these files is found (see ``checksums``)
         live.json                 while recording: joules so far and the outlook
         .reserve                  while recording: room for the last run.json on a full disk
     <store>/sweeps/               the sweeps that runs belong to (see ``sweep.store``)
@@ -37,6 +38,7 @@ MARKS: Final = "marks"
 PROCESSES: Final = "processes.jsonl"
 MISSES: Final = "misses.jsonl"
 LIVE: Final = "live.json"
+CHECKSUMS: Final = "checksums.json"
 RESERVE: Final = ".reserve"
 STREAM: Final = ".arrows"
 PACKED: Final = ".parquet"

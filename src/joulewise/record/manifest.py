@@ -14,8 +14,9 @@ from joulewise.command.alive import pid_namespace, started_ticks
 from joulewise.data import Card, DeviceInfo, Source, Unavailable
 from joulewise.data.migration import name_simulated_manifest
 from joulewise.errors import JoulewiseError
+from joulewise.record.checksums import DamagedJsonError, read_checked_json, with_checksum
 from joulewise.record.container import Container
-from joulewise.record.files import read_regular, replace_by_reserve, replace_file
+from joulewise.record.files import read_regular_bytes, replace_by_reserve, replace_file
 from joulewise.record.layout import FORMAT, MANIFEST, RESERVE
 from joulewise.record.machine import Machine
 from joulewise.record.plain import decode, encode
@@ -158,13 +159,13 @@ def read_manifest(run: Path) -> Manifest:
     """What run.json says; keys that it has and we do not know are passed over."""
     path = run / MANIFEST
     try:
-        told = json.loads(read_regular(path))
+        told = read_checked_json(read_regular_bytes(path))
     except FileNotFoundError:
         raise _unreadable(run, f"it has no {MANIFEST}") from None
     except OSError as error:
         raise _unreadable(run, f"{MANIFEST}: {error.strerror}") from None
-    except (ValueError, RecursionError):
-        raise _unreadable(run, f"{MANIFEST} is not whole JSON") from None
+    except DamagedJsonError as error:
+        raise _unreadable(run, f"{MANIFEST} is damaged: {error}") from None
     if not isinstance(told, dict) or not isinstance(told.get("format"), int):
         raise _unreadable(run, f"{MANIFEST} is not one of joulewise's")
     if told["format"] > FORMAT:
@@ -211,7 +212,7 @@ def write_last(run: Path, manifest: Manifest) -> None:
 
 
 def _text(manifest: Manifest) -> str:
-    return json.dumps(encode(manifest), indent=1, allow_nan=False) + "\n"
+    return with_checksum(json.dumps(encode(manifest), indent=1, allow_nan=False))
 
 
 def _is_required(one: Field[Any]) -> bool:
@@ -221,5 +222,5 @@ def _is_required(one: Field[Any]) -> bool:
 def _unreadable(run: Path, why: str) -> JoulewiseError:
     return JoulewiseError(
         f"{run} is not a run that can be read: {why}",
-        "joulewise ls lists those that can; joulewise rm removes one",
+        f"joulewise ls lists those that can; put {MANIFEST} back from a copy, or joulewise rm it",
     )

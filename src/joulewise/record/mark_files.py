@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -51,11 +52,18 @@ class MarkFile:
     cut: bool
 
 
-def read_mark_file(path: Path) -> MarkFile | None:
-    """What can be read; half a record at the end does not count. None of an empty file."""
+def read_mark_file(path: Path, sound_b: int | None = None) -> MarkFile | None:
+    """What can be read; half a record at the end does not count. None of an empty file.
+
+    Only what lies within its first ``sound_b`` bytes, where it is damaged beyond them.
+    """
     reading, header, whole = _Reading(), None, True
     with open_regular(path) as stream:
-        while whole and len(records := np.fromfile(stream, RECORD, _AT_ONCE)):
+        left = os.fstat(stream.fileno()).st_size // RECORD.itemsize
+        if sound_b is not None:
+            left = min(left, sound_b // RECORD.itemsize)
+        while whole and len(records := np.fromfile(stream, RECORD, min(_AT_ONCE, left))):
+            left -= len(records)
             header = header or read_header(records[:1].tobytes())
             sound = are_sound(records)
             whole = bool(sound.all())

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from joulewise.data import Caution, RunWarning, Span
 from joulewise.hooks.marks import NONE
+from joulewise.record.checksums import find_damage
 from joulewise.record.layout import MARKS
 from joulewise.record.mark_files import UnreadableMarksError, joined, read_mark_file
 from joulewise.record.rank_merge import Process, jobs, merged
@@ -80,7 +81,8 @@ def read_spans(run: Path) -> SpanTable:
     ended_early = {path.stem for path in (run / MARKS).glob("*.lost")}
     for path in sorted((run / MARKS).glob("*.marks")):
         try:
-            file = read_mark_file(path)
+            damage = find_damage(run, path)
+            file = read_mark_file(path, None if damage is None else damage.sound_b)
         except (OSError, UnreadableMarksError) as error:
             warnings.append(_lost(path, str(error)))
             continue

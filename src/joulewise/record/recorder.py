@@ -8,6 +8,7 @@ import resource
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from time import monotonic, monotonic_ns, time_ns
@@ -15,6 +16,7 @@ from typing import Any, Final
 
 from joulewise.command.alive import boot_id
 from joulewise.devices import Device, Discovery
+from joulewise.record.checksums import MarkSums, write_checksums_so_far
 from joulewise.record.clocks import Clocks
 from joulewise.record.completion import Completion
 from joulewise.record.environment import surroundings
@@ -79,6 +81,7 @@ class Recorder:
         self._watch = Watch()
         self._family = Family(run.name, environ=options.environ)
         self._writer = Writer(self._notes, self._each_time)
+        self._mark_sums = MarkSums(run)
         self._inventory = take_inventory(
             discovery.devices, options.environ, options.options.get("settings")
         )
@@ -309,6 +312,10 @@ class Recorder:
             write(self._run, manifest)
         except OSError as error:
             self._notes.once("not_stored", f"run.json: {error.strerror}")
+        with suppress(OSError):  # without them damage is found less often, and nothing else
+            write_checksums_so_far(
+                self._run, {**self._writer.prefixes, **self._mark_sums.read_on()}
+            )
 
 
 def _cpu_s() -> float:

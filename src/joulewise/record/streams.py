@@ -102,14 +102,18 @@ def write_stream(path: Path, table: pa.Table) -> None:
 _waiting: dict[Path, Callable[[], bytes]] = {}
 
 
-def read_batches(path: Path) -> Iterator[pa.RecordBatch]:
-    """Every whole batch of a stream, mapped from the file and not copied."""
+def read_batches(path: Path, sound_b: int | None = None) -> Iterator[pa.RecordBatch]:
+    """Every whole batch of a stream, mapped from the file and not copied.
+
+    Only what lies within its first ``sound_b`` bytes, where it is damaged beyond them.
+    """
     import pyarrow as pa
 
     with suppress(FileNotFoundError):
-        if path.stat().st_size:
+        if path.stat().st_size and sound_b != 0:
             with pa.memory_map(os.fsencode(path)) as source:
-                yield from _whole_batches(source)
+                sound = source if sound_b is None else pa.BufferReader(source.read_buffer(sound_b))
+                yield from _whole_batches(sound)
     waiting = _waiting[path]() if path in _waiting else b""
     if waiting:
         yield from _whole_batches(pa.BufferReader(waiting))
@@ -122,22 +126,34 @@ def is_whole(path: Path) -> bool:
     try:
         open_regular(path).close()  # a pipe would be waited for
         with pa.OSFile(os.fsencode(path)) as source:
-            for _ in pa.ipc.open_stream(source):
+            for _ in _checked_batches(source):
                 pass
-    except (pa.ArrowInvalid, OSError, EOFError):
+    except (pa.ArrowException, OSError, ValueError, MemoryError):
         return False
     return True
 
 
 def _whole_batches(source: Any) -> Iterator[pa.RecordBatch]:
+    """Up to the end, to what was being written when the writer was killed, or to damage."""
     import pyarrow as pa
 
-    try:
-        reader = pa.ipc.open_stream(source)
-        while True:
-            yield reader.read_next_batch()
-    except (StopIteration, pa.ArrowInvalid, OSError):
-        return  # the end, or what was being written when the writer was killed
+    with suppress(pa.ArrowException, OSError, ValueError, MemoryError):
+        yield from _checked_batches(source)
+
+
+def _checked_batches(source: Any) -> Iterator[pa.RecordBatch]:
+    """All batches; an error where one is not as we write them, such as after damage."""
+    import pyarrow as pa
+
+    reader = pa.ipc.open_stream(source)
+    names = tuple(reader.schema.names)
+    if TIME not in names or len(set(names)) < len(names) or reader.schema != schema(names):
+        raise pa.ArrowInvalid("these are not the columns of a lane")
+    for batch in reader:
+        batch.validate(full=True)
+        if batch.column(names.index(TIME)).null_count:
+            raise pa.ArrowInvalid("a row has no time")
+        yield batch
 
 
 def _validity(values: array[Any]) -> Any:

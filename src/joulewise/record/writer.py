@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from time import monotonic
 from typing import Final
 
@@ -73,6 +74,11 @@ class Writer:
         self._try(GrowingFile.sync, self._files())
         for file in self._files():
             file.close()
+
+    @property
+    def prefixes(self) -> dict[Path, list[tuple[int, int]]]:
+        """Of each file the checksums of what has been written of it."""
+        return {file.path: file.prefixes for file in self._files() if file.prefixes}
 
     def wake(self) -> None:
         """Do now what is done each time; rows are written when it is their time."""

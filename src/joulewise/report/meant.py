@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from joulewise.analyse.group import Member, sum_group
 from joulewise.analyse.stored import result_of
-from joulewise.data import RunResult
+from joulewise.data import Caution, RunResult, RunWarning
 from joulewise.data.sweeps import Sweep
 from joulewise.errors import JoulewiseError, UsageError
+from joulewise.record.files import read_regular_bytes
 from joulewise.record.index.condition import Condition, text_begins, text_is
-from joulewise.record.index.run_entry import find_runs
+from joulewise.record.index.run_entry import find_runs, find_unreadable_runs
+from joulewise.record.layout import MANIFEST, TRACE
 from joulewise.record.manifest import read_manifest
 from joulewise.record.store import ELSEWHERE, LAST, beginning, resolve_run
 from joulewise.sweep import store as sweeps
 from joulewise.sweep.table_file import read_table
+
+_NAMED: Final = 3  # so many runs that cannot be read are named
 
 
 @dataclass(frozen=True)
@@ -84,8 +89,45 @@ def meant_group(store: Path, name: str) -> MeantRuns | None:
             f"no run of the group {name} can be read; {left_out[0][0]}: {left_out[0][1]}",
             f"joulewise ls lists those that can; or {ELSEWHERE}",
         )
+    damaged = (entry.path for entry in find_unreadable_runs(store))
+    unreadable = [path.name for path in damaged if _may_be_in(path, name)]
     result = sum_group(name, list(members.values()))
+    result = _as_bound(result, [run for run, _ in left_out], unreadable)
     return MeantRuns(result, tuple(members), tuple(members.values()), tuple(left_out))
+
+
+def _as_bound(result: RunResult, left_out: Sequence[str], unreadable: Sequence[str]) -> RunResult:
+    """A group of which a run cannot be read took more than its sum, or may have.
+
+    ``unreadable`` are the runs of the store of which nobody can tell to which group they belong.
+    """
+    if not left_out and not unreadable:
+        return result
+    if left_out:
+        message = f"{', '.join(left_out)} of the group cannot be read: the sum is a lower bound"
+    else:
+        message = (
+            f"{', '.join(unreadable[:_NAMED])}{', …' if len(unreadable) > _NAMED else ''} cannot "
+            "be read: if that is of the group too, the sum is too low, so it is a lower bound"
+        )
+    hint = "joulewise ls tells why; put it back from a copy, or joulewise rm it"
+    total = result.run.total and replace(result.run.total, at_least=True)
+    return replace(
+        result,
+        run=replace(result.run, total=total),
+        warnings=(RunWarning(Caution.DAMAGED, message, hint), *result.warnings),
+    )
+
+
+def _may_be_in(run: Path, name: str) -> bool:
+    """Whether a run that cannot be read may be of a group: by its text, where that still tells."""
+    try:
+        text = read_regular_bytes(run / MANIFEST).decode("utf-8", "replace")
+    except OSError:
+        text = ""
+    if '"group": "' in text:
+        return f'"group": "{name}' in text
+    return (run / TRACE).is_dir()
 
 
 def _is_in(name: str) -> Condition:

@@ -168,10 +168,13 @@ class Recording:
         """What came of it, computed and kept."""
         from joulewise.analyse.kept import write_result
         from joulewise.analyse.run import analyse
+        from joulewise.record.checksums import write_final_checksums
         from joulewise.record.compact import LARGE_ROWS, compact
 
         with suppress(OSError):  # the streams are as good, only larger
             compact(self.run, over_rows=int(os.environ.get(_OVER_ROWS, LARGE_ROWS)))
+        with suppress(OSError):  # a full disk: those written so far tell of most of it
+            write_final_checksums(self.run)
         result = analyse(self.run, self._manifest)  # a full disk may not have taken it
         try:
             write_result(self.run, result)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from joulewise.data import Caution, RunResult
 from joulewise.errors import JoulewiseError
+from joulewise.record.checksums import write_final_checksums
 from joulewise.record.frameworks import with_frameworks
 from joulewise.record.manifest import (
     CommandRecord,
@@ -35,6 +36,8 @@ def finish_run(
             from joulewise.analyse.kept import write_result
             from joulewise.analyse.run import analyse
 
+            with suppress(OSError):
+                write_final_checksums(run)
             result = analyse(run, manifest)
             with suppress(OSError):  # a full disk: `show` computes it again
                 write_result(run, result)

@@ -11,6 +11,7 @@ from typing import Any, Final
 from joulewise.data.energy import Energy
 from joulewise.data.migration import name_simulated_sweep
 from joulewise.data.sweeps import Sweep, Trial
+from joulewise.record.checksums import with_checksum
 from joulewise.record.plain import decode, encode
 
 SWEEP_FORMAT: Final = 1
@@ -22,7 +23,7 @@ def as_text(sweep: Sweep, lines: Iterable[str] | None = None) -> str:
     del told["trials"]
     head = json.dumps(told, indent=1, allow_nan=False).removesuffix("\n}")
     trials = ",\n  ".join(map(as_line, sweep.trials) if lines is None else lines)
-    return f'{head},\n "trials": [\n  {trials}\n ]\n}}\n'
+    return with_checksum(f'{head},\n "trials": [\n  {trials}\n ]\n}}\n')
 
 
 def as_line(trial: Trial) -> str:

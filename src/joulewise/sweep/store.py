@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from joulewise.data.sweeps import WARM_UP, Sweep, TrialState
 from joulewise.errors import JoulewiseError, UsageError
+from joulewise.record.checksums import DamagedJsonError, read_checked_json
 from joulewise.record.files import replace_file
 from joulewise.record.layout import SWEEPS
 from joulewise.record.store import ELSEWHERE, LAST, Skipped, new_directory, not_made
@@ -65,13 +66,13 @@ def load(folder: Path, *, has_trials: bool = True) -> Sweep:
     """
     path = folder / FILE
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        told = read_checked_json(path.read_bytes())
     except FileNotFoundError:
         raise _unreadable(folder, f"it has no {FILE}") from None
     except OSError as error:
         raise _unreadable(folder, f"{FILE}: {error.strerror}") from None
-    except ValueError:
-        raise _unreadable(folder, f"{FILE} is not whole JSON") from None
+    except DamagedJsonError as error:
+        raise _unreadable(folder, f"{FILE} is damaged: {error}") from None
     if _format(told) > SWEEP_FORMAT:
         raise JoulewiseError(
             f"{folder.name} is of a newer joulewise (format {_format(told)}, this one reads up to "

@@ -19,6 +19,7 @@ from joulewise.analyse.run import analyse
 from joulewise.command.alive import boot_id
 from joulewise.data import RunResult
 from joulewise.hooks import marks as written
+from joulewise.record.checksums import write_final_checksums
 from joulewise.record.compact import write_packed
 from joulewise.record.layout import MARKS, PACKED, PROCESSES, STREAM, TRACE, Lane, lane_path
 from joulewise.record.manifest import (
@@ -154,6 +155,7 @@ def write(run: Path, record: VirtualRecord, **about: Any) -> RunResult:
             write_stream(where(STREAM), table)
     (run / MARKS / f"0-{record.start_ns}.marks").write_bytes(_marks(record))
     (run / PROCESSES).write_text(_processes(record), "utf-8")
+    write_final_checksums(run, durable=False)
     manifest = _manifest(run, record, **about)
     write_manifest(run, manifest, durable=False)
     lanes = {lane: ArrayLane(columns) for lane, columns in record.lanes.items()}

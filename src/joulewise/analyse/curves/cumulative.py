@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from joulewise.analyse.curves.average import Curve
 from joulewise.analyse.curves.passing import even_edges
+from joulewise.analyse.damage import SoundLanes
 from joulewise.analyse.energy import energy_of, window_energy
 from joulewise.analyse.lanes import OpenLane
 from joulewise.analyse.load_marks import load_marks_of_result
@@ -20,13 +20,18 @@ from joulewise.analyse.unread import across_faults
 from joulewise.data import Caution, Energy, Kind, RunResult, total
 from joulewise.record.layout import Lane
 from joulewise.record.manifest import RecordedDevice, read_manifest
-from joulewise.record.trace import open_lane
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-FAULTS: Final = {Caution.GAP, Caution.STUCK, Caution.COUNTER_RESET, Caution.UNAVAILABLE}
+FAULTS: Final = {
+    Caution.GAP,
+    Caution.STUCK,
+    Caution.COUNTER_RESET,
+    Caution.UNAVAILABLE,
+    Caution.DAMAGED,
+}
 """Warnings by which it is known that a device did not answer for a while."""
 
 _PIECES: Final = 200
@@ -89,9 +94,10 @@ def gpu_growth(run: Path, result: RunResult) -> Curve | None:
     It ends at their energy in the result. None where there is no GPU, or one was not read in all
     of the run.
     """
+    manifest = read_manifest(run)
     gpus = [
         device
-        for device in read_manifest(run).devices
+        for device in manifest.devices
         if device.info.kind is Kind.GPU and device.info.key in result.counted
     ]
     ends = [result.run.devices[device.info.key].energy for device in gpus]
@@ -102,9 +108,9 @@ def gpu_growth(run: Path, result: RunResult) -> Curve | None:
     edges_ns = growth_edges(stretch)
     faulty = {one.device for one in result.warnings if one.code in FAULTS}
     energy_j, marks_ns = np.zeros(len(edges_ns)), load_marks_of_result(result)
+    lanes = SoundLanes(run, manifest)
     for device, end in zip(gpus, ends, strict=True):
         is_faulty = device.info.key in faulty
-        lanes = partial(open_lane, run)
         growth, _ = growth_of(lanes, device, edges_ns, faulty=is_faulty, end=end, marks_ns=marks_ns)
         energy_j += growth.energy_j
     return Curve(np.asarray((edges_ns - edges_ns[0]) / NS_PER_S), energy_j)

@@ -21,6 +21,7 @@ from joulewise.analyse.curves.jitter import Intervals, Sampling
 from joulewise.analyse.curves.passing import Shown, pixel_edges
 from joulewise.analyse.curves.sensors import SensorCourses, sensor_courses
 from joulewise.analyse.curves.thin import Envelope, Thinning
+from joulewise.analyse.damage import SoundLanes
 from joulewise.analyse.lanes import OpenLane, Rows
 from joulewise.analyse.load_marks import load_marks_of_result
 from joulewise.analyse.stored import result_of
@@ -28,7 +29,6 @@ from joulewise.analyse.stretch import Stretch
 from joulewise.data import Kind, RunResult
 from joulewise.record.layout import Lane
 from joulewise.record.manifest import Manifest, RecordedDevice, read_manifest
-from joulewise.record.trace import open_lane
 
 PIXELS: Final = 600
 _FEWEST_PIXELS: Final = 150
@@ -82,7 +82,7 @@ def run_curves(run: Path, result: RunResult | None = None) -> RunCurves:
     """
     manifest, result = read_manifest(run), result or result_of(run)
     stretch = Stretch(result.run.span.start_ns, result.run.span.end_ns)
-    lanes = partial(open_lane, run)
+    lanes = SoundLanes(run, manifest)
     counted = [one for one in manifest.devices if one.info.key in result.counted and one.sources]
     pixels = int(np.clip(_ALL_PIXELS / max(len(counted), 1), _FEWEST_PIXELS, PIXELS))
     edges_ns, marks_ns = growth_edges(stretch), load_marks_of_result(result)

@@ -35,6 +35,7 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
 OLDEST_FIRST: Final = "order_s, start_ns, folder"
 NEWEST_FIRST: Final = "order_s DESC, start_ns DESC, folder DESC"
 READABLE: Final = Condition("NOT is_damaged")
+UNREADABLE: Final = Condition("is_damaged")
 SWEEP_TAG: Final = "sweep:"
 
 _PATH: Final = "\0"  # stands for the path of the run, which depends on how the store is named
@@ -101,13 +102,22 @@ def select_runs(
 
 
 def find_runs(store: Path, condition: Condition) -> list[RunEntry]:
-    """The runs that meet a condition, oldest first."""
+    """The runs that can be read and meet a condition, oldest first."""
+    return _find_runs(store, READABLE & condition)
+
+
+def find_unreadable_runs(store: Path) -> list[RunEntry]:
+    """The folders whose run.json is there and cannot be read, oldest first."""
+    return _find_runs(store, UNREADABLE)
+
+
+def _find_runs(store: Path, condition: Condition) -> list[RunEntry]:
     page = Page(OLDEST_FIRST)
     try:
         return query_index(
             store,
             RUNS,
-            lambda index: select_runs(index, store, READABLE & condition, page),
+            lambda index: select_runs(index, store, condition, page),
             is_first_file_enough=not condition.is_of_result,
         )
     except FileNotFoundError:

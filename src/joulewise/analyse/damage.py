@@ -1,0 +1,266 @@
+"""Damage to the files of a run: which of its devices it concerns, and rows that cannot be.
+
+Checksums tell which files are not as they were written (``record.checksums``), and readers then
+take what lies before the damage. A run of an earlier version has no checksums, and one that was
+killed none of its last seconds: there rows are left out whose times are out of order or outside
+the run, and values that no such device can have. Either way the energy of the device is a lower
+bound, and a warning names the file.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from joulewise.analyse.lanes import ArrayLane, Columns, Rows
+from joulewise.data import Caution, Quantity, RunWarning
+from joulewise.record.checksums import damaged_files
+from joulewise.record.layout import MISSES, PROCESSES, TRACE, Lane
+from joulewise.record.manifest import Manifest, RecordedDevice
+from joulewise.record.store import RECORDING, status
+from joulewise.record.trace import find_lane_damage, open_lane
+from joulewise.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+HINT: Final = "put the file back from a copy if there is one; what is missing is not zero"
+
+# A row is read within the recording; a recorder that was stopped for a moment writes the last ones
+# a little after it noted its end. Chosen; more would let more of what a flipped bit makes pass.
+_AROUND_NS: Final = 10 * NS_PER_S
+# A driver's buffer holds samples of a minute; those of a device that slept may be older (chosen).
+_BUFFERED_NS: Final = 3_600 * NS_PER_S
+# A recorder saves run.json every 30 s: one that was killed wrote no row much later than that.
+_SAVED_NS: Final = 120 * NS_PER_S
+
+# Readings are means over 20 ms and more, and pass the limit of a board by tens of percent, not by
+# three times. The limit of a board that told none is more than any node has.
+_MOST_OVER: Final = 3.0
+_MOST_W: Final = 100_000.0
+_MOST: Final = 1e15  # of any other quantity: joules since the driver was loaded, bytes, bits
+_MOST_PCT: Final = 100.0 * 1.01
+_TEMPERATURES_C: Final = (-100.0, 300.0)
+_POWERS: Final = ("power_w", "power_average_w", "power_instant_w", "enforced_limit_w")
+
+
+@dataclass(frozen=True)
+class FileDamage:
+    """A file of a run of which a part cannot be used; of a lane also whose it is."""
+
+    file: str
+    reason: str
+    device: str | None = None
+    lane: Lane | None = None
+
+    @property
+    def is_of_energy(self) -> bool:
+        """Whether joules of its device come from it."""
+        return self.lane is Lane.FAST
+
+    @property
+    def warning(self) -> RunWarning:
+        return RunWarning(
+            Caution.DAMAGED,
+            f"{self.file} is damaged: {self.reason}; {self._effect}",
+            HINT,
+            self.device,
+        )
+
+    @property
+    def _effect(self) -> str:
+        if self.is_of_energy:
+            return "the energy is that of the rest, and a lower bound"
+        if self.lane is not None:
+            return "what it held of its sensors is missing or in part"
+        effects = {
+            PROCESSES: "which GPUs the command used may be told wrongly",
+            MISSES: "deadlines that the recorder missed may be unknown",
+        }
+        return effects.get(self.file, "spans in it may be missing")
+
+
+class SoundLanes:
+    """Opens the lanes of a run (an ``OpenLane``) without what is damaged or cannot be."""
+
+    def __init__(self, run: Path, manifest: Manifest) -> None:
+        self._run, self._manifest = run, manifest
+        self._devices = {device.info.key: device for device in manifest.devices}
+        self._opened: dict[tuple[str, Lane], tuple[Rows | None, str]] = {}
+
+    def __call__(self, key: str, lane: Lane) -> Rows | None:
+        return self._open(key, lane)[0]
+
+    def find_damage(self) -> tuple[FileDamage, ...]:
+        """Of all files of the run; each is read once for it."""
+        found = [
+            damage
+            for key, device in self._devices.items()
+            if device.sources
+            for lane in Lane
+            if (damage := self.find_lane_damage(key, lane)) is not None
+        ]
+        lanes = {damage.file for damage in found}
+        others = (damage for damage in damaged_files(self._run) if damage.file not in lanes)
+        return (*found, *(FileDamage(each.file, each.reason) for each in others))
+
+    def find_lane_damage(self, key: str, lane: Lane) -> FileDamage | None:
+        damage = find_lane_damage(
+            self._run,
+            key,
+            lane,
+            is_ended=_has_ended_in_order(self._manifest),
+            rows=_written_rows(self._manifest, key, lane),
+        )
+        if damage is not None:
+            return FileDamage(damage.file, damage.reason, key, lane)
+        reason = self._open(key, lane)[1]
+        return FileDamage(f"{TRACE}/{key}{lane.value}", reason, key, lane) if reason else None
+
+    def is_damaged(self, key: str) -> bool:
+        """Whether joules of the device rest on a damaged file."""
+        return self.find_lane_damage(key, Lane.FAST) is not None
+
+    def _open(self, key: str, lane: Lane) -> tuple[Rows | None, str]:
+        if (key, lane) not in self._opened:
+            rows = open_lane(self._run, key, lane)
+            self._opened[key, lane] = (
+                (None, "") if rows is None else self._without_impossible(rows, key, lane)
+            )
+        return self._opened[key, lane]
+
+    def _without_impossible(self, rows: Rows, key: str, lane: Lane) -> tuple[Rows | None, str]:
+        low_ns, high_ns = time_bounds_ns(self._manifest)
+        if lane not in {Lane.FAST, Lane.SLOW}:
+            low_ns -= _BUFFERED_NS
+        limits = _limits(rows.columns, self._devices.get(key))
+        names = ("t_ns", *limits)
+        if all(_is_possible(chunk, low_ns, high_ns, limits) for chunk in _linked(rows, names)):
+            return rows, ""
+        chunks = list(rows.chunks(rows.columns))
+        columns = {name: np.concatenate([each[name] for each in chunks]) for name in rows.columns}
+        return _cleaned(columns, low_ns, high_ns, limits)
+
+
+def time_bounds_ns(manifest: Manifest) -> tuple[int, int]:
+    """Between which times (CLOCK_MONOTONIC) all that was recorded of a run lies."""
+    starts_ns = [command.start_ns for command in manifest.commands]
+    low_ns = min([manifest.monotonic_start_ns, *starts_ns]) - _AROUND_NS
+    ends_ns = [command.end_ns for command in manifest.commands if command.end_ns is not None]
+    if manifest.monotonic_end_ns is not None:
+        return low_ns, max([manifest.monotonic_end_ns, *ends_ns]) + _AROUND_NS
+    recorder = manifest.recorder
+    is_clock_set = any(note.get("code") == Caution.CLOCK_SET.value for note in manifest.notes)
+    if status(manifest) == RECORDING or recorder is None or is_clock_set:
+        return low_ns, int(np.iinfo(np.int64).max)
+    saved_ns = manifest.monotonic_start_ns + recorder.saved_wall_ns - manifest.wall_start_ns
+    return low_ns, max([saved_ns, *starts_ns, *ends_ns]) + _SAVED_NS
+
+
+def _has_ended_in_order(manifest: Manifest) -> bool:
+    """Whether the recorder wrote all that it read: then a file cannot end in the middle."""
+    codes = {note.get("code") for note in manifest.notes}
+    cut = {Caution.RECORDER_ENDED.value, Caution.NOT_STORED.value}
+    return manifest.state != RECORDING and not codes & cut
+
+
+def _written_rows(manifest: Manifest, key: str, lane: Lane) -> int | None:
+    lanes = manifest.recorder.lanes if manifest.recorder else {}
+    rows = lanes.get(f"{key}{lane.value}", {}).get("rows")
+    return rows if isinstance(rows, int) else None
+
+
+def _limits(
+    columns: tuple[str, ...], device: RecordedDevice | None
+) -> Mapping[str, tuple[float, float]]:
+    """From what to what the values of each column can be."""
+    most_w = device.maximum_w if device is not None else None
+    watts = (0.0, _MOST_OVER * most_w if most_w else _MOST_W)
+    limits = {}
+    for name in columns:
+        if name in _POWERS:
+            limits[name] = watts
+        elif name == Quantity.TEMPERATURE.value:
+            limits[name] = _TEMPERATURES_C
+        elif name == Quantity.ENERGY.value:
+            limits[name] = (-_MOST, _MOST)  # a counter begins anywhere
+        elif name != "t_ns":
+            limits[name] = (0.0, _MOST_PCT if name.endswith("_pct") else _MOST)
+    return limits
+
+
+def _linked(rows: Rows, names: tuple[str, ...]) -> Iterator[Columns]:
+    """The chunks of a lane, each with the last row of the one before it."""
+    last: Columns = {}
+    for chunk in rows.chunks(names):
+        yield {
+            name: np.concatenate([last[name], values]) if last else values
+            for name, values in chunk.items()
+        }
+        last = {name: values[-1:] for name, values in chunk.items()}
+
+
+def _is_possible(
+    chunk: Columns, low_ns: int, high_ns: int, limits: Mapping[str, tuple[float, float]]
+) -> bool:
+    t_ns = chunk["t_ns"]
+    if not len(t_ns):
+        return True
+    if t_ns[0] < low_ns or t_ns[-1] > high_ns or (t_ns[1:] < t_ns[:-1]).any():
+        return False
+    return not any(_impossible(chunk[name], limits[name]).any() for name in limits)
+
+
+def _impossible(values: NDArray[np.float64], limits: tuple[float, float]) -> NDArray[np.bool_]:
+    """Which values cannot be; NaN is what was not read."""
+    low, high = limits
+    return np.asarray((values < low) | (values > high))
+
+
+def _cleaned(
+    columns: Columns, low_ns: int, high_ns: int, limits: Mapping[str, tuple[float, float]]
+) -> tuple[Rows | None, str]:
+    """The rows in order and within the run, NaN for values that cannot be; and what was found."""
+    t_ns = columns["t_ns"]
+    within = np.flatnonzero((t_ns >= low_ns) & (t_ns <= high_ns))
+    keep = within[longest_ascent(t_ns[within])]
+    kept = {name: values[keep] for name, values in columns.items()}
+    dropped = len(t_ns) - len(keep)
+    wrong = 0
+    for name, each in limits.items():
+        is_wrong = _impossible(kept[name], each)
+        if is_wrong.any():
+            kept[name] = np.where(is_wrong, np.nan, kept[name])
+            wrong += int(is_wrong.sum())
+    parts = []
+    if dropped:
+        parts.append(f"{dropped} of {len(t_ns)} rows have times out of order or outside the run")
+    if wrong:
+        parts.append(f"{wrong} values are beyond what such a device can have")
+    return (ArrayLane(kept) if len(keep) else None), " and ".join(parts)
+
+
+def longest_ascent(values: NDArray[np.int64]) -> NDArray[np.intp]:
+    """The positions of a longest subsequence that never descends (patience sorting).
+
+    What is left out is the least that has to be: one row whose time is wrong goes, and not all
+    rows after it.
+    """
+    if not (values[1:] < values[:-1]).any():
+        return np.arange(len(values))
+    tails: list[int] = []
+    at: list[int] = []
+    before = np.full(len(values), -1, np.intp)
+    for i, value in enumerate(values.tolist()):
+        place = bisect_right(tails, value)
+        before[i] = at[place - 1] if place else -1
+        tails[place : place + 1], at[place : place + 1] = [value], [i]
+    chosen = [at[-1]]
+    while before[chosen[-1]] >= 0:
+        chosen.append(int(before[chosen[-1]]))
+    return np.array(chosen[::-1], np.intp)
