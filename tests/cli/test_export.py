@@ -9,6 +9,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from joulewise.record.checksums import write_final_checksums
 from joulewise.record.layout import RESULT, STREAM, Lane, lane_path
 from joulewise.record.streams import schema, write_stream
 from joulewise.record.trace import open_lane
@@ -150,6 +151,7 @@ def test_a_result_of_an_older_version_is_exported_as_it_is_shown(joulewise, run)
     path = run / RESULT
     kept = json.loads(path.read_text("utf-8"))
     kept["spans"][0]["energy_j"]["gpu0"]["value"] = 123.25
+    del kept["crc32"], kept["head_crc32"]
     path.write_text(json.dumps(kept), "utf-8")
     wanted = ("--what", "span-devices", "--device", "gpu0")
     rows = rows_of(joulewise("export", ID, *wanted, "-o", "-"))
@@ -212,3 +214,14 @@ def test_a_full_disk(joulewise, run):
     assert ran.returncode == 125
     assert "cannot write /dev/full: the disk is full" in ran.stderr
     assert Path("/dev/full").is_char_device()
+
+
+def test_a_damaged_trace_is_exported_up_to_the_damage_with_a_word(joulewise, run):
+    write_final_checksums(run)
+    whole = rows_of(joulewise("export", ID, "--device", "gpu0", "-o", "-"))
+    path = lane_path(run, "gpu0", Lane.FAST, STREAM)
+    path.write_bytes(path.read_bytes()[:-50])
+    ran = joulewise("export", ID, "--device", "gpu0", "-o", "-")
+    assert ran.returncode == 0
+    assert len(rows_of(ran)) < len(whole)
+    assert "trace/gpu0.arrows is damaged" in ran.stderr

@@ -64,13 +64,13 @@ class FileDamage:
         return self.lane is Lane.FAST
 
     @property
+    def message(self) -> str:
+        return f"{self.file} is damaged: {self.reason}"
+
+    @property
     def warning(self) -> RunWarning:
-        return RunWarning(
-            Caution.DAMAGED,
-            f"{self.file} is damaged: {self.reason}; {self._effect}",
-            HINT,
-            self.device,
-        )
+        """Of a result that is computed from what is left."""
+        return RunWarning(Caution.DAMAGED, f"{self.message}; {self._effect}", HINT, self.device)
 
     @property
     def _effect(self) -> str:

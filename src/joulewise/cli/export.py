@@ -83,7 +83,7 @@ def command(
     manifest = read_manifest(run)
     result = result_of(run)
     origin_ns = result.run.span.start_ns
-    from joulewise.analyse.damage import SoundLanes
+    from joulewise.analyse.damage import HINT, SoundLanes
     from joulewise.analyse.sound_spans import read_sound_spans
     from joulewise.analyse.tables import lane_table, span_device_table, span_table
     from joulewise.report.export import write
@@ -96,7 +96,7 @@ def command(
         if key not in known:
             raise UsageError(f"{run.name} has no device {key!r}", f"it has {', '.join(known)}")
     wanted = [one for one in manifest.devices if not devices or one.info.key in devices]
-    warnings = [each.warning for each in sound.find_damage()]
+    damage = sound.find_damage()
     if lane is None:
         spans = read_sound_spans(run, manifest)
         shape, pieces = (
@@ -104,14 +104,14 @@ def command(
             if what == "spans"
             else span_device_table(run, manifest, result, devices, spans=spans)
         )
-        lost = (each for each in result.warnings if each.code in _LOST)
-        warnings += (*lost, *spans.warnings)
+        lost = [each for each in (*result.warnings, *spans.warnings) if each.code in _LOST]
     else:
         shape, pieces = lane_table(sound, wanted, lane, origin_ns)
-        warnings = [each for each in warnings if each.device in {one.info.key for one in wanted}]
+        damage, lost = tuple(each for each in damage if each.lane is lane), []
     rows = write(shape, pieces, form, path)
-    for warning in dict.fromkeys(warnings):
-        say(warning.message, warning.hint)
+    said = {each.message: HINT for each in damage} | {each.message: each.hint for each in lost}
+    for message, hint in said.items():
+        say(message, hint)
     if path != STDOUT:
         click.echo(f"{rows} row{'' if rows == 1 else 's'} in {path}", err=True)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,12 +21,13 @@ from joulewise.analyse.curves.jitter import Intervals, Sampling
 from joulewise.analyse.curves.passing import Shown, pixel_edges
 from joulewise.analyse.curves.sensors import SensorCourses, sensor_courses
 from joulewise.analyse.curves.thin import Envelope, Thinning
-from joulewise.analyse.damage import SoundLanes
+from joulewise.analyse.damage import HINT, SoundLanes
 from joulewise.analyse.lanes import OpenLane, Rows
 from joulewise.analyse.load_marks import load_marks_of_result
 from joulewise.analyse.stored import result_of
 from joulewise.analyse.stretch import Stretch
 from joulewise.data import Kind, RunResult
+from joulewise.errors import JoulewiseError
 from joulewise.record.layout import Lane
 from joulewise.record.manifest import Manifest, RecordedDevice, read_manifest
 
@@ -83,6 +84,7 @@ def run_curves(run: Path, result: RunResult | None = None) -> RunCurves:
     manifest, result = read_manifest(run), result or result_of(run)
     stretch = Stretch(result.run.span.start_ns, result.run.span.end_ns)
     lanes = SoundLanes(run, manifest)
+    _refuse_lost(lanes, result.counted)
     counted = [one for one in manifest.devices if one.info.key in result.counted and one.sources]
     pixels = int(np.clip(_ALL_PIXELS / max(len(counted), 1), _FEWEST_PIXELS, PIXELS))
     edges_ns, marks_ns = growth_edges(stretch), load_marks_of_result(result)
@@ -108,6 +110,14 @@ def run_curves(run: Path, result: RunResult | None = None) -> RunCurves:
         tuple(curves for curves, _ in found),
         whole_growth(result, edges_ns, [(curves.growth, told) for curves, told in found]),
     )
+
+
+def _refuse_lost(lanes: SoundLanes, keys: Sequence[str]) -> None:
+    """A figure of a device of whose trace nothing is left would be made up."""
+    for key in keys:
+        damage = lanes.find_lane_damage(key, Lane.FAST)
+        if damage is not None and lanes(key, Lane.FAST) is None:
+            raise JoulewiseError(f"its trace cannot be read: {damage.message}", HINT)
 
 
 def _device(

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from joulewise.analyse.damage import SoundLanes
-from joulewise.data import RunWarning
-from joulewise.record.manifest import Manifest
+from joulewise.analyse.damage import HINT, SoundLanes
 from joulewise.report.figures import plain
 from joulewise.report.meant import MeantRuns
 from joulewise.report.page.page import Notice
@@ -24,12 +20,8 @@ def cut_off(found: MeantRuns) -> tuple[Notice, ...]:
         if member.manifest.state != "recording"
     )
     return tuple(
-        Notice(plain(f"{run.name}: {warning.message}"), plain(warning.hint))
+        Notice(plain(f"{run.name}: {damage.message}; figures lack what is lost"), HINT)
         for run, manifest in ended
-        for warning in _warnings(run, manifest)
-        if warning.message not in told
+        for damage in SoundLanes(run, manifest).find_damage()
+        if damage.warning.message not in told
     )
-
-
-def _warnings(run: Path, manifest: Manifest) -> list[RunWarning]:
-    return [damage.warning for damage in SoundLanes(run, manifest).find_damage()]

@@ -1,0 +1,53 @@
+"""Damaged runs are answered in a line, and never with another number and no warning.
+
+60 cases of benchmarks/damaged_runs.py, which has thousands. A case fails again with
+``python benchmarks/damaged_runs.py --cases 1 --seed SEED``, if its source is recorded alike.
+"""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+QUICK = ("ls --json", "show --json", "choose --json", "export trace", "export spans")
+SEEDS = range(60)
+
+
+@pytest.fixture(scope="module")
+def damaged_runs():
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        import damaged_runs
+
+        yield damaged_runs
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+
+
+@pytest.fixture(scope="module")
+def sources(damaged_runs, tmp_path_factory):
+    place = tmp_path_factory.mktemp("sources")
+    return damaged_runs.make_sources(place, only=("packed", "killed", "sweep"))
+
+
+def test_no_damage_changes_a_number_without_a_warning(damaged_runs, sources, tmp_path):
+    baseline = damaged_runs.Baseline()
+    wrong = []
+    for seed in SEEDS:
+        only = () if seed % 20 == 0 else QUICK
+        case, found = damaged_runs.try_case(seed, sources, tmp_path, baseline, only=only)
+        wrong += [f"seed {seed}: {case.what}: {name}: {why}" for name, why in found.items()]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_harness_sees_a_number_that_changed(damaged_runs, sources):
+    source = sources[0]
+    before = damaged_runs.Answer(0, '{"time_s": 1.0, "warnings": []}', "")
+    after = damaged_runs.Answer(0, '{"time_s": 1.1, "warnings": []}', "")
+    warned = damaged_runs.Answer(0, '{"time_s": 1.1, "warnings": [{"code": "file_damaged"}]}', "")
+    infinite = damaged_runs.Answer(0, '{"time_s": Infinity}', "")
+    assert damaged_runs.check("show --json", after, before, source)
+    assert damaged_runs.check("show --json", infinite, before, source)
+    assert not damaged_runs.check("show --json", warned, before, source)
+    assert not damaged_runs.check("show --json", before, before, source)
