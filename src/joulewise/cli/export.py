@@ -15,7 +15,7 @@ from joulewise.record.layout import SAMPLED, Lane, buffer_lane
 
 FORMATS = ("csv", "json", "parquet")
 # Warnings of a result that say that spans, or their energies, may be missing.
-_LOST = {Caution.DAMAGED, Caution.SPANS_LOST, Caution.RECORDER_ENDED}
+_LOST_SPANS = {Caution.DAMAGED, Caution.SPANS_LOST, Caution.RECORDER_ENDED}
 EPILOG = """\b
 Examples:
   joulewise export last -o trace.csv
@@ -104,10 +104,11 @@ def command(
             if what == "spans"
             else span_device_table(run, manifest, result, devices, spans=spans)
         )
-        lost = [each for each in (*result.warnings, *spans.warnings) if each.code in _LOST]
+        lost = [each for each in (*result.warnings, *spans.warnings) if each.code in _LOST_SPANS]
     else:
         shape, pieces = lane_table(sound, wanted, lane, origin_ns)
-        damage, lost = tuple(each for each in damage if each.lane is lane), []
+        damage = tuple(each for each in damage if each.lane is lane)
+        lost = [each for each in result.warnings if each.code is Caution.RECORDER_ENDED]
     rows = write(shape, pieces, form, path)
     said = {each.message: HINT for each in damage} | {each.message: each.hint for each in lost}
     for message, hint in said.items():
