@@ -28,8 +28,10 @@ from pathlib import Path
 from beside import JOULEWISE, cost_s, cpu_s
 from verdict import Verdicts
 
+from joulewise.record.checksums import with_checksum
 from joulewise.record.index.run_entry import read_entry
 from joulewise.record.layout import INDEX, MANIFEST, RESULT
+from joulewise.record.result_summary import with_head_checksum
 
 FIRST_S = 1_700_000_000
 APART_S = 300
@@ -60,10 +62,15 @@ def make_store(store: Path, number: int) -> None:
         capture_output=True,
     )
     (first,) = (path for path in store.iterdir() if path.is_dir())
-    manifest, result = ((first / name).read_text() for name in (MANIFEST, RESULT))
-    wall_ns = str(json.loads(manifest)["wall_start_ns"])
-    line = json.loads(result.split("\n", 1)[0].rstrip(",") + "}")
-    joules = json.dumps(line["energy_j"]["total"])
+    told = json.loads((first / MANIFEST).read_text())
+    del told["crc32"]
+    wall_ns, manifest = str(told["wall_start_ns"]), json.dumps(told, indent=1)
+    head, rest = (first / RESULT).read_text().split("\n", 1)
+    line = json.loads(head.rstrip(",") + "}")
+    del line["head_crc32"]
+    body = json.loads("{" + rest)
+    del body["crc32"]
+    rest = json.dumps(body)[1:]
     shutil.rmtree(first)
     dice = random.Random(0)
     for count in range(number):
@@ -74,10 +81,11 @@ def make_store(store: Path, number: int) -> None:
         run = store / run_id
         run.mkdir()
         text = manifest.replace(first.name, run_id).replace(wall_ns, f"{start_s}123456789")
-        (run / MANIFEST).write_text(text.replace('"NAME"', f'"job-{count % 1000}"'))
-        (run / RESULT).write_text(
-            result.replace(first.name, run_id).replace(joules, json.dumps(energy), 1)
-        )
+        text = text.replace('"NAME"', f'"job-{count % 1000}"')
+        (run / MANIFEST).write_text(with_checksum(text))
+        mine = {**line, "energy_j": {**line["energy_j"], "total": energy}}
+        head, tail = (text.replace(first.name, run_id) for text in (json.dumps(mine), rest))
+        (run / RESULT).write_text(with_checksum(f"{with_head_checksum(head)}\n{tail}"))
 
 
 def measure(store: Path, rounds: int, verdicts: Verdicts) -> None:

@@ -17,7 +17,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+import joulewise.record.manifest
 from joulewise.command.alive import boot_id, started_ticks
+from joulewise.record.checksums import with_checksum
 from joulewise.record.index import database, folder_index, location, stamps
 from joulewise.record.index.condition import ALWAYS, Condition, text_is
 from joulewise.record.index.folder_index import query_index
@@ -395,15 +397,15 @@ class TestAnIndexThatCannotBeUsed:
     def test_a_run_that_may_not_be_read_now(self, store, patched):
         """What failed for a reason that may pass is not remembered."""
         run = sorted(path for path in store.iterdir() if path.is_dir())[3]
-        reading = Path.read_text
+        reading = joulewise.record.manifest.read_regular_bytes
 
-        def refused(path, *args, **more):
+        def refused(path):
             if path == run / MANIFEST:
                 raise PermissionError(13, "Permission denied")
-            return reading(path, *args, **more)
+            return reading(path)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(Path, "read_text", refused)
+            patch.setattr("joulewise.record.manifest.read_regular_bytes", refused)
             assert [name for name, _ in indexed(store)[1]] == [run.name, "foreign"]
         assert [name for name, _ in indexed(store)[1]] == ["foreign"]
         assert patched is not None
@@ -470,12 +472,13 @@ class TestHostileContent:
             run,
             broken,
         }
-        assert len(indexed(store, parse_filter("energy>1MJ"))[0]) == 2
+        assert indexed(store, parse_filter("energy>1MJ"))[0] == []  # no number of ours is so long
 
     @pytest.mark.parametrize("start_ns", [-1, 1 << 63, 10**40])
     def test_a_start_that_is_no_time(self, store, start_ns):
         path = make(store, 71) / MANIFEST
         told = json.loads(path.read_text())
+        del told["crc32"]
         path.write_text(json.dumps({**told, "wall_start_ns": start_ns}))
         assert indexed(store) == plain(store)
         assert path.parent.name in dict(indexed(store)[1])
@@ -506,14 +509,17 @@ MANY = 2000
 def large(tmp_path_factory):
     store = tmp_path_factory.mktemp("large") / "runs"
     first = make(store, 0, name="job-0")
-    manifest, result = ((first / name).read_text() for name in (MANIFEST, RESULT))
+    manifest = json.loads((first / MANIFEST).read_text())
+    del manifest["crc32"]
+    manifest, result = json.dumps(manifest), (first / RESULT).read_text()
     for number in range(1, MANY):
         stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(number))
         run = store / f"{stamp}-{number:04x}"
         run.mkdir()
         text = manifest.replace(first.name, run.name).replace("job-0", f"job-{number}")
         start = f'"wall_start_ns": {number * S}'
-        (run / MANIFEST).write_text(text.replace('"wall_start_ns": 0', start))
+        text = with_checksum(text.replace('"wall_start_ns": 0', start))
+        (run / MANIFEST).write_text(text)
         (run / RESULT).write_text(result.replace("1000.0", f"{number}.0"))
     return store
 

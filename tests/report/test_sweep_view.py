@@ -95,7 +95,7 @@ def test_within_noise_is_said_of_the_metric_and_the_reference_recommended():
     (finding,) = it.findings
     assert finding.startswith("EDP: keep the reference, 300 W: 200 W takes 10.7 ")
     assert finding.endswith("than 300 W, and its EDP does not differ beyond noise")
-    assert it.choices.rows[-1][-1] == "EDP within noise"
+    assert it.choices.rows[-1][1] == "EDP within noise"
     assert result_json(result)["findings"] == {"edp": finding.removeprefix("EDP: ")}
     (ahead,) = outlook(found, result, View(), runs_per_year=50)
     assert (ahead.setting, ahead.command, ahead.year) == (found.reference, None, None)

@@ -18,8 +18,9 @@ from joulewise.report.sheet import Sheet
 from joulewise.report.tables import Column, Style, drawn
 from joulewise.report.tables import Table as ResultTable
 
-# Of a name in the table of spans: two to four lines of it at 80 columns. Marks keep about 200.
-_SPAN_LETTERS: Final = 60
+# Of a name in the table of spans, so that its figures stand beside it at 80 columns (chosen). With
+# more, a long name pushes figures into a block below. Marks keep about 200.
+_SPAN_LETTERS: Final = 24
 
 _SOURCE_STYLE = {
     "measured": "green",

@@ -235,8 +235,8 @@ def drawn(
 
 def _blocks(table: Table, widths: Sequence[int], room: int) -> list[list[int]]:
     """The numbers of the columns in each block, those with the least ``spare`` in the first."""
-    keys = list(range(table.keys))
-    rest = list(range(table.keys, len(table.columns)))
+    columns = range(len(table.columns))
+    keys, rest = list(columns[: table.keys]), list(columns[table.keys :])
     blocks = []
     while rest:
         kept = _kept(table.columns, widths, keys, rest, room)
