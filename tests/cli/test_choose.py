@@ -72,6 +72,7 @@ def test_of_a_sweep_that_was_interrupted_it_says_how_far_it_is(joulewise, swept,
     newer = swept("--name", "newer")
     file = store / "sweeps" / newer / "sweep.json"
     told = json.loads(file.read_text())
+    del told["crc32"]
     kept = [each for each in told["trials"] if each["block"] < 2]
     file.write_text(json.dumps({**told, "state": "running", "trials": kept}))
     ran = joulewise("choose", "last", *form)
@@ -87,6 +88,7 @@ def test_a_sweep_without_its_reference_has_no_recommendation(joulewise, swept, s
     known = swept("--by", "energy")
     file = store / "sweeps" / known / "sweep.json"
     all_of_it = json.loads(file.read_text())
+    del all_of_it["crc32"]
     kept = [it for it in all_of_it["trials"] if it["setting"] != all_of_it["reference"]]
     file.write_text(json.dumps({**all_of_it, "state": "running", "trials": kept}))
 
@@ -187,7 +189,7 @@ def test_epochs_scale_what_happens_in_them(joulewise, swept):
 
 @pytest.mark.parametrize("points", [False, True])
 @pytest.mark.parametrize(
-    ("form", "begins"), [("csv", ""), ("markdown", "**"), ("latex", "\\begin{table}")]
+    ("form", "begins"), [("csv", ""), ("markdown", "**"), ("latex", "% left out for width: ")]
 )
 def test_tables_go_into_papers_and_spreadsheets(joulewise, swept, form, begins, points):
     swept("--by", "edp")

@@ -133,7 +133,6 @@ class TestRuns:
             "gpu0": "1",
             "gpu1": "0",
             "cpu0": "0",
-            "total": "1",
         }
         latex = (tables / "energy-by-device.tex").read_text()
         assert re.search(r"total & at least \S+ k?J & \$\\pm\$ \S+ \\% &", latex)

@@ -43,6 +43,8 @@ def total_table(result: RunResult, shown: RunView) -> Table:
                 "time_s": result.time_s,
                 **_energy_record(result.run.total),
                 "mean_power_w": mean_w,
+                # A total of mixed sources does not say by itself that some of them are simulated.
+                **({"provenance": shown.provenance} if shown.provenance else {}),
             },
         ),
         provenance=shown.provenance,
