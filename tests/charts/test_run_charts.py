@@ -245,12 +245,13 @@ def test_the_band_has_every_peak(tmp_path):
 
 def test_a_bar_has_the_error_of_its_device(run):
     chart, result = charts(run)["breakdown"], result_of(run)
-    ends = {it["device"]: (it["low_j"], it["high_j"]) for it in chart.tables["devices"].records}
+    ends = {it["label"]: (it["low_j"], it["high_j"]) for it in chart.tables["devices"].records}
     for key in ("gpu0", "cpu0", "dram0"):
         told = result.run.devices[key].energy
-        assert ends[key] == (max(told.value - told.error, 0), told.value + told.error)
+        bounds = (max(told.value - told.error, 0), told.value + told.error)
+        assert ends[f"{key}, {told.source.value}"] == bounds
     layers = chart.spec()["layer"]
-    rule = next(layer for layer in layers if layer["mark"].get("style") == "error")
+    rule = next(layer for layer in layers if layer["mark"].get("style") == "interval")
     assert rule["data"]["name"] == "devices"
 
 
@@ -312,11 +313,13 @@ def test_a_damaged_run_is_named_and_the_rest_is_drawn(several, tmp_path):
 def test_a_stream_that_is_cut_off_is_told_of(run, damage):
     result = result_of(run)
     found = MeantRuns(result, (run,), (Member(read_manifest(run), result),))
-    assert not [it for it in run_page(found, run.parent).notices if "to the end" in it.message]
+    assert not [it for it in run_page(found, run.parent).notices if "figures lack" in it.message]
     stream = run / TRACE / f"gpu0{STREAM}"
     stream.write_bytes(damage(stream.read_bytes()))
-    told = [it.message for it in run_page(found, run.parent).notices if "to the end" in it.message]
-    assert told == ["run: gpu0.arrows cannot be read to the end, and figures lack it"]
+    messages = [it.message for it in run_page(found, run.parent).notices]
+    (told,) = [message for message in messages if "figures lack what is lost" in message]
+    assert told.startswith("run: ")
+    assert "gpu0.arrows" in told
 
 
 def test_a_run_that_goes_on_is_drawn_as_it_was_when_it_was_told(run):
