@@ -8,6 +8,7 @@ import pytest
 from joulewise.data.sweeps import POWER_LIMIT, Planned, Setting
 from joulewise.errors import UsageError
 from joulewise.hooks import marks as written
+from joulewise.record.layout import CHECKSUMS
 from joulewise.record.manifest import read_manifest, write_manifest
 from joulewise.record.mark_files import RECORD
 from joulewise.simulate.boards import load_board
@@ -95,6 +96,7 @@ def test_a_run_that_marks_no_steps_is_as_long(tmp_path, kept):
     names = {code for code, name in enumerate(("training", "epoch")) if name in kept}
     told = np.isin(records["name"], list(names)) | (records["kind"] <= written.NAME)
     records[told].tofile(marks)
+    (run / CHECKSUMS).unlink()
     predicted = virtual(tmp_path, gpu="v100", like=true.run).run(at(200))
     assert predicted.time_s == pytest.approx(true.time_s, rel=0.02)
     assert predicted.energy["gpu"].value == pytest.approx(true.energy["gpu"].value, rel=0.02)
