@@ -4,9 +4,8 @@ import os
 
 import pytest
 
-from joulewise.command.state import state_folder
 from joulewise.control.client import Client
-from joulewise.errors import JoulewiseError, UsageError
+from joulewise.errors import JoulewiseError
 
 # Imported by every Python that starts with its folder in PYTHONPATH.
 BROKEN = """
@@ -30,12 +29,3 @@ def test_a_bug_is_logged_and_told_to_the_holder(tmp_path):
         Client.of_our_own(environ(tmp_path, PYTHONPATH=str(tmp_path)))
     assert "report this" in told.value.hint
     assert "ZeroDivisionError: a bug" in (tmp_path / "state" / "control.log").read_text()
-
-
-def test_without_a_home_folder_one_is_asked_for(monkeypatch):
-    monkeypatch.delenv("HOME", raising=False)
-    for name in ("getuid", "geteuid"):
-        monkeypatch.setattr(os, name, lambda: 3_999_999_999)
-    with pytest.raises(UsageError) as told:
-        state_folder({})
-    assert "JOULEWISE_STATE" in told.value.hint

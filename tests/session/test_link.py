@@ -102,6 +102,7 @@ class SlowRecording:
     """Has its result once ``heard`` is set."""
 
     has_commands = True
+    look_after_s = 60.0
     request = Request()
 
     def __init__(self, heard):

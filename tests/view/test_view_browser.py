@@ -48,7 +48,7 @@ def test_from_the_list_to_a_report_and_back(opened, make_run):
     make_run(NEW, name="second", watts=300.0)
     tab = opened()
     follow(tab, tab.get_by_role("link", name="first <b>one</b>"))
-    assert tab.locator("#verdict").inner_text().startswith("2.00 kJ")
+    assert tab.locator("#verdict").inner_text().startswith("2.00\xa0kJ")
     figure = tab.locator("figure[data-chart]").first
     figure.scroll_into_view_if_needed()
     figure.locator("svg").first.wait_for()
@@ -85,7 +85,7 @@ def test_without_javascript_there_are_list_reports_and_numbers(opened, make_run)
     tab = opened(java_script_enabled=False)
     assert not tab.locator("#theme").is_visible()
     follow(tab, tab.get_by_role("link", name="one", exact=True))
-    assert tab.locator("#verdict").inner_text().startswith("2.00 kJ")
+    assert tab.locator("#verdict").inner_text().startswith("2.00\xa0kJ")
     follow(tab, tab.get_by_role("link", name="joulewise: all runs"))
     assert tab.locator("#verdict").inner_text() == "1 run; 0 sweeps."
 
