@@ -89,7 +89,7 @@ def test_ctrl_c_leaves_the_run_alone(store):
 
 def test_the_newest_in_progress_is_meant_where_none_is_named(store, make_run):
     with recorded(store) as (_, run):
-        make_run("29991231-235959-ffff", wall_start_ns=32_503_680_000 * 10**9)
+        make_run("22591231-235959-ffff", wall_start_ns=9_151_487_999 * 10**9)
         with at_a_terminal(store) as (_, read_until):
             read_until(run.name)
             read_until("gpu0")
