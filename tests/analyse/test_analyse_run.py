@@ -246,6 +246,30 @@ def test_the_total_without_a_lost_gpu_is_a_lower_bound(made):
     assert (Caution.UNAVAILABLE, "gpu1") in [(w.code, w.device) for w in result.warnings]
 
 
+@pytest.mark.parametrize("used", ["gpu0", "gpu1"])
+def test_two_dies_with_one_reading_are_in_the_total_once(tmp_path, used):
+    made = MadeRun(tmp_path / "run").fast(device("gpu0", contains=("gpu1",)), lambda _: 300.0)
+    made.devices.append(device("gpu1", measured=()))
+    for key in ("gpu0", "gpu1"):
+        made.processes(key, (0.1, [(PID, "python", True)] if key == used else []))
+    result = analyse(made.write())
+    assert (result.counted, result.missing) == (("gpu0",), ())
+    assert result.run.total.value == pytest.approx(3_000, rel=0.02)
+    assert not result.run.total.at_least
+    assert [(out.device, out.reason) for out in result.excluded] == [
+        ("gpu1", "part of the energy of gpu0")
+    ]
+
+
+def test_the_total_of_a_die_that_another_reports_for_is_a_lower_bound(tmp_path):
+    made = MadeRun(tmp_path / "run").fast(device("cpu0"), lambda _: 50.0)
+    made.devices.append(device("gpu1", measured=()))
+    made.processes("gpu1", (0.1, [(PID, "python", True)]))
+    result = analyse(made.write())
+    assert result.missing == ("gpu1",)
+    assert result.run.total.at_least
+
+
 def test_a_gap_widens_the_error(tmp_path):
     def gpu_error(name, **lost):
         made = MadeRun(tmp_path / name)

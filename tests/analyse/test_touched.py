@@ -12,6 +12,7 @@ from joulewise.analyse.touched import (
     Sighting,
     choose,
     held_at,
+    merge_parts,
     read_sightings,
     strangers,
 )
@@ -137,6 +138,74 @@ def test_a_module_that_cannot_be_read_is_missing_though_its_cpu_can():
     choice = chosen(devices, seen("gpu0", (0, (OURS,))), unread=["gpu0"])
     assert choice.counted == ("gpu0", "cpu0", "dram0")
     assert choice.missing == ("gpu0",)
+
+
+def pair(first=0):
+    """Two dies of an MI250: the first reports for both."""
+    reporter, silent = f"gpu{first}", f"gpu{first + 1}"
+    return device(reporter, contains=(silent,)), device(silent, measured=())
+
+
+@pytest.mark.parametrize("used", [("gpu0",), ("gpu1",), ("gpu0", "gpu1")])
+def test_the_die_that_reports_counts_where_either_die_was_used(used):
+    sightings = [s for key in ("gpu0", "gpu1") for s in seen(key, (0, (OURS,) * (key in used)))]
+    choice = chosen(pair(), sightings)
+    assert (choice.counted, choice.missing) == (("gpu0",), ())
+    assert choice.excluded == (Excluded("gpu1", "part of the energy of gpu0"),)
+    assert choice.warnings == ()
+
+
+def test_dies_that_nobody_used_make_no_lower_bound():
+    keys = ("gpu0", "gpu1", "gpu2", "gpu3")
+    sightings = [s for key in keys for s in seen(key, (0, (OURS,) * (key == "gpu1")))]
+    choice = chosen([*pair(0), *pair(2)], sightings)
+    assert (choice.counted, choice.missing) == (("gpu0",), ())
+    assert Excluded("gpu3", UNTOUCHED) in choice.excluded
+    assert codes(choice) == [(Caution.EXCLUDED, "gpu2")]
+
+
+def test_others_on_one_die_explain_the_activity_of_the_module():
+    explained = []
+
+    def active(key, others):
+        explained.append((key, others.holds(np.array([START + S])).all()))
+        return Activity(is_active=True, is_unexplained=False, is_complete=True)
+
+    sightings = [*seen("gpu0", (-1, ())), *seen("gpu1", (-1, (OTHER,)))]
+    choice = chosen(pair(), sightings, activity=active)
+    assert explained == [("gpu0", True)]
+    assert choice.counted == ()
+    assert "blender" in choice.excluded[0].reason
+
+
+def test_who_holds_a_die_holds_its_module_until_both_are_left():
+    looks = [
+        *seen("gpu0", (0, ()), (4, (OURS,)), (6, ())),
+        *seen("gpu1", (1, (OTHER,)), (5, ())),
+    ]
+    merged = merge_parts(manifest(*pair()), looks)
+    times = START + np.array([0, 1, 4, 5, 6]) * S
+    assert held_at(merged, "gpu0", times + 1).tolist() == [False, True, True, True, False]
+    assert strangers(merged, "gpu0", START, END) == (OTHER,)
+    assert merge_parts(manifest(device("gpu0"), device("gpu1")), looks) == looks
+
+
+@pytest.mark.parametrize("sightings", [[], seen("gpu1", (0, (OURS,))), seen("gpu1", (0, ()))])
+def test_a_silent_die_alone_counts_and_is_missing(sightings):
+    choice = chosen([pair()[1]], sightings)
+    assert choice.counted == choice.missing == ("gpu1",)
+    assert codes(choice) == [(Caution.UNAVAILABLE, "gpu1")]
+
+
+def test_where_the_die_that_reports_cannot_be_read_both_are_missing():
+    choice = chosen(pair(), seen("gpu0", (0, (OURS,))), unread=["gpu0"])
+    assert choice.missing == ("gpu0", "gpu1")
+
+
+def test_what_cannot_be_read_inside_a_platform_that_can_is_not_missing():
+    devices = [device("node0", contains=("cpu0", "dram0")), device("cpu0", measured=())]
+    choice = chosen([*devices, device("dram0")], [])
+    assert (choice.counted, choice.missing) == (("node0",), ())
 
 
 def test_packages_count_where_their_platform_cannot_be_read():

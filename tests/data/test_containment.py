@@ -29,6 +29,14 @@ def test_what_is_inside_a_device_that_does_not_count_counts_itself():
     assert find_contained([MODULE, CPU, DRAM], {"gpu0"}) == {}
 
 
+def test_what_cannot_be_read_may_be_inside_another_and_contains_nothing():
+    assert find_contained([PLATFORM, CPU, DRAM], (), {"cpu0"}) == {
+        "cpu0": "node0",
+        "dram0": "node0",
+    }
+    assert find_contained([PLATFORM, CPU, DRAM], (), {"node0"}) == {}
+
+
 def test_a_cpu_that_contains_its_memory_may_be_inside_a_module():
     grace = replace(CPU, contains=("dram0",))
     assert find_contained([MODULE, grace, DRAM]) == {"cpu0": "gpu0", "dram0": "gpu0"}

@@ -3,7 +3,8 @@
 No AMD GPU was at hand: nothing here was recorded. Keys, units, the word "N/A" and the error codes
 are those of the AMD SMI Python API reference (6.2 to 7.0) and of ``amdsmi_status_t``; the figures
 are plausible ones for an Instinct MI210 (which tells its average power) and an MI300X (its
-current power, no edge temperature, no fan).
+current power, no edge temperature, no fan). The two dies of an MI250 report as the kernel's driver
+has it (commit 076f55a45e9e), and are linked as it tells (3f46c4e9ce25).
 """
 
 from __future__ import annotations
@@ -50,14 +51,32 @@ class AmdSmiDevPerfLevel(IntEnum):
     MANUAL = 3
 
 
-class Board:
-    """One GPU: what it tells, and what was set on it."""
+NAMES = {
+    "mi210": "AMD Instinct MI210",
+    "mi250": "AMD Instinct MI250X/MI250",
+    "mi300x": "AMD Instinct MI300X",
+}
 
-    def __init__(self, number=0, model="mi300x", partition=0):
-        old = model == "mi210"
+
+class Board:
+    """One GPU: what it tells, and what was set on it.
+
+    ``load`` is a list of (seconds from the clock's start, watts), which the counter and the power
+    follow; without one it draws what ``power`` has. The counter runs at ``rate`` times that, and is
+    brought up to date every ``step_s``. The power reads as the load of ``lag_s`` before.
+    """
+
+    def __init__(self, number=0, model="mi300x", partition=0, **counter):
+        old = model in {"mi210", "mi250"}
         self.number = number
         self.partition = partition
-        self.name = "AMD Instinct MI210" if old else "AMD Instinct MI300X"
+        self.name = NAMES[model]
+        self.load = counter.pop("load", None)
+        self.rate = counter.pop("rate", 1.0)
+        self.step_s = counter.pop("step_s", 0.001)
+        self.lag_s = counter.pop("lag_s", 0.0)
+        self.module = number // 2 if model == "mi250" else None
+        assert not counter
         self.power = {
             "current_socket_power": "N/A" if old else 139,
             "average_socket_power": 41 if old else "N/A",
@@ -74,6 +93,31 @@ class Board:
         self.clock_limit_mhz = None
         self.perf_level = AmdSmiDevPerfLevel.AUTO
 
+    def silence(self):
+        """Make it the secondary die of its module."""
+        self.power = dict.fromkeys(self.power, 0)
+        self.cap_uw = dict.fromkeys(self.cap_uw, 0)
+        self.rate = 0.0
+        return self
+
+    def power_w(self, time_s):
+        if self.load is None:
+            return next((watts for watts in self.power.values() if watts != "N/A"), 0)
+        return next((watts for start_s, watts in reversed(self.load) if time_s >= start_s), 0)
+
+    def energy_j(self, time_s):
+        time_s = int(time_s / self.step_s + 1e-6) * self.step_s
+        if self.load is None:
+            return self.rate * self.power_w(time_s) * time_s
+        ends_s = [start_s for start_s, _ in self.load[1:]] + [float("inf")]
+        parts = zip(self.load, ends_s, strict=True)
+        return self.rate * sum(w * max(0.0, min(e, time_s) - s) for (s, w), e in parts)
+
+
+def mi250_pair(first=0, **counter):
+    """The two dies of a module: the first reports for both."""
+    return Board(first, "mi250", **counter), Board(first + 1, "mi250").silence()
+
 
 class FakeAmdSmi(ModuleType):
     """The module. ``failing`` makes a function fail with a code; ``users`` counts its users."""
@@ -82,6 +126,7 @@ class FakeAmdSmi(ModuleType):
         super().__init__("amdsmi")
         self.boards = boards
         self.now_ns = now_ns
+        self.tells_links = True
         self.failing = {}
         self.users = 0
         self.calls = []
@@ -133,7 +178,11 @@ class FakeAmdSmi(ModuleType):
         return {"driver_name": "amdgpu", "driver_version": "6.10.5", "driver_date": "2015/01/01"}
 
     def amdsmi_get_power_info(self, board):
-        return {**board.power, "gfx_voltage": 600, "power_limit": 300_000_000}
+        told = dict(board.power)
+        if board.load is not None:
+            watts = int(board.power_w(self.now_ns() / 1e9 - board.lag_s))
+            told = {name: old if old == "N/A" else watts for name, old in told.items()}
+        return {**told, "gfx_voltage": 600, "power_limit": 300_000_000}
 
     def amdsmi_get_power_cap_info(self, board):
         return dict(board.cap_uw)
@@ -144,13 +193,17 @@ class FakeAmdSmi(ModuleType):
         board.cap_uw["power_cap"] = cap_uw
 
     def amdsmi_get_energy_count(self, board):
-        watts = next(value for value in board.power.values() if value != "N/A")
-        microjoules = watts * self.now_ns() / 1000
         return {
-            "energy_accumulator": int(microjoules / 15.259),
+            "energy_accumulator": int(board.energy_j(self.now_ns() / 1e9) * 1e6 / 15.259),
             "counter_resolution": 15.258999824523926,
             "timestamp": self.now_ns(),
         }
+
+    def amdsmi_get_minmax_bandwidth_between_processors(self, board, other):
+        if board.module is None or other.module is None or not self.tells_links:
+            raise AmdSmiLibraryException(NOT_SUPPORTED)
+        links = 4 if board.module == other.module else 2
+        return {"min_bandwidth": 50_000, "max_bandwidth": links * 50_000}
 
     def amdsmi_get_gpu_activity(self, _board):
         return {"gfx_activity": 87, "umc_activity": 12, "mm_activity": "N/A"}

@@ -1,7 +1,17 @@
-"""A GPU behind the simulated NVML; `simulated_nvml.on` says which, and what is wrong with it."""
+"""A GPU behind the simulated NVML, and AMD's behind an amdsmi that is written from its docs.
+
+`simulated_nvml.on` says which NVIDIA GPU, and what is wrong with it; ``install`` takes AMD's.
+"""
+
+import sys
 
 import pytest
+from amdsmi_from_docs import FakeAmdSmi
 from simulated_nvml import simulated
+
+from joulewise.devices import Options, amd
+from joulewise.devices.amd.library import Library
+from joulewise.testing import ToyClock
 
 
 @pytest.fixture
@@ -16,3 +26,29 @@ def device(machine):
     (device,) = machine.gpus()
     yield device
     device.close()
+
+
+@pytest.fixture
+def clock():
+    return ToyClock()
+
+
+@pytest.fixture
+def install(monkeypatch, clock):
+    monkeypatch.setattr(Library, "_users", 0)
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+
+    def install(*boards):
+        fake = FakeAmdSmi(*boards, now_ns=lambda: clock.now_ns)
+        monkeypatch.setitem(sys.modules, "amdsmi", fake)
+        return fake
+
+    return install
+
+
+@pytest.fixture
+def find(clock):
+    def find(**environ):
+        return amd.find(Options(environ=environ, now_ns=lambda: clock.now_ns, sleep=clock.elapse))
+
+    return find

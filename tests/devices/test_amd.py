@@ -13,39 +13,14 @@ from amdsmi_from_docs import (
     NOT_SUPPORTED,
     AmdSmiDevPerfLevel,
     Board,
-    FakeAmdSmi,
 )
 from simulated_nvml import simulated
 
 from joulewise.data import Knob, KnobInfo, Process, Quantity, Unavailable
-from joulewise.devices import Options, amd, discover
-from joulewise.devices.amd.library import Library
+from joulewise.devices import Options, discover
 from joulewise.devices.amd.visible import Gpu, visible
 from joulewise.errors import DeviceError, DeviceLostError, PermissionDeniedError
-from joulewise.testing import DeviceConformance, ToyClock
-
-
-@pytest.fixture
-def clock():
-    return ToyClock()
-
-
-@pytest.fixture
-def install(monkeypatch, clock):
-    monkeypatch.setattr(Library, "_users", 0)
-    monkeypatch.setattr("os.geteuid", lambda: 0)
-
-    def install(*boards):
-        fake = FakeAmdSmi(*boards, now_ns=lambda: clock.now_ns)
-        monkeypatch.setitem(sys.modules, "amdsmi", fake)
-        return fake
-
-    return install
-
-
-@pytest.fixture
-def find(clock):
-    return lambda **environ: amd.find(Options(environ=environ, now_ns=lambda: clock.now_ns))
+from joulewise.testing import DeviceConformance
 
 
 class AmdConformance(DeviceConformance):
@@ -142,12 +117,18 @@ def test_a_power_of_zero_is_not_told(install, find):
     assert isinstance(device.sensors[Quantity.POWER_INSTANT], Unavailable)
 
 
-def test_the_counter_under_its_older_name(install, find):
+def test_the_counter_under_its_older_name(install, find, clock):
     fake = install(Board(0))
-    old = {"power": 1_000_000, "counter_resolution": 15.3, "timestamp": 0}
-    fake.amdsmi_get_energy_count = lambda _board: old
+    count = fake.amdsmi_get_energy_count
+
+    def count_by_older_name(board):
+        told = count(board)
+        return {"power": told.pop("energy_accumulator"), **told}
+
+    fake.amdsmi_get_energy_count = count_by_older_name
     (device,) = find()
-    assert values(device)["energy_j"] == 15.3
+    clock.now_ns = 10_000_000_000
+    assert values(device)["energy_j"] == 1390
 
 
 def test_knobs(install, find):

@@ -25,7 +25,7 @@ from joulewise.analyse.sensor_summary import sensor_details, times_by_name
 from joulewise.analyse.sound_spans import read_sound_spans
 from joulewise.analyse.stretch import Stretch
 from joulewise.analyse.summary import by_name, names_in_order, steps_by_epoch
-from joulewise.analyse.touched import choose, read_sightings
+from joulewise.analyse.touched import choose, merge_parts, read_sightings
 from joulewise.analyse.unmarked import unmarked
 from joulewise.data import (
     Caution,
@@ -87,6 +87,7 @@ def analyse(
     state = status(manifest)
     spans = read_sound_spans(run, manifest) if spans is None else spans
     sightings = read_sightings(run)
+    holders = merge_parts(manifest, sightings)
     last_row_ns = None if state in ENDED_IN_ORDER else _last_row_ns(lanes, manifest)
     whole = _whole(manifest, spans, last_row_ns)
     spans = end_open_spans(spans, manifest, whole)
@@ -107,7 +108,7 @@ def analyse(
             device,
             windows_ns,
             wanted,
-            sightings,
+            holders,
             marks_ns=marks_ns,
             is_damaged=device.info.key in damaged,
         )
@@ -171,7 +172,7 @@ def analyse(
                 last_row_ns=last_row_ns,
                 counted=counted,
                 cpu=cpu,
-                sightings=sightings,
+                sightings=holders,
                 spans=seen,
                 energy_j=energy_j,
                 sampling_j=sampling_j,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -114,6 +114,7 @@ def choose(
     and ``damaged`` has those whose trace is damaged, and how. Without ``activity`` only processes
     decide, as they do while a run goes on.
     """
+    sightings = merge_parts(manifest, sightings)
     seen = {d.info.key: _during(sightings, d.info.key, start_ns, end_ns) for d in manifest.devices}
     foreign = {n.get("device") for n in manifest.notes if n.get("code") == HOST_IDS}
     gpus = [d.info.key for d in manifest.devices if d.info.kind is Kind.GPU and d.sources]
@@ -143,6 +144,7 @@ def choose(
             (silent if device.asleep_ns is None else excluded)[key] = f"cannot be read: {why}"
         elif key in unread:
             silent[key], _ = _why_unread(manifest, device, damaged or {})
+    _leave_out_unused_parts(manifest, excluded, silent)
     _leave_out_contained(manifest, excluded, silent)
     counted = tuple(d.info.key for d in manifest.devices if d.info.key not in excluded)
     return Choice(
@@ -207,6 +209,39 @@ def _explains(sighting: Sighting) -> bool:
     return any(
         holder.ours is False and holder.kind != _GRAPHICS for holder in sighting.holders or ()
     )
+
+
+def merge_parts(manifest: Manifest, sightings: Sequence[Sighting]) -> Sequence[Sighting]:
+    """The same, where a GPU that reports for another is held by whoever holds either of them.
+
+    Such is an MI250, whose two dies are two GPUs with one reading of energy.
+    """
+    merged = list(sightings)
+    for part, whole in _unread_parts(manifest).items():
+        looks = [s for s in merged if s.device in (part, whole) and not s.looks_back]
+        rest = [s for s in merged if s.device != whole or s.looks_back]
+        held: dict[str, tuple[Holder, ...] | None] = {}
+        both: list[Sighting] = []
+        for look in sorted(looks, key=lambda each: each.t_ns):
+            held[look.device] = look.holders
+            told = [holders for holders in held.values() if holders is not None]
+            holders = tuple(dict.fromkeys(each for some in told for each in some)) if told else None
+            both.append(replace(look, device=whole, holders=holders))
+        back = [replace(s, device=whole) for s in merged if s.device == part and s.looks_back]
+        merged = sorted([*rest, *both, *back], key=lambda each: each.t_ns)
+    return merged
+
+
+def _unread_parts(manifest: Manifest) -> dict[str, str]:
+    """GPUs that another GPU reports for, by key, and the key of that one."""
+    unread = {d.info.key for d in manifest.devices if d.info.kind is Kind.GPU and not d.sources}
+    return {
+        part: device.info.key
+        for device in manifest.devices
+        if device.info.kind is Kind.GPU and device.sources
+        for part in device.info.contains
+        if part in unread
+    }
 
 
 def held_at(sightings: Sequence[Sighting], key: str, t_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
@@ -331,17 +366,29 @@ def has_recorder_ended(manifest: Manifest) -> bool:
     return status(manifest) == KILLED or any(n.get("code") == ended for n in manifest.notes)
 
 
+def _leave_out_unused_parts(
+    manifest: Manifest, excluded: dict[str, str], silent: dict[str, str]
+) -> None:
+    """Move to ``excluded`` what another GPU reports for, where that one was not used either."""
+    for part, whole in _unread_parts(manifest).items():
+        if part in silent and whole in excluded:
+            excluded[part] = excluded[whole]
+            del silent[part]
+
+
 def _leave_out_contained(
     manifest: Manifest, excluded: dict[str, str], silent: dict[str, str]
 ) -> None:
     """Move to ``excluded`` what is inside a device that counts, or has its contents counted."""
     infos = [device.info for device in manifest.devices]
-    contained = find_contained(infos, {**excluded, **silent})
+    contained = find_contained(infos, excluded, silent)
     excluded |= {
         info.key: f"part of the energy of {contained[info.key]}"
         for info in infos
         if info.key in contained
     }
+    for key in contained:
+        silent.pop(key, None)
     for key in find_replaced(infos, {**excluded, **silent}, contained):
         if key in silent:
             excluded[key] = silent.pop(key)
@@ -356,8 +403,11 @@ def _warnings(
     silent: Mapping[str, str],
     time_ns: int,
 ) -> Iterator[RunWarning]:
+    parts = _unread_parts(manifest)
     for device in manifest.devices:
         key = device.info.key
+        if key in parts and key in excluded:
+            continue  # what is said of the device that reports for it holds for both
         if key in silent or (key in excluded and not device.sources):
             _, hint = reason_unread(manifest, device)
             yield RunWarning(Caution.UNAVAILABLE, {**excluded, **silent}[key], hint, key)

@@ -13,16 +13,19 @@ from joulewise.data.devices import DeviceInfo, PowerScope
 
 
 def find_contained(
-    devices: Iterable[DeviceInfo], not_counted: Collection[str] = ()
+    devices: Iterable[DeviceInfo],
+    not_counted: Collection[str] = (),
+    unread: Collection[str] = (),
 ) -> dict[str, str]:
     """The key of each device that is inside another that counts, and the key of that one.
 
-    A device of ``not_counted`` contains nothing that counts, and is inside nothing. Of two that
+    A device of ``not_counted`` contains nothing that counts, and is inside nothing. One that is
+    ``unread`` contains nothing either, and may be inside another, which has its joules. Of two that
     contain each other (two GPUs that both tell their module's energy) the first counts.
     """
     inside: dict[str, str] = {}
     for device in devices:
-        if device.key in not_counted or device.key in inside:
+        if device.key in not_counted or device.key in unread or device.key in inside:
             continue
         for key in device.contains:
             if key not in not_counted:

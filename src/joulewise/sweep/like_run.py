@@ -13,7 +13,7 @@ import numpy as np
 from joulewise.analyse.load_marks import load_marks
 from joulewise.analyse.measured import measure
 from joulewise.analyse.stored import result_of
-from joulewise.analyse.touched import read_sightings
+from joulewise.analyse.touched import merge_parts, read_sightings
 from joulewise.data import Kind, Span
 from joulewise.data.sweeps import MEM_CLOCK, POWER_LIMIT, SM_CLOCK, WARM_UP, Setting, TrialState
 from joulewise.errors import UsageError
@@ -96,7 +96,7 @@ class _Recorded:
         window_ns, number = _window(spans, result.run.span)
         windows = np.array([window_ns], np.int64)
         marks_ns = load_marks(result.run.span, spans)
-        sightings = read_sightings(run)
+        sightings = merge_parts(manifest, read_sightings(run))
         told = measure(lanes, device, windows, np.array([0]), sightings, marks_ns=marks_ns).uses[0]
         if told.mean_w is None:
             raise UsageError(f"{run.name} has no power of {device.info.key}", "name another run")

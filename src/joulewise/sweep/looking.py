@@ -11,7 +11,7 @@ import numpy as np
 
 from joulewise.analyse.load_marks import load_marks
 from joulewise.analyse.measured import measure
-from joulewise.analyse.touched import read_sightings
+from joulewise.analyse.touched import merge_parts, read_sightings
 from joulewise.data import RunResult, Span, SpanResult, Use
 from joulewise.data.sweeps import Trial, TrialState, Work
 from joulewise.record.layout import MARKS
@@ -83,7 +83,8 @@ def _steady(spans: SpanTable) -> SpanTable:
 def _window(
     run: Path, result: RunResult, window_ns: tuple[int, int], marks_ns: NDArray[np.int64]
 ) -> SpanResult:
-    manifest, sightings = read_manifest(run), read_sightings(run)
+    manifest = read_manifest(run)
+    sightings = merge_parts(manifest, read_sightings(run))
     lanes = partial(open_lane, run)
     windows_ns = np.array([window_ns], np.int64)
     uses = {}

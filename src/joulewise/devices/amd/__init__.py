@@ -1,4 +1,9 @@
-"""AMD GPUs over amdsmi, an extra. It is loaded when they are looked for, not before."""
+"""AMD GPUs over amdsmi, an extra. It is loaded when they are looked for, not before.
+
+- ``library``: loading amdsmi, and its errors; ``visible``: which GPUs a program would see.
+- ``gpu``: one GPU; ``readings``: how each quantity is read.
+- ``counter_check``: whether an energy counter agrees with power; ``dies``: modules of two dies.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +20,7 @@ def find(options: Options) -> list[Device] | Unavailable:
     Keys count on from ``options.first_gpu`` by amdsmi's index, so that on a machine with GPUs of
     two makers no two share one.
     """
-    from joulewise.devices.amd.gpu import open_gpu
+    from joulewise.devices.amd.gpu import open_gpus
     from joulewise.devices.amd.library import ABSENT, load
     from joulewise.devices.amd.visible import identify, visible
 
@@ -32,6 +37,6 @@ def find(options: Options) -> list[Device] | Unavailable:
         shown = visible(options.environ, gpus)
         if not shown.gpus:
             return Unavailable(shown.reason, shown.fix)
-        return [open_gpu(smi, gpu, options, shown.note) for gpu in shown.gpus]
+        return list(open_gpus(smi, gpus, shown.gpus, options, shown.note))
     finally:
         smi.release()

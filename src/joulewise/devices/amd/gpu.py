@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from joulewise.data import (
@@ -17,6 +19,13 @@ from joulewise.data import (
     Source,
     Unavailable,
 )
+from joulewise.devices.amd.counter_check import (
+    AVERAGE_LAG_S,
+    CounterVerdict,
+    Probe,
+    check_counters,
+)
+from joulewise.devices.amd.dies import Die, die_note, find_dies, silent_sensors
 from joulewise.devices.amd.library import Library, number
 from joulewise.devices.amd.readings import SENSORS, clock_mhz, power_cap_w
 from joulewise.devices.amd.visible import Gpu
@@ -28,9 +37,30 @@ from joulewise.units import UW_PER_W
 
 Clock = Callable[[], int]
 _UNTOLD: Final = Unavailable("amdsmi does not tell what clocks are limited to")
+_MEND: Final = "a reboot or a newer amdgpu driver may mend the counter"
 
 
-def open_gpu(smi: Library, gpu: Gpu, options: Options, note: str) -> AmdGpu:
+def open_gpus(
+    smi: Library, gpus: Sequence[Gpu], shown: Sequence[Gpu], options: Options, note: str
+) -> list[AmdGpu]:
+    """Open those GPUs that are ``shown`` of all ``gpus``, and check their energy counters.
+
+    The counters are checked before anything is recorded, also where a command waits for that: the
+    trace and every total would rest on a wrong one until then.
+    """
+    dies = find_dies(smi, gpus)
+    indices = {gpu.index for gpu in shown}
+    opened = [_open_gpu(smi, gpu, options, note) for gpu in shown]
+    for gpu, device in zip(shown, opened, strict=True):
+        if gpu.index in dies:
+            device.join_module(dies[gpu.index], options.first_gpu, indices)
+    probes = {device: probe for device in opened if (probe := device.counter_probe())}
+    for device, verdict in check_counters(probes, options.now_ns, options.sleep).items():
+        device.accept_verdict(verdict)
+    return opened
+
+
+def _open_gpu(smi: Library, gpu: Gpu, options: Options, note: str) -> AmdGpu:
     def told(function: str, figure: str, otherwise: str) -> str:
         try:
             answer = smi.call(function, gpu.handle)
@@ -53,6 +83,15 @@ def open_gpu(smi: Library, gpu: Gpu, options: Options, note: str) -> AmdGpu:
     return AmdGpu(smi, gpu, info, options.now_ns)
 
 
+def _wrong_counter(factor: float, power_w: float | None) -> str:
+    if factor > 0:
+        return f"the energy counter runs at {factor:.2g} times the power that the GPU reports"
+    if factor < 0:
+        return "the energy counter runs backwards"
+    told = f" while the GPU reports {power_w:.0f} W" if power_w else ""
+    return f"the energy counter does not move{told}"
+
+
 def _memory_b(smi: Library, gpu: Gpu) -> int | None:
     try:
         video_memory = smi.constant("AmdSmiMemoryType", "VRAM")
@@ -70,11 +109,49 @@ class AmdGpu(BaseDevice):
         smi.retain()
         self._handle = gpu.handle
         self._now_ns = now_ns
-        self.sensors = {quantity: self._probe(quantity) for quantity in SENSORS}
+        self.sensors: Mapping[Quantity, SensorInfo | Unavailable] = {
+            quantity: self._probe(quantity) for quantity in SENSORS
+        }
         self.knobs = {
             Knob.POWER_LIMIT: self._power_limit(),
             Knob.SM_CLOCK: self._clock_limit(),
         }
+
+    def join_module(self, die: Die, first_gpu: int, shown: set[int]) -> None:
+        """Make it known as one of a module's two dies: its figures are of both, or it has none."""
+        note = "; ".join(filter(None, (self.info.note, die_note(die, first_gpu, shown))))
+        self.info = replace(self.info, note=note)
+        if die.is_silent:
+            self.sensors = {**self.sensors, **silent_sensors(die, first_gpu, shown)}
+        elif die.other is not None and die.other in shown:
+            self.info = replace(self.info, contains=(f"gpu{first_gpu + die.other}",))
+
+    def counter_probe(self) -> Probe | None:
+        """How its counter can be checked; None where it has none."""
+        if isinstance(self.sensors[Quantity.ENERGY], Unavailable):
+            return None
+        read_w = partial(SENSORS[Quantity.POWER].read, self._smi, self._handle)
+        has_power = isinstance(self.sensors[Quantity.POWER], SensorInfo)
+        is_average = isinstance(self.sensors[Quantity.POWER_INSTANT], Unavailable)
+        return Probe(
+            partial(SENSORS[Quantity.ENERGY].read, self._smi, self._handle),
+            read_w if has_power else None,
+            AVERAGE_LAG_S if is_average else 0.0,
+        )
+
+    def accept_verdict(self, verdict: CounterVerdict) -> None:
+        """Give up a counter that is wrong, and say of one that it could not be checked."""
+        energy = self.sensors[Quantity.ENERGY]
+        if isinstance(energy, Unavailable):
+            return
+        if verdict.factor is None:
+            told = "; ".join(filter(None, (energy.note, verdict.note)))
+            self.sensors = {**self.sensors, Quantity.ENERGY: replace(energy, note=told)}
+            return
+        has_power = isinstance(self.sensors[Quantity.POWER], SensorInfo)
+        fix = f"nothing to do: its power is integrated instead; {_MEND}" if has_power else _MEND
+        refused = Unavailable(_wrong_counter(verdict.factor, verdict.power_w), fix)
+        self.sensors = {**self.sensors, Quantity.ENERGY: refused}
 
     def _read(self, quantity: Quantity) -> Reading | Unavailable:
         t_ns = self._now_ns()
