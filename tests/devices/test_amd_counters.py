@@ -257,13 +257,13 @@ def test_a_counter_off_by_a_factor_of_two_is_always_refused(segments, rate, step
 
 @settings(max_examples=100, deadline=None)
 @given(
-    watts=st.integers(40, 750),
-    rate=st.one_of(st.floats(0.001, 0.65), st.floats(1.5, 100)),
-    step_s=STEPS,
+    watts=st.integers(100, 750),
+    rate=st.one_of(st.floats(0.001, 0.6), st.floats(1.5, 100)),
+    step_s=st.sampled_from([0.001, 0.003, 0.02, 0.1]),
     tau_s=st.sampled_from([0.0, 0.3]),
     delays=DELAYS,
 )
-def test_at_a_steady_load_a_counter_off_by_half_is_always_refused(
+def test_at_a_steady_load_a_smaller_factor_is_always_refused(
     watts, rate, step_s, tau_s, delays
 ):
     factor = Machine([(1, watts)], rate=rate, step_s=step_s, tau_s=tau_s, **delays).verdict().factor

@@ -9,8 +9,8 @@ To HIP and to amdsmi each die is a GPU. What the module draws is told by one of 
 [3] ml-energy/zeus pull request 203: eight dies report 89, 0, 93, 0, 88, 0, 88 and 0 W.
 [4] Linux commit 3f46c4e9ce25: of Aldebaran the driver tells the bandwidth between two dies: at
     least that of one link, at most that of all links between them.
-[5] ROCm documentation, "AMD Instinct MI250 microarchitecture": four links join the two dies of a
-    module, and fewer two dies of different modules.
+[5] hwloc, topology-rsmi.c: on Adastra and Frontier (MI250X) the least is 50 GB/s, and the most 50,
+    100 or 200 GB/s. The 200, four links, are taken to be those inside a module.
 """
 
 from __future__ import annotations
