@@ -263,9 +263,7 @@ def test_a_counter_off_by_a_factor_of_two_is_always_refused(segments, rate, step
     tau_s=st.sampled_from([0.0, 0.3]),
     delays=DELAYS,
 )
-def test_at_a_steady_load_a_smaller_factor_is_always_refused(
-    watts, rate, step_s, tau_s, delays
-):
+def test_at_a_steady_load_a_smaller_factor_is_always_refused(watts, rate, step_s, tau_s, delays):
     factor = Machine([(1, watts)], rate=rate, step_s=step_s, tau_s=tau_s, **delays).verdict().factor
     assert factor == pytest.approx(rate, rel=0.1)
 
