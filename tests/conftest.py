@@ -3,6 +3,11 @@
 import signal
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes is the machine's affair; speed is shown in benchmarks/.
+settings.register_profile("joulewise", deadline=None)
+settings.load_profile("joulewise")
 
 
 def pytest_configure():

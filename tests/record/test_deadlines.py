@@ -179,13 +179,12 @@ def test_deadlines_that_went_by_are_told_and_not_made_up_for():
         channel.go_on.clear()
         time.sleep(0.1)  # ten deadlines go by
         channel.go_on.set()
-        eventually(lambda: told.missed)
-        (name, channels, _, count), *_ = told.missed
-        assert (name, channels) == ("fast", (channel,))
-        assert count >= 5
-        assert channel.skipped == sum(each[3] for each in told.missed)
+        # On a loaded machine some deadlines may have gone by before that, too.
+        eventually(lambda: sum(count for *_, count in told.missed) >= 5)
     finally:
         watch.end(DEADLINE_S)
+    assert {(name, channels) for name, channels, *_ in told.missed} == {("fast", (channel,))}
+    assert channel.skipped == sum(count for *_, count in told.missed)
 
 
 def test_the_first_reading_is_there_when_it_has_started_and_the_last_when_it_has_ended():
