@@ -180,9 +180,8 @@ def test_what_is_printed_holds_no_change_exactly_where_the_interval_does(mean, h
             "3.0 % less energy (8.0 % less to 3.0 % more, within noise) than A",
         ),
         (
-            [(Interval(2.5, 0.9, 7.1), "energy", "within noise"), (Interval(0.9997), "time", "")],
-            "2.5 times the energy of A (0.90 to 7.1, within noise) and under 0.1 % less time "
-            "than A",
+            [(Interval(2.5, 0.9, 7.1), "energy", "noisy"), (Interval(0.9997), "time", "")],
+            "2.5 times the energy of A (0.90 to 7.1, noisy) and under 0.1 % less time than A",
         ),
         ([(None, "energy", "")], ""),
     ],

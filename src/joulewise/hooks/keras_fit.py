@@ -64,10 +64,9 @@ def _before_epoch_end(self: Any, *_: Any, **__: Any) -> None:
 
     Looked at before the callbacks are told: one that stops the training now cuts nothing.
     """
-    steps, done = _steps(_parameters(self)), trainings.memory.pop("batches", None)
-    model = getattr(self, "model", None)
-    is_stopped = bool(getattr(model, "stop_training", False))
-    trainings.memory["cut"] = int(is_stopped and bool(steps and done) and done < steps)
+    steps, done = _steps(_parameters(self)), trainings.memory.pop("batches", 0)
+    is_stopped = bool(getattr(getattr(self, "model", None), "stop_training", False))
+    trainings.memory["cut"] = int(is_stopped and steps is not None and 0 < done < steps)
 
 
 def _epoch_end(self: Any, *_: Any, **__: Any) -> None:
