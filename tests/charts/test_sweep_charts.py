@@ -239,6 +239,16 @@ def test_along_a_ray_the_mean_power_is_the_same(batches):
         assert it["energy_j"] == pytest.approx(it["power_w"] * it["time_s"])
 
 
+def test_the_label_of_a_ray_stays_below_the_legend(batches):
+    """The ray of most power leaves the figure at the top, and the legend is just above."""
+    charts = charts_of(batches)
+    rays = [it for it in records(charts, "time-energy", "rays") if it["ray"] == "highest"]
+    (labelled,) = [it for it in rays if it["label"]]
+    end = max(rays, key=lambda it: it["time_s"])
+    points = [it["energy_j"] for it in records(charts, "time-energy", "points")]
+    assert labelled["energy_j"] < end["energy_j"] - 0.05 * (max(points) - min(points))
+
+
 def test_two_rays_bound_the_points(batches):
     charts = charts_of(batches)
     powers = [it["power_w"] for it in records(charts, "time-energy", "points")]

@@ -5,6 +5,7 @@ import io
 import json
 import re
 import shlex
+import shutil
 from math import ceil
 
 import pytest
@@ -57,6 +58,44 @@ def test_where_there_is_no_sweep_it_says_how_to_make_one(joulewise):
     ran = joulewise("choose")
     assert ran.returncode == 2
     assert "joulewise sweep" in ran.stderr
+
+
+def damage(store, sweep):
+    file = store / "sweeps" / sweep / "sweep.json"
+    file.write_text(file.read_text()[:200])
+
+
+@pytest.mark.parametrize(
+    "verb", [("choose", "last"), ("report", "last"), ("show", "last"), ("compare", "last", "b")]
+)
+def test_a_damaged_newest_sweep_is_named_and_the_newest_sound_one(joulewise, swept, store, verb):
+    sound, damaged = swept(), swept("--new")
+    # Of one second it could not be told which is the newer.
+    older = f"20201116-000000{sound[-5:]}"
+    (store / "sweeps" / sound).rename(store / "sweeps" / older)
+    damage(store, damaged)
+    if verb[0] == "show":  # where there is a run, that is the last
+        for run in store.glob("2*"):
+            shutil.rmtree(run)
+    ran = joulewise(*verb)
+    assert (ran.returncode, ran.stdout) == (125, "")
+    wrong, do = ran.stderr.splitlines()
+    assert f"the newest sweep cannot be read: {damaged}: sweep.json is damaged" in wrong
+    assert do.endswith(f"the newest that can be read is {older}")
+
+
+def test_damaged_sweeps_are_listed_as_such(joulewise, swept, store):
+    sound, damaged = swept(), swept("--new")
+    damage(store, damaged)
+    ran = joulewise("choose")
+    assert ran.returncode == 0
+    assert sound in ran.stdout
+    assert f"cannot be read: {damaged}: sweep.json is damaged" in ran.stderr
+    listed = told(joulewise("choose", "--json", "-"))
+    assert [sweep["id"] for sweep in listed["sweeps"]] == [sound]
+    assert [each["path"].rpartition("/")[2] for each in listed["skipped"]] == [damaged]
+    damage(store, sound)
+    assert "no sweeps" not in joulewise("choose").stderr
 
 
 @pytest.mark.parametrize("which", ["last", "name", "id", "prefix"])

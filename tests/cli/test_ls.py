@@ -244,6 +244,12 @@ class TestANarrowTerminal:
         assert " a name" in old
         assert " signal 15" in new
 
+    def test_a_command_that_is_cut_says_so(self, lines):
+        old = lines(80)[1]
+        assert old.endswith("…")
+        assert len(old) <= 80
+        assert lines(200)[1].endswith("python train.py")
+
     def test_no_figure_is_cut_in_two(self, lines):
         for width in range(30, 120):
             header, old, _, *said = lines(width)

@@ -8,6 +8,18 @@ def by_epoch(said):
     return [times[-2:] for times in said]
 
 
+def whole_epochs(done):
+    """Of each training whether its epochs are whole, one after the other."""
+    return [
+        [
+            epoch.closed
+            for epoch in done.named("epoch")
+            if training.start_ns <= epoch.start_ns < training.end_ns
+        ]
+        for training in done.named("training")
+    ]
+
+
 @pytest.mark.parametrize(
     ("script", "epochs", "steps"),
     [("keras_cnn.py", 3, 12), ("lightning_module.py", 3, 12), ("hugging_face.py", 2, 10)],
@@ -48,11 +60,12 @@ def test_keras_in_all_the_ways_it_can_end(execute):
         ([0], {5}, [0, 1]),  # stopped by a callback
         ([0], {2}, [0]),  # ended by an exception, in the second step
         ([3, 4], {5}, [0, 1, 2, 3]),  # resumed
+        ([0], {5}, [0]),  # stopped by a callback, after the first of two steps
         ([0], {1}, [0, 3]),  # three steps in one execution, then the last one
     ]
-    assert done.indices("training") == [0, 1, 2, 3]
-    # The epoch that the exception left is none of its kind.
-    assert [span.closed for span in done.named("epoch")] == [True, False, True, True, True]
+    assert done.indices("training") == [0, 1, 2, 3, 4]
+    # The epochs that the exception left and that a callback stopped are none of their kind.
+    assert whole_epochs(done) == [[True], [False], [True, True], [False], [True]]
     assert all(span.closed for span in done.spans if span.name != "epoch")
     assert not done.named("validation")
 
@@ -62,17 +75,49 @@ def test_lightning_told_in_steps_and_ended_by_an_exception(execute):
     assert done.exit_code == 0, done.stderr
     assert "the data ran out" in done.stdout
     assert "[Callback]" not in done.stdout  # in the profile
-    # Fit for 5 steps in epochs of 4 batches, then broken off in the first step.
-    assert done.indices("training") == [0, 1]
-    assert [(span.index, span.total) for span in done.named("epoch")] == [(0, 2), (1, 2), (0, 7)]
-    assert done.indices("step") == [0, 1, 2, 3, 4]
-    assert [span.closed for span in done.named("epoch")] == [True, True, False]
+    assert done.indices("training") == list(range(7))
+    epochs = [(span.index, span.total) for span in done.named("epoch")]
+    assert epochs[:5] == [(0, 2), (1, 2), (0, 7), (0, 2), (1, 2)]
+    assert done.indices("step")[:5] == [0, 1, 2, 3, 4]
+    assert whole_epochs(done) == [
+        [True, False],  # 5 steps in epochs of 4 batches
+        [False],  # broken off in the first step
+        [True, True],  # 8 steps: the data end as the steps do
+        [True, False],  # 5 steps in epochs that are limited to 3 batches
+        [True, False],  # 6 steps of a stream of 4 batches, whose length is not known
+        [True, True],  # 8 steps of it
+        [False],  # stopped by a callback after 2 of 4 batches
+    ]
     assert all(span.closed for span in done.spans if span.name != "epoch")
     assert not done.named("validation")
 
 
-def test_a_trainer_told_in_steps(execute):
-    done = execute("hugging_face.py", "7")
+@pytest.mark.parametrize(
+    ("options", "steps", "whole"),
+    [
+        (["--max-steps=7"], 7, [True, False]),
+        (["--max-steps=10"], 10, [True, True]),  # the data end as the steps do
+        (["--epochs=1.4"], 7, [True, False]),
+        (["--max-steps=7", "--stream"], 7, [True, False]),
+        (["--max-steps=7", "--stop-epoch-after=3"], 7, [False, False]),
+    ],
+    ids=["steps", "steps of whole epochs", "part of an epoch", "stream", "stopped by a callback"],
+)
+def test_an_epoch_of_a_trainer_that_the_steps_end_is_cut(execute, options, steps, whole):
+    """An epoch has 10 batches, and 5 steps of 2 batches each."""
+    done = execute("hugging_face.py", *options)
     assert done.exit_code == 0, done.stderr
-    assert [(span.index, span.total) for span in done.named("epoch")] == [(0, 2), (1, 2)]
-    assert [(span.index, span.total) for span in done.named("step")] == [(i, 7) for i in range(7)]
+    epochs = done.named("epoch")
+    assert [span.index for span in epochs[:2]] == [0, 1]
+    assert {span.total for span in epochs} == {None if "--stream" in options else 2}
+    told = [(span.index, span.total) for span in done.named("step")]
+    assert told == [(i, steps) for i in range(steps)]
+    assert [span.closed for span in epochs[:2]] == whole
+
+
+def test_an_epoch_of_a_trainer_that_goes_on_in_its_middle_is_cut(execute):
+    done = execute("hugging_face.py", "--max-steps=10", "--resume-at=7")
+    assert done.exit_code == 0, done.stderr
+    # Up to step 7, then from there to the end of the second epoch.
+    assert [span.index for span in done.named("epoch")] == [0, 1, 1]
+    assert whole_epochs(done) == [[True, False], [False]]

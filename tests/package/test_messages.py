@@ -11,7 +11,8 @@ import joulewise
 from joulewise.cli import VERBS
 from joulewise.errors import UsageError, did_you_mean
 from joulewise.metrics.rules import parse
-from joulewise.simulate.boards import load_board
+from joulewise.simulate.boards import BOARDS, load_board
+from joulewise.simulate.realtime.fleet import parse as parse_fleet
 from joulewise.simulate.workloads import load_workload
 
 SOURCES = sorted(Path(joulewise.__file__).parent.rglob("*.py"))
@@ -45,6 +46,8 @@ def test_no_help_shows_a_bound_that_there_is_not(verb):
     [
         (load_board, "v10O", "v100"),
         (load_board, "V100", "v100"),
+        (lambda name: parse_fleet(name, BOARDS), "rtx600", "rtx6000"),
+        (lambda name: parse_fleet(name, BOARDS), "a100,v10O", "v100"),
         (lambda name: load_workload(name, load_board("v100")), "resnet5O", "resnet50"),
         (parse, "edpp", "edp"),
     ],

@@ -271,7 +271,24 @@ def test_no_value_is_pressed_out(width):
     power_w = toy.read(Quantity.POWER).value
     assert re.search(rf"^  power +{power_w:g} W", text, re.MULTILINE)
     assert re.search(r"^  power limit +\d+ W +\d+-\d+ W", text, re.MULTILINE)
-    assert ("updates" in text) == (width >= 70)
+    assert "updates" in text  # beside the others, or in a block below
+    assert "averages" in text
+
+
+@pytest.mark.parametrize("width", range(50, 100, 2))
+def test_each_of_several_values_stands_on_one_line(width):
+    found = checkup(*toys(1))
+    (device,) = found.devices
+    load = device.sensors[Quantity.GPU_UTILISATION]
+    others = (
+        Quantity.MEMORY_UTILISATION,
+        Quantity.ENCODER_UTILISATION,
+        Quantity.DECODER_UTILISATION,
+    )
+    busy = replace(device, sensors={**device.sensors, **dict.fromkeys(others, load)})
+    text = drawn(replace(found, devices=(busy,)), width=width)
+    for name in ("GPU", "memory", "encoder", "decoder"):
+        assert f"{name} 50 %" in text
 
 
 @pytest.mark.parametrize("width", [60, 80, 140])

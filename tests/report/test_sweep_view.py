@@ -96,6 +96,7 @@ def test_within_noise_is_said_of_the_metric_and_the_reference_recommended():
     assert finding.startswith("EDP: keep the reference, 300 W: 200 W takes 10.7 ")
     assert finding.endswith("than 300 W, and its EDP does not differ beyond noise")
     assert it.choices.rows[-1][1] == "EDP within noise"
+    assert it.choices.rows[-1][-1] is None  # it does not beat the reference anywhere
     assert result_json(result)["findings"] == {"edp": finding.removeprefix("EDP: ")}
     (ahead,) = outlook(found, result, View(), runs_per_year=50)
     assert (ahead.setting, ahead.command, ahead.year) == (found.reference, None, None)
@@ -138,6 +139,8 @@ def test_every_form_has_the_same_figures():
         (Interval(1.2, 0.4, 3.6), "1.2 times [0.40, 3.6]"),
         (Interval(2.2), "2.2 times"),
         (Interval(1.1), "+10.0 %"),
+        (Interval(0.9997), "+0.0 %"),
+        (Interval(0.9997, 0.99, 1.01), "+0.0 % ± 1.0"),
         (None, None),
     ],
 )
@@ -165,7 +168,7 @@ def test_what_is_printed_holds_no_change_exactly_where_the_interval_does(mean, h
     ("told", "said"),
     [
         (
-            [(Interval(0.75, 0.74, 0.76), "energy", ""), (Interval(1.1), "time", " (unsure)")],
+            [(Interval(0.75, 0.74, 0.76), "energy", ""), (Interval(1.1), "time", "unsure")],
             "25.0 ± 1.0 % less energy and 10.0 % more time (unsure) than A",
         ),
         (
@@ -173,8 +176,12 @@ def test_what_is_printed_holds_no_change_exactly_where_the_interval_does(mean, h
             "8.1 times the energy of A (1.3 to 53) and 10.0 % more time than A",
         ),
         (
-            [(Interval(0.97, 0.92, 1.03), "energy", " (within noise)")],
-            "3.0 % less energy (8.0 % less to 3.0 % more) (within noise) than A",
+            [(Interval(0.97, 0.92, 1.03), "energy", "within noise")],
+            "3.0 % less energy (8.0 % less to 3.0 % more, within noise) than A",
+        ),
+        (
+            [(Interval(2.5, 0.9, 7.1), "energy", "noisy"), (Interval(0.9997), "time", "")],
+            "2.5 times the energy of A (0.90 to 7.1, noisy) and under 0.1 % less time than A",
         ),
         ([(None, "energy", "")], ""),
     ],

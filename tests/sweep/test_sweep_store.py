@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -65,6 +66,42 @@ class TestState:
             signed = json.loads((folder / LOCK).read_text())
             (folder / LOCK).write_text(json.dumps({**signed, **changed}))
             assert load(folder).state == state
+
+    @pytest.mark.parametrize(
+        ("silent_s", "state"), [(60, "running"), (120, "interrupted"), (10**7, "interrupted")]
+    )
+    @pytest.mark.parametrize(
+        "changed",
+        [{"host": "another", "boot_id": "another", "pid": 1}, {"pid_namespace": "pid:[1]"}],
+        ids=["elsewhere", "container"],
+    )
+    def test_of_one_elsewhere_is_told_by_the_age_of_its_heartbeat(
+        self, tmp_path, changed, silent_s, state
+    ):
+        folder = made(tmp_path, state="running")
+        with running(folder):
+            signed = json.loads((folder / LOCK).read_text())
+            (folder / LOCK).write_text(json.dumps({**signed, **changed}))
+            last_s = time.time() - silent_s
+            os.utime(folder / LOCK, (last_s, last_s))
+            assert load(folder).state == state
+
+    def test_the_heartbeat_goes_on_while_the_sweep_does(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("joulewise.sweep.lock._HEARTBEAT_S", 0.01)
+        folder = made(tmp_path, state="running")
+        lock = folder / LOCK
+        with running(folder):
+            signed = lock.read_text()
+            os.utime(lock, (0, 0))
+            give_up_s = time.monotonic() + 20
+            while lock.stat().st_mtime == 0:
+                assert time.monotonic() < give_up_s
+                time.sleep(0.01)
+            assert lock.read_text() == signed
+        os.utime(lock, (0, 0))
+        time.sleep(0.1)
+        assert lock.stat().st_mtime == 0
+        assert lock.read_text() == ""
 
     def test_of_a_killed_one_is_interrupted(self, tmp_path):
         environ = {**os.environ, "JOULEWISE_TEST_KILL_AT": "between-runs:2"}
@@ -199,6 +236,51 @@ class TestDamage:
         assert cut_off(tmp_path, [asked()])[0] == good
         with pytest.raises(JoulewiseError, match="not whole JSON"):
             load(find(tmp_path, torn.name))
+
+
+class TestDamagedNewest:
+    """``last`` is never another sweep than the newest one, and never none where there is one."""
+
+    def damaged(self, store, second, **more):
+        """A sweep of that second of 2026-11-16, 00:00, cut short."""
+        folder = self.sound(store, second, **more)
+        (folder / FILE).write_text((folder / FILE).read_text()[:50])
+        return folder
+
+    def sound(self, store, second, **more):
+        folder = made(store, **more)
+        return folder.rename(folder.with_name(f"20261116-0000{second:02}-{folder.name[-4:]}"))
+
+    def test_is_named_with_what_to_do_and_the_newest_sound_one(self, tmp_path):
+        self.sound(tmp_path, 1)
+        sound = self.sound(tmp_path, 2)
+        torn = self.damaged(tmp_path, 3)
+        with pytest.raises(JoulewiseError) as caught:
+            find(tmp_path, "last")
+        assert caught.value.exit_status == 125
+        assert torn.name in caught.value.message
+        assert "not whole JSON" in caught.value.message
+        assert f"rm -r {torn}" in caught.value.hint
+        assert caught.value.hint.endswith(f"the newest that can be read is {sound.name}")
+        assert "\n" not in caught.value.message + caught.value.hint
+
+    def test_is_named_where_there_is_no_other(self, tmp_path):
+        torn = self.damaged(tmp_path, 3)
+        with pytest.raises(JoulewiseError, match=torn.name) as caught:
+            find(tmp_path, "last")
+        assert caught.value.hint.endswith("no other can")
+
+    def test_an_older_damaged_one_is_not_in_the_way(self, tmp_path):
+        self.damaged(tmp_path, 1)
+        self.damaged(tmp_path, 2).rename(tmp_path / "sweeps" / "renamed")
+        sound = self.sound(tmp_path, 3)
+        assert find(tmp_path, "last") == sound
+
+    def test_a_name_that_is_not_found_may_be_that_of_a_damaged_one(self, tmp_path):
+        self.sound(tmp_path, 1)
+        torn = self.damaged(tmp_path, 2, name="mine")
+        with pytest.raises(UsageError, match=f"not readable: {torn.name}"):
+            find(tmp_path, "mine")
 
 
 def test_the_runs_of_the_store_are_not_disturbed(tmp_path):

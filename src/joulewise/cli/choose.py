@@ -19,6 +19,7 @@ from joulewise.errors import UsageError
 if TYPE_CHECKING:
     from joulewise.data.sweeps import Sweep
     from joulewise.metrics.view import View
+    from joulewise.record.store import Skipped
 
 EPILOG = """\b
 Examples:
@@ -134,22 +135,32 @@ def _refuse_idle(given: Mapping[str, Any]) -> None:
 def _list(store: Path, json_path: str | None) -> int:
     from joulewise.report.sweeps import as_json
 
-    found = _sweeps(store)
-    if not found:
+    found, skipped = _sweeps(store)
+    if not found and not skipped:
         raise UsageError(f"no sweeps in {store}", "joulewise sweep makes one; or name a --store")
     if json_path:
-        write_json({"sweeps": [as_json(sweep) for sweep in found]}, json_path)
+        told = {
+            "sweeps": [as_json(sweep) for sweep in found],
+            "skipped": [{"path": str(one.path), "reason": one.reason} for one in skipped],
+        }
+        write_json(told, json_path)
     if json_path != STDOUT:
         _draw_newest(found)
-        say(f"choose among the settings of one: {program(store)} choose SWEEP")
+        for one in skipped:
+            say(f"cannot be read: {one.reason}")
+        if found:
+            say(f"choose among the settings of one: {program(store)} choose SWEEP")
     return 0
 
 
-def _sweeps(store: Path) -> list[Sweep]:
+def _sweeps(store: Path) -> tuple[list[Sweep], list[Skipped]]:
+    """The sweeps of a store, oldest first, and those that cannot be read."""
     from joulewise.record.store import Skipped
     from joulewise.sweep.store import sweeps
 
-    return [each[1] for each in sweeps(store) if not isinstance(each, Skipped)]
+    every = list(sweeps(store))
+    skipped = [one for one in every if isinstance(one, Skipped)]
+    return [one[1] for one in every if not isinstance(one, Skipped)], skipped
 
 
 def _draw_newest(found: Sequence[Sweep], *, is_error: bool = False) -> None:
@@ -175,7 +186,7 @@ def _found(store: Path, which: str, reference: Mapping[str, str]) -> tuple[Sweep
     try:
         folder = find(store, which)
     except UsageError:
-        _draw_newest(_sweeps(store), is_error=True)
+        _draw_newest(_sweeps(store)[0], is_error=True)
         raise
     return load(folder), folder
 

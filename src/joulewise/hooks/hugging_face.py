@@ -30,13 +30,21 @@ def watch_trainer(module: Any) -> None:
     )
 
 
-def _before(handler: Any, event: str, _arguments: Any, state: Any, *_: Any, **__: Any) -> None:
+def _before(
+    handler: Any, event: str, arguments: Any, state: Any, control: Any, *_: Any, **__: Any
+) -> None:
     if event == "on_step_begin":
         trainings.begin_step(handler)
     elif event == "on_train_begin":
         trainings.begin(handler)
         trainings.steps = int(state.global_step)
         trainings.memory["epoch"] = int((state.epoch or 0) + 1e-6)
+        if not _is_between_epochs(state) and not getattr(arguments, "ignore_data_skip", False):
+            trainings.memory["goes on"] = 1  # from a checkpoint in the middle of an epoch
+    elif event == "on_epoch_end":  # before callbacks that stop the training now
+        trainings.memory["cut"] = int(
+            bool(trainings.memory.pop("goes on", 0)) or _is_cut(state, control)
+        )
     elif event == "on_epoch_begin":
         total = int(state.num_train_epochs)
         first = trainings.memory.pop("epoch", None)
@@ -47,6 +55,22 @@ def _after(handler: Any, event: str, _arguments: Any, state: Any, *_: Any, **__:
     if event == "on_step_end":
         trainings.end_step(handler, int(state.max_steps) if state.max_steps > 0 else None)
     elif event == "on_epoch_end":
-        trainings.end_epoch(handler)
+        trainings.end_epoch(handler, cut=bool(trainings.memory.pop("cut", 0)))
     elif event == "on_train_end":
         trainings.end(handler)
+
+
+def _is_cut(state: Any, control: Any) -> bool:
+    """Whether an epoch ends before its data do: by ``max_steps``, or by a callback.
+
+    A data set without a length does not tell that its last batch was the last one: where the
+    training stops then, the epoch counts as cut.
+    """
+    if not (control.should_training_stop or control.should_epoch_stop):
+        return False
+    return int(state.num_train_epochs) >= MOST_EPOCHS or not _is_between_epochs(state)
+
+
+def _is_between_epochs(state: Any) -> bool:
+    """``state.epoch`` is the epochs before this one plus the share of its batches that is done."""
+    return float(state.epoch or 0).is_integer()

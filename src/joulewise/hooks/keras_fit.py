@@ -18,7 +18,7 @@ def watch_callbacks(module: Any) -> None:
     around(callbacks, "on_train_begin", before=_train_begin)
     around(callbacks, "on_train_end", after=lambda self, *_, **__: trainings.end(self))
     around(callbacks, "on_epoch_begin", before=_epoch_begin)
-    around(callbacks, "on_epoch_end", after=lambda self, *_, **__: trainings.end_epoch(self))
+    around(callbacks, "on_epoch_end", before=_before_epoch_end, after=_epoch_end)
     # Keras 2.2 and before has only batches of trainings, and tells nothing of an evaluation.
     batch = "train_batch" if hasattr(callbacks, "on_train_batch_begin") else "batch"
     around(callbacks, f"on_{batch}_begin", before=_batch_begin)
@@ -59,6 +59,20 @@ def _epoch_begin(self: Any, epoch: int, *_: Any, **__: Any) -> None:
     trainings.begin_epoch(self, int(epoch), _whole(_parameters(self).get("epochs")))
 
 
+def _before_epoch_end(self: Any, *_: Any, **__: Any) -> None:
+    """An epoch that a callback stopped before its last batch is cut.
+
+    Looked at before the callbacks are told: one that stops the training now cuts nothing.
+    """
+    steps, done = _steps(_parameters(self)), trainings.memory.pop("batches", 0)
+    is_stopped = bool(getattr(getattr(self, "model", None), "stop_training", False))
+    trainings.memory["cut"] = int(is_stopped and steps is not None and 0 < done < steps)
+
+
+def _epoch_end(self: Any, *_: Any, **__: Any) -> None:
+    trainings.end_epoch(self, cut=bool(trainings.memory.pop("cut", 0)))
+
+
 def _batch_begin(self: Any, batch: int, *_: Any, **__: Any) -> None:
     trainings.begin_step(self)
     trainings.memory["batch"] = batch
@@ -71,6 +85,7 @@ def _batch_end(self: Any, batch: int, *_: Any, **__: Any) -> None:
     steps, epochs = _steps(parameters), _whole(parameters.get("epochs"))
     left = epochs - trainings.memory.get("first_epoch", 0) if epochs else None
     trainings.end_step(self, steps * left if steps and left else None, count)
+    trainings.memory["batches"] = batch + 1  # of this epoch
 
 
 def _steps(parameters: dict[str, Any]) -> int | None:

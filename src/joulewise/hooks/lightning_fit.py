@@ -40,7 +40,9 @@ def _after(trainer: Any, hook_name: str, *_: Any, **options: Any) -> None:
         trainings.end_validation()
     elif hook_name == "on_train_epoch_end":
         if options.get("monitoring_callbacks") is not False:  # it is called twice
-            trainings.end_epoch(trainer)
+            # False where max_steps or should_stop ended the epoch before its loader, or
+            # limit_train_batches, did.
+            trainings.end_epoch(trainer, cut=not getattr(trainer, "is_last_batch", True))
     elif hook_name == "on_train_end":
         trainings.end(trainer)
 

@@ -71,9 +71,10 @@ class Trainings:
             self._epochs = index + 1
             self._step_ns = None
 
-    def end_epoch(self, owner: object) -> None:
+    def end_epoch(self, owner: object, *, cut: bool = False) -> None:
+        """``cut``: a limit of steps, or a callback, ended it before its data did."""
         if self._is_heard(owner):
-            self._end("epoch")
+            self._end("epoch", cut=cut)
 
     def begin_validation(self) -> None:
         """Only inside a training: an evaluation by itself is no validation."""

@@ -39,7 +39,10 @@ STATES: Final = (RECORDING, COMPLETE, STOPPED_BY_BUDGET, "stopped", KILLED)
 ENDED_IN_ORDER: Final = (COMPLETE, STOPPED_BY_BUDGET)
 """The states of runs that were recorded up to the end of their command."""
 
-_SILENT_NS: Final = 90 * NS_PER_S  # a recorder saves run.json every 30 s
+SILENT_NS: Final = 90 * NS_PER_S
+"""So long after its last sign of life a process elsewhere counts as killed: a recorder saves
+``run.json`` every 30 s, and a sweep renews its lock as often."""
+
 ELSEWHERE: Final = "name another with --store DIR or $JOULEWISE_STORE"
 _REMEDIES: Final = {
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "make it writable, or "),
@@ -172,7 +175,7 @@ def _lives(sign: RecorderSign) -> bool:
     ours = sign.boot_id == boot_id() and sign.host in {None, platform.node()}
     if ours and sign.pid_namespace in {"", pid_namespace()}:
         return is_alive(sign.pid, sign.started_ticks)
-    return time.time_ns() - sign.saved_wall_ns < _SILENT_NS
+    return time.time_ns() - sign.saved_wall_ns < SILENT_NS
 
 
 @dataclass(frozen=True)

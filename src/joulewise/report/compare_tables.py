@@ -28,9 +28,9 @@ Record = Mapping[str, float | str | None]
 _LONGEST: Final = 60
 _FIGURES: Final = (
     Column("A", spare=2),
-    Column("error", spare=4),
+    Column("error A", spare=4),
     Column("B", spare=2),
-    Column("error", spare=4),
+    Column("error B", spare=4),
     Column("change"),
     Column("verdict", right=False, spare=1),
 )
@@ -89,11 +89,11 @@ def choices_table(found: SweepsCompared) -> Table:
         (
             Column("metric", right=False),
             Column("in A", right=False),
-            Column("energy vs ref.", spare=2),
-            Column("time vs ref.", spare=3),
+            Column("energy A vs its ref.", spare=2),
+            Column("time A vs its ref.", spare=3),
             Column("in B", right=False),
-            Column("energy vs ref.", spare=2),
-            Column("time vs ref.", spare=3),
+            Column("energy B vs its ref.", spare=2),
+            Column("time B vs its ref.", spare=3),
             Column("energy B vs A"),
             Column("time B vs A"),
         ),

@@ -24,7 +24,7 @@ from joulewise.report.figures import one_line
 from joulewise.report.sweep_words import COUNTED, counted, more_or_less, setting_words
 from joulewise.report.tables import Table
 
-_UNSURE: Final = {Outcome.NOISE: " (within noise)", Outcome.UNKNOWN: " (too few runs to be sure)"}
+_UNSURE: Final = {Outcome.NOISE: "within noise", Outcome.UNKNOWN: "too few runs to be sure"}
 _NAME: Final = 60
 _IDS: Final = 3
 

@@ -15,9 +15,17 @@ from rich.text import Text
 from joulewise.data import DeviceInfo, Kind, Knob, Quantity, Source, Unavailable, listed_keys
 from joulewise.report import held, words
 from joulewise.report.checkup import Checkup, DeviceState, KnobState, SensorState
+from joulewise.report.figures import NO_BREAK, wrap_text
 
 _NARROW = 70
-"""Columns of a terminal that would press out the values: the last columns of a table go first."""
+"""Columns of a terminal without room for a table side by side: its last columns stand below."""
+
+_FIRST = 3  # columns of a table that stay together in a narrow terminal
+
+# Columns of a terminal that the table of sensors takes beside its values: two to the left, the
+# longest name (14), "simulated" (9), gaps of two; side by side, "updates" and "averages" too.
+_BESIDE_VALUES = 46
+_BESIDE_VALUES_NARROW = 29
 
 _SOURCE_STYLE = {
     Source.MEASURED: "green",
@@ -120,15 +128,16 @@ def _draw_group(group: Sequence[DeviceState], console: Console) -> None:
     _indent(Text(" · ".join(told), style="dim"), console)
     _draw_scope(info, console)
     tables = [_each(group)] if len(group) > 1 else []
-    tables += [table for table in (_sensor_table(group), _knob_table(group)) if table.row_count]
+    beside = _BESIDE_VALUES_NARROW if console.width < _NARROW else _BESIDE_VALUES
+    sensors = _sensor_table(group, max(1, console.width - beside))
+    tables += [table for table in (sensors, _knob_table(group)) if table.row_count]
     for number, table in enumerate(tables):
         if number:
             console.print()
-        if console.width < _NARROW:
-            del table.columns[3:]
-        _indent(table, console)
+        for block in _blocks(table) if console.width < _NARROW else [table]:
+            _indent(block, console)
     for note in _sensor_notes(group[0]):
-        _indent(Text(note, style="dim"), console)
+        _indent(Text("\n".join(wrap_text(note, console.width - 2)), style="dim"), console)
     for device in group:
         _draw_card(device, console)
     if info.better:
@@ -141,7 +150,8 @@ def _draw_group(group: Sequence[DeviceState], console: Console) -> None:
 def _draw_scope(info: DeviceInfo, console: Console) -> None:
     """What its figures are of."""
     if info.note:
-        _indent(Text(info.note, style="yellow"), console)
+        lines = wrap_text(info.note, console.width - 2)
+        _indent(Text("\n".join(lines), style="yellow"), console)
     if info.contains:
         _indent(Text(f"its energy contains that of {listed_keys(info.contains)}"), console)
     if info.limit_scope:
@@ -181,7 +191,8 @@ def _each(group: Sequence[DeviceState]) -> Table:
     return table
 
 
-def _sensor_table(group: Sequence[DeviceState]) -> Table:
+def _sensor_table(group: Sequence[DeviceState], room: int) -> Table:
+    """``room`` columns are left for the values of a row: each stands on one line."""
     table = _table("sensor", "now", "source", "updates", "averages")
     for name, members in words.GROUPS:
         rows: dict[tuple[Source, float | None, float | None], list[str]] = {}
@@ -194,7 +205,9 @@ def _sensor_table(group: Sequence[DeviceState]) -> Table:
         for (source, period_s, window_s), cells in rows.items():
             told = Text(source.value, style=_SOURCE_STYLE[source])
             every, over = words.duration(period_s), words.duration(window_s)
-            table.add_row(name, ", ".join(cells), told, every, over)
+            whole = (cell.replace(" ", NO_BREAK) for cell in cells)
+            values = "\n".join(wrap_text(", ".join(whole), room))
+            table.add_row(name, values, told, every, over)
     return table
 
 
@@ -269,6 +282,22 @@ def _draw_why(what: str, why: Unavailable, console: Console, style: str = "red")
     if why.fix:
         # Not wrapped: it is there to be pasted.
         console.print(Text.assemble("    fix: ", (why.fix, "cyan")), soft_wrap=True)
+
+
+def _blocks(table: Table) -> list[Table]:
+    """The first columns of a table, and under them the others beside what names a row.
+
+    Rows of which the others have nothing to tell are not repeated.
+    """
+    columns = table.columns
+    blocks = []
+    for some in (columns[:_FIRST], [columns[0], *columns[_FIRST:]]):
+        block = _table(*(str(column.header) for column in some))
+        for row in zip(*(column.cells for column in some), strict=True):
+            if any(str(cell) != "-" for cell in row[1:]):
+                block.add_row(*row)
+        blocks.append(block)
+    return [block for block in blocks if block.row_count]
 
 
 def _table(*headers: str) -> Table:

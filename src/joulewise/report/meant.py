@@ -146,7 +146,12 @@ def _sweep(store: Path, which: str) -> MeantSweep | None:
 def _sweep_of(store: Path, run: Path) -> MeantSweep | None:
     """The last is what was done last, which is the whole sweep and not its last run."""
     tags = read_manifest(run).tags
-    found = _sweep(store, LAST)
+    try:
+        found = _sweep(store, LAST)
+    except sweeps.UnreadableSweepError as error:
+        if f"sweep:{error.sweep_id}" in tags:
+            raise
+        return None
     return found if found and f"sweep:{found.sweep.id}" in tags else None
 
 

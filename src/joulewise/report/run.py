@@ -122,9 +122,9 @@ def _draw_spans(rows: Sequence[SpanRow], console: Console) -> None:
         Column("span", right=False),
         Column("count"),
         Column("mean time"),
-        Column("min-max", spare=1),
+        Column("time min-max", spare=1),
         Column("mean energy"),
-        Column("min-max", spare=1),
+        Column("energy min-max", spare=1),
     )
     cells = (
         (one_line(it.name, _SPAN_LETTERS), it.count, it.time, it.times, it.energy, it.energies)

@@ -97,8 +97,10 @@ def _draw_line(
     line = Text(style=style)
     for header, width in widths.items():
         cell = row[header]
-        if width:
-            cell = fitting(one_line(cell, width), console.encoding)[:width]
+        # The last one has no width of its own: it takes the room that a terminal leaves.
+        room = width or (console.width - line.cell_len if console.is_terminal else 0)
+        if room > 0:
+            cell = fitting(one_line(cell, room), console.encoding)[:room]
         told = cell.rjust(width) if header in _RIGHT else cell.ljust(width)
         ended = header == "ended" and not style
         line.append(told, style=_STYLE.get(cell, "yellow") if ended else "")

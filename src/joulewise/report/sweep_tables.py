@@ -256,7 +256,8 @@ def _against(choice: Choice) -> tuple[str | None, str | None]:
 
 
 def _band(choice: Choice) -> str | None:
-    if choice.band is None:
+    """None, too, where the choice does not beat the reference beyond noise: its verdict says so."""
+    if choice.band is None or choice.verdict is Verdict.NOISE:
         return None
     low, high, unit = choice.band.low, choice.band.high, AXES.get(choice.band.axis, ("", ""))[1]
     return f"{low:g} {unit}" if low == high else f"{low:g}-{high:g} {unit}"

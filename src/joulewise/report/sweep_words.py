@@ -63,7 +63,12 @@ def fit_worth(fit: Fit) -> str:
     """``R² 0.9184 of the means, 0.6321 of the runs``; empty where there are too few limits."""
     if fit.r2 is None or fit.means_r2 is None:
         return ""
-    return f"R² {fit.means_r2:.4f} of the means, {fit.r2:.4f} of the runs"
+    return f"R² {_worth(fit.means_r2)} of the means, {_worth(fit.r2)} of the runs"
+
+
+def _worth(r2: float) -> str:
+    """To four digits; what is rounded to 1 is not a perfect fit."""
+    return "above 0.9999" if 0.99995 <= r2 < 1 else f"{r2:.4f}"
 
 
 def runs_words(counts: RunCounts) -> str:
@@ -103,8 +108,9 @@ def change(ratio: Interval | None) -> str | None:
         return f"{_times(ratio.mean)}{_factors(ratio, ' [{}, {}]')}"
     mean = _percent(ratio.mean)
     if ratio.low is None or ratio.high is None:
-        return f"{mean:+.1f} %"
+        return f"{_rounded(mean, 1):+.1f} %"
     decimals = _decimals(ratio)
+    mean = _rounded(mean, decimals)
     half = _symmetric(ratio, decimals)
     if half is not None:
         return f"{mean:+.{decimals}f} % ± {half}"
@@ -112,41 +118,54 @@ def change(ratio: Interval | None) -> str | None:
     return f"{mean:+.{decimals}f} % [{low:+.{decimals}f}, {high:+.{decimals}f}]"
 
 
+def _rounded(percent: float, decimals: int) -> float:
+    """Rounded, where nothing is left of it without the sign: ``-0.0 %`` is no change."""
+    return round(percent, decimals) + 0.0
+
+
 def more_or_less(told: Sequence[tuple[Interval | None, str, str]], other: str) -> str:
-    """Ratios to ``other`` as a part of a sentence; each with its quantity and what is added to it.
+    """Ratios to ``other`` as a part of a sentence; each with its quantity and a note on it.
 
     ``12.3 ± 1.1 % less energy and 3.0 % more time than A``; ``8.1 times the energy of A (1.3 to
     53)``. Empty where no ratio is known.
     """
     known = [(ratio, what, note) for ratio, what, note in told if ratio is not None]
     if any(_is_factor(ratio) for ratio, _, _ in known):
-        return " and ".join(_against(ratio, what, other) + note for ratio, what, note in known)
-    words = " and ".join(_share(ratio, what) + note for ratio, what, note in known)
+        return " and ".join(_against(ratio, what, other, note) for ratio, what, note in known)
+    words = " and ".join(_share(ratio, what, note) for ratio, what, note in known)
     return f"{words} than {other}" if words else ""
 
 
-def _against(ratio: Interval, what: str, other: str) -> str:
+def _against(ratio: Interval, what: str, other: str, note: str) -> str:
     if not _is_factor(ratio):
-        return f"{_share(ratio, what)} than {other}"
-    return f"{_times(ratio.mean)} the {what} of {other}{_factors(ratio, ' ({} to {})')}"
+        return f"{_share(ratio, what, note)} than {other}"
+    of = f"{_times(ratio.mean)} the {what} of {other}"
+    return of + _bracketed(_factors(ratio, "{} to {}"), note)
 
 
-def _share(ratio: Interval, what: str) -> str:
+def _bracketed(*parts: str) -> str:
+    """What there is of the parts in one pair of brackets; empty where there is none."""
+    known = ", ".join(filter(None, parts))
+    return f" ({known})" if known else ""
+
+
+def _share(ratio: Interval, what: str, note: str) -> str:
     mean = _percent(ratio.mean)
     word = "less" if ratio.mean < 1 else "more"
     if ratio.low is None or ratio.high is None:
-        return f"{abs(mean):.1f} % {word} {what}"
+        share = f"{abs(mean):.1f} %" if round(abs(mean), 1) else "under 0.1 %"
+        return f"{share} {word} {what}{_bracketed(note)}"
     decimals = _decimals(ratio)
     half = _symmetric(ratio, decimals)
     if half is not None:
-        return f"{abs(mean):.{decimals}f} ± {half} % {word} {what}"
+        return f"{abs(mean):.{decimals}f} ± {half} % {word} {what}{_bracketed(note)}"
     low, high = _percent(ratio.low), _percent(ratio.high)
     if (low < 0) == (high < 0):
         near, far = sorted((abs(low), abs(high)))
         bounds = f"{near:.{decimals}f} to {far:.{decimals}f} %"
     else:
         bounds = f"{-low:.{decimals}f} % less to {high:.{decimals}f} % more"
-    return f"{abs(mean):.{decimals}f} % {word} {what} ({bounds})"
+    return f"{abs(mean):.{decimals}f} % {word} {what}{_bracketed(bounds, note)}"
 
 
 _FACTOR_MEAN: Final = 2.0

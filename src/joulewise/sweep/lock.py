@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import platform
+import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -16,11 +17,13 @@ from urllib.parse import quote
 from joulewise.command.alive import boot_id, is_alive, pid_namespace, started_ticks
 from joulewise.command.state import made, state_folder
 from joulewise.errors import HeldError, JoulewiseError
+from joulewise.record.store import SILENT_NS
 from joulewise.sweep.boards import Board
 
 LOCK: Final = "lock"
 _GPUS: Final = "gpus"
 _HOME: Final = ("host", "boot_id", "pid_namespace")
+_HEARTBEAT_S: Final = 30.0  # as often as a recorder saves run.json: SILENT_NS is three of them
 
 
 @contextmanager
@@ -28,7 +31,8 @@ def running(folder: Path) -> Iterator[bool]:
     """Have the sweep for oneself, or an error that says who has it. Whether it ever ran before.
 
     The lock goes with the process, however that ends; the file stays, and is empty where it was
-    given up.
+    given up. While the sweep runs, the time of the file's last change is renewed, which is all
+    that another machine can see of this process.
     """
     path = folder / LOCK
     has_run = path.exists()
@@ -40,21 +44,45 @@ def running(folder: Path) -> Iterator[bool]:
             f"cannot run the sweep in {folder}: {error.strerror}", "see who owns it: ls -l"
         ) from None
     try:
-        yield has_run
+        with _heartbeat(descriptor):
+            yield has_run
     finally:
         with suppress(OSError):
             os.ftruncate(descriptor, 0)
         os.close(descriptor)
 
 
+@contextmanager
+def _heartbeat(descriptor: int) -> Iterator[None]:
+    """Renew the time of the file's last change every ``_HEARTBEAT_S``, in a thread of its own."""
+    is_over = threading.Event()
+
+    def beat() -> None:
+        while not is_over.wait(_HEARTBEAT_S):
+            with suppress(OSError):
+                os.utime(descriptor)  # no times given: write permission is enough for it
+
+    thread = threading.Thread(target=beat, name="sweep heartbeat", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
+
+
 def is_running(folder: Path) -> bool:
     """Whether the process that signed the lock of a sweep still has it.
 
     The lock itself is not tried: to have it for a moment would refuse it to who starts just then.
-    Of another machine, boot or container nobody can see that process, and it counts as alive.
+    The process of another machine or container cannot be seen: it counts as alive until its
+    heartbeat is ``SILENT_NS`` old, as the recorder of a run does.
     """
     try:
-        signed = json.loads((folder / LOCK).read_text(encoding="utf-8"))
+        with (folder / LOCK).open(encoding="utf-8") as file:
+            # Opened first: a network file system then tells the time that the server has.
+            changed_ns = os.fstat(file.fileno()).st_mtime_ns
+            signed = json.load(file)
         home = tuple(signed[name] for name in _HOME)
         pid, ticks = int(signed["pid"]), int(signed["started_ticks"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -62,7 +90,9 @@ def is_running(folder: Path) -> bool:
     host, boot, namespace = _home()
     if home[0] == host and home[1] != boot:
         return False  # nothing outlives a boot
-    return home != (host, boot, namespace) or is_alive(pid, ticks)
+    if home == (host, boot, namespace):
+        return is_alive(pid, ticks)
+    return time.time_ns() - changed_ns < SILENT_NS
 
 
 @contextmanager

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from shlex import quote
 from typing import Any, Final
 
 from joulewise.data.sweeps import WARM_UP, Sweep, TrialState
@@ -23,7 +24,15 @@ from joulewise.errors import JoulewiseError, UsageError
 from joulewise.record.checksums import DamagedJsonError, read_checked_json
 from joulewise.record.files import replace_file
 from joulewise.record.layout import SWEEPS
-from joulewise.record.store import ELSEWHERE, LAST, Skipped, new_directory, not_made
+from joulewise.record.store import (
+    ELSEWHERE,
+    LAST,
+    Skipped,
+    id_second,
+    new_directory,
+    not_made,
+    order_of,
+)
 from joulewise.sweep.asked import Asked
 from joulewise.sweep.contract import SWEEP_FORMAT, as_text, from_json
 from joulewise.sweep.lock import is_running
@@ -34,6 +43,15 @@ LOGS: Final = "logs"
 RUNNING: Final = "running"
 INTERRUPTED: Final = "interrupted"
 FINISHED: Final = "finished"
+_NAMED: Final = 3  # so many sweeps are named in an error
+
+
+class UnreadableSweepError(JoulewiseError):
+    """A sweep whose file is damaged, missing or of a newer joulewise; ``sweep_id`` names it."""
+
+    def __init__(self, sweep_id: str, message: str, hint: str) -> None:
+        super().__init__(message, hint)
+        self.sweep_id = sweep_id
 
 
 def create(store: Path, asked: Asked, space: Space) -> Path:
@@ -74,7 +92,8 @@ def load(folder: Path, *, has_trials: bool = True) -> Sweep:
     except DamagedJsonError as error:
         raise _unreadable(folder, f"{FILE} is damaged: {error}") from None
     if _format(told) > SWEEP_FORMAT:
-        raise JoulewiseError(
+        raise UnreadableSweepError(
+            folder.name,
             f"{folder.name} is of a newer joulewise (format {_format(told)}, this one reads up to "
             f"{SWEEP_FORMAT})",
             "update it: pip install -U joulewise",
@@ -137,22 +156,68 @@ def find(store: Path, which: str) -> Path:
         return path
     folders = _folders(store)
     if not folders:
-        raise UsageError(
-            f"there are no sweeps in {store}", f"joulewise sweep makes one; or {ELSEWHERE}"
-        )
-    if which == LAST and (found := _readable(store)):
-        return found[-1][0]
+        raise _no_sweeps(store)
+    if which == LAST:
+        return _last(store)
     by_id = [folder for folder in folders if which and folder.name.startswith(which)]
     if len(by_id) > 1:
         names = ", ".join(folder.name for folder in by_id[:3])
         raise UsageError(f"{which!r} begins {len(by_id)} sweeps: {names}", "give more of the id")
     meant = by_id or [folder for folder, sweep in _readable(store) if which == sweep.name != ""]
     if not meant:
-        names = ", ".join(folder.name for folder in folders[-3:])
+        names = ", ".join(folder.name for folder in folders[-_NAMED:])
         raise UsageError(
-            f"{store} has no sweep {which!r}", f"its newest are {names}; or {ELSEWHERE}"
+            f"{store} has no sweep {which!r}{_but_unreadable(store)}",
+            f"its newest are {names}; or {ELSEWHERE}",
         )
     return meant[-1]  # a name may be used again: the newest is meant
+
+
+def _last(store: Path) -> Path:
+    """The newest sweep; an error where it cannot be read, which names the newest that can."""
+    every = list(sweeps(store, has_trials=False))
+    sound = [one for one in every if not isinstance(one, Skipped)]
+    damaged = [one.path for one in every if isinstance(one, Skipped)]
+    newest = sound[-1] if sound else None
+    unreadable = max(damaged, key=_id_order, default=None)
+    if newest and (unreadable is None or _id_order(unreadable)[0] < _second(*newest)):
+        return newest[0]
+    if unreadable is None:
+        raise _no_sweeps(store)
+    try:
+        load(unreadable, has_trials=False)
+    except UnreadableSweepError as error:
+        other = f"the newest that can be read is {newest[0].name}" if newest else "no other can"
+        raise UnreadableSweepError(
+            unreadable.name,
+            f"the newest sweep cannot be read: {error.message}",
+            f"{error.hint}; {other}",
+        ) from None
+    return unreadable  # it was being replaced when it was looked at first
+
+
+def _no_sweeps(store: Path) -> UsageError:
+    return UsageError(
+        f"there are no sweeps in {store}", f"joulewise sweep makes one; or {ELSEWHERE}"
+    )
+
+
+def _second(folder: Path, sweep: Sweep) -> int:
+    return order_of(folder, sweep.start_wall_ns)[0]
+
+
+def _id_order(folder: Path) -> tuple[int, str]:
+    """By the second in its id, which is all that tells when an unreadable sweep was made."""
+    return id_second(folder.name) or 0, folder.name
+
+
+def _but_unreadable(store: Path) -> str:
+    """Words on the sweeps that may be the one that is looked for, but cannot be read."""
+    names = [one.path.name for one in sweeps(store, has_trials=False) if isinstance(one, Skipped)]
+    if not names:
+        return ""
+    more = ", …" if len(names) > _NAMED else ""
+    return f" that can be read; not readable: {', '.join(names[-_NAMED:])}{more}"
 
 
 def _folders(store: Path) -> list[Path]:
@@ -189,8 +254,9 @@ def _format(told: Any) -> int:
     return found if isinstance(found, int) else 0
 
 
-def _unreadable(folder: Path, why: str) -> JoulewiseError:
-    return JoulewiseError(
-        f"{folder} is not a sweep that can be read: {why}",
-        "--new starts another; delete it yourself if it can go: rm -r",
+def _unreadable(folder: Path, why: str) -> UnreadableSweepError:
+    return UnreadableSweepError(
+        folder.name,
+        f"{folder.name}: {why}",
+        f"put {FILE} back from a copy, or delete the sweep: rm -r {quote(str(folder))}",
     )

@@ -18,6 +18,11 @@ class Stop(keras.callbacks.Callback):
         self.model.stop_training = True
 
 
+class StopInTheMiddle(keras.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        self.model.stop_training = True
+
+
 class Fail(keras.callbacks.Callback):
     def on_train_batch_begin(self, batch, logs=None):
         if batch == 1:
@@ -35,6 +40,7 @@ try:
 except RuntimeError as error:
     print(error)
 model().fit(x, x[:, :1], batch_size=4, initial_epoch=3, epochs=5, verbose=0, callbacks=[Nest()])
+model().fit(x, x[:, :1], batch_size=4, epochs=5, verbose=0, callbacks=[StopInTheMiddle()])
 
 # What a fit with steps_per_execution=3 tells, which the torch backend does not have.
 callbacks = keras.callbacks.CallbackList([], model=model(), epochs=1, steps=4)

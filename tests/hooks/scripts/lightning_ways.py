@@ -1,4 +1,4 @@
-"""Lightning: a training told in steps, with a profile at the end, and one that fails."""
+"""Lightning: trainings told in steps, one with a profile at the end, and one that fails."""
 # ruff: noqa: ARG002, T201 - a program that prints, with the arguments that Lightning wants
 
 import logging
@@ -6,7 +6,7 @@ import warnings
 
 import pytorch_lightning
 import torch
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 warnings.simplefilter("ignore")
 logging.disable()
@@ -28,10 +28,22 @@ class Module(pytorch_lightning.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
-def fit(module, **options):
+class Stream(IterableDataset):
+    """Eight samples, of which nobody knows beforehand how many there are."""
+
+    def __iter__(self):
+        return iter(torch.ones(8, 4).unsqueeze(1))
+
+
+class StopInTheMiddle(pytorch_lightning.Callback):
+    def on_train_batch_end(self, trainer, pl_module, outputs, batch, batch_idx):
+        trainer.should_stop = batch_idx == 1
+
+
+def fit(module, data=None, **options):
     quiet = ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary")
     trainer = pytorch_lightning.Trainer(accelerator="cpu", **dict.fromkeys(quiet, False), **options)
-    trainer.fit(module, DataLoader(TensorDataset(torch.ones(8, 4)), 2))
+    trainer.fit(module, DataLoader(TensorDataset(torch.ones(8, 4)) if data is None else data, 2))
 
 
 fit(Module(), max_steps=5, max_epochs=-1, profiler="simple")
@@ -39,3 +51,8 @@ try:
     fit(Module(fails=True), max_epochs=7)
 except RuntimeError as error:
     print(error)
+fit(Module(), max_steps=8)
+fit(Module(), max_steps=5, limit_train_batches=3)
+fit(Module(), Stream(), max_steps=6)
+fit(Module(), Stream(), max_steps=8)
+fit(Module(), max_epochs=3, callbacks=[StopInTheMiddle()])

@@ -18,6 +18,7 @@ from joulewise.report.charts.axes import energy_unit, time_unit
 from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.labels import (
     Frame,
+    Place,
     label_layers,
     label_table,
     place_labels,
@@ -36,6 +37,8 @@ _MOST_SERIES: Final = 7
 _MARGIN: Final = 0.06  # of the span of the points
 _IDLE_ROOM: Final = 1.0  # what the idle ray may add to the height, as a share of the points' span
 _IDLE_SEEN: Final = 0.25  # how much of the idle ray there is to see, as a share of the time
+_LABEL_BELOW: Final = 0.09  # of the height: room for the label of a ray that leaves at the top
+_RAY_PLACES: Final = 60  # along a ray, which labels of points had better not cover
 _RUNS_READ: Final = 5  # of which the idle power is taken; one a file, and all are of one board
 
 LOWEST, HIGHEST, IDLE = "lowest", "highest", "idle"
@@ -54,7 +57,7 @@ def rays_charts(seen: Swept, store: Path | None = None) -> Iterator[Chart]:
     idle_w = _idle_w(seen, store)
     frame = _frame(points, idle_w)
     rays = _rays(points, idle_w, frame)
-    labels = _labels(seen, points, frame)
+    labels = _labels(seen, points, frame, _along(rays))
     names = ordered(points, axis)
     yield Chart(
         key="time-energy",
@@ -130,7 +133,22 @@ def _axis(points: Sequence[PointResult]) -> str | None:
     return min(own, key=lambda name: "batch" not in name.lower(), default=None)
 
 
-def _labels(seen: Swept, points: Sequence[PointResult], frame: Frame) -> Table:
+def _along(rays: Table) -> list[Place]:
+    """Places on each ray, from its beginning to its end."""
+    ends: dict[object, list[Place]] = {}
+    for it in rays.records:
+        place = (float(it["time_s"] or 0.0), float(it["energy_j"] or 0.0))
+        ends.setdefault(it["ray"], []).append(place)
+    return [
+        (first[0] + share * (last[0] - first[0]), first[1] + share * (last[1] - first[1]))
+        for first, *_, last in ends.values()
+        for share in (i / _RAY_PLACES for i in range(_RAY_PLACES + 1))
+    ]
+
+
+def _labels(
+    seen: Swept, points: Sequence[PointResult], frame: Frame, lines: Sequence[Place]
+) -> Table:
     """Of what metrics prefer, with their names, and of the front as far as there is room."""
     axes = varied(points)
     preferred = ["; ".join(seen.chosen(point.setting)) for point in points]
@@ -142,7 +160,7 @@ def _labels(seen: Swept, points: Sequence[PointResult], frame: Frame) -> Table:
         for i, text in briefly.items()
     }
     places = [_place(point) for point in points]
-    labels = place_labels(frame, places, texts, always=always)
+    labels = place_labels(frame, places, texts, always=always, lines=lines)
     return label_table(labels, [{"time_s": x, "energy_j": y} for x, y in places])
 
 
@@ -203,7 +221,10 @@ def _rays(points: Sequence[PointResult], idle_w: float | None, frame: Frame) -> 
         if start_s >= end_s:
             continue
         label_s = end_s
-        if ray == LOWEST:  # to the right of its beginning, or of its middle, and below it
+        if ray == HIGHEST and end_s < frame.right:  # it leaves at the top, above which is a legend
+            below_j = frame.top - _LABEL_BELOW * (frame.top - frame.bottom)
+            label_s = max(start_s, below_j / power_w)
+        elif ray == LOWEST:  # to the right of its beginning, or of its middle, and below it
             label_s = start_s if start_s == frame.left else (start_s + end_s) / 2
         label = f"{'idle ' if ray == IDLE else ''}{power_w:.0f} W"
         records += [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from joulewise.errors import UsageError
+from joulewise.errors import UsageError, did_you_mean
 
 MOST = 64  # as in layout.h
 
@@ -24,6 +24,7 @@ def _count(part: str, boards: tuple[str, ...]) -> tuple[str, int]:
         return key, int(count)
     raise UsageError(
         f"no such GPU to simulate: {part!r}",
-        f"take one of {', '.join(boards)}; two of one kind are {boards[0]}x2, a mix is "
+        f"{did_you_mean(part, boards)}take one of {', '.join(boards)}; two of one kind are "
+        f"{boards[0]}x2, a mix is "
         f"{boards[0]},{boards[-1]}",
     )
