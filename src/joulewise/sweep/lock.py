@@ -16,6 +16,7 @@ from urllib.parse import quote
 from joulewise.command.alive import boot_id, is_alive, pid_namespace, started_ticks
 from joulewise.command.state import made, state_folder
 from joulewise.errors import HeldError, JoulewiseError
+from joulewise.record.files import read_regular
 from joulewise.sweep.boards import Board
 
 LOCK: Final = "lock"
@@ -54,7 +55,7 @@ def is_running(folder: Path) -> bool:
     Of another machine, boot or container nobody can see that process, and it counts as alive.
     """
     try:
-        signed = json.loads((folder / LOCK).read_text(encoding="utf-8"))
+        signed = json.loads(read_regular(folder / LOCK))
         home = tuple(signed[name] for name in _HOME)
         pid, ticks = int(signed["pid"]), int(signed["started_ticks"])
     except (OSError, ValueError, KeyError, TypeError):
@@ -122,7 +123,7 @@ def _home() -> tuple[str, str, str]:
 def _by_whom(path: Path) -> str:
     """In words; nothing where it is being written just now."""
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        told = json.loads(read_regular(path))
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(told["since_wall_s"]))
         return f" by process {told['pid']} on {told['host']} since {since}"
     except (OSError, ValueError, KeyError, TypeError):
