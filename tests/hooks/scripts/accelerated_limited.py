@@ -1,4 +1,4 @@
-"""A loop on accelerate that takes three batches of each epoch; the last epoch fails in its third."""
+"""A loop on accelerate with three batches in each epoch; the last one fails in its third."""
 
 import torch
 from accelerate import Accelerator
