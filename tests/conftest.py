@@ -3,6 +3,11 @@
 import signal
 
 import pytest
+from hypothesis import settings
+
+# A deadline of Hypothesis (200 ms) fails on a loaded machine; no test of ours is one of speed.
+settings.register_profile("no deadline", settings.get_profile("default"), deadline=None)
+settings.load_profile("no deadline")
 
 
 def pytest_configure():
