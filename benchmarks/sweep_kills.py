@@ -242,7 +242,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     if not available():
-        sim = ["-m", "joulewise", "sim", "--gpu", BOARDS]
+        sim = ["-m", "joulewise", "sim", "--gpu", BOARDS, "--as-root"]
         os.execv(sys.executable, [sys.executable, *sim, "--", sys.executable, *sys.argv])
     pynvml.nvmlInit()
     try:

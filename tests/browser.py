@@ -16,7 +16,7 @@ def chromium_browser():
 
     found = next(filter(None, map(shutil.which, NAMES)), None)
     if found is None:
-        reason = "there is no Chromium here: script/browser installs Debian's"
+        reason = "there is no Chromium here: script/system-packages installs it as root"
         if os.environ.get("JOULEWISE_NEEDS_BROWSER"):
             pytest.fail(reason)
         pytest.skip(reason)

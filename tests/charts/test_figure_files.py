@@ -2,6 +2,7 @@ import json
 import pwd
 import re
 import struct
+import subprocess
 import sys
 
 import pytest
@@ -157,6 +158,28 @@ def test_a_user_without_a_home_has_figures_too(making, monkeypatch):
     monkeypatch.setattr(pwd, "getpwuid", unknown)
     assert bundled.bundle()
     assert making
+
+
+def test_importing_altair_needs_no_home():
+    """In a process of its own: altair looks for a home only when it is imported."""
+    code = """
+import os, pwd
+from joulewise.report.charts.chart import Chart
+
+def unknown(_uid):
+    raise KeyError
+
+def drawing():
+    import altair as alt
+    return alt.Chart(alt.NamedData("rows")).mark_bar()
+
+os.environ.pop("HOME", None)
+pwd.getpwuid = unknown
+print(Chart("key", "title", "description", {}, drawing).spec()["mark"]["type"])
+assert "HOME" not in os.environ
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "bar\n", done.stderr
 
 
 def test_a_script_that_a_power_cut_left_empty_is_made_anew(making, tmp_path):

@@ -23,16 +23,16 @@ def come(number):
 
 os.kill(os.getpid(), signal.SIGHUP)
 os.kill(os.getpid(), signal.SIGUSR1)
-print("to itself", come(signal.SIGUSR1).shared)
+print("to itself", come(signal.SIGUSR1).shared, flush=True)
 child = os.fork()
 if child == 0:
     os.kill(os.getppid(), signal.SIGUSR2)
     time.sleep(600)
-print("from a child", come(signal.SIGUSR2).shared)
+print("from a child", come(signal.SIGUSR2).shared, flush=True)
 os.kill(child, signal.SIGKILL)
 come(signal.SIGCHLD)
 os.waitpid(child, 0)
-print("ignored ones", [each.number for each in taken])
+print("ignored ones", [each.number for each in taken], flush=True)
 taken.close()
 os.kill(os.getpid(), signal.SIGTERM)
 """

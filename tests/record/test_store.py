@@ -328,7 +328,6 @@ def test_a_run_can_begin_in_a_folder_that_was_deleted(tmp_path, monkeypatch):
     assert RecorderOptions().cwd == ""
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="a process id namespace is made as root")
 def test_a_run_in_another_process_id_namespace_is_not_taken_for_killed(tmp_path):
     script = f"""
 import pathlib
@@ -337,7 +336,9 @@ new_run(pathlib.Path({str(tmp_path)!r}))
 print("made", flush=True)
 input()
 """
-    command = ["unshare", "--pid", "--fork", "--mount-proc", sys.executable, "-c", script]
+    as_root = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+    namespace = ["unshare", *as_root, "--pid", "--fork", "--mount-proc"]
+    command = [*namespace, sys.executable, "-c", script]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
             if process.stdout.readline() != b"made\n":

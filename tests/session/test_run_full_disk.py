@@ -3,7 +3,6 @@
 import errno
 import os
 import shutil
-import subprocess
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -18,17 +17,15 @@ from joulewise.record.store import new_run, readable, status
 from joulewise.session.recording import Recording
 from joulewise.session.request import Request
 from joulewise.session.rescue import finish_run
+from mounts import mounted_tmpfs
 
 COMMAND = CommandRecord(os.getpid(), ("train.py", "--token", "abc"), 5)
 
 
 @pytest.fixture
 def small_disk(tmp_path):
-    mount = ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(tmp_path)]
-    if os.geteuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("a small disk is made as root")
-    yield tmp_path
-    subprocess.run(["umount", str(tmp_path)], check=True)
+    with mounted_tmpfs(tmp_path, "size=2m") as disk:
+        yield disk
 
 
 def fill(folder):

@@ -4,11 +4,11 @@ import os
 import resource
 import subprocess
 import sys
-from contextlib import contextmanager
 
 import pytest
 from running_run import environment, manifest, run, runs
 
+from mounts import mounted_tmpfs
 from processes import python
 
 
@@ -92,22 +92,8 @@ def test_a_store_that_cannot_be_made(tmp_path):
     assert "--store" in second
 
 
-@contextmanager
-def mounted(folder, options):
-    folder.mkdir()
-    if os.geteuid():
-        pytest.skip("mounting needs root")
-    mount = ["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(folder)]
-    if subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("mounting is not allowed here")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", str(folder)], check=True)
-
-
 def test_a_store_that_is_read_only(tmp_path):
-    with mounted(tmp_path / "disk", "ro") as disk:
+    with mounted_tmpfs(tmp_path, "ro") as disk:
         done = run(disk, *python("print('started')"))
     assert (done.returncode, done.stdout) == (125, "")
     first, second = done.stderr.splitlines()
@@ -137,7 +123,7 @@ def test_a_disk_that_gets_full_meanwhile_costs_rows_and_not_the_command(tmp_path
 
 
 def test_a_disk_that_is_full_when_the_next_one_comes(tmp_path):
-    with mounted(tmp_path / "disk", "size=64k") as disk:
+    with mounted_tmpfs(tmp_path, "size=64k") as disk:
         assert run(disk, *python("time.sleep(0.1)")).returncode == 0
         filling = f"open({str(disk / 'rest')!r}, 'wb').write(bytes(10**6))"
         code = (

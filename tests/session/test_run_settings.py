@@ -12,7 +12,7 @@ from joulewise.errors import UsageError
 from joulewise.session.settings import Settings
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
-from processes import JOULEWISE
+from processes import DEADLINE_S, JOULEWISE
 
 PYTHON = sys.executable
 UNRULED = {"SLURM_JOB_ID": "", "KUBERNETES_SERVICE_HOST": ""}  # as in an ordinary login
@@ -53,6 +53,7 @@ def sim(tmp_path):
             capture_output=True,
             text=True,
             check=False,
+            timeout=5 * DEADLINE_S,  # the longest take 5 s on an idle machine
         )
 
     run.folder = tmp_path
@@ -229,7 +230,10 @@ SAID_SO = "until grep -E 'guard service (ended|was killed)' said; do sleep 0.05;
 # In a job, root asks the service, too.
 BY_SERVICE = f"""
 {PYTHON} -m joulewise guard --group root --socket guard.sock 2>guard.log & guard=$!
-until grep -q "listens at" guard.log; do sleep 0.05; done
+until grep -q "listens at" guard.log; do
+  kill -0 $guard || {{ cat guard.log >&2; exit 1; }}  # a guard that was refused never listens
+  sleep 0.05
+done
 export JOULEWISE_GUARD=guard.sock guard
 SLURM_JOB_ID=7 joulewise run --power-limit 170 --json told.json -- bash work 2>said; echo $?
 bash limits; kill $guard 2>/dev/null; wait $guard
@@ -243,6 +247,7 @@ def by_service(sim, work):
     (sim.folder / "said_so").write_text(SAID_SO)
     (sim.folder / "work").write_text(work)
     ran = sim(BY_SERVICE)
+    assert (sim.folder / "said").exists(), ran.stderr
     said = (sim.folder / "said").read_text()
     codes = {
         each["code"] for each in json.loads((sim.folder / "told.json").read_text())["warnings"]

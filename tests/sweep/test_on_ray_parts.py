@@ -1,5 +1,8 @@
 """What is done with the tasks of a cluster; Ray itself is tried in test_ray."""
 
+import io
+import tarfile
+
 import pytest
 from fake_runs import LIMITS_W, asked, setting, trial
 
@@ -89,3 +92,38 @@ def test_of_a_log_that_is_too_large_the_end_is_sent(monkeypatch):
 
     monkeypatch.setattr(ray_task, "Here", Talks)
     assert measure(asked().as_json(), PLANNED, "one").log == b"nd the end"
+
+
+@pytest.fixture
+def without_filters(monkeypatch):
+    """As in Python 3.11.2, which Debian 12 has."""
+    extract_all = tarfile.TarFile.extractall
+    trusting = {"filter": "fully_trusted"} if hasattr(tarfile, "data_filter") else {}
+
+    def extract(self, path=".", members=None, *, numeric_owner=False):
+        extract_all(self, path, members, numeric_owner=numeric_owner, **trusting)
+
+    monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    monkeypatch.setattr(tarfile.TarFile, "extractall", extract)
+
+
+@pytest.mark.usefixtures("without_filters")
+class TestWithoutFiltersOfTarfile:
+    def test_a_run_arrives(self, tmp_path):
+        (tmp_path / "there" / "run" / "trace").mkdir(parents=True)
+        (tmp_path / "there" / "run" / "trace" / "file").write_text("whole")
+        (tmp_path / "here").mkdir()
+        ray_task.unpack(ray_task.packed(tmp_path / "there" / "run"), tmp_path / "here")
+        assert (tmp_path / "here" / "run" / "trace" / "file").read_text() == "whole"
+
+    @pytest.mark.parametrize("name", ["../out", "/tmp/out", "run/../../out", "link"])
+    def test_what_leads_elsewhere_is_refused(self, tmp_path, name):
+        member = tarfile.TarInfo(name)
+        if name == "link":
+            member.type, member.linkname = tarfile.SYMTYPE, "/etc"
+        out = io.BytesIO()
+        with tarfile.open(fileobj=out, mode="w:gz") as archive:
+            archive.addfile(member)
+        with pytest.raises(tarfile.TarError, match="no file of a run directory"):
+            ray_task.unpack(out.getvalue(), tmp_path)
+        assert list(tmp_path.iterdir()) == []

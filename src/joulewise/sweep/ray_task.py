@@ -8,7 +8,7 @@ import tarfile
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from joulewise.data.sweeps import Planned, Trial
@@ -80,8 +80,21 @@ def unpack(archive: bytes, store: Path) -> None:
     """Into the store, under its own name only once it is whole."""
     with tempfile.TemporaryDirectory(prefix=".arriving-", dir=store) as scratch:
         with tarfile.open(fileobj=io.BytesIO(archive), mode="r:gz") as files:
-            files.extractall(scratch, filter="data")
+            _extract(files, scratch)
         for run in Path(scratch).iterdir():
             target = store / run.name
             if not target.exists():
                 run.rename(target)
+
+
+def _extract(files: tarfile.TarFile, folder: str) -> None:
+    """Extract what a run directory has: files and folders, all of them below ``folder``."""
+    if hasattr(tarfile, "data_filter"):
+        files.extractall(folder, filter="data")
+        return
+    # Python before 3.10.12 and 3.11.4 has no filters (PEP 706); Debian 12 has 3.11.2.
+    for member in files.getmembers():
+        path = PurePosixPath(member.name)
+        if not (member.isfile() or member.isdir()) or path.is_absolute() or ".." in path.parts:
+            raise tarfile.ExtractError(f"{member.name!r} is no file of a run directory")
+    files.extractall(folder)  # noqa: S202

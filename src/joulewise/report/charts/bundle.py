@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -21,7 +22,8 @@ _NOT_KEPT: Final = (OSError, UnicodeDecodeError, RuntimeError)
 def converter() -> ModuleType:
     """vl-convert, which has a JavaScript engine and Vega in it."""
     try:
-        import altair as alt  # noqa: F401  # what is drawn is told in its words
+        with any_home():
+            import altair as alt  # noqa: F401  # charts are written in its classes
         import vl_convert
     except ModuleNotFoundError:
         raise JoulewiseError(
@@ -29,6 +31,21 @@ def converter() -> ModuleType:
             "pip install 'joulewise[report]'",
         ) from None
     return vl_convert
+
+
+@contextmanager
+def any_home() -> Iterator[None]:
+    """Set $HOME for a user who has none: altair looks it up on import, and fails without."""
+    try:
+        Path.home()
+    except RuntimeError:
+        os.environ["HOME"] = "/nonexistent"  # as Debian has it; altair makes nothing there
+        try:
+            yield
+        finally:
+            del os.environ["HOME"]
+    else:
+        yield
 
 
 @cache

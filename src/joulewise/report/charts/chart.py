@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from joulewise.report.charts.bundle import any_home
 from joulewise.report.tables import Table
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ class Chart:
 
     def spec(self) -> dict[str, Any]:
         """As Vega-Lite with the data; a look is put on it in :mod:`.look`."""
-        drawn = self.drawing().to_dict(validate=False)
+        with any_home():  # drawing imports altair
+            drawn = self.drawing().to_dict(validate=False)
         drawn["datasets"] = {name: list(table.records) for name, table in self.tables.items()}
         drawn["description"] = self.caption
         if self.provenance:
