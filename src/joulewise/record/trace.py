@@ -75,13 +75,20 @@ def find_lane_damage(
         reason = _packed_fault(path)
     elif not path.exists():
         reason = "it is gone" if rows else ""
-    else:
-        reason = "" if not is_ended or is_whole(path) else "it cannot be read to its end"
+    elif is_ended:
+        reason = "" if is_whole(path) else "it cannot be read to its end"
+    else:  # the first write, header and rows at once, is the least that a kill leaves
+        reason = "" if _is_begun(path) else "nothing of it can be read"
     if not reason and is_ended and rows:
         reader = open_lane(run, key, lane)
         there = reader.rows if reader else 0
         reason = f"it has {there} of {rows} rows" if there < rows else ""
     return Damage(name, reason, 0) if reason else None
+
+
+def _is_begun(path: Path) -> bool:
+    """Whether a stream that may end anywhere has at least its first rows."""
+    return path.stat().st_size == 0 or any(True for _ in read_batches(path))
 
 
 def _lane_file(run: Path, key: str, lane: Lane) -> Path:
