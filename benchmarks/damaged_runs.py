@@ -9,8 +9,8 @@ result.json, so that the figures are computed again from what is left. Then:
 - an energy, a time or a count that differs from that of the undamaged run comes with a warning
   that the undamaged run does not have, or the command ends with an error. ``ls`` may leave out an
   energy. What a run that was killed wrote after its last line of checksums (microseconds in the
-  streams, up to 1 s in the marks) has none, and neither has a file that was swapped with its own
-  checksums: such figures may differ, with the warning that the recorder ended.
+  streams, up to 1 s in the marks) has none: such figures may differ, with the warning that the
+  recorder ended.
 
 Each case is named by its seed, which alone makes it again:
 
@@ -43,11 +43,9 @@ import click
 
 from joulewise.cli import joulewise
 from joulewise.errors import JoulewiseError
-from joulewise.record.checksums import damaged_files, read_checksums
-from joulewise.record.layout import CHECKSUM_LOG, CHECKSUMS
+from joulewise.record.checksums import read_checksums
 
 LIMIT_S = 60  # for one command; the slowest, a report, takes about 1 s
-CHECKSUM_FILES = (CHECKSUMS, CHECKSUM_LOG)
 SAME = 1e-6  # relative; the same numbers written and read, or summed in another order
 TRAINING = """
 import os, signal, sys, time
@@ -242,7 +240,7 @@ def make_case(seed: int, sources: Sequence[Source], place: Path) -> Case:
     done = damage(path, other, rng)
     what = f"{source.name}: {path.relative_to(store)}: {done}"
     what += ", no result" if is_computed else ""
-    is_unchecked = source.name == "killed" and _is_unchecked(folder, before, checked_b)
+    is_unchecked = source.name == "killed" and _is_unchecked(before, checked_b)
     return Case(seed, source, store, is_computed, what, is_unchecked)
 
 
@@ -252,11 +250,9 @@ def _checked_b(folder: Path) -> dict[Path, int]:
     return {folder / name: each.prefixes[-1][0] for name, each in files.items() if each.prefixes}
 
 
-def _is_unchecked(folder: Path, before: dict[Path, bytes], checked_b: dict[Path, int]) -> bool:
-    """Whether no checksum is left of what was damaged; ``before`` is what the files held."""
+def _is_unchecked(before: dict[Path, bytes], checked_b: dict[Path, int]) -> bool:
+    """Whether there was no checksum of what was damaged; ``before`` is what the files held."""
     changed = {path: content for path, content in before.items() if _content(path) != content}
-    if len(changed) > 1 and any(path.name in CHECKSUM_FILES for path in changed):
-        return not damaged_files(folder)
     return any(
         _same_b(content, _content(path)) >= checked_b.get(path, 0)
         for path, content in changed.items()

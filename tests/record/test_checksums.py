@@ -210,10 +210,20 @@ class TestWhileRecording:
         whole = path.read_bytes()
         for at in range(len(whole)):
             flip(path, at, at % 8)
-            assert damaged_files(recorded) == ()
+            assert {damage.file for damage in damaged_files(recorded)} <= {CHECKSUM_LOG}
             path.write_bytes(whole[:at])
-            assert damaged_files(recorded) == ()
+            assert {damage.file for damage in damaged_files(recorded)} <= {CHECKSUM_LOG}
             path.write_bytes(whole)
+
+    @pytest.mark.parametrize("file", [CHECKSUMS, CHECKSUM_LOG])
+    def test_checksums_that_are_none_are_damage_themselves(self, recorded, file):
+        (recorded / file).write_bytes(b"something else")
+        assert file in {damage.file for damage in damaged_files(recorded)}
+
+    @pytest.mark.parametrize("file", [CHECKSUMS, CHECKSUM_LOG])
+    def test_checksums_that_are_not_there_are_none(self, recorded, file):
+        (recorded / file).unlink()
+        assert damaged_files(recorded) == ()
 
     def test_saving_empties_the_log(self, recorded):
         lines = (recorded / CHECKSUM_LOG).read_text().splitlines()

@@ -20,7 +20,7 @@ import numpy as np
 from joulewise.analyse.lanes import ArrayLane, Columns, Rows
 from joulewise.data import Caution, Quantity, RunWarning
 from joulewise.record.checksums import damaged_files
-from joulewise.record.layout import MISSES, PROCESSES, TRACE, Lane
+from joulewise.record.layout import CHECKSUM_LOG, CHECKSUMS, MISSES, PROCESSES, TRACE, Lane
 from joulewise.record.manifest import Manifest, RecordedDevice
 from joulewise.record.store import RECORDING, status
 from joulewise.record.trace import find_lane_damage, open_lane
@@ -81,6 +81,8 @@ class FileDamage:
         effects = {
             PROCESSES: "which GPUs the command used may be told wrongly",
             MISSES: "deadlines that the recorder missed may be unknown",
+            CHECKSUMS: "damage to other files may not be found",
+            CHECKSUM_LOG: "damage to other files may not be found",
         }
         return effects.get(self.file, "spans in it may be missing")
 

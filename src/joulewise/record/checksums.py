@@ -136,10 +136,14 @@ class FileChecksums:
 
 @dataclass(frozen=True)
 class RunChecksums:
-    """By the path of a file within the run; ``is_final`` where the run had ended."""
+    """By the path of a file within the run; ``is_final`` where the run had ended.
+
+    ``damaged`` are files of checksums that are there and hold none.
+    """
 
     files: Mapping[str, FileChecksums]
     is_final: bool
+    damaged: tuple[str, ...] = ()
 
 
 def write_final_checksums(run: Path, *, durable: bool = True) -> None:
@@ -236,8 +240,10 @@ def damaged_files(run: Path) -> tuple[Damage, ...]:
 
     Each is read once, and not again as long as it stays as it is.
     """
-    found = (find_damage(run, run / name) for name in read_checksums(run).files)
-    return tuple(damage for damage in found if damage is not None)
+    checksums = read_checksums(run)
+    own = (Damage(name, "it holds no checksums", 0) for name in checksums.damaged)
+    found = (find_damage(run, run / name) for name in checksums.files)
+    return (*own, *(damage for damage in found if damage is not None))
 
 
 def find_damage(run: Path, path: Path) -> Damage | None:
@@ -366,29 +372,39 @@ def read_checksums(run: Path) -> RunChecksums:
 
 def _with_log(checksums: RunChecksums, log: Path, size_b: int, mtime_ns: int) -> RunChecksums:
     files = dict(checksums.files)
-    for name, logged in _read_log(log, size_b, mtime_ns).items():
+    every_logged, is_damaged = _read_log(log, size_b, mtime_ns)
+    damaged = (*checksums.damaged, *((CHECKSUM_LOG,) if is_damaged else ()))
+    for name, logged in every_logged.items():
         known = files.get(name, FileChecksums(name, ()))
         every = tuple(sorted({*known.prefixes, *logged}))
         files[name] = FileChecksums(name, every, known.tail)
-    return RunChecksums(files, is_final=False)
+    return RunChecksums(files, is_final=False, damaged=damaged)
 
 
 @lru_cache(maxsize=64)
-def _read_log(log: Path, size_b: int, mtime_ns: int) -> Mapping[str, Sequence[Prefix]]:  # noqa: ARG001
-    """By file what the log has of it; lines that are damaged are as if they were not there."""
+def _read_log(
+    log: Path,
+    size_b: int,  # noqa: ARG001
+    mtime_ns: int,  # noqa: ARG001
+) -> tuple[Mapping[str, Sequence[Prefix]], bool]:
+    """By file what the log has of it, and whether it has something and no line that is whole.
+
+    Lines that are damaged are as if they were not there. The recorder may empty the log at any
+    moment.
+    """
     found: dict[str, list[Prefix]] = {}
     try:
-        lines = read_regular_bytes(log).split(b"\n")
+        content = read_regular_bytes(log)
     except OSError:
-        return found
-    for line in lines:
+        return found, False
+    for line in content.split(b"\n"):
         body, _, crc = line.rpartition(b" ")
         if crc != b"%08x" % zlib.crc32(body):
             continue
         with suppress(ValueError, TypeError, AttributeError):
             for name, prefix in json.loads(body).items():
                 found.setdefault(name, []).append(_prefix(prefix))
-    return found
+    return found, bool(content) and not found
 
 
 @lru_cache(maxsize=64)
@@ -405,7 +421,7 @@ def _read_as_of(path: Path, size_b: int, mtime_ns: int) -> RunChecksums:  # noqa
         }
         return RunChecksums(files, is_final=bool(told["is_final"]))
     except (DamagedJsonError, KeyError, TypeError, ValueError, AttributeError):
-        return RunChecksums({}, is_final=False)
+        return RunChecksums({}, is_final=False, damaged=(CHECKSUMS,))
 
 
 def _prefix(told: Any) -> Prefix:
