@@ -19,6 +19,7 @@ from joulewise.errors import UsageError
 if TYPE_CHECKING:
     from joulewise.data.sweeps import Sweep
     from joulewise.metrics.view import View
+    from joulewise.sweep.entry import SweepEntry
 
 EPILOG = """\b
 Examples:
@@ -134,7 +135,7 @@ def _refuse_idle(given: Mapping[str, Any]) -> None:
 def _list(store: Path, json_path: str | None) -> int:
     from joulewise.report.sweeps import as_json
 
-    found = _sweeps(store)
+    found = _sweeps(store, None if json_path else _NEWEST)
     if not found:
         raise UsageError(f"no sweeps in {store}", "joulewise sweep makes one; or name a --store")
     if json_path:
@@ -145,14 +146,15 @@ def _list(store: Path, json_path: str | None) -> int:
     return 0
 
 
-def _sweeps(store: Path) -> list[Sweep]:
-    from joulewise.record.store import Skipped
-    from joulewise.sweep.store import sweeps
+def _sweeps(store: Path, limit: int | None) -> list[SweepEntry]:
+    """The newest sweeps that can be read, oldest first; all without a limit."""
+    from joulewise.sweep.entry import list_sweeps
 
-    return [each[1] for each in sweeps(store) if not isinstance(each, Skipped)]
+    found = list_sweeps(store, limit=limit).sweeps
+    return [sweep for sweep in reversed(found) if not sweep.problem]
 
 
-def _draw_newest(found: Sequence[Sweep], *, is_error: bool = False) -> None:
+def _draw_newest(found: Sequence[SweepEntry], *, is_error: bool = False) -> None:
     from joulewise.cli.output import console
     from joulewise.report.sweeps import draw
 
@@ -175,7 +177,7 @@ def _found(store: Path, which: str, reference: Mapping[str, str]) -> tuple[Sweep
     try:
         folder = find(store, which)
     except UsageError:
-        _draw_newest(_sweeps(store), is_error=True)
+        _draw_newest(_sweeps(store, _NEWEST), is_error=True)
         raise
     return load(folder), folder
 

@@ -64,6 +64,14 @@ def load(folder: Path, *, has_trials: bool = True) -> Sweep:
     One that nobody runs and that is not finished was interrupted, whatever its file says: who is
     killed writes nothing.
     """
+    sweep = load_as_written(folder, has_trials=has_trials)
+    if sweep.state == RUNNING and not is_running(folder):
+        return replace(sweep, state=INTERRUPTED)
+    return sweep
+
+
+def load_as_written(folder: Path, *, has_trials: bool = True) -> Sweep:
+    """The sweep as its file has it, which may say that it is running when nobody runs it."""
     path = folder / FILE
     try:
         told = read_checked_json(path.read_bytes())
@@ -82,19 +90,19 @@ def load(folder: Path, *, has_trials: bool = True) -> Sweep:
     try:
         if isinstance(told, dict) and not has_trials:
             told["trials"] = []
-        sweep = from_json(told)
+        return from_json(told)
     except ValueError as error:
         raise _unreadable(folder, f"{FILE} is damaged ({error})") from None
-    if sweep.state == RUNNING and not is_running(folder):
-        return replace(sweep, state=INTERRUPTED)
-    return sweep
 
 
-def sweeps(store: Path, *, has_trials: bool = True) -> Iterator[tuple[Path, Sweep] | Skipped]:
-    """What cannot be read with the reason, then every sweep, oldest first. Never raises."""
+def sweeps(store: Path) -> Iterator[tuple[Path, Sweep] | Skipped]:
+    """What cannot be read with the reason, then every sweep, oldest first. Never raises.
+
+    All of them are read: for a list, and to find one, see ``sweep.entry``.
+    """
     found = []
     for folder in _folders(store):
-        told = _told(folder, has_trials=has_trials)
+        told = _told(folder)
         if isinstance(told, Skipped):
             yield told
         else:
@@ -114,24 +122,26 @@ def cut_off(store: Path, every: Sequence[Asked]) -> list[Path | None]:
     Some may be over, but not all of them: then it is asked for afresh, and there is none to go on
     with. What is older than the one before it is of another time.
     """
-    newest = {_digest(sweep): (folder, sweep) for folder, sweep in _readable(store)}
+    from joulewise.sweep.entry import find_newest_of, has_digest
+
+    newest = find_newest_of(store, [has_digest(asked.digest) for asked in every])
     going_on: list[Path | None] = []
     since_ns, are_over = 0, True
-    for asked in every:
-        found = newest.get(asked.digest)
-        if found is None or found[1].start_wall_ns < since_ns:
+    for found in newest:
+        if found is None or found.start_wall_ns < since_ns:
             going_on.append(None)
             are_over = False
         else:
-            folder, sweep = found
-            going_on.append(folder)
-            since_ns = sweep.start_wall_ns
-            are_over = are_over and sweep.state == FINISHED and is_over(load(folder))
+            going_on.append(found.path)
+            since_ns = found.start_wall_ns
+            are_over = are_over and found.state == FINISHED and is_over(load(found.path))
     return [None] * len(every) if are_over else going_on
 
 
 def find(store: Path, which: str) -> Path:
     """The sweep that is meant: a path, an id, the beginning of one, a name, or ``last``."""
+    from joulewise.sweep.entry import find_newest, is_named
+
     path = Path(which)
     if (path / FILE).is_file():
         return path
@@ -140,19 +150,22 @@ def find(store: Path, which: str) -> Path:
         raise UsageError(
             f"there are no sweeps in {store}", f"joulewise sweep makes one; or {ELSEWHERE}"
         )
-    if which == LAST and (found := _readable(store)):
-        return found[-1][0]
+    if which == LAST and (found := find_newest(store)):
+        return found.path
     by_id = [folder for folder in folders if which and folder.name.startswith(which)]
     if len(by_id) > 1:
         names = ", ".join(folder.name for folder in by_id[:3])
         raise UsageError(f"{which!r} begins {len(by_id)} sweeps: {names}", "give more of the id")
-    meant = by_id or [folder for folder, sweep in _readable(store) if which == sweep.name != ""]
-    if not meant:
+    if by_id:
+        return by_id[0]
+    # A name may be used again: the newest is meant.
+    named = find_newest(store, is_named(which)) if which else None
+    if named is None:
         names = ", ".join(folder.name for folder in folders[-3:])
         raise UsageError(
             f"{store} has no sweep {which!r}", f"its newest are {names}; or {ELSEWHERE}"
         )
-    return meant[-1]  # a name may be used again: the newest is meant
+    return named.path
 
 
 def _folders(store: Path) -> list[Path]:
@@ -163,25 +176,11 @@ def _folders(store: Path) -> list[Path]:
         return []
 
 
-def _told(folder: Path, *, has_trials: bool) -> Sweep | Skipped:
+def _told(folder: Path) -> Sweep | Skipped:
     try:
-        return load(folder, has_trials=has_trials)
+        return load(folder)
     except JoulewiseError as error:
         return Skipped(folder, error.message)
-
-
-def _readable(store: Path) -> list[tuple[Path, Sweep]]:
-    """To find one among hundreds, their trials are not needed."""
-    found = sweeps(store, has_trials=False)
-    return [each for each in found if not isinstance(each, Skipped)]
-
-
-def _digest(sweep: Sweep) -> str:
-    """Of what was asked; of a newer joulewise there may be more in it than we know."""
-    try:
-        return Asked.from_json(sweep.asked).digest
-    except (TypeError, KeyError):
-        return ""
 
 
 def _format(told: Any) -> int:
