@@ -235,7 +235,7 @@ def make_case(seed: int, sources: Sequence[Source], place: Path) -> Case:
     path = rng.choice(by_kind[rng.choice(sorted(by_kind))])
     alike = [each for each in files if each != path and each.suffix == path.suffix]
     other = rng.choice(alike or [each for each in files if each != path] or [path])
-    checked_b = _checked_b(folder)
+    checked_b = checked_bytes(folder)
     before = {each: each.read_bytes() for each in (path, other)}
     done = damage(path, other, rng)
     what = f"{source.name}: {path.relative_to(store)}: {done}"
@@ -244,7 +244,7 @@ def make_case(seed: int, sources: Sequence[Source], place: Path) -> Case:
     return Case(seed, source, store, is_computed, what, is_unchecked)
 
 
-def _checked_b(folder: Path) -> dict[Path, int]:
+def checked_bytes(folder: Path) -> dict[Path, int]:
     """Of how many bytes of each file of a run there are checksums."""
     files = read_checksums(folder).files
     return {folder / name: each.prefixes[-1][0] for name, each in files.items() if each.prefixes}

@@ -197,6 +197,7 @@ class RecordingChecksums:
         self._descriptor = -1
         self._size_b = 0
         self._logged: dict[Path, Prefix] = {}
+        self._names: dict[Path, str] = {}
 
     def append(self, streams: Mapping[Path, Sequence[Prefix]]) -> None:
         """``streams`` are the prefixes of the files that the recorder itself writes."""
@@ -204,7 +205,9 @@ class RecordingChecksums:
         grown = {path: each for path, each in newest.items() if self._logged.get(path) != each}
         if not grown:
             return
-        body = json.dumps({_name(self._run, path): each for path, each in grown.items()}).encode()
+        for path in grown.keys() - self._names.keys():
+            self._names[path] = _name(self._run, path)
+        body = json.dumps({self._names[path]: each for path, each in grown.items()}).encode()
         line = b"%s %08x\n" % (body, zlib.crc32(body))
         if self._descriptor < 0:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC | os.O_CLOEXEC
