@@ -2,9 +2,9 @@
 
 Checksums tell which files are not as they were written (``record.checksums``), and readers then
 take what lies before the damage. A run of an earlier version has no checksums, and one that was
-killed may have none of its last write: there rows are left out whose times are out of order or outside
-the run, and values that no such device can have. Either way the energy of the device is a lower
-bound, and a warning names the file.
+killed may have none of its last write: there rows are left out whose times are out of order or
+outside the run, and values that no such device can have. Either way the energy of the device is a
+lower bound, and a warning names the file.
 """
 
 from __future__ import annotations
