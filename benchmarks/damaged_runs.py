@@ -238,6 +238,8 @@ def make_case(seed: int, sources: Sequence[Source], place: Path) -> Case:
     checked_b = checked_bytes(folder)
     before = {each: each.read_bytes() for each in (path, other)}
     done = damage(path, other, rng)
+    # A result that is gone is computed again, and compared with one that was.
+    is_computed = is_computed or not (store / damaged_run(source) / "result.json").exists()
     what = f"{source.name}: {path.relative_to(store)}: {done}"
     what += ", no result" if is_computed else ""
     is_unchecked = source.name == "killed" and _is_unchecked(before, checked_b)
@@ -367,6 +369,10 @@ class _Text(io.TextIOWrapper):
 Ask = Callable[..., Answer]
 PAGE = "page.html"
 EXPORTS = ("trace", "samples", "sensors", "spans")
+WITHOUT_PAGES = (
+    *("ls", "ls --json", "show", "show --json", "choose", "choose --json", "report --json"),
+    *(f"export {what}" for what in EXPORTS),
+)
 
 
 def commands(source: Source, place: Path, run: str) -> dict[str, tuple[str, ...]]:
@@ -539,6 +545,9 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0, help="of the first case; then one more each")
     parser.add_argument("--processes", type=int, default=40, help="every so many, in processes")
+    parser.add_argument(
+        "--pages", type=int, default=1, help="every so many also as HTML, half of a case's time"
+    )
     parser.add_argument("--sources", type=Path, help="where the undamaged runs are kept")
     parser.add_argument("--verbose", action="store_true", help="say what each case is")
     options = parser.parse_args()
@@ -550,7 +559,8 @@ def main() -> int:
         for seed in range(options.seed, options.seed + options.cases):
             in_process = not options.processes or seed % options.processes
             asker = ask if in_process else ask_process
-            case, wrong = try_case(seed, sources, place, baseline, ask=asker)
+            only = () if seed % options.pages == 0 else WITHOUT_PAGES
+            case, wrong = try_case(seed, sources, place, baseline, ask=asker, only=only)
             if options.verbose:
                 print(f"seed {seed}: {case.what}", flush=True)
             for name, problem in wrong.items():
