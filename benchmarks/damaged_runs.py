@@ -8,8 +8,9 @@ result.json, so that the figures are computed again from what is left. Then:
 - JSON has no NaN and no Infinity;
 - an energy, a time or a count that differs from that of the undamaged run comes with a warning
   that the undamaged run does not have, or the command ends with an error. ``ls`` may leave out an
-  energy. What a run that was killed wrote in its last 30 s has no checksum, and damage to the end
-  of a stream is as the kill: such figures may differ, with the warning that the recorder ended.
+  energy. What a run that was killed wrote after its last line of checksums (microseconds in the
+  streams, up to 1 s in the marks) has none: such figures may differ, with the warning that the
+  recorder ended.
 
 Each case is named by its seed, which alone makes it again:
 
@@ -42,7 +43,7 @@ import click
 
 from joulewise.cli import joulewise
 from joulewise.errors import JoulewiseError
-from joulewise.record.checksums import damaged_files
+from joulewise.record.checksums import read_checksums
 
 LIMIT_S = 60  # for one command; the slowest, a report, takes about 1 s
 SAME = 1e-6  # relative; the same numbers written and read, or summed in another order
@@ -213,7 +214,7 @@ class Case:
     store: Path
     is_computed: bool
     what: str
-    is_unchecked: bool = False  # no checksum reaches what was damaged
+    is_unchecked: bool = False  # there is no checksum of what was damaged
 
 
 def make_case(seed: int, sources: Sequence[Source], place: Path) -> Case:
@@ -234,12 +235,41 @@ def make_case(seed: int, sources: Sequence[Source], place: Path) -> Case:
     path = rng.choice(by_kind[rng.choice(sorted(by_kind))])
     alike = [each for each in files if each != path and each.suffix == path.suffix]
     other = rng.choice(alike or [each for each in files if each != path] or [path])
+    checked_b = checked_bytes(folder)
+    before = {each: each.read_bytes() for each in (path, other)}
     done = damage(path, other, rng)
+    # A result that is gone is computed again, and compared with one that was.
+    is_computed = is_computed or not (store / damaged_run(source) / "result.json").exists()
     what = f"{source.name}: {path.relative_to(store)}: {done}"
     what += ", no result" if is_computed else ""
-    is_recorded = path.name not in {"run.json", "result.json"}
-    is_unchecked = source.name == "killed" and is_recorded and not damaged_files(folder)
+    is_unchecked = source.name == "killed" and _is_unchecked(before, checked_b)
     return Case(seed, source, store, is_computed, what, is_unchecked)
+
+
+def checked_bytes(folder: Path) -> dict[Path, int]:
+    """Of how many bytes of each file of a run there are checksums."""
+    files = read_checksums(folder).files
+    return {folder / name: each.prefixes[-1][0] for name, each in files.items() if each.prefixes}
+
+
+def _is_unchecked(before: dict[Path, bytes], checked_b: dict[Path, int]) -> bool:
+    """Whether there was no checksum of what was damaged; ``before`` is what the files held."""
+    changed = {path: content for path, content in before.items() if _content(path) != content}
+    return any(
+        _same_b(content, _content(path)) >= checked_b.get(path, 0)
+        for path, content in changed.items()
+        if path.parent.name in {"trace", "marks"} or path.suffix == ".jsonl"
+    )
+
+
+def _content(path: Path) -> bytes:
+    return path.read_bytes() if path.exists() else b""
+
+
+def _same_b(first: bytes, second: bytes) -> int:
+    """How many bytes from the beginning are the same."""
+    pairs = enumerate(zip(first, second, strict=False))
+    return next((at for at, (a, b) in pairs if a != b), min(len(first), len(second)))
 
 
 def _kind(path: Path) -> str:
@@ -339,6 +369,10 @@ class _Text(io.TextIOWrapper):
 Ask = Callable[..., Answer]
 PAGE = "page.html"
 EXPORTS = ("trace", "samples", "sensors", "spans")
+WITHOUT_PAGES = (
+    *("ls", "ls --json", "show", "show --json", "choose", "choose --json", "report --json"),
+    *(f"export {what}" for what in EXPORTS),
+)
 
 
 def commands(source: Source, place: Path, run: str) -> dict[str, tuple[str, ...]]:
@@ -511,6 +545,9 @@ def main() -> int:
     parser.add_argument("--cases", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0, help="of the first case; then one more each")
     parser.add_argument("--processes", type=int, default=40, help="every so many, in processes")
+    parser.add_argument(
+        "--pages", type=int, default=1, help="every so many also as HTML, half of a case's time"
+    )
     parser.add_argument("--sources", type=Path, help="where the undamaged runs are kept")
     parser.add_argument("--verbose", action="store_true", help="say what each case is")
     options = parser.parse_args()
@@ -522,7 +559,8 @@ def main() -> int:
         for seed in range(options.seed, options.seed + options.cases):
             in_process = not options.processes or seed % options.processes
             asker = ask if in_process else ask_process
-            case, wrong = try_case(seed, sources, place, baseline, ask=asker)
+            only = () if seed % options.pages == 0 else WITHOUT_PAGES
+            case, wrong = try_case(seed, sources, place, baseline, ask=asker, only=only)
             if options.verbose:
                 print(f"seed {seed}: {case.what}", flush=True)
             for name, problem in wrong.items():

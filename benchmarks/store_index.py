@@ -1,12 +1,16 @@
 """A store that has grown: what the lists and looking up a run cost with 100,000 runs in it.
 
-    python benchmarks/store_index.py [--runs 100000] [--rounds 3] [--folder DIR]
+    python benchmarks/store_index.py [--runs 100000] [--sweeps 2000] [--rounds 3] [--folder DIR]
 
 One real run is recorded; the others are copies of its run.json and result.json under ids, names,
-starts and energies of their own. CPU time of each command, imports included; of ``view`` that of
-its process for one page. The least of several rounds counts, since other work on the machine only
-adds.
-The lists are compared with a plain reading of the directories, also after the index was damaged.
+starts and energies of their own. The older half is of sweeps; each sweep is a copy of the
+sweep.json of one that was simulated, with 50 runs. CPU time of each command, imports included; of
+``view`` that of its process for one page. The least of several rounds counts, since other work on
+the machine only adds.
+
+The lists are compared with a plain reading of the directories: as they are, after the index was
+damaged, after runs were copied in, removed, edited and put there by an older version, and where
+two commands make the index at once.
 """
 
 from __future__ import annotations
@@ -22,16 +26,21 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from beside import JOULEWISE, cost_s, cpu_s
 from verdict import Verdicts
 
+from joulewise.data.sweeps import RunCounts
 from joulewise.record.checksums import with_checksum
 from joulewise.record.index.run_entry import read_entry
-from joulewise.record.layout import INDEX, MANIFEST, RESULT
+from joulewise.record.layout import INDEX, MANIFEST, RESULT, SWEEPS
 from joulewise.record.result_summary import with_head_checksum
+from joulewise.record.store import Skipped
+from joulewise.sweep.store import FILE as SWEEP_FILE
+from joulewise.sweep.store import sweeps as read_sweeps
 
 FIRST_S = 1_700_000_000
 APART_S = 300
@@ -41,27 +50,61 @@ BUILD_S, SHOW_S, LIST_S, FILTER_S = 60.0, 0.5, 1.0, 2.0
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=100_000)
+    parser.add_argument("--sweeps", type=int, default=2000)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--folder", type=Path, help="where the store is made, and then deleted")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         store = Path(folder) / "runs"
-        made_s = _timed(lambda: make_store(store, options.runs))
-        print(f"{options.runs:,} runs were made in {made_s:.0f} s")
+        print(f"load of the last minute: {os.getloadavg()[0]:.1f} on {os.cpu_count()} CPUs")
+        sweeps = make_sweeps(store, options.sweeps)
+        made_s = _timed(lambda: make_store(store, options.runs, sweeps))
+        print(f"{options.runs:,} runs and {len(sweeps):,} sweeps were made in {made_s:.0f} s")
         verdicts = Verdicts()
         measure(store, options.rounds, verdicts)
         check(store, verdicts)
+        check_sweeps(store, verdicts)
+        print(f"load of the last minute: {os.getloadavg()[0]:.1f}")
     verdicts.show()
     return 0 if verdicts.all_met else 1
 
 
-def make_store(store: Path, number: int) -> None:
+def make_sweeps(store: Path, number: int) -> list[str]:
+    """Copies of the sweep.json of one sweep in virtual time; their ids."""
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(
+            [
+                *(JOULEWISE, "--store", folder, "sweep", "--sim", "v100"),
+                *("--workload", "resnet50", "--power-limit", "165:300:15", "--repeat", "5"),
+            ],
+            check=True,
+            capture_output=True,
+        )
+        [first] = (Path(folder) / SWEEPS).iterdir()
+        told = json.loads((first / SWEEP_FILE).read_text())
+    del told["crc32"]
+    trials = json.dumps(told.pop("trials"))
+    ids = []
+    for count in range(number):
+        start_s = FIRST_S + 50 * APART_S * count
+        sweep_id = f"{_stamp(start_s)}-{count % 65536:04x}"
+        own = {"id": sweep_id, "name": f"sweep-{count % 100}", "start_wall_ns": start_s * 10**9}
+        head = json.dumps({**told, **own}).removesuffix("}")
+        folder_of_it = store / SWEEPS / sweep_id
+        folder_of_it.mkdir(parents=True)
+        text = f'{head}, "trials": {trials}}}'.replace(first.name, sweep_id)
+        (folder_of_it / SWEEP_FILE).write_text(with_checksum(text))
+        ids.append(sweep_id)
+    return ids
+
+
+def make_store(store: Path, number: int, sweeps: Sequence[str]) -> None:
     subprocess.run(
         [JOULEWISE, "--store", store, "run", "--name", "NAME", "--", "true"],
         check=True,
         capture_output=True,
     )
-    (first,) = (path for path in store.iterdir() if path.is_dir())
+    (first,) = (path for path in store.iterdir() if path.is_dir() and path.name != SWEEPS)
     told = json.loads((first / MANIFEST).read_text())
     del told["crc32"]
     wall_ns, manifest = str(told["wall_start_ns"]), json.dumps(told, indent=1)
@@ -75,13 +118,14 @@ def make_store(store: Path, number: int) -> None:
     dice = random.Random(0)
     for count in range(number):
         start_s = FIRST_S + APART_S * count
-        stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime(start_s))
-        run_id = f"{stamp}-{dice.getrandbits(16):04x}"
+        run_id = f"{_stamp(start_s)}-{dice.getrandbits(16):04x}"
         energy = {**line["energy_j"]["total"], "value": round(dice.expovariate(1 / 20_000), 3)}
         run = store / run_id
         run.mkdir()
         text = manifest.replace(first.name, run_id).replace(wall_ns, f"{start_s}123456789")
         text = text.replace('"NAME"', f'"job-{count % 1000}"')
+        if count // 50 < len(sweeps) and count < number // 2:
+            text = text.replace('"tags": []', f'"tags": ["sweep:{sweeps[count // 50]}"]')
         (run / MANIFEST).write_text(with_checksum(text))
         mine = {**line, "energy_j": {**line["energy_j"], "total": energy}}
         head, tail = (text.replace(first.name, run_id) for text in (json.dumps(mine), rest))
@@ -109,8 +153,13 @@ def measure(store: Path, rounds: int, verdicts: Verdicts) -> None:
         ("ls --filter 'energy>60kJ'", FILTER_S, ["ls", "--filter", "energy>60kJ"]),
         ("ls --filter 'name=job-1*'", FILTER_S, ["ls", "--filter", "name=job-1*"]),
         ("show NAME", LIST_S, ["show", "job-7"]),
+        ("choose that makes its index", BUILD_S, ["choose"]),
+        ("choose", LIST_S, ["choose"]),
+        ("choose NAME", LIST_S, ["choose", "sweep-7"]),
+        ("choose last", LIST_S, ["choose", "last"]),
     ):
-        verdicts.at_most(f"{what}, CPU s", least(*words), limit_s, percent=False)
+        used_s = cost(*words) if limit_s == BUILD_S else least(*words)
+        verdicts.at_most(f"{what}, CPU s", used_s, limit_s, percent=False)
     for what, query in (("", ""), (" by energy", "?sort=energy"), (" page 500", "?page=500")):
         verdicts.at_most(
             f"view, list{what}, CPU s", page_s(store, query, rounds), LIST_S, percent=False
@@ -140,9 +189,8 @@ def page_s(store: Path, query: str, rounds: int) -> float:
 
 
 def check(store: Path, verdicts: Verdicts) -> None:
-    """The whole list is that of a plain reading: as it is, and after the index was damaged."""
-    names = sorted(path.name for path in store.iterdir() if path.is_dir())
-    plain = [(name, read_entry(store / name).energy_j) for name in names]
+    """The whole list is that of a plain reading, whatever happens to the index and the runs."""
+    plain = read_plainly(store)
     wrong = int(listed(store) != plain)
     damages: list[Callable[[Path], object]] = [
         lambda index: index.write_bytes(b"no index"),
@@ -153,6 +201,65 @@ def check(store: Path, verdicts: Verdicts) -> None:
         damage(store / INDEX)
         wrong += listed(store) != plain
     verdicts.at_most("wrong lists, also of a damaged index", wrong, 0, percent=False)
+    change_runs(store)
+    changed = read_plainly(store)
+    wrong = int(changed == plain) + int(listed(store) != changed)
+    verdicts.at_most("wrong lists after changes to the runs", wrong, 0, percent=False)
+    (store / INDEX).unlink()
+    with ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(listed, [store, store]))
+    wrong = sum(each != changed for each in [*both, listed(store)])
+    verdicts.at_most("wrong lists of two that make the index", wrong, 0, percent=False)
+
+
+def check_sweeps(store: Path, verdicts: Verdicts) -> None:
+    """The same of the sweeps."""
+    folders = sorted((store / SWEEPS).iterdir())
+    shutil.copytree(folders[0], store / SWEEPS / "copied in")
+    shutil.rmtree(folders[1])
+    os.truncate(folders[2] / SWEEP_FILE, 1000)
+    read = [each for each in read_sweeps(store) if not isinstance(each, Skipped)]
+    plain = [(sweep.id, sweep.name, RunCounts.of(sweep.trials).whole) for _, sweep in read]
+    wrong = int(listed_sweeps(store) != plain)
+    for damage in (lambda: _overwrite(store / INDEX, 50_000), (store / INDEX).unlink):
+        damage()
+        wrong += listed_sweeps(store) != plain
+    verdicts.at_most("wrong lists of sweeps", wrong, 0, percent=False)
+
+
+def change_runs(store: Path) -> None:
+    """Copy in with times of long ago, remove, edit, damage, and put there as before checksums."""
+    runs = sorted(path for path in store.iterdir() if path.is_dir() and path.name != SWEEPS)
+    some = runs[:: max(1, len(runs) // 500)]
+    for number, run in enumerate(some):
+        result = run / RESULT
+        if number % 5 == 0:
+            shutil.copytree(run, run.with_name(f"{run.name[:-4]}ffff"), dirs_exist_ok=True)
+        elif number % 5 == 1:
+            shutil.rmtree(run)
+        elif number % 5 == 2:
+            result.unlink()
+        elif number % 5 == 3:
+            os.truncate(run / MANIFEST, 100)
+        else:  # of a version that wrote no checksums
+            told = json.loads((run / MANIFEST).read_text())
+            del told["crc32"]
+            (run / MANIFEST).write_text(json.dumps(told))
+            head, rest = result.read_text().split("\n", 1)
+            first = json.loads(head.rstrip(",") + "}")
+            del first["head_crc32"]
+            first["energy_j"]["total"]["value"] = 12345.0 + number
+            body = json.loads("{" + rest)
+            del body["crc32"]
+            result.write_text(f"{json.dumps(first)[:-1]},\n{json.dumps(body)[1:]}")
+
+
+def read_plainly(store: Path) -> list[tuple[str, float | None]]:
+    """Of every run that can be read its folder's id and joules, oldest first."""
+    paths = [path for path in store.iterdir() if path.is_dir() and path.name != SWEEPS]
+    entries = [entry for entry in map(read_entry, paths) if not entry.problem]
+    entries.sort(key=lambda entry: (*entry.order, entry.path.name))
+    return [(entry.id, entry.energy_j) for entry in entries]
 
 
 def listed(store: Path) -> list[tuple[str, float | None]]:
@@ -161,7 +268,20 @@ def listed(store: Path) -> list[tuple[str, float | None]]:
         check=True,
         capture_output=True,
     ).stdout
-    return [(run["id"], run["energy_j"]["total"]["value"]) for run in json.loads(said)["runs"]]
+    totals = ((run["id"], run["energy_j"]["total"]) for run in json.loads(said)["runs"])
+    return [(run_id, total and total["value"]) for run_id, total in totals]
+
+
+def listed_sweeps(store: Path) -> list[tuple[str, str, int]]:
+    said = subprocess.run(
+        [JOULEWISE, "--store", store, "choose", "--json", "-"], check=True, capture_output=True
+    ).stdout
+    found = json.loads(said)["sweeps"]
+    return [(sweep["id"], sweep["name"], sweep["runs"]["whole"]) for sweep in found]
+
+
+def _stamp(second: int) -> str:
+    return time.strftime("%Y%m%d-%H%M%S", time.gmtime(second))
 
 
 def _overwrite(index: Path, offset: int) -> None:

@@ -200,6 +200,19 @@ def test_a_counter_that_jumps_is_bridged_and_told(made):
     assert result.run.total.value == pytest.approx(1000.0, rel=0.05)
 
 
+@pytest.mark.parametrize("state", ["complete", "recording"])
+def test_a_stream_of_another_lane_in_its_place_is_damage_without_a_checksum_too(made, state):
+    made.slow("gpu0", temperature_c=lambda t: 40.0 + t)
+    run = made.write(state=state)
+    paths = [lane_path(run, "gpu0", lane, STREAM) for lane in (Lane.FAST, Lane.SLOW)]
+    contents = [path.read_bytes() for path in paths]
+    for path, content in zip(paths, reversed(contents), strict=True):
+        path.write_bytes(content)
+    result = analyse(run)
+    assert {warning.device for warning in damaged(result)} == {"gpu0"}
+    assert result.run.total is None
+
+
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.9])
 @pytest.mark.parametrize("is_checked", [True, False])
 def test_a_stream_that_is_cut_is_never_a_whole_total(made, share, is_checked):

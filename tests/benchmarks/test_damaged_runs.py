@@ -41,6 +41,17 @@ def test_no_damage_changes_a_number_without_a_warning(damaged_runs, sources, tmp
     assert not wrong, "\n".join(wrong)
 
 
+def test_what_a_killed_run_wrote_has_checksums(damaged_runs, sources):
+    """Without them the harness would let a changed number of that source pass."""
+    [source] = (each for each in sources if each.name == "killed")
+    folder = source.store / source.asked
+    checked_b = damaged_runs.checked_bytes(folder)
+    sizes_b = {path: path.stat().st_size for path in (folder / "trace").iterdir()}
+    assert checked_b.keys() >= sizes_b.keys()
+    # Killed between a write and its line of checksums, which are microseconds, it lacks one write.
+    assert sum(checked_b[path] for path in sizes_b) >= 0.6 * sum(sizes_b.values())
+
+
 def test_the_harness_sees_a_number_that_changed(damaged_runs):
     before = damaged_runs.Answer(0, '{"time_s": 1.0, "warnings": []}', "")
     after = damaged_runs.Answer(0, '{"time_s": 1.1, "warnings": []}', "")

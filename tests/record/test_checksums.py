@@ -1,6 +1,7 @@
 """Checksums of run directories: what they find, and what of a damaged file still counts."""
 
 import json
+import os
 
 import numpy as np
 import pytest
@@ -8,15 +9,25 @@ import pytest
 from joulewise.errors import JoulewiseError
 from joulewise.record.checksums import (
     DamagedJsonError,
+    RecordingChecksums,
     damaged_files,
     read_checked_json,
     with_checksum,
-    write_checksums_so_far,
     write_final_checksums,
 )
 from joulewise.record.compact import compact
-from joulewise.record.files import GrowingFile
-from joulewise.record.layout import CHECKSUMS, MANIFEST, PROCESSES, STREAM, TRACE, Lane, lane_path
+from joulewise.record.files import MOST_PREFIXES, GrowingFile
+from joulewise.record.layout import (
+    CHECKSUM_LOG,
+    CHECKSUMS,
+    MANIFEST,
+    MARKS,
+    PROCESSES,
+    STREAM,
+    TRACE,
+    Lane,
+    lane_path,
+)
 from joulewise.record.manifest import read_manifest
 from joulewise.record.trace import open_lane
 from made_run import MadeRun, device
@@ -135,7 +146,7 @@ def test_the_last_checksums_keep_the_ends_of_what_was_written(tmp_path):
         file.add(bytes([i]) * 700)
         file.flush()
     file.close()
-    write_checksums_so_far(tmp_path, {path: file.prefixes})
+    RecordingChecksums(tmp_path).save({path: file.prefixes})
     write_final_checksums(tmp_path)
     assert damaged_files(tmp_path) == ()
     flip(path, 1500)
@@ -153,6 +164,105 @@ def test_a_file_that_grows_keeps_few_checksums_of_its_beginnings(tmp_path):
         file.add(bytes([i % 256]) * 10)
         file.flush()
     file.close()
-    assert len(file.prefixes) <= 65
-    assert file.prefixes[-1][0] == 5000
-    assert file.prefixes[0][0] == 10
+    sizes = [size_b for size_b, _ in file.prefixes]
+    assert len(sizes) <= MOST_PREFIXES + 1
+    assert (sizes[0], sizes[-1]) == (10, 5000)
+    # Evenly: damage in the middle of a long run does not cost all that was before it.
+    assert max(np.diff(sizes)) <= 2 * 5000 / (MOST_PREFIXES // 2)
+
+
+class TestWhileRecording:
+    """A run whose recorder is killed: only what it had appended is there."""
+
+    @pytest.fixture
+    def recorded(self, tmp_path):
+        """Three writes of a stream and of marks, the checksums saved after the first."""
+        run = tmp_path / "run"
+        (run / TRACE).mkdir(parents=True)
+        (run / MARKS).mkdir()
+        stream, marks = GrowingFile(run / TRACE / "gpu0.arrows"), run / MARKS / "1-1.marks"
+        checksums = RecordingChecksums(run)
+        for number in range(3):
+            stream.add(bytes([number]) * 1000)
+            stream.flush()
+            with marks.open("ab") as file:
+                file.write(bytes([number]) * 48)
+            prefixes = {stream.path: stream.prefixes}
+            checksums.append(prefixes)
+            if number == 0:
+                checksums.save(prefixes)
+        stream.close()
+        checksums.close()
+        return run
+
+    def test_an_undamaged_run_has_no_damage(self, recorded):
+        assert damaged_files(recorded) == ()
+
+    @pytest.mark.parametrize("at", [0, 999, 1500, 2999])
+    def test_a_flipped_bit_is_found_wherever_it_is(self, recorded, at):
+        flip(recorded / TRACE / "gpu0.arrows", at)
+        [damage] = damaged_files(recorded)
+        assert damage.sound_b == at // 1000 * 1000
+
+    @pytest.mark.parametrize("at", [0, 47, 100, 143])
+    def test_also_in_the_marks(self, recorded, at):
+        flip(recorded / MARKS / "1-1.marks", at)
+        [damage] = damaged_files(recorded)
+        assert damage.sound_b == at // 48 * 48
+
+    @pytest.mark.parametrize("size_b", [0, 1000, 2000, 2500])
+    def test_a_file_that_was_cut_is_found(self, recorded, size_b):
+        os.truncate(recorded / TRACE / "gpu0.arrows", size_b)
+        [damage] = damaged_files(recorded)
+        assert damage.reason == f"it has {size_b} of 3000 bytes"
+
+    def test_what_was_written_after_the_last_line_may_be_there(self, recorded):
+        with (recorded / TRACE / "gpu0.arrows").open("ab") as file:
+            file.write(bytes(500))
+        assert damaged_files(recorded) == ()
+
+    def test_no_damage_to_the_log_makes_another_file_damaged(self, recorded):
+        path = recorded / CHECKSUM_LOG
+        whole = path.read_bytes()
+        for at in range(len(whole)):
+            flip(path, at, at % 8)
+            assert {damage.file for damage in damaged_files(recorded)} <= {CHECKSUM_LOG}
+            path.write_bytes(whole[:at])
+            assert {damage.file for damage in damaged_files(recorded)} <= {CHECKSUM_LOG}
+            path.write_bytes(whole)
+
+    @pytest.mark.parametrize("file", [CHECKSUMS, CHECKSUM_LOG])
+    def test_checksums_that_are_none_are_damage_themselves(self, recorded, file):
+        (recorded / file).write_bytes(b"something else")
+        assert file in {damage.file for damage in damaged_files(recorded)}
+
+    @pytest.mark.parametrize("file", [CHECKSUMS, CHECKSUM_LOG])
+    def test_checksums_that_are_not_there_are_none(self, recorded, file):
+        (recorded / file).unlink()
+        assert damaged_files(recorded) == ()
+
+    def test_saving_empties_the_log(self, recorded):
+        lines = (recorded / CHECKSUM_LOG).read_text().splitlines()
+        assert len(lines) == 2
+
+    def test_a_line_that_a_full_disk_cut_does_not_spoil_the_next(self, tmp_path, monkeypatch):
+        path = tmp_path / TRACE / "gpu0.arrows"
+        path.parent.mkdir()
+        checksums = RecordingChecksums(tmp_path)
+        whole_write = os.write
+        for number in range(3):
+            monkeypatch.setattr(
+                os,
+                "write",
+                (lambda fd, data: whole_write(fd, data[:9])) if number == 1 else whole_write,
+            )
+            checksums.append({path: [(number + 1, number)]})
+        checksums.close()
+        lines = (tmp_path / CHECKSUM_LOG).read_text().splitlines()
+        assert [line.count(path.name) for line in lines] == [1, 1]
+
+    def test_the_last_checksums_take_the_place_of_the_log(self, recorded):
+        write_final_checksums(recorded)
+        assert not (recorded / CHECKSUM_LOG).exists()
+        flip(recorded / TRACE / "gpu0.arrows", 1500)
+        assert len(damaged_files(recorded)) == 1

@@ -4,15 +4,22 @@ import html
 import json
 import re
 import shutil
+from dataclasses import replace
 from urllib.parse import quote
 
 import pytest
 
+from joulewise.data.sweeps import Setting
 from joulewise.record.layout import LIVE, MANIFEST
 from joulewise.record.store import new_run
 from joulewise.report.serve import listing
 from joulewise.report.serve.lookup import stamp
+from joulewise.sweep.asked import Asked
+from joulewise.sweep.contract import as_text
+from joulewise.sweep.space import Space
+from joulewise.sweep.store import FILE, create, load
 
+AS_IT_IS = Setting.of({"power_limit_w": None})
 OLD, NEW = "20261101-120000-aaaa", "20261116-003512-bbbb"
 HOSTILE = "<script>alert(1)</script>\x1b[31m\"'&"
 
@@ -280,3 +287,28 @@ def test_what_has_changed_shows_in_the_stamp(make_run):
     assert stamp(run) == before
     (run / "trace" / "new").write_text("x")
     assert stamp(run) != before
+
+
+def test_sweeps_come_in_pages_as_well(view, store, monkeypatch):
+    monkeypatch.setattr(listing, "PAGE", 2)
+    folders = []
+    for number in range(5):
+        folder = create(store, Asked(), Space((AS_IT_IS,), AS_IT_IS))
+        text = as_text(replace(load(folder), start_wall_ns=number + 1))
+        (folder / FILE).write_text(text)
+        folders.append(folder.name)
+    answer = view.get()
+    assert "0 runs; 5 sweeps." in answer.words
+    assert "1 to 2 of 5 sweeps, page 1 of 3" in answer.words
+    found = sweep_order(answer)
+    for _ in range(2):
+        answer = view.get(link(answer, "Next sweeps"))
+        found += sweep_order(answer)
+    assert found == folders[::-1]
+    assert "Next sweeps" not in answer.words
+    assert sweep_order(view.get(link(answer, "First sweeps"))) == found[:2]
+    assert sweep_order(view.get("?sweeps=99")) == found[4:]
+
+
+def sweep_order(answer):
+    return re.findall(r'href="sweep/([^"]+)"', answer.text)

@@ -2,8 +2,8 @@
 
 Checksums tell which files are not as they were written (``record.checksums``), and readers then
 take what lies before the damage. A run of an earlier version has no checksums, and one that was
-killed none of its last seconds: there rows are left out whose times are out of order or outside
-the run. Either way the energy of the device is a lower bound, and a warning names the file.
+killed may have none of its last write: there rows are left out whose times are out of order or
+outside the run. Either way the energy of the device is a lower bound, and a warning names the file.
 
 Values that no such device can have count as not read in a file without a checksum, whether they
 are a sensor's fault or a flipped bit; another warning says so. The energy is then no lower bound:
@@ -24,7 +24,7 @@ import numpy as np
 from joulewise.analyse.lanes import ArrayLane, Columns, Rows
 from joulewise.data import Caution, Quantity, RunWarning
 from joulewise.record.checksums import damaged_files, is_verified
-from joulewise.record.layout import MISSES, PROCESSES, Lane
+from joulewise.record.layout import CHECKSUM_LOG, CHECKSUMS, MISSES, PROCESSES, Lane
 from joulewise.record.manifest import Manifest, RecordedDevice
 from joulewise.record.rows import TIME
 from joulewise.record.store import RECORDING, status
@@ -93,6 +93,8 @@ class FileDamage:
         effects = {
             PROCESSES: "which GPUs the command used may be told wrongly",
             MISSES: "deadlines that the recorder missed may be unknown",
+            CHECKSUMS: "damage to other files may not be found",
+            CHECKSUM_LOG: "damage to other files may not be found",
         }
         return effects.get(self.file, "spans in it may be missing")
 

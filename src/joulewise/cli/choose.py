@@ -19,7 +19,7 @@ from joulewise.errors import UsageError
 if TYPE_CHECKING:
     from joulewise.data.sweeps import Sweep
     from joulewise.metrics.view import View
-    from joulewise.record.store import Skipped
+    from joulewise.sweep.entry import SweepEntry
 
 EPILOG = """\b
 Examples:
@@ -134,36 +134,36 @@ def _refuse_idle(given: Mapping[str, Any]) -> None:
 
 def _list(store: Path, json_path: str | None) -> int:
     from joulewise.report.sweeps import as_json
+    from joulewise.sweep.entry import list_unreadable
 
-    found, skipped = _sweeps(store)
+    found = _sweeps(store, None if json_path else _NEWEST)
+    skipped = list_unreadable(store)
     if not found and not skipped:
         raise UsageError(f"no sweeps in {store}", "joulewise sweep makes one; or name a --store")
     if json_path:
         told = {
             "sweeps": [as_json(sweep) for sweep in found],
-            "skipped": [{"path": str(one.path), "reason": one.reason} for one in skipped],
+            "skipped": [{"path": str(one.path), "reason": one.problem} for one in skipped],
         }
         write_json(told, json_path)
     if json_path != STDOUT:
         _draw_newest(found)
         for one in skipped:
-            say(f"cannot be read: {one.reason}")
+            say(f"cannot be read: {one.problem}")
         if found:
             say(f"choose among the settings of one: {program(store)} choose SWEEP")
     return 0
 
 
-def _sweeps(store: Path) -> tuple[list[Sweep], list[Skipped]]:
-    """The sweeps of a store, oldest first, and those that cannot be read."""
-    from joulewise.record.store import Skipped
-    from joulewise.sweep.store import sweeps
+def _sweeps(store: Path, limit: int | None) -> list[SweepEntry]:
+    """The newest sweeps that can be read, oldest first; all without a limit."""
+    from joulewise.sweep.entry import list_sweeps
 
-    every = list(sweeps(store))
-    skipped = [one for one in every if isinstance(one, Skipped)]
-    return [one[1] for one in every if not isinstance(one, Skipped)], skipped
+    found = list_sweeps(store, limit=limit).sweeps
+    return [sweep for sweep in reversed(found) if not sweep.problem]
 
 
-def _draw_newest(found: Sequence[Sweep], *, is_error: bool = False) -> None:
+def _draw_newest(found: Sequence[SweepEntry], *, is_error: bool = False) -> None:
     from joulewise.cli.output import console
     from joulewise.report.sweeps import draw
 
@@ -186,7 +186,7 @@ def _found(store: Path, which: str, reference: Mapping[str, str]) -> tuple[Sweep
     try:
         folder = find(store, which)
     except UsageError:
-        _draw_newest(_sweeps(store)[0], is_error=True)
+        _draw_newest(_sweeps(store, _NEWEST), is_error=True)
         raise
     return load(folder), folder
 

@@ -3,7 +3,8 @@
 A flipped bit in a stream or in a JSON file as a rule leaves a file that can be read, with another
 number in it. So the JSON files end with a checksum of themselves, and ``checksums.json`` has those
 of all other files: at the end of a run of every file, and while it is recorded, about every 30 s,
-of what had been written of the streams by then.
+of what had been written of the streams and marks by then. In between, ``checksums.log`` gains a
+line after each write, about every second: what a run that was killed wrote is verified, too.
 
 Of each file it has the CRC-32 of several of its beginnings, the longest of which is the whole file.
 A damaged file is thereby known to be sound up to some point, and what was recorded before that
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,11 +26,24 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from joulewise.record.files import open_regular, read_regular_bytes, replace_file
-from joulewise.record.layout import CHECKSUMS, MARKS, MISSES, PACKED, PROCESSES, STREAM, TRACE
-
-Prefix = tuple[int, int]
-"""How many bytes from the beginning of a file, and their CRC-32."""
+from joulewise.record.files import (
+    MOST_PREFIXES,
+    Prefix,
+    add_prefix,
+    open_regular,
+    read_regular_bytes,
+    replace_file,
+)
+from joulewise.record.layout import (
+    CHECKSUM_LOG,
+    CHECKSUMS,
+    MARKS,
+    MISSES,
+    PACKED,
+    PROCESSES,
+    STREAM,
+    TRACE,
+)
 
 Stamp = tuple[int, int, int, int]
 """Size, inode, modification time and change time (ns) of a file.
@@ -37,11 +52,10 @@ The change time is set by the kernel: a copy that is put in place with the same 
 modification time is another one.
 """
 
-MOST_PREFIXES: Final = 64
-"""Of a file. With twice as many, half as much is lost around damage, for 1.3 kB more a file."""
 _LEAST_B: Final = 4096  # between two prefixes: a block of a disk (chosen)
 _READ_B: Final = 1 << 20
 _KEY: Final = "crc32"
+MARK_SUFFIX: Final = ".marks"
 _ENDING: Final = re.compile(rb',\s*"crc32": "([0-9a-f]{8})"\s*\}\s*\Z')
 
 
@@ -129,10 +143,14 @@ class FileChecksums:
 
 @dataclass(frozen=True)
 class RunChecksums:
-    """By the path of a file within the run; ``is_final`` where the run had ended."""
+    """By the path of a file within the run; ``is_final`` where the run had ended.
+
+    ``damaged`` are files of checksums that are there and hold none.
+    """
 
     files: Mapping[str, FileChecksums]
     is_final: bool
+    damaged: tuple[str, ...] = ()
 
 
 def write_final_checksums(run: Path, *, durable: bool = True) -> None:
@@ -141,10 +159,11 @@ def write_final_checksums(run: Path, *, durable: bool = True) -> None:
     Where the recorder noted how long a file was after a write, its beginnings end there, too: a
     batch of rows before the damage is then not lost with the rest of a block.
     """
-    earlier = _read(run).files
+    earlier = read_checksums(run).files
     found = ((_name(run, path), path) for path in sorted(_checked_files(run)))
     files = {name: _sum_file(name, path, earlier.get(name)) for name, path in found}
     _write(run, RunChecksums(files, is_final=True), durable=durable)
+    (run / CHECKSUM_LOG).unlink(missing_ok=True)
 
 
 class MarkSums:
@@ -156,31 +175,79 @@ class MarkSums:
 
     def read_on(self) -> Mapping[Path, Sequence[Prefix]]:
         """Read what has been written since; the checksums of all that there is by now."""
-        with suppress(OSError):
-            for path in self._folder.glob("*.marks"):
-                self._read_on(path)
+        with suppress(OSError), os.scandir(self._folder) as entries:
+            for entry in entries:
+                path = self._folder / entry.name
+                known = self._prefixes.get(path, [])
+                read_b = known[-1][0] if known else 0
+                if path.suffix == MARK_SUFFIX and entry.stat().st_size > read_b:
+                    self._prefixes[path] = _read_on(path, known)
         return self._prefixes
 
-    def _read_on(self, path: Path) -> None:
-        known = self._prefixes.get(path, [])
-        read_b, crc = known[-1] if known else (0, 0)
-        with suppress(OSError), open_regular(path) as file:
-            file.seek(read_b)
-            while piece := file.read(_READ_B):
-                crc = zlib.crc32(piece, crc)
-                read_b += len(piece)
-        if not known or read_b > known[-1][0]:
-            kept = known[::2] if len(known) >= MOST_PREFIXES else known
-            self._prefixes[path] = [*kept, (read_b, crc)]
+
+def _read_on(path: Path, known: list[Prefix]) -> list[Prefix]:
+    read_b, crc = known[-1] if known else (0, 0)
+    with suppress(OSError), open_regular(path) as file:
+        file.seek(read_b)
+        while piece := file.read(_READ_B):
+            crc = zlib.crc32(piece, crc)
+            read_b += len(piece)
+    return add_prefix(known, (read_b, crc)) if read_b else known
 
 
-def write_checksums_so_far(run: Path, prefixes: Mapping[Path, Sequence[Prefix]]) -> None:
-    """Of what has been written of a run that is being recorded."""
-    files = {
-        (name := _name(run, path)): FileChecksums(name, tuple(each))
-        for path, each in prefixes.items()
-    }
-    _write(run, RunChecksums(files, is_final=False), durable=False)
+class RecordingChecksums:
+    """Writes the checksums of a run while it is recorded; OSErrors are the caller's.
+
+    :meth:`append` adds a line to ``checksums.log`` with the files that have grown since the last
+    one, and its own CRC-32. :meth:`save` writes ``checksums.json`` and empties the log, which
+    thereby stays below some 30 kB. A kill between the two leaves lines that say nothing new.
+    """
+
+    def __init__(self, run: Path) -> None:
+        self._run = run
+        self._marks = MarkSums(run)
+        self._descriptor = -1
+        self._size_b = 0
+        self._logged: dict[Path, Prefix] = {}
+        self._names: dict[Path, str] = {}
+
+    def append(self, streams: Mapping[Path, Sequence[Prefix]]) -> None:
+        """``streams`` are the prefixes of the files that the recorder itself writes."""
+        newest = {path: each[-1] for path, each in self._all(streams).items()}
+        grown = {path: each for path, each in newest.items() if self._logged.get(path) != each}
+        if not grown:
+            return
+        for path in grown.keys() - self._names.keys():
+            self._names[path] = _name(self._run, path)
+        body = json.dumps({self._names[path]: each for path, each in grown.items()}).encode()
+        line = b"%s %08x\n" % (body, zlib.crc32(body))
+        if self._descriptor < 0:
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC | os.O_CLOEXEC
+            self._descriptor = os.open(self._run / CHECKSUM_LOG, flags, 0o666)
+        if os.write(self._descriptor, line) < len(line):  # a full disk: no half lines
+            os.ftruncate(self._descriptor, self._size_b)
+            return
+        self._size_b += len(line)
+        self._logged |= grown
+
+    def save(self, streams: Mapping[Path, Sequence[Prefix]]) -> None:
+        """Write ``checksums.json``, which has all that the log has."""
+        files = {
+            (name := _name(self._run, path)): FileChecksums(name, tuple(each))
+            for path, each in self._all(streams).items()
+        }
+        _write(self._run, RunChecksums(files, is_final=False), durable=False)
+        if self._size_b:
+            os.ftruncate(self._descriptor, 0)
+            self._size_b = 0
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _all(self, streams: Mapping[Path, Sequence[Prefix]]) -> dict[Path, Sequence[Prefix]]:
+        return {**streams, **self._marks.read_on()}
 
 
 def damaged_files(run: Path) -> tuple[Damage, ...]:
@@ -188,13 +255,15 @@ def damaged_files(run: Path) -> tuple[Damage, ...]:
 
     Each is read once, and not again as long as it stays as it is.
     """
-    found = (find_damage(run, run / name) for name in _read(run).files)
-    return tuple(damage for damage in found if damage is not None)
+    checksums = read_checksums(run)
+    own = (Damage(name, "it holds no checksums", 0) for name in checksums.damaged)
+    found = (find_damage(run, run / name) for name in checksums.files)
+    return (*own, *(damage for damage in found if damage is not None))
 
 
 def find_damage(run: Path, path: Path) -> Damage | None:
     """What is wrong with a file; None where nothing is, or nothing is known of it."""
-    checksums = _read(run)
+    checksums = read_checksums(run)
     name = _name(run, path)
     known = checksums.files.get(name)
     if known is None or not known.prefixes:
@@ -217,7 +286,7 @@ def file_stamp(path: Path) -> Stamp:
 
 def is_verified(run: Path, path: Path) -> bool:
     """Whether the checksums are of the whole of a file: then :func:`find_damage` says all."""
-    checksums = _read(run)
+    checksums = read_checksums(run)
     return checksums.is_final and _name(run, path) in checksums.files
 
 
@@ -306,13 +375,53 @@ def _write(run: Path, checksums: RunChecksums, *, durable: bool) -> None:
     replace_file(run / CHECKSUMS, with_checksum(json.dumps(told)), durable=durable)
 
 
-def _read(run: Path) -> RunChecksums:
-    """Nothing where there are none, or they are damaged themselves."""
-    path = run / CHECKSUMS
+def read_checksums(run: Path) -> RunChecksums:
+    """The checksums of a run; none where it has none, or they are damaged themselves."""
+    checksums = RunChecksums({}, is_final=False)
+    path, log = run / CHECKSUMS, run / CHECKSUM_LOG
+    with suppress(OSError):
+        checksums = _read_as_of(path, file_stamp(path))
+    if checksums.is_final:
+        return checksums
+    with suppress(OSError):
+        return _with_log(checksums, log, file_stamp(log))
+    return checksums
+
+
+def _with_log(checksums: RunChecksums, log: Path, stamp: Stamp) -> RunChecksums:
+    files = dict(checksums.files)
+    every_logged, is_damaged = _read_log(log, stamp)
+    damaged = (*checksums.damaged, *((CHECKSUM_LOG,) if is_damaged else ()))
+    for name, logged in every_logged.items():
+        known = files.get(name, FileChecksums(name, ()))
+        every = tuple(sorted({*known.prefixes, *logged}))
+        files[name] = FileChecksums(name, every, known.tail)
+    return RunChecksums(files, is_final=False, damaged=damaged)
+
+
+@lru_cache(maxsize=64)
+def _read_log(
+    log: Path,
+    stamp: Stamp,  # noqa: ARG001
+) -> tuple[Mapping[str, Sequence[Prefix]], bool]:
+    """By file what the log has of it, and whether it has something and no line that is whole.
+
+    Lines that are damaged are as if they were not there. The recorder may empty the log at any
+    moment.
+    """
+    found: dict[str, list[Prefix]] = {}
     try:
-        return _read_as_of(path, file_stamp(path))
+        content = read_regular_bytes(log)
     except OSError:
-        return RunChecksums({}, is_final=False)
+        return found, False
+    for line in content.split(b"\n"):
+        body, _, crc = line.rpartition(b" ")
+        if crc != b"%08x" % zlib.crc32(body):
+            continue
+        with suppress(ValueError, TypeError, AttributeError):
+            for name, prefix in json.loads(body).items():
+                found.setdefault(name, []).append(_prefix(prefix))
+    return found, bool(content) and not found
 
 
 @lru_cache(maxsize=64)
@@ -329,7 +438,7 @@ def _read_as_of(path: Path, stamp: Stamp) -> RunChecksums:  # noqa: ARG001
         }
         return RunChecksums(files, is_final=bool(told["is_final"]))
     except (DamagedJsonError, KeyError, TypeError, ValueError, AttributeError):
-        return RunChecksums({}, is_final=False)
+        return RunChecksums({}, is_final=False, damaged=(CHECKSUMS,))
 
 
 def _prefix(told: Any) -> Prefix:

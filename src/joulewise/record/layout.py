@@ -14,6 +14,7 @@
         marks/<pid>-<start>.marks begin and end of spans, a file for each process (see ``hooks``)
         marks/<pid>-<time>.frameworks.json  the frameworks that a process imported (``hooks``)
         checksums.json            by which damage to these files is found (see ``checksums``)
+        checksums.log             while recording: the same of what was written since
         live.json                 while recording: joules so far and the outlook
         .reserve                  while recording: room for the last run.json on a full disk
     <store>/sweeps/               the sweeps that runs belong to (see ``sweep.store``)
@@ -39,6 +40,7 @@ PROCESSES: Final = "processes.jsonl"
 MISSES: Final = "misses.jsonl"
 LIVE: Final = "live.json"
 CHECKSUMS: Final = "checksums.json"
+CHECKSUM_LOG: Final = "checksums.log"
 RESERVE: Final = ".reserve"
 STREAM: Final = ".arrows"
 PACKED: Final = ".parquet"

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from joulewise.command.alive import boot_id
 from joulewise.devices import Device, Discovery
-from joulewise.record.checksums import MarkSums, write_checksums_so_far
+from joulewise.record.checksums import RecordingChecksums
 from joulewise.record.clocks import Clocks
 from joulewise.record.completion import Completion
 from joulewise.record.environment import surroundings
@@ -81,7 +81,7 @@ class Recorder:
         self._watch = Watch()
         self._family = Family(run.name, environ=options.environ)
         self._writer = Writer(self._notes, self._each_time)
-        self._mark_sums = MarkSums(run)
+        self._checksums = RecordingChecksums(run)
         self._inventory = take_inventory(
             discovery.devices, options.environ, options.options.get("settings")
         )
@@ -211,6 +211,7 @@ class Recorder:
                 monotonic_end_ns=monotonic_ns(),
             )
         self._save(write_last)
+        self._checksums.close()
         for device in self._reopened:
             device.close()
         return self.manifest
@@ -296,6 +297,8 @@ class Recorder:
             self._changed = True
 
     def _each_time(self) -> None:
+        with suppress(OSError):  # a full disk, of which the writer tells
+            self._checksums.append(self._writer.prefixes)
         for code, message in self._clocks.news():
             self._notes.add(code.value, message)
         news = len(self._notes.all()) != len(self._manifest.notes)
@@ -313,9 +316,7 @@ class Recorder:
         except OSError as error:
             self._notes.once("not_stored", f"run.json: {error.strerror}")
         with suppress(OSError):  # without them damage is found less often, and nothing else
-            write_checksums_so_far(
-                self._run, {**self._writer.prefixes, **self._mark_sums.read_on()}
-            )
+            self._checksums.save(self._writer.prefixes)
 
 
 def _cpu_s() -> float:

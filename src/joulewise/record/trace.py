@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from joulewise.data import Quantity
 from joulewise.record.checksums import Damage, find_damage, is_verified
 from joulewise.record.files import open_regular
 from joulewise.record.layout import PACKED, STREAM, Lane, lane_path
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from pyarrow import parquet
 
 CHUNK_ROWS: Final = 1 << 18
+_OTHER_LANE: Final = "its columns are those of another file"
 
 
 class LaneReader:
@@ -54,8 +56,10 @@ def open_lane(run: Path, key: str, lane: Lane) -> LaneReader | None:
     path = lane_file(run, key, lane)
     damage = find_damage(run, path)
     if path.suffix == PACKED:
-        return _open_packed(path, damage)
-    return _open_stream(path, None if damage is None else damage.sound_b)
+        reader = _open_packed(path, damage)
+    else:
+        reader = _open_stream(path, None if damage is None else damage.sound_b)
+    return reader if reader is not None and _has_columns_of(lane, reader.columns) else None
 
 
 def find_lane_damage(
@@ -73,16 +77,37 @@ def find_lane_damage(
         return damage
     name = path.relative_to(run).as_posix()
     if path.suffix == PACKED:
-        reason = _packed_fault(path)
+        reason = _packed_fault(path, lane)
     elif not path.exists():
         reason = "it is gone" if rows else ""
     else:
-        reason = "" if not is_ended or is_whole(path) else "it cannot be read to its end"
+        reason = _stream_fault(path, lane, is_ended=is_ended)
     if not reason and is_ended and rows:
         reader = open_lane(run, key, lane)
         there = reader.rows if reader else 0
         reason = f"it has {there} of {rows} rows" if there < rows else ""
     return Damage(name, reason, 0) if reason else None
+
+
+def _stream_fault(path: Path, lane: Lane, *, is_ended: bool) -> str:
+    """What is wrong with a stream of which there is no checksum."""
+    if is_ended and not is_whole(path):
+        return "it cannot be read to its end"
+    first = next(read_batches(path), None)
+    if first is None:  # a kill leaves the first write, header and rows at once, or nothing
+        return "" if is_ended or not path.stat().st_size else "nothing of it can be read"
+    return "" if _has_columns_of(lane, first.schema.names) else _OTHER_LANE
+
+
+def _has_columns_of(lane: Lane, columns: Collection[str]) -> bool:
+    """Whether a file with these columns can be of a lane, and was not put in place of another."""
+    joules_come_from = {Quantity.POWER.value, Quantity.ENERGY.value} & set(columns)
+    if lane is Lane.FAST:
+        return bool(joules_come_from)
+    if lane is Lane.SLOW:
+        return not joules_come_from
+    sampled = Quantity.POWER.value if lane is Lane.BUFFER else lane.value.rpartition(".")[2]
+    return set(columns) == {TIME, sampled}
 
 
 def lane_file(run: Path, key: str, lane: Lane) -> Path:
@@ -149,15 +174,16 @@ def _chunk_ends_b(group: Any) -> Iterator[int]:
         yield column.data_page_offset + column.total_compressed_size
 
 
-def _packed_fault(path: Path) -> str:
+def _packed_fault(path: Path, lane: Lane) -> str:
     """Why a packed file of an earlier version, without a checksum, cannot be read to its end."""
     try:
         with _parquet_file(path) as file:
             for group in range(file.num_row_groups):
                 file.read_row_group(group, [TIME])
+            columns = file.schema_arrow.names
     except _unreadable_errors() as error:
         return f"it cannot be read ({str(error).splitlines()[0]:.80})"
-    return ""
+    return "" if _has_columns_of(lane, columns) else _OTHER_LANE
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from joulewise.data.sweeps import WARM_UP, Sweep, TrialState
 from joulewise.errors import JoulewiseError, UsageError
@@ -37,6 +37,9 @@ from joulewise.sweep.asked import Asked
 from joulewise.sweep.contract import SWEEP_FORMAT, as_text, from_json
 from joulewise.sweep.lock import is_running
 from joulewise.sweep.space import Space
+
+if TYPE_CHECKING:
+    from joulewise.sweep.entry import SweepEntry
 
 FILE: Final = "sweep.json"
 LOGS: Final = "logs"
@@ -82,6 +85,14 @@ def load(folder: Path, *, has_trials: bool = True) -> Sweep:
     One that nobody runs and that is not finished was interrupted, whatever its file says: who is
     killed writes nothing.
     """
+    sweep = load_as_written(folder, has_trials=has_trials)
+    if sweep.state == RUNNING and not is_running(folder):
+        return replace(sweep, state=INTERRUPTED)
+    return sweep
+
+
+def load_as_written(folder: Path, *, has_trials: bool = True) -> Sweep:
+    """The sweep as its file has it, which may say that it is running when nobody runs it."""
     path = folder / FILE
     try:
         told = read_checked_json(read_regular_bytes(path))
@@ -101,19 +112,19 @@ def load(folder: Path, *, has_trials: bool = True) -> Sweep:
     try:
         if isinstance(told, dict) and not has_trials:
             told["trials"] = []
-        sweep = from_json(told)
+        return from_json(told)
     except ValueError as error:
         raise _unreadable(folder, f"{FILE} is damaged ({error})") from None
-    if sweep.state == RUNNING and not is_running(folder):
-        return replace(sweep, state=INTERRUPTED)
-    return sweep
 
 
-def sweeps(store: Path, *, has_trials: bool = True) -> Iterator[tuple[Path, Sweep] | Skipped]:
-    """What cannot be read with the reason, then every sweep, oldest first. Never raises."""
+def sweeps(store: Path) -> Iterator[tuple[Path, Sweep] | Skipped]:
+    """What cannot be read with the reason, then every sweep, oldest first. Never raises.
+
+    All of them are read: for a list, and to find one, see ``sweep.entry``.
+    """
     found = []
     for folder in _folders(store):
-        told = _told(folder, has_trials=has_trials)
+        told = _told(folder)
         if isinstance(told, Skipped):
             yield told
         else:
@@ -133,24 +144,26 @@ def cut_off(store: Path, every: Sequence[Asked]) -> list[Path | None]:
     Some may be over, but not all of them: then it is asked for afresh, and there is none to go on
     with. What is older than the one before it is of another time.
     """
-    newest = {_digest(sweep): (folder, sweep) for folder, sweep in _readable(store)}
+    from joulewise.sweep.entry import find_newest_of, has_digest
+
+    newest = find_newest_of(store, [has_digest(asked.digest) for asked in every])
     going_on: list[Path | None] = []
     since_ns, are_over = 0, True
-    for asked in every:
-        found = newest.get(asked.digest)
-        if found is None or found[1].start_wall_ns < since_ns:
+    for found in newest:
+        if found is None or found.start_wall_ns < since_ns:
             going_on.append(None)
             are_over = False
         else:
-            folder, sweep = found
-            going_on.append(folder)
-            since_ns = sweep.start_wall_ns
-            are_over = are_over and sweep.state == FINISHED and is_over(load(folder))
+            going_on.append(found.path)
+            since_ns = found.start_wall_ns
+            are_over = are_over and found.state == FINISHED and is_over(load(found.path))
     return [None] * len(every) if are_over else going_on
 
 
 def find(store: Path, which: str) -> Path:
     """The sweep that is meant: a path, an id, the beginning of one, a name, or ``last``."""
+    from joulewise.sweep.entry import find_newest, is_named
+
     path = Path(which)
     if (path / FILE).is_file():
         return path
@@ -163,31 +176,33 @@ def find(store: Path, which: str) -> Path:
     if len(by_id) > 1:
         names = ", ".join(folder.name for folder in by_id[:3])
         raise UsageError(f"{which!r} begins {len(by_id)} sweeps: {names}", "give more of the id")
-    meant = by_id or [folder for folder, sweep in _readable(store) if which == sweep.name != ""]
-    if not meant:
+    if by_id:
+        return by_id[0]
+    # A name may be used again: the newest is meant.
+    named = find_newest(store, is_named(which)) if which else None
+    if named is None:
         names = ", ".join(folder.name for folder in folders[-_NAMED:])
         raise UsageError(
             f"{store} has no sweep {which!r}{_but_unreadable(store)}",
             f"its newest are {names}; or {ELSEWHERE}",
         )
-    return meant[-1]  # a name may be used again: the newest is meant
+    return named.path
 
 
 def _last(store: Path) -> Path:
     """The newest sweep; an error where it cannot be read, which names the newest that can."""
-    every = list(sweeps(store, has_trials=False))
-    sound = [one for one in every if not isinstance(one, Skipped)]
-    damaged = [one.path for one in every if isinstance(one, Skipped)]
-    newest = sound[-1] if sound else None
-    unreadable = max(damaged, key=_id_order, default=None)
-    if newest and (unreadable is None or _id_order(unreadable)[0] < _second(*newest)):
-        return newest[0]
+    from joulewise.sweep.entry import find_newest, list_unreadable
+
+    newest = find_newest(store)
+    unreadable = max((one.path for one in list_unreadable(store)), key=_id_order, default=None)
+    if newest and (unreadable is None or _id_order(unreadable)[0] < _second(newest)):
+        return newest.path
     if unreadable is None:
         raise _no_sweeps(store)
     try:
         load(unreadable, has_trials=False)
     except UnreadableSweepError as error:
-        other = f"the newest that can be read is {newest[0].name}" if newest else "no other can"
+        other = f"the newest that can be read is {newest.path.name}" if newest else "no other can"
         raise UnreadableSweepError(
             unreadable.name,
             f"the newest sweep cannot be read: {error.message}",
@@ -202,8 +217,8 @@ def _no_sweeps(store: Path) -> UsageError:
     )
 
 
-def _second(folder: Path, sweep: Sweep) -> int:
-    return order_of(folder, sweep.start_wall_ns)[0]
+def _second(entry: SweepEntry) -> int:
+    return order_of(entry.path, entry.start_wall_ns)[0]
 
 
 def _id_order(folder: Path) -> tuple[int, str]:
@@ -213,7 +228,9 @@ def _id_order(folder: Path) -> tuple[int, str]:
 
 def _but_unreadable(store: Path) -> str:
     """Words on the sweeps that may be the one that is looked for, but cannot be read."""
-    names = [one.path.name for one in sweeps(store, has_trials=False) if isinstance(one, Skipped)]
+    from joulewise.sweep.entry import list_unreadable
+
+    names = sorted(one.path.name for one in list_unreadable(store))
     if not names:
         return ""
     more = ", …" if len(names) > _NAMED else ""
@@ -228,25 +245,11 @@ def _folders(store: Path) -> list[Path]:
         return []
 
 
-def _told(folder: Path, *, has_trials: bool) -> Sweep | Skipped:
+def _told(folder: Path) -> Sweep | Skipped:
     try:
-        return load(folder, has_trials=has_trials)
+        return load(folder)
     except JoulewiseError as error:
         return Skipped(folder, error.message)
-
-
-def _readable(store: Path) -> list[tuple[Path, Sweep]]:
-    """To find one among hundreds, their trials are not needed."""
-    found = sweeps(store, has_trials=False)
-    return [each for each in found if not isinstance(each, Skipped)]
-
-
-def _digest(sweep: Sweep) -> str:
-    """Of what was asked; of a newer joulewise there may be more in it than we know."""
-    try:
-        return Asked.from_json(sweep.asked).digest
-    except (TypeError, KeyError):
-        return ""
 
 
 def _format(told: Any) -> int:

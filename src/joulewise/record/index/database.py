@@ -103,13 +103,14 @@ class IndexDatabase:
 
     def write(self, rows: Iterable[Row], gone: Iterable[bytes] = ()) -> None:
         table = self._kind.table
-        self._is_changed = True
-        for name in (table, f"{table}_data"):
-            self._connection.executemany(
-                f"DELETE FROM {name} WHERE folder = ?",  # noqa: S608
-                [(folder,) for folder in gone],
-            )
+        self._delete(table, gone)
         self._insert(f"main.{table}", f"main.{table}_data", rows)
+
+    def _delete(self, table: str, folders: Iterable[bytes]) -> None:
+        self._is_changed = True
+        gone = [(folder,) for folder in folders]
+        for name in (table, f"{table}_data"):
+            self._connection.executemany(f"DELETE FROM {name} WHERE folder = ?", gone)  # noqa: S608
 
     def overlay(self, rows: Iterable[Row], hidden: Iterable[bytes]) -> None:
         """Have ``rows`` in place of what the file says of them, and nothing of ``hidden``.
@@ -231,19 +232,33 @@ class IndexDatabase:
         return False
 
     def _verify(self) -> None:
-        """Delete the rows whose checksum is wrong, so that they are made anew."""
+        """Delete the rows whose checksum is wrong, so that they are made anew.
+
+        Those of all kinds: the seal that follows is of the whole file.
+        """
         if self.query("PRAGMA integrity_check(1)") != [("ok",)]:
             raise DamagedIndexError
-        bad = [folder for folder, is_good in self._verified() if not is_good]
-        table = self._kind.table
-        others = f"SELECT folder FROM {table}_data WHERE folder NOT IN (SELECT folder FROM {table})"  # noqa: S608
-        self.write((), [*bad, *(folder for (folder,) in self.query(others))])
+        for table in self._tables():
+            bad = [folder for folder, is_good in self._verified(table) if not is_good]
+            others = (
+                f"SELECT folder FROM {table}_data "  # noqa: S608
+                f"WHERE folder NOT IN (SELECT folder FROM {table})"
+            )
+            self._delete(table, [*bad, *(folder for (folder,) in self.query(others))])
 
-    def _verified(self) -> Iterator[tuple[bytes, bool]]:
-        table = self._kind.table
+    def _tables(self) -> list[str]:
+        """Of every kind that the file has rows of; names that no joulewise made are damage."""
+        found = self.query("SELECT name FROM main.sqlite_master WHERE type = 'table'")
+        names = {name for (name,) in found} - {"meta"}
+        tables = sorted(name for name in names if f"{name}_data" in names)
+        if not all(name.isidentifier() for name in names) or len(names) != 2 * len(tables):
+            raise DamagedIndexError
+        return tables
+
+    def _verified(self, table: str) -> Iterator[tuple[bytes, bool]]:
         rows = self._connection.execute(
-            f"SELECT runs.*, held.data FROM {table} AS runs "  # noqa: S608
-            f"LEFT JOIN {table}_data AS held ON held.folder = runs.folder"
+            f"SELECT own.*, held.data FROM {table} AS own "  # noqa: S608
+            f"LEFT JOIN {table}_data AS held ON held.folder = own.folder"
         )
         for folder, stamp, is_open, checksum, *values, data in rows:
             row = (folder, stamp, is_open, tuple(values), data)

@@ -30,7 +30,7 @@ from joulewise.record.index.stamps import STAMP_B, StoreListing, list_folders, s
 _T = TypeVar("_T")
 
 SMALL_STORE: Final = 64
-"""A store of so few folders has no file: to read all of them takes some 20 ms."""
+"""A store of so few runs has no file: to read all of them takes some 20 ms."""
 
 _BATCH: Final = 4096
 """Folders that are read between two commits: 2 s of work that an interruption would lose."""
@@ -96,7 +96,7 @@ def query_index(
     files = kind.files[:1] if is_first_file_enough else kind.files
     listing = list_folders(parent, files, kind.excluded)
     update = _Update(parent, kind, listing, len(files) * STAMP_B)
-    if len(listing.stamps) > SMALL_STORE:
+    if len(listing.stamps) * kind.reading_cost > SMALL_STORE:
         for file in index_files(store, os.environ):
             found = _tried(update, file, use)
             if found is not None:

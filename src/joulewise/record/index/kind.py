@@ -32,6 +32,7 @@ class FolderKind:
     nothing; ``current`` makes the row of now of one that is open. ``version`` changes when a row
     would be made differently from the same files. ``formats`` are the newest formats of ``files``
     that can be read here: a file of a newer one has a row that says so, until joulewise is newer.
+    ``reading_cost`` is how long one takes to read, in runs.
     """
 
     table: str
@@ -44,3 +45,4 @@ class FolderKind:
     current: Callable[[Path, Mapping[str, Any]], Record]
     version: int
     formats: tuple[int, ...] = ()
+    reading_cost: int = 1

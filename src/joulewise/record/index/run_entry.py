@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -133,8 +134,8 @@ def microseconds(moment: datetime) -> int:
 
 def _read(path: Path) -> tuple[RunEntry, bool]:
     """The entry as it can be kept, and whether it may be."""
-    link = next((part for part in ("", MANIFEST, RESULT) if (path / part).is_symlink()), None)
-    entry = RunEntry(path, link="" if link is None else str(path / link))
+    names = (str(path), f"{path}/{MANIFEST}", f"{path}/{RESULT}")
+    entry = RunEntry(path, link=next(filter(os.path.islink, names), ""))
     try:
         manifest = read_manifest(path)
         summary, is_lasting = load_summary(path), True

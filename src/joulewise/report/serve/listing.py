@@ -13,7 +13,6 @@ from typing import Any, Final
 from urllib.parse import urlencode
 
 from joulewise.data.contract import told_energy
-from joulewise.data.sweeps import Sweep
 from joulewise.errors import UsageError
 from joulewise.record.index.condition import ALWAYS, Condition, text_is
 from joulewise.record.index.folder_index import FolderIndex, Page, query_index
@@ -24,14 +23,14 @@ from joulewise.record.index.run_entry import (
     RunEntry,
     select_runs,
 )
-from joulewise.record.store import RECORDING, Skipped, unlistable
+from joulewise.record.store import RECORDING, unlistable
 from joulewise.report.figures import figures, one_line, seconds
 from joulewise.report.filters import parse_filter
 from joulewise.report.run_view import ending, total_source
 from joulewise.report.serve.lookup import LINK, leads_out
-from joulewise.report.sweeps import as_json as sweep_json
-from joulewise.report.sweeps import label, what
-from joulewise.sweep.store import FILE, sweeps
+from joulewise.report.sweeps import label
+from joulewise.sweep.entry import SweepEntry, list_sweeps
+from joulewise.sweep.store import FILE
 from joulewise.units import NS_PER_S
 
 COLUMNS: Final[Mapping[str, tuple[str, str]]] = {
@@ -64,28 +63,29 @@ class Wish:
     is_rising: bool = False
     has_all: bool = False
     page: int = 1
+    sweep_page: int = 1
 
     @classmethod
     def of(cls, query: Mapping[str, list[str]]) -> Wish:
         first = {name: values[0] for name, values in query.items()}
         sort = first.get("sort", _NEWEST)
-        page = first.get("page", "")
-        is_number = page.isascii() and page.isdecimal() and len(page) < 8
         return cls(
             first.get("filter", ""),
             sort if sort in COLUMNS else _NEWEST,
             first.get("order") == "rising",
             first.get("all") == "yes",
-            min(max(int(page), 1), _MOST_PAGE) if is_number else 1,
+            _page_number(first.get("page", "")),
+            _page_number(first.get("sweeps", "")),
         )
 
     def address(self, **changed: Any) -> str:
-        """Of the same list, but for what is changed; of its first page, unless that is given."""
-        wish = Wish(**{**vars(self), "page": 1, **changed})
+        """Of the same list, but for what is changed; of its first pages, unless they are given."""
+        wish = Wish(**{**vars(self), "page": 1, "sweep_page": 1, **changed})
         told = {"filter": wish.filter, "sort": wish.sort}
         told |= {"order": "rising"} if wish.is_rising else {}
         told |= {"all": "yes"} if wish.has_all else {}
         told |= {"page": str(wish.page)} if wish.page > 1 else {}
+        told |= {"sweeps": str(wish.sweep_page)} if wish.sweep_page > 1 else {}
         return f"?{urlencode(told, errors='surrogateescape')}"
 
     def sorted_by(self, column: str) -> str:
@@ -131,7 +131,10 @@ class SweepRow:
 
 @dataclass(frozen=True)
 class Listing:
-    """A page of the list. ``total`` runs meet the filter; ``hidden`` more belong to sweeps."""
+    """A page of the list, and one of the list of sweeps, of which there are ``sweep_total``.
+
+    ``total`` runs meet the filter; ``hidden`` more belong to sweeps.
+    """
 
     runs: tuple[RunRow, ...]
     sweeps: tuple[SweepRow, ...]
@@ -141,6 +144,7 @@ class Listing:
     damaged: int = 0
     hidden: int = 0
     problem: str = ""
+    sweep_total: int = 0
 
     @property
     def pages(self) -> int:
@@ -150,6 +154,14 @@ class Listing:
     def first(self) -> int:
         """The place of the page's first row in the whole list."""
         return (self.wish.page - 1) * PAGE + 1
+
+    @property
+    def sweep_pages(self) -> int:
+        return _pages(self.sweep_total)
+
+    @property
+    def first_sweep(self) -> int:
+        return (self.wish.sweep_page - 1) * PAGE + 1
 
 
 def list_store(store: Path, wish: Wish) -> Listing:
@@ -168,8 +180,22 @@ def list_store(store: Path, wish: Wish) -> Listing:
         found = Listing((), (), wish)
     except OSError as error:
         raise unlistable(store, error) from None
-    rows = reversed([_sweep_row(one) for one in sweeps(store)])
-    return replace(found, sweeps=tuple(rows), problem=problem)
+    return _with_sweeps(replace(found, problem=problem), store)
+
+
+def _with_sweeps(listing: Listing, store: Path) -> Listing:
+    """The page of sweeps that is wanted, or the last one there is."""
+    page = listing.wish.sweep_page
+    found = list_sweeps(store, limit=PAGE, page=page)
+    if page > _pages(found.total):
+        page = _pages(found.total)
+        found = list_sweeps(store, limit=PAGE, page=page)
+    return replace(
+        listing,
+        sweeps=tuple(_sweep_row(sweep) for sweep in found.sweeps),
+        sweep_total=found.total,
+        wish=replace(listing.wish, sweep_page=page),
+    )
 
 
 def _page_of(index: FolderIndex, store: Path, wish: Wish, condition: Condition) -> Listing:
@@ -194,6 +220,11 @@ def _page_of(index: FolderIndex, store: Path, wish: Wish, condition: Condition) 
         damaged=damaged,
         hidden=hidden,
     )
+
+
+def _page_number(text: str) -> int:
+    is_number = text.isascii() and text.isdecimal() and len(text) < 8
+    return min(max(int(text), 1), _MOST_PAGE) if is_number else 1
 
 
 def _pages(rows: int) -> int:
@@ -235,20 +266,17 @@ def _run_row(run: RunEntry) -> RunRow:
     )
 
 
-def _sweep_row(one: tuple[Path, Sweep] | Skipped) -> SweepRow:
-    if isinstance(one, Skipped):
-        return SweepRow(one.path.name, problem=one.reason)
-    folder, sweep = one
-    if reason := leads_out(folder, FILE):
-        return SweepRow(folder.name, problem=reason)
-    told = sweep_json(sweep)
+def _sweep_row(sweep: SweepEntry) -> SweepRow:
+    folder = sweep.path
+    if problem := sweep.problem or leads_out(folder, FILE):
+        return SweepRow(folder.name, problem=problem)
     return SweepRow(
         folder=folder.name,
         name=sweep.name,
         state=sweep.state,
-        runs=str(told["runs"]["whole"]),
-        settings=f"{told['settings']}: {', '.join(map(label, told['axes']))}",
-        of=one_line(what(sweep), _LONGEST),
+        runs=str(sweep.runs.whole),
+        settings=f"{sweep.settings}: {', '.join(map(label, sweep.axes))}",
+        of=one_line(sweep.workload, _LONGEST),
         started=_moment(datetime.fromtimestamp(sweep.start_wall_ns / NS_PER_S).astimezone()),
     )
 

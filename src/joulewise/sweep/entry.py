@@ -1,0 +1,233 @@
+"""What the index of a store holds of a sweep: what a list shows, and what one is found by.
+
+``sweep.json`` has a line for each run, some 50 kB of a sweep of 50 runs. To list 2,000 sweeps, or
+to find the newest, the index is enough: each ``sweep.json`` is stat'ed, and read only if it has
+changed since the last time (see ``record.index``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from joulewise.data import Source
+from joulewise.data.sweeps import RunCounts, Sweep
+from joulewise.errors import JoulewiseError
+from joulewise.record.index.condition import ALWAYS, Condition, text_is, text_value
+from joulewise.record.index.folder_index import FolderIndex, Page, query_index
+from joulewise.record.index.kind import FolderKind, Record
+from joulewise.record.layout import SWEEPS
+from joulewise.sweep.asked import Asked
+from joulewise.sweep.contract import SWEEP_FORMAT
+from joulewise.sweep.lock import is_running
+from joulewise.sweep.store import FILE, INTERRUPTED, RUNNING, load_as_written
+
+_T = TypeVar("_T")
+
+_NEWEST_FIRST: Final = "is_damaged, start_ns DESC, folder DESC"
+_PRESENT: Final = Condition("is_present")
+_READABLE: Final = Condition("is_present AND NOT is_damaged")
+_UNREADABLE: Final = Condition("is_present AND is_damaged")
+_PATH: Final = "\0"  # stands for the path of the sweep, which depends on how the store is named
+
+
+@dataclass(frozen=True)
+class SweepEntry:
+    """A sweep in a list.
+
+    ``problem`` is why it cannot be read, and then the rest is empty. ``settings`` is how many
+    there are; ``workload`` says what trains, ``digest`` is that of what was asked.
+    """
+
+    path: Path
+    problem: str = ""
+    id: str = ""
+    name: str = ""
+    state: str = ""
+    start_wall_ns: int = 0
+    gpu_name: str = ""
+    axes: tuple[str, ...] = ()
+    settings: int = 0
+    is_simulated: bool = False
+    workload: str = ""
+    digest: str = ""
+    runs: RunCounts = RunCounts(0, 0, 0, 0)  # noqa: RUF009  # it is frozen
+
+
+@dataclass(frozen=True)
+class SweepPage:
+    """Sweeps, the newest first, and after them what cannot be read; ``total`` is all there are."""
+
+    sweeps: tuple[SweepEntry, ...]
+    total: int
+
+
+def list_sweeps(store: Path, *, limit: int | None = None, page: int = 1) -> SweepPage:
+    """A page of ``limit`` sweeps; all of them without a limit."""
+
+    def use(index: FolderIndex) -> SweepPage:
+        offset = (page - 1) * limit if limit else 0
+        found = _select(index, store, _PRESENT, limit, offset)
+        return SweepPage(tuple(found), index.count(_PRESENT))
+
+    return _query(store, use, SweepPage((), 0))
+
+
+def list_unreadable(store: Path) -> list[SweepEntry]:
+    """The sweeps that cannot be read, each with its problem."""
+    return _query(store, lambda index: _select(index, store, _UNREADABLE, None), [])
+
+
+def find_newest(store: Path, condition: Condition = ALWAYS) -> SweepEntry | None:
+    """The newest sweep that can be read and meets a condition."""
+    [found] = find_newest_of(store, [condition])
+    return found
+
+
+def find_newest_of(store: Path, conditions: Sequence[Condition]) -> list[SweepEntry | None]:
+    """The same for each of several conditions."""
+
+    def use(index: FolderIndex) -> list[SweepEntry | None]:
+        found = (_select(index, store, _READABLE & each, 1) for each in conditions)
+        return [each[0] if each else None for each in found]
+
+    return _query(store, use, [None] * len(conditions))
+
+
+def is_named(name: str) -> Condition:
+    return text_is("name", name)
+
+
+def has_digest(digest: str) -> Condition:
+    return text_is("digest", digest)
+
+
+def read_sweep_entry(path: Path) -> SweepEntry:
+    """The entry of a sweep as its files are now."""
+    return _now(_read(path)[0])
+
+
+def _query(store: Path, use: Callable[[FolderIndex], _T], without: _T) -> _T:
+    try:
+        return query_index(store, SWEEP_FOLDERS, use)
+    except OSError:  # there are none, or they cannot be listed
+        return without
+
+
+def _select(
+    index: FolderIndex, store: Path, condition: Condition, limit: int | None, offset: int = 0
+) -> list[SweepEntry]:
+    found = index.select(condition, Page(_NEWEST_FIRST, limit, offset))
+    return [_entry(store / SWEEPS / name, data) for name, data in found]
+
+
+def _read(path: Path) -> tuple[SweepEntry, bool]:
+    """The entry as the file has it, and whether it may be kept."""
+    try:
+        sweep = load_as_written(path)
+    except JoulewiseError as error:
+        cause = error.__context__
+        is_lasting = not isinstance(cause, OSError) or isinstance(cause, FileNotFoundError)
+        return SweepEntry(path, problem=error.message), is_lasting
+    return _filled(path, sweep), True
+
+
+def _filled(path: Path, sweep: Sweep) -> SweepEntry:
+    is_simulated = _is_simulated(sweep)
+    return SweepEntry(
+        path,
+        id=sweep.id,
+        name=sweep.name,
+        state=sweep.state,
+        start_wall_ns=sweep.start_wall_ns,
+        gpu_name=sweep.gpu_name,
+        axes=sweep.axes,
+        settings=len(sweep.settings),
+        is_simulated=is_simulated,
+        workload=_workload(sweep, is_simulated=is_simulated),
+        digest=_digest(sweep),
+        runs=RunCounts.of(sweep.trials),
+    )
+
+
+def _is_simulated(sweep: Sweep) -> bool:
+    """Whether its runs were in virtual time, or on simulated GPUs or CPUs."""
+    energies = (energy for trial in sweep.trials for energy in trial.energy.values())
+    return bool(sweep.asked.get("simulated")) or any(
+        energy.source is Source.SIMULATED for energy in energies
+    )
+
+
+def _workload(sweep: Sweep, *, is_simulated: bool) -> str:
+    simulated = sweep.asked.get("simulated")
+    if simulated:
+        trains = simulated.get("workload") or f"like {simulated.get('like')}"
+        return f"{trains}, simulated {simulated.get('gpu')}"
+    command = " ".join(sweep.asked.get("command", ()))
+    return f"simulated GPU, {command}" if is_simulated else command
+
+
+def _digest(sweep: Sweep) -> str:
+    """Of what was asked; of a newer joulewise there may be more in it than we know."""
+    try:
+        return Asked.from_json(sweep.asked).digest
+    except (TypeError, KeyError):
+        return ""
+
+
+def _now(entry: SweepEntry) -> SweepEntry:
+    """One that is running according to its file, and that nobody runs, was interrupted."""
+    if entry.state == RUNNING and not is_running(entry.path):
+        return SweepEntry(**{**vars(entry), "state": INTERRUPTED})
+    return entry
+
+
+def _entry(path: Path, data: Mapping[str, Any]) -> SweepEntry:
+    """What :func:`_record` made."""
+    told = {**data, "axes": tuple(data["axes"]), "runs": RunCounts(**data["runs"])}
+    told["problem"] = data["problem"].replace(_PATH, str(path))
+    return SweepEntry(path, **told)
+
+
+def _record(entry: SweepEntry, *, is_lasting: bool = True) -> Record:
+    data = {key: value for key, value in vars(entry).items() if key != "path"}
+    data["problem"] = entry.problem.replace(str(entry.path), _PATH)
+    data["runs"] = asdict(entry.runs)
+    values = (
+        int((entry.path / FILE).is_file()),
+        int(bool(entry.problem)),
+        text_value(entry.name),
+        text_value(entry.digest),
+        entry.start_wall_ns,
+    )
+    return Record(values, data, is_open=entry.state == RUNNING, is_lasting=is_lasting)
+
+
+def _read_record(path: Path) -> Record:
+    entry, is_lasting = _read(path)
+    return _record(entry, is_lasting=is_lasting)
+
+
+def _current_record(path: Path, data: Mapping[str, Any]) -> Record:
+    return _record(_now(_entry(path, data)))
+
+
+SWEEP_FOLDERS: Final = FolderKind(
+    table="sweeps",
+    parent=SWEEPS,
+    excluded=frozenset(),
+    files=(FILE,),
+    columns={
+        **dict.fromkeys(("is_present", "is_damaged"), "INTEGER NOT NULL"),
+        **dict.fromkeys(("name", "digest"), "BLOB NOT NULL"),
+        "start_ns": "INTEGER NOT NULL",
+    },
+    order=("start_ns", "folder", "is_damaged", "is_present"),
+    read=_read_record,
+    current=_current_record,
+    version=1,
+    formats=(SWEEP_FORMAT,),
+    reading_cost=8,
+)
