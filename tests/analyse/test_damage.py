@@ -133,7 +133,11 @@ def test_a_fan_may_turn_faster_than_its_100_percent(made):
 
 @pytest.mark.parametrize("quantity", [each for each in Quantity if each.value.endswith("_w")])
 def test_every_power_has_the_limit_of_the_board(made, quantity):
-    made.slow("gpu0", **{quantity.value: lambda _: 1e6})
+    if quantity is Quantity.POWER:  # it is never in the slow lane
+        made.devices.clear()
+        made.fast(device("gpu0"), lambda t_s: 1e6 if 2 < t_s < 3 else WATTS)
+    else:
+        made.slow("gpu0", **{quantity.value: lambda _: 1e6})
     [found] = SoundLanes(made.write(), read_manifest(made.path)).find_implausible()
     assert list(found.counts) == [quantity.value]
 
