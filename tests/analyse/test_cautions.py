@@ -423,3 +423,13 @@ def test_a_baseline_that_was_asked_for_and_not_had(made):
     (warning,) = warnings(made, options={"baseline_s": 5.0})
     assert (warning.code, warning.device) == (Caution.NO_BASELINE, "gpu0")
     assert "never idle" in warning.message
+
+
+def test_an_assumption_has_neither_a_driver_nor_a_counter(made):
+    """It said of RAM that its driver told no samples, and that its energy counter ran on."""
+    made.fast(device("gpu0"), noisy(200))
+    made.fast(device("dram0", source=Source.ASSUMED), lambda _: 6, lost=[(4, 7)])
+    (warning,) = warnings(made)
+    assert (warning.code, warning.device) == (Caution.GAP, "dram0")
+    assert warning.message.startswith("it was not read for 3.0 s")
+    assert "counter" not in warning.hint
