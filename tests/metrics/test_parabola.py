@@ -59,7 +59,11 @@ def test_how_well_the_means_fit_stands_beside_it_also_where_it_is_refused():
 @pytest.mark.parametrize(
     ("limits_w", "values", "problem"),
     [
-        ([150, 200, 300] * 5, bowl(np.array([150, 200, 300] * 5)), "at least 4 limits, and there are 3"),
+        (
+            [150, 200, 300] * 5,
+            bowl(np.array([150, 200, 300] * 5)),
+            "at least 4 limits, and there are 3",
+        ),
         (LIMITS, -bowl(LIMITS), "bends the wrong way"),
         (LIMITS, np.full(len(LIMITS), 3.0), "all runs came to the same"),
         (LIMITS, np.random.default_rng(2).normal(9, 1, len(LIMITS)), "of the spread"),

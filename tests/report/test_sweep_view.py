@@ -93,7 +93,9 @@ def test_within_noise_is_said_of_the_metric_and_the_reference_recommended():
     result = evaluate(found, [parse("edp")], View())
     it = view(result)
     (finding,) = it.findings
-    wanted = "EDP: keep the reference, 300 W: by EDP, 200 W does not differ from it beyond noise (10.7 "
+    wanted = (
+        "EDP: keep the reference, 300 W: by EDP, 200 W does not differ from it beyond noise (10.7 "
+    )
     assert finding.startswith(wanted)
     assert finding.endswith("than 300 W)")
     assert it.choices.rows[-1][1] == "EDP within noise"

@@ -85,9 +85,7 @@ def _finding(found: Comparison) -> str:
     return f"{unsure}{f'per {work} ' if per else ''}B takes {whole}{why}"
 
 
-def _said(
-    it: Compared | None, what: str, *, is_told: bool
-) -> tuple[Interval | None, str, str]:
+def _said(it: Compared | None, what: str, *, is_told: bool) -> tuple[Interval | None, str, str]:
     """A ratio, its quantity, and that it is unsure unless that ``is_told`` already."""
     if it is None:
         return None, what, ""
