@@ -330,7 +330,9 @@ class TestPages:
         assert (told["total"], told["page"], told["pages"]) == (5, 2, 3)
 
 
-@pytest.mark.parametrize(("counted", "source"), [(True, "mixed (GPU simulated)"), (False, "modelled")])
+@pytest.mark.parametrize(
+    ("counted", "source"), [(True, "mixed (GPU simulated)"), (False, "modelled")]
+)
 def test_the_source_is_that_of_show(joulewise, make_run, counted, source):
     """It was simulated, too, where the simulated GPU was not in the total."""
     run = make_run(OLD, source=Source.SIMULATED, result=False)

@@ -229,10 +229,11 @@ def test_a_winner_at_the_lowest_limit_tried_may_not_be_the_end():
 
 
 def test_what_a_board_allows_is_not_claimed_where_the_board_is_not_known():
-    """As of runs from a file."""
-    hint = edge(replace(grid(curve, LIMITS, 300), limits_w=None)).hint
-    assert "has no lower one" not in hint
-    assert "where the board allows" in hint
+    made = grid(curve, LIMITS, 300)
+    tried = replace(made, limits_w=(150.0, 300.0, 300.0), is_table=True)
+    for unknown in (replace(made, limits_w=None), tried):
+        assert "has no lower one" not in edge(unknown).hint
+        assert "where the board allows" in edge(unknown).hint
 
 
 def test_a_lead_within_noise_is_no_reason_to_try_lower():

@@ -159,7 +159,7 @@ def test_what_the_total_leaves_out_is_said_while_it_runs(make_run):
     assert next(foretold(RunWatch(run).look())) == "not in the total so far: gpu0"
     live["counted"] = ["gpu0"]
     (run / "live.json").write_text(json.dumps(live))
-    assert next(foretold(RunWatch(run).look())).startswith("outlook")
+    assert next(foretold(RunWatch(run).look())).startswith("outlook at 5.00 s: ")
 
 
 def test_a_mixed_total_says_what_is_simulated_without_brackets_in_brackets(make_run):

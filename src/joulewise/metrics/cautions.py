@@ -142,7 +142,7 @@ def _at_the_edge(sweep: Sweep, table: Table, best: Mapping[str, Choice]) -> Iter
         yield SweepWarning(
             SweepCaution.EDGE_OF_RANGE,
             f"{limit_w:g} W, the best by {_labels(metrics)}, is the lowest limit that was tried",
-            _below(limit_w, None if sweep.limits_w is None else sweep.limits_w[0]),
+            _below(limit_w, sweep.limits_w[0] if sweep.limits_w and not sweep.is_table else None),
         )
 
 
