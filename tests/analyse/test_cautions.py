@@ -300,14 +300,14 @@ def test_a_cpu_that_works_for_others(made):
     (warning,) = busy_machine(made)  # 4 CPUs, 10 s, half busy; the command took 1.5 s, we 0.2 s
     assert (warning.code, warning.device) == (Caution.OTHER_PROCESSES, "cpu0")
     assert warning.message == (
-        "the CPUs worked 20.0 s, the command's processes 1.5 s of that and joulewise 0.2 s; "
-        "by that share about 10.8 J above idle are the command's"
+        "most of the CPU work was by other programs (18.3 of 20.0 s); "
+        "the command's share of the energy above idle is about 10.8 J"
     )
 
 
 def test_a_small_share_has_the_prefix_of_its_size(made):
     (warning,) = busy_machine(made, power_w=0.02)
-    assert "about 10.8 mJ above idle" in warning.message
+    assert warning.message.endswith("is about 10.8 mJ")
 
 
 def test_a_cpu_that_works_for_the_command(made):
@@ -451,3 +451,13 @@ def test_a_baseline_that_was_asked_for_and_not_had(made):
     (warning,) = warnings(made, options={"baseline_s": 5.0})
     assert (warning.code, warning.device) == (Caution.NO_BASELINE, "gpu0")
     assert "never idle" in warning.message
+
+
+def test_an_assumption_has_neither_a_driver_nor_a_counter(made):
+    """It said of RAM that its driver told no samples, and that its energy counter ran on."""
+    made.fast(device("gpu0"), noisy(200))
+    made.fast(device("dram0", source=Source.ASSUMED), lambda _: 6, lost=[(4, 7)])
+    (warning,) = warnings(made)
+    assert (warning.code, warning.device) == (Caution.GAP, "dram0")
+    assert warning.message.startswith("it was not read for 3.0 s")
+    assert "counter" not in warning.hint

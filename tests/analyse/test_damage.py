@@ -20,6 +20,7 @@ from joulewise.record.checksums import damaged_files, write_final_checksums
 from joulewise.record.files import open_regular
 from joulewise.record.layout import RESULT, STREAM, Lane, lane_path
 from joulewise.record.manifest import read_manifest
+from joulewise.report.run_view import view
 from made_run import START, MadeRun, S, device
 
 WATTS = 100.0
@@ -292,3 +293,16 @@ def test_the_longest_ascent_ascends_and_is_longest(values):
     for i, value in enumerate(values):
         longest.append(1 + max((longest[j] for j in range(i) if values[j] <= value), default=0))
     assert len(picked) == max(longest, default=0)
+
+
+def test_a_bound_from_a_damaged_file_is_true_within_its_error_and_says_why(made):
+    """It said that the device was read in a part of the run, beside the time of all of it."""
+    run = made.write()
+    rewrite(run, power_w=put(200, -50.0))
+    result = analyse(run)
+    total = result.run.total
+    assert total.at_least
+    assert total.value - total.error <= 10 * WATTS
+    shown = view(result)
+    assert shown.finding.endswith(": the trace of gpu0 is damaged.")
+    assert " in " not in shown.rows[0].mean

@@ -8,6 +8,7 @@ import shutil
 import pytest
 from rich.console import Console
 
+from joulewise.data import Source
 from joulewise.record.layout import LIVE, MANIFEST, RESULT
 from joulewise.record.store import new_run
 from joulewise.report.runs import listing
@@ -333,6 +334,28 @@ class TestPages:
         told = json.loads(joulewise("ls", "--limit", "2", "--page", "2", "--json", "-").stdout)
         assert [run["id"] for run in told["runs"]] == list(self.IDS[1:3])
         assert (told["total"], told["page"], told["pages"]) == (5, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("counted", "source"), [(True, "mixed (GPU simulated)"), (False, "modelled")]
+)
+def test_the_source_is_that_of_show(joulewise, make_run, counted, source):
+    """It was simulated, too, where the simulated GPU was not in the total."""
+    run = make_run(OLD, source=Source.SIMULATED, result=False)
+    made = [(4242, "python", counted)]
+    sightings = [
+        {
+            "t_ns": 1_000 * 10**9,
+            "device": key,
+            "processes": [{"pid": pid, "name": name, "ours": ours} for pid, name, ours in held],
+        }
+        for key, held in (("gpu0", made), ("gpu1", []))
+    ]
+    (run / "processes.jsonl").write_text("".join(json.dumps(it) + "\n" for it in sightings))
+    shown = joulewise("show", OLD).stdout
+    assert f"  {source}\n" in shown
+    line = joulewise("ls").stdout.splitlines()[1]
+    assert f"  {source}  python" in line
 
 
 def test_a_run_that_is_recorded_shows_its_joules_so_far(joulewise, store):

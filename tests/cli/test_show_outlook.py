@@ -26,11 +26,14 @@ def recording(make_run):
 
 
 def test_the_outlook_is_shown_and_in_the_json(joulewise, recording):
-    live = {"epochs": {"done": 2, "total": 10}, "outlook": OUTLOOK}
+    live = {"time_s": 5.0, "epochs": {"done": 2, "total": 10}, "outlook": OUTLOOK}
     (recording / LIVE).write_text(json.dumps(live))
-    assert "epoch 2 of 10 is done; the whole run takes 50.0 s" in joulewise("show", ID).stdout
+    assert (
+        "at 5.00 s: epoch 2 of 10 is done; the whole run takes 50.0 s"
+        in joulewise("show", ID).stdout
+    )
     told = json.loads(joulewise("show", ID, "--json", "-").stdout)
-    assert told["outlook"] == {"epochs": {"done": 2, "total": 10}, **OUTLOOK}
+    assert told["outlook"] == {"at_s": 5.0, "epochs": {"done": 2, "total": 10}, **OUTLOOK}
 
 
 @pytest.mark.parametrize("damage", [None, "", "[]", "{}"])

@@ -50,7 +50,7 @@ class TestRuns:
     def test_ls_marks_it(self, joulewise):
         header, real, simulated, _ = joulewise("ls").stdout.splitlines()
         assert "source" in header
-        assert " simulated " in simulated
+        assert " mixed (GPU simulated) " in simulated
         assert "simulated" not in real
         (of_real, of_simulated, _) = json.loads(joulewise("ls", "--json", "-").stdout)["runs"]
         assert (of_real["simulated"], of_simulated["simulated"]) == ([], ["gpu0", "gpu1"])

@@ -157,3 +157,17 @@ def test_samples_are_known_where_steps_and_the_batch_size_are():
     found = compared([run("1", 100.0, 10)], [run("2", 100.0, 20)])
     assert found.get("time/sample").a.mean == pytest.approx(0.1)
     assert found.get("energy/sample").ratio.mean == pytest.approx(0.5)
+
+
+def test_a_device_is_advised_only_where_it_was_measured_on_both_sides():
+    def hint(**energies):
+        sides = [side(name, made(name, energies=energies)) for name in "ab"]
+        (caution,) = (
+            it for it in compare_runs(*sides).cautions if it.code is CompareCaution.NOT_MEASURED
+        )
+        return caution.hint
+
+    modelled = joules(100.0, Source.MODELLED)
+    assert "gpu0" in hint(gpu0=joules(100.0), cpu0=modelled)
+    assert "gpu0" not in hint(cpu0=modelled)
+    assert "dram0" in hint(cpu0=modelled, dram0=joules(100.0))

@@ -270,7 +270,15 @@ def edge(made):
 def test_a_winner_at_the_lowest_limit_tried_may_not_be_the_end():
     made = grid(curve, LIMITS, 300)
     assert "--power-limit 100:150:5" in edge(made).hint
-    assert "--sm-clock" in edge(replace(made, limits_w=(150.0, 300.0, 300.0))).hint
+    assert "has no lower one" in edge(replace(made, limits_w=(150.0, 300.0, 300.0))).hint
+
+
+def test_what_a_board_allows_is_not_claimed_where_the_board_is_not_known():
+    made = grid(curve, LIMITS, 300)
+    tried = replace(made, limits_w=(150.0, 300.0, 300.0), is_table=True)
+    for unknown in (replace(made, limits_w=None), tried):
+        assert "has no lower one" not in edge(unknown).hint
+        assert "where the board allows" in edge(unknown).hint
 
 
 def test_a_lead_within_noise_is_no_reason_to_try_lower():

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made_sweeps import grid, limit, sweep, trial
 
-from joulewise.data.sweeps import Setting
+from joulewise.data.sweeps import Setting, Trial, TrialState
 from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.parabola import parabola
 
@@ -59,7 +59,11 @@ def test_how_well_the_means_fit_stands_beside_it_also_where_it_is_refused():
 @pytest.mark.parametrize(
     ("limits_w", "values", "problem"),
     [
-        ([150, 200, 300] * 5, bowl(np.array([150, 200, 300] * 5)), "3 different limits"),
+        (
+            [150, 200, 300] * 5,
+            bowl(np.array([150, 200, 300] * 5)),
+            "at least 4 limits, and there are 3",
+        ),
         (LIMITS, -bowl(LIMITS), "bends the wrong way"),
         (LIMITS, np.full(len(LIMITS), 3.0), "all runs came to the same"),
         (LIMITS, np.random.default_rng(2).normal(9, 1, len(LIMITS)), "of the spread"),
@@ -106,3 +110,16 @@ def test_every_combination_of_the_others_has_its_own():
         Setting.of({"batch_size": "32"}): pytest.approx(200),
         Setting.of({"batch_size": "64"}): pytest.approx(250),
     }
+
+
+def test_limits_that_were_tried_and_have_no_energy_are_counted():
+    """It said that there were 0 limits."""
+    trials = [
+        Trial(limit(w), block, TrialState.DONE, time_s=100.0 - w / 10, energy={})
+        for w in range(150, 301, 25)
+        for block in range(2)
+    ]
+    problems = {fit.quantity: fit.problem for fit in evaluate(sweep(trials, limit(300))).fits}
+    assert problems["energy"] == "of 7 limits that were tried none has an energy"
+    assert problems["edp"] == problems["energy"]
+    assert "energy" not in problems["time"]

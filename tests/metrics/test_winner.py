@@ -8,7 +8,7 @@ from joulewise.data.sweeps import CONFIRMING
 from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.ratios import ratios
 from joulewise.metrics.rules import parse
-from joulewise.metrics.winner import pick, stated
+from joulewise.metrics.winner import pick, settled, stated
 
 CANDIDATES, BLOCKS, NOISE = 31, 5, 0.01
 EDP = parse("edp")
@@ -144,3 +144,37 @@ def test_what_a_search_decided_and_no_run_has_is_not_best():
 def test_what_was_settled_for_one_boundary_is_not_for_another():
     made = replace(searched(3), asked={"boundary": "node"})
     assert evaluate(made).best["energy"].score.mean != pytest.approx((0.7 * 0.71 * 0.72) ** (1 / 3))
+
+
+def test_two_pairs_that_agree_by_chance_do_not_state_an_error_of_nothing():
+    """How far runs scatter is taken from all of them."""
+    made = grid(lambda w: (10.0, w / 3), (150, 200, 250, 300), 300, blocks=1)
+    confirmed = [
+        trial(limit(w), CONFIRMING + block, 10.0, joules * factor)
+        for block, factor in enumerate((1.0, 1.03))
+        for w, joules in ((200, 70.0), (300, 100.0))
+    ]
+    sure = {"metrics": {"energy": {"settings": {"power_limit_w": 200}}}}
+    energy = (
+        evaluate(replace(made, trials=(*made.trials, *confirmed), sure=sure)).best["energy"].energy
+    )
+    assert energy.mean == pytest.approx(0.7)
+    assert energy.high - energy.low > 0.03
+
+
+def test_confirmed_intervals_hold_the_truth_as_often_as_they_say():
+    rng = np.random.default_rng(7)
+    inside, tries, widths = 0, 400, []
+    for _ in range(tries):
+        rows = np.full((5, 9), np.nan)
+        noise = rng.normal(0, 0.02, rows.shape)
+        rows[range(5), range(5)] = 0.0
+        rows[0, [5, 6]] = rows[1, [5, 6]] = rows[0, 7] = rows[2, 8] = 0.0
+        by = ratios(EDP, table(np.ones_like(rows), np.exp(rows + noise)), "gpu")
+        fresh = np.zeros(9, bool)
+        fresh[[5, 6]] = True
+        said = stated(settled(by, 1, 0, fresh), by, 0)
+        inside += said.low <= 1 <= said.high
+        widths.append(said.high - said.low)
+    assert 0.92 <= inside / tries <= 0.99
+    assert min(widths) > 0.005

@@ -98,6 +98,12 @@ class TestFiles:
         [damage] = damaged_files(run)
         assert damage.file == f"{TRACE}/gpu0.arrows"
 
+    def test_of_a_file_that_is_wrong_from_its_first_byte_on_no_beginning_is_named(self, run):
+        path = lane_path(run, "gpu0", Lane.FAST, STREAM)
+        path.write_bytes(bytes(path.stat().st_size))
+        [damage] = damaged_files(run)
+        assert damage.reason == "none of it is what was recorded"
+
     def test_what_is_gone_is_found(self, run):
         (run / PROCESSES).unlink()
         assert [damage.file for damage in damaged_files(run)] == [PROCESSES]

@@ -8,8 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulewise.data import Energy, Source
+from joulewise.metrics.ratios import mean_interval
+from joulewise.metrics.result import Interval
 from joulewise.report import figures
 from joulewise.report.figures import NO_BREAK, keep_together, wrap_text
+from joulewise.report.run_view import _percents
+from joulewise.report.sweep_words import error_words
 
 
 @pytest.mark.parametrize(
@@ -156,3 +160,26 @@ def test_no_line_ends_between_a_number_and_its_unit():
         assert " ".join(lines) == text
         assert max(map(len, lines)) <= columns
         assert not any(re.search(r"(\d|±)$", line) for line in lines)
+
+
+def test_an_interval_that_would_reach_below_0_is_told_as_it_lies():
+    assert error_words(Interval(100.0, 95.0, 105.0)) == "± 5.0 %"
+    wide = mean_interval(100.0, 279.0)
+    assert (wide.low > 0, wide.high) == (True, 379.0)
+    assert error_words(wide) == "-74 to +279 %"
+    assert error_words(mean_interval(1.0, 20.0)) == "0.048 to 21 times"
+    assert error_words(Interval(100.0)) is None
+
+
+@given(st.lists(st.floats(0.01, 1e6), min_size=2, max_size=5))
+def test_percents_add_up_to_100(parts):
+    shares = [part / sum(parts) for part in parts]
+    percents = _percents(shares)
+    assert sum(percents) == 100
+    assert all(
+        abs(percent - 100 * share) < 1 for percent, share in zip(percents, shares, strict=True)
+    )
+
+
+def test_percents_of_three_parts():
+    assert _percents([0.925, 0.049, 0.026]) == [92, 5, 3]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from joulewise.data import Energy, Source
-from joulewise.data.sweeps import Setting, Sweep, Trial, TrialState
+from joulewise.data.sweeps import Setting, Sweep, Trial, TrialState, Work
 from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.result import Fit, Interval
 from joulewise.metrics.rules import parse
@@ -93,8 +93,11 @@ def test_within_noise_is_said_of_the_metric_and_the_reference_recommended():
     result = evaluate(found, [parse("edp")], View())
     it = view(result)
     (finding,) = it.findings
-    assert finding.startswith("EDP: keep the reference, 300 W: 200 W takes 10.7 ")
-    assert finding.endswith("than 300 W, and its EDP does not differ beyond noise")
+    wanted = (
+        "EDP: keep the reference, 300 W: by EDP, 200 W does not differ from it beyond noise (10.7 "
+    )
+    assert finding.startswith(wanted)
+    assert finding.endswith("than 300 W)")
     assert it.choices.rows[-1][1] == "EDP within noise"
     assert it.choices.rows[-1][-1] is None  # it does not beat the reference anywhere
     assert result_json(result)["findings"] == {"edp": finding.removeprefix("EDP: ")}
@@ -350,3 +353,40 @@ def test_the_r2_of_the_means_stands_beside_that_of_the_runs():
     assert worth in drawn
     (refused,) = view(replace(result, fits=(replace(fit, problem="it bends"),))).fits
     assert refused == f"no parabola of energy ({worth}) against the limit: it bends"
+
+
+def test_a_parabola_that_is_refused_says_of_which_batch_size_it_is():
+    result = evaluate(sweep(), [parse("energy")], View())
+    few = [
+        Fit("energy", Setting.of({"batch_size": size}), None, None, None, 0, problem=problem)
+        for size, problem in (("32", "few"), ("64", "few"), ("96", "bent"))
+    ]
+    said = view(replace(result, fits=tuple(few))).fits
+    assert said == (
+        "no parabola of energy against the limit at batch_size 32; batch_size 64: few",
+        "no parabola of energy against the limit at batch_size 96: bent",
+    )
+
+
+def test_what_is_assumed_is_told_in_watts_and_as_a_pue():
+    (note,) = view(evaluate(sweep(), [parse("energy")], View())).notes
+    assert note.startswith("node: GPU measured, ")
+    assert " W besides, assumed; wall: that of the node, times a PUE of " in note
+    (note,) = view(evaluate(sweep(), [parse("energy")], View(overhead_w=75.0))).notes
+    assert note.startswith("wall: GPU measured, 75 W besides, as given, times a PUE of ")
+
+
+def test_times_of_simulated_runs_are_simulated_without_an_energy():
+    """As of steps in virtual time, of which only the run's energy is known."""
+    found = sweep()
+    trials = [
+        replace(
+            it,
+            energy={"gpu": replace(it.energy["gpu"], source=Source.SIMULATED)},
+            spans={"step": Work(10, it.time_s)},
+        )
+        for it in found.trials
+    ]
+    result = evaluate(replace(found, trials=tuple(trials)), [parse("time")], View(per="step"))
+    assert result.points[0].energy_j is None
+    assert "GPU simulated" in view(result).title

@@ -87,8 +87,9 @@ def test_packages_are_boards_at_the_limit_that_they_have(found):
     found(Gpu("gpu0", "GPU-0", visible=False), PACKAGE)
     assert here((), {}) == (Board("cpu0", "package-0", "a CPU", 20.0, 65.0, 4095.0),)
     assert not here((), {})[0].is_gpu
-    with pytest.raises(UsageError, match="there is no gpu1"):
+    with pytest.raises(UsageError, match="there is no gpu1") as error:
         here((1,), {})
+    assert error.value.hint == "there is gpu0"
 
 
 def test_without_knobs_to_turn_a_driver_that_hangs_is_no_hindrance(found):

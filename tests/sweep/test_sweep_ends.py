@@ -10,6 +10,8 @@ import fake_runs
 import pytest
 from fake_runs import StoredRunner, Watched, asked, go_on, space
 
+from joulewise.data.sweeps import Setting, Sweep, Trial, TrialState
+from joulewise.sweep.cut_off import CutOffError
 from joulewise.sweep.naming import tags
 from joulewise.sweep.plan import Planned
 from joulewise.sweep.store import cut_off, load, sweeps
@@ -75,6 +77,21 @@ def test_a_signal_ends_it_as_that_signal_does(tmp_path, number):
     watch = Watched()
     sweep = go_on(folder, StoredRunner(folder), watch)
     assert Counter((each.setting, each.block) for each in sweep.trials) == ALL
+
+
+@pytest.mark.parametrize(
+    ("done", "said"),
+    [
+        (0, "no run was finished"),
+        (1, "its finished run is kept"),
+        (2, "its 2 finished runs are kept"),
+    ],
+)
+def test_what_is_kept_is_told_by_its_number(done, said):
+    setting = Setting.of({"lr": "1"})
+    trials = tuple(Trial(setting, block, TrialState.DONE) for block in range(done))
+    sweep = Sweep("made", {}, 0, setting, (setting,), trials)
+    assert CutOffError(signal.SIGINT, sweep).message.endswith(f"; {said}")
 
 
 def test_a_second_signal_waits_for_nobody(tmp_path):

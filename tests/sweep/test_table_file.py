@@ -34,6 +34,7 @@ def test_every_row_is_a_run_of_its_setting(table):
     assert sweep.trials[0].energy["gpu"].value == 20_000
     assert len(sweep.settings) == 3
     assert sweep.limits_w == (150, 300, 300)
+    assert sweep.is_table
     assert sweep.reference == sweep.settings[0]
     assert sweep.settings[0].as_json() == {
         "power_limit_w": 300.0,

@@ -2,10 +2,12 @@
 
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 from recorded import recorded
 
+from joulewise.data import Energy, Source
 from joulewise.report.serve.live import LiveRuns
 from joulewise.report.watch import RunWatch
 from joulewise.report.watch_words import foretold, standing
@@ -140,3 +142,28 @@ def test_a_budget_in_words(make_run, energy_j, low, high, verdict):
     outlook, budget = foretold(RunWatch(run).look())
     assert outlook.startswith("outlook: epoch 3 of 10 is done")
     assert budget == verdict
+
+
+def test_what_the_total_leaves_out_is_said_while_it_runs(make_run):
+    run = make_run("20261116-003512-bbbb")
+    joules = {"value": 500.0, "error_sampling": 1, "error_gain": 1, "source": "measured"}
+    live = {
+        "t_ns": 1_005 * 10**9,
+        "time_s": 5.0,
+        "energy_j": {"total": joules, "gpu0": joules, "gpu1": joules},
+        "counted": ["gpu1"],
+        "epochs": {"done": 0, "total": None},
+        "outlook": {"reason": "too early", "fix": ""},
+    }
+    (run / "live.json").write_text(json.dumps(live))
+    assert next(foretold(RunWatch(run).look())) == "not in the total so far: gpu0"
+    live["counted"] = ["gpu0"]
+    (run / "live.json").write_text(json.dumps(live))
+    assert next(foretold(RunWatch(run).look())).startswith("outlook at 5.00 s: ")
+
+
+def test_a_mixed_total_says_what_is_simulated_without_brackets_in_brackets(make_run):
+    now = RunWatch(make_run("20261116-003512-bbbb")).look()
+    total = Energy(500.0, 1.0, 1.0, Source.MIXED)
+    mixed = replace(now, total=total, simulated=("gpu0",))
+    assert standing(mixed).endswith("(mixed, GPU simulated)")

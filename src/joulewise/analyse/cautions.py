@@ -26,6 +26,8 @@ _CLOCK_STEP_S: Final = 0.5  # a clock that is only kept right moves less in a da
 _LATE_SHARE: Final = 0.002
 _LATE_LEAST: Final = 3
 _BUSY_SHARE: Final = 0.1
+_NEARLY_ALL: Final = 0.95  # chosen, as is _MOST: from such a share on it is so called
+_MOST: Final = 0.6
 _BUSY_CPUS: Final = 0.2
 _ELSEWHERE: Final = {Caution.UNAVAILABLE, Caution.HOST_PROCESS_IDS, Caution.RECORDER_ENDED}
 _NOTED: Final = {caution.value: caution for caution in Caution if caution not in _ELSEWHERE}
@@ -185,11 +187,18 @@ def busy_with_others(cpu: CpuShare, run: Stretch) -> Iterator[RunWarning]:
         about = ""
         if cpu.command_share_j is not None:
             share = prefixed(cpu.command_share_j, "J")
-            about = f"; by that share about {share} above idle are the command's"
+            about = f"; the command's share of the energy above idle is about {share}"
         yield RunWarning(
             Caution.OTHER_PROCESSES,
-            f"the CPUs worked {cpu.busy_s:.1f} s, the command's processes {cpu.command_s:.1f} s of "
-            f"that and joulewise {recorder_s:.1f} s{about}",
+            f"{_how_much(others_s / cpu.busy_s)} of the CPU work was by other programs "
+            f"({others_s:.1f} of {cpu.busy_s:.1f} s){about}",
             "the CPU's energy is that of the whole machine; measure while nothing else runs",
             "cpu0",
         )
+
+
+def _how_much(share: float) -> str:
+    """A share in words, beside which the figures stand."""
+    if share > _NEARLY_ALL:
+        return "nearly all"
+    return "most" if share > _MOST else f"{100 * share:.0f} %"

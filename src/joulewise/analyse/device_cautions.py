@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from joulewise.analyse.cap_caution import is_limited_by_run, odd_cap
-from joulewise.analyse.measured import MeasuredDevice, Oddities
+from joulewise.analyse.measured import MeasuredDevice
 from joulewise.analyse.stretch import Stretch
 from joulewise.analyse.touched import (
     Sighting,
@@ -84,11 +84,14 @@ def gap(measured: MeasuredDevice, manifest: Manifest, run: Stretch) -> Iterator[
     estimated = not measured.device.has_sensor
     least_s = max(_ESTIMATED_GAP_S if estimated else LONG_S, _GAP_ROWS / manifest.rate_hz)
     of = f"s of {run.time_s:.1f} s, first about"
-    hint = _bridge(odd, is_sampled=not odd.gap.time_s > least_s)
+    is_sampled = not odd.gap.time_s > least_s
+    hint = _bridge(is_sampled=is_sampled, has_counter=odd.has_counter and not estimated)
     if odd.unread.time_s > least_s:
         first_ns = odd.unread.first_ns
         what = f"{_unread(noted)} for {odd.unread.time_s:.1f} {of}"
-    elif odd.gap.time_s > least_s:  # polls went on, at a lower rate than the driver's samples
+    elif (
+        odd.gap.time_s > least_s and not estimated
+    ):  # polls went on, at a lower rate than the driver's samples
         first_ns = odd.gap.first_ns
         what = f"its driver told no samples of power for {odd.gap.time_s:.1f} {of}"
     elif faults:
@@ -110,9 +113,9 @@ def _unread(faults: Sequence[Mapping[str, str]]) -> str:
     return "it was not read"
 
 
-def _bridge(odd: Oddities, *, is_sampled: bool) -> str:
+def _bridge(*, is_sampled: bool, has_counter: bool) -> str:
     """What tells of a time in which a device was not polled, and what is less sure for it."""
-    if odd.has_counter:
+    if has_counter:
         return (
             "its energy counter ran on and gives the energy of that time; only when in it that was "
             "drawn is less sure"

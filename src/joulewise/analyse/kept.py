@@ -57,9 +57,12 @@ def read_undamaged_result(run: Path) -> RunResult | None:
 
 
 def read_outlook(run: Path) -> dict[str, Any] | None:
-    """What the recorder says of the run's epochs and of its end, while it goes on."""
+    """What the recorder says of the run's epochs and of its end, while it goes on.
+
+    ``at_s`` is when it said so, in seconds after the start: the trace may have grown since.
+    """
     try:
         told = json.loads(read_regular(run / LIVE))
-        return {"epochs": told["epochs"], **told["outlook"]}
+        return {"at_s": told["time_s"], "epochs": told["epochs"], **told["outlook"]}
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -32,6 +32,20 @@ def end_open_spans(spans: SpanTable, manifest: Manifest, run: Stretch) -> SpanTa
     return replace(spans, end_ns=end_ns).where(order)
 
 
+def spans_until(spans: SpanTable, end_ns: int) -> SpanTable:
+    """The spans as they were at a moment: those that had begun, open where they ended later."""
+    spans = spans.where(spans.start_ns < end_ns)
+    is_later = spans.end_ns > end_ns
+    if not is_later.any():
+        return spans
+    return replace(
+        spans,
+        end_ns=np.minimum(spans.end_ns, end_ns),
+        closed=spans.closed & ~is_later,
+        ended=spans.ended & ~is_later,
+    )
+
+
 def is_cut_off(manifest: Manifest, state: str) -> bool:
     """Whether the recording ended before a command did, so that open spans may have gone on."""
     return state == KILLED and any(command.end_ns is None for command in manifest.commands)

@@ -20,7 +20,7 @@ from joulewise.analyse.kept import read_outlook
 from joulewise.analyse.lanes import OpenLane
 from joulewise.analyse.load_marks import load_marks
 from joulewise.analyse.measured import MeasuredDevice, measure
-from joulewise.analyse.open_spans import end_open_spans, is_cut_off
+from joulewise.analyse.open_spans import end_open_spans, is_cut_off, spans_until
 from joulewise.analyse.sensor_summary import sensor_details, times_by_name
 from joulewise.analyse.sound_spans import read_sound_spans
 from joulewise.analyse.stretch import Stretch
@@ -44,6 +44,7 @@ from joulewise.record.layout import Lane
 from joulewise.record.manifest import Manifest, read_manifest
 from joulewise.record.marks import SpanTable
 from joulewise.record.store import ENDED_IN_ORDER, RECORDING, status
+from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,6 +63,10 @@ SAMPLED: Final = 20_000
 """So many of them, drawn at random, make the energies of a summary."""
 
 _BUSY_PCT: Final = 5.0
+
+# Five times what the writer waits between two rounds (record/writer.py): a busy machine delays it.
+# Doubled, a GPU that fell silent would go unnoticed for so much longer while the run goes on.
+_UNWRITTEN_S: Final = 5.0
 
 
 def analyse(
@@ -90,7 +95,11 @@ def analyse(
     sightings = read_sightings(run)
     holders = merge_parts(manifest, sightings)
     last_row_ns = None if state in ENDED_IN_ORDER else _last_row_ns(lanes, manifest)
-    whole = _whole(manifest, spans, last_row_ns)
+    if state == RECORDING and (written_ns := _written_ns(lanes, manifest)) is not None:
+        whole = _so_far(manifest, written_ns)
+        spans = spans_until(spans, whole.end_ns)
+    else:
+        whole = _whole(manifest, spans, last_row_ns)
     spans = end_open_spans(spans, manifest, whole)
     codes = names_in_order(spans)
     steps_kept = STEPS_KEPT if few_steps is None else 0
@@ -210,13 +219,41 @@ def _whole(manifest: Manifest, spans: SpanTable, last_row_ns: int | None) -> Str
     return Stretch(start_ns, max(signs))
 
 
+def _so_far(manifest: Manifest, written_ns: int) -> Stretch:
+    """From the start of the first command to the moment up to which a run is on disk."""
+    starts = [command.start_ns for command in manifest.commands]
+    start_ns = min(starts, default=manifest.monotonic_start_ns)
+    ends = [command.end_ns for command in manifest.commands if command.end_ns is not None]
+    if len(ends) == len(manifest.commands):
+        written_ns = min(written_ns, max(ends, default=written_ns))
+    return Stretch(start_ns, max(start_ns, written_ns))
+
+
 def _last_row_ns(lanes: OpenLane, manifest: Manifest) -> int | None:
+    return max(_last_rows_ns(lanes, manifest), default=None)
+
+
+def _written_ns(lanes: OpenLane, manifest: Manifest) -> int | None:
+    """Up to when every device of a run in progress is on disk; None where none is.
+
+    Rows are written about every second, each device's in turn, and marks of spans at once: what
+    lies behind that moment is not a gap, it is not yet written. A device that is ``_UNWRITTEN_S``
+    behind the others has no readings, and does not hold up the moment.
+    """
+    last_ns = _last_rows_ns(lanes, manifest)
+    least_ns = max(last_ns, default=0) - round(_UNWRITTEN_S * NS_PER_S)
+    return min((each for each in last_ns if each >= least_ns), default=None)
+
+
+def _last_rows_ns(lanes: OpenLane, manifest: Manifest) -> list[int]:
+    """When each device that has rows has its last one."""
     last = []
     for device in manifest.devices:
         lane = lanes(device.info.key, Lane.FAST)
-        times_ns = [chunk["t_ns"][-1:] for chunk in lane.chunks(["t_ns"])] if lane else []
-        last += [int(each[-1]) for each in times_ns if len(each)]
-    return max(last, default=None)
+        chunks = lane.chunks(["t_ns"]) if lane else ()
+        ends_ns = [int(chunk["t_ns"][-1]) for chunk in chunks if len(chunk["t_ns"])]
+        last += [max(ends_ns)] if ends_ns else []
+    return last
 
 
 def _crowded(

@@ -175,7 +175,8 @@ class Sweep:
     ``state`` is ``running``, ``interrupted`` (nobody runs it, and runs are left) or ``finished``.
     ``settings`` are all points of the grid in order, the reference among them or not. ``trials``
     are in the order in which they ended. ``limits_w`` are the lowest, default and highest power
-    limit of the boards, None where they have none. ``sure`` is what a search says of itself;
+    limit of the boards, None where they have none; of runs from a file (``is_table``), which names
+    no board, the lowest and highest that were tried. ``sure`` is what a search says of itself;
     of each metric (``metrics``) it has at least the ``settings`` that it decided for.
     """
 
@@ -191,6 +192,7 @@ class Sweep:
     gpu_name: str = ""
     limits_w: tuple[float, float, float] | None = None
     sure: Mapping[str, Any] = field(default_factory=dict)
+    is_table: bool = False
 
     @property
     def axes(self) -> tuple[str, ...]:

@@ -61,7 +61,7 @@ class Line:
             WALL: f"{gpus}, {rest}, times a PUE of {pue:g}, {how}",
         }
         assumed = (*[NODE] * assumed_node, *[WALL] * (assumed_node or view.pue is None))
-        return cls(has_gpu, overhead_w, pue, sources, assumed, _simulated(found), is_module)
+        return cls(has_gpu, overhead_w, pue, sources, assumed, _simulated(counted), is_module)
 
     def energies(self, found: Amount) -> Iterator[tuple[str, Energy]]:
         gpu, rest = found.energy.get(GPU), found.energy.get(REST)
@@ -83,11 +83,13 @@ def boundary_read(asked: str, *sweeps: Sweep) -> str:
     return NODE if asked == GPU and is_without else asked
 
 
-def _simulated(found: Sequence[Amount]) -> tuple[str, ...]:
+def _simulated(counted: Sequence[tuple[Trial, Amount]]) -> tuple[str, ...]:
+    """By the energies of whole runs: a simulated run's times are simulated, too, and remain."""
+    energies = [it for trial, found in counted for it in (trial.energy, found.energy)]
     return tuple(
         part
         for part in (GPU, REST)
-        if any(part in it.energy and it.energy[part].source is Source.SIMULATED for it in found)
+        if any(part in it and it[part].source is Source.SIMULATED for it in energies)
     )
 
 

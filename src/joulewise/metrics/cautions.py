@@ -164,15 +164,20 @@ def _at_the_edge(sweep: Sweep, table: Table, best: Mapping[str, Choice]) -> Iter
             if metrics and along.rows[0] != table.reference:
                 by_limit.setdefault(along.values[0], []).extend(metrics)
     for limit_w, metrics in by_limit.items():
-        more = sweep.limits_w is not None and limit_w > sweep.limits_w[0]
-        board_w = sweep.limits_w[0] if sweep.limits_w else limit_w
         yield SweepWarning(
             SweepCaution.EDGE_OF_RANGE,
             f"{limit_w:g} W, the best by {_labels(metrics)}, is the lowest limit that was tried",
-            f"try lower ones: --power-limit {board_w:g}:{limit_w:g}:5"
-            if more
-            else "the board has no lower one; a locked SM clock may go further: --sm-clock",
+            _below(limit_w, sweep.limits_w[0] if sweep.limits_w and not sweep.is_table else None),
         )
+
+
+def _below(limit_w: float, lowest_w: float | None) -> str:
+    """What to try below a power limit; ``lowest_w`` is the board's lowest, None if not known."""
+    if lowest_w is None:  # such as runs from a file
+        return "try lower ones, where the board allows them, or lock the SM clock: --sm-clock"
+    if limit_w > lowest_w:
+        return f"try lower ones: --power-limit {lowest_w:g}:{limit_w:g}:5"
+    return "the board has no lower one; a locked SM clock may go further: --sm-clock"
 
 
 def _drift(table: Table, time: Ratios, energy: Ratios) -> Iterator[SweepWarning]:

@@ -24,7 +24,7 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.metrics.ratios import means, student
+from joulewise.metrics.ratios import mean_interval, means, student
 from joulewise.metrics.result import Interval
 
 _ROUNDING: Final = 1e-9
@@ -124,7 +124,7 @@ def _interval(samples: Sequence[Sample]) -> Interval | None:
     mean, gain = float(found.mean[0]), _gain_of(samples)
     # One run has no spread; what its meter may have missed is all that is known then.
     half = hypot(float(found.floor[0] if len(samples) == 1 else found.half[0]), gain)
-    return Interval(mean, mean - half, mean + half) if half or len(samples) > 1 else Interval(mean)
+    return mean_interval(mean, half) if half or len(samples) > 1 else Interval(mean)
 
 
 def _spread(a: Sequence[Sample], b: Sequence[Sample]) -> tuple[float | None, Basis]:

@@ -263,8 +263,25 @@ def _of_devices(a: Side, b: Side) -> Iterator[CompareWarning]:
         yield CompareWarning(
             CompareCaution.NOT_MEASURED,
             f"{listed}: of these the ratio compares what was taken for the power, not readings",
-            "compare a measured device alone, such as gpu0",
+            _measured_alone(a, b),
         )
+
+
+def _measured_alone(a: Side, b: Side) -> str:
+    """Which device's readings can be compared instead: one that both sides have read."""
+    read = [
+        {
+            key
+            for key, use in run.result.run.devices.items()
+            if use.energy is not None and use.energy.source.is_sensor
+        }
+        for side in (a, b)
+        for run in side.runs
+    ]
+    both = sorted(set.intersection(*read)) if read else []
+    if both:
+        return f"compare a measured device alone, such as {both[0]}"
+    return "no device was measured on both sides; joulewise doctor says what can be measured here"
 
 
 def simulated_with_real(a: bool, b: bool) -> Iterator[CompareWarning]:

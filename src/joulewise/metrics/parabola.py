@@ -72,16 +72,20 @@ def _least_squares(x: Array, values: Array) -> tuple[tuple[float, float, float],
 
 
 def _too_few(limits: int) -> str:
-    some = "1 limit" if limits == 1 else f"{limits} different limits"
-    return f"{some}: a parabola goes through any three"
+    """A parabola goes through any three points: only a fourth can speak against it."""
+    return f"it needs at least 4 limits, and there {'is' if limits == 1 else 'are'} {limits}"
 
 
 def _of_slice(along: Slice, quantities: dict[str, Array], bound: set[bool | None]) -> Iterator[Fit]:
     limits_w = np.array(along.values)[:, None]
+    rows = list(along.rows)
+    tried = np.unique(limits_w[~np.isnan(quantities["time"][rows]).all(axis=1)])
     for name, values in quantities.items():
-        of = values[list(along.rows)]
+        of = values[rows]
         known = ~np.isnan(of)
         fit = parabola(name, np.broadcast_to(limits_w, of.shape)[known], of[known])
+        if len(tried) and not known.any():
+            fit = replace(fit, problem=f"of {len(tried)} limits that were tried none has an energy")
         if False in bound and True not in bound:
             fit = replace(fit, problem="no limit binds: what differs is noise")
         yield replace(fit, where=along.where)

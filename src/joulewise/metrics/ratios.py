@@ -40,8 +40,7 @@ class Means:
     n: NDArray[np.int64]
 
     def interval(self, row: int) -> Interval | None:
-        mean, half = self.mean[row], self.half[row]
-        return interval(mean, mean - half, mean + half)
+        return mean_interval(self.mean[row], self.half[row])
 
 
 @dataclass(frozen=True)
@@ -50,7 +49,7 @@ class Ratios:
 
     ``scores`` are in the metric's unit. ``plain`` are logarithms of scores as if all runs had one
     and the same reference, ``floors`` the half-widths by which the meter may have them off.
-    ``ruled_out`` are settings that are too slow for the metric.
+    ``ruled_out`` are settings that are too slow for the metric, ``boards`` the columns' boards.
     """
 
     scores: Means
@@ -59,6 +58,15 @@ class Ratios:
     floors: Array
     means: Means
     ruled_out: NDArray[np.bool_]
+    boards: NDArray[np.int64] | None = None
+
+    @cached_property
+    def scatter(self) -> tuple[float, int]:
+        """The variance of single runs about what setting and board make of them, and its dof.
+
+        Other than ``pooled`` it is known where hardly two runs share a block, as in a search.
+        """
+        return _scatter(self.plain, self.boards)
 
     @cached_property
     def pooled(self) -> tuple[float, int]:
@@ -131,7 +139,8 @@ def ratios(metric: Metric, table: Table, boundary: str) -> Ratios:
     ruled_out = np.zeros(len(log), dtype=bool)
     if metric.max_slowdown is not None:
         ruled_out = means(slow).mean > np.log(metric.max_slowdown) + _ROUNDING
-    return Ratios(means(scores, above - scores), log, plain, floors, found, ruled_out)
+    scored = means(scores, above - scores)
+    return Ratios(scored, log, plain, floors, found, ruled_out, table.boards)
 
 
 @dataclass(frozen=True)
@@ -180,6 +189,18 @@ class Paired:
         return np.where(lone > 0, half, 0.0)
 
 
+def mean_interval(mean: float, half: float) -> Interval | None:
+    """The interval of a mean that is above 0, as energies and times are.
+
+    It is symmetric unless it would reach 0: then it is symmetric as a factor, with the upper end
+    as it was. No energy is below 0.
+    """
+    low = mean - half
+    if low <= 0 < mean:
+        low = mean * mean / (mean + half)
+    return interval(mean, low, mean + half)
+
+
 def interval(mean: float, low: float, high: float) -> Interval | None:
     if np.isnan(mean):
         return None
@@ -213,3 +234,24 @@ def _pooled(plain: Array) -> tuple[float, int]:
         rest -= np.where(known, (rest.sum(axis=1) / np.maximum(rows, 1))[:, None], 0.0)
         rest -= np.where(known, (rest.sum(axis=0) / np.maximum(columns, 1))[None], 0.0)
     return float((rest**2).sum() / dof), dof
+
+
+def _scatter(plain: Array, boards: NDArray[np.int64] | None) -> tuple[float, int]:
+    """Least squares with an effect of each row and of each board; NaN without a dof."""
+    rows, columns = np.nonzero(np.isfinite(plain))
+    if not len(rows):
+        return np.nan, 0
+    of_board = np.zeros(plain.shape[1], np.int64) if boards is None else boards
+    made_by = np.concatenate(
+        [
+            rows[:, None] == np.unique(rows),
+            of_board[columns][:, None] == np.unique(of_board[columns]),
+        ],
+        axis=1,
+    ).astype(float)
+    values = plain[rows, columns]
+    effects, _, rank, _ = np.linalg.lstsq(made_by, values, rcond=None)
+    dof = len(values) - int(rank)
+    if dof < 1:
+        return np.nan, 0
+    return float(((values - made_by @ effects) ** 2).sum() / dof), dof

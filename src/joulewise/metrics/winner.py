@@ -11,7 +11,9 @@ of 100 sweeps. So what is stated of a winner is
   does not make a winner seem worse.
 
 Where a search has settled on a setting and then confirmed it, runs of the confirmation had no part
-in the choice, and Student's interval of these alone is stated.
+in the choice, and the mean of these alone is stated. How far runs scatter, winning does not touch:
+that is taken from all runs about their settings and boards, since two pairs that happen to agree
+would state an error of nothing.
 
 Leaving blocks out alone is not enough: the choices overlap, and Student's interval of what they
 gave in the blocks left out holds the truth in 90 of 100.
@@ -91,7 +93,8 @@ def stated(picked: Picked, of: Ratios, reference: int) -> Interval | None:
     if row == reference or np.isnan(mean):
         return of.interval(row)
     if len(picked.fresh):
-        return _confirmed(of.log[row, picked.fresh], of.floors[:, picked.fresh][[row, reference]])
+        floors = of.floors[:, picked.fresh][[row, reference]]
+        return _confirmed(of.log[row, picked.fresh], floors, of.scatter)
     pooled, dof = of.pooled
     error = np.fmax(half / student(n - 1), np.sqrt(2 * pooled / n))
     at_once = (1 - _OUTSIDE / 2) ** (1 / picked.candidates)
@@ -101,9 +104,13 @@ def stated(picked: Picked, of: Ratios, reference: int) -> Interval | None:
     return interval(*np.exp([best, np.minimum(low, best), np.maximum(high, best)]))
 
 
-def _confirmed(log: Array, floors: Array) -> Interval | None:
+def _confirmed(log: Array, floors: Array, scatter: tuple[float, int]) -> Interval | None:
+    """The mean of the pairs; ``scatter`` is the variance of single runs, and its dof."""
     found = means(log[None], np.hypot(*floors)[None])
-    mean, half = found.mean[0], found.half[0]
+    mean, half, (variance, dof) = found.mean[0], found.half[0], scatter
+    pairs = int(found.n[0])
+    if dof > pairs - 1:
+        half = np.fmax(student(dof) * np.sqrt(2 * variance / max(pairs, 1)), found.floor[0])
     return interval(*np.exp([mean, mean - half, mean + half]))
 
 

@@ -302,6 +302,8 @@ def _check(path: Path, known: FileChecksums, stamp: Stamp, *, grows: bool) -> Da
         return Damage(name, f"it has {size_b - whole_b} bytes more than were recorded", sound_b)
     if size_b < whole_b:
         reason = f"it has {size_b} of {whole_b} bytes"
+    elif not sound_b:
+        reason = "none of it is what was recorded"
     else:
         reason = f"what comes after its first {sound_b} bytes is not what was recorded"
     return Damage(name, reason, sound_b, has_tail=size_b == whole_b and _has_tail(path, known.tail))

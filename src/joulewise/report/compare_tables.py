@@ -12,12 +12,12 @@ from joulewise.metrics.compare_values import EDP, ENERGY, POWER, TIME, UNITS
 from joulewise.metrics.compare_work import RUN
 from joulewise.metrics.result import Choice, Interval
 from joulewise.metrics.rules import parse
-from joulewise.report.figures import joules, one_line, seconds, watts, within
+from joulewise.report.figures import joules, one_line, seconds, watts
 from joulewise.report.sweep_tables import bounds
 from joulewise.report.sweep_words import (
     AXES,
     change,
-    half_width,
+    error_words,
     setting_words,
     value_words,
 )
@@ -158,9 +158,7 @@ def _figures(it: Compared) -> tuple[str | None, ...]:
 def _own(interval: Interval | None, unit: str) -> tuple[str | None, str | None]:
     if interval is None:
         return None, None
-    half = half_width(interval)
-    error = None if half is None else within(half, interval.mean)
-    return value_in(unit, interval.mean), error
+    return value_in(unit, interval.mean), error_words(interval)
 
 
 def _by(it: Compared) -> str:

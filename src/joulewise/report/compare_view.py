@@ -74,18 +74,22 @@ def _finding(found: Comparison) -> str:
     """Of the same work, where the sides did not do the same and spans tell how much they did."""
     work = found.work.per
     per = f"/{work}" if work != RUN and found.get(f"{TIME}/{work}") else ""
-    said = [_said(found.get(f"{quantity}{per}"), quantity) for quantity in (ENERGY, TIME)]
+    compared = [(found.get(f"{quantity}{per}"), quantity) for quantity in (ENERGY, TIME)]
+    is_noise = all(it and it.verdict is Outcome.NOISE for it, _ in compared)
+    said = [_said(it, quantity, is_told=is_noise) for it, quantity in compared]
     whole = more_or_less(said, "A")
     if not whole:
         return "nothing of B can be compared with A"
     why = f"; {found.bounded}, and not compared" if found.bounded else ""
-    return f"{f'per {work} ' if per else ''}B takes {whole}{why}"
+    unsure = "no difference beyond noise: " if is_noise else ""
+    return f"{unsure}{f'per {work} ' if per else ''}B takes {whole}{why}"
 
 
-def _said(it: Compared | None, what: str) -> tuple[Interval | None, str, str]:
+def _said(it: Compared | None, what: str, *, is_told: bool) -> tuple[Interval | None, str, str]:
+    """A ratio, its quantity, and that it is unsure unless that ``is_told`` already."""
     if it is None:
         return None, what, ""
-    return it.ratio, what, _UNSURE.get(it.verdict, "")
+    return it.ratio, what, "" if is_told else _UNSURE.get(it.verdict, "")
 
 
 def _side(letter: str, side: Side) -> str:
@@ -126,8 +130,15 @@ def _sweeps_finding(found: SweepsCompared) -> str:
     if other:
         said.append(f"another setting is chosen by {', '.join(other)}")
     if same:
-        said.append(f"the same by {', '.join(same)}")
+        said.append(_same_choice(same, is_all=not other))
     return "; ".join(said) or "nothing of B can be compared with A"
+
+
+def _same_choice(metrics: Sequence[str], *, is_all: bool) -> str:
+    if not is_all:
+        return f"the same by {', '.join(metrics)}"
+    which = "every metric" if len(metrics) > 1 else metrics[0]
+    return f"{which} chooses the same setting in both"
 
 
 def _over(found: SweepsCompared) -> str:

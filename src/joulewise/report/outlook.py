@@ -17,10 +17,12 @@ def outlook(told: Mapping[str, Any] | None) -> Iterator[str]:
     training = told["epochs"].get("training", 0)
     if training:  # nobody knows whether it is the last one
         epochs = f"training {training + 1}, {epochs}"
+    at_s = told.get("at_s")
+    title = "outlook" if at_s is None else f"outlook at {seconds(at_s)}"
     whole = "up to the end of this training the run" if training else "the whole run"
     if "reason" in told:
         fix = f" ({told['fix']})" if told["fix"] else ""
-        yield plain(f"outlook: {epochs}; none yet, {told['reason']}{fix}")
+        yield plain(f"{title}: {epochs}; none yet, {told['reason']}{fix}")
         return
     time_s, energy_j = told["time_s"], told["energy_j"]
     takes = f"{seconds(time_s['value'])} ({between(time_s['low'], time_s['high'], 's')})"
@@ -30,7 +32,7 @@ def outlook(told: Mapping[str, Any] | None) -> Iterator[str]:
     elif energy_j:
         within = between(energy_j["low"], energy_j["high"], "J")
         takes += f" and {joules(energy_j['value'])} ({within})"
-    yield f"outlook: {epochs}; {whole} takes {takes}"
+    yield f"{title}: {epochs}; {whole} takes {takes}"
     for name, label, unit in (("price", "cost", ""), ("gco2", "emitted", " g CO₂")):
         if cost := told.get(name):
             value, low, high = (amount(cost[part]) for part in ("value", "low", "high"))

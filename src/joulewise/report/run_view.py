@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
@@ -100,7 +101,8 @@ def view(result: RunResult, rates: Rates = NO_RATES, program: str = "joulewise")
         title="  ".join(part for part in (f"{what} {plain(result.id)}", name) if part),
         facts=tuple(_facts(result, about)),
         rows=tuple(
-            _row(key, use, result.power_scopes.get(key)) for key, use in result.run.devices.items()
+            _row(key, use, result.time_s, result.power_scopes.get(key))
+            for key, use in result.run.devices.items()
         ),
         total=_total(result),
         notes=tuple(_notes(result, rates)),
@@ -177,9 +179,11 @@ def _set(settings: Mapping[str, Mapping[str, float]], result: RunResult) -> Iter
         yield f"{listed_keys(keys)} at {told_of}"
 
 
-def _row(key: str, use: Use, scope: PowerScope | None = None) -> Row:
+def _row(key: str, use: Use, time_s: float, scope: PowerScope | None = None) -> Row:
+    """``time_s`` is the run's: of a part of it the mean says how long that is."""
     if use.energy is None:
         return Row(plain(key), "unavailable", "", "-", "-", "-")
+    read_s = time_s if use.read_s is None else use.read_s
     how = []
     if use.energy.source.is_sensor:
         how.append("power samples" if use.counter_j is None else "counter")
@@ -190,7 +194,7 @@ def _row(key: str, use: Use, scope: PowerScope | None = None) -> Row:
     return Row(
         plain(key),
         *figures(use.energy),
-        watts(use.mean_w) + ("" if use.read_s is None else f" in {seconds(use.read_s)}"),
+        watts(use.mean_w) + (f" in {seconds(read_s)}" if read_s < time_s else ""),
         watts(use.peak_w),
         use.energy.source.value + (f" ({', '.join(how)})" if how else ""),
         _parts(use.energy),
@@ -221,8 +225,14 @@ def provenance(*results: RunResult) -> str:
 
 def total_source(total: Energy, simulated: Collection[str]) -> str:
     """Where a sum comes from; ``mixed`` alone would hide that some of it is simulated."""
-    some = total.source is Source.MIXED and words.simulated(simulated)
-    return f"{total.source.value} ({some})" if some else total.source.value
+    source, *some = source_parts(total, simulated)
+    return f"{source} ({some[0]})" if some else source
+
+
+def source_parts(total: Energy, simulated: Collection[str]) -> tuple[str, ...]:
+    """The source of a sum, and of a mixed one which devices of it are simulated, if any."""
+    some = words.simulated(simulated) if total.source is Source.MIXED else ""
+    return (total.source.value, some) if some else (total.source.value,)
 
 
 def _parts(value: Energy) -> tuple[str, str]:
@@ -344,16 +354,22 @@ def _finding(result: RunResult) -> str:
     parts = {key: result.run.devices[key].energy for key in result.counted}
     if len(parts) > 1 and is_resolved(total):
         shares = _shares({key: part.value for key, part in parts.items() if part})
-        said += f": {', '.join(f'{100 * v / total.value:.0f} % {k}' for k, v in shares)}"
+        percents = _percents([value / total.value for _, value in shares])
+        listed = (f"{of} % {kind}" for of, (kind, _) in zip(percents, shares, strict=True))
+        said += f": {', '.join(listed)}"
     return said + "."
 
 
 def _unread(result: RunResult) -> str:
     """Why a total is a lower bound: which devices were not read, or not to the end."""
     uses = result.run.devices
-    partly = [key for key in result.counted if key in uses and is_bound(uses[key].energy)]
+    damaged = {it.device for it in result.warnings if it.code is Caution.DAMAGED}
+    bounds = [key for key in result.counted if key in uses and is_bound(uses[key].energy)]
+    hurt = [key for key in bounds if key in damaged]
+    partly = [key for key in bounds if key not in damaged]
     why = [f"{plain(listed_keys(result.missing))} could not be read"] if result.missing else []
     why += [f"{plain(listed_keys(partly))} was read in a part of it only"] if partly else []
+    why += [f"the trace of {plain(listed_keys(hurt))} is damaged"] if hurt else []
     return f": {' and '.join(why)}" if why else ""
 
 
@@ -370,6 +386,15 @@ def _shares(parts: Mapping[str, float]) -> Sequence[tuple[str, float]]:
     named = {"gpu": "GPU", "cpu": "CPU", "dram": "RAM"}
     ordered = sorted(kinds.items(), key=lambda kind: -kind[1])
     return [(named.get(kind, plain(kind)), value) for kind, value in ordered]
+
+
+def _percents(shares: Sequence[float]) -> list[int]:
+    """Shares that make up a whole as percents that add up to 100: largest remainder method."""
+    percents = [math.floor(100 * share) for share in shares]
+    by_remainder = sorted(range(len(shares)), key=lambda i: percents[i] - 100 * shares[i])
+    for i in by_remainder[: max(0, 100 - sum(percents))]:
+        percents[i] += 1
+    return percents
 
 
 def _kind(key: str) -> str:

@@ -12,7 +12,7 @@ from joulewise.data.contract import told_energy
 from joulewise.record.index.run_entry import RunEntry
 from joulewise.record.store import Skipped
 from joulewise.report.figures import figures, fitting, one_line, plain, seconds
-from joulewise.report.run_view import ending
+from joulewise.report.run_view import ending, total_source
 
 _WIDE: Final = 110
 """Columns of a terminal that has room for more than tells runs apart; an id tells its start."""
@@ -33,7 +33,8 @@ _LEFT_OUT: Final = ("command", "name", "time", "ended", "energy", "source")
 
 def draw(runs: Sequence[RunEntry], skipped: Sequence[Skipped], console: Console) -> None:
     if runs:
-        _draw_table([_cells(run) for run in runs], console)
+        is_narrow = console.is_terminal and console.width < _WIDE
+        _draw_table([_cells(run, is_narrow=is_narrow) for run in runs], console)
     lines = [plain(one.reason) for one in skipped[:_MOST_SKIPPED]]
     if len(skipped) > len(lines):
         lines.append(f"and {len(skipped) - len(lines)} more that cannot be read; --json lists all")
@@ -41,7 +42,7 @@ def draw(runs: Sequence[RunEntry], skipped: Sequence[Skipped], console: Console)
         console.print(Text(fitting(line, console.encoding), style="yellow"), soft_wrap=True)
 
 
-def _cells(run: RunEntry) -> dict[str, str]:
+def _cells(run: RunEntry, *, is_narrow: bool) -> dict[str, str]:
     energy, within = _energy(run)
     return {
         "run": plain(run.id),
@@ -51,7 +52,7 @@ def _cells(run: RunEntry) -> dict[str, str]:
         "time": "-" if run.time_s is None else seconds(run.time_s),
         "energy": energy,
         "error": within,
-        "source": "simulated" if run.simulated else "",
+        "source": _source(run, is_narrow=is_narrow),
         "command": one_line(run.command),
     }
 
@@ -110,6 +111,19 @@ def _draw_line(
         console.print(line, no_wrap=True, overflow="crop")
     else:  # a pipe has no width: whoever reads it gets all of a run on its line
         console.print(line, soft_wrap=True)
+
+
+def _source(run: RunEntry, *, is_narrow: bool) -> str:
+    """Where the energy of a run with simulated devices comes from; of others nothing is said.
+
+    In a narrow terminal it is only said that some of it is simulated.
+    """
+    energy = told_energy(run.energy)
+    if energy is None or not run.simulated:
+        return "simulated" if run.simulated else ""
+    if is_narrow:
+        return "simulated" if run.simulated_counted else ""
+    return total_source(energy, run.simulated_counted)
 
 
 def _energy(run: RunEntry) -> tuple[str, str]:

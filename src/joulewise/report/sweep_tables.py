@@ -12,6 +12,7 @@ from joulewise.report.sweep_words import (
     AXES,
     COUNTED,
     change,
+    error_words,
     half_width,
     setting_words,
     simulated_words,
@@ -167,7 +168,7 @@ def _error_note(result: SweepResult) -> str:
     if not gains:
         return said
     return (
-        f"{said}; all energies may be off by one factor of the board's sensor besides "
+        f"{said}; all energies share one unknown factor of the board's sensor "
         f"({within(max(gains), 1.0)}), which cancels in ratios"
     )
 
@@ -244,8 +245,7 @@ def _with_error(
 ) -> tuple[str | None, str | None]:
     if interval is None:
         return None, None
-    half = half_width(interval)
-    return words(interval.mean), None if half is None else within(half, interval.mean)
+    return words(interval.mean), error_words(interval)
 
 
 def _against(choice: Choice) -> tuple[str | None, str | None]:

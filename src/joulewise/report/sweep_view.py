@@ -10,6 +10,7 @@ from typing import Any
 from joulewise.metrics.contract import as_json
 from joulewise.metrics.result import Choice, Fit, SweepResult, SweepWarning, Verdict
 from joulewise.metrics.rules import default_metrics, parse
+from joulewise.metrics.view import NODE, WALL
 from joulewise.report.figures import one_line
 from joulewise.report.sweep_tables import boundaries_table, choices_table, points_table
 from joulewise.report.sweep_words import (
@@ -120,17 +121,22 @@ def _finding(choice: Choice, result: SweepResult) -> str:
     if choice.verdict is Verdict.BETTER:
         return takes
     label = parse(choice.metric).label
-    differs = "does not differ beyond noise" if choice.verdict is Verdict.NOISE else "is worse"
-    return f"keep the reference, {reference}: {takes}, and its {label} {differs}"
+    if choice.verdict is Verdict.NOISE:
+        differs = f"does not differ from it beyond noise ({differences})"
+    else:
+        differs = f"is worse ({differences})"
+    return f"keep the reference, {reference}: by {label}, {setting} {differs}"
 
 
 def _fits(fits: Sequence[Fit]) -> Iterator[str]:
-    problems: dict[str, list[str]] = {}
+    problems: dict[tuple[str, str], list[str]] = {}
+    has_several = len({fit.where for fit in fits}) > 1
     for fit in fits:
         if fit.problem:
             worth = fit_worth(fit)
             label = f"{parse(fit.quantity).label}{worth and f' ({worth})'}"
-            problems.setdefault(fit.problem, []).append(label)
+            where = setting_words(fit.where) if has_several else ""
+            problems.setdefault((where, fit.problem), []).append(label)
         elif fit.r2 is not None:
             where = setting_words(fit.where)
             label = parse(fit.quantity).label
@@ -140,14 +146,19 @@ def _fits(fits: Sequence[Fit]) -> Iterator[str]:
                 f"{fit_worth(fit)}, adjusted {fit.adjusted_r2:.4f}, "
                 f"{fit.dof} degrees of freedom{least}"
             )
-    for problem, quantities in problems.items():
-        which = ", ".join(dict.fromkeys(quantities))
-        yield f"no parabola of {which} against the limit: {problem}"
+    alike: dict[tuple[str, str], list[str]] = {}
+    for (where, problem), quantities in problems.items():
+        alike.setdefault((", ".join(dict.fromkeys(quantities)), problem), []).append(where)
+    for (which, problem), places in alike.items():
+        at = f" at {'; '.join(places)}" if has_several else ""
+        yield f"no parabola of {which} against the limit{at}: {problem}"
 
 
 def _notes(result: SweepResult) -> Iterator[str]:
     if result.assumed and result.best:
-        yield (
-            f"{' and '.join(COUNTED[boundary] for boundary in result.assumed)}: "
-            "what is drawn besides the GPUs is assumed; give --overhead-w and --pue"
-        )
+        node, wall = (result.sources.get(boundary, "") for boundary in (NODE, WALL))
+        if NODE in result.assumed and node:
+            wall = wall.replace(node, "that of the node", 1)
+        told = {NODE: node, WALL: wall}
+        listed = [f"{COUNTED[boundary]}: {told[boundary]}" for boundary in result.assumed]
+        yield f"{'; '.join(listed)}; give your own with --overhead-w and --pue"

@@ -16,7 +16,7 @@ from joulewise.data.sweeps import (
     Value,
 )
 from joulewise.metrics.result import Fit, Interval
-from joulewise.report.figures import one_line
+from joulewise.report.figures import one_line, within
 from joulewise.sweep.space import is_one_knob
 
 AXES: Final = {
@@ -173,6 +173,8 @@ _FACTOR_HIGH: Final = 3.0
 """From a mean, or an upper bound, of so many times on, a ratio is told in times (chosen): "200 %
 more" is misread by many as twice as much."""
 
+_ERROR_FACTOR: Final = 10.0  # from so many times the mean on, an error is told in times (chosen)
+
 _MOST_DECIMALS: Final = 4
 
 _ASYMMETRY: Final = 0.1
@@ -237,8 +239,27 @@ def _distance(ratio: Interval) -> float:
     return 0.0 if low <= 0 <= high else min(abs(low), abs(high))
 
 
+def error_words(interval: Interval) -> str | None:
+    """The error of a mean: ``± 4.9 %``, ``-74 to +279 %`` or ``0.048 to 21 times`` of it.
+
+    None where there are too few runs for one.
+    """
+    half = half_width(interval)
+    if half is None or interval.low is None or interval.high is None:
+        return None
+    down, up = interval.mean - interval.low, interval.high - interval.mean
+    if interval.mean <= 0 or abs(up - down) <= _ASYMMETRY * half:
+        return within(half, interval.mean)
+    if interval.high >= _ERROR_FACTOR * interval.mean:
+        return _factors(
+            Interval(1.0, interval.low / interval.mean, interval.high / interval.mean),
+            "{} to {} times",
+        )
+    return f"-{100 * down / interval.mean:.0f} to +{100 * up / interval.mean:.0f} %"
+
+
 def half_width(interval: Interval) -> float | None:
-    """Of an interval that is symmetric, as that of a mean is."""
+    """The wider half of an interval, which is both where it is symmetric."""
     if interval.low is None or interval.high is None:
         return None
     return max(interval.high - interval.mean, interval.mean - interval.low)

@@ -111,7 +111,7 @@ def _read_live(run: Path) -> _Live | None:
         told = json.loads(read_regular(run / LIVE))
         energies = {key: told_energy(each) for key, each in told["energy_j"].items()}
         counted = tuple(told.get("counted", ()))
-        outlook = {"epochs": told["epochs"], **told["outlook"]}
+        outlook = {"at_s": told.get("time_s"), "epochs": told["epochs"], **told["outlook"]}
         return _Live(int(told["t_ns"]), energies, counted, outlook)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from joulewise.data import listed_keys
 from joulewise.report.figures import between, energy, joules, plain, seconds, watts
 from joulewise.report.outlook import outlook
-from joulewise.report.run_view import total_source
+from joulewise.report.run_view import source_parts
 from joulewise.report.tables import Column, Table
 from joulewise.report.watch import RunNow
 from joulewise.report.watch_device import DeviceNow, Second
@@ -31,11 +32,18 @@ def standing(now: RunNow) -> str:
 def spent(now: RunNow) -> str:
     if now.total is None:
         return "no energy told yet" if not now.told_ns else "energy unavailable"
-    return f"{energy(now.total)} ({total_source(now.total, now.simulated)})"
+    return f"{energy(now.total)} ({', '.join(source_parts(now.total, now.simulated))})"
 
 
 def foretold(now: RunNow) -> Iterator[str]:
-    """The outlook, and each budget."""
+    """What the total leaves out so far, the outlook, and each budget."""
+    left_out = [
+        device.key
+        for device in now.devices
+        if now.counted and device.key not in now.counted and now.energies.get(device.key)
+    ]
+    if left_out:
+        yield f"not in the total so far: {plain(listed_keys(left_out))}"
     yield from outlook(now.outlook)
     for budget in now.budgets:
         yield plain(_budget(now, budget))

@@ -72,8 +72,8 @@ def pick(found: Sequence[Gpu], named: Sequence[int]) -> list[Gpu]:
     by_key = {gpu.key: gpu for gpu in found}
     for number in named:
         if f"gpu{number}" not in by_key:
-            there = ", ".join(by_key) or "none"
-            raise UsageError(f"there is no gpu{number}", f"there are {there}")
+            there = f"there {'are' if len(by_key) > 1 else 'is'} {', '.join(by_key) or 'none'}"
+            raise UsageError(f"there is no gpu{number}", there)
     return [by_key[f"gpu{number}"] for number in dict.fromkeys(named)]
 
 

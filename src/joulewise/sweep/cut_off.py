@@ -20,8 +20,10 @@ class CutOffError(JoulewiseError):
 
     def __init__(self, number: signal.Signals, sweep: Sweep) -> None:
         done = sum(trial.state is TrialState.DONE for trial in sweep.trials)
+        kept = f"its {done} finished runs are kept" if done > 1 else "its finished run is kept"
         super().__init__(
-            f"sweep {sweep.id} was ended by {number.name}; its {done} finished runs are kept",
+            f"sweep {sweep.id} was ended by {number.name}; "
+            f"{kept if done else 'no run was finished'}",
             "the same command goes on with the others",
         )
         self.signal = number

@@ -53,6 +53,7 @@ def read_table(path: Path, reference: Mapping[str, str] | None = None) -> Sweep:
         name=path.name,
         state="finished",
         limits_w=(min(limits_w), max(limits_w), max(limits_w)) if limits_w else None,
+        is_table=True,
     )
 
 
