@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from joulewise.data.sweeps import WARM_UP, Sweep, TrialState
-from joulewise.errors import JoulewiseError, UsageError
+from joulewise.errors import JoulewiseError, UsageError, did_you_mean
 from joulewise.record.checksums import DamagedJsonError, read_checked_json
 from joulewise.record.files import replace_file
 from joulewise.record.layout import SWEEPS
@@ -150,9 +150,15 @@ def find(store: Path, which: str) -> Path:
     if not meant:
         names = ", ".join(folder.name for folder in folders[-3:])
         raise UsageError(
-            f"{store} has no sweep {which!r}", f"its newest are {names}; or {ELSEWHERE}"
+            f"{store} has no sweep {which!r}",
+            f"{did_you_mean(which, sweep_names(store))}its newest are {names}; or {ELSEWHERE}",
         )
     return meant[-1]  # a name may be used again: the newest is meant
+
+
+def sweep_names(store: Path) -> list[str]:
+    """The names of the sweeps, for "did you mean"."""
+    return list(dict.fromkeys(sweep.name for _, sweep in _readable(store) if sweep.name))
 
 
 def _folders(store: Path) -> list[Path]:
