@@ -78,6 +78,14 @@ def test_without_a_store_it_leaves_little_and_says_how_to_remove_it(
     assert joulewise(*shlex.split(commands[0], comments=True)[1:]).returncode == 0
 
 
+def test_without_the_extra_no_page_is_promised(demo_without_store, monkeypatch):
+    assert "keeps the sweep and its page" in demo_without_store().err
+    monkeypatch.setattr("joulewise.report.page.file._NEEDED", {"no_such_module": "altair"})
+    said = demo_without_store()
+    assert "no report" in said.err
+    assert "keeps the sweep (" in said.err
+
+
 def test_as_json_and_without_a_store_it_leaves_nothing(demo_without_store, tmp_path):
     assert json.loads(demo_without_store("--json", "-").out)["points"]
     assert not list(tmp_path.iterdir())

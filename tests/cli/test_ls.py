@@ -120,6 +120,8 @@ class TestTwoRuns:
         ("colour=red", "no field 'colour'"),
         ("energy", "a field, a sign and a value"),
         ("energy>many", "'many' is not an energy"),
+        ("energy>5mj", "'5mj' is not an energy: mJ or MJ?"),
+        ("energy>5mWH", "mWh or MWh?"),
         ("energy>3min", "'3min' is not an energy"),
         ("energy>nan", "'nan' is not an energy"),
         ("energy<inf", "'inf' is not an energy"),

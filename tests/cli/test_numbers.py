@@ -65,3 +65,27 @@ def test_an_open_bound_is_not_within(low, within):
 def test_what_has_a_unit_takes_it(verb, option, unit):
     (bounds,) = (param.type for param in verb.params if param.name == option)
     assert bounds.convert(f"10{unit}", None, None) == 10
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "run --name -- true",
+        "run --tag -- true",
+        "run --name --no-hooks -- true",
+        "run --rate 10 --group -- true",
+        "sweep --name -- --power-limit 150",
+        "sim --gpu -- true",
+        "export last -o --format csv",
+    ],
+)
+def test_an_option_without_its_value_is_refused(joulewise, store, line):
+    ran = joulewise(*line.split())
+    assert ran.returncode == 2
+    assert "needs a value, and --" in ran.stderr
+    assert not store.exists()
+
+
+@pytest.mark.parametrize("line", ["run -- true --name --", "run --name=--rate -- true"])
+def test_what_belongs_to_the_command_or_is_a_value_is_not_refused(joulewise, line):
+    assert "needs a value" not in joulewise(*line.split()).stderr

@@ -111,6 +111,26 @@ def test_no_such_run(joulewise, make_run):
     assert ran.stderr.count("\n") == 2
 
 
+@pytest.mark.parametrize("verb", ["show NAME", "report NAME", "compare capped NAME"])
+def test_a_name_that_is_nearly_one_is_asked_for(joulewise, make_run, verb):
+    make_run(ID, name="capped")
+    ran = joulewise(*verb.replace("NAME", "caped").split())
+    assert ran.returncode == 2
+    assert "did you mean capped? " in ran.stderr
+
+
+def test_the_last_run_of_a_sweep_leads_to_the_sweep(joulewise, make_run, store):
+    setting = Setting.of({"power_limit_w": None})
+    sweep = create(store, Asked(name="mine"), Space((setting,), setting)).name
+    make_run(ID, tags=(f"sweep:{sweep}",))
+    ran = joulewise("show", "last")
+    assert "one of the newest sweep, mine" in ran.stderr
+    assert f"choose {sweep}" in ran.stderr
+    assert "newest sweep" not in joulewise("show", ID).stderr
+    make_run("20270101-000000-0001")
+    assert "newest sweep" not in joulewise("show", "last").stderr
+
+
 def test_a_sweep_is_shown_by_another_verb(joulewise, make_run, store):
     make_run(ID)
     setting = Setting.of({"power_limit_w": None})

@@ -41,7 +41,10 @@ def run_program(folder, *command, hooks=True, environ=None):
         command = (sys.executable, SCRIPTS / command[0], *command[1:])
     run = folder / f"run{len(list(folder.iterdir()))}"
     (run / "marks").mkdir(parents=True)
-    base = {**os.environ, **QUIET, **(environ or {})}
+    # torchrun and TensorFlow leave folders in the place for temporary files.
+    temporary = run / "tmp"
+    temporary.mkdir()
+    base = {**os.environ, **QUIET, "TMPDIR": str(temporary), **(environ or {})}
     done = subprocess.run(
         command,
         env=environment(base, run / "marks", "a-run", hooks=hooks),

@@ -11,8 +11,8 @@ RUN = "20261116-003512-7f3a"
 V100, XEON = "Tesla V100-SXM2-16GB", "Intel(R) Xeon(R) Platinum 8380 CPU @ 2.30GHz"
 
 
-def said(*devices, **more):
-    return opening(Ready(Path(RUN), tuple(devices), 10.0, **more))
+def said(*devices, rate_hz=10.0, **more):
+    return opening(Ready(Path(RUN), tuple(devices), rate_hz, **more))
 
 
 def test_what_is_alike_is_one():
@@ -48,3 +48,11 @@ def test_any_number_of_kinds_has_room_in_a_hundred_columns(kinds):
     assert devices.startswith("gpu0 NVIDIA")
     assert rest == f" 10 Hz; run {RUN}"
     assert "more" in devices or "dram0 memory" in devices
+
+
+@pytest.mark.parametrize(
+    ("rate_hz", "text"),
+    [(20 / 3, "6.67 Hz"), (2.5, "2.5 Hz"), (1000, "1000 Hz"), (0.01, "0.01 Hz")],
+)
+def test_a_rate_has_the_digits_that_matter(rate_hz, text):
+    assert f"; {text};" in said(rate_hz=rate_hz)

@@ -189,3 +189,9 @@ def test_what_is_left_lasts_until_the_nearest_budget_at_the_highest_power():
     assert watch.seconds_left(310, 30) == 0
     assert watch.seconds_left(150, math.inf) == 0
     assert BudgetWatch(budgets[2:]).seconds_left(1, 30) is None
+
+
+def test_a_unit_of_two_meanings_is_asked_about():
+    with pytest.raises(UsageError, match=r"mJ or MJ\?"):
+        parse_budget("2mj")
+    assert (parse_budget("2mJ").limit, parse_budget("2MJ").limit) == (2e-3, 2e6)

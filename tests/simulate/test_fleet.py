@@ -34,3 +34,13 @@ def test_anything_else_is_a_usage_error(text):
 
 def test_as_many_as_the_shared_memory_holds():
     assert CONSTANTS["MAX_GPUS"] == fleet.MOST
+
+
+@pytest.mark.parametrize(
+    ("text", "near"),
+    [("v101", "v100"), ("rtx600", "rtx6000"), ("a10", "a100"), ("v100,rtx600x2", "rtx6000")],
+)
+def test_a_board_that_is_nearly_one_is_asked_for(text, near):
+    with pytest.raises(UsageError) as caught:
+        fleet.parse(text, BOARDS)
+    assert caught.value.hint.startswith(f"did you mean {near}? ")

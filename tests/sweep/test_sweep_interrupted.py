@@ -46,7 +46,9 @@ def test_a_signal_to_a_sweep(tmp_path, name, status):
     assert (seen["status"], seen["back"]) == (status, True)
     *_, what, how = seen["said"].splitlines()
     assert f"was ended by {name}" in what
-    assert how.startswith("  to go on: joulewise --store 'my runs' sweep --power-limit=150,200")
+    sim = "joulewise sim --gpu v100x2 --as-root --"
+    ours = "joulewise --store 'my runs' sweep --power-limit=150,200"
+    assert how.startswith(f"  to go on: {sim} {ours}")
     assert "--new" not in how
     sweep_id, *cut = seen["cut"]
     assert cut == ["interrupted", 0]
@@ -76,7 +78,8 @@ def test_a_signal_before_the_first_run(tmp_path, name, status):
     assert (seen["status"], seen["trials"]) == (status, 0)
     *_, what, how = seen["said"].splitlines()
     assert f"was ended by SIG{name}" in what
-    assert how.startswith("  to go on: joulewise --store runs sweep")
+    sim = "joulewise sim --gpu v100x2 --as-root --"
+    assert how.startswith(f"  to go on: {sim} joulewise --store runs sweep")
 
 
 MOMENTS = {

@@ -203,6 +203,12 @@ class TestFind:
                 find(tmp_path, which)
             assert folder.name in caught.value.hint
 
+    def test_asks_for_a_name_that_is_near(self, tmp_path):
+        made(tmp_path, name="mine")
+        with pytest.raises(UsageError) as caught:
+            find(tmp_path, "mien")
+        assert caught.value.hint.startswith("did you mean mine? ")
+
     def test_asks_for_more_of_the_id(self, tmp_path):
         made(tmp_path), made(tmp_path)
         with pytest.raises(UsageError, match="begins 2 sweeps"):

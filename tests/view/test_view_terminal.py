@@ -12,6 +12,7 @@ import subprocess
 import termios
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 from recorded import recorded
 from rich.console import Console
@@ -19,7 +20,9 @@ from running_run import environment
 
 from joulewise.report.screen import Screen
 from joulewise.report.watch import RunWatch
+from joulewise.report.watch_device import Course
 from joulewise.report.watch_terminal import screen, watch
+from joulewise.units import NS_PER_S
 from made_run import MadeRun, device
 from processes import DEADLINE_S, JOULEWISE, first_line
 
@@ -56,6 +59,15 @@ def at_a_terminal(store, *arguments, columns=80, rows=24, **environ):
         process.kill()
         process.wait()
         os.close(ours)
+
+
+def test_what_a_driver_sampled_before_the_run_is_not_drawn():
+    """Its buffer may hold two minutes; other devices have nothing from before the run."""
+    start_ns = 1_000 * NS_PER_S
+    course = Course(start_ns)
+    t_ns = start_ns + np.arange(-12, 3) * NS_PER_S
+    course.add({"t_ns": t_ns, "power_w": np.full(len(t_ns), 50.0)})
+    assert [second.at_s for second in course.seconds()] == [0, 1, 2]
 
 
 def test_from_its_attaching_to_its_end(store):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import NoReturn
@@ -15,7 +16,7 @@ from joulewise.cli.index_progress import show_index_progress
 from joulewise.cli.leftovers import put_back_leftovers
 from joulewise.cli.stderr import lenient_stderr, say
 from joulewise.command.descriptors import reserve_standard_descriptors
-from joulewise.errors import JoulewiseError, did_you_mean
+from joulewise.errors import JoulewiseError, UsageError, did_you_mean
 from joulewise.record.index.progress import ProgressSlot
 
 VERBS = {
@@ -62,11 +63,42 @@ class _Verbs(click.Group):
         if args[0] not in VERBS and not args[0].startswith("-"):
             ask = did_you_mean(args[0], VERBS).rstrip()
             ctx.fail(f"there is no verb {args[0]!r}{ask and f'; {ask}'}")
-        return super().resolve_command(ctx, args)
+        name, command, rest = super().resolve_command(ctx, args)
+        if command is not None:
+            _refuse_missing_values(command, rest)
+        return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
         with formatter.section("Verbs"):
             formatter.write_dl(list(VERBS.items()))
+
+
+def _refuse_missing_values(command: click.Command, arguments: Sequence[str]) -> None:
+    """Raise where ``--`` or another option stands in the place of an option's value.
+
+    click would take it for the value: ``run --name -- true`` would make a run named ``--``.
+    """
+    options = {
+        word: option
+        for option in command.params
+        if isinstance(option, click.Option)
+        for word in (*option.opts, *option.secondary_opts)
+    }
+    rest = list(arguments)
+    while rest:
+        word = rest.pop(0)
+        if word == "--" or (not word.startswith("-") and not command.allow_interspersed_args):
+            return
+        option = options.get(word)
+        if option is None or option.is_flag or option.count:
+            continue
+        value = rest.pop(0) if rest else ""  # click refuses one that is not there
+        if value == "--" or value in options:
+            raise UsageError(
+                f"{word} needs a value, and {value} follows it",
+                f"write {word}={option.make_metavar(click.Context(command))}; "
+                f"see: joulewise {command.name} --help",
+            )
 
 
 @click.command(

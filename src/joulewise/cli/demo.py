@@ -46,19 +46,22 @@ def command(ctx: click.Context, store: Path, json_path: str | None) -> None:
         _tell(store, json_path, is_kept=True)
         return
     with _temporary() as folder:
-        _tell(folder, json_path, is_kept=False)
+        has_page = _tell(folder, json_path, is_kept=False)
         if json_path == STDOUT:
             shutil.rmtree(folder)
             return
         _delete_runs(folder)
         say(
-            f"{folder} keeps the sweep and its page ({_size(folder)})",
+            f"{folder} keeps the sweep{' and its page' if has_page else ''} ({_size(folder)})",
             f"remove it: rm -r {shlex.quote(str(folder))}",
         )
 
 
-def _tell(store: Path, json_path: str | None, *, is_kept: bool) -> None:
-    """The whole story; ``is_kept`` says whether the traces of the runs will be there afterwards."""
+def _tell(store: Path, json_path: str | None, *, is_kept: bool) -> bool:
+    """The whole story; whether a page was written.
+
+    ``is_kept`` says whether the traces of the runs will be there afterwards.
+    """
     from joulewise.cli.output import console
     from joulewise.report.published import beside, published_table
     from joulewise.report.sweep import draw
@@ -70,10 +73,11 @@ def _tell(store: Path, json_path: str | None, *, is_kept: bool) -> None:
         from joulewise.report.sweep_view import result_json
 
         write_json({**result_json(result), **published}, json_path)
-    if json_path != STDOUT:
-        also, commands = (published_table(told),), _next(store, result, is_kept=is_kept)
-        draw(result, console(), also=also, commands=commands)
-        _write_report(sweep, result, store, also=also, commands=commands, published=published)
+    if json_path == STDOUT:
+        return False
+    also, commands = (published_table(told),), _next(store, result, is_kept=is_kept)
+    draw(result, console(), also=also, commands=commands)
+    return _write_report(sweep, result, store, also=also, commands=commands, published=published)
 
 
 def _asked() -> Asked:
@@ -114,8 +118,8 @@ def _write_report(
     also: Sequence[Table],
     commands: Sequence[tuple[str, str]],
     published: Mapping[str, Any],
-) -> None:
-    """Beside the sweep; without what it is made with, the rest of the story stands."""
+) -> bool:
+    """Beside the sweep, if it can be made; whether it was. The rest of the story stands anyhow."""
     from joulewise.errors import JoulewiseError
     from joulewise.metrics.view import View
     from joulewise.record.layout import SWEEPS
@@ -133,8 +137,9 @@ def _write_report(
         write_page(page, path)
     except JoulewiseError as error:
         say(f"no report: {error.message}", error.hint)
-    else:
-        say(f"the report is {path}: open it in a browser")
+        return False
+    say(f"the report is {path}: open it in a browser")
+    return True
 
 
 def _next(store: Path, result: SweepResult, *, is_kept: bool) -> tuple[tuple[str, str], ...]:

@@ -31,9 +31,18 @@ def command(config: Path | None, socket: Path | None, group: str | None, *, unit
     """
     from joulewise.control.client import socket_path
     from joulewise.control.service import serve
-    from joulewise.control.unit import systemd_unit
+    from joulewise.control.unit import changeable_by_others, systemd_unit
 
     if unit:
         click.echo(systemd_unit(), nl=False)
+        if changeable := changeable_by_others():
+            from joulewise.cli.stderr import say
+
+            say(
+                "warning: root would run this joulewise, and users other than root can change "
+                f"{changeable}: whoever can change the program that root runs is root",
+                "install joulewise as root into a folder that only root may write, such as "
+                "/opt/joulewise, and have that one print the unit",
+            )
         return
     serve(socket or Path(socket_path(os.environ)), config, group)

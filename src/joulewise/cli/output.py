@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import shlex
 import sys
 from collections.abc import Callable
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 STDOUT = "-"
+SIM_COMMAND = "JOULEWISE_SIM_COMMAND"
+"""In the environment of a command of ``joulewise sim``: how that was started, up to the command."""
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
@@ -78,6 +81,15 @@ def program(store: Path) -> str:
 
     known = store == default_store()
     return "joulewise" if known else f"joulewise --store {shlex.quote(str(store))}"
+
+
+def in_simulation(command_line: str) -> str:
+    """The command line with the simulation that this process runs in, without which it has no GPU.
+
+    The same text where there is no simulation.
+    """
+    sim = os.environ.get(SIM_COMMAND) if "JOULEWISE_SIM" in os.environ else None
+    return f"{sim} {command_line}" if sim else command_line
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -10,6 +10,7 @@ import click
 from joulewise.cli.newest import say_if_newest
 from joulewise.cli.numbers import Number
 from joulewise.cli.output import STDOUT, console, json_option, pass_store, program, write_json
+from joulewise.cli.stderr import say
 from joulewise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,8 +49,9 @@ def command(
 ) -> None:
     """Show a run's energy on every device, its spans, and what a reader must know.
 
-    RUN is an id, the beginning of one, a name, or `last`; one that is being recorded is shown up
-    to now. A GROUP is shown as the sum of its runs, each device once.
+    RUN is an id, the beginning of one, a name, or `last`, the newest run, also after a sweep (of
+    which `report last` is a page). One that is being recorded is shown up to now. A GROUP is shown
+    as the sum of its runs, each device once.
     """
     from joulewise.data.contract import as_json
 
@@ -66,7 +68,7 @@ def command(
 
 def _result(store: Path, which: str) -> RunResult:
     from joulewise.analyse.stored import result_of
-    from joulewise.record.store import resolve_run
+    from joulewise.record.store import LAST, resolve_run
     from joulewise.report.meant import meant_group
 
     try:
@@ -78,7 +80,22 @@ def _result(store: Path, which: str) -> RunResult:
             raise
         return group.result
     say_if_newest(which, found.alike)
+    if which == LAST:
+        _say_if_of_sweep(store, found.path)
     return result_of(found.path)
+
+
+def _say_if_of_sweep(store: Path, run: Path) -> None:
+    """`report last` is then the sweep, and `show last` its last run."""
+    from joulewise.report.meant import sweep_of
+
+    found = sweep_of(store, run)
+    if found:
+        sweep = found.sweep
+        say(
+            f"the newest run; it is one of the newest sweep, {sweep.name or sweep.id}",
+            f"run: {program(store)} choose {sweep.id} # all of the sweep",
+        )
 
 
 def _refuse_sweep(store: Path, which: str) -> None:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import shlex
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
 from joulewise.cli.numbers import Whole
+from joulewise.cli.output import SIM_COMMAND
 from joulewise.simulate.boards import BOARDS
 from joulewise.simulate.workloads import WORKLOADS
 
@@ -98,7 +102,7 @@ def command(
     CMD and everything it starts see simulated GPUs through NVML and nvidia-smi. It keeps its
     input, output, signals and exit status.
     """
-    environ = dict(os.environ)
+    environ = {**os.environ, SIM_COMMAND: _command_line(sys.argv[1:], command)}
     # Read when numpy is first imported: the arithmetic here is too small for threads.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
     from joulewise.simulate.realtime.plan import prepare, run
@@ -118,3 +122,11 @@ def command(
         environ=environ,
     )
     return run(plan)
+
+
+def _command_line(arguments: Sequence[str], command: Sequence[str]) -> str:
+    """How this simulation is started again, to be written before a command."""
+    options = list(arguments[: len(arguments) - len(command)])
+    if options[-1:] == ["--"]:
+        options.pop()
+    return shlex.join(["joulewise", *options, "--"])

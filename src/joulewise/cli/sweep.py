@@ -13,7 +13,14 @@ import click
 from joulewise.cli.gpus import numbers
 from joulewise.cli.metric_options import metric_options
 from joulewise.cli.numbers import POSITIVE, Number, Whole
-from joulewise.cli.output import STDOUT, json_option, pass_store, program, write_json
+from joulewise.cli.output import (
+    STDOUT,
+    in_simulation,
+    json_option,
+    pass_store,
+    program,
+    write_json,
+)
 from joulewise.cli.pairs import pairs
 from joulewise.cli.stderr import say
 from joulewise.data.sweeps import KNOB_KEYS, knob_option
@@ -222,11 +229,11 @@ def _conduct(
 
 
 def _again(arguments: Sequence[str]) -> str:
-    """The command that goes on with what this one began."""
+    """The command that goes on with what this one began, within the same simulation if any."""
     ours = list(arguments)
     if "--new" in ours[: ours.index("--") if "--" in ours else None]:
         ours.remove("--new")
-    return shlex.join(["joulewise", *ours])
+    return in_simulation(shlex.join(["joulewise", *ours]))
 
 
 def _shown(asked: Asked, sweep: Sweep, store: Path, *, is_drawn: bool) -> dict[str, Any]:

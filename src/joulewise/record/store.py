@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from joulewise.command.alive import boot_id, is_alive, pid_namespace
-from joulewise.errors import JoulewiseError, UsageError
+from joulewise.errors import JoulewiseError, UsageError, did_you_mean
 from joulewise.record.layout import MANIFEST, MARKS, SWEEPS, TRACE
 from joulewise.record.manifest import (
     Manifest,
@@ -43,6 +43,8 @@ SILENT_NS: Final = 90 * NS_PER_S
 """So long after its last sign of life a process elsewhere counts as killed: a recorder saves
 ``run.json`` every 30 s, and a sweep renews its lock as often."""
 
+_SUGGESTED: Final = 1000
+"""So many runs have their names compared with one that is not there. Chosen: 0.1 s at most."""
 ELSEWHERE: Final = "name another with --store DIR or $JOULEWISE_STORE"
 _REMEDIES: Final = {
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "make it writable, or "),
@@ -219,7 +221,10 @@ def resolve_run(store: Path, which: str) -> FoundRun:
         raise UsageError(
             f"there are no runs in {store}", f"joulewise run -- CMD… makes one; or {ELSEWHERE}"
         )
-    raise UsageError(f"{store} has no run {which!r}", f"joulewise ls lists them; or {ELSEWHERE}")
+    raise UsageError(
+        f"{store} has no run {which!r}",
+        f"{did_you_mean(which, run_names(store))}joulewise ls lists them; or {ELSEWHERE}",
+    )
 
 
 def beginning(store: Path, start: str) -> list[Path]:
@@ -248,6 +253,15 @@ def named(store: Path, name: str) -> list[Path]:
     from joulewise.record.index.run_entry import find_runs
 
     return [run.path for run in find_runs(store, text_is("name", name))] if name else []
+
+
+def run_names(store: Path) -> list[str]:
+    """The names and groups of the newest runs, for "did you mean"."""
+    from joulewise.record.index.condition import ALWAYS
+    from joulewise.record.index.run_entry import find_runs
+
+    newest = find_runs(store, ALWAYS)[-_SUGGESTED:]
+    return list(dict.fromkeys(word for run in newest for word in (run.name, run.group) if word))
 
 
 def id_second(name: str) -> int | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from joulewise.analyse.stored import result_of
 from joulewise.data.sweeps import Sweep
-from joulewise.errors import JoulewiseError, UsageError
+from joulewise.errors import JoulewiseError, UsageError, did_you_mean
 from joulewise.metrics.compare_runs import Side
 from joulewise.metrics.compare_values import Run
 from joulewise.record.index.condition import any_matches, text_is
@@ -23,6 +23,7 @@ from joulewise.record.store import (
     find,
     manifest_of,
     readable,
+    run_names,
     runs,
 )
 from joulewise.report.meant import MeantSweep, meant, meant_group
@@ -152,7 +153,8 @@ def _not_well(run: Run) -> str:
 
 
 def _nothing(store: Path, which: str) -> UsageError:
+    near = did_you_mean(which, [*run_names(store), *sweep_store.sweep_names(store)])
     return UsageError(
         f"{store} has no run, name, tag, group or sweep {which!r}",
-        f"joulewise ls lists the runs, joulewise choose the sweeps; or {ELSEWHERE}",
+        f"{near}joulewise ls lists the runs, joulewise choose the sweeps; or {ELSEWHERE}",
     )

@@ -179,7 +179,7 @@ def hanging(line: str, begin: str, columns: int | None) -> str:
     if columns is None:
         return f"{begin}{line}\n"
     whole = re.sub(
-        r"`[^`]*`|\b(run|see|go on): .*", lambda found: found[0].replace(" ", "\0"), line
+        r"`[^`]*`|\b(run|see|(to )?go on): .*", lambda found: found[0].replace(" ", "\0"), line
     )
     wrapped = textwrap.fill(
         whole,

@@ -14,7 +14,7 @@ from joulewise.errors import UsageError
 from joulewise.record.index.condition import Condition, all_of, any_matches, text_matches
 from joulewise.record.index.run_entry import microseconds
 from joulewise.record.store import STATES
-from joulewise.session.budget import parse_budget
+from joulewise.session.budget import parse_budget, unclear_prefix
 
 _TERM: Final = re.compile(r"([a-z]+)(!=|>=|<=|=|>|<)(.*)", re.DOTALL)
 # A lower bound may stand for any figure from itself on: only what is surely above a limit is known.
@@ -91,7 +91,9 @@ def _figure(field: str, value: str, term: str) -> float:
     except UsageError:
         amount = None
     if amount is None or amount.kind != field or amount.stop:
-        raise _wrong(term, f"{value!r} is not {_A[field]}") from None
+        unclear = unclear_prefix(value)
+        why = f"{value!r} is not {_A[field]}"
+        raise _wrong(term, f"{why}: {unclear}" if unclear else why) from None
     return amount.limit
 
 

@@ -12,13 +12,13 @@ from joulewise.analyse.group import Member, sum_group
 from joulewise.analyse.stored import result_of
 from joulewise.data import Caution, RunResult, RunWarning
 from joulewise.data.sweeps import Sweep
-from joulewise.errors import JoulewiseError, UsageError
+from joulewise.errors import JoulewiseError, UsageError, did_you_mean
 from joulewise.record.files import read_regular_bytes
 from joulewise.record.index.condition import Condition, text_begins, text_is
 from joulewise.record.index.run_entry import find_runs, find_unreadable_runs
 from joulewise.record.layout import MANIFEST, TRACE
 from joulewise.record.manifest import read_manifest
-from joulewise.record.store import ELSEWHERE, LAST, beginning, resolve_run
+from joulewise.record.store import ELSEWHERE, LAST, beginning, resolve_run, run_names
 from joulewise.sweep import store as sweeps
 from joulewise.sweep.table_file import read_table
 
@@ -65,7 +65,7 @@ def meant(store: Path, which: str, reference: Mapping[str, str]) -> MeantRuns | 
             raise (error if begins else _nothing(store, which)) from None
         return found
     run = named.path
-    of_last = _sweep_of(store, run) if which == LAST else None
+    of_last = sweep_of(store, run) if which == LAST else None
     return of_last or MeantRuns(
         result := result_of(run),
         (run,),
@@ -148,7 +148,7 @@ def _sweep(store: Path, which: str) -> MeantSweep | None:
     return MeantSweep(sweeps.load(folder), folder)
 
 
-def _sweep_of(store: Path, run: Path) -> MeantSweep | None:
+def sweep_of(store: Path, run: Path) -> MeantSweep | None:
     """The last is what was done last, which is the whole sweep and not its last run."""
     tags = read_manifest(run).tags
     try:
@@ -161,7 +161,8 @@ def _sweep_of(store: Path, run: Path) -> MeantSweep | None:
 
 
 def _nothing(store: Path, which: str) -> UsageError:
+    near = did_you_mean(which, [*run_names(store), *sweeps.sweep_names(store)])
     return UsageError(
         f"{store} has no run, sweep or group {which!r}",
-        f"joulewise ls lists the runs, joulewise choose the sweeps; or {ELSEWHERE}",
+        f"{near}joulewise ls lists the runs, joulewise choose the sweeps; or {ELSEWHERE}",
     )

@@ -8,6 +8,7 @@ from typing import Final
 
 from joulewise.report.figures import one_line
 from joulewise.session.request import Ready
+from joulewise.units import digits
 
 _WIDTH: Final = 100
 # So much of a CPU's name, and of any other's: which GPU it is matters more.
@@ -17,7 +18,8 @@ _LONGEST: Final = ((80, 80), (30, 80), (20, 80), (20, 30), (20, 20))
 def opening(ready: Ready) -> str:
     """Devices of one model and source as one, such as ``8 x Tesla V100 (measured)``."""
     joins = "joining run" if ready.joined else "run"
-    line = f"{_devices(ready.devices)}; {ready.rate_hz:g} Hz; {joins} {ready.run.name}"
+    rate = f"{float(digits(ready.rate_hz)):g} Hz"  # without the zeros at its end
+    line = f"{_devices(ready.devices)}; {rate}; {joins} {ready.run.name}"
     return f"{line}, without its own {', '.join(ready.unheeded)}" if ready.unheeded else line
 
 

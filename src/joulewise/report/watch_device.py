@@ -123,7 +123,8 @@ class Course:
 
     def add(self, rows: dict[str, NDArray[Any]]) -> None:
         t_ns, power_w = rows["t_ns"], self._watts(rows)
-        readable = ~np.isnan(power_w)
+        # A driver's own samples begin before the run; those of other devices do not.
+        readable = ~np.isnan(power_w) & (t_ns >= self._start_ns)
         t_ns, power_w = t_ns[readable], power_w[readable]
         if not len(t_ns):
             return

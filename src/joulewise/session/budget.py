@@ -97,6 +97,8 @@ def parse_budget(text: str, gco2_per_kwh: float | None = None) -> Budget:
     """What was meant by ``2kWh``, ``30min``, ``500gCO2`` or one of them with ``:stop``."""
     form = _FORM.fullmatch(_MICRO.sub("µ", text))
     unit = form and (form[2] if form[2] in _UNITS else _ANY_CASE.get(form[2].lower()))
+    if unclear := unclear_prefix(text):
+        raise UsageError(f"cannot read the budget {text!r}: {unclear}", _HINT)
     if not form or not unit:
         raise UsageError(f"cannot read the budget {text!r}", _HINT)
     kind, factor = _UNITS[unit]
@@ -115,6 +117,15 @@ def parse_budget(text: str, gco2_per_kwh: float | None = None) -> Budget:
             "add --gco2-per-kwh with your grid's figure",
         )
     return Budget(plain, kind, limit / gco2_per_kwh * J_PER_KWH, bool(form[3]), gco2_per_kwh)
+
+
+def unclear_prefix(text: str) -> str:
+    """``mJ or MJ?`` of an amount whose unit may have the prefix milli or mega; else nothing."""
+    form = _FORM.fullmatch(text)
+    if not form or form[2] in _UNITS:
+        return ""
+    alike = [unit for unit in _UNITS if unit.lower() == form[2].lower()]
+    return f"{' or '.join(alike)}?" if len(alike) > 1 else ""
 
 
 class BudgetWatch:

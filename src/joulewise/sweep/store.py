@@ -20,7 +20,7 @@ from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
 from joulewise.data.sweeps import WARM_UP, Sweep, TrialState
-from joulewise.errors import JoulewiseError, UsageError
+from joulewise.errors import JoulewiseError, UsageError, did_you_mean
 from joulewise.record.checksums import DamagedJsonError, read_checked_json
 from joulewise.record.files import read_regular_bytes, replace_file
 from joulewise.record.layout import SWEEPS
@@ -184,7 +184,7 @@ def find(store: Path, which: str) -> Path:
         names = ", ".join(folder.name for folder in folders[-_NAMED:])
         raise UsageError(
             f"{store} has no sweep {which!r}{_but_unreadable(store)}",
-            f"its newest are {names}; or {ELSEWHERE}",
+            f"{did_you_mean(which, sweep_names(store))}its newest are {names}; or {ELSEWHERE}",
         )
     return named.path
 
@@ -235,6 +235,13 @@ def _but_unreadable(store: Path) -> str:
         return ""
     more = ", …" if len(names) > _NAMED else ""
     return f" that can be read; not readable: {', '.join(names[-_NAMED:])}{more}"
+
+
+def sweep_names(store: Path) -> list[str]:
+    """The names of the sweeps, for "did you mean"."""
+    from joulewise.sweep.entry import list_sweeps
+
+    return list(dict.fromkeys(sweep.name for sweep in list_sweeps(store).sweeps if sweep.name))
 
 
 def _folders(store: Path) -> list[Path]:

@@ -22,9 +22,9 @@ def _count(part: str, boards: tuple[str, ...]) -> tuple[str, int]:
     key, _, count = part.rpartition("x")
     if key in boards and count.isascii() and count.isdigit() and int(count) > 0:
         return key, int(count)
+    near = did_you_mean(part, boards) or did_you_mean(key, boards)
     raise UsageError(
         f"no such GPU to simulate: {part!r}",
-        f"{did_you_mean(part, boards)}take one of {', '.join(boards)}; two of one kind are "
-        f"{boards[0]}x2, a mix is "
-        f"{boards[0]},{boards[-1]}",
+        f"{near}take one of {', '.join(boards)}; "
+        f"two of one kind are {boards[0]}x2, a mix is {boards[0]},{boards[-1]}",
     )
