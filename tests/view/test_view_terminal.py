@@ -10,6 +10,7 @@ import signal
 import struct
 import subprocess
 import termios
+import time
 from contextlib import contextmanager
 
 import numpy as np
@@ -45,8 +46,10 @@ def at_a_terminal(store, *arguments, columns=80, rows=24, **environ):
     drawn = [""]
 
     def read_until(pattern):
+        deadline_s = time.monotonic() + DEADLINE_S
         while not re.search(pattern, drawn[0]):
-            assert select.select([ours], [], [], DEADLINE_S)[0], drawn[0]
+            left_s = max(0.0, deadline_s - time.monotonic())
+            assert select.select([ours], [], [], left_s)[0], drawn[0]
             try:
                 drawn[0] += os.read(ours, 1 << 16).decode(errors="replace")
             except OSError:  # the other end is closed
@@ -97,6 +100,25 @@ def test_ctrl_c_leaves_the_run_alone(store):
         read_until(r"\x1b\[\?1049l")
         assert view.wait(DEADLINE_S) == 0
         assert run.poll() is None
+
+
+def test_an_interrupt_that_a_destructor_swallowed_still_leaves_the_view(store, monkeypatch):
+    monkeypatch.setattr("sys.unraisablehook", lambda _: None)
+
+    class Closed:
+        def __del__(self):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    looks = []
+
+    def pause(_):
+        looks.append(1)
+        assert len(looks) < 3, "the interrupt was lost"
+        Closed()
+
+    with recorded(store) as (_, run), pytest.raises(KeyboardInterrupt):
+        watch(run, Console(file=io.StringIO()), "joulewise", pause)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_the_newest_in_progress_is_meant_where_none_is_named(store, make_run):

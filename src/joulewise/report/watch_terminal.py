@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -102,9 +104,40 @@ def _tell_until_end(watched: RunWatch, console: Console, pause: Pause) -> None:
 
 
 def _looks(watched: RunWatch, pause: Pause) -> Iterator[RunNow]:
-    while (now := watched.look()).state == RECORDING:
-        yield now
-        pause(REFRESH_S)
+    with _interrupt_check() as check:
+        while (now := watched.look()).state == RECORDING:
+            yield now
+            pause(REFRESH_S)
+            check()
+
+
+@contextmanager
+def _interrupt_check() -> Iterator[Callable[[], None]]:
+    """A function that raises KeyboardInterrupt where one was raised before and lost.
+
+    Python raises it wherever the main thread happens to be. In a destructor, or in a function
+    that C calls, it is printed and dropped, and Ctrl-C would have no effect.
+    """
+    is_interrupted = False
+
+    def remember(number: int, frame: Any) -> None:
+        nonlocal is_interrupted
+        is_interrupted = True
+        signal.default_int_handler(number, frame)
+
+    def check() -> None:
+        if is_interrupted:
+            raise KeyboardInterrupt
+
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler:  # it is ignored, as of a command behind nohup
+        yield check
+        return
+    signal.signal(signal.SIGINT, remember)
+    try:
+        yield check
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _result(run: Path, pause: Pause) -> RunResult:
