@@ -243,7 +243,9 @@ class TestANarrowTerminal:
     def test_words_make_room_for_figures(self, lines, width):
         header, old, new, *_ = lines(width)
         assert header.split() == ["run", "name", "ended", "time", "energy", "command"]
-        assert " 10.0 s  2.20 kJ  python tr" in old
+        assert (
+            " 10.0 s  2.20 kJ  python t" in old
+        )  # what is cut off the command ends in an ellipsis
         assert " a name" in old
         assert " signal 15" in new
 
