@@ -49,6 +49,12 @@ def test_of_two_gpus_that_tell_one_modules_energy_the_first_that_counts_does():
     assert find_contained([*pair, CPU], {"gpu0"}) == {"cpu0": "gpu1"}
 
 
+def test_of_two_gpus_of_which_one_knows_of_the_other_one_counts():
+    """Such as where gpu1 did not answer when gpu0 was opened."""
+    pair = [device("gpu0", "cpu0"), device("gpu1", "gpu0", "cpu0")]
+    assert set(find_contained([*pair, CPU])) == {"gpu0", "cpu0"}
+
+
 def test_an_unread_platform_is_replaced_by_what_it_contains_and_a_module_is_not():
     assert find_replaced([CPU, DRAM, PLATFORM], {"node0"}, {}) == ["node0"]
     assert find_replaced([CPU, DRAM, PLATFORM], {"node0", "cpu0"}, {}) == []

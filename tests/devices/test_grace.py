@@ -5,7 +5,7 @@ import pytest
 from joulewise.data import Quantity, Reading, Source, Unavailable
 from joulewise.devices import Options, cpu
 from joulewise.devices.cpuinfo import read_cpuinfo
-from joulewise.devices.grace import GraceCpu
+from joulewise.devices.grace import GraceCpu, has_grace
 from joulewise.simulate.powercap import SIMULATED
 from joulewise.testing import DeviceConformance
 
@@ -95,3 +95,12 @@ class TestConformance(DeviceConformance):
         device, _ = cpu.find(Options(environ=options.environ))
         yield device
         device.close()
+
+
+def test_a_grace_is_known_by_its_cores_or_by_its_meters(options, tmp_path):
+    assert has_grace(options)
+    hidden = {**options.environ, "JOULEWISE_HWMON": str(tmp_path / "none")}
+    assert has_grace(Options(environ=hidden))
+    (options.proc / "cpuinfo").write_text("processor\t: 0\nvendor_id\t: AuthenticAMD\n")
+    assert has_grace(options)
+    assert not has_grace(Options(environ=hidden))

@@ -7,15 +7,19 @@ import pynvml
 import pytest
 from simulated_nvml import POWER_W, on, simulated
 
-from joulewise.data import Knob, PowerScope, Quantity, Reading, Unavailable
+from joulewise.data import DeviceInfo, Kind, Knob, PowerScope, Quantity, Reading, Unavailable
+from joulewise.data.containment import find_contained
 from joulewise.devices import Options
-from joulewise.devices.nvidia import find
+from joulewise.devices.nvidia import device as device_module
+from joulewise.devices.nvidia import find, scopes
 from joulewise.devices.nvidia.scopes import module_contents
+from joulewise.devices.visible import IN_MIG_MODE, Slice
 from joulewise.simulate.boards import load_board
 from joulewise.units import NS_PER_S
 
 HOST_W = 90.0
 GH200 = load_board("gh200")
+CPU0, CPU1 = (DeviceInfo(key, Kind.CPU, key, key, "any") for key in ("cpu0", "cpu1"))
 
 
 def variant(**changes):
@@ -33,13 +37,13 @@ def write_cpus(folder, packages, per_package=2):
 
 
 @contextmanager
-def opened(monkeypatch, tmp_path, *boards, host_w=HOST_W, **environ):
+def opened(monkeypatch, tmp_path, *boards, host_w=HOST_W, faults="", packages=1, **environ):
     """The GPUs of modules whose CPU side draws ``host_w``; time passes while they are watched."""
-    with simulated(monkeypatch, *boards, folder=tmp_path) as machine:
+    with simulated(monkeypatch, *boards, faults=faults, folder=tmp_path) as machine:
         for gpu in range(len(boards)):
             if host_w:
                 machine.shared.publish_host(gpu, machine.now_ns - 60 * NS_PER_S, host_w, 0.0)
-        proc = write_cpus(tmp_path / "proc", packages=1)
+        proc = write_cpus(tmp_path / "proc", packages)
         environ = {"JOULEWISE_SIM": machine.shared.path, "JOULEWISE_PROC": str(proc), **environ}
         devices = find(Options(environ=environ, sleep=machine.elapse))
         assert isinstance(devices, list), devices
@@ -89,6 +93,17 @@ def test_a_counter_that_grows_with_the_gpu_alone_is_the_gpus(monkeypatch, tmp_pa
         assert device.info.contains == ()
         assert "module" not in device.info.note
         assert power_w(device) == pytest.approx(POWER_W, abs=0.01)
+        assert isinstance(device.sensors[Quantity.GPU_POWER], Unavailable)
+        assert isinstance(device.read(Quantity.GPU_POWER), Unavailable)
+
+
+def test_a_scope_that_is_found_out_later_leaves_the_other_notes(monkeypatch, tmp_path):
+    part = Slice("MIG-1", 1, 0)
+    monkeypatch.setattr(device_module, "mig_slices", lambda _handle: [part])
+    board = variant(counter_is_module=False, plain_is_module=False)
+    with opened(monkeypatch, tmp_path, board) as (device,):
+        assert device.info.power_scope is PowerScope.GPU
+        assert device.info.note == IN_MIG_MODE
 
 
 def test_before_the_counter_was_watched_a_hopper_module_is_taken_to_have_its_energy(
@@ -112,8 +127,7 @@ def test_a_board_of_its_own_tells_the_gpus_power_and_no_part_of_it(device):
         assert isinstance(device.read(part), Unavailable)
 
 
-@pytest.mark.parametrize("error", [pynvml.NVMLError_NotSupported(), TypeError("not a number")])
-def test_without_scopes_nothing_is_said_of_them(monkeypatch, tmp_path, error):
+def refuse_scopes(monkeypatch, error):
     ask = pynvml.nvmlDeviceGetFieldValues
 
     def refuse(handle, fields):
@@ -122,10 +136,69 @@ def test_without_scopes_nothing_is_said_of_them(monkeypatch, tmp_path, error):
         return ask(handle, fields)
 
     monkeypatch.setattr(pynvml, "nvmlDeviceGetFieldValues", refuse)
+
+
+REFUSALS = pytest.mark.parametrize(
+    "error", [pynvml.NVMLError_NotSupported(), TypeError("not a number")]
+)
+
+
+@REFUSALS
+def test_without_scopes_there_is_a_note_that_a_cpu_may_count_twice(monkeypatch, tmp_path, error):
+    refuse_scopes(monkeypatch, error)
     with opened(monkeypatch, tmp_path, GH200) as (device,):
         assert device.info.power_scope is None
         assert device.info.contains == ()
+        assert "count twice" in device.info.note
         assert isinstance(device.read(Quantity.POWER), Reading)
+
+
+@REFUSALS
+def test_without_scopes_a_gpu_beside_a_grace_cpu_is_taken_to_be_on_its_module(
+    monkeypatch, tmp_path, error
+):
+    refuse_scopes(monkeypatch, error)
+    monkeypatch.setattr(scopes, "has_grace", lambda _options: True)
+    with opened(monkeypatch, tmp_path, GH200) as (device,):
+        assert device.info.power_scope is PowerScope.MODULE
+        assert device.info.contains == ("cpu0", "dram0")
+        assert "taken to be those of the module" in device.info.note
+        assert isinstance(device.read(Quantity.POWER), Reading)
+
+
+def test_a_board_before_hopper_has_no_note_of_its_scope(monkeypatch, tmp_path):
+    refuse_scopes(monkeypatch, pynvml.NVMLError_NotSupported())
+    with opened(monkeypatch, tmp_path, load_board("a100"), host_w=0) as (device,):
+        assert device.info.note == ""
+
+
+GB200 = replace(GH200, architecture=10, compute_capability=(10, 0))
+
+
+def near_in_pairs(monkeypatch):
+    """GPUs 0 and 1 are near the CPUs 0 and 1, GPUs 2 and 3 near 2 and 3, as on a GB200 node."""
+
+    def affinity(handle, words):
+        index = pynvml.nvmlDeviceGetIndex(handle)
+        return [0b11 if index < 2 else 0b1100] + [0] * (words - 1)
+
+    monkeypatch.setattr(pynvml, "nvmlDeviceGetCpuAffinity", affinity)
+
+
+@pytest.mark.parametrize("faults", ["", "gpu3:lost"])
+def test_each_module_of_two_gpus_counts_once_also_where_a_gpu_is_lost(
+    monkeypatch, tmp_path, faults
+):
+    near_in_pairs(monkeypatch)
+    with opened(monkeypatch, tmp_path, *[GB200] * 4, faults=faults, packages=2) as devices:
+        infos = [device.info for device in devices]
+        assert infos[0].contains == ("gpu1", "cpu0", "dram0")
+        assert infos[1].contains == ("gpu0", "cpu0", "dram0")
+        lost = {"gpu3"} if faults else set()
+        assert ("gpu3" in infos[2].contains) == (not lost)
+        inside = find_contained([*infos, CPU0, CPU1], lost)
+        counted = {info.key for info in (*infos, CPU0, CPU1)} - inside.keys() - lost
+        assert counted == {"gpu0", "gpu2"}
 
 
 def test_the_power_limit_of_a_module_says_what_it_holds(monkeypatch, tmp_path):
@@ -143,22 +216,30 @@ def test_a_limit_that_is_the_same_for_gpu_and_module_cannot_be_told_apart(monkey
 class TestContents:
     """Which CPUs are on a GPU's module."""
 
-    def contents(self, monkeypatch, tmp_path, packages, gpu, *, near=None, same_board=()):
-        """``near`` are the CPUs that NVML tells, None where it does not."""
+    def contents(
+        self, monkeypatch, tmp_path, packages, gpu, *, near=None, same_board=(), architecture=10
+    ):
+        """``near`` are the CPUs that NVML tells, None where it does not.
+
+        They are of this GPU; another one's are told where ``near`` is a list of them by GPU.
+        """
         proc = write_cpus(tmp_path / f"proc{packages}{gpu}", packages)
 
-        def affinity(_handle, words):
-            if near is None:
+        def affinity(handle, words):
+            own = near[handle] if isinstance(near, list) else near if handle == gpu else None
+            if own is None:
                 raise pynvml.NVMLError_NotSupported
-            return [sum(1 << cpu - 64 * i for cpu in near if cpu // 64 == i) for i in range(words)]
+            return [sum(1 << cpu - 64 * i for cpu in own if cpu // 64 == i) for i in range(words)]
 
         monkeypatch.setattr(pynvml, "nvmlDeviceGetCpuAffinity", affinity)
-        monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: packages)
+        count = len(near) if isinstance(near, list) else packages
+        monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", lambda: count)
         monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", lambda index: index)
         monkeypatch.setattr(
             pynvml, "nvmlDeviceOnSameBoard", lambda *pair: set(pair) <= set(same_board)
         )
-        return module_contents(gpu, gpu, Options(environ={"JOULEWISE_PROC": str(proc)}))
+        options = Options(environ={"JOULEWISE_PROC": str(proc)})
+        return module_contents(gpu, gpu, architecture, options)
 
     @pytest.mark.parametrize("modules", [1, 2, 4])
     def test_each_module_has_the_cpu_that_its_gpu_is_near(self, monkeypatch, tmp_path, modules):
@@ -181,3 +262,30 @@ class TestContents:
         assert "gpu1" in found.keys
         found = self.contents(monkeypatch, tmp_path, 2, 1, near={0, 1}, same_board=(0, 1))
         assert "gpu0" in found.keys
+
+    def test_gpus_on_one_board_near_different_cpus_are_on_different_modules(
+        self, monkeypatch, tmp_path
+    ):
+        near = [{0, 1}, {0, 1}, {2, 3}, {2, 3}]
+        board = {"same_board": (0, 1, 2, 3)}
+        assert gpus(self.contents(monkeypatch, tmp_path, 2, 0, near=near, **board)) == {"gpu1"}
+        assert gpus(self.contents(monkeypatch, tmp_path, 2, 3, near=near, **board)) == {"gpu2"}
+
+    def test_gpus_that_share_a_cpu_in_greater_numbers_are_not_one_module(
+        self, monkeypatch, tmp_path
+    ):
+        near = [{0, 1}] * 4
+        assert gpus(self.contents(monkeypatch, tmp_path, 2, 0, near=near)) == set()
+        pair = self.contents(monkeypatch, tmp_path, 2, 1, near=near, same_board=(0, 1))
+        assert gpus(pair) == {"gpu0"}
+
+    def test_a_hopper_module_has_one_gpu(self, monkeypatch, tmp_path):
+        near = [{0, 1}, {0, 1}]
+        found = self.contents(
+            monkeypatch, tmp_path, 1, 0, near=near, same_board=(0, 1), architecture=9
+        )
+        assert gpus(found) == set()
+
+
+def gpus(contents):
+    return {key for key in contents.keys if key.startswith("gpu")}

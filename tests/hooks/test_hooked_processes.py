@@ -39,6 +39,19 @@ def test_a_loop_on_accelerate(execute):
     assert done.indices("step") == list(range(8))
 
 
+def test_limited_epochs_on_accelerate_are_whole_and_one_that_fails_is_not(execute):
+    done = execute("accelerated_limited.py")
+    assert done.exit_code == 1
+    assert [span.closed for span in done.named("epoch")] == [True, True, False]
+
+
+def test_in_a_notebook_a_cell_that_failed_cuts_no_epoch_of_a_later_one(execute):
+    done = execute("notebook.py")
+    assert "ZeroDivisionError" in done.stdout
+    assert [span.closed for span in done.named("epoch")] == [True, True, True]
+    assert done.indices("step") == list(range(9))
+
+
 def test_processes_that_the_program_starts(execute):
     done = execute("processes.py")
     assert done.exit_code == 0, done.stderr

@@ -453,8 +453,7 @@ def test_an_epoch_that_was_broken_off_sooner_than_others_is_cut():
     assert program.marks.cut == [("epoch", 1)]
 
 
-def test_epochs_that_all_stop_at_the_same_batch_are_whole(monkeypatch):
-    monkeypatch.delattr("sys.last_type", raising=False)  # of a test that failed before
+def test_epochs_that_all_stop_at_the_same_batch_are_whole():
     program = Program()
     for _ in range(3):
         broken_off(program, 2)
@@ -462,11 +461,71 @@ def test_epochs_that_all_stop_at_the_same_batch_are_whole(monkeypatch):
     assert program.marks.cut == []
 
 
+def fail_unhandled(monkeypatch):
+    """What Python and IPython leave behind after an error that nobody handled."""
+    error = KeyboardInterrupt()
+    monkeypatch.setattr("sys.last_type", type(error), raising=False)
+    monkeypatch.setattr("sys.last_value", error, raising=False)
+
+
 def test_an_epoch_in_which_the_program_failed_is_cut(monkeypatch):
     program = Program()
     training = program.begin()
     program.batch(training)
     program.update()
-    monkeypatch.setattr("sys.last_type", KeyboardInterrupt, raising=False)
+    fail_unhandled(monkeypatch)
+    program.loop.end_training()
+    assert program.marks.cut == [("epoch", 0)]
+
+
+def test_an_error_before_a_training_cuts_none_of_its_epochs(monkeypatch):
+    """As in a notebook, where the last error is known until the next one."""
+    fail_unhandled(monkeypatch)
+    program = Program()
+    for _ in range(3):
+        broken_off(program, 2)
+    program.loop.end_training()
+    assert program.marks.cut == []
+
+
+def test_of_a_training_after_an_error_the_epoch_that_fails_is_cut(monkeypatch):
+    fail_unhandled(monkeypatch)
+    program = Program()
+    broken_off(program, 2)
+    broken_off(program, 2)
+    fail_unhandled(monkeypatch)
+    broken_off(program, 2)
+    program.loop.end_training()
+    assert program.marks.cut == [("epoch", 1)]
+
+
+def handle(error, handler):
+    try:
+        raise error
+    except type(error):
+        handler()
+
+
+def test_a_training_that_handles_an_error_has_whole_epochs():
+    """Such as one with smaller batches, after the memory was too small."""
+    program = Program()
+
+    def train():
+        for _ in range(3):
+            broken_off(program, 2)
+        program.loop.end_training()
+
+    handle(MemoryError(), train)
+    assert program.marks.cut == []
+
+
+def test_an_epoch_whose_error_is_being_handled_is_cut():
+    program = Program()
+
+    def train():
+        broken_off(program, 2)
+        handle(ValueError(), program.epoch)
+
+    handle(MemoryError(), train)
     program.loop.end_training()
     assert program.marks.cut == [("epoch", 0)]

@@ -2,15 +2,18 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from made_sides import S, joules, made, side
 from made_sweeps import limit, sweep, trial
 
 from joulewise.data import Span
 from joulewise.data.sweeps import Work
+from joulewise.metrics.amounts import SampleCount
 from joulewise.metrics.compare import Outcome
 from joulewise.metrics.compare_runs import CompareCaution, compare_runs
 from joulewise.metrics.compare_sweeps import compare_sweeps
+from joulewise.metrics.compare_work import have_common_number
 from joulewise.record.manifest import CommandRecord
 
 WORK = {CompareCaution.DIFFERENT_WORK, CompareCaution.WORK_NOT_KNOWN}
@@ -62,6 +65,16 @@ def test_without_epochs_more_steps_are_more_work():
         (("--batch_size=16",), ("--batch_size=64",)),
         (("data.batch_size=16",), ("data.batch_size=64",)),
         (("-b", "16"), ("-b", "64")),
+        (
+            ("eval.batch_size=512", "train.batch_size=16"),
+            ("eval.batch_size=512", "train.batch_size=64"),
+        ),
+        (("--val.batch_size=512", "-b", "16"), ("--val.batch_size=512", "-b", "64")),
+        (
+            ("--batch-size", "8", "--per_device_train_batch_size", "16"),
+            ("--batch-size", "8", "--per_device_train_batch_size", "64"),
+        ),
+        (("--batch-size=8", "--batch-size=16"), ("--batch-size=64",)),
     ],
 )
 def test_without_epochs_steps_of_other_batches_leave_the_work_unknown(of_a, of_b):
@@ -72,6 +85,22 @@ def test_without_epochs_steps_of_other_batches_leave_the_work_unknown(of_a, of_b
     assert (found.work.per, found.work.is_same) == ("run", None)
     assert work_codes(found) == [CompareCaution.WORK_NOT_KNOWN]
     assert found.get("time/step").reason == "a batch has 16 samples in A, 64 in B"
+
+
+@pytest.mark.parametrize(
+    ("of_a", "of_b"),
+    [
+        (("text.batch_size=8", "image.batch_size=64"), ("text.batch_size=8",)),
+        (("test.batch_size=8",), ("test.batch_size=64",)),
+    ],
+)
+def test_a_batch_size_that_may_not_be_the_trainings_says_nothing_of_its_steps(of_a, of_b):
+    found = compared(
+        made("1", epochs=0, steps=10, **command(*of_a)),
+        made("2", epochs=0, steps=10, **command(*of_b)),
+    )
+    assert not found.work.unlike_steps
+    assert found.get("time/step").ratio is not None
 
 
 def simulated(run_id, batch_size, **changed):
@@ -89,6 +118,80 @@ def test_a_last_batch_that_is_not_full_is_no_other_work():
     # 1000 samples are 32 batches of 32 (1024) or 8 of 128 (1024 as well), 16 of 64, 11 of 96 (1056)
     found = compared(simulated("1", 32, steps=32), simulated("2", 96, steps=11))
     assert (found.work.per, found.work.is_same) == ("run", True)
+
+
+@pytest.mark.parametrize(
+    ("counts", "are_alike"),
+    [
+        (((60_000, 10_000), (70_000, 100)), False),  # (50,000, 60,000] and (69,900, 70,000]
+        (((50_000, 50_000), (100_000, 32)), False),
+        (((60_000, 10_000), (50_100, 100)), True),
+        (((60_000, 100), (60_000, 0)), True),
+        (((60_000, 0), (60_001, 0)), False),
+        (((60_000, 10_000), (55_000, 4_000), (52_000, 0)), True),
+        (((60_000, 10_000), (55_000, 4_000), (50_500, 0)), False),  # all must agree on one number
+    ],
+)
+def test_counts_are_alike_where_one_number_is_within_the_uncertainty_of_all(counts, are_alike):
+    assert have_common_number([SampleCount(*it) for it in counts]) is are_alike
+
+
+def test_what_the_last_batches_may_lack_is_in_the_error_per_sample():
+    """128 batches of 32 may be 3,970 to 4,096 samples; two of 512 may be 514 to 1,024."""
+    found = compared(simulated("1", 32, epochs=2, steps=64), simulated("2", 512, epochs=2, steps=1))
+    assert found.work.per == "sample"
+    for quantity in ("time/sample", "energy/sample"):
+        ratio = found.get(quantity).ratio
+        assert ratio.high / ratio.mean > 2.5
+        assert ratio.low < ratio.mean / 2.5
+
+
+def test_the_uncertainty_of_one_count_cancels_where_both_sides_have_it():
+    found = compared(simulated("1", 32, steps=10), simulated("2", 32, steps=10, time_s=60.0))
+    assert found.get("time/sample").ratio.mean == pytest.approx(0.6)
+    assert found.get("time/sample").ratio.low is None
+
+
+def test_more_runs_do_not_make_the_sample_count_surer():
+    few, many = (
+        compare_runs(
+            side("a", *(simulated(f"a{i}", 32, steps=64, time_s=100 + i % 2) for i in range(n))),
+            side("b", *(simulated(f"b{i}", 64, steps=2, time_s=10 + i % 2 / 10) for i in range(n))),
+        ).get("time/sample").ratio
+        for n in (2, 40)
+    )  # fmt: skip
+    assert few.high / few.mean > 1.5
+    assert many.high / many.mean > 1.5
+
+
+QS = ("time", "power", "edp")
+
+
+def trained_in_batches(batch, steps, *, time_s):
+    setting = limit(300, batch_size=str(batch))
+    trials = []
+    for block in range(3):
+        one = trial(setting, block, time_s, 90 * time_s)
+        work = {name: Work(n, time_s, one.energy) for name, n in (("step", steps), ("epoch", 1))}
+        trials.append(replace(one, spans=work))
+    return sweep(trials, setting)
+
+
+def test_sweeps_per_sample_have_the_uncertainty_of_their_counts():
+    a, b = trained_in_batches(32, 100, time_s=100.0), trained_in_batches(640, 2, time_s=40.0)
+    found = compare_sweeps(a, b)
+    assert found.work.per == "sample"
+    ratio = found.choices[0].time.ratio
+    assert ratio.high / ratio.mean > 1.5  # 1,280 samples may be 641
+
+
+def test_the_number_of_samples_cancels_in_a_power_and_counts_twice_in_an_edp():
+    a, b = trained_in_batches(32, 100, time_s=100.0), trained_in_batches(32, 50, time_s=9.0)
+    of_setting = compare_sweeps(a, b).settings[0]
+    widths = {q: np.log(of_setting.get(q).ratio.high / of_setting.get(q).ratio.mean) for q in QS}
+    assert widths["power"] == pytest.approx(0, abs=1e-9)
+    assert widths["edp"] == pytest.approx(2 * widths["time"], rel=1e-6)
+    assert widths["time"] > 0.02  # 1,600 samples may be 1,569
 
 
 def runs_of(samples=None, epochs=None, *, scale=1.0, **told):

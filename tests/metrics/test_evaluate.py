@@ -96,20 +96,65 @@ def test_without_an_energy_of_the_reference_only_its_time_is_compared():
     assert SweepCaution.NO_ENERGY not in codes(result)
 
 
-@pytest.mark.parametrize(
-    ("capped", "verdict", "recommended_w"),
-    [(0.0, Verdict.NOISE, 300), (0.5, Verdict.BETTER, 150), (None, Verdict.BETTER, 150)],
-)
-def test_a_limit_that_holds_nothing_down_is_not_recommended(capped, verdict, recommended_w):
+@pytest.mark.parametrize(("capped", "recommended_w"), [(0.0, 300), (0.5, 150), (None, 150)])
+def test_a_limit_that_holds_nothing_down_is_not_recommended(capped, recommended_w):
     """Whatever the figures say: by luck one in twenty sweeps of equals has a winner."""
     trials = [
         replace(it, capped=capped if it.setting == limit(150) else capped and 0.0)
         for it in grid(curve, (150, 300), 300).trials
     ]
-    choice = evaluate(sweep(trials, limit(300))).best["energy"]
-    assert (choice.setting, choice.verdict) == (limit(150), verdict)
-    assert choice.recommended == limit(recommended_w)
+    result = evaluate(sweep(trials, limit(300)))
+    choice = result.best["energy"]
+    assert (choice.setting, choice.recommended) == (limit(150), limit(recommended_w))
+    assert choice.score.high < 1
+    assert choice.verdict is Verdict.BETTER, "as the interval beside it says"
     assert (choice.band is None) == (capped == 0.0)
+    assert (SweepCaution.CONTRADICTS_CLOCKS in codes(result)) == (capped == 0.0)
+
+
+def with_clocks(energy_j, lower_mhz, upper_mhz=1500.0, spread=0.001):
+    """Five runs each at 250 and 300 W, of which the clocks are known and no throttle reasons."""
+    trials = []
+    for block in range(5):
+        factor = 1 + spread * (block - 2)
+        trials.append(trial(limit(300), block, 100.0, 20_000.0, clock_mhz=upper_mhz))
+        trials.append(trial(limit(250), block, 100.0, energy_j * factor, clock_mhz=lower_mhz))
+    return evaluate(sweep(trials, limit(300)), [parse("energy")])
+
+
+def test_clocks_that_hardly_differ_do_not_overrule_an_interval():
+    result = with_clocks(18_774.0, 1490.0)
+    choice = result.best["energy"]
+    assert choice.score.high < 0.95
+    assert (choice.verdict, choice.recommended) == (Verdict.BETTER, limit(250))
+    (caution,) = (it for it in result.cautions if it.code is SweepCaution.CONTRADICTS_CLOCKS)
+    assert "250 W" in caution.message
+
+
+def test_clocks_that_hardly_differ_are_the_same_load_where_the_interval_contains_1():
+    result = with_clocks(19_990.0, 1490.0, spread=0.01)
+    choice = result.best["energy"]
+    assert choice.score.low < 1 < choice.score.high
+    assert (choice.verdict, choice.recommended) == (Verdict.NOISE, limit(300))
+    assert choice.is_same_load
+    assert SweepCaution.CONTRADICTS_CLOCKS not in codes(result)
+
+
+def test_a_single_run_under_a_limit_that_holds_nothing_down_is_not_recommended():
+    trials = [trial(limit(w), 0, 100.0, 60.0 * w, capped=0.0) for w in (250, 300)]
+    choice = evaluate(sweep(trials, limit(300))).best["energy"]
+    assert (choice.verdict, choice.recommended) == (Verdict.NOISE, limit(300))
+
+
+def test_where_nothing_is_known_of_the_reference_the_loads_are_not_the_same():
+    trials = [
+        trial(limit(w), block, 100.0, 20_000.0 - 10 * (w == 250) * block, capped=capped)
+        for block in range(3)
+        for w, capped in ((250, 0.0), (300, None))
+    ]
+    choice = evaluate(sweep(trials, limit(300))).best["energy"]
+    assert choice.setting == limit(250)
+    assert not choice.is_same_load
 
 
 def test_what_differs_in_more_than_a_limit_is_judged_by_its_figures():

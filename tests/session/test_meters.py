@@ -1,6 +1,8 @@
 """What a run has drawn so far, with its error."""
 
+import math
 from array import array
+from dataclasses import replace
 
 import pytest
 
@@ -8,7 +10,8 @@ from joulewise.data import Card, DeviceInfo, Kind, Source
 from joulewise.record.manifest import RecordedDevice
 from joulewise.record.rows import Batch
 from joulewise.record.tally import Tally
-from joulewise.session.meters import energy_so_far
+from joulewise.session.budget import BudgetWatch, parse_budget
+from joulewise.session.meters import draw_now, energy_so_far
 
 S = 1_000_000_000
 DEVICE = RecordedDevice(
@@ -41,3 +44,33 @@ def test_within_one_reading_all_is_in_doubt():
 def test_what_could_not_be_read_is_none():
     assert energy_so_far(tallied([0], [5]), DEVICE) is None
     assert energy_so_far(None, DEVICE) is None
+
+
+UNREAD = replace(DEVICE, info=replace(DEVICE.info, key="gpu1"))
+
+
+def drawn_beside_an_unread_device(now_s, unread=UNREAD):
+    """gpu0 draws 10 W; gpu1 was asked once a second, and never answered."""
+    times_s = range(now_s + 1)
+    tallies = {
+        "gpu0": tallied(times_s, [10.0 * t for t in times_s]),
+        "gpu1": tallied(times_s, [math.nan] * len(times_s)),
+    }
+    return draw_now(tallies, [DEVICE, unread], ("gpu0", "gpu1"), now_s * S)
+
+
+def test_what_a_device_will_tell_first_is_not_known_in_its_first_seconds():
+    assert drawn_beside_an_unread_device(1).most_w == math.inf
+
+
+def test_a_device_that_never_answers_does_not_keep_a_budget_busy():
+    draw = drawn_beside_an_unread_device(60)
+    assert draw.energy_j == pytest.approx(600)
+    watch = BudgetWatch([parse_budget("100MWh")])
+    assert watch.seconds_left(draw.energy_j, draw.most_w) > 1e6
+
+
+@pytest.mark.parametrize("now_s", [1, 60])
+def test_a_device_that_does_not_answer_may_draw_its_maximum(now_s):
+    draw = drawn_beside_an_unread_device(now_s, replace(UNREAD, maximum_w=300.0))
+    assert draw.most_w == pytest.approx(100 + 300)

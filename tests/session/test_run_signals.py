@@ -173,8 +173,10 @@ def test_a_command_that_somebody_stops_and_resumes_does_not_stop_joulewise(tmp_p
         assert session.process.wait(DEADLINE_S) == 0
 
 
-def test_an_alarm_set_before_joulewise_was_started_reaches_the_command(tmp_path):
+def test_an_alarm_of_joulewise_reaches_the_command(tmp_path):
+    """Such as one that was set before joulewise was started: a timer outlives an exec."""
     code = "signal.pthread_sigmask(signal.SIG_BLOCK, {14})\nprint(os.getpid(), flush=True)\n"
     code += "sys.exit(7 if signal.sigwaitinfo({14}) else 8)"
-    with running(tmp_path, code=code, preexec_fn=lambda: signal.alarm(5)) as session:
+    with running(tmp_path, code=code) as session:
+        session.process.send_signal(signal.SIGALRM)
         assert session.process.wait(DEADLINE_S) == 7

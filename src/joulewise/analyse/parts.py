@@ -11,7 +11,7 @@ import numpy as np
 
 from joulewise.analyse.lanes import OpenLane, Rows
 from joulewise.analyse.stretch import Stretch
-from joulewise.data import Energy, Quantity, Source
+from joulewise.data import Energy, PowerScope, Quantity, Source
 from joulewise.record.layout import Lane
 from joulewise.record.manifest import RecordedDevice
 from joulewise.units import NS_PER_S, Z95
@@ -40,9 +40,20 @@ def measure_parts(lanes: OpenLane, device: RecordedDevice, run: Stretch) -> dict
     found = {
         name: _integrate(*_readings(rows, quantity.value), device, run)
         for quantity, (name, lane) in PARTS.items()
-        if (rows := lanes(device.info.key, lane)) is not None and quantity.value in rows.columns
+        if not _is_whole(quantity, device)
+        and (rows := lanes(device.info.key, lane)) is not None
+        and quantity.value in rows.columns
     }
     return {part: energy for part, energy in found.items() if energy is not None}
+
+
+def _is_whole(quantity: Quantity, device: RecordedDevice) -> bool:
+    """Whether it is no part but what the device counts: the GPU, where that is all it tells.
+
+    Its readings are there where the device was taken for a module in its first second.
+    """
+    scope = device.info.power_scope
+    return quantity is Quantity.GPU_POWER and scope is PowerScope.GPU
 
 
 def _readings(rows: Rows, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:

@@ -13,8 +13,10 @@ from joulewise.data import Unavailable
 from joulewise.devices.host import read_int, read_text
 
 _VENDORS: Final = {"GenuineIntel": "Intel", "AuthenticAMD": "AMD", "HygonGenuine": "Hygon"}
-# Arm, "Neoverse V2 Core Technical Reference Manual", MIDR_EL1. NVIDIA Grace has these cores.
-_ARM_CORES: Final = {("0x41", "0xd4f"): "Arm Neoverse V2"}
+GRACE_CORES: Final = "Arm Neoverse V2"
+"""The name of the cores that an NVIDIA Grace has."""
+# Arm, "Neoverse V2 Core Technical Reference Manual", MIDR_EL1.
+_ARM_CORES: Final = {("0x41", "0xd4f"): GRACE_CORES}
 _NOISE: Final = re.compile(r"\((R|TM|r|tm)\)|\bCPU\b|\bProcessor\b|\d+-Core\b|@.*")
 
 

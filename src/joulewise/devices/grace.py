@@ -30,6 +30,7 @@ from joulewise.data import (
 )
 from joulewise.devices.base import BaseDevice
 from joulewise.devices.cpu_model import ModelledCpu, model_of
+from joulewise.devices.cpuinfo import GRACE_CORES, read_cpuinfo
 from joulewise.devices.host import read_int, read_text
 from joulewise.devices.options import Options
 from joulewise.devices.powercap import counter_source
@@ -93,6 +94,15 @@ def find(options: Options) -> list[GraceCpu]:
         )
         devices.append(GraceCpu(folder, info, model, counter_source(options.hwmon)))
     return devices
+
+
+def has_grace(options: Options) -> bool:
+    """Whether the CPU is a Grace: by its meters, or by its cores, which it shares with few others.
+
+    Amazon's Graviton4 and Google's Axion have the same cores, and no NVIDIA GPU beside them.
+    """
+    name = read_cpuinfo(options.proc, options.cpus).name
+    return name == GRACE_CORES or bool(_sockets(options.hwmon))
 
 
 def _sockets(hwmon: Path) -> dict[int, Path]:

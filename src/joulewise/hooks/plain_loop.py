@@ -7,7 +7,8 @@ What is seen: passes over loaders begin, fetch batches and end; optimisers updat
 - An *epoch* is one pass over the loader that feeds the steps: the outermost one that has given a
   batch since the update before. It begins with the pass and ends with it, or with the last update
   where the pass was broken off. It is cut, and no whole epoch, where a pass that was broken off had
-  fewer batches than another one before it, or the program ended in it with an error.
+  fewer batches than another one before it, or an error has come up since it began that nobody
+  handled, or that is being handled.
 - A *validation* is a pass, during a training, in which nothing was updated.
 - A *training* begins with the first epoch (or step) and lasts until the last of them is over. A
   pass whose first update is of weights never updated before begins another one.
@@ -35,6 +36,16 @@ class Pass:
         self.batches = 0
         self.updates = 0
         self.over = False
+        self._errors = _known_errors()
+
+    def has_failed(self) -> bool:
+        """Whether an error has come up since it began.
+
+        What came up before says nothing: a notebook shows the last error until the next one, and a
+        training may be called where an error is handled. An error that came up after the pass, and
+        before anything else was seen of the loop, is taken for its own.
+        """
+        return any(now and now not in self._errors for now in _known_errors())
 
 
 class PlainLoop:
@@ -94,12 +105,16 @@ class PlainLoop:
         self._leave_abandoned()
         begun = Pass(self.clock() if begin_ns is None else begin_ns)
         if iterator is not None:
-            begun.iterator = weakref.ref(iterator, lambda _: self._take_down_end(begun))
+            begun.iterator = weakref.ref(iterator, lambda _: self.pass_is_gone(begun))
         self._open.append(begun)
         self._steady = False
         return begun
 
-    def _take_down_end(self, left: Pass) -> None:
+    def pass_is_gone(self, left: Pass) -> None:
+        """Note when an iterator was thrown away; why is found out at the next event.
+
+        An error that does so is known to Python only after it, when it is handled or shown.
+        """
         # It may be called anywhere, within this class too: it must not do more.
         left.gone_ns = self.clock()
         self._steady = False
@@ -247,8 +262,10 @@ class PlainLoop:
         self._rest_ns = feeding.begin_ns
 
     def _end_epoch(self, end_ns: int, *, exhausted: bool) -> None:
-        batches = self._epoch.batches if self._epoch is not None else 0
-        cut = not exhausted and (batches < self._most_batches or _is_failing())
+        epoch = self._epoch
+        batches = epoch.batches if epoch is not None else 0
+        failed = epoch is not None and epoch.has_failed()
+        cut = not exhausted and (batches < self._most_batches or failed)
         self._most_batches = max(self._most_batches, batches)
         if self._epoch_token is not None:
             self.marks.end(self._epoch_token, end_ns, cut=cut)
@@ -282,6 +299,10 @@ class PlainLoop:
         return self.marks.begin(name, index, t_ns=begin_ns, guessed=True)
 
 
-def _is_failing() -> bool:
-    """Whether the program ends with an error, or handles one; Python tells the first at its end."""
-    return getattr(sys, "last_type", None) is not None or sys.exc_info()[0] is not None
+def _known_errors() -> tuple[int, int]:
+    """The last error that nobody handled, and the one that is being handled; 0 is none.
+
+    By identity, since a reference would keep the frames of its traceback alive.
+    """
+    last, handled = getattr(sys, "last_value", None), sys.exc_info()[1]
+    return (0 if last is None else id(last), 0 if handled is None else id(handled))

@@ -35,7 +35,6 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=loop.forget)
 
 _pass_begins, _pass_ends = quietly(loop.pass_begins), quietly(loop.pass_ends)
-_pass_abandoned = quietly(loop.pass_abandoned)
 
 
 def watch_optimizers(torch: Any) -> None:
@@ -129,5 +128,5 @@ def _batches(batches: Iterator[Any]) -> Iterator[Any]:
                 loop.batch(own)
             yield batch
     finally:
-        if own is not None:
-            _pass_abandoned(own)
+        if own is not None and not own.over:
+            loop.pass_is_gone(own)

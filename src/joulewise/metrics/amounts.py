@@ -34,6 +34,15 @@ class SampleCount:
     number: float
     uncertainty: float = 0.0
 
+    @property
+    def relative_error(self) -> float:
+        """The width of the interval from the least to the most samples, over its middle.
+
+        It is a half-width of what is divided by ``number``, which is the most: of 1,024 samples
+        that may be 514 it is 0.66, and a figure per sample may be twice as much, exp(0.69).
+        """
+        return self.uncertainty / (self.number - self.uncertainty / 2)
+
 
 def count_samples(trial: Trial) -> SampleCount | None:
     """Of all epochs; None where nothing tells it."""

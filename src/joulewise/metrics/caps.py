@@ -7,6 +7,7 @@ draws less than its limit on average.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from enum import Enum
 from typing import Final
 
 import numpy as np
@@ -36,6 +37,33 @@ def binds(table: Table) -> list[bool | None]:
             elif not np.isnan(clock[row]) and row != along.rows[-1]:
                 found[row] = bool(clock[row] < _LOWER_CLOCK * clocks[-1])
     return found
+
+
+class UnboundEvidence(Enum):
+    """How it is known that neither of two power limits held the clocks down.
+
+    The driver's throttle reasons are a direct observation. Mean clocks that hardly differ are
+    weaker: a difference below 1 % may still be the work of a limit.
+    """
+
+    THROTTLE_REASONS = "throttle reasons"
+    CLOCKS = "clocks"
+
+
+def find_unbound_evidence(table: Table, row: int, reference: int) -> UnboundEvidence | None:
+    """Whether the limit of ``row`` had no other effect than that of the reference.
+
+    None where one of them held the clocks down, or not enough is known of both.
+    """
+    capped, clock = means(table.capped).mean, means(table.clock_mhz).mean
+    shares = np.array([capped[row], capped[reference]])
+    if np.any(shares >= _SOME):
+        return None
+    if not np.any(np.isnan(shares)):
+        return UnboundEvidence.THROTTLE_REASONS
+    lower, upper = sorted((clock[row], clock[reference]))
+    # A comparison with NaN, a clock that was not read, is false.
+    return UnboundEvidence.CLOCKS if lower >= _LOWER_CLOCK * upper else None
 
 
 def below_floor(table: Table, energy: Ratios) -> set[int]:

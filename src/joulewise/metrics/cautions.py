@@ -11,7 +11,7 @@ from joulewise.data.sweeps import POWER_LIMIT, Setting, Sweep
 from joulewise.metrics import caps
 from joulewise.metrics.boundary import REST
 from joulewise.metrics.ratios import Ratios, student
-from joulewise.metrics.result import Choice, SweepCaution, SweepWarning, Verdict
+from joulewise.metrics.result import Choice, SweepCaution, SweepWarning
 from joulewise.metrics.rules import parse
 from joulewise.metrics.slices import slices
 from joulewise.metrics.table import Table, entering
@@ -34,6 +34,7 @@ def cautions(
     yield from _too_little(sweep, table, time, energy, view)
     yield from _lower_bounds(sweep, boundary)
     yield from caps.cautions(table, found[GPU]["energy"])
+    yield from _contradicts_clocks(choices[boundary])
     yield from _costs_elsewhere(choices, table.sources, boundary)
     yield from _at_the_edge(sweep, table, choices[boundary])
     if not sweep.is_virtual:
@@ -100,13 +101,37 @@ def _lower_bounds(sweep: Sweep, boundary: str) -> Iterator[SweepWarning]:
     )
 
 
+def _contradicts_clocks(best: Mapping[str, Choice]) -> Iterator[SweepWarning]:
+    """Settings that differ beyond noise though no power limit seems to have done anything."""
+    by_setting: dict[Setting, list[Choice]] = {}
+    for choice in best.values():
+        if choice.is_contradictory:
+            by_setting.setdefault(choice.setting, []).append(choice)
+    for setting, chosen in by_setting.items():
+        is_recommended = any(choice.recommended == setting for choice in chosen)
+        seen = (
+            "by their mean clocks neither limit held the load back"
+            if is_recommended
+            else "the driver reports that neither limit held the clocks down"
+        )
+        yield SweepWarning(
+            SweepCaution.CONTRADICTS_CLOCKS,
+            f"{setting} differs from the reference by {_labels(it.metric for it in chosen)} beyond "
+            f"noise, but {seen}: something besides the limit may have differed",
+            "repeat the sweep with --new and more runs (--repeat), on a machine that is idle"
+            if is_recommended
+            else "the reference is recommended; repeat the sweep with --new on a machine that is "
+            "idle",
+        )
+
+
 def _costs_elsewhere(
     choices: Mapping[str, Mapping[str, Choice]], sources: Mapping[str, str], boundary: str
 ) -> Iterator[SweepWarning]:
     """Slower training keeps the rest of the machine on for longer."""
     by_setting: dict[Setting, list[Choice]] = {}
     for choice in choices[GPU].values():
-        if choice.energy and choice.energy.mean < 1 and choice.verdict is not Verdict.NOISE:
+        if choice.energy and choice.energy.mean < 1 and not choice.is_dismissed:
             by_setting.setdefault(choice.setting, []).append(choice)
     for setting, chosen in by_setting.items():
         gpu, node = chosen[0].at[GPU], chosen[0].at[NODE]
@@ -134,7 +159,7 @@ def _at_the_edge(sweep: Sweep, table: Table, best: Mapping[str, Choice]) -> Iter
             metrics = [
                 name
                 for name, choice in best.items()
-                if choice.setting == lowest and choice.verdict is not Verdict.NOISE
+                if choice.setting == lowest and not choice.is_dismissed
             ]
             if metrics and along.rows[0] != table.reference:
                 by_limit.setdefault(along.values[0], []).extend(metrics)

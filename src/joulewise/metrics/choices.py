@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from math import hypot
 from typing import Final
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from joulewise.data.sweeps import POWER_LIMIT, Setting
 from joulewise.metrics.bands import band
+from joulewise.metrics.caps import UnboundEvidence, find_unbound_evidence
 from joulewise.metrics.ratios import Means, Ratios, means
 from joulewise.metrics.result import Choice, Interval, Verdict
 from joulewise.metrics.table import Table
@@ -26,14 +27,16 @@ def choose(
     metric: str,
     boundary: str,
     *,
-    bound: Sequence[bool | None],
     decided: Setting | None = None,
 ) -> Choice | None:
     """None where the reference has no score; ``found`` is by boundary, then by metric.
 
-    ``bound`` says of each setting whether its power limit held the clocks down
-    (:func:`joulewise.metrics.caps.binds`). ``decided`` is what a search has settled on for this
-    metric at this boundary.
+    ``decided`` is what a search has settled on for this metric at this boundary.
+
+    Where only the power limits differ and neither held the clocks down, the two settings are the
+    same load. Without an interval that says otherwise what differs is noise. An interval that does
+    not contain 1 keeps its verdict; what is recommended then depends on how the load is known: by
+    the throttle reasons the reference, by clocks alone the setting.
     """
     here = found[boundary]
     picked = None
@@ -49,32 +52,37 @@ def choose(
 
     score, energy = ratio(here[metric]), ratio(here["energy"])
     verdict = _verdict(picked, here[metric], score, table.reference)
-    is_same_load = _is_same_load(table, picked.row, bound)
-    if is_same_load:
+    unbound = _find_same_load(table, picked.row)
+    if unbound is not None and verdict is Verdict.UNKNOWN:
         verdict = Verdict.NOISE
-    row = picked.row if verdict in _RECOMMENDED else table.reference
+    is_recommended = verdict in _RECOMMENDED and unbound is not UnboundEvidence.THROTTLE_REASONS
+    row = picked.row if is_recommended else table.reference
     return Choice(
         metric=metric,
         boundary=boundary,
         setting=table.settings[picked.row],
         verdict=verdict,
         recommended=table.settings[row],
-        is_same_load=is_same_load,
+        is_same_load=unbound is not None,
         score=score,
         time=ratio(here["time"]),
         energy=energy,
         saved_j=_saved(table, boundary, energy),
         at={it: ratio(found[it]["energy"]) for it in BOUNDARIES},
         break_even_w=_break_even_w(table, picked.row),
-        band=None if is_same_load else band(table.settings, here[metric], picked.row),
+        band=None
+        if unbound is not None and not is_recommended
+        else band(table.settings, here[metric], picked.row),
     )
 
 
-def _is_same_load(table: Table, row: int, bound: Sequence[bool | None]) -> bool:
-    """Whether a setting has another limit than the reference, and neither did anything."""
+def _find_same_load(table: Table, row: int) -> UnboundEvidence | None:
+    """How it is known that a setting has another limit than the reference, to no effect."""
     setting, reference = table.settings[row], table.settings[table.reference]
     differ = [name for name in reference if setting.get(name) != reference[name]]
-    return differ == [POWER_LIMIT] and bound[row] is False and not bound[table.reference]
+    if differ != [POWER_LIMIT]:
+        return None
+    return find_unbound_evidence(table, row, table.reference)
 
 
 def _verdict(picked: Picked, by: Ratios, score: Interval | None, reference: int) -> Verdict:

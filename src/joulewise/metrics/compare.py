@@ -34,7 +34,8 @@ _ROUNDING: Final = 1e-9
 class Sample:
     """One run's value, with what its meter may have missed (a 95 % half-width, in its unit).
 
-    ``gains`` are the half-widths that come of each board's gain, by board.
+    ``gains`` are the half-widths that come of each board's gain, by board, and of any other factor
+    that is unknown and the same in several runs, such as the number of samples, by its name.
     """
 
     value: float

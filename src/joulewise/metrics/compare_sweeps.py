@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from joulewise.data.sweeps import Setting, Sweep
-from joulewise.metrics.amounts import Amount, amount, not_marked
+from joulewise.metrics.amounts import Amount, SampleCount, amount, count_samples, not_marked
 from joulewise.metrics.boundary import Line
 from joulewise.metrics.compare import Compared, Sample, compare, not_comparable
 from joulewise.metrics.compare_runs import CompareCaution, CompareWarning, simulated_with_real
-from joulewise.metrics.compare_values import EDP, ENERGY, POWER, TIME, unit_of
-from joulewise.metrics.compare_work import RUN, WorkCompared, compare_trials
+from joulewise.metrics.compare_values import EDP, ENERGY, POWER, TIME, add_count_error, unit_of
+from joulewise.metrics.compare_work import RUN, SAMPLE, WorkCompared, compare_trials
 from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.result import Choice, Interval, SweepResult
 from joulewise.metrics.rules import Metric
@@ -20,6 +20,9 @@ from joulewise.metrics.table import entering
 from joulewise.metrics.view import View
 
 _QUANTITIES = (ENERGY, TIME, POWER, EDP)
+# How often each is divided by the number of samples where it is per sample: in a power, energy over
+# time, the number cancels; in their product it is there twice.
+_PER_SAMPLE_POWERS = {ENERGY: 1, TIME: 1, POWER: 0, EDP: 2}
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,8 @@ class _Runs:
         found: dict[Setting, list[dict[str, Sample]]] = {}
         for trial, it in counted:
             told = _values(it, line, view.boundary, trial.gpu or trial.host)
+            if view.per == SAMPLE:
+                told = _with_count_error(told, count_samples(trial))
             found.setdefault(trial.setting, []).append(told)
         return cls(found, line)
 
@@ -148,6 +153,13 @@ def _values(found: Amount, line: Line, boundary: str, board: str) -> dict[str, S
             {board: energy.error_gain * factor},
         )
     return told
+
+
+def _with_count_error(told: dict[str, Sample], count: SampleCount | None) -> dict[str, Sample]:
+    return {
+        quantity: add_count_error(sample, count, _PER_SAMPLE_POWERS[quantity])
+        for quantity, sample in told.items()
+    }
 
 
 def _compared(a: _Runs, of_a: Setting, b: _Runs, of_b: Setting, odd: str) -> Iterator[Compared]:

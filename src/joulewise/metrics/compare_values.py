@@ -105,9 +105,11 @@ def _values(run: Run) -> Iterator[tuple[str, Sample]]:
         found = _samples_of(run) if work == "sample" else _mean(run, work)
         if found is not None:
             mean_s, energy_j = found
-            yield f"{TIME}/{work}", Sample(mean_s)
+            samples = sample_count(run) if work == "sample" else None
+            yield f"{TIME}/{work}", add_count_error(Sample(mean_s), samples)
             if whole is not None and energy_j:
-                yield f"{ENERGY}/{work}", _per_work(run, whole, work, energy_j)
+                per_work = _per_work(run, whole, work, energy_j)
+                yield f"{ENERGY}/{work}", add_count_error(per_work, samples)
 
 
 def _sample(run: Run, energy: Energy | None, keys: tuple[str, ...]) -> Sample | None:
@@ -120,6 +122,21 @@ def _sample(run: Run, energy: Energy | None, keys: tuple[str, ...]) -> Sample | 
             board = run.boards.get(key, f"{run.id}/{key}")
             gains[board] = gains.get(board, 0.0) + drawn.error_gain
     return Sample(energy.value, energy.error_sampling, gains)
+
+
+def add_count_error(sample: Sample, count: SampleCount | None, power: int = 1) -> Sample:
+    """The error of a figure per sample, where the number of samples is not sure.
+
+    ``power`` is how often the figure was divided by that number.
+
+    Runs with the same number of steps and batch size have the same factor wrong, so that it cancels
+    between them, and no repetition makes it smaller.
+    """
+    if count is None or not count.uncertainty:
+        return sample
+    cause = f"samples {count.number:g} - {count.uncertainty:g}"
+    gains = {**sample.gains, cause: power * sample.value * count.relative_error}
+    return Sample(sample.value, sample.sampling, gains)
 
 
 def _times(sample: Sample, factor: float) -> Sample:

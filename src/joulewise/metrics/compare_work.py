@@ -7,6 +7,7 @@ the batch is, so that steps are compared only where nothing says that their batc
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -15,6 +16,7 @@ from joulewise.analyse.validation import ValidationPlace, place_validations
 from joulewise.data.sweeps import Trial
 from joulewise.metrics.amounts import SampleCount, count_samples
 from joulewise.metrics.compare_values import Run, sample_count, simulated_batch_size
+from joulewise.record.manifest import Manifest
 
 RUN, EPOCH, STEP, SAMPLE = "run", "epoch", "step", "sample"
 # How programs name the size of a batch on their command lines: argparse of the PyTorch examples,
@@ -27,6 +29,9 @@ _BATCH_OPTIONS: Final = (
     "train_batch_size",
     "per_device_train_batch_size",
 )
+# Parts of the names of options, such as those of Hydra's groups: `eval.batch_size=512`.
+_TRAINING_WORDS: Final = {"train", "training"}
+_EVALUATION_WORDS: Final = {"eval", "evaluation", "val", "valid", "validation", "test"}
 
 
 @dataclass(frozen=True)
@@ -62,9 +67,10 @@ def _count_work(a: Sequence[Run], b: Sequence[Run]) -> WorkCompared:
     samples_a, samples_b = [sample_count(run) for run in a], [sample_count(run) for run in b]
     known = [it for it in (*samples_a, *samples_b) if it is not None]
     if known and len(known) == len(a) + len(b):
+        is_same = have_common_number(known)
         return WorkCompared(
-            RUN if _are_alike(known) else SAMPLE,
-            _are_alike(known),
+            RUN if is_same else SAMPLE,
+            is_same,
             SAMPLE,
             _numbers(samples_a),
             _numbers(samples_b),
@@ -88,7 +94,7 @@ def compare_trials(a: Sequence[Trial], b: Sequence[Trial]) -> WorkCompared:
     samples_a, samples_b = [count_samples(it) for it in a], [count_samples(it) for it in b]
     known = [it for it in (*samples_a, *samples_b) if it is not None]
     if known and len(known) == len(a) + len(b):
-        is_same = _are_alike(known)
+        is_same = have_common_number(known)
         per = RUN if is_same else SAMPLE
         return WorkCompared(per, is_same, SAMPLE, _numbers(samples_a), _numbers(samples_b))
     epochs = [[it.spans[EPOCH].count for it in side if EPOCH in it.spans] for side in (a, b)]
@@ -99,11 +105,12 @@ def compare_trials(a: Sequence[Trial], b: Sequence[Trial]) -> WorkCompared:
     return WorkCompared(per, is_same, EPOCH, _distinct(epochs[0]), _distinct(epochs[1]))
 
 
-def _are_alike(counts: Sequence[SampleCount]) -> bool:
-    """Whether they are the same number of samples, as far as each is known."""
-    least = min(it.number for it in counts)
-    most = max(it.number for it in counts)
-    return most - least <= max(it.uncertainty for it in counts)
+def have_common_number(counts: Sequence[SampleCount]) -> bool:
+    """Whether one number of samples is within the uncertainty of all counts.
+
+    A count may be too many and never too few: it stands for the interval that ends at it.
+    """
+    return max(it.number - it.uncertainty for it in counts) <= min(it.number for it in counts)
 
 
 def _numbers(counts: Sequence[SampleCount | None]) -> tuple[int, ...]:
@@ -152,12 +159,23 @@ def _steps_per_epoch(run: Run) -> int | None:
 
 
 def _batch_size(run: Run) -> int | None:
-    """As the simulation or the command line has it; None where neither has it as a number."""
+    """As the simulation or the command line has it; None where neither has it as a number.
+
+    Of several options that of the training holds; None where none is named so and they differ.
+    """
     simulated = simulated_batch_size(run)
     if simulated is not None:
         return simulated
-    first = run.manifests[0]
-    words = list(first.commands[0].arguments) if first.commands else []
+    sizes = _batch_options(run.manifests[0])
+    of_training = {name: size for name, size in sizes.items() if _TRAINING_WORDS & _words(name)}
+    distinct = set((of_training or sizes).values())
+    return distinct.pop() if len(distinct) == 1 else None
+
+
+def _batch_options(manifest: Manifest) -> dict[str, int]:
+    """The batch sizes of a command line by the option's name, without those of an evaluation."""
+    words = list(manifest.commands[0].arguments) if manifest.commands else []
+    sizes: dict[str, int] = {}
     for word, following in zip(words, [*words[1:], ""], strict=True):
         name, is_pair, value = word.partition("=")
         if not is_pair:
@@ -165,6 +183,14 @@ def _batch_size(run: Run) -> int | None:
         is_option = name.startswith("-") or bool(is_pair)
         plain = name.lstrip("-").rpartition(".")[2].replace("-", "_").lower()
         is_short = name == "-b"  # as in the ImageNet example of PyTorch
-        if is_option and (plain in _BATCH_OPTIONS or is_short) and value.isdecimal():
-            return int(value)
-    return None
+        is_evaluation = bool(_EVALUATION_WORDS & _words(name))
+        if not is_option or is_evaluation or not value.isdecimal():
+            continue
+        if plain in _BATCH_OPTIONS or is_short:
+            sizes[name] = int(value)  # of an option that is given twice, the last holds
+    return sizes
+
+
+def _words(name: str) -> set[str]:
+    """The words of an option's name: ``--train.batch_size`` has train, batch and size."""
+    return set(re.split(r"[^a-z0-9]+", name.lower()))

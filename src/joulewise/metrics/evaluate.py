@@ -38,7 +38,7 @@ def evaluate(sweep: Sweep, metrics: Sequence[Metric] = (), view: View | None = N
 
     def _choice(name: str, boundary: str) -> Choice | None:
         decided = _decided(sweep, name, boundary)
-        return choose(table, found, name, boundary, bound=bound, decided=decided)
+        return choose(table, found, name, boundary, decided=decided)
 
     bound = binds(table)
     points = tuple(_points(table, found[view.boundary], names, view.boundary, bound))

@@ -76,7 +76,9 @@ class Choice:
     ``verdict`` is of the metric's score: energy and time may each differ from the reference where
     it does not. ``recommended`` is what to run with: the reference unless ``setting`` is better by
     the metric, or no more is known of it than one run. ``is_same_load`` says that only the power
-    limits differ and neither held the clocks down: then the verdict is noise, and there is no band.
+    limits differ and neither held the clocks down, as far as is known. ``is_contradictory`` says
+    that the interval of the score excludes 1 nevertheless. There is no band of a setting that is
+    not recommended for this.
 
     ``score``, ``time`` and ``energy`` are ratios to the reference, with intervals that allow for
     this being the best of many (see :mod:`joulewise.metrics.winner`). ``at`` has the energy ratio
@@ -100,12 +102,25 @@ class Choice:
     band: Band | None = None
     is_same_load: bool = False
 
+    @property
+    def is_contradictory(self) -> bool:
+        """Whether the figures differ beyond noise where the clocks say that nothing does."""
+        return self.is_same_load and self.verdict in (Verdict.BETTER, Verdict.WORSE)
+
+    @property
+    def is_dismissed(self) -> bool:
+        """Whether the setting does not differ from the reference, by its figures or its load."""
+        if self.verdict is Verdict.NOISE:
+            return True
+        return self.is_same_load and self.recommended != self.setting
+
 
 class SweepCaution(str, Enum):
     """What a reader of a sweep must know; the ``code`` in JSON."""
 
     CAP_NEVER_BINDS = "cap_never_binds"
     CAP_BELOW_FLOOR = "cap_below_floor"
+    CONTRADICTS_CLOCKS = "contradicts_clocks"
     COSTS_ELSEWHERE = "costs_at_another_boundary"
     EDGE_OF_RANGE = "best_at_edge_of_range"
     FEW_RUNS = "too_few_runs"

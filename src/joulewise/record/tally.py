@@ -44,6 +44,11 @@ class Tally:
             self._since_ns, self._sum = t_ns, None
 
     @property
+    def since_ns(self) -> int:
+        """From when on it counts."""
+        return self._since_ns
+
+    @property
     def sum(self) -> Sum | None:
         """None where it could not be read twice."""
         with self._lock:

@@ -105,7 +105,7 @@ def _finding(choice: Choice, result: SweepResult) -> str:
     setting, reference = setting_words(choice.setting), setting_words(result.reference.setting)
     if choice.verdict is Verdict.REFERENCE:
         return f"nothing beats the reference, {setting}"
-    if choice.is_same_load:
+    if choice.is_same_load and not choice.is_contradictory:
         return (
             f"keep the reference, {reference}: neither its limit nor {setting} held the clocks "
             "down, so what differs between them is noise"
@@ -115,6 +115,8 @@ def _finding(choice: Choice, result: SweepResult) -> str:
     takes = f"{setting} takes {differences}"
     if choice.verdict is Verdict.UNKNOWN:
         return f"{takes} (too few runs to be sure)"
+    if choice.verdict is Verdict.BETTER and choice.is_dismissed:
+        return f"keep the reference, {reference}: {takes}, but neither limit held the clocks down"
     if choice.verdict is Verdict.BETTER:
         return takes
     label = parse(choice.metric).label

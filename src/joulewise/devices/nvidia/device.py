@@ -40,6 +40,7 @@ from joulewise.devices.nvidia.scopes import (
     POWER_AVERAGE,
     POWER_INSTANT,
     UNSCOPED_SAMPLES,
+    assume_scope,
     find_limit_scope,
     module_contents,
     probe_scopes,
@@ -92,10 +93,11 @@ class NvidiaGpu(BaseDevice):
         on_answer()
         self._note = info.note
         self._plain = self.sensors, self._reads
-        self._set_scope(self._scopes.likely, on_answer)
+        self._is_complete = False
+        scope, self._assumed = assume_scope(self._scopes, self._options)
+        self._set_scope(scope, on_answer)
         self.knobs: Mapping[Knob, KnobInfo | Unavailable] = {}
         self._turns: Mapping[Knob, Turn] = {}
-        self._is_complete = False
         session.acquire()
 
     @property
@@ -157,9 +159,16 @@ class NvidiaGpu(BaseDevice):
             scoped, scoped_reads = self._open_scoped(rows, on_answer)
             sensors, reads = {**sensors, **scoped}, {**reads, **scoped_reads}
         if scope is PowerScope.MODULE:
-            contents = module_contents(self._handle, self._gpu, self._options)
-        words = "; ".join(filter(None, (self._note, scope_words(scope, contents))))
+            contents = module_contents(
+                self._handle, self._gpu, self._generation.architecture, self._options
+            )
+        scope_note = scope_words(scope, contents, self._assumed)
+        words = "; ".join(filter(None, (self._note, scope_note)))
         self.info = replace(self.info, power_scope=scope, contains=contents.keys, note=words)
+        if Quantity.GPU_POWER not in reads:  # it may have been a part of the scope before
+            self._reads = {q: read for q, read in self._reads.items() if q != Quantity.GPU_POWER}
+            lacking = {Quantity.GPU_POWER: NO_PART} if self._is_complete else {}
+            sensors = {**sensors, **lacking}
         self.sensors = {**self.sensors, **sensors}
         self._reads = {**self._reads, **reads}
 
@@ -198,6 +207,7 @@ class NvidiaGpu(BaseDevice):
         if not slices and (found := mig_slices(self._handle)):
             slices = tuple(part.uuid for part in found)
             note = "; ".join(filter(None, (IN_MIG_MODE, note)))
+            self._note = "; ".join(filter(None, (IN_MIG_MODE, self._note)))
         scope = find_limit_scope(self._handle) if self._scopes.has_module else None
         return replace(
             self.info,

@@ -12,6 +12,10 @@ it counts that twice. Which of the two it is cannot be told from the name of a b
 [5] NVIDIA/k8s-test-infra issue 676: a GB300 has limits of its own for the GPU (1400 W) and the
     module (2900 W, two GPUs), and its memory has an average power and no instant one.
 [6] Zeus, ml-energy/zeus pull request 122: an H100 tells its memory's power; other boards say 0.
+[7] ishandhanani/srt-slurm pull request 164: on GB200 and GB300 nodes GPUs 0 and 1 are near the CPU
+    cores 0 to 71, GPUs 2 and 3 near the others: the GPUs of a module have the same CPU affinity.
+[8] NVML's manual, nvmlDeviceOnSameBoard: "on the same physical board". A board may carry more than
+    one module (GB200 NVL4 has four GPUs and two CPUs), so that the CPU affinity goes first.
 
 So the scopes are asked for, and whose energy the counter has is checked against both powers.
 """
@@ -19,6 +23,7 @@ So the scopes are asked for, and whose energy the counter has is checked against
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, Final
@@ -27,6 +32,7 @@ import pynvml
 
 from joulewise.data import PowerScope, Quantity, Unavailable
 from joulewise.devices.cpu_model import packages_by_key
+from joulewise.devices.grace import has_grace
 from joulewise.devices.options import Options
 from joulewise.units import MW_PER_W, NS_PER_S
 
@@ -50,6 +56,14 @@ _MOST_POLLS: Final = 100
 _POLLS_PER_POWER: Final = 5
 _UNKNOWN_CPU: Final = (
     "which CPU is on its module is not told: all are taken to be, so that none counts twice"
+)
+_UNKNOWN_SCOPE: Final = (
+    "the driver does not tell whether its power and energy are the GPU's or those of a module with "
+    "a CPU: on a superchip the CPU and memory would count twice"
+)
+_ASSUMED_MODULE: Final = (
+    "the driver does not tell the scope of its power and energy: beside a Grace CPU they are taken "
+    "to be those of the module, CPU and memory included"
 )
 
 
@@ -101,6 +115,19 @@ def probe_scopes(
         return Scopes(fields, PowerScope.GPU)
     instant = frozenset(scope for field, scope in answered if field == POWER_INSTANT)
     return Scopes(fields, _likely_scope(architecture, read_plain_w, watts), instant)
+
+
+def assume_scope(scopes: Scopes, options: Options) -> tuple[PowerScope | None, str]:
+    """What the counter is taken to be of until it is watched, and what a person must know of that.
+
+    Where the driver cannot be asked, a GPU beside a Grace CPU is taken to be on its module: then
+    nothing counts twice, and on a board of its own the CPU does not count.
+    """
+    if scopes.likely is not None:
+        return scopes.likely, ""
+    if has_grace(options):
+        return PowerScope.MODULE, _ASSUMED_MODULE
+    return None, _UNKNOWN_SCOPE
 
 
 def _likely_scope(
@@ -162,7 +189,7 @@ def _nearer_scope(counted_w: float, gpu_w: float, module_w: float) -> PowerScope
     return PowerScope.MODULE if share > 2 / 3 else None
 
 
-def module_contents(handle: Any, gpu: int, options: Options) -> Contents:
+def module_contents(handle: Any, gpu: int, architecture: int, options: Options) -> Contents:
     """Which devices are on the module of this GPU: its CPU, their memory, and other GPUs.
 
     A CPU is matched by the affinity that NVML tells, which is that of the GPU's PCI and NUMA node.
@@ -170,13 +197,15 @@ def module_contents(handle: Any, gpu: int, options: Options) -> Contents:
     counts with none of them.
     """
     packages = packages_by_key(options)
-    last = max((cpu for cpus in packages.values() for cpu in cpus), default=0)
-    cpus = _near_cpus(handle, last + 1)
+    count = 1 + max((cpu for cpus in packages.values() for cpu in cpus), default=0)
+    cpus = _near_cpus(handle, count)
     near = [key for key, mine in packages.items() if cpus & set(mine)]
     is_told = bool(near) or not packages
     keys = near if is_told else list(packages)
     drams = [f"dram{key.removeprefix('cpu')}" for key in keys]
-    inside = (*_gpus_beside(handle, gpu), *keys, *dict.fromkeys((*drams, "dram0")))
+    # A Hopper module (GH200) has one GPU.
+    beside = () if architecture <= _HOPPER else _gpus_beside(handle, gpu, cpus, count)
+    inside = (*beside, *keys, *dict.fromkeys((*drams, "dram0")))
     return Contents(inside, "" if is_told else _UNKNOWN_CPU)
 
 
@@ -204,17 +233,48 @@ def _near_cpus(handle: Any, count: int) -> set[int]:
     return {64 * i + bit for i, word in enumerate(words) for bit in range(64) if word >> bit & 1}
 
 
-def _gpus_beside(handle: Any, gpu: int) -> tuple[str, ...]:
-    """Other GPUs on the same module, such as the two of a GB200."""
-    beside = []
+def _gpus_beside(handle: Any, gpu: int, cpus: set[int], count: int) -> tuple[str, ...]:
+    """Other GPUs on the same module, such as the two of a GB200, as far as they answer.
+
+    That is the other GPU with the same CPU affinity [7]. Where that is not told of one of them, or
+    more than two share a CPU, as no module has [5], it is a GPU on the same board [8].
+    """
+    others = _other_gpus(gpu)
+    affinities = {index: _near_cpus(other, count) for index, other in others.items()}
+    sharing = [index for index, its_cpus in affinities.items() if its_cpus == cpus]
+    if cpus and len(sharing) == 1:
+        return (f"gpu{sharing[0]}",)
+    return tuple(
+        f"gpu{index}"
+        for index, other in others.items()
+        if not _are_apart(cpus, affinities[index]) and _is_on_same_board(handle, other)
+    )
+
+
+def _other_gpus(gpu: int) -> dict[int, Any]:
+    """The handles of the other GPUs by index; one that is lost has none, and hides no other."""
     try:
-        for index in range(pynvml.nvmlDeviceGetCount()):
-            other = pynvml.nvmlDeviceGetHandleByIndex(index)
-            if index != gpu and pynvml.nvmlDeviceOnSameBoard(handle, other):
-                beside.append(f"gpu{index}")
+        count = pynvml.nvmlDeviceGetCount()
+    except pynvml.NVMLError:
+        return {}
+    handles = {}
+    for index in range(count):
+        if index != gpu:
+            with suppress(pynvml.NVMLError):
+                handles[index] = pynvml.nvmlDeviceGetHandleByIndex(index)
+    return handles
+
+
+def _are_apart(cpus: set[int], others: set[int]) -> bool:
+    """Whether two GPUs are near different CPUs; not so where the CPUs of one are not told."""
+    return bool(cpus and others) and not cpus & others
+
+
+def _is_on_same_board(handle: Any, other: Any) -> bool:
+    try:
+        return bool(pynvml.nvmlDeviceOnSameBoard(handle, other))
     except pynvml.NVMLError:  # such as where the driver does not tell
-        return ()
-    return tuple(beside)
+        return False
 
 
 def _powers_w(handle: Any, asked: list[tuple[int, int]]) -> dict[tuple[int, int], float] | None:
@@ -230,11 +290,14 @@ def _powers_w(handle: Any, asked: list[tuple[int, int]]) -> dict[tuple[int, int]
     }
 
 
-def scope_words(scope: PowerScope | None, contents: Contents) -> str:
-    """A note for whoever reads the device's figures; empty where there is nothing to know."""
+def scope_words(scope: PowerScope | None, contents: Contents, assumed: str = "") -> str:
+    """A note for whoever reads the device's figures; empty where there is nothing to know.
+
+    ``assumed`` are words of :func:`assume_scope`, where nobody could tell the scope.
+    """
     if scope is not PowerScope.MODULE:
-        return ""
-    words = "its power and energy are those of its module, CPU and memory included"
+        return assumed
+    words = assumed or "its power and energy are those of its module, CPU and memory included"
     return "; ".join(filter(None, (words, contents.note)))
 
 

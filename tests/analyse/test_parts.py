@@ -1,0 +1,39 @@
+"""The parts of a GPU's energy: the GPU is one of a module's, and none of its own."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from joulewise.analyse.parts import measure_parts
+from joulewise.analyse.stretch import Stretch
+from joulewise.data import Card, DeviceInfo, Kind, PowerScope
+from joulewise.record.layout import Lane
+from joulewise.record.manifest import RecordedDevice
+
+S = 1_000_000_000
+GPU = RecordedDevice(DeviceInfo("gpu0", Kind.GPU, "a board", "uid", "nvidia"), card=Card())
+
+
+class Readings:
+    """Rows of a lane, in place of a file: 100 W at every second."""
+
+    columns = ("t_ns", "gpu_power_w")
+
+    def chunks(self, _names):
+        seconds = np.arange(12)
+        yield {"t_ns": seconds * S, "gpu_power_w": np.full(12, 100.0)}
+
+
+def parts(scope):
+    device = replace(GPU, info=replace(GPU.info, power_scope=scope))
+    lanes = {Lane.FAST: Readings()}
+    return measure_parts(lambda _key, lane: lanes.get(lane), device, Stretch(0, 10 * S))
+
+
+def test_the_gpu_is_a_part_of_a_module():
+    assert parts(PowerScope.MODULE)["gpu"].value == pytest.approx(1000)
+
+
+def test_a_gpu_that_was_taken_for_a_module_at_first_is_no_part_of_itself():
+    assert parts(PowerScope.GPU) == {}
