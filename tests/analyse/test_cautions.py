@@ -3,10 +3,12 @@
 import itertools
 import math
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from joulewise.analyse.cautions import from_notes
 from joulewise.analyse.run import analyse
 from joulewise.data import Card, Caution, Source, Unavailable
 from joulewise.record.layout import Lane
@@ -390,6 +392,32 @@ def test_what_the_recorder_noted_is_told_once(made):
         (Caution.BUDGET, "the budget of 1kJ is used up"),
     ]
     assert all(warning.hint for warning in found)
+
+
+USED_UP = "the budget of X was used up after 9 s"
+SHOWN = "all readings together show 2000 J; it stopped it"
+
+
+@pytest.mark.parametrize(
+    ("limit_j", "said"),
+    [
+        (1900.0, f"{USED_UP}: 2000 J used, 100 J over; it stopped it"),
+        (2100.0, f"{USED_UP}, as was estimated at that moment; {SHOWN}"),
+    ],
+)
+def test_a_budget_is_told_with_what_the_readings_show(limit_j, said):
+    note = {
+        "code": "budget",
+        "kind": "energy",
+        "limit": repr(limit_j),
+        "unit": "J",
+        "factor": "1.0",
+        "was": USED_UP,
+        "then": "; it stopped it",
+    }
+    manifest = SimpleNamespace(notes=(note,))
+    (warning,) = from_notes(manifest, 2000.0, 10.0)
+    assert warning.message == said
 
 
 def test_a_recorder_that_was_late(made):

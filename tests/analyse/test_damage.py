@@ -1,6 +1,8 @@
 """Damaged traces: named, left out, and the energy marked as a lower bound."""
 
+import errno
 import json
+import os
 import shutil
 
 import numpy as np
@@ -12,9 +14,10 @@ from hypothesis import strategies as st
 from joulewise.analyse.damage import SoundLanes, longest_ascent
 from joulewise.analyse.run import analyse
 from joulewise.analyse.stored import result_of
-from joulewise.data import Caution
+from joulewise.data import Caution, Quantity
 from joulewise.data.contract import as_json
-from joulewise.record.checksums import write_final_checksums
+from joulewise.record.checksums import damaged_files, write_final_checksums
+from joulewise.record.files import open_regular
 from joulewise.record.layout import RESULT, STREAM, Lane, lane_path
 from joulewise.record.manifest import read_manifest
 from made_run import START, MadeRun, S, device
@@ -60,12 +63,22 @@ def test_an_undamaged_run_has_no_such_warning(made):
     assert result.run.total.value == pytest.approx(1000.0, rel=0.01)
 
 
+@pytest.mark.parametrize("t_ns", [START + 9000 * S, -5, START + 1 * S])
+def test_rows_whose_time_cannot_be_are_left_out_and_the_total_is_a_lower_bound(made, t_ns):
+    run = made.write()
+    rewrite(run, t_ns=put(200, t_ns))
+    result = analyse(run)
+    [warning] = damaged(result)
+    assert warning.device == "gpu0"
+    assert "trace/gpu0.arrows" in warning.message
+    assert result.run.total.at_least
+    assert result.run.total.value == pytest.approx(1000.0, rel=0.02)
+    assert not any(one.code is Caution.UNAVAILABLE for one in result.warnings)
+
+
 @pytest.mark.parametrize(
     "change",
     [
-        {"t_ns": put(200, START + 9000 * S)},
-        {"t_ns": put(200, -5)},
-        {"t_ns": put(200, START + 1 * S)},
         {"power_w": put(200, np.inf)},
         {"power_w": put(200, -50.0)},
         {"power_w": put(200, 5000.0)},
@@ -73,16 +86,110 @@ def test_an_undamaged_run_has_no_such_warning(made):
         {"energy_j": put(200, 1e300)},
     ],
 )
-def test_rows_that_cannot_be_are_left_out_and_the_total_is_a_lower_bound(made, change):
+def test_a_value_that_cannot_be_is_not_read_and_the_rest_stands(made, change):
+    """It is a file without a checksum; one reading of 500 has no say in the total."""
     run = made.write()
     rewrite(run, **change)
     result = analyse(run)
-    [warning] = damaged(result)
+    [warning] = [one for one in result.warnings if one.code is Caution.IMPLAUSIBLE]
     assert warning.device == "gpu0"
-    assert "gpu0" in warning.message
-    assert result.run.total.at_least
-    assert result.run.total.value == pytest.approx(1000.0, rel=0.02)
-    assert not any(one.code is Caution.UNAVAILABLE for one in result.warnings)
+    assert "trace/gpu0.arrows" in warning.message
+    assert f"1 of {next(iter(change))}" in warning.message
+    assert not damaged(result)
+    assert not result.run.total.at_least
+    assert result.run.total.value == pytest.approx(1000.0, rel=0.002)
+    json.dumps(as_json(result), allow_nan=False)
+
+
+def test_readings_of_a_verified_file_are_what_the_sensor_said(made):
+    """A fan faster than its 100 %, and a power of over three times the limit, with checksums."""
+    made.slow("gpu0", fan_pct=lambda _: 115.0)
+    run = made.write()
+    rewrite(run, power_w=put(200, 1000.0))
+    write_final_checksums(run)
+    result = analyse(run)
+    assert not {Caution.DAMAGED, Caution.IMPLAUSIBLE} & {one.code for one in result.warnings}
+    assert not result.run.total.at_least
+    assert result.run.total.value == pytest.approx(1000.0, rel=0.002)
+    assert result.run.devices["gpu0"].peak_w == pytest.approx(1000.0)
+
+
+def test_an_infinite_reading_of_a_verified_file_is_implausible(made):
+    run = made.write()
+    rewrite(run, power_w=put(200, np.inf))
+    write_final_checksums(run)
+    result = analyse(run)
+    assert [one.code for one in result.warnings if one.device == "gpu0"] == [Caution.IMPLAUSIBLE]
+    assert not result.run.total.at_least
+
+
+def test_a_fan_may_turn_faster_than_its_100_percent(made):
+    """As NVML documents, also in a file without a checksum."""
+    made.slow("gpu0", fan_pct=lambda _: 115.0, gpu_utilisation_pct=lambda _: 115.0)
+    [found] = SoundLanes(made.write(), read_manifest(made.path)).find_implausible()
+    assert found.file == "trace/gpu0.slow.arrows"
+    assert list(found.counts) == ["gpu_utilisation_pct"]
+
+
+@pytest.mark.parametrize("quantity", [each for each in Quantity if each.value.endswith("_w")])
+def test_every_power_has_the_limit_of_the_board(made, quantity):
+    made.slow("gpu0", **{quantity.value: lambda _: 1e6})
+    [found] = SoundLanes(made.write(), read_manifest(made.path)).find_implausible()
+    assert list(found.counts) == [quantity.value]
+
+
+class TestADamagedFileThatIsPutBack:
+    @pytest.fixture
+    def run(self, made):
+        run = made.write()
+        write_final_checksums(run)
+        return run
+
+    @pytest.fixture
+    def stream(self, run):
+        return lane_path(run, "gpu0", Lane.FAST, STREAM)
+
+    def test_the_result_is_computed_again(self, run, stream, tmp_path):
+        shutil.copy2(stream, tmp_path / "copy")
+        content = bytearray(stream.read_bytes())
+        content[len(content) // 2] ^= 1
+        stream.write_bytes(content)
+        assert damaged(result_of(run))
+        shutil.copy2(tmp_path / "copy", stream)
+        result = result_of(run)
+        assert not damaged(result)
+        assert not result.run.total.at_least
+        assert result.run.total.value == pytest.approx(1000.0, rel=0.002)
+
+    def test_damage_that_stays_is_computed_once(self, run, stream, monkeypatch):
+        stream.write_bytes(stream.read_bytes()[:-100])
+        found = result_of(run)
+        assert damaged(found)
+        monkeypatch.setattr("joulewise.analyse.run.analyse", lambda _: pytest.fail("again"))
+        assert as_json(result_of(run)) == as_json(found)
+
+    def test_an_error_of_the_disk_that_has_passed(self, run, stream, monkeypatch):
+        def refused(path):
+            if path == stream:
+                raise OSError(errno.EIO, "Input/output error")
+            return open_regular(path)
+
+        with monkeypatch.context() as patch:
+            patch.setattr("joulewise.record.checksums.open_regular", refused)
+            assert damaged(result_of(run))
+        assert not damaged(result_of(run))
+
+    def test_a_copy_of_the_same_size_and_time_is_read_again(self, run, stream, tmp_path):
+        """In one process, as ``view`` is: what it has read of a file it does not read again."""
+        shutil.copy2(stream, tmp_path / "copy")
+        content, times = bytearray(stream.read_bytes()), stream.stat()
+        content[len(content) // 2] ^= 1
+        stream.write_bytes(content)
+        os.utime(stream, ns=(times.st_atime_ns, times.st_mtime_ns))
+        assert damaged_files(run)
+        shutil.copy2(tmp_path / "copy", stream)
+        assert stream.stat().st_mtime_ns == times.st_mtime_ns
+        assert not damaged_files(run)
 
 
 def test_a_counter_that_jumps_is_bridged_and_told(made):

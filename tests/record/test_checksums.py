@@ -11,6 +11,7 @@ from joulewise.record.checksums import (
     damaged_files,
     read_checked_json,
     with_checksum,
+    write_checksums_so_far,
     write_final_checksums,
 )
 from joulewise.record.compact import compact
@@ -123,6 +124,22 @@ class TestFiles:
         path = lane_path(run, "gpu0", Lane.FAST, ".parquet")
         flip(path, -20)
         assert open_lane(run, "gpu0", Lane.FAST) is None
+
+
+def test_the_last_checksums_keep_the_ends_of_what_was_written(tmp_path):
+    """A run of seconds is smaller than a block: its batches are known one by one all the same."""
+    path = tmp_path / TRACE / "gpu0.arrows"
+    path.parent.mkdir()
+    file = GrowingFile(path)
+    for i in range(3):
+        file.add(bytes([i]) * 700)
+        file.flush()
+    file.close()
+    write_checksums_so_far(tmp_path, {path: file.prefixes})
+    write_final_checksums(tmp_path)
+    assert damaged_files(tmp_path) == ()
+    flip(path, 1500)
+    assert [each.sound_b for each in damaged_files(tmp_path)] == [1400]
 
 
 def times(run):

@@ -181,6 +181,17 @@ def test_no_plain_argument_is_touched(name, value, joined):
         ("curl --cookie=sid=abc host", "curl --cookie=*** host"),
         ("scp me:pw@host:data .", "scp me:***@host:data ."),
         ("tool --db me:pw@host", "tool --db me:***@host"),
+        ("tool password:hunter2 lr:0.1", "tool password:*** lr:0.1"),
+        ("tool --set db.password:hunter2", "tool --set db.password:***"),
+        ("tool api_token:abc,lr:1", "tool api_token:***,lr:1"),
+        ("openssl enc -k pass:hunter2", "openssl enc -k pass:***"),
+        ("tool token:pw@host", "tool token:***@host"),
+        ("mysqldump -phunter2 db", "mysqldump -p*** db"),
+        ("mycli -phunter2", "mycli -p***"),
+        ("7z a -phunter2 data.7z", "7z a -p*** data.7z"),
+        ("unrar x -phunter2 data.rar", "unrar x -p*** data.rar"),
+        ("mongosh -u me -p hunter2 host", "mongosh -u me -p *** host"),
+        ("/usr/bin/mongodump -phunter2", "/usr/bin/mongodump -p***"),
     ],
 )
 def test_a_secret_without_an_option_of_its_own_is_masked(given_line, kept_line):
@@ -199,6 +210,11 @@ def test_a_secret_without_an_option_of_its_own_is_masked(given_line, kept_line):
         "tool -p/Data/Set -p./Data -pname=Value",
         "tool 'pass: 2' 'epoch: 3' 'lr: 0.1' pass: 2",
         "rsync host:folder/a@b .",
+        "ffmpeg -pix_fmt yuv420p -preset slow",
+        "srun -pgpu2 -n4 train",
+        "mysql -p db",
+        "docker run -v secrets:/run/secrets -v token:~/x auth:latest my-auth:v2",
+        "tool pass:2 pad_token:none max_tokens:4096 key:image",
     ],
 )
 def test_ordinary_options_that_look_alike_are_kept(line):
@@ -218,6 +234,7 @@ SECRETS = st.text(LETTERS + LETTERS.upper() + "0123456789", min_size=8, max_size
             "-p{}",
             "--password={}",
             "password: {}",
+            "password:{}",
             "--cookie={}",
             "Authorization: Bearer {}",
             "me:{}@host",

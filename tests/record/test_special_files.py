@@ -1,5 +1,6 @@
-"""What lies in a store and is no regular file is passed over, never waited for."""
+"""What lies in a store and is not a regular file is passed over, never waited for."""
 
+import json
 import os
 import shutil
 import socket
@@ -9,11 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from joulewise.record.checksums import write_final_checksums
 from joulewise.record.files import open_regular, read_regular
-from joulewise.record.layout import MANIFEST, MARKS, PROCESSES, RESULT
+from joulewise.record.layout import CHECKSUMS, MANIFEST, MARKS, PROCESSES, RESULT
 from joulewise.record.store import Skipped, new_run, readable
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+from made_run import MadeRun, device
 from processes import DEADLINE_S, JOULEWISE
 
 
@@ -69,6 +72,61 @@ def test_ls_and_show_do_not_wait_for_a_pipe(tmp_path, name):
     assert joulewise(store, "show", run.name).returncode in {0, 2, 125}
 
 
+EVERY_VERB = """
+import sys
+from click.testing import CliRunner
+from joulewise.cli import joulewise
+
+for run in sys.argv[2:]:
+    for verb in (["show"], ["export", "-o", "out.csv"], ["report"]):
+        print(run, *verb, flush=True)
+        done = CliRunner().invoke(joulewise, ["--store", sys.argv[1], verb[0], run, *verb[1:]])
+        assert done.exit_code == 0, done.output
+"""
+
+
+def test_no_file_with_a_checksum_is_waited_for(tmp_path):
+    """Without a stored result every file of a run is read; in one process, which is quicker."""
+    store = tmp_path / "store"
+    run = made(store / "run")
+    names = [*json.loads((run / CHECKSUMS).read_text())["files"], CHECKSUMS]
+    assert {PROCESSES, "trace/gpu0.arrows", "trace/gpu0.slow.arrows"} < set(names)
+    assert any(name.startswith(MARKS) for name in names)
+    for number, name in enumerate(names):
+        damaged = store / f"damaged{number}"
+        shutil.copytree(run, damaged)
+        (damaged / name).unlink()
+        os.mkfifo(damaged / name)
+    done = subprocess.run(
+        [sys.executable, "-c", EVERY_VERB, store, *(f"damaged{i}" for i in range(len(names)))],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=2 * DEADLINE_S,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_packed_file_without_a_checksum_is_not_waited_for(tmp_path):
+    run = made(tmp_path / "run")
+    (run / CHECKSUMS).unlink()
+    os.mkfifo(run / "trace/gpu0.parquet")
+    done = joulewise(tmp_path, "show", "run")
+    assert done.returncode == 0, done.stderr
+    assert "trace/gpu0.parquet is damaged" in done.stdout + done.stderr
+
+
+def test_a_pipe_among_the_marks_does_not_hold_up_the_run(tmp_path):
+    """It is made by the command itself, while the recorder is at work."""
+    store = tmp_path / "store"
+    command = "mkfifo $JOULEWISE_MARKS/x.marks; exit 3"
+    assert joulewise(store, "run", "--", "sh", "-c", command).returncode == 3
+    (run,) = store.iterdir()
+    assert (run / MARKS / "x.marks").is_fifo()
+    assert json.loads((run / CHECKSUMS).read_text())["is_final"]
+
+
 def test_a_link_to_a_run_is_not_deleted_and_the_reason_is_said(tmp_path):
     store = tmp_path / "store"
     run = new_run(tmp_path / "elsewhere")
@@ -81,9 +139,19 @@ def test_a_link_to_a_run_is_not_deleted_and_the_reason_is_said(tmp_path):
     assert (run / MANIFEST).exists()
 
 
-def joulewise(store, *arguments):
+def made(path):
+    """A run with a file of each kind and its checksums."""
+    run = MadeRun(path).fast(device("gpu0"), lambda _: 100.0)
+    run.slow("gpu0", temperature_c=lambda _: 40.0)
+    run.processes("gpu0", (0.0, [(4242, "python", True)])).spans(("epoch", 0, 1.0, 5.0)).write()
+    write_final_checksums(path)
+    return path
+
+
+def joulewise(store, *arguments, cwd=None):
     return subprocess.run(
         [*JOULEWISE, "--store", str(store), *arguments],
+        cwd=cwd,
         capture_output=True,
         text=True,
         check=False,

@@ -10,6 +10,7 @@ import tempfile
 import threading
 import time
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,13 +20,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 import joulewise.record.manifest
 from joulewise.command.alive import boot_id, started_ticks
+from joulewise.data.contract import RESULT_FORMAT
 from joulewise.record.checksums import with_checksum
 from joulewise.record.index import database, folder_index, location, stamps
 from joulewise.record.index.condition import ALWAYS, Condition, text_is
 from joulewise.record.index.folder_index import query_index
 from joulewise.record.index.progress import ProgressSlot
-from joulewise.record.index.run_entry import RUNS, find_runs, read_entry
-from joulewise.record.layout import INDEX, LIVE, MANIFEST, RESULT
+from joulewise.record.index.run_entry import READABLE, RUNS, find_runs, read_entry
+from joulewise.record.layout import FORMAT, INDEX, LIVE, MANIFEST, RESULT
 from joulewise.record.manifest import Manifest, RecorderRecord, write_manifest
 from joulewise.record.store import find, id_second, in_progress, named
 from joulewise.report.filters import parse_filter
@@ -97,6 +99,7 @@ def patched(tmp_path):
 @pytest.fixture
 def store(tmp_path):
     folder = tmp_path / "runs é"
+    folder.mkdir(mode=0o700)
     for number in range(20):
         make(folder, number, name=f"n{number % 3}", joules=100.0 * number)
     (folder / "foreign").mkdir()
@@ -127,7 +130,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp())
         patch.setenv("XDG_CACHE_HOME", str(self.folder / "cache"))
         self.store = self.folder / "runs"
-        self.store.mkdir()
+        self.store.mkdir(mode=0o700)
         self.made = 0
         self.kept = None
 
@@ -364,6 +367,51 @@ class TestAnIndexThatCannotBeUsed:
         assert (store / INDEX).read_bytes() == before
         assert (tmp_path / "cache").exists()
 
+    @pytest.mark.parametrize("mode", [0o770, 0o707, 0o1777])
+    def test_a_store_that_others_can_write_has_it_in_the_cache_folder(self, store, patched, mode):
+        """Beside the file they could put a journal, which SQLite would replay."""
+        store.chmod(mode)
+        assert indexed(store) == plain(store)
+        assert not (store / INDEX).exists()
+        read = read_counter(patched)
+        assert indexed(store) == plain(store)
+        assert read == []
+
+    @pytest.mark.usefixtures("patched")
+    def test_the_store_of_another_user_has_it_in_the_cache_folder(self, store):
+        """As it is where root lists it: the user could not bring root's file up to date."""
+        other = os.geteuid() + 1
+        try:
+            os.chown(store, other, -1)
+        except PermissionError:
+            pytest.skip("only root can give a folder away")
+        assert indexed(store) == plain(store)
+        assert not (store / INDEX).exists()
+
+    def test_a_private_folder_is_our_own_and_nobody_else_writes_to_it(self, tmp_path, monkeypatch):
+        tmp_path.chmod(0o755)
+        assert location.is_private(tmp_path)
+        assert not location.is_private(tmp_path / "missing")
+        other = os.geteuid() + 1
+        monkeypatch.setattr(location.os, "geteuid", lambda: other)
+        assert not location.is_private(tmp_path)
+
+    @pytest.mark.parametrize("ending", ["-journal", "-wal"])
+    def test_a_strange_file_beside_it_is_not_replayed(self, store, patched, ending):
+        indexed(store)
+        (store / f"{INDEX}{ending}").symlink_to(store / "elsewhere")
+        assert next(location.index_files(store, os.environ)).parent != store
+        assert indexed(store) == plain(store)
+        assert patched is not None
+
+    def test_a_cache_folder_that_others_can_write_is_not_used(self, store, patched, tmp_path):
+        patched.setattr(location, "_is_local", lambda _: False)
+        folder = tmp_path / "cache" / "joulewise" / "indexes"
+        folder.mkdir(parents=True)
+        folder.chmod(0o777)
+        assert indexed(store) == plain(store)
+        assert list(folder.iterdir()) == []
+
     def test_neither_store_nor_cache_folder(self, store, patched, tmp_path):
         patched.setattr(location, "_is_local", lambda _: False)
         (tmp_path / "cache").write_text("mine")
@@ -409,6 +457,17 @@ class TestAnIndexThatCannotBeUsed:
             assert [name for name, _ in indexed(store)[1]] == [run.name, "foreign"]
         assert [name for name, _ in indexed(store)[1]] == ["foreign"]
         assert patched is not None
+
+
+def test_an_upgrade_reads_again_what_was_too_new(store, patched):
+    """That a run was recorded by a newer joulewise holds for as long as ours is older."""
+    assert RUNS.formats == (FORMAT, RESULT_FORMAT)
+    make(store, 50, format=FORMAT + 1)
+    listed = query_index(store, RUNS, lambda index: index.count(READABLE))
+    assert listed == 20
+    patched.setattr("joulewise.record.manifest.FORMAT", FORMAT + 1)
+    newer = replace(RUNS, formats=(FORMAT + 1, RESULT_FORMAT))
+    assert query_index(store, newer, lambda index: index.count(READABLE)) == 21
 
 
 @pytest.mark.usefixtures("patched")

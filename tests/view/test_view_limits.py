@@ -3,6 +3,7 @@
 import socket
 import threading
 from contextlib import ExitStack
+from http.server import ThreadingHTTPServer
 
 import pytest
 from viewing import answer_of, served
@@ -76,6 +77,23 @@ def test_no_more_at_once_than_there_is_room_for(store):
             assert answer_of(connection).status == 200
             connection.close()
         assert eventually(lambda: view.get().status == 200)
+
+
+def test_a_connection_without_a_thread_is_not_idle(store, monkeypatch):
+    """Were it evicted later, that would free nothing, and the next one would be refused."""
+    with_a_thread = ThreadingHTTPServer.process_request
+
+    def fails_once(*_):
+        monkeypatch.setattr(ThreadingHTTPServer, "process_request", with_a_thread)
+        raise RuntimeError("can't start new thread")
+
+    with served(store, lambda _: plain_text("done", 200), at_once=1) as view:
+        monkeypatch.setattr(ThreadingHTTPServer, "process_request", fails_once)
+        with view.connect() as refused:
+            assert refused.recv(1) == b""
+        with view.connect() as idle:
+            assert view.get().status == 200
+            assert idle.recv(1) == b""  # it had to go
 
 
 def test_who_leaves_early_is_no_news(view, capfd):

@@ -98,8 +98,10 @@ def _budget_use(note: Mapping[str, str], energy_j: float, time_s: float) -> str:
     except (KeyError, ValueError):  # recorded by a joulewise that did not write it
         return ""
     used, over = amounts
-    beyond = f", {over} over" if taken > limit else " as all readings show"
-    return f"{note.get('was', '')}: {used} used{beyond}{note.get('then', '')}"
+    was, then = note.get("was", ""), note.get("then", "")
+    if taken > limit:
+        return f"{was}: {used} used, {over} over{then}"
+    return f"{was}, as was estimated at that moment; all readings together show {used}{then}"
 
 
 def _in_unit(amount: float, unit: str) -> str:

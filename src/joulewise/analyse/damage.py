@@ -3,15 +3,19 @@
 Checksums tell which files are not as they were written (``record.checksums``), and readers then
 take what lies before the damage. A run of an earlier version has no checksums, and one that was
 killed none of its last seconds: there rows are left out whose times are out of order or outside
-the run, and values that no such device can have. Either way the energy of the device is a lower
-bound, and a warning names the file.
+the run. Either way the energy of the device is a lower bound, and a warning names the file.
+
+Values that no such device can have count as not read in a file without a checksum, whether they
+are a sensor's fault or a flipped bit; another warning says so. The energy is then no lower bound:
+the counter, or the readings around them, tell of that time. In a file whose checksum is right,
+values are what the sensor said, and stand unless they are infinite.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -19,11 +23,12 @@ import numpy as np
 
 from joulewise.analyse.lanes import ArrayLane, Columns, Rows
 from joulewise.data import Caution, Quantity, RunWarning
-from joulewise.record.checksums import damaged_files
-from joulewise.record.layout import MISSES, PROCESSES, TRACE, Lane
+from joulewise.record.checksums import damaged_files, is_verified
+from joulewise.record.layout import MISSES, PROCESSES, Lane
 from joulewise.record.manifest import Manifest, RecordedDevice
+from joulewise.record.rows import TIME
 from joulewise.record.store import RECORDING, status
-from joulewise.record.trace import find_lane_damage, open_lane
+from joulewise.record.trace import find_lane_damage, lane_file, open_lane
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -44,9 +49,16 @@ _SAVED_NS: Final = 120 * NS_PER_S
 _MOST_OVER: Final = 3.0
 _MOST_W: Final = 100_000.0
 _MOST: Final = 1e15  # of any other quantity: joules since the driver was loaded, bytes, bits
-_MOST_PCT: Final = 100.0 * 1.01
+_MOST_PCT: Final = 100.0 * 1.01  # of utilisations; a fan may turn faster than its 100 % (NVML)
 _TEMPERATURES_C: Final = (-100.0, 300.0)
-_POWERS: Final = ("power_w", "power_average_w", "power_instant_w", "enforced_limit_w")
+_MOST_FINITE: Final = float(np.finfo(np.float32).max)  # of the narrower type of columns
+_IMPLAUSIBLE_HINT: Final = (
+    "nothing, where they are few: the energy counter, or the readings around them, tell of that "
+    "time; else look at the driver's log"
+)
+
+_Limits = Mapping[str, tuple[float, float]]
+"""By column the least and the greatest value that can be."""
 
 
 @dataclass(frozen=True)
@@ -85,29 +97,73 @@ class FileDamage:
         return effects.get(self.file, "spans in it may be missing")
 
 
+@dataclass(frozen=True)
+class ImplausibleReadings:
+    """Values in a file of a lane that no such device can have; by column how many."""
+
+    file: str
+    device: str
+    lane: Lane
+    counts: Mapping[str, int]
+
+    @property
+    def message(self) -> str:
+        counts = ", ".join(f"{count} of {name}" for name, count in self.counts.items())
+        return f"{self.file} has values that such a device cannot have: {counts}"
+
+    @property
+    def warning(self) -> RunWarning:
+        return RunWarning(
+            Caution.IMPLAUSIBLE,
+            f"{self.message}; they count as not read",
+            _IMPLAUSIBLE_HINT,
+            self.device,
+        )
+
+
+@dataclass(frozen=True)
+class _OpenedLane:
+    """``time_fault`` says what is wrong with times, ``implausible`` counts values by column."""
+
+    rows: Rows | None
+    time_fault: str = ""
+    implausible: Mapping[str, int] = field(default_factory=dict)
+
+
 class SoundLanes:
     """Opens the lanes of a run (an ``OpenLane``) without what is damaged or cannot be."""
 
     def __init__(self, run: Path, manifest: Manifest) -> None:
         self._run, self._manifest = run, manifest
         self._devices = {device.info.key: device for device in manifest.devices}
-        self._opened: dict[tuple[str, Lane], tuple[Rows | None, str]] = {}
+        self._opened: dict[tuple[str, Lane], _OpenedLane] = {}
 
     def __call__(self, key: str, lane: Lane) -> Rows | None:
-        return self._open(key, lane)[0]
+        return self._open(key, lane).rows
 
     def find_damage(self) -> tuple[FileDamage, ...]:
         """Of all files of the run; each is read once for it."""
         found = [
             damage
-            for key, device in self._devices.items()
-            if device.sources
-            for lane in Lane
+            for key, lane in self._lanes()
             if (damage := self.find_lane_damage(key, lane)) is not None
         ]
         lanes = {damage.file for damage in found}
         others = (damage for damage in damaged_files(self._run) if damage.file not in lanes)
         return (*found, *(FileDamage(each.file, each.reason) for each in others))
+
+    def find_implausible(self) -> tuple[ImplausibleReadings, ...]:
+        """In all lanes of the run."""
+        return tuple(
+            ImplausibleReadings(self._file_name(key, lane), key, lane, counts)
+            for key, lane in self._lanes()
+            if (counts := self._open(key, lane).implausible)
+        )
+
+    def find_warnings(self) -> tuple[RunWarning, ...]:
+        """What a result says of damaged files and implausible readings."""
+        damage = (each.warning for each in self.find_damage())
+        return (*damage, *(each.warning for each in self.find_implausible()))
 
     def find_lane_damage(self, key: str, lane: Lane) -> FileDamage | None:
         damage = find_lane_damage(
@@ -119,32 +175,46 @@ class SoundLanes:
         )
         if damage is not None:
             return FileDamage(damage.file, damage.reason, key, lane)
-        reason = self._open(key, lane)[1]
-        return FileDamage(f"{TRACE}/{key}{lane.value}", reason, key, lane) if reason else None
+        reason = self._open(key, lane).time_fault
+        return FileDamage(self._file_name(key, lane), reason, key, lane) if reason else None
 
     def is_damaged(self, key: str) -> bool:
         """Whether joules of the device rest on a damaged file."""
         return self.find_lane_damage(key, Lane.FAST) is not None
 
-    def _open(self, key: str, lane: Lane) -> tuple[Rows | None, str]:
+    def _lanes(self) -> Iterator[tuple[str, Lane]]:
+        for key, device in self._devices.items():
+            if device.sources:
+                yield from ((key, lane) for lane in Lane)
+
+    def _file_name(self, key: str, lane: Lane) -> str:
+        return lane_file(self._run, key, lane).relative_to(self._run).as_posix()
+
+    def _open(self, key: str, lane: Lane) -> _OpenedLane:
         if (key, lane) not in self._opened:
             rows = open_lane(self._run, key, lane)
             self._opened[key, lane] = (
-                (None, "") if rows is None else self._without_impossible(rows, key, lane)
+                _OpenedLane(None) if rows is None else self._without_impossible(rows, key, lane)
             )
         return self._opened[key, lane]
 
-    def _without_impossible(self, rows: Rows, key: str, lane: Lane) -> tuple[Rows | None, str]:
-        low_ns, high_ns = time_bounds_ns(self._manifest)
-        if lane not in {Lane.FAST, Lane.SLOW}:
-            low_ns -= _BUFFERED_NS
-        limits = _limits(rows.columns, self._devices.get(key))
-        names = ("t_ns", *limits)
-        if all(_is_possible(chunk, low_ns, high_ns, limits) for chunk in _linked(rows, names)):
-            return rows, ""
+    def _without_impossible(self, rows: Rows, key: str, lane: Lane) -> _OpenedLane:
+        bounds_ns: tuple[int, int] | None = None
+        if is_verified(self._run, lane_file(self._run, key, lane)):
+            limits: _Limits = {
+                name: (-_MOST_FINITE, _MOST_FINITE) for name in rows.columns if name != TIME
+            }
+        else:
+            low_ns, high_ns = time_bounds_ns(self._manifest)
+            is_buffer = lane not in {Lane.FAST, Lane.SLOW}
+            bounds_ns = (low_ns - _BUFFERED_NS if is_buffer else low_ns, high_ns)
+            limits = _limits(rows.columns, self._devices.get(key))
+        names = (TIME, *limits)
+        if all(_is_possible(chunk, bounds_ns, limits) for chunk in _linked(rows, names)):
+            return _OpenedLane(rows)
         chunks = list(rows.chunks(rows.columns))
         columns = {name: np.concatenate([each[name] for each in chunks]) for name in rows.columns}
-        return _cleaned(columns, low_ns, high_ns, limits)
+        return _cleaned(columns, bounds_ns, limits)
 
 
 def time_bounds_ns(manifest: Manifest) -> tuple[int, int]:
@@ -175,22 +245,21 @@ def _written_rows(manifest: Manifest, key: str, lane: Lane) -> int | None:
     return rows if isinstance(rows, int) else None
 
 
-def _limits(
-    columns: tuple[str, ...], device: RecordedDevice | None
-) -> Mapping[str, tuple[float, float]]:
+def _limits(columns: tuple[str, ...], device: RecordedDevice | None) -> _Limits:
     """From what to what the values of each column can be."""
     most_w = device.maximum_w if device is not None else None
     watts = (0.0, _MOST_OVER * most_w if most_w else _MOST_W)
     limits = {}
     for name in columns:
-        if name in _POWERS:
+        if name.endswith("_w"):
             limits[name] = watts
         elif name == Quantity.TEMPERATURE.value:
             limits[name] = _TEMPERATURES_C
         elif name == Quantity.ENERGY.value:
             limits[name] = (-_MOST, _MOST)  # a counter begins anywhere
-        elif name != "t_ns":
-            limits[name] = (0.0, _MOST_PCT if name.endswith("_pct") else _MOST)
+        elif name != TIME:
+            is_share = name.endswith("_pct") and name != Quantity.FAN.value
+            limits[name] = (0.0, _MOST_PCT if is_share else _MOST)
     return limits
 
 
@@ -205,14 +274,15 @@ def _linked(rows: Rows, names: tuple[str, ...]) -> Iterator[Columns]:
         last = {name: values[-1:] for name, values in chunk.items()}
 
 
-def _is_possible(
-    chunk: Columns, low_ns: int, high_ns: int, limits: Mapping[str, tuple[float, float]]
-) -> bool:
-    t_ns = chunk["t_ns"]
+def _is_possible(chunk: Columns, bounds_ns: tuple[int, int] | None, limits: _Limits) -> bool:
+    """``bounds_ns`` of None: times are as they were written, and need no test."""
+    t_ns = chunk[TIME]
     if not len(t_ns):
         return True
-    if t_ns[0] < low_ns or t_ns[-1] > high_ns or (t_ns[1:] < t_ns[:-1]).any():
-        return False
+    if bounds_ns is not None:
+        low_ns, high_ns = bounds_ns
+        if t_ns[0] < low_ns or t_ns[-1] > high_ns or (t_ns[1:] < t_ns[:-1]).any():
+            return False
     return not any(_impossible(chunk[name], limits[name]).any() for name in limits)
 
 
@@ -222,27 +292,26 @@ def _impossible(values: NDArray[np.float64], limits: tuple[float, float]) -> NDA
     return np.asarray((values < low) | (values > high))
 
 
-def _cleaned(
-    columns: Columns, low_ns: int, high_ns: int, limits: Mapping[str, tuple[float, float]]
-) -> tuple[Rows | None, str]:
+def _cleaned(columns: Columns, bounds_ns: tuple[int, int] | None, limits: _Limits) -> _OpenedLane:
     """The rows in order and within the run, NaN for values that cannot be; and what was found."""
-    t_ns = columns["t_ns"]
-    within = np.flatnonzero((t_ns >= low_ns) & (t_ns <= high_ns))
-    keep = within[longest_ascent(t_ns[within])]
-    kept = {name: values[keep] for name, values in columns.items()}
-    dropped = len(t_ns) - len(keep)
-    wrong = 0
+    rows, time_fault = len(columns[TIME]), ""
+    if bounds_ns is not None:
+        t_ns = columns[TIME]
+        within = np.flatnonzero((t_ns >= bounds_ns[0]) & (t_ns <= bounds_ns[1]))
+        keep = within[longest_ascent(t_ns[within])]
+        columns = {name: values[keep] for name, values in columns.items()}
+        if dropped := rows - len(keep):
+            time_fault = f"{dropped} of {rows} rows have times out of order or outside the run"
+    else:
+        columns = dict(columns)
+    implausible = {}
     for name, each in limits.items():
-        is_wrong = _impossible(kept[name], each)
+        is_wrong = _impossible(columns[name], each)
         if is_wrong.any():
-            kept[name] = np.where(is_wrong, np.nan, kept[name])
-            wrong += int(is_wrong.sum())
-    parts = []
-    if dropped:
-        parts.append(f"{dropped} of {len(t_ns)} rows have times out of order or outside the run")
-    if wrong:
-        parts.append(f"{wrong} values are beyond what such a device can have")
-    return (ArrayLane(kept) if len(keep) else None), " and ".join(parts)
+            columns[name] = np.where(is_wrong, np.nan, columns[name])
+            implausible[name] = int(is_wrong.sum())
+    lane = ArrayLane(columns) if len(columns[TIME]) else None
+    return _OpenedLane(lane, time_fault, implausible)
 
 
 def longest_ascent(values: NDArray[np.int64]) -> NDArray[np.intp]:

@@ -13,7 +13,7 @@ from joulewise.analyse.activity import activity
 from joulewise.analyse.asleep import silent_at_first
 from joulewise.analyse.cautions import cautions
 from joulewise.analyse.cpu_share import cpu_share
-from joulewise.analyse.damage import FileDamage, SoundLanes
+from joulewise.analyse.damage import FileDamage, ImplausibleReadings, SoundLanes
 from joulewise.analyse.details import details
 from joulewise.analyse.device_cautions import read_in_part
 from joulewise.analyse.kept import read_outlook
@@ -80,9 +80,10 @@ def analyse(
     """
     manifest = manifest or read_manifest(run)
     damage: tuple[FileDamage, ...] = ()
+    implausible: tuple[ImplausibleReadings, ...] = ()
     if lanes is None:
         lanes = sound = SoundLanes(run, manifest)
-        damage = sound.find_damage()
+        damage, implausible = sound.find_damage(), sound.find_implausible()
     damaged = {each.device for each in damage if each.is_of_energy}
     state = status(manifest)
     spans = read_sound_spans(run, manifest) if spans is None else spans
@@ -150,6 +151,7 @@ def analyse(
         excluded=choice.excluded,
         warnings=(
             *(each.warning for each in damage),
+            *(each.warning for each in implausible),
             *(w for w in choice.warnings if not _tells_of_damage(w, damaged)),
             *spans.warnings,
             *unmarked(read_framework_uses(run), spans, manifest, whole),

@@ -96,7 +96,7 @@ def command(
         if key not in known:
             raise UsageError(f"{run.name} has no device {key!r}", f"it has {', '.join(known)}")
     wanted = [one for one in manifest.devices if not devices or one.info.key in devices]
-    damage = sound.find_damage()
+    damage, implausible = sound.find_damage(), sound.find_implausible()
     if lane is None:
         spans = read_sound_spans(run, manifest)
         shape, pieces = (
@@ -108,7 +108,8 @@ def command(
     else:
         shape, pieces = lane_table(sound, wanted, lane, origin_ns)
         damage = tuple(each for each in damage if each.lane is lane)
-        lost = [each for each in result.warnings if each.code is Caution.RECORDER_ENDED]
+        odd = [each.warning for each in implausible if each.lane is lane]
+        lost = [*odd, *(each for each in result.warnings if each.code is Caution.RECORDER_ENDED)]
     rows = write(shape, pieces, form, path)
     said = {each.message: HINT for each in damage} | {each.message: each.hint for each in lost}
     for message, hint in said.items():

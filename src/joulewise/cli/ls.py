@@ -43,7 +43,7 @@ _PAGE = 50  # runs: a terminal shows 24 to 60 lines
     "--limit",
     type=click.IntRange(min=1),
     metavar="N",
-    help=f"So many runs are a page.  [default: {_PAGE}]",
+    help=f"Runs per page.  [default: {_PAGE}]",
 )
 @click.option(
     "--page",

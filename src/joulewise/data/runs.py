@@ -59,6 +59,7 @@ class Caution(str, Enum):
     NO_BASELINE = "no_baseline"
     SPANS_LOST = "spans_lost"
     DAMAGED = "file_damaged"
+    IMPLAUSIBLE = "implausible_reading"
     NO_MARKS = "no_marks"
     OVERLAP = "runs_overlap"
     BUDGET = "budget"

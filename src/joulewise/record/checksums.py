@@ -24,11 +24,18 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from joulewise.record.files import replace_file
+from joulewise.record.files import open_regular, read_regular_bytes, replace_file
 from joulewise.record.layout import CHECKSUMS, MARKS, MISSES, PACKED, PROCESSES, STREAM, TRACE
 
 Prefix = tuple[int, int]
 """How many bytes from the beginning of a file, and their CRC-32."""
+
+Stamp = tuple[int, int, int, int]
+"""Size, inode, modification time and change time (ns) of a file.
+
+The change time is set by the kernel: a copy that is put in place with the same size and
+modification time is another one.
+"""
 
 MOST_PREFIXES: Final = 64
 """Of a file. With twice as many, half as much is lost around damage, for 1.3 kB more a file."""
@@ -129,9 +136,14 @@ class RunChecksums:
 
 
 def write_final_checksums(run: Path, *, durable: bool = True) -> None:
-    """Of all files of a run that has ended; an OSError is the caller's to tell of."""
+    """Of all files of a run that has ended; an OSError is the caller's to tell of.
+
+    Where the recorder noted how long a file was after a write, its beginnings end there, too: a
+    batch of rows before the damage is then not lost with the rest of a block.
+    """
+    earlier = _read(run).files
     found = ((_name(run, path), path) for path in sorted(_checked_files(run)))
-    files = {name: _sum_file(name, path) for name, path in found}
+    files = {name: _sum_file(name, path, earlier.get(name)) for name, path in found}
     _write(run, RunChecksums(files, is_final=True), durable=durable)
 
 
@@ -152,7 +164,7 @@ class MarkSums:
     def _read_on(self, path: Path) -> None:
         known = self._prefixes.get(path, [])
         read_b, crc = known[-1] if known else (0, 0)
-        with suppress(OSError), path.open("rb") as file:
+        with suppress(OSError), open_regular(path) as file:
             file.seek(read_b)
             while piece := file.read(_READ_B):
                 crc = zlib.crc32(piece, crc)
@@ -191,12 +203,16 @@ def find_damage(run: Path, path: Path) -> Damage | None:
         return None  # packed after these checksums were written, and the stream is not needed
     grows = path.parent.name == MARKS or not checksums.is_final
     try:
-        state = path.stat()
-        return _check(path, known, (state.st_size, state.st_mtime_ns), grows=grows)
+        return _check(path, known, file_stamp(path), grows=grows)
     except FileNotFoundError:
         return Damage(name, "it is gone", 0)
     except OSError as error:
         return Damage(name, f"it cannot be read: {error.strerror}", 0)
+
+
+def file_stamp(path: Path) -> Stamp:
+    state = path.stat()
+    return state.st_size, state.st_ino, state.st_mtime_ns, state.st_ctime_ns
 
 
 def is_verified(run: Path, path: Path) -> bool:
@@ -206,10 +222,8 @@ def is_verified(run: Path, path: Path) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _check(
-    path: Path, known: FileChecksums, stamp: tuple[int, int], *, grows: bool
-) -> Damage | None:
-    """``stamp`` is the file's size and time: it is not read again as long as they are the same."""
+def _check(path: Path, known: FileChecksums, stamp: Stamp, *, grows: bool) -> Damage | None:
+    """The file is not read again as long as its ``stamp`` is the same."""
     size_b, name = stamp[0], known.file
     whole_b = known.prefixes[-1][0]
     sound_b = _sound_b(path, known.prefixes)
@@ -227,7 +241,7 @@ def _check(
 def _sound_b(path: Path, prefixes: Sequence[Prefix]) -> int:
     """The longest of these beginnings of a file that is as it was written."""
     sound_b = crc = read_b = 0
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         for end_b, wanted in prefixes:
             while read_b < end_b and (piece := file.read(min(_READ_B, end_b - read_b))):
                 crc = zlib.crc32(piece, crc)
@@ -241,26 +255,29 @@ def _sound_b(path: Path, prefixes: Sequence[Prefix]) -> int:
 def _has_tail(path: Path, tail: Prefix | None) -> bool:
     if tail is None:
         return False
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         file.seek(-tail[0], 2)
         return zlib.crc32(file.read()) == tail[1]
 
 
-def _sum_file(name: str, path: Path) -> FileChecksums:
+def _sum_file(name: str, path: Path, earlier: FileChecksums | None) -> FileChecksums:
     size_b = path.stat().st_size
     step_b = max(_LEAST_B, -(-size_b // MOST_PREFIXES))
+    written_b = {end_b for end_b, _ in earlier.prefixes} if earlier else set()
+    ends_b = sorted({*range(step_b, size_b, step_b), *written_b, size_b})
     prefixes, crc, read_b = [], 0, 0
-    with path.open("rb") as file:
-        while piece := file.read(step_b):
-            crc = zlib.crc32(piece, crc)
-            read_b += len(piece)
-            prefixes.append((read_b, crc))
+    with open_regular(path) as file:
+        for end_b in ends_b:
+            if piece := file.read(end_b - read_b):
+                crc = zlib.crc32(piece, crc)
+                read_b += len(piece)
+                prefixes.append((read_b, crc))
     return FileChecksums(name, tuple(prefixes), _sum_index(path) if path.suffix == PACKED else None)
 
 
 def _sum_index(path: Path) -> Prefix:
     """Of the index at the end of a Parquet file: its length and 4 letters come last."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         file.seek(-8, 2)
         length_b = int.from_bytes(file.read(4), "little") + 8
         file.seek(-length_b, 2)
@@ -293,16 +310,15 @@ def _read(run: Path) -> RunChecksums:
     """Nothing where there are none, or they are damaged themselves."""
     path = run / CHECKSUMS
     try:
-        state = path.stat()
-        return _read_as_of(path, state.st_size, state.st_mtime_ns)
+        return _read_as_of(path, file_stamp(path))
     except OSError:
         return RunChecksums({}, is_final=False)
 
 
 @lru_cache(maxsize=64)
-def _read_as_of(path: Path, size_b: int, mtime_ns: int) -> RunChecksums:  # noqa: ARG001
+def _read_as_of(path: Path, stamp: Stamp) -> RunChecksums:  # noqa: ARG001
     try:
-        told = read_checked_json(path.read_bytes())
+        told = read_checked_json(read_regular_bytes(path))
         files = {
             str(name): FileChecksums(
                 str(name),

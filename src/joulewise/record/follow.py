@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from joulewise.record.files import open_regular
+
 if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
@@ -35,6 +37,7 @@ class LaneFollower:
         try:
             if self._path.stat().st_size <= self._read_b:
                 return
+            open_regular(self._path).close()  # a pipe would be waited for
             with pa.OSFile(os.fsencode(self._path)) as source:
                 if self._schema is None:
                     self._begin(source)

@@ -47,8 +47,13 @@ _URL: Final = re.compile(
 _USER: Final = ("-u", "--user", "--proxy-user")
 _PASSWORD: Final = re.compile(r"(?!\d+:\d+$)(?P<user>[^:/\s]+:)(?!//).+", re.DOTALL)
 _GLUED_USER: Final = re.compile(r"-u(?P<value>[^-=].*:.*)", re.DOTALL)
-# Whose -p is a password with no space before it; elsewhere -p8080 is a port.
-_TAKES_PASSWORD: Final = re.compile(r"(?:.*/)?(?:(?:mysql|mariadb)[\w-]*|(?P<only_first>sshpass))")
+# Whose -p is a password with no space before it; elsewhere -p8080 is a port. Those of the first
+# two groups also take it with a space, and behind sshpass comes a command with options of its own.
+_TAKES_PASSWORD: Final = re.compile(
+    r"(?:.*/)?(?:(?P<only_first>sshpass)"
+    r"|(?P<separate>mongo(?:sh|dump|restore|export|import|stat|top)?)"
+    r"|(?:mysql|mariadb)[\w-]*|mycli|7z[arz]?|(?:un)?rar)"
+)
 _HEADER: Final = re.compile(
     r"(?P<name>(?<![\w-])(?:(?:proxy-)?authorization|x-[\w-]*(?:key|token)|(?:set-)?cookie))"
     r"(?P<colon>\s*:\s*).+",
@@ -70,6 +75,13 @@ _LISTED: Final = re.compile(
 _TOLD: Final = re.compile(
     r"""(?P<head>(?<![\w.\-])(?P<name>[A-Za-z][\w.\-]*)\s*:\s+)(?!\d{1,3}(?:$|[\s,;]))"""
     r"""(?P<value>[^\s,;}"'\\]+)"""
+)
+# The same without a space. What lies at a path (a volume, secrets:/run/secrets) is none, and
+# auth:latest is an image.
+_GLUED_VALUE: Final = re.compile(
+    r"""(?P<head>(?<![\w.\-])(?P<name>[A-Za-z][\w.\-]*)(?<!auth)(?<!pat):)"""
+    r"""(?![/.~]|\*{3}|\d{1,3}(?:$|[\s,;]))(?P<value>[^\s,;}"'\\]+)""",
+    re.IGNORECASE,
 )
 _NAME_WITH_COLON: Final = re.compile(r"^[A-Za-z][\w.\-]*:$")
 # Without a scheme: user:password@host. A digest of an image (name:tag@sha256:…) is none.
@@ -97,9 +109,9 @@ def mask(arguments: Iterable[str]) -> tuple[str, ...]:
         elif taker and argument.startswith("-p") and argument != "-p":
             masked.append(f"-p{MASK}")
             taker = None if taker["only_first"] else taker
-        elif taker and taker["only_first"] and before == "-p":
+        elif taker and before == "-p" and (taker["only_first"] or taker["separate"]):
             masked.append(MASK)
-            taker = None
+            taker = None if taker["only_first"] else taker
         else:
             masked.append(_masked(argument))
             taker = _TAKES_PASSWORD.fullmatch(argument) or taker
@@ -145,7 +157,7 @@ def _masked(argument: str) -> str:
     argument = _AT_HOST.sub(rf"\g<user>{MASK}", argument)
     argument = _HEADER.sub(rf"\g<name>\g<colon>{MASK}", argument)
     argument = _LOGIN.sub(_login_masked, argument)
-    for named in (_QUERY, _ASSIGNED, _LISTED, _TOLD):
+    for named in (_QUERY, _ASSIGNED, _LISTED, _TOLD, _GLUED_VALUE):
         argument = named.sub(_value_masked, argument)
     for shape in _SHAPES:
         argument = shape.sub(MASK, argument)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from joulewise.record.checksums import Damage, find_damage, is_verified
+from joulewise.record.files import open_regular
 from joulewise.record.layout import PACKED, STREAM, Lane, lane_path
 from joulewise.record.rows import TIME
 from joulewise.record.streams import is_whole, read_batches, schema
@@ -50,7 +51,7 @@ def open_lane(run: Path, key: str, lane: Lane) -> LaneReader | None:
     Of a damaged file it has what lies before the damage (:func:`find_lane_damage`). A packed file
     bears its name only once it is whole, so it goes before the stream.
     """
-    path = _lane_file(run, key, lane)
+    path = lane_file(run, key, lane)
     damage = find_damage(run, path)
     if path.suffix == PACKED:
         return _open_packed(path, damage)
@@ -66,7 +67,7 @@ def find_lane_damage(
     end where the recorder ended in order (``is_ended``), and have as many ``rows`` as the recorder
     wrote, None where that is not known.
     """
-    path = _lane_file(run, key, lane)
+    path = lane_file(run, key, lane)
     damage = find_damage(run, path)
     if damage is not None or is_verified(run, path):
         return damage
@@ -84,7 +85,8 @@ def find_lane_damage(
     return Damage(name, reason, 0) if reason else None
 
 
-def _lane_file(run: Path, key: str, lane: Lane) -> Path:
+def lane_file(run: Path, key: str, lane: Lane) -> Path:
+    """The file that a lane is read from."""
     packed = lane_path(run, key, lane, PACKED)
     return packed if packed.exists() else lane_path(run, key, lane, STREAM)
 
@@ -163,6 +165,7 @@ def _parquet_file(path: Path) -> Iterator[parquet.ParquetFile]:
     import pyarrow as pa
     from pyarrow import parquet
 
+    open_regular(path).close()  # a pipe would be waited for
     # As bytes: pyarrow takes text for UTF-8, and a path need not be.
     with (
         pa.memory_map(os.fsencode(path)) as source,

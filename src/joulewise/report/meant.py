@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -120,13 +121,17 @@ def _as_bound(result: RunResult, left_out: Sequence[str], unreadable: Sequence[s
 
 
 def _may_be_in(run: Path, name: str) -> bool:
-    """Whether a run that cannot be read may be of a group: by its text, where that still tells."""
+    """Whether a run that cannot be read may be of a group: by its text, where that still tells.
+
+    A job's name is that of all its steps, which have a dot behind it.
+    """
     try:
         text = read_regular_bytes(run / MANIFEST).decode("utf-8", "replace")
     except OSError:
         text = ""
     if '"group": "' in text:
-        return f'"group": "{name}' in text
+        begins = f'"group": {json.dumps(name)[:-1]}'  # in JSON as run.json has it: ASCII
+        return f'{begins}"' in text or f"{begins}." in text
     return (run / TRACE).is_dir()
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from joulewise.data import Energy
 from joulewise.data.contract import TOTAL, told_energy
 from joulewise.errors import UsageError
+from joulewise.record.files import read_regular
 from joulewise.record.layout import LIVE, MANIFEST
 from joulewise.record.manifest import Manifest, read_manifest
 from joulewise.record.store import status
@@ -107,7 +108,7 @@ class _Live:
 
 def _read_live(run: Path) -> _Live | None:
     try:
-        told = json.loads((run / LIVE).read_text("utf-8"))
+        told = json.loads(read_regular(run / LIVE))
         energies = {key: told_energy(each) for key, each in told["energy_j"].items()}
         counted = tuple(told.get("counted", ()))
         outlook = {"epochs": told["epochs"], **told["outlook"]}

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from joulewise.data import Caution, RunResult, RunWarning
 from joulewise.devices import Options, discover
 from joulewise.errors import JoulewiseError
+from joulewise.record.files import open_regular
 from joulewise.record.layout import LIVE, MANIFEST, MARKS, PROCESSES
 from joulewise.record.manifest import CommandRecord, Manifest, RecordedDevice, with_command
 from joulewise.record.recorder import Recorder, RecorderOptions
@@ -296,7 +297,7 @@ class RunSoFar:
         """What was added since: a long run's file is long."""
         from joulewise.analyse.touched import parse_sightings
 
-        with suppress(FileNotFoundError), (self._run / PROCESSES).open("rb") as file:
+        with suppress(OSError), open_regular(self._run / PROCESSES) as file:
             file.seek(self._sighted_b)
             added = file.read()
             whole = added[: added.rfind(b"\n") + 1]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from joulewise.data.sweeps import Planned
-from joulewise.record.files import replace_file
+from joulewise.record.files import read_regular, replace_file
 from joulewise.sweep.naming import log_name
 
 _ENDED: Final = "ended"
@@ -25,7 +25,7 @@ def note_ended(folder: Path, planned: Planned) -> None:
 def last_ended_ns(folder: Path, planned: Planned) -> int:
     """When that was done to it last; runs that began later are others."""
     try:
-        return int(_path(folder, planned).read_text("utf-8"))
+        return int(read_regular(_path(folder, planned)))
     except (OSError, ValueError):
         return 0
 

@@ -17,6 +17,7 @@ from urllib.parse import quote
 from joulewise.command.alive import boot_id, is_alive, pid_namespace, started_ticks
 from joulewise.command.state import made, state_folder
 from joulewise.errors import HeldError, JoulewiseError
+from joulewise.record.files import open_regular
 from joulewise.record.store import SILENT_NS
 from joulewise.sweep.boards import Board
 
@@ -79,7 +80,7 @@ def is_running(folder: Path) -> bool:
     heartbeat is ``SILENT_NS`` old, as the recorder of a run does.
     """
     try:
-        with (folder / LOCK).open(encoding="utf-8") as file:
+        with open_regular(folder / LOCK) as file:
             # Opened first: a network file system then tells the time that the server has.
             changed_ns = os.fstat(file.fileno()).st_mtime_ns
             signed = json.load(file)
@@ -152,7 +153,7 @@ def _home() -> tuple[str, str, str]:
 def _by_whom(path: Path) -> str:
     """In words; nothing where it is being written just now."""
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
+        told = json.loads(read_regular(path))
         since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(told["since_wall_s"]))
         return f" by process {told['pid']} on {told['host']} since {since}"
     except (OSError, ValueError, KeyError, TypeError):

@@ -22,7 +22,7 @@ from typing import Any, Final
 from joulewise.data.sweeps import WARM_UP, Sweep, TrialState
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.record.checksums import DamagedJsonError, read_checked_json
-from joulewise.record.files import replace_file
+from joulewise.record.files import read_regular_bytes, replace_file
 from joulewise.record.layout import SWEEPS
 from joulewise.record.store import (
     ELSEWHERE,
@@ -84,7 +84,7 @@ def load(folder: Path, *, has_trials: bool = True) -> Sweep:
     """
     path = folder / FILE
     try:
-        told = read_checked_json(path.read_bytes())
+        told = read_checked_json(read_regular_bytes(path))
     except FileNotFoundError:
         raise _unreadable(folder, f"it has no {FILE}") from None
     except OSError as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from joulewise.data.sweeps import Planned
+from joulewise.record.files import read_regular
 from joulewise.record.layout import LIVE
 from joulewise.record.manifest import read_manifest
 from joulewise.sweep.looking import Look
@@ -67,7 +68,7 @@ class Watch:
         if self._hopeless is None:
             return False
         try:
-            live = json.loads((run / LIVE).read_text("utf-8"))
+            live = json.loads(read_regular(run / LIVE))
         except (OSError, ValueError):  # it has not begun, or has just ended
             return False
         return self._hopeless(live["time_s"], _joules(live["energy_j"], live["counted"]))

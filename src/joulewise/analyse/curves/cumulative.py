@@ -31,6 +31,7 @@ FAULTS: Final = {
     Caution.COUNTER_RESET,
     Caution.UNAVAILABLE,
     Caution.DAMAGED,
+    Caution.IMPLAUSIBLE,
 }
 """Warnings by which it is known that a device did not answer for a while."""
 

@@ -14,14 +14,17 @@ milliseconds). Neither is one that could not be read for a reason that may pass 
 input/output error), or one that is a symbolic link. Whether a run is being recorded, and its
 joules so far, are read anew on each use.
 
-What if the file cannot be used? Nobody is told, the list is the same:
+What if the file cannot be used? The list is the same; nothing is printed:
 
-- The store cannot be written, belongs to another user, or lies on a network file system, where
-  locks may not hold: the index is in the user's cache folder, one for each machine.
+- The store belongs to another user, can be written by others, cannot be written by us, or lies on
+  a network file system, where locks may not hold: the index is in the user's cache folder, one
+  for each machine. Nobody else can then put rows into it, and root leaves no file of its own in
+  the store of a user.
 - That cannot be written either, or both are locked for long: the index is made in memory.
 - The disk is full, or the file is locked by a writer: what has changed is held in memory beside it.
-- It is damaged, or of another version: it is made anew. A file that was changed by anybody but
-  joulewise, or before the last boot, has the checksums of all its rows verified.
+- It is damaged, or of a joulewise that reads other formats: it is made anew. A file that was
+  changed by anybody but joulewise, or before the last boot, has the checksums of all its rows
+  verified.
 
 Modules: ``stamps`` lists a store and stats its files; ``kind`` says what the index holds of a
 folder; ``run_entry`` is that of a run; ``location`` is where the file lies; ``database`` is the

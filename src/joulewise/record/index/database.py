@@ -15,6 +15,7 @@ from typing import Any, Final
 from joulewise.command.alive import boot_id
 from joulewise.record.index.condition import add_functions
 from joulewise.record.index.kind import FolderKind, Record
+from joulewise.record.index.location import ENDINGS
 from joulewise.units import NS_PER_S
 
 MEMORY: Final = Path(":memory:")
@@ -180,7 +181,8 @@ class IndexDatabase:
         )
 
     def _signature(self) -> str:
-        return f"{_FORMAT} {self._kind.version} {self._columns()} {self._kind.order}"
+        kind = self._kind
+        return f"{_FORMAT} {kind.version} {kind.formats} {self._columns()} {kind.order}"
 
     def _has_tables(self) -> bool:
         """Whether the tables are there and as this version makes them."""
@@ -259,7 +261,7 @@ def opened_database(file: Path, kind: FolderKind) -> Iterator[IndexDatabase]:
 
 def discard(file: Path) -> None:
     """Delete an index; an OSError where that cannot be done."""
-    for end in ("", "-journal", "-wal", "-shm"):
+    for end in ENDINGS:
         file.with_name(file.name + end).unlink(missing_ok=True)
 
 

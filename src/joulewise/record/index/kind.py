@@ -30,7 +30,8 @@ class FolderKind:
     ``files`` are those that a row is made of. ``columns`` are what can be queried, with their SQL
     types, and ``order`` those that a list without a filter needs. ``read`` makes a row and raises
     nothing; ``current`` makes the row of now of one that is open. ``version`` changes when a row
-    would be made differently from the same files.
+    would be made differently from the same files. ``formats`` are the newest formats of ``files``
+    that can be read here: a file of a newer one has a row that says so, until joulewise is newer.
     """
 
     table: str
@@ -42,3 +43,4 @@ class FolderKind:
     read: Callable[[Path], Record]
     current: Callable[[Path, Mapping[str, Any]], Record]
     version: int
+    formats: tuple[int, ...] = ()

@@ -19,16 +19,39 @@ _LOCAL: Final = frozenset(
 """File systems of this machine alone, whose locks hold. Of any other that is not known."""
 
 
+ENDINGS: Final = ("", "-journal", "-wal", "-shm")
+"""Of the names of an index's file and of those that SQLite makes beside it."""
+
+
 def index_files(store: Path, environ: Mapping[str, str]) -> Iterator[Path]:
     """Where the index may lie, the best place first; none where only memory is left."""
     inside = store / INDEX
-    if os.access(store, os.W_OK | os.X_OK) and _is_local(store) and is_ours(inside):
+    is_usable = os.access(store, os.W_OK | os.X_OK) and _is_local(store)
+    if is_usable and is_private(store) and _are_ours(inside):
         yield inside
     cache = _cache_folder(environ)
     if cache is not None:
         key = hashlib.sha256(os.fsencode(f"{store.resolve()}\0{platform.node()}")).hexdigest()[:24]
-        if is_ours(cache / f"{key}.sqlite"):
+        if _are_ours(cache / f"{key}.sqlite"):
             yield cache / f"{key}.sqlite"
+
+
+def is_private(folder: Path) -> bool:
+    """Whether nobody but us (and root) can put files into a folder.
+
+    SQLite replays a journal that lies beside its file, whoever wrote it. And what root would leave
+    in the folder of a user, that user could not bring up to date.
+    """
+    try:
+        told = folder.stat()
+    except OSError:
+        return False
+    return told.st_uid == os.geteuid() and not told.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+
+
+def _are_ours(file: Path) -> bool:
+    """The file of an index and those that SQLite has beside it."""
+    return all(is_ours(file.with_name(file.name + end)) for end in ENDINGS)
 
 
 def is_ours(path: Path) -> bool:
@@ -55,7 +78,7 @@ def _cache_folder(environ: Mapping[str, str]) -> Path | None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except (OSError, RuntimeError):
         return None
-    return folder if folder.stat().st_uid == os.geteuid() else None
+    return folder if is_private(folder) else None
 
 
 def _is_local(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:

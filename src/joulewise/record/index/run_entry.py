@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from joulewise.data import Source
-from joulewise.data.contract import TOTAL, told_energy
+from joulewise.data.contract import RESULT_FORMAT, TOTAL, told_energy
 from joulewise.errors import JoulewiseError
 from joulewise.record.files import read_regular
 from joulewise.record.index.condition import Condition, list_value, text_value
 from joulewise.record.index.folder_index import FolderIndex, Page, query_index
 from joulewise.record.index.kind import FolderKind, Record
-from joulewise.record.layout import LIVE, MANIFEST, RESULT, SWEEPS
+from joulewise.record.layout import FORMAT, LIVE, MANIFEST, RESULT, SWEEPS
 from joulewise.record.manifest import Manifest, read_manifest
 from joulewise.record.result_summary import load_summary
 from joulewise.record.store import (
@@ -282,4 +282,5 @@ RUNS: Final = FolderKind(
     read=_read_record,
     current=_current_record,
     version=1,
+    formats=(FORMAT, RESULT_FORMAT),
 )

@@ -1,4 +1,4 @@
-"""Files of a run that are damaged: what they held is in no figure."""
+"""Files of a run that are damaged, or have values that cannot be: these are in no figure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from joulewise.report.page.page import Notice
 
 
 def cut_off(found: MeantRuns) -> tuple[Notice, ...]:
-    """Damaged files that the result does not tell of, which may be older than the damage.
+    """Damaged files and implausible readings that the result, which may be older, does not tell of.
 
     Not of a run in progress, whose last batch may be half written.
     """
@@ -19,9 +19,17 @@ def cut_off(found: MeantRuns) -> tuple[Notice, ...]:
         for run, member in zip(found.runs, found.members, strict=True)
         if member.manifest.state != "recording"
     )
-    return tuple(
-        Notice(plain(f"{run.name}: {damage.message}; figures lack what is lost"), HINT)
-        for run, manifest in ended
-        for damage in SoundLanes(run, manifest).find_damage()
-        if damage.warning.message not in told
-    )
+    notices = []
+    for run, manifest in ended:
+        sound = SoundLanes(run, manifest)
+        notices += [
+            Notice(plain(f"{run.name}: {each.message}; figures lack what is lost"), HINT)
+            for each in sound.find_damage()
+            if each.warning.message not in told
+        ]
+        notices += [
+            Notice(plain(f"{run.name}: {each.message}"), each.hint)
+            for each in (one.warning for one in sound.find_implausible())
+            if each.message not in told
+        ]
+    return tuple(notices)

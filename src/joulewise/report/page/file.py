@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from joulewise.errors import JoulewiseError, UsageError
-from joulewise.record.files import replace_file
+from joulewise.record.files import open_regular, replace_file
 from joulewise.report.page.page import Page
 from joulewise.report.page.render import GENERATOR, render
 from joulewise.report.tables import file_name
@@ -54,7 +54,7 @@ def default_name(word: str) -> str:
 
 def _is_ours(path: Path) -> bool:
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             head = file.read(_HEAD)
     except OSError:
         return False

@@ -98,6 +98,7 @@ class ViewServer(ThreadingHTTPServer):
         try:
             super().process_request(request, client_address)
         except BaseException:  # no thread could be started that would release it
+            self.begin_answer(request)  # it is closed now: nothing is left to evict
             self._room.release()
             raise
 
