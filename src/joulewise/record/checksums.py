@@ -24,7 +24,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from joulewise.record.files import open_regular, read_regular_bytes, replace_file
+from joulewise.record.files import is_there, open_regular, read_regular_bytes, replace_file
 from joulewise.record.layout import CHECKSUMS, MARKS, MISSES, PACKED, PROCESSES, STREAM, TRACE
 
 Prefix = tuple[int, int]
@@ -199,7 +199,7 @@ def find_damage(run: Path, path: Path) -> Damage | None:
     known = checksums.files.get(name)
     if known is None or not known.prefixes:
         return None
-    if path.suffix == STREAM and path.with_suffix(PACKED).exists():
+    if path.suffix == STREAM and is_there(path.with_suffix(PACKED)):
         return None  # packed after these checksums were written, and the stream is not needed
     grows = path.parent.name == MARKS or not checksums.is_final
     try:

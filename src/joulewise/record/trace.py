@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from joulewise.record.checksums import Damage, find_damage, is_verified
-from joulewise.record.files import open_regular
+from joulewise.record.files import is_there, open_regular
 from joulewise.record.layout import PACKED, STREAM, Lane, lane_path
 from joulewise.record.rows import TIME
 from joulewise.record.streams import is_whole, read_batches, schema
@@ -74,7 +74,7 @@ def find_lane_damage(
     name = path.relative_to(run).as_posix()
     if path.suffix == PACKED:
         reason = _packed_fault(path)
-    elif not path.exists():
+    elif not is_there(path):
         reason = "it is gone" if rows else ""
     else:
         reason = "" if not is_ended or is_whole(path) else "it cannot be read to its end"
@@ -88,7 +88,7 @@ def find_lane_damage(
 def lane_file(run: Path, key: str, lane: Lane) -> Path:
     """The file that a lane is read from."""
     packed = lane_path(run, key, lane, PACKED)
-    return packed if packed.exists() else lane_path(run, key, lane, STREAM)
+    return packed if is_there(packed) else lane_path(run, key, lane, STREAM)
 
 
 def _open_stream(path: Path, sound_b: int | None) -> LaneReader | None:

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from joulewise.command.alive import boot_id, is_alive, pid_namespace, started_ticks
 from joulewise.command.state import made, state_folder
 from joulewise.errors import HeldError, JoulewiseError
-from joulewise.record.files import open_regular
+from joulewise.record.files import open_regular, read_regular
 from joulewise.record.store import SILENT_NS
 from joulewise.sweep.boards import Board
 

@@ -22,7 +22,7 @@ from typing import Any, Final
 from joulewise.data.sweeps import WARM_UP, Sweep, TrialState
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.record.checksums import DamagedJsonError, read_checked_json
-from joulewise.record.files import read_regular_bytes, replace_file
+from joulewise.record.files import is_file, read_regular_bytes, replace_file
 from joulewise.record.layout import SWEEPS
 from joulewise.record.store import (
     ELSEWHERE,
@@ -152,7 +152,7 @@ def cut_off(store: Path, every: Sequence[Asked]) -> list[Path | None]:
 def find(store: Path, which: str) -> Path:
     """The sweep that is meant: a path, an id, the beginning of one, a name, or ``last``."""
     path = Path(which)
-    if (path / FILE).is_file():
+    if is_file(path / FILE):
         return path
     folders = _folders(store)
     if not folders:
@@ -223,7 +223,7 @@ def _but_unreadable(store: Path) -> str:
 def _folders(store: Path) -> list[Path]:
     """Not what somebody was killed in making: there is nothing in it."""
     try:
-        return sorted(path for path in (store / SWEEPS).iterdir() if (path / FILE).is_file())
+        return sorted(path for path in (store / SWEEPS).iterdir() if is_file(path / FILE))
     except OSError:
         return []
 
