@@ -3,6 +3,7 @@
 import itertools
 import math
 import random
+import re
 from types import SimpleNamespace
 
 import numpy as np
@@ -345,6 +346,20 @@ def test_spans_of_all_names_that_are_too_short_are_one_warning(tmp_path):
     assert warning.message.endswith("all spans 'step' (10 ms), all spans 'load' (5.0 ms)")
 
 
+def test_the_length_that_would_do_is_above_that_of_every_span_that_is_too_short(tmp_path):
+    """Spans of one name of which most are much shorter than the longest, which has 20 %, too."""
+    made = MadeRun(tmp_path / "run", hz=10).processes("gpu0", (0, [OURS]))
+    wave = noisy(lambda t: 100 + 100 * (int(7 * t) % 2))
+    made.fast(device("gpu0", measured=("power_w",)), wave)
+    starts = [1 + 0.03 * i for i in range(50)]
+    made.spans(*[("step", i, start, start + 0.01) for i, start in enumerate(starts)])
+    made.spans(("step", 50, 4, 4.1))
+    (warning,) = warnings(made, Caution.SPAN_TOO_SHORT)
+    assert "all spans 'step'" in warning.message
+    useful_ms = float(re.search(r"spans of ([0-9.]+) ms and more", warning.hint)[1])
+    assert useful_ms >= 2 * 100
+
+
 def test_a_sensor_that_is_asked_as_often_as_it_has_news_gains_nothing_by_a_higher_rate(tmp_path):
     (warning,) = short_spans(tmp_path, ("step", 0.01), card=Card(0.1, 0.1, 0.005, 0.1))
     assert "--rate" not in warning.hint
@@ -401,7 +416,7 @@ SHOWN = "all readings together show 2000 J; it stopped it"
 @pytest.mark.parametrize(
     ("limit_j", "said"),
     [
-        (1900.0, f"{USED_UP}: 2000 J used, 100 J over; it stopped it"),
+        (1900.0, f"{USED_UP}; the whole run took 2000 J, 100 J over; it stopped it"),
         (2100.0, f"{USED_UP}, as was estimated at that moment; {SHOWN}"),
     ],
 )

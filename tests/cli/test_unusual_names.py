@@ -72,3 +72,18 @@ def test_a_command_runs_although_its_json_has_no_possible_name(joulewise_alone, 
     assert (done.returncode, done.stdout) == (9, "ran\n")
     assert f"cannot write {path}: File name too long" in done.stderr
     assert "unexpected" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["show", "a\udcff"], r"has no run $'a\xff'"),
+        (["export", "a\udcff", "-o", "-"], r"has no run $'a\xff'"),
+        (["--store", "/nowhere\udcff", "show", "x"], r"/nowhere\xff"),
+    ],
+)
+def test_a_name_that_is_not_utf8_stands_as_a_shell_has_it(joulewise, words, said):
+    done = joulewise(*words)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "udcff" not in done.stderr

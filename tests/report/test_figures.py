@@ -156,3 +156,16 @@ def test_no_line_ends_between_a_number_and_its_unit():
         assert " ".join(lines) == text
         assert max(map(len, lines)) <= columns
         assert not any(re.search(r"(\d|±)$", line) for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a\udcff", r"a\xff"),
+        ("echo 'a\udcff b' c", r"echo $'a\xff b' c"),
+        ("'\\ \udc80'", r"$'\\ \x80'"),
+        ("'é'", "'é'"),
+    ],
+)
+def test_bytes_that_are_no_utf8_stand_as_a_shell_has_them(text, said):
+    assert figures.plain(text) == said
