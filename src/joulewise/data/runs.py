@@ -73,7 +73,6 @@ DOUBTFUL: Final = frozenset(
         Caution.RECORDER_ENDED,
         Caution.NOT_STORED,
         Caution.GAP,
-        Caution.DISAGREEMENT,
         Caution.COUNTER_RESET,
         Caution.STUCK,
         Caution.FROZEN,
@@ -102,7 +101,7 @@ class RunWarning:
     def is_doubtful(self) -> bool:
         """Whether the figures of the run may be wrong by more than their errors.
 
-        A CPU is always shared, and a GPU of somebody else's process, too, is a fault.
+        A CPU is always shared; a GPU on which others ran has their joules in its energy.
         """
         is_shared_gpu = self.code is Caution.OTHER_PROCESSES and "gpu" in (self.device or "")
         return self.code in DOUBTFUL or is_shared_gpu
