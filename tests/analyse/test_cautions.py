@@ -10,6 +10,7 @@ import pytest
 
 from joulewise.analyse.cautions import from_notes
 from joulewise.analyse.run import analyse
+from joulewise.analyse.span_cautions import too_short
 from joulewise.data import Card, Caution, Source, Unavailable
 from joulewise.record.layout import Lane
 from joulewise.record.manifest import CommandRecord, RecorderRecord
@@ -345,6 +346,21 @@ def test_spans_of_all_names_that_are_too_short_are_one_warning(tmp_path):
     assert warning.message.endswith("all spans 'step' (10 ms), all spans 'load' (5.0 ms)")
 
 
+def test_the_length_that_would_do_is_above_that_of_every_span_that_is_too_short():
+    """By the average of all 30 ms would do; the longest, of 109 ms, has more than 20 %, too."""
+    times_s = np.array([0.01] * 50 + [0.109])
+    energy_j, sampling_j = 100 * times_s, np.array([0.3] * 50 + [2.5])
+    spans = SimpleNamespace(
+        names=("step",),
+        name=np.zeros(51, int),
+        start_ns=np.zeros(51, int),
+        end_ns=np.round(times_s * S).astype(int),
+    )
+    (warning,) = too_short([], spans, energy_j, sampling_j, 10.0)
+    assert "all spans 'step'" in warning.message
+    assert warning.hint == "spans of 218 ms and more have less than 10 % here"
+
+
 def test_a_sensor_that_is_asked_as_often_as_it_has_news_gains_nothing_by_a_higher_rate(tmp_path):
     (warning,) = short_spans(tmp_path, ("step", 0.01), card=Card(0.1, 0.1, 0.005, 0.1))
     assert "--rate" not in warning.hint
@@ -401,7 +417,7 @@ SHOWN = "all readings together show 2000 J; it stopped it"
 @pytest.mark.parametrize(
     ("limit_j", "said"),
     [
-        (1900.0, f"{USED_UP}: 2000 J used, 100 J over; it stopped it"),
+        (1900.0, f"{USED_UP}; the whole run took 2000 J, 100 J over; it stopped it"),
         (2100.0, f"{USED_UP}, as was estimated at that moment; {SHOWN}"),
     ],
 )

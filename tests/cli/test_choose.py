@@ -241,6 +241,29 @@ def test_tables_go_into_papers_and_spreadsheets(joulewise, swept, form, begins, 
         assert all(float(row["energy_j"]) > 0 for row in rows)
 
 
+@pytest.mark.parametrize("workload", ["ecg", "mnist-small"])
+def test_the_csv_has_what_is_recommended_as_the_json_has_it(joulewise, workload):
+    """No limit holds mnist-small back: the reference is recommended, whatever is preferred."""
+    space = ("--power-limit", "150,225,300", "--repeat", "3", "--name", "s")
+    joulewise("sweep", "--sim", "v100", "--workload", workload, *space)
+    best = told(joulewise("choose", "s", "--json", "-"))["choices"]["gpu"]
+    rows = csv.DictReader(io.StringIO(joulewise("choose", "s", "--format", "csv").stdout))
+    shown = {row["metric"]: row["recommended_power_limit_w"] for row in rows}
+    assert shown.pop("reference") == ""
+    assert {name: float(limit_w) for name, limit_w in shown.items()} == {
+        name: choice["recommended"]["power_limit_w"] for name, choice in best.items()
+    }
+    assert (
+        {*shown.values()} == {"300.0"} if workload == "mnist-small" else "150.0" in shown.values()
+    )
+
+
+def test_why_a_choice_has_another_interval_than_its_setting_is_said(joulewise, swept):
+    swept("--by", "energy")
+    shown = " ".join(joulewise("choose", "last", "--points").stdout.split())
+    assert "allow for each choice being the best of several settings" in shown
+
+
 def test_narrow_terminals_get_whole_figures(joulewise, swept, monkeypatch):
     swept()
     monkeypatch.setenv("COLUMNS", "80")

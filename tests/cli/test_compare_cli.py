@@ -9,6 +9,7 @@ import pytest
 
 from joulewise.analyse.kept import write_result
 from joulewise.analyse.run import analyse
+from joulewise.record.checksums import write_final_checksums
 from made_run import S
 
 HOSTILE = "<b>=cmd()\x1b[31m"
@@ -350,3 +351,25 @@ def test_of_a_baseline_two_files_are_enough(joulewise, store, tmp_path):
             shutil.move(run / name, kept / name)
         shutil.rmtree(run)
     assert told(joulewise, str(tmp_path / "baseline"), "after")["quantities"] == expected
+
+
+@pytest.mark.usefixtures("single")
+def test_damage_to_a_side_is_in_the_text_the_json_and_the_page(joulewise, store, tmp_path):
+    """Without its result a run is computed again, from what is left of its marks."""
+    sound = told(joulewise, "one", "other")
+    assert sound["work"]["same"] is True
+    assert "run_warning" not in [it["code"] for it in sound["cautions"]]
+    run = store / "20260101-000000-aaaa"
+    write_final_checksums(run)
+    (run / "result.json").unlink()
+    (marks,) = (run / "marks").glob("*.marks")
+    marks.write_bytes(marks.read_bytes()[:40])
+    damaged = told(joulewise, "one", "other")
+    assert damaged["work"]["same"] is None
+    codes = [it["code"] for it in damaged["cautions"]]
+    assert {"run_warning", "work_not_known"} <= {*codes}
+    assert "whether both did the same work is not known" in damaged["finding"]
+    page = tmp_path / "page.html"
+    ran = joulewise("compare", "one", "other", "--html", str(page))
+    for text in (" ".join(ran.stdout.split()), page.read_text()):
+        assert f"marks/{marks.name} is damaged" in text

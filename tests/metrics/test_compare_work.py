@@ -7,13 +7,16 @@ import pytest
 from made_sides import S, joules, made, side
 from made_sweeps import limit, sweep, trial
 
-from joulewise.data import Span
+from joulewise.data import DOUBTFUL, Caution, RunWarning, Span
 from joulewise.data.sweeps import Work
 from joulewise.metrics.amounts import SampleCount
 from joulewise.metrics.compare import Outcome
 from joulewise.metrics.compare_runs import CompareCaution, compare_runs
 from joulewise.metrics.compare_sweeps import compare_sweeps
 from joulewise.metrics.compare_work import have_common_number
+from joulewise.metrics.evaluate import evaluate
+from joulewise.metrics.result import SweepCaution
+from joulewise.metrics.view import View
 from joulewise.record.manifest import CommandRecord
 
 WORK = {CompareCaution.DIFFERENT_WORK, CompareCaution.WORK_NOT_KNOWN}
@@ -272,3 +275,104 @@ def test_epochs_that_were_broken_off_are_told_of():
         it for it in compared(made("1"), run).cautions if it.code is CompareCaution.UNFINISHED
     ]
     assert warning.message == "B has epochs that were broken off: 1 of 2"
+
+
+def test_another_number_of_steps_of_one_batch_size_is_other_work():
+    """Half the data with the same batch size."""
+    size = command("--batch-size", "32")
+    half = {"energies": {"gpu0": joules(10_000.0)}, "time_s": 50.0}
+    found = compared(made("1", steps=16, **size), made("2", steps=8, **half, **size))
+    assert (found.work.per, found.work.is_same, found.work.unit) == ("step", False, "step")
+    assert (found.work.a, found.work.b) == ((32,), (16,))
+    assert work_codes(found) == [CompareCaution.DIFFERENT_WORK]
+    assert found.get("energy/step").ratio.mean == pytest.approx(1)
+    reason = "an epoch has 16 steps in A, 8 in B, of one batch size"
+    assert found.get("energy/epoch").reason == reason
+
+
+@pytest.mark.parametrize(
+    ("of_a", "of_b"),
+    [
+        ({}, {"energies": {"gpu0": joules(10_000.0), "gpu1": joules(10_000.0)}}),
+        ({}, command("--batch-size", "32", "--accumulate_grad_batches=2")),
+        ({}, command()),
+    ],
+    ids=["GPUs", "accumulation", "not stated"],
+)
+def test_steps_that_may_be_of_another_size_say_nothing_of_the_work(of_a, of_b):
+    size = command("--batch-size", "32")
+    found = compared(
+        made("1", steps=16, **{**size, **of_a}), made("2", steps=8, **{**size, **of_b})
+    )
+    assert (found.work.unit, found.work.is_same) == ("epoch", True)
+    assert found.get("time/step").ratio is None
+
+
+def test_epochs_of_as_many_steps_are_compared_per_epoch():
+    size = command("--batch-size", "32")
+    found = compared(made("1", steps=16, **size), made("2", epochs=3, steps=16, **size))
+    assert (found.work.per, found.work.unit) == ("epoch", "epoch")
+
+
+def test_epochs_on_one_side_only_leave_the_work_unknown():
+    found = compared(made("1", epochs=2), made("2", epochs=0))
+    assert (found.work.per, found.work.is_same) == ("run", None)
+    assert work_codes(found) == [CompareCaution.WORK_NOT_KNOWN]
+    assert "A has 2 epochs, B none" in found.cautions[-1].message
+    assert work_codes(compared(made("1", epochs=0), made("2", epochs=0))) == []
+
+
+def with_warning(run, code, message="of it", device=None):
+    warning = RunWarning(code, message, "a hint", device)
+    return replace(run, result=replace(run.result, warnings=(warning,)))
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        (Caution.DAMAGED, "marks/1.marks is damaged: it has 3 of 5 bytes"),
+        (Caution.SPANS_LOST, "spans in 1.marks were lost"),
+    ],
+)
+@pytest.mark.parametrize("which", ["A", "B"])
+def test_with_damaged_marks_the_work_is_not_known(code, message, which):
+    runs = {"A": made("1", steps=16), "B": made("2", steps=16)}
+    assert compared(*runs.values()).work.is_same is True
+    runs[which] = with_warning(runs[which], code, message)
+    found = compared(*runs.values())
+    assert (found.work.per, found.work.is_same) == ("run", None)
+    assert work_codes(found) == [CompareCaution.WORK_NOT_KNOWN]
+    assert f"marks of {which} are damaged" in found.cautions[-1].message
+
+
+@pytest.mark.parametrize("code", sorted(DOUBTFUL))
+def test_warnings_that_put_figures_in_doubt_are_repeated(code):
+    damaged = with_warning(made("2"), code)
+    for a, b, name in ((made("1"), damaged, "B"), (damaged, made("1"), "A")):
+        (caution,) = [it for it in compared(a, b).cautions if it.code is CompareCaution.RUN_WARNING]
+        assert caution.message == f"figures of {name} may be wrong: 2, {code.value}: of it"
+        assert caution.hint == "a hint"
+
+
+@pytest.mark.parametrize(("device", "times"), [("gpu0", 1), ("node1/gpu0", 1), ("cpu0", 0)])
+def test_a_shared_gpu_is_told_of_and_a_shared_cpu_is_not(device, times):
+    shared = with_warning(made("2"), Caution.OTHER_PROCESSES, device=device)
+    codes = [it.code for it in compared(made("1"), shared).cautions]
+    assert codes.count(CompareCaution.RUN_WARNING) == times
+
+
+def test_a_damaged_run_among_the_trials_of_a_sweep_is_told_of():
+    sound = [trial(limit(w), i, 10.0, 1_000.0 + w, run=f"r{i}") for i in (0, 1) for w in (200, 300)]
+    damaged = [replace(sound[0], warnings=("file_damaged", "no_marks")), *sound[1:]]
+    assert SweepCaution.RUN_WARNING not in sweep_codes(sound)
+    assert SweepCaution.RUN_WARNING in sweep_codes(damaged)
+    whole, other = sweep(sound, limit(300)), sweep(damaged, limit(300))
+    found = compare_sweeps(whole, replace(other, id="other"), (), View())
+    (caution,) = [it for it in found.cautions if it.code is CompareCaution.RUN_WARNING]
+    assert "figures of B may be wrong: 1 of its runs" in caution.message
+    assert "file_damaged" in caution.message
+    assert "no_marks" not in caution.message
+
+
+def sweep_codes(trials):
+    return [it.code for it in evaluate(sweep(trials, limit(300)), (), View()).cautions]

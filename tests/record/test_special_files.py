@@ -9,7 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from joulewise.analyse.run import analyse
+from joulewise.cli import joulewise as cli
+from joulewise.data import Caution
 from joulewise.record.checksums import write_final_checksums
 from joulewise.record.files import open_regular, read_regular
 from joulewise.record.layout import CHECKSUMS, MANIFEST, MARKS, PROCESSES, RESULT
@@ -157,3 +161,20 @@ def joulewise(store, *arguments, cwd=None):
         check=False,
         timeout=DEADLINE_S,
     )
+
+
+@pytest.mark.parametrize("has_checksums", [True, False])
+@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "pipe"])
+@pytest.mark.parametrize("name", ["gpu0.arrows", "gpu0.slow.arrows", "gpu0.parquet"])
+def test_a_trace_file_of_another_kind_is_damage(tmp_path, kind, has_checksums, name):
+    run = made(tmp_path / "run")
+    if not has_checksums:
+        (run / CHECKSUMS).unlink()
+    path = run / "trace" / name
+    path.unlink(missing_ok=True)
+    KINDS[kind](path)
+    for words in (["show", "run"], ["export", "run", "-o", str(tmp_path / "out.csv")]):
+        done = CliRunner().invoke(cli, ["--store", str(tmp_path), *words])
+        assert done.exit_code == 0, done.output
+    warnings = [w.message for w in analyse(run).warnings if w.code is Caution.DAMAGED]
+    assert [message for message in warnings if f"trace/{name} is damaged" in message]

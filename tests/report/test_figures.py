@@ -188,3 +188,16 @@ def test_percents_add_up_to_100(parts):
 
 def test_percents_of_three_parts():
     assert _percents([0.925, 0.049, 0.026]) == [92, 5, 3]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a\udcff", r"a\xff"),
+        ("echo 'a\udcff b' c", r"echo $'a\xff b' c"),
+        ("'\\ \udc80'", r"$'\\ \x80'"),
+        ("'é'", "'é'"),
+    ],
+)
+def test_bytes_that_are_no_utf8_stand_as_a_shell_has_them(text, said):
+    assert figures.plain(text) == said

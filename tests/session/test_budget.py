@@ -97,7 +97,7 @@ def test_a_budget_is_foreseen_once_and_exceeded_once():
     assert watch.look(time_s=9, energy_j=1000, outlook=sure) == []
     (exceeded,) = watch.look(time_s=75, energy_j=1001, outlook=sure)
     assert exceeded.message == (
-        "the budget of 1kJ is used up after 1 min 15 s: 1 kJ used, 0.001 kJ over"
+        "the budget of 1kJ is used up after 1 min 15 s; by now 1 kJ are used, 0.001 kJ over"
     )
     assert watch.look(time_s=80, energy_j=2000) == []
 
@@ -106,7 +106,7 @@ def test_what_was_not_foreseen_is_exceeded_all_the_same():
     watch = BudgetWatch([parse_budget("1kJ:stop")])
     (event,) = watch.look(time_s=5400, energy_j=1500, outlook=energy(1200, 1100, 1300))
     assert event.message == (
-        "the budget of 1kJ is used up after 1 h 0 min: 1.5 kJ used, 0.5 kJ over; "
+        "the budget of 1kJ is used up after 1 h 0 min; by now 1.5 kJ are used, 0.5 kJ over; "
         "stopping the command"
     )
     assert as_message(event) == {

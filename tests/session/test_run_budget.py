@@ -44,7 +44,7 @@ def test_energy_is_foreseen_and_then_stopped(tmp_path):
     assert warning.endswith("; it stopped the command")
     told = json.loads((tmp_path / "result.json").read_text())
     assert told["state"] == manifest(tmp_path)["state"] == "stopped by budget"
-    assert f"{told['energy_j']['total']['value']:.0f} J used" in warning
+    assert f"the whole run took {told['energy_j']['total']['value']:.0f} J," in warning
 
 
 @pytest.mark.parametrize("verb", [["ls"], ["show", "last"]], ids=str)

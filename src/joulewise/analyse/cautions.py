@@ -102,7 +102,7 @@ def _budget_use(note: Mapping[str, str], energy_j: float, time_s: float) -> str:
     used, over = amounts
     was, then = note.get("was", ""), note.get("then", "")
     if taken > limit:
-        return f"{was}: {used} used, {over} over{then}"
+        return f"{was}; the whole run took {used}, {over} over{then}"
     return f"{was}, as was estimated at that moment; all readings together show {used}{then}"
 
 

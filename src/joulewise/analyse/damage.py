@@ -24,7 +24,7 @@ import numpy as np
 from joulewise.analyse.lanes import ArrayLane, Columns, Rows
 from joulewise.data import Caution, Quantity, RunWarning
 from joulewise.record.checksums import damaged_files, is_verified
-from joulewise.record.layout import CHECKSUM_LOG, CHECKSUMS, MISSES, PROCESSES, Lane
+from joulewise.record.layout import CHECKSUM_LOG, CHECKSUMS, MARKS, MISSES, PROCESSES, Lane
 from joulewise.record.manifest import Manifest, RecordedDevice
 from joulewise.record.rows import TIME
 from joulewise.record.store import RECORDING, status
@@ -97,6 +97,11 @@ class FileDamage:
             CHECKSUM_LOG: "damage to other files may not be found",
         }
         return effects.get(self.file, "spans in it may be missing")
+
+
+def tells_of_marks(warning: RunWarning) -> bool:
+    """Whether a warning of damage is of a file of marks, so that spans may be missing."""
+    return f"{MARKS}/" in warning.message
 
 
 @dataclass(frozen=True)

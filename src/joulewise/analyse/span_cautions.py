@@ -92,9 +92,17 @@ def too_short_run(
 def _useful_s(
     times_s: NDArray[np.float64], energy_j: NDArray[np.float64], sampling_j: NDArray[np.float64]
 ) -> float:
-    """The edges of a span cost about the same joules however long it lasts."""
-    power_w = energy_j.sum() / max(times_s.sum(), 1e-9)
-    return float(np.median(sampling_j)) / (_USEFUL * power_w) if power_w > 0 else 0.0
+    """From which length on spans have a useful error, by those that have not; 0 if unknown.
+
+    The edges of a span cost about the same joules however long it lasts, so that its error falls as
+    1 / length. The longest of these has more than ``TOO_WIDE``: it would have to be longer by more
+    than ``TOO_WIDE / _USEFUL`` itself, whatever the others have on average.
+    """
+    power_w = float(energy_j.sum()) / max(float(times_s.sum()), 1e-9)
+    if power_w <= 0:
+        return 0.0
+    typical_s = float(np.median(sampling_j)) / (_USEFUL * power_w)
+    return max(typical_s, float(times_s.max()) * TOO_WIDE / _USEFUL)
 
 
 def _warning(

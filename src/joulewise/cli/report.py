@@ -15,6 +15,7 @@ from joulewise.cli.output import STDOUT, json_option, pass_store, program, write
 from joulewise.cli.pairs import pairs
 from joulewise.cli.stderr import say
 from joulewise.errors import UsageError
+from joulewise.record.files import is_folder
 
 if TYPE_CHECKING:
     from joulewise.report.charts.look import Theme
@@ -182,7 +183,7 @@ def _forms(text: str) -> list[str]:
 
 
 def _is_folder(place: str) -> bool:
-    return place.endswith("/") or Path(place).is_dir()
+    return place.endswith("/") or is_folder(place)
 
 
 def _write(page: Page, name: str, place: str | None, *, force: bool) -> None:

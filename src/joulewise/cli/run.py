@@ -17,6 +17,7 @@ from joulewise.cli.numbers import POSITIVE, Number, Whole, positive
 from joulewise.cli.output import STDOUT, pass_store, program
 from joulewise.cli.stderr import say
 from joulewise.errors import JoulewiseError, UsageError
+from joulewise.record.files import is_folder, path_exists
 from joulewise.session.request import HIGHEST_HZ, LOWEST_HZ, Ready, Request, check_words
 from joulewise.session.settings import Settings, Turned, turn
 
@@ -245,7 +246,8 @@ def _check(command: tuple[str, ...], pid: int | None, json_path: str | None) -> 
 
 
 def _writable(path: Path) -> bool:
-    return not path.is_dir() and os.access(path if path.exists() else path.parent, os.W_OK)
+    """Of a name that no file can have, the folder is looked at: the run tells what failed."""
+    return not is_folder(path) and os.access(path if path_exists(path) else path.parent, os.W_OK)
 
 
 def _opening(ready: Ready) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import re
 import select
 import sys
 from collections.abc import Iterator
@@ -24,6 +25,10 @@ _WIDTH: Final = 80  # of a terminal that does not tell
 _PATIENCE_S: Final = 5.0
 # A pipe that is ready takes this much without blocking (POSIX).
 _CHUNK_B: Final = getattr(select, "PIPE_BUF", 512)
+
+
+# How repr writes a byte that is no UTF-8, in names that messages quote.
+_SURROGATE: Final = re.compile(r"\\u(dc[89a-f][0-9a-f])")
 
 
 class LenientStderr(io.RawIOBase):
@@ -103,8 +108,9 @@ def say(line: str, hint: str = "") -> None:
     """If nobody is there any more, whoever says it goes on all the same."""
     if sys.stderr is None:
         return
-    from joulewise.report.figures import fitting, hanging
+    from joulewise.report.figures import fitting, hanging, shell_bytes
 
+    line, hint = (shell_bytes(_SURROGATE.sub(_decode, text)) for text in (line, hint))
     with suppress(OSError, ValueError):
         columns = _columns() if sys.stderr.isatty() else None
         said = hanging(fitting(line, sys.stderr.encoding), _WHO, columns)
@@ -112,6 +118,10 @@ def say(line: str, hint: str = "") -> None:
             said += hanging(fitting(hint, sys.stderr.encoding), "  ", columns)
         sys.stderr.write(said)
         sys.stderr.flush()
+
+
+def _decode(escaped: re.Match[str]) -> str:
+    return chr(int(escaped[1], 16))
 
 
 def _columns() -> int:

@@ -14,6 +14,7 @@ import click
 from joulewise.cli.output import console, pass_store, program
 from joulewise.cli.stderr import say
 from joulewise.errors import UsageError
+from joulewise.record.files import is_folder
 
 EPILOG = """\b
 Examples:
@@ -78,7 +79,7 @@ def _serve(store: Path, run: str | None, *, port: int | None, host: str, is_open
     from joulewise.report.serve.site import Site
 
     require_extra()
-    if not store.is_dir():
+    if not is_folder(store):
         raise UsageError(
             f"there is no store {store}", f"joulewise run -- CMD… makes one; or {ELSEWHERE}"
         )

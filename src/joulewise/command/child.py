@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import shutil
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Final, NoReturn
 
 from joulewise.command.linux import die_with_parent
 from joulewise.command.signals import STOPPING, Signal, Signals
 from joulewise.command.witness import Witness
 from joulewise.errors import CommandNotExecutableError, CommandNotFoundError
+
+_SCRIPT_HINT: Final = (
+    "a script needs a first line such as #!/bin/sh, naming a program that you may run"
+)
+_LIMITS_HINT: Final = "see the limits of this shell: ulimit -n, ulimit -u"
+_EXHAUSTED: Final = {errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM}
 
 
 def find_program(name: str, path: str) -> None:
@@ -41,6 +51,21 @@ def _meant(name: str, path: str) -> str:
 
 def _by_python(name: str) -> str:
     return f"have Python run it: python {shlex.quote(name)}" if name.endswith(".py") else ""
+
+
+def replace_process(command: Sequence[str], environ: Mapping[str, str]) -> NoReturn:
+    """Become the command (exec), which needs neither a process nor a descriptor more."""
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    for ignored in (signal.SIGPIPE, signal.SIGXFSZ):  # by Python, and exec would keep it so
+        signal.signal(ignored, signal.SIG_DFL)
+    try:
+        os.execvpe(command[0], list(command), dict(environ))  # noqa: S606
+    except OSError as error:
+        raise CommandNotExecutableError(
+            f"{command[0]} cannot start: {error.strerror}", _SCRIPT_HINT
+        ) from error
 
 
 class Child:
@@ -83,7 +108,7 @@ class Child:
         except OSError as error:
             raise CommandNotExecutableError(
                 f"{command[0]} cannot start: {error.strerror}",
-                "a script needs a first line such as #!/bin/sh, naming a program that you may run",
+                _LIMITS_HINT if error.errno in _EXHAUSTED else _SCRIPT_HINT,
             ) from error
         self._witness = Witness()
 

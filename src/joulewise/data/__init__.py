@@ -24,6 +24,7 @@ from joulewise.data.energy import (
     total_of_one,
 )
 from joulewise.data.runs import (
+    DOUBTFUL,
     Caution,
     Excluded,
     RunResult,
@@ -34,6 +35,7 @@ from joulewise.data.runs import (
 )
 
 __all__ = [
+    "DOUBTFUL",
     "Card",
     "Caution",
     "DeviceInfo",

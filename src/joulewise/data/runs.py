@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any
+from typing import Any, Final
 
 from joulewise.data.devices import PowerScope, Source
 from joulewise.data.energy import Energy, total
@@ -65,6 +65,28 @@ class Caution(str, Enum):
     BUDGET = "budget"
 
 
+DOUBTFUL: Final = frozenset(
+    {
+        Caution.DAMAGED,
+        Caution.IMPLAUSIBLE,
+        Caution.SPANS_LOST,
+        Caution.RECORDER_ENDED,
+        Caution.NOT_STORED,
+        Caution.GAP,
+        Caution.COUNTER_RESET,
+        Caution.STUCK,
+        Caution.FROZEN,
+        Caution.SUSPENDED,
+        Caution.OVERLAP,
+    }
+)
+"""Warnings after which the figures of a run may be wrong by more than their errors.
+
+Whatever is made of several runs repeats them. The others tell of the conditions of a run, of what
+is missing by request, or of something that is in the errors.
+"""
+
+
 @dataclass(frozen=True)
 class RunWarning:
     """One caution: where it applies, what is the case, and what to do."""
@@ -74,6 +96,15 @@ class RunWarning:
     hint: str = ""
     device: str | None = None
     span: str | None = None
+
+    @property
+    def is_doubtful(self) -> bool:
+        """Whether the figures of the run may be wrong by more than their errors.
+
+        A CPU is always shared; a GPU on which others ran has their joules in its energy.
+        """
+        is_shared_gpu = self.code is Caution.OTHER_PROCESSES and "gpu" in (self.device or "")
+        return self.code in DOUBTFUL or is_shared_gpu
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.data.sweeps import POWER_LIMIT, Setting, Sweep
+from joulewise.data import DOUBTFUL
+from joulewise.data.sweeps import POWER_LIMIT, Setting, Sweep, Trial
 from joulewise.metrics import caps
 from joulewise.metrics.boundary import REST
 from joulewise.metrics.ratios import Ratios, student
@@ -33,6 +34,7 @@ def cautions(
     time, energy = found[boundary]["time"], found[boundary]["energy"]
     yield from _too_little(sweep, table, time, energy, view)
     yield from _lower_bounds(sweep, boundary)
+    yield from _doubtful(sweep)
     yield from caps.cautions(table, found[GPU]["energy"])
     yield from _contradicts_clocks(choices[boundary])
     yield from _costs_elsewhere(choices, table.sources, boundary)
@@ -99,6 +101,34 @@ def _lower_bounds(sweep: Sweep, boundary: str) -> Iterator[SweepWarning]:
         "their energy is in no figure, and a setting that has no other run is not recommended; "
         "see joulewise doctor, and sweep again with --new",
     )
+
+
+def _doubtful(sweep: Sweep) -> Iterator[SweepWarning]:
+    """Runs whose own warnings put their figures in doubt; they enter all the same."""
+    runs = doubtful_trials(sweep)
+    if not runs:
+        return
+    first = runs[0][0]
+    many = f"{len(runs)} runs have" if len(runs) > 1 else "1 run has"
+    yield SweepWarning(
+        SweepCaution.RUN_WARNING,
+        f"{many} warnings that put figures in doubt ({_codes(runs)}): "
+        f"{'; '.join(str(trial.setting) for trial, _ in runs[:_SHOWN])}",
+        f"see: joulewise show {first.run}; sweep again with --new if it matters"
+        if first.run
+        else "sweep again with --new if it matters",
+    )
+
+
+def doubtful_trials(sweep: Sweep) -> list[tuple[Trial, list[str]]]:
+    """The trials that enter and have warnings that put their figures in doubt, with these."""
+    doubtful = {code.value for code in DOUBTFUL}
+    found = ((trial, [it for it in trial.warnings if it in doubtful]) for trial in entering(sweep))
+    return [(trial, codes) for trial, codes in found if codes]
+
+
+def _codes(runs: Iterable[tuple[Trial, list[str]]]) -> str:
+    return ", ".join(dict.fromkeys(code for _, codes in runs for code in codes))
 
 
 def _contradicts_clocks(best: Mapping[str, Choice]) -> Iterator[SweepWarning]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from joulewise.data import Source
+from joulewise.data import Caution, RunWarning, Source
 from joulewise.metrics.compare import Basis, Compared, Sample, compare, not_comparable
 from joulewise.metrics.compare_differences import (
     Difference,
@@ -47,6 +47,7 @@ class CompareCaution(str, Enum):
     DID_NOT_END_WELL = "did_not_end_well"
     UNFINISHED = "unfinished_epochs"
     DIFFERENT_EPOCHS = "different_epochs"
+    RUN_WARNING = "run_warning"
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def compare_runs(a: Side, b: Side) -> Comparison:
 
 def _unlike(work: WorkCompared, quantity: str) -> str:
     """Why a piece of work is not the same on both sides; empty where it is, or of the whole run."""
-    reasons = {STEP: work.unlike_steps, EPOCH: work.unlike_epochs}
+    reasons = {STEP: work.unlike_steps, EPOCH: work.unlike_epochs or work.unlike_data}
     return reasons.get(quantity.partition("/")[2], "")
 
 
@@ -187,6 +188,7 @@ def _of_side(side: Side, name: str) -> Iterator[CompareWarning]:
             f"{', '.join(bounded)}",
             "it is not compared; look at a device that was read, or run it again",
         )
+    yield from _of_results(side, name)
     if side.left_out:
         listed = "; ".join(f"{run}: {why}" for run, why in side.left_out)
         yield CompareWarning(
@@ -217,6 +219,24 @@ def _of_side(side: Side, name: str) -> Iterator[CompareWarning]:
         )
 
 
+def _of_results(side: Side, name: str) -> Iterator[CompareWarning]:
+    """What the results of the runs say that puts their figures in doubt, once for each kind."""
+    found: dict[Caution, list[tuple[Run, RunWarning]]] = {}
+    for run in side.runs:
+        for warning in run.result.warnings:
+            if warning.is_doubtful:
+                found.setdefault(warning.code, []).append((run, warning))
+    for code, warnings in found.items():
+        run, first = warnings[0]
+        others = len(warnings) - 1
+        more = f" (and {others} more such warning{'s' if others > 1 else ''})" if others else ""
+        yield CompareWarning(
+            CompareCaution.RUN_WARNING,
+            f"figures of {name} may be wrong: {run.id}, {code.value}: {first.message}{more}",
+            first.hint or f"see: joulewise show {run.id}",
+        )
+
+
 def _of_work(work: WorkCompared) -> Iterator[CompareWarning]:
     counts = [" or ".join(map(str, numbers)) for numbers in (work.a, work.b)]
     if work.unlike:
@@ -231,12 +251,11 @@ def _of_work(work: WorkCompared) -> Iterator[CompareWarning]:
             f"an epoch is not the same on both sides: {work.unlike_epochs}",
             "epochs are not compared; look at the energy and time of the runs, or mark both alike",
         )
-    if work.unit and work.is_same is None:
+    if work.is_same is None and work.unknown:
         yield CompareWarning(
             CompareCaution.WORK_NOT_KNOWN,
-            f"whether both did the same work is not known: A has {counts[0]} steps, B {counts[1]}, "
-            f"and {work.unlike_steps}",
-            "mark the epochs, joulewise.span('epoch'), and it is compared per epoch",
+            f"whether both did the same work is not known: {work.unknown}",
+            work.remedy,
         )
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from joulewise.data.sweeps import Setting, Sweep
 from joulewise.metrics.amounts import Amount, SampleCount, amount, count_samples, not_marked
 from joulewise.metrics.boundary import Line
+from joulewise.metrics.cautions import doubtful_trials
 from joulewise.metrics.compare import Compared, Sample, compare, not_comparable
 from joulewise.metrics.compare_runs import CompareCaution, CompareWarning, simulated_with_real
 from joulewise.metrics.compare_values import EDP, ENERGY, POWER, TIME, add_count_error, unit_of
@@ -94,6 +95,7 @@ def compare_sweeps(
         cautions=(
             *_of_settings(of_a, of_b, odd, has_common=bool(both)),
             *_of_bounds(a, b),
+            *_of_doubtful(a, b),
             *simulated_with_real(bool(of_a.simulated), bool(of_b.simulated)),
             *_of_devices(a, b),
             *_of_work(a, b, work),
@@ -220,6 +222,18 @@ def _of_bounds(a: Sweep, b: Sweep) -> Iterator[CompareWarning]:
                 CompareCaution.LOWER_BOUND,
                 f"of {bounded} runs of {name} only a lower bound of the energy is known",
                 "their energy is not compared",
+            )
+
+
+def _of_doubtful(a: Sweep, b: Sweep) -> Iterator[CompareWarning]:
+    for sweep, name in ((a, "A"), (b, "B")):
+        runs = doubtful_trials(sweep)
+        if runs:
+            codes = ", ".join(dict.fromkeys(code for _, codes in runs for code in codes))
+            yield CompareWarning(
+                CompareCaution.RUN_WARNING,
+                f"figures of {name} may be wrong: {len(runs)} of its runs have warnings ({codes})",
+                f"see: joulewise show {runs[0][0].run}",
             )
 
 

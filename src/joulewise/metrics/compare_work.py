@@ -12,13 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from joulewise.analyse.damage import tells_of_marks
 from joulewise.analyse.validation import ValidationPlace, place_validations
+from joulewise.data import Caution, Kind
 from joulewise.data.sweeps import Trial
 from joulewise.metrics.amounts import SampleCount, count_samples
 from joulewise.metrics.compare_values import Run, sample_count, simulated_batch_size
 from joulewise.record.manifest import Manifest
 
 RUN, EPOCH, STEP, SAMPLE = "run", "epoch", "step", "sample"
+_MARK_EPOCHS: Final = "mark the epochs, joulewise.span('epoch'), and it is compared per epoch"
 # How programs name the size of a batch on their command lines: argparse of the PyTorch examples,
 # the Hugging Face Trainer, and Hydra's `name=value`. Another name is only missed, not misread.
 _BATCH_OPTIONS: Final = (
@@ -38,9 +41,11 @@ _EVALUATION_WORDS: Final = {"eval", "evaluation", "val", "valid", "validation", 
 class WorkCompared:
     """``per`` is what the finding is per: a run, where both did the same or nothing tells.
 
-    ``is_same`` is None where nothing tells. ``unit`` is what was counted (empty of nothing), with
-    the counts of each side. ``unlike_steps`` and ``unlike_epochs`` say why a step or an epoch of A
-    is none of B, empty where no reason is known.
+    ``is_same`` is None where nothing tells; ``unknown`` then says why, with ``remedy``, and is
+    empty where neither side marked anything. ``unit`` is what was counted (empty of nothing), with
+    the counts of each side. ``unlike_steps``, ``unlike_epochs`` (by their validations) and
+    ``unlike_data`` (epochs, by their steps) say why a step or an epoch of A is none of B, empty
+    where no reason is known.
     """
 
     per: str = RUN
@@ -50,6 +55,9 @@ class WorkCompared:
     b: tuple[int, ...] = ()
     unlike_steps: str = ""
     unlike_epochs: str = ""
+    unlike_data: str = ""
+    unknown: str = ""
+    remedy: str = ""
 
     @property
     def unlike(self) -> bool:
@@ -58,12 +66,25 @@ class WorkCompared:
 
 
 def compare_work(a: Sequence[Run], b: Sequence[Run]) -> WorkCompared:
-    """By samples where all runs tell them, else by epochs, else by steps."""
+    """By samples where all runs tell them, else by epochs, else by steps.
+
+    Steps of one batch size come before epochs where an epoch has another number of them: then the
+    epochs are of different amounts of data.
+    """
     return replace(_count_work(a, b), unlike_epochs=_unlike_epochs(a, b))
 
 
 def _count_work(a: Sequence[Run], b: Sequence[Run]) -> WorkCompared:
-    unlike_steps = _unlike_steps(a, b)
+    unlike_data = _unlike_data(a, b)
+    unlike_steps = "" if unlike_data else _unlike_steps(a, b)
+    damaged = [name for side, name in ((a, "A"), (b, "B")) if any(map(_has_lost_marks, side))]
+    if damaged:
+        return WorkCompared(
+            unlike_steps=unlike_steps,
+            unlike_data=unlike_data,
+            unknown=f"marks of {' and '.join(damaged)} are damaged or were lost",
+            remedy="put the files of marks back from a copy, or run it again",
+        )
     samples_a, samples_b = [sample_count(run) for run in a], [sample_count(run) for run in b]
     known = [it for it in (*samples_a, *samples_b) if it is not None]
     if known and len(known) == len(a) + len(b):
@@ -76,17 +97,50 @@ def _count_work(a: Sequence[Run], b: Sequence[Run]) -> WorkCompared:
             _numbers(samples_b),
             unlike_steps,
         )
-    for unit in (EPOCH, STEP):
+    for unit in (STEP,) if unlike_data else (EPOCH, STEP):
         of_a, of_b = ([run.count_of(unit) for run in side] for side in (a, b))
         if None in of_a or None in of_b:
             continue
         counts_a, counts_b = _distinct(of_a), _distinct(of_b)
         is_same = counts_a == counts_b and len(counts_a) == 1
         if unit == STEP and unlike_steps:
-            return WorkCompared(RUN, None, STEP, counts_a, counts_b, unlike_steps)
+            return WorkCompared(
+                RUN,
+                None,
+                STEP,
+                counts_a,
+                counts_b,
+                unlike_steps,
+                unknown=f"A has {_listed(of_a)} steps, B {_listed(of_b)}, and {unlike_steps}",
+                remedy=_MARK_EPOCHS,
+            )
         per = RUN if is_same else unit
-        return WorkCompared(per, is_same, unit, counts_a, counts_b, unlike_steps)
-    return WorkCompared(unlike_steps=unlike_steps)
+        return WorkCompared(
+            per, is_same, unit, counts_a, counts_b, unlike_steps, unlike_data=unlike_data
+        )
+    return WorkCompared(unlike_steps=unlike_steps, unknown=_unmarked(a, b), remedy=_MARK_EPOCHS)
+
+
+def _unmarked(a: Sequence[Run], b: Sequence[Run]) -> str:
+    """What some runs have marked and others have not; empty where none has marked anything."""
+    for unit in (EPOCH, STEP):
+        of_a, of_b = ([run.count_of(unit) for run in side] for side in (a, b))
+        if _distinct([*of_a, *of_b]):
+            return f"A has {_listed(of_a)} {unit}s, B {_listed(of_b)}"
+    return ""
+
+
+def _listed(counts: Sequence[int | None]) -> str:
+    """Distinct numbers in words: ``2 or 3``, ``2 or none``."""
+    return " or ".join([*map(str, _distinct(counts)), *(["none"] if None in counts else [])])
+
+
+def _has_lost_marks(run: Run) -> bool:
+    return any(
+        warning.code is Caution.SPANS_LOST
+        or (warning.code is Caution.DAMAGED and tells_of_marks(warning))
+        for warning in run.result.warnings
+    )
 
 
 def compare_trials(a: Sequence[Trial], b: Sequence[Trial]) -> WorkCompared:
@@ -128,6 +182,28 @@ def _unlike_epochs(a: Sequence[Run], b: Sequence[Run]) -> str:
         return ""
     words = (" or ".join(sorted(it.value for it in places)) for places in (of_a, of_b))
     return "the validations lie {} in A, {} in B".format(*words)
+
+
+def _unlike_data(a: Sequence[Run], b: Sequence[Run]) -> str:
+    """Epochs of another number of steps, where all command lines have the same batch size.
+
+    Steps with the same option are of another size on another number of GPUs, where it may be the
+    batch of each, and with gradients that are accumulated: then it says nothing.
+    """
+    every = (*a, *b)
+    sizes = {_batch_size(run) for run in every}
+    gpus = {run.counted.get(Kind.GPU.value, (0, ""))[0] for run in every}
+    if None in sizes or len(sizes) > 1 or len(gpus) > 1 or any(map(_accumulates, every)):
+        return ""
+    of_a, of_b = ({_steps_per_epoch(run) for run in side} for side in (a, b))
+    if None in of_a | of_b or len(of_a | of_b) == 1:
+        return ""
+    return f"an epoch has {_listed([*of_a])} steps in A, {_listed([*of_b])} in B, of one batch size"
+
+
+def _accumulates(run: Run) -> bool:
+    words = run.manifests[0].commands[0].arguments if run.manifests[0].commands else ()
+    return any("accum" in word.partition("=")[0].lower() for word in words)
 
 
 def _unlike_steps(a: Sequence[Run], b: Sequence[Run]) -> str:

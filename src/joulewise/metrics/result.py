@@ -127,6 +127,7 @@ class SweepCaution(str, Enum):
     NO_REFERENCE = "no_reference"
     NO_ENERGY = "no_energy"
     LOWER_BOUND = "energy_at_least"
+    RUN_WARNING = "run_warning"
     DRIFT = "drift"
 
 

@@ -30,6 +30,7 @@ from joulewise.record.files import (
     MOST_PREFIXES,
     Prefix,
     add_prefix,
+    is_there,
     open_regular,
     read_regular_bytes,
     replace_file,
@@ -268,7 +269,7 @@ def find_damage(run: Path, path: Path) -> Damage | None:
     known = checksums.files.get(name)
     if known is None or not known.prefixes:
         return None
-    if path.suffix == STREAM and path.with_suffix(PACKED).exists():
+    if path.suffix == STREAM and is_there(path.with_suffix(PACKED)):
         return None  # packed after these checksums were written, and the stream is not needed
     grows = path.parent.name == MARKS or not checksums.is_final
     try:

@@ -9,7 +9,7 @@ import zlib
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from joulewise.command.points import point
 
@@ -61,6 +61,37 @@ def read_regular_bytes(path: Path) -> bytes:
 def read_regular(path: Path) -> str:
     """Its text."""
     return read_regular_bytes(path).decode("utf-8")
+
+
+def is_file(path: Path | str) -> bool:
+    """Whether a regular file is there; False also where that cannot be found out.
+
+    ``Path.is_file`` raises for a name that is too long and for a folder that may not be searched.
+    """
+    return os.path.isfile(path)  # noqa: PTH113
+
+
+def is_folder(path: Path | str) -> bool:
+    """The same of a folder."""
+    return os.path.isdir(path)  # noqa: PTH112
+
+
+def path_exists(path: Path | str) -> bool:
+    """Whether anything is there; False also where that cannot be found out."""
+    return os.path.exists(path)  # noqa: PTH110
+
+
+def is_there(path: Path | str) -> bool:
+    """Whether a directory entry has that name, also a link that leads nowhere or to itself."""
+    return os.path.lexists(path)
+
+
+def is_entry_folder(entry: os.DirEntry[Any]) -> bool:
+    """Whether an entry is a folder; False for a link that leads back to itself, for example."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 class GrowingFile:

@@ -19,6 +19,7 @@ from typing import Final
 
 from joulewise.command.alive import boot_id, is_alive, pid_namespace
 from joulewise.errors import JoulewiseError, UsageError, did_you_mean
+from joulewise.record.files import is_entry_folder, is_file, is_folder
 from joulewise.record.layout import MANIFEST, MARKS, SWEEPS, TRACE
 from joulewise.record.manifest import (
     Manifest,
@@ -115,7 +116,7 @@ class Skipped:
 def runs(store: Path) -> Iterator[Path]:
     """The runs of a store by name; whatever else lies there is passed over."""
     for path in _directories(store):
-        if (path / MANIFEST).is_file():
+        if is_file(path / MANIFEST):
             yield path
 
 
@@ -200,7 +201,7 @@ def resolve_run(store: Path, which: str) -> FoundRun:
     are enough, and no other run is read. Names are looked up in the index.
     """
     path = Path(which)
-    if (path / MANIFEST).is_file():
+    if is_file(path / MANIFEST):
         return FoundRun(path)
     if which != LAST and path.name == which and _is_run(store / which):
         return FoundRun(store / which)
@@ -230,7 +231,7 @@ def resolve_run(store: Path, which: str) -> FoundRun:
 def beginning(store: Path, start: str) -> list[Path]:
     """The runs whose folder's name begins so, by name; only they are looked at."""
     names = sorted(name for name in _names(store) if name.startswith(start))
-    return [store / name for name in names if (store / name / MANIFEST).is_file()]
+    return [store / name for name in names if is_file(store / name / MANIFEST)]
 
 
 def in_progress(store: Path) -> Path | None:
@@ -244,7 +245,7 @@ def in_progress(store: Path) -> Path | None:
 
 def _is_run(path: Path) -> bool:
     """Also a directory whose maker was killed before it could write a manifest."""
-    return (path / MANIFEST).is_file() or (bool(_ID.fullmatch(path.name)) and path.is_dir())
+    return is_file(path / MANIFEST) or (bool(_ID.fullmatch(path.name)) and is_folder(path))
 
 
 def named(store: Path, name: str) -> list[Path]:
@@ -291,9 +292,9 @@ def _last(store: Path) -> Path | None:
         if newest and not name.startswith(newest):
             break
         candidates.append(name)
-        if id_second(name) is not None and (store / name / MANIFEST).is_file():
+        if id_second(name) is not None and is_file(store / name / MANIFEST):
             newest = name[:15]
-    found = [store / name for name in candidates if (store / name / MANIFEST).is_file()]
+    found = [store / name for name in candidates if is_file(store / name / MANIFEST)]
     if len(found) < 2:
         return found[0] if found else None
     return max(found, key=lambda run: (*order_of(run, _started_ns(run)), run.name))
@@ -327,9 +328,9 @@ def remove(run: Path) -> None:
 
 
 def unlistable(store: Path, error: OSError) -> UsageError:
-    return UsageError(
-        f"cannot read {store}: {error.strerror}", f"have its owner open it, or {ELSEWHERE}"
-    )
+    is_refused = error.errno in {errno.EACCES, errno.EPERM}
+    do = "have its owner open it, or " if is_refused else ""
+    return UsageError(f"cannot read {store}: {error.strerror}", f"{do}{ELSEWHERE}")
 
 
 def _directories(store: Path) -> list[Path]:
@@ -340,7 +341,7 @@ def _names(store: Path) -> list[str]:
     """The names of the folders in a store, in no order."""
     try:
         with os.scandir(store) as entries:
-            return [each.name for each in entries if each.is_dir() and each.name != SWEEPS]
+            return [each.name for each in entries if each.name != SWEEPS and is_entry_folder(each)]
     except FileNotFoundError:
         return []
     except OSError as error:

@@ -109,14 +109,19 @@ def read_batches(path: Path, sound_b: int | None = None) -> Iterator[pa.RecordBa
     """
     import pyarrow as pa
 
-    with suppress(FileNotFoundError):
-        if path.stat().st_size and sound_b != 0:
+    with suppress(OSError):  # it is gone, a folder, a link that leads back to itself…
+        if sound_b != 0 and _regular_size_b(path):
             with pa.memory_map(os.fsencode(path)) as source:
                 sound = source if sound_b is None else pa.BufferReader(source.read_buffer(sound_b))
                 yield from _whole_batches(sound)
     waiting = _waiting[path]() if path in _waiting else b""
     if waiting:
         yield from _whole_batches(pa.BufferReader(waiting))
+
+
+def _regular_size_b(path: Path) -> int:
+    with open_regular(path) as file:
+        return os.fstat(file.fileno()).st_size
 
 
 def is_whole(path: Path) -> bool:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from joulewise.data import Quantity
 from joulewise.record.checksums import Damage, find_damage, is_verified
-from joulewise.record.files import open_regular
+from joulewise.record.files import is_there, open_regular
 from joulewise.record.layout import PACKED, STREAM, Lane, lane_path
 from joulewise.record.rows import TIME
 from joulewise.record.streams import is_whole, read_batches, schema
@@ -78,7 +78,7 @@ def find_lane_damage(
     name = path.relative_to(run).as_posix()
     if path.suffix == PACKED:
         reason = _packed_fault(path, lane)
-    elif not path.exists():
+    elif not is_there(path):
         reason = "it is gone" if rows else ""
     else:
         reason = _stream_fault(path, lane, is_ended=is_ended)
@@ -113,7 +113,7 @@ def _has_columns_of(lane: Lane, columns: Collection[str]) -> bool:
 def lane_file(run: Path, key: str, lane: Lane) -> Path:
     """The file that a lane is read from."""
     packed = lane_path(run, key, lane, PACKED)
-    return packed if packed.exists() else lane_path(run, key, lane, STREAM)
+    return packed if is_there(packed) else lane_path(run, key, lane, STREAM)
 
 
 def _open_stream(path: Path, sound_b: int | None) -> LaneReader | None:

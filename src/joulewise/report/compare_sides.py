@@ -11,6 +11,7 @@ from joulewise.data.sweeps import Sweep
 from joulewise.errors import JoulewiseError, UsageError, did_you_mean
 from joulewise.metrics.compare_runs import Side
 from joulewise.metrics.compare_values import Run
+from joulewise.record.files import is_file, is_folder
 from joulewise.record.index.condition import any_matches, text_is
 from joulewise.record.index.run_entry import find_runs
 from joulewise.record.layout import MANIFEST
@@ -79,13 +80,13 @@ def _side(store: Path, which: str) -> Side | Sweep:
 
 def _one(store: Path, which: str) -> Side | Sweep | None:
     path = Path(which)
-    if (path / MANIFEST).is_file():
+    if is_file(path / MANIFEST):
         return Side(which, (_run(path),))
-    if (path / sweep_store.FILE).is_file():
+    if is_file(path / sweep_store.FILE):
         return sweep_store.load(path)
-    if which.endswith(".csv") and path.is_file():
+    if which.endswith(".csv") and is_file(path):
         return read_table(path)
-    if which not in {"", ".", ".."} and path.is_dir() and next(runs(path), None):
+    if which not in {"", ".", ".."} and is_folder(path) and next(runs(path), None):
         return _several(which, list(readable(path)))
     if which == LAST:
         last = meant(store, which, {})

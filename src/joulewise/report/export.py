@@ -12,6 +12,7 @@ from typing import IO, Final
 
 import pyarrow as pa
 
+from joulewise.record.files import is_file, path_exists
 from joulewise.report.unwritten import unwritten
 
 STDOUT: Final = "-"
@@ -28,7 +29,7 @@ def write(shape: pa.Schema, pieces: Iterable[pa.Table], form: str, path: str) ->
         return rows
     whole = Path(path)
     # A device or a pipe is written to, never replaced.
-    special = whole.exists() and not whole.is_file()
+    special = path_exists(whole) and not is_file(whole)
     part = whole if special else whole.with_name(f".{whole.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as file:

@@ -110,8 +110,28 @@ def between(low: float | None, high: float | None, unit: str) -> str:
 def plain(text: str) -> str:
     """Text from elsewhere, which must not steer a terminal: what does not print is spelt out."""
     return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+        char if char.isprintable() else char.encode("unicode_escape").decode()
+        for char in shell_bytes(text)
     )
+
+
+def shell_bytes(text: str) -> str:
+    r"""The same with bytes that are no UTF-8 (surrogates, PEP 383) as a shell has them.
+
+    ``\xff``, and in quotes ``$'a\xff'``, which bash and zsh read as the same word.
+    """
+    if not _NO_UTF8.search(text):
+        return text
+    return _NO_UTF8.sub(_byte, _QUOTED_NO_UTF8.sub(_ansi_quoted, text))
+
+
+def _ansi_quoted(quoted: re.Match[str]) -> str:
+    inside = quoted[1].replace("\\", "\\\\")
+    return f"$'{inside}'"
+
+
+def _byte(surrogate: re.Match[str]) -> str:
+    return f"\\x{ord(surrogate[0]) - 0xDC00:02x}"
 
 
 def one_line(text: str, most: int | None = None) -> str:
@@ -125,6 +145,8 @@ def capitalised(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
+_NO_UTF8: Final = re.compile("[\udc80-\udcff]")
+_QUOTED_NO_UTF8: Final = re.compile(r"(?<!\$)'([^'\n]*[\udc80-\udcff][^'\n]*)'")
 NO_BREAK: Final = "\N{NO-BREAK SPACE}"
 _UNIT: Final = r"(?:±|\+/-|%|°C|min\b|h\b|days?\b|[kMGTmµu]?(?:J|Wh?|s|Hz|B)\b|gCO)"
 _TOGETHER: Final = re.compile(rf"(?<=\d) (?={_UNIT})|(?<=±) (?=[\d<])|(?<=\+/-) (?=[\d<])")

@@ -13,7 +13,7 @@ from joulewise.analyse.stored import result_of
 from joulewise.data import Caution, RunResult, RunWarning
 from joulewise.data.sweeps import Sweep
 from joulewise.errors import JoulewiseError, UsageError, did_you_mean
-from joulewise.record.files import read_regular_bytes
+from joulewise.record.files import is_folder, read_regular_bytes
 from joulewise.record.index.condition import Condition, text_begins, text_is
 from joulewise.record.index.run_entry import find_runs, find_unreadable_runs
 from joulewise.record.layout import MANIFEST, TRACE
@@ -132,7 +132,7 @@ def _may_be_in(run: Path, name: str) -> bool:
     if '"group": "' in text:
         begins = f'"group": {json.dumps(name)[:-1]}'  # in JSON as run.json has it: ASCII
         return f'{begins}"' in text or f"{begins}." in text
-    return (run / TRACE).is_dir()
+    return is_folder(run / TRACE)
 
 
 def _is_in(name: str) -> Condition:

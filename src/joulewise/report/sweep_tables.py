@@ -62,7 +62,7 @@ def choices_table(result: SweepResult) -> Table:
             {"metric": "reference", **_record(result.reference)},
             *(_choice_record(result, choice) for choice in result.best.values()),
         ),
-        note=_error_note(result),
+        note="; ".join(filter(None, (_error_note(result), _best_of_many_note(result)))),
         provenance=simulated_words(result.simulated),
     )
 
@@ -173,6 +173,17 @@ def _error_note(result: SweepResult) -> str:
     )
 
 
+def _best_of_many_note(result: SweepResult) -> str:
+    """Why a setting has another interval here than in the table of all settings."""
+    chosen = [it for it in result.best.values() if it.verdict is not Verdict.REFERENCE]
+    if all(it.energy == result.point(it.setting).energy_ratio for it in chosen):
+        return ""
+    return (
+        "intervals against the reference allow for each choice being the best of several settings, "
+        "so that they may be wider than in the table of all settings"
+    )
+
+
 def verdict_words(choice: Choice) -> str:
     """``EDP within noise``: beside it, the energy and the time may well differ."""
     of = f"{parse(choice.metric).label} " if choice.verdict is Verdict.NOISE else ""
@@ -213,6 +224,7 @@ def _choice_record(result: SweepResult, choice: Choice) -> Record:
         "beats_from": None if band is None else band.low,
         "beats_to": None if band is None else band.high,
         "verdict": choice.verdict.value,
+        **{f"recommended_{name}": it for name, it in choice.recommended.as_json().items()},
     }
 
 

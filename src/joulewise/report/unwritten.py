@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from joulewise.errors import JoulewiseError, UsageError
+from joulewise.record.files import is_folder
 
 _FULL: Final = {
     errno.ENOSPC: "the disk is full",
@@ -22,7 +23,7 @@ def unwritten(path: Path, error: OSError, hint: str) -> JoulewiseError:
         return JoulewiseError(
             f"cannot write {path}: {full}", "make room there, or name a path with room"
         )
-    if not path.parent.is_dir():
+    if not is_folder(path.parent):
         return no_folder(path)
     return UsageError(f"cannot write {path}: {error.strerror or error}", hint)
 

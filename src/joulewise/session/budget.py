@@ -242,7 +242,7 @@ def _exceeded(budget: Budget, at_s: float, taken: float, *, stop: bool) -> Event
     after = ""
     if budget.kind != "time":
         over = _amount(budget, taken - budget.limit)
-        after = f" after {_time(at_s)}: {_amount(budget, taken)} used, {over} over"
+        after = f" after {_time(at_s)}; by now {_amount(budget, taken)} are used, {over} over"
     end = "; stopping the command" if stop else ""
     message = f"the budget of {_name(budget)} is used up{after}{end}"
     return Event(budget, "exceeded", message, stop, at_s)

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
-from joulewise.command.child import Child, find_program
+from joulewise.command.child import Child, find_program, replace_process
 from joulewise.command.signals import Signals, take_signals
 from joulewise.data import RunResult
 from joulewise.record.manifest import CommandRecord
@@ -24,7 +24,7 @@ from joulewise.session.link import RecorderProcess
 from joulewise.session.request import Ready, Request
 from joulewise.session.rescue import finish_run
 from joulewise.session.settings import Turned
-from joulewise.session.starting import NotReadyError
+from joulewise.session.starting import NoResourcesError, NotReadyError
 
 _LAST_WORDS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
@@ -97,6 +97,8 @@ def run(
         recorder = RecorderProcess.start(store, request)
     except NotReadyError as error:  # a sensor's fault is never the command's
         voice.say(f"{error.message}: the command is not measured; {error.hint}")
+        if isinstance(error, NoResourcesError) and not voice.turned.as_json():
+            replace_process(command, environ)
         return _run_unmeasured(command, environ)
     with ExitStack() as stack:
         try:

@@ -16,6 +16,7 @@ from typing import Final
 
 from joulewise.command.apart import start as start_apart
 from joulewise.errors import JoulewiseError
+from joulewise.record.store import not_made
 from joulewise.session import group
 from joulewise.session.request import Ready, Request
 from joulewise.session.wire import Message, Wire
@@ -36,6 +37,16 @@ class NotReadyError(JoulewiseError):
         super().__init__(message, hint)
 
 
+class NoResourcesError(NotReadyError):
+    """There is no process or file descriptor left for a recorder."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(
+            f"no recorder can be started ({error.strerror})",
+            "see the limits of this shell: ulimit -n for open files, ulimit -u for processes",
+        )
+
+
 Started = tuple[Wire, "subprocess.Popen[bytes] | None", Ready]
 
 
@@ -48,7 +59,10 @@ def start(
     store: Path, request: Request, environ: Mapping[str, str], *, shared: bool, apart: bool = False
 ) -> Started | None:
     """A recorder of our own; ``apart`` it is no child of ours, and known by its process group."""
-    ours, process = start_apart(_MAIN, environ, is_child=not apart)
+    try:
+        ours, process = start_apart(_MAIN, environ, is_child=not apart)
+    except OSError as error:
+        raise NoResourcesError(error) from None
     return _greet(Wire(ours), process, store, request, shared=shared)
 
 
@@ -63,7 +77,10 @@ def _greet(
     """Say what is wanted, and wait until it records; None where it ends instead."""
     ready = None
     try:
-        where = os.path.abspath(store)  # noqa: PTH100  # pathlib's would follow links
+        try:
+            where = os.path.abspath(store)  # noqa: PTH100  # pathlib's would follow links
+        except OSError as error:  # the working folder was deleted
+            raise not_made("run", store, error) from None
         wire.send("start", store=where, shared=shared, request=asdict(request))
         ready = _answer(wire)
     finally:

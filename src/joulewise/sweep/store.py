@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from joulewise.data.sweeps import WARM_UP, Sweep, TrialState
 from joulewise.errors import JoulewiseError, UsageError, did_you_mean
 from joulewise.record.checksums import DamagedJsonError, read_checked_json
-from joulewise.record.files import read_regular_bytes, replace_file
+from joulewise.record.files import is_file, read_regular_bytes, replace_file
 from joulewise.record.layout import SWEEPS
 from joulewise.record.store import (
     ELSEWHERE,
@@ -165,7 +165,7 @@ def find(store: Path, which: str) -> Path:
     from joulewise.sweep.entry import find_newest, is_named
 
     path = Path(which)
-    if (path / FILE).is_file():
+    if is_file(path / FILE):
         return path
     folders = _folders(store)
     if not folders:
@@ -247,7 +247,7 @@ def sweep_names(store: Path) -> list[str]:
 def _folders(store: Path) -> list[Path]:
     """Not what somebody was killed in making: there is nothing in it."""
     try:
-        return sorted(path for path in (store / SWEEPS).iterdir() if (path / FILE).is_file())
+        return sorted(path for path in (store / SWEEPS).iterdir() if is_file(path / FILE))
     except OSError:
         return []
 

@@ -23,22 +23,24 @@ _WORKS: Final = {"samples": "sample", "epochs": "epoch"}
 """Columns that say how much work a run did, and the name of one piece of it."""
 
 _FIGURES: Final = {_TIME, _ENERGY, _POWER, _BLOCK, *_WORKS}
+_CELL_HINT: Final = "mend that cell, or leave out its row"
 _HINT: Final = "it needs time_s, energy_j or power_w, and a column for each setting"
 
 
 def read_table(path: Path, reference: Mapping[str, str] | None = None) -> Sweep:
     """The runs of a file as trials; without a ``reference`` its highest limit and first values."""
-    rows = _rows(path)
-    names = [name for name in rows[0] if name not in _FIGURES]
-    if not names or _TIME not in rows[0] or not {_ENERGY, _POWER} & set(rows[0]):
+    numbered = _rows(path)
+    headings = numbered[0][1]
+    names = [name for name in headings if name not in _FIGURES]
+    if not names or _TIME not in headings or not {_ENERGY, _POWER} & set(headings):
         raise UsageError(f"{path} is no table of runs", _HINT)
     counts: Counter[Setting] = Counter()
     trials = []
-    for number, row in enumerate(rows, 2):
+    for number, row in numbered:
         try:
             trial = _trial(row, names, counts)
         except ValueError as error:
-            raise UsageError(f"{path}, line {number}: {error}", _HINT) from None
+            raise UsageError(f"{path}, line {number}: {error}", _CELL_HINT) from None
         counts[trial.setting] += 1
         trials.append(trial)
     settings = tuple(dict.fromkeys(trial.setting for trial in trials))
@@ -57,13 +59,12 @@ def read_table(path: Path, reference: Mapping[str, str] | None = None) -> Sweep:
     )
 
 
-def _rows(path: Path) -> list[dict[str, str]]:
+def _rows(path: Path) -> list[tuple[int, dict[str, str]]]:
+    """Each row with the number of the line in which it ends."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:
-            rows = [
-                {_heading(name): value or "" for name, value in row.items()}
-                for row in csv.DictReader(lines)
-            ]
+            reader = csv.DictReader(lines)
+            rows = [(reader.line_num, _named_cells(row, reader.line_num)) for row in reader]
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", "name a CSV file") from None
     except (ValueError, csv.Error) as error:
@@ -73,10 +74,11 @@ def _rows(path: Path) -> list[dict[str, str]]:
     return rows
 
 
-def _heading(name: str | None) -> str:
-    if name is None:
-        raise ValueError("a row has more cells than there are headings")
-    return name.strip()
+def _named_cells(row: Mapping[str | None, str | None], line: int) -> dict[str, str]:
+    """``row`` as DictReader has it: cells without a heading under None, missing ones as None."""
+    if None in row:
+        raise ValueError(f"line {line} has more cells than there are headings")
+    return {name.strip(): value or "" for name, value in row.items() if name is not None}
 
 
 def _trial(row: Mapping[str, str], names: Sequence[str], counts: Mapping[Setting, int]) -> Trial:
@@ -88,7 +90,7 @@ def _trial(row: Mapping[str, str], names: Sequence[str], counts: Mapping[Setting
     energy = {"gpu": Energy(energy_j, 0.0, 0.0, Source.MEASURED)}
     return Trial(
         setting,
-        int(block) if block else counts[setting],
+        _whole(_BLOCK, block) if block else counts[setting],
         TrialState.DONE,
         time_s=time_s,
         energy=energy,
@@ -103,8 +105,22 @@ def _trial(row: Mapping[str, str], names: Sequence[str], counts: Mapping[Setting
 def _count(row: Mapping[str, str], name: str) -> int:
     value = _number(row, name)
     if not value.is_integer():
-        raise ValueError(f"{name} is {row[name]}")
+        raise ValueError(f"column {name} has {row[name]!r}, not a whole number")
     return int(value)
+
+
+def _whole(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"column {name} has {text!r}, not a whole number") from None
+
+
+def _parse(name: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"column {name} has {text!r}, not a number") from None
 
 
 def _value(name: str, text: str) -> Value:
@@ -112,17 +128,19 @@ def _value(name: str, text: str) -> Value:
         return text
     if not text:
         return None
-    value = float(text)
+    value = _parse(name, text)
     if not math.isfinite(value):
-        raise ValueError(f"{name} is {text}")
+        raise ValueError(f"column {name} has {text!r}, not a finite number")
     return value
 
 
 def _number(row: Mapping[str, str], name: str) -> float:
-    text = row.get(name) or "missing"
-    value = math.nan if text == "missing" else float(text)
+    text = row.get(name)
+    if not text:
+        raise ValueError(f"column {name} is empty")
+    value = _parse(name, text)
     if not 0 < value < math.inf:
-        raise ValueError(f"{name} is {text}")
+        raise ValueError(f"column {name} has {text!r}, not a finite number above 0")
     return value
 
 
@@ -133,7 +151,11 @@ def _reference(settings: Sequence[Setting], given: Mapping[str, str], path: Path
         raise UsageError(
             f"{path} has no column {min(unknown)}", f"its settings are {', '.join(settings[0])}"
         )
-    wanted = {name: _value(name, text) for name, text in given.items()}
+    try:
+        wanted = {name: _value(name, text) for name, text in given.items()}
+    except ValueError:
+        said = ", ".join(f"{name}={text}" for name, text in given.items())
+        raise UsageError(f"--reference {said} has no number", "as in power_limit_w=300") from None
     alike = [each for each in settings if all(each[name] == v for name, v in wanted.items())]
     if not alike:
         said = ", ".join(f"{name}={text}" for name, text in given.items())

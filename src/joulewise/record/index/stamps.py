@@ -55,7 +55,11 @@ def list_folders(
         with os.scandir(os.fsencode(parent)) as entries:
             for entry in entries:
                 name = entry.name
-                if not entry.is_dir() or name in excluded:
+                try:
+                    is_folder = entry.is_dir()
+                except OSError:  # such as a link that leads back to itself
+                    continue
+                if not is_folder or name in excluded:
                     continue
                 parts = []
                 is_passing = entry.is_symlink()

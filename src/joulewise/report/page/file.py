@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from joulewise.errors import JoulewiseError, UsageError
-from joulewise.record.files import open_regular, replace_file
+from joulewise.record.files import is_folder, open_regular, path_exists, replace_file
 from joulewise.report.page.page import Page
 from joulewise.report.page.render import GENERATOR, render
 from joulewise.report.tables import file_name
@@ -39,11 +39,11 @@ def write_page(page: Page, path: Path, *, force: bool = False) -> None:
 
 
 def check_place(path: Path, *, force: bool) -> None:
-    if path.is_dir():
+    if is_folder(path):
         raise UsageError(f"{path} is a folder", "name a file in it")
-    if not path.parent.is_dir():
+    if not is_folder(path.parent):
         raise no_folder(path)
-    if force or not path.exists() or _is_ours(path):
+    if force or not path_exists(path) or _is_ours(path):
         return
     raise UsageError(f"{path} is there, and no report of joulewise", "name another, or add --force")
 
