@@ -7,7 +7,7 @@ import platform
 import resource
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from time import monotonic, monotonic_ns, time_ns
 from typing import Any, Final
 
 from joulewise.command.alive import boot_id
+from joulewise.data import DeviceInfo
 from joulewise.devices import Device, Discovery
 from joulewise.record.checksums import MarkSums, write_checksums_so_far
 from joulewise.record.clocks import Clocks
@@ -29,9 +30,11 @@ from joulewise.record.inventory import (
     with_settings,
 )
 from joulewise.record.lanes import Lanes, usual_rate_hz
+from joulewise.record.layout import TRACE
 from joulewise.record.manifest import (
     CommandRecord,
     Manifest,
+    RecordedDevice,
     RecorderRecord,
     reserve_last,
     with_command,
@@ -60,7 +63,11 @@ _SAVE_NS: Final = 30 * NS_PER_S
 
 @dataclass(frozen=True)
 class RecorderOptions:
-    """What a run is told besides its devices; ``options`` goes into run.json as it is."""
+    """What a run is told besides its devices; ``options`` goes into run.json as it is.
+
+    ``hidden`` are the keys of GPUs that no command sees so far: they are read, and are no part of
+    the run unless a command joins that sees them (:meth:`Recorder.reveal`).
+    """
 
     rate_hz: float | None = None
     name: str = ""
@@ -68,6 +75,7 @@ class RecorderOptions:
     group: str = ""
     cwd: str = field(default_factory=working_directory)
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    hidden: frozenset[str] = frozenset()
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -98,6 +106,7 @@ class Recorder:
         for entry in self._inventory:
             self._note_fault(entry)
         self._completion = Completion(self._on_complete, self._on_incomplete)
+        self._hidden = set(options.hidden)
         self._others_started: set[str] = set()
         self._reopened: list[Device] = []
         self._looks: list[threading.Thread] = []
@@ -126,12 +135,47 @@ class Recorder:
             host={"name": platform.node()},
             options=options.options,
         )
+        self.reveal(set())
 
     @property
     def manifest(self) -> Manifest:
         """The run as it is known now: with every note, and devices as they were last opened."""
         with self._lock:
-            return replace(self._manifest, notes=self._notes.all())
+            return self._without_hidden()
+
+    def _without_hidden(self) -> Manifest:
+        """The manifest with the notes so far, and without the GPUs that no command sees."""
+        return replace(
+            self._manifest,
+            devices=tuple(d for d in self._manifest.devices if d.info.key not in self._hidden),
+            notes=tuple(n for n in self._notes.all() if n.get("device") not in self._hidden),
+        )
+
+    @property
+    def all_devices(self) -> tuple[DeviceInfo, ...]:
+        """All that are read, also those that no command sees."""
+        with self._lock:
+            return tuple(each.info for each in self._manifest.devices)
+
+    def reveal(self, keys: Collection[str]) -> None:
+        """Make GPUs part of the run that a command sees, and others that report for them."""
+        with self._lock:
+            self._hidden -= set(keys)
+            self._hidden -= {
+                device.info.key
+                for device in self._manifest.devices
+                if any(part not in self._hidden for part in device.info.contains)
+            }
+            self._changed = True
+
+    def add_missing(self, device: RecordedDevice) -> None:
+        """Make a device part of the run that a command may use, and that cannot be read here."""
+        with self._lock:
+            keys = {each.info.key for each in self._manifest.devices}
+            if device.info.key not in keys:
+                devices = (*self._manifest.devices, device)
+                self._manifest = replace(self._manifest, devices=devices)
+                self._changed = True
 
     @property
     def tallies(self) -> Mapping[str, Tally]:
@@ -211,6 +255,7 @@ class Recorder:
                 monotonic_end_ns=monotonic_ns(),
             )
         self._save(write_last)
+        self._remove_hidden()
         for device in self._reopened:
             device.close()
         return self.manifest
@@ -306,7 +351,7 @@ class Recorder:
         with self._lock:
             recorder = RecorderRecord.of_this_process(_cpu_s(), self._lanes.summary())
             self._manifest = replace(self._manifest, recorder=recorder, notes=self._notes.all())
-            manifest, self._changed = self._manifest, False
+            manifest, self._changed = self._without_hidden(), False
         self._saved_ns = monotonic_ns()
         try:
             write(self._run, manifest)
@@ -314,8 +359,26 @@ class Recorder:
             self._notes.once("not_stored", f"run.json: {error.strerror}")
         with suppress(OSError):  # without them damage is found less often, and nothing else
             write_checksums_so_far(
-                self._run, {**self._writer.prefixes, **self._mark_sums.read_on()}
+                self._run,
+                {
+                    path: prefixes
+                    for path, prefixes in {
+                        **self._writer.prefixes,
+                        **self._mark_sums.read_on(),
+                    }.items()
+                    if not self._is_hidden(path)
+                },
             )
+
+    def _is_hidden(self, trace: Path) -> bool:
+        return trace.parent.name == TRACE and trace.name.partition(".")[0] in self._hidden
+
+    def _remove_hidden(self) -> None:
+        """Delete what was read of GPUs that no command has seen."""
+        for file in (self._run / TRACE).glob("*"):
+            if self._is_hidden(file):
+                with suppress(OSError):
+                    file.unlink()
 
 
 def _cpu_s() -> float:
