@@ -257,10 +257,11 @@ def _pulses(sensed: Sensed, marks_s: Floats) -> Steps:
     is_pulse = is_seen & ((height_w * seen_s / window_s) ** 2 > _STEP_SIGMAS**2 * noise_w2)
     # Where no power that the device can draw between the marks gives what was read, the load did
     # not change at them: a program that waits for a CPU loads its GPU later than its mark says.
-    steps_w2 = (pulse_w - sides.low_w) ** 2 + (pulse_w - sides.high_w) ** 2
-    allowed_j2 = window_s**2 * sensed.noise_w2 * number + steps_w2 * sensed.place_s2
-    left_j = excess_j - pulse_w * seen_s
-    is_pulse &= left_j**2 <= _STRADDLE_SIGMAS**2 * allowed_j2
+    allowed_j2 = _STRADDLE_SIGMAS**2 * (
+        window_s**2 * sensed.noise_w2 * number
+        + ((pulse_w - sides.low_w) ** 2 + (pulse_w - sides.high_w) ** 2) * sensed.place_s2
+    )
+    is_pulse &= (excess_j - pulse_w * seen_s) ** 2 <= allowed_j2
     times = lasting_s / seen_s
     error_j2 = (window_s * times) ** 2 * noise_w2 * number
     is_cut = seen_s < _PULSE_WHOLE * lasting_s
