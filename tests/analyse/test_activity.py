@@ -90,6 +90,16 @@ def test_clocks_that_another_left_up_are_not_the_commands(tmp_path):
     assert result.counted == ("cpu0",)
 
 
+def test_utilisation_of_before_is_not_the_commands(tmp_path):
+    """It is of the second before it is read; the driver names nobody on the GPU."""
+    used = {"gpu_utilisation_pct": lambda t: math.nan if t < 0.5 or t > 1.5 else 60.0}
+    made = MadeRun(tmp_path / "run").fast(device("gpu0"), power((-0.9, -0.1)))
+    made.slow("gpu0", offset_s=-0.3, **used)
+    made.processes("gpu0", (0.1, []))
+    result = analyse(made.fast(device("cpu0"), lambda _: 20).write())
+    assert result.counted == ("cpu0",)
+
+
 def test_clocks_that_were_down_before_are_the_commands(tmp_path):
     """Power was that of an idle GPU when the command started."""
     clocks = {"sm_clock_mhz": clock_mhz(1.5, first_s=0.5)}
