@@ -70,7 +70,7 @@ _REGULAR: Final = 0.05
 # A counter whose stated period is further from the samples' has ticks of its own.
 _SAME_PERIOD: Final = 0.5
 # Of the variance of an unknown age, what the edges of a window do not share. Chosen on recordings
-# of a simulated GH200, in real time, of seeds that no benchmark judges with; doubled, 99 % are inside.
+# of a simulated GH200, in real time; doubled, 99 % of windows are inside their errors.
 _DRIFT: Final = 0.25
 # Joules by which a counter of whole millijoules may be off.
 _QUANTUM_J: Final = 0.001
