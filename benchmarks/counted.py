@@ -5,8 +5,9 @@
 Each program runs on a simulated GPU in real time, measured by ``joulewise run`` or by
 ``joulewise.measure()``. *used*: it sleeps for 0 to 8 s, loads the GPU for 50 ms to 2 s and ends at
 once, so that its process may come and go between two looks. *others*: it keeps to the CPU while
-another process loads the GPU, from before or in the midst of it. It exits with 1 unless the GPU
-counts in all of the first, and in none of the second.
+another process loads the GPU, from before or in the midst of it. *after*: it keeps to the CPU right
+after a training has ended, while the clocks of the GPU are still up. It exits with 1 unless the GPU
+counts in all of the first, and in none of the others.
 """
 
 from __future__ import annotations
@@ -68,7 +69,10 @@ load(float(sys.argv[2]))
 
 @dataclass(frozen=True)
 class Program:
-    """``other_s`` is when another process begins to load the GPU, and for how long, if one does."""
+    """``other_s`` is when another process begins to load the GPU, and for how long, if one does.
+
+    ``trains_s`` is how long the GPU was loaded by a process that ended right before.
+    """
 
     board: str
     way: str
@@ -77,6 +81,7 @@ class Program:
     load_s: float
     cpu_s: float = 0.0
     other_s: tuple[float, float] | None = None
+    trains_s: float = 0.0
 
     def __str__(self) -> str:
         what = f"loads it for {self.load_s:.2f} s after {self.delay_s:.2f} s"
@@ -84,6 +89,8 @@ class Program:
             start_s, time_s = self.other_s
             what = f"computes for {self.cpu_s:.1f} s; another loads it at {start_s:.1f} s"
             what += f" for {time_s:.1f} s"
+        if self.trains_s:
+            what = f"computes for {self.cpu_s:.1f} s after a training of {self.trains_s:.1f} s"
         return f"{self.board}, {self.way}, seed {self.seed}: {what}"
 
 
@@ -119,6 +126,19 @@ def others(rounds: int, draw: random.Random) -> Iterator[Program]:
         )
 
 
+def after(rounds: int, draw: random.Random) -> Iterator[Program]:
+    for number in range(rounds):
+        yield Program(
+            BOARDS[number % len(BOARDS)],
+            WAYS[number // len(BOARDS) % len(WAYS)],
+            draw.randrange(1 << 30),
+            0.0,
+            0.0,
+            cpu_s=draw.uniform(0.5, 5.0),
+            trains_s=draw.uniform(0.3, 2.0),
+        )
+
+
 def result_of(program: Program) -> dict[str, Any]:
     """What joulewise tells of the program, run on a simulation of its own."""
     with tempfile.TemporaryDirectory() as folder:
@@ -130,10 +150,11 @@ def result_of(program: Program) -> dict[str, Any]:
             command += [sys.executable, "-c", _LOAD + _RUN, *figures]
         else:
             command = [sys.executable, "-c", _LOAD + _MEASURE, *figures, store, str(told)]
+        inside = [program.other_s, program.trains_s, command]
         subprocess.run(
             [
                 *(*JOULEWISE, "sim", "--gpu", program.board, "--seed", str(program.seed), "--"),
-                *(sys.executable, __file__, "--inside", json.dumps([program.other_s, command])),
+                *(sys.executable, __file__, "--inside", json.dumps(inside)),
             ],
             check=True,
             env=os.environ | {"JOULEWISE_STATE": str(Path(folder) / "state")},
@@ -144,9 +165,12 @@ def result_of(program: Program) -> dict[str, Any]:
         return result
 
 
-def run_inside(other_s: list[float] | None, command: list[str]) -> None:
-    """Within the simulation: the program, and beside it the other process."""
+def run_inside(other_s: list[float] | None, trains_s: float, command: list[str]) -> None:
+    """Within the simulation: the program, before it a training, and beside it another process."""
     other = None
+    if trains_s:
+        training = [sys.executable, "-c", _LOAD + _OTHER, "0", str(trains_s)]
+        subprocess.run(training, check=True)
     if other_s:
         figures = [str(each) for each in other_s]
         other = subprocess.Popen([sys.executable, "-c", _LOAD + _OTHER, *figures])
@@ -185,14 +209,14 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=60, help="programs of each kind")
     parser.add_argument("--beside", type=int, default=4, help="how many run at a time")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--only", choices=["used", "others"])
+    parser.add_argument("--only", choices=["used", "others", "after"])
     parser.add_argument("--inside", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.inside:
         run_inside(*json.loads(given.inside))
         return 0
     draw = random.Random(given.seed)
-    kinds = {"used": list(used(given.rounds, draw)), "others": list(others(given.rounds, draw))}
+    kinds = {kind.__name__: list(kind(given.rounds, draw)) for kind in (used, others, after)}
     right = [
         judge(name, programs, given.beside, counts=name == "used")
         for name, programs in kinds.items()

@@ -3,6 +3,9 @@
 Each program has a fresh board, whose sensor profile differs from the product's tables by up to
 20 %, and whose counter has a lag and a phase of its own. The recorder is there a little before
 and after, polls densely right before the start and after the end, and keeps the driver's samples.
+
+On the module of a superchip there are no such samples: its power and its counter are polled, and
+both contain what its CPU and memory draw.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from truth_windows import fresh_unit, recorded_device
 
 from joulewise.analyse.energy import window_energy
 from joulewise.analyse.lanes import ArrayLane
+from joulewise.record.deadlines import Deadlines
 from joulewise.record.manifest import RecordedDevice
 from joulewise.simulate import sensor
 from joulewise.simulate.boards import load_board
@@ -29,6 +33,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 BOARDS: Final = ("v100", "rtx6000", "a100", "laptop")
+MODULES: Final = ("gh200",)
+# What the CPU and the memory of a module draw, here all the time. Chosen: a simulated GH200 has
+# 85 W when its CPU is idle and 340 W when all cores work.
+HOST_W: Final = 240.0
 NETWORKS: Final = ("resnet50", "vgg19", "inception3", "alexnet", "mnist-big", "ecg")
 BATCH_SIZES: Final = (8, 16, 32, 64)
 RATE_HZ: Final = 10.0  # the recorder's default for one GPU
@@ -180,7 +188,7 @@ FAMILIES: Final[dict[str, Story]] = {
 
 def judge_programs(seed: int, board: str, family: str, least: int, story: Story) -> Judged:
     """At least so many spans, in as many programs as that takes; each has a fresh board."""
-    draw = np.random.default_rng([seed, BOARDS.index(board), *family.encode()])
+    draw = np.random.default_rng([seed, (*BOARDS, *MODULES).index(board), *family.encode()])
     rows: list[tuple[NDArray[np.float64], ...]] = []
     while sum(len(row[0]) for row in rows) < least:
         program = make_program(draw, board, family, story)
@@ -209,6 +217,8 @@ def make_program(
     end_ns = stage.t_ns
     stage.rest(2.0)
     timeline = stage.timeline()
+    if unit.board.module:
+        timeline, samples = _with_host(timeline), False
     fast, buffer = record(draw, unit, timeline, (start_ns, end_ns), rate_hz)
     energy_j = np.diff(timeline.energy_at(spans_ns), axis=1)[:, 0]
     return Program(
@@ -222,6 +232,14 @@ def make_program(
         energy_j,
         unit.gain * energy_j,
     )
+
+
+def _with_host(timeline: Timeline) -> Timeline:
+    """The same with what the CPU and the memory on the module draw."""
+    pieces = timeline.pieces.copy()
+    pieces["power_w"] += HOST_W
+    pieces["energy_j"] += HOST_W * (pieces["t_ns"] - pieces["t_ns"][0]) / _S
+    return Timeline(pieces, timeline.end_ns, timeline.step_ends_ns)
 
 
 def record(
@@ -240,6 +258,13 @@ def record(
     # The tables' figures, as the recorder has no others: period, short window and lag.
     after_ns = end_ns + _grid(1.5 * spec.period_s + 0.03, dense_s)
     slots_ns = np.arange(first_ns, end_ns, _S / rate_hz)
+    channel = sensor.plain_channel(unit)
+    if unit.board.module:
+        # Uneven, as by default, and the module's power of the moment.
+        period_ns, channel = round(_S / rate_hz), sensor.INSTANT
+        deadlines = Deadlines(first_ns, period_ns, dither_ns=period_ns)
+        slots_ns = np.array([deadlines.due_ns(slot) for slot in range(len(slots_ns))])
+        slots_ns = slots_ns[slots_ns < end_ns]
     due_ns = np.sort(np.concatenate([slots_ns, before_ns, after_ns]))
     late_ns = draw.exponential(150_000, len(due_ns))
     rare = draw.random(len(due_ns)) < 0.01
@@ -249,7 +274,7 @@ def record(
     energy_ns = power_ns + draw.integers(10_000, 80_000, len(t_ns))
     fast = {
         "t_ns": t_ns,
-        "power_w": sensor.power_w(unit, timeline, power_ns, sensor.plain_channel(unit)),
+        "power_w": sensor.power_w(unit, timeline, power_ns, channel),
         "energy_j": sensor.counter_j(unit, timeline, energy_ns),
     }
     first, last = sensor.last_power_tick(unit, np.array([t_ns[0], t_ns[-1]]))

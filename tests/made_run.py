@@ -80,9 +80,9 @@ class MadeRun:
         self.lane(recorded.info.key, Lane.FAST, columns)
         return self
 
-    def slow(self, key, **columns):
+    def slow(self, key, offset_s=0.0, **columns):
         """One row a second; a column is a function of the time."""
-        t_s = self.times_s(1.0)
+        t_s = self.times_s(1.0) + offset_s
         told = {name: np.array([value(t) for t in t_s], float) for name, value in columns.items()}
         t_ns = START + np.round(t_s * S).astype(np.int64)
         self.lane(key, Lane.SLOW, {"t_ns": t_ns, **told})

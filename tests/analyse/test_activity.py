@@ -1,6 +1,7 @@
 """Whether a GPU's activity is the command's: by readings alone, and beside processes of others."""
 
 import json
+import math
 
 import pytest
 
@@ -75,6 +76,35 @@ def test_what_another_left_behind_is_not_the_commands(tmp_path):
     """Its clocks are still up when the command starts, and go down by themselves."""
     result = analysed(tmp_path / "run", power((-0.9, -0.5), held_s=4.0))
     assert result.counted == ("cpu0",)
+
+
+def clock_mhz(until_s, first_s):
+    """Clocks that are up until then, and are not read before ``first_s``."""
+    return lambda t: math.nan if t < first_s else 1530.0 if t < until_s else 135.0
+
+
+def test_clocks_that_another_left_up_are_not_the_commands(tmp_path):
+    """They are first read when the command has started: power alone tells of before."""
+    clocks = {"sm_clock_mhz": clock_mhz(1.5, first_s=0.5)}
+    result = analysed(tmp_path / "run", power((-0.9, -0.5), held_s=2.0), **clocks)
+    assert result.counted == ("cpu0",)
+
+
+def test_utilisation_of_before_is_not_the_commands(tmp_path):
+    """It is of the second before it is read; the driver names nobody on the GPU."""
+    used = {"gpu_utilisation_pct": lambda t: math.nan if t < 0.5 or t > 1.5 else 60.0}
+    made = MadeRun(tmp_path / "run").fast(device("gpu0"), power((-0.9, -0.1)))
+    made.slow("gpu0", offset_s=-0.3, **used)
+    made.processes("gpu0", (0.1, []))
+    result = analyse(made.fast(device("cpu0"), lambda _: 20).write())
+    assert result.counted == ("cpu0",)
+
+
+def test_clocks_that_were_down_before_are_the_commands(tmp_path):
+    """Power was that of an idle GPU when the command started."""
+    clocks = {"sm_clock_mhz": clock_mhz(1.5, first_s=0.5)}
+    result = analysed(tmp_path / "run", lambda t: IDLE_W + t % 2, **clocks)
+    assert unseen_uses(result) == ["gpu0"]
 
 
 def test_a_use_just_after_anothers_counts(tmp_path):

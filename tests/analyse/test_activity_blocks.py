@@ -41,15 +41,32 @@ def mean_powers(t_ns, count_j):
     return t_ns[rows][1:][power_w >= 0], power_w[power_w >= 0]
 
 
-def active_ns(name, t_ns, values):
-    """The times of readings above idle that were not so before the run, or less."""
+def active_above(name, values):
+    least, share = MARGINS[name]
+    idle = 0.0 if name == "gpu_utilisation_pct" else np.quantile(values, 0.02)
+    return idle + max(least, share * idle)
+
+
+def was_active(name, t_ns, values):
+    before = values[t_ns <= RUN.start_ns]
+    return bool(len(before)) and before[-1] > active_above(name, values)
+
+
+def active_ns(name, t_ns, values, *, other_was_active):
+    """The times of readings above idle that were not so before the run, or less.
+
+    Where none was before, and the GPU was active by another quantity, the first one in the run is
+    of before.
+    """
     least, share = MARGINS[name]
     if not len(values):
         return []
-    idle = 0.0 if name == "gpu_utilisation_pct" else np.quantile(values, 0.02)
     before = values[t_ns <= RUN.start_ns]
+    during = values[(t_ns > RUN.start_ns) & (t_ns <= RUN.end_ns + TAIL_NS)]
+    if not len(before) and other_was_active:
+        before = during[:1]
     just_before = values[(t_ns <= RUN.start_ns) & (t_ns > RUN.start_ns - BEFORE_NS)]
-    usual = active = idle + max(least, share * idle)
+    usual = active = active_above(name, values)
     if len(before) and before[-1] > active:
         highest = max(just_before, default=before[-1])
         usual = highest + max(least, share * highest)
@@ -64,14 +81,17 @@ def active_ns(name, t_ns, values):
 
 
 def by_definition(lanes, explained):
-    times, powers = [], []
+    times, powers, all_series = [], [], []
     for lane in lanes.values():
         for name in lane.columns[1:]:
             series = readings(lane, name)
             if name == "energy_j":
                 series = mean_powers(*series) if len(series[0]) else series
-            times += active_ns(name, *series)
+            all_series.append((name, *series))
             powers += series[0].tolist() if name in {"power_w", "energy_j"} else []
+    other_was_active = any(was_active(*series) for series in all_series)
+    for series in all_series:
+        times += active_ns(*series, other_was_active=other_was_active)
     inside = sorted({*(t for t in powers if RUN.start_ns < t < RUN.end_ns)})
     edges = [RUN.start_ns, *inside, RUN.end_ns]
     is_closed = bool(powers) and min(powers) <= RUN.start_ns and max(powers) >= RUN.end_ns

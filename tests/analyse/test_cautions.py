@@ -461,6 +461,14 @@ def test_a_recorder_that_was_killed(made):
     assert result.time_s == 10
 
 
+def test_a_recorder_that_was_killed_at_once(made):
+    made.fast(device("gpu0"), noisy(200), until_s=-0.01)
+    result = analyse(made.write(state="killed"))
+    (ended,) = (w for w in result.warnings if w.code is Caution.RECORDER_ENDED)
+    assert "nothing was recorded while the command ran" in ended.message
+    assert " s in" not in ended.message
+
+
 def test_a_baseline_that_was_asked_for_and_not_had(made):
     made.fast(device("gpu0"), noisy(200))
     made.slow("gpu0", gpu_utilisation_pct=lambda _: 99)

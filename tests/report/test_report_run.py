@@ -1,6 +1,7 @@
 """What is told of a run: the right words, in any width, terminal and encoding."""
 
 import io
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
@@ -220,6 +221,12 @@ def test_the_next_commands_can_be_pasted():
     assert shown.commands[0][0] == (
         "joulewise --store 'my runs' show 20261116-003512-7f3a --errors"
     )
+
+
+def test_no_trace_is_offered_where_nothing_was_recorded():
+    uses = {key: replace(use, energy=None) for key, use in USES.items()}
+    empty = replace(result(details={}), run=SpanResult(result().run.span, None, uses))
+    assert view(empty, program="joulewise").commands == ()
 
 
 def test_a_long_name_of_a_span_takes_few_lines_of_the_table():

@@ -148,7 +148,8 @@ def activity(
     ]
     for signal in signals:
         signal.read()
-    shown = [signal.activity() for signal in signals]
+    was_active = any(signal.was_active for signal in signals)
+    shown = [signal.activity(was_active=was_active) for signal in signals]
     return Activity(
         any(each.is_active for each in shown),
         any(each.is_unexplained for each in shown),
@@ -167,6 +168,7 @@ class _Signal:
         self._explained = explained
         self._idle = _LowQuantile(rows.rows)
         self._last_before: float | None = None
+        self._first_during: float | None = None
         self._just_before = -math.inf  # the highest, where any reading was that late
         self._peak = -math.inf
         self._peak_unexplained = -math.inf
@@ -184,6 +186,8 @@ class _Signal:
                     self._just_before = max(float(recent.max()), self._just_before)
             during = block.part(start, block.up_to(self._run.end_ns + _TAIL_NS))
             if len(during.values):
+                if self._first_during is None:
+                    self._first_during = float(during.values[0])
                 self._peak = max(self._peak, float(during.values.max()))
                 # A reading that is not above the peak so far changes nothing.
                 higher = during.values > self._peak_unexplained
@@ -191,17 +195,31 @@ class _Signal:
                 new = during.values[higher][outside]
                 self._peak_unexplained = float(new.max(initial=self._peak_unexplained))
 
-    def activity(self) -> Activity:
-        """Once all has been read."""
+    @property
+    def was_active(self) -> bool:
+        """Whether it shows that the GPU was active when the command started."""
+        return self._last_before is not None and self._last_before > self._active_above()
+
+    def activity(self, *, was_active: bool) -> Activity:
+        """Once all has been read; ``was_active`` says what other quantities show of before.
+
+        Clocks and utilisation are first read when the command has started. On a GPU that was active
+        already, that first reading is still of what was before.
+        """
         if not self._idle.number:
             return Activity()
-        margin = _MARGINS[self.quantity]
-        is_share = self.quantity is Quantity.GPU_UTILISATION
-        active = margin.above(0.0 if is_share else self._idle.value())
-        if self._last_before is not None and self._last_before > active:
-            before = max(self._last_before, self._just_before)
-            return self._further(active, margin.above(before))
+        active = self._active_above()
+        before = self._last_before
+        if before is None and was_active:
+            before = self._first_during
+        if before is not None and before > active:
+            before = max(before, self._just_before)
+            return self._further(active, _MARGINS[self.quantity].above(before))
         return Activity(self._peak > active, self._peak_unexplained > active)
+
+    def _active_above(self) -> float:
+        is_share = self.quantity is Quantity.GPU_UTILISATION
+        return _MARGINS[self.quantity].above(0.0 if is_share else self._idle.value())
 
     def _further(self, active: float, further: float) -> Activity:
         """Of a GPU that was active already: as long as that goes on, only what rises further."""

@@ -136,9 +136,13 @@ def recorder_ended(
     if state != "killed" and not notes:
         return
     hint = notes[0].get("hint") if notes else ""
-    up_to = "" if last_row_ns is None else f": the trace ends {run.after_s(last_row_ns):.1f} s in"
-    if last_row_ns is not None and last_row_ns < run.end_ns:
-        up_to += ", and energies are lower bounds, up to there"
+    up_to = ""
+    if last_row_ns is not None and last_row_ns <= run.start_ns:
+        up_to = ": nothing was recorded while the command ran"
+    elif last_row_ns is not None:
+        up_to = f": the trace ends {run.after_s(last_row_ns):.1f} s in"
+        if last_row_ns < run.end_ns:
+            up_to += ", and energies are lower bounds, up to there"
     yield RunWarning(
         Caution.RECORDER_ENDED,
         f"the recorder ended before the run was over{up_to}",

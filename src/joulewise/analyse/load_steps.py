@@ -255,6 +255,13 @@ def _pulses(sensed: Sensed, marks_s: Floats) -> Steps:
     height_w = pulse_w - (sides.low_w + sides.high_w) / 2
     noise_w2 = sides.low_w2 + sides.high_w2 + 2 * sensed.noise_w2
     is_pulse = is_seen & ((height_w * seen_s / window_s) ** 2 > _STEP_SIGMAS**2 * noise_w2)
+    # Where no power that the device can draw between the marks gives what was read, the load did
+    # not change at them: a program that waits for a CPU loads its GPU later than its mark says.
+    allowed_j2 = _STRADDLE_SIGMAS**2 * (
+        window_s**2 * sensed.noise_w2 * number
+        + ((pulse_w - sides.low_w) ** 2 + (pulse_w - sides.high_w) ** 2) * sensed.place_s2
+    )
+    is_pulse &= (excess_j - pulse_w * seen_s) ** 2 <= allowed_j2
     times = lasting_s / seen_s
     error_j2 = (window_s * times) ** 2 * noise_w2 * number
     is_cut = seen_s < _PULSE_WHOLE * lasting_s

@@ -63,6 +63,9 @@ SAMPLED: Final = 20_000
 """So many of them, drawn at random, make the energies of a summary."""
 
 _BUSY_PCT: Final = 5.0
+# Utilisation is of the time before it is read, up to a second (NVML API Reference,
+# nvmlUtilization_t): what is read sooner after the start is of what was before.
+_AVERAGED_NS: Final = NS_PER_S
 
 # Five times what the writer waits between two rounds (record/writer.py): a busy machine delays it.
 # Doubled, a GPU that fell silent would go unnoticed for so much longer while the run goes on.
@@ -287,7 +290,9 @@ def _busy(measured: MeasuredDevice, run: Stretch) -> bool:
     utilisation = measured.slow.get(Quantity.GPU_UTILISATION.value)
     if utilisation is None:
         return False
-    within = utilisation[run.holds(measured.slow["t_ns"]) & np.isfinite(utilisation)]
+    t_ns = measured.slow["t_ns"]
+    is_of_run = run.holds(t_ns) & (t_ns >= run.start_ns + _AVERAGED_NS)
+    within = utilisation[is_of_run & np.isfinite(utilisation)]
     return bool(len(within)) and float(within.mean()) > _BUSY_PCT
 
 

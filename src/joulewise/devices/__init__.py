@@ -11,7 +11,7 @@ from joulewise.data import Unavailable
 from joulewise.devices.options import Options
 from joulewise.devices.protocol import Device
 
-__all__ = ["Device", "Discovery", "Options", "discover"]
+__all__ = ["Device", "Discovery", "Options", "discover", "visible_gpus"]
 
 _FAMILIES = ("nvidia", "amd", "cpu", "ram")
 FINDER = "joulewise-finder"  # the name of a thread that looks for devices
@@ -81,3 +81,22 @@ def _find(family: str, options: Options) -> _Found:
     except Exception as error:  # noqa: BLE001  # one vendor's fault must not hide the others
         found = Unavailable(f"{type(error).__name__}: {error}", "please report this as a bug")
     return found, first_gpu
+
+
+def visible_gpus(options: Options) -> set[str] | None:
+    """The keys of the GPUs that a program with ``options.environ`` would see.
+
+    None where a driver did not answer in time, or failed.
+    """
+    answers: list[set[str]] = []
+
+    def ask() -> None:
+        from joulewise.devices import amd, nvidia
+
+        seen, first_gpu = nvidia.visible_keys(options)
+        answers.append(seen | amd.visible_keys(replace(options, first_gpu=first_gpu)))
+
+    asker = threading.Thread(target=ask, name=FINDER, daemon=True)
+    asker.start()
+    asker.join(options.deadline_s)
+    return answers[0] if answers else None

@@ -23,7 +23,8 @@ class Options:
     are numbered from ``first_gpu``, which discovery sets to the number of those that are. A family
     of devices that has not answered after ``deadline_s`` is missing. With ``energy_first`` a device
     is opened with what joules come from alone, where asking for the rest takes time: see
-    :class:`joulewise.devices.protocol.PartlyOpened`.
+    :class:`joulewise.devices.protocol.PartlyOpened`. With ``hidden_too`` GPUs are opened that the
+    variables of ``environ`` hide from programs, too; see :func:`joulewise.devices.visible_gpus`.
     """
 
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
@@ -31,6 +32,7 @@ class Options:
     first_gpu: int = 0
     deadline_s: float | None = None
     energy_first: bool = False
+    hidden_too: bool = False
     now_ns: Callable[[], int] = time.monotonic_ns
     sleep: Callable[[float], None] = time.sleep
 

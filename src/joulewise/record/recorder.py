@@ -7,7 +7,7 @@ import platform
 import resource
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,11 +15,13 @@ from time import monotonic, monotonic_ns, time_ns
 from typing import Any, Final
 
 from joulewise.command.alive import boot_id
+from joulewise.data import DeviceInfo
 from joulewise.devices import Device, Discovery
 from joulewise.record.checksums import RecordingChecksums
 from joulewise.record.clocks import Clocks
 from joulewise.record.completion import Completion
 from joulewise.record.environment import surroundings
+from joulewise.record.files import Prefix
 from joulewise.record.frameworks import with_frameworks
 from joulewise.record.inventory import (
     InventoryEntry,
@@ -29,9 +31,11 @@ from joulewise.record.inventory import (
     with_settings,
 )
 from joulewise.record.lanes import Lanes, usual_rate_hz
+from joulewise.record.layout import TRACE
 from joulewise.record.manifest import (
     CommandRecord,
     Manifest,
+    RecordedDevice,
     RecorderRecord,
     reserve_last,
     with_command,
@@ -60,7 +64,11 @@ _SAVE_NS: Final = 30 * NS_PER_S
 
 @dataclass(frozen=True)
 class RecorderOptions:
-    """What a run is told besides its devices; ``options`` goes into run.json as it is."""
+    """What a run is told besides its devices; ``options`` goes into run.json as it is.
+
+    ``hidden`` are the keys of GPUs that no command sees so far: they are read, and are no part of
+    the run unless a command joins that sees them (:meth:`Recorder.reveal`).
+    """
 
     rate_hz: float | None = None
     name: str = ""
@@ -68,6 +76,7 @@ class RecorderOptions:
     group: str = ""
     cwd: str = field(default_factory=working_directory)
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
+    hidden: frozenset[str] = frozenset()
     options: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -98,6 +107,7 @@ class Recorder:
         for entry in self._inventory:
             self._note_fault(entry)
         self._completion = Completion(self._on_complete, self._on_incomplete)
+        self._hidden = set(options.hidden)
         self._others_started: set[str] = set()
         self._reopened: list[Device] = []
         self._looks: list[threading.Thread] = []
@@ -126,12 +136,47 @@ class Recorder:
             host={"name": platform.node()},
             options=options.options,
         )
+        self.reveal(set())
 
     @property
     def manifest(self) -> Manifest:
         """The run as it is known now: with every note, and devices as they were last opened."""
         with self._lock:
-            return replace(self._manifest, notes=self._notes.all())
+            return self._without_hidden()
+
+    def _without_hidden(self) -> Manifest:
+        """The manifest with the notes so far, and without the GPUs that no command sees."""
+        return replace(
+            self._manifest,
+            devices=tuple(d for d in self._manifest.devices if d.info.key not in self._hidden),
+            notes=tuple(n for n in self._notes.all() if n.get("device") not in self._hidden),
+        )
+
+    @property
+    def all_devices(self) -> tuple[DeviceInfo, ...]:
+        """All that are read, also those that no command sees."""
+        with self._lock:
+            return tuple(each.info for each in self._manifest.devices)
+
+    def reveal(self, keys: Collection[str]) -> None:
+        """Make GPUs part of the run that a command sees, and others that report for them."""
+        with self._lock:
+            self._hidden -= set(keys)
+            self._hidden -= {
+                device.info.key
+                for device in self._manifest.devices
+                if any(part not in self._hidden for part in device.info.contains)
+            }
+            self._changed = True
+
+    def add_missing(self, device: RecordedDevice) -> None:
+        """Make a device part of the run that a command may use, and that cannot be read here."""
+        with self._lock:
+            keys = {each.info.key for each in self._manifest.devices}
+            if device.info.key not in keys:
+                devices = (*self._manifest.devices, device)
+                self._manifest = replace(self._manifest, devices=devices)
+                self._changed = True
 
     @property
     def tallies(self) -> Mapping[str, Tally]:
@@ -212,6 +257,7 @@ class Recorder:
             )
         self._save(write_last)
         self._checksums.close()
+        self._remove_hidden()
         for device in self._reopened:
             device.close()
         return self.manifest
@@ -298,7 +344,7 @@ class Recorder:
 
     def _each_time(self) -> None:
         with suppress(OSError):  # a full disk, of which the writer tells
-            self._checksums.append(self._writer.prefixes)
+            self._checksums.append(self._visible_prefixes())
         for code, message in self._clocks.news():
             self._notes.add(code.value, message)
         news = len(self._notes.all()) != len(self._manifest.notes)
@@ -309,14 +355,29 @@ class Recorder:
         with self._lock:
             recorder = RecorderRecord.of_this_process(_cpu_s(), self._lanes.summary())
             self._manifest = replace(self._manifest, recorder=recorder, notes=self._notes.all())
-            manifest, self._changed = self._manifest, False
+            manifest, self._changed = self._without_hidden(), False
         self._saved_ns = monotonic_ns()
         try:
             write(self._run, manifest)
         except OSError as error:
             self._notes.once("not_stored", f"run.json: {error.strerror}")
         with suppress(OSError):  # without them damage is found less often, and nothing else
-            self._checksums.save(self._writer.prefixes)
+            self._checksums.save(self._visible_prefixes())
+
+    def _visible_prefixes(self) -> dict[Path, list[Prefix]]:
+        """Checksums of the files that stay: not of GPUs that no command has seen so far."""
+        every = self._writer.prefixes.items()
+        return {path: prefixes for path, prefixes in every if not self._is_hidden(path)}
+
+    def _is_hidden(self, trace: Path) -> bool:
+        return trace.parent.name == TRACE and trace.name.partition(".")[0] in self._hidden
+
+    def _remove_hidden(self) -> None:
+        """Delete what was read of GPUs that no command has seen."""
+        for file in (self._run / TRACE).glob("*"):
+            if self._is_hidden(file):
+                with suppress(OSError):
+                    file.unlink()
 
 
 def _cpu_s() -> float:

@@ -402,9 +402,12 @@ def _kind(key: str) -> str:
 
 
 def _commands(result: RunResult, program: str) -> Iterator[tuple[str, str]]:
-    yield f"{program} show {quote(plain(result.id))} --errors", "where the error comes from"
+    has_energy = any(use.energy is not None for use in result.run.devices.values())
+    if has_energy:
+        yield f"{program} show {quote(plain(result.id))} --errors", "where the error comes from"
     runs = result.details.get("runs", (result.id,))
     run, of = plain(runs[0]), f", of one of {len(runs)} runs" if len(runs) > 1 else ""
     if result.details.get("spans"):
         yield f"{program} export {run} --what spans -o spans.csv", f"every span{of}"
-    yield f"{program} export {run} -o trace.csv", f"power over time{of}"
+    if has_energy:
+        yield f"{program} export {run} -o trace.csv", f"power over time{of}"

@@ -19,6 +19,7 @@ from joulewise.session.budget import as_message
 from joulewise.session.ending import Ending, left_running
 from joulewise.session.recording import Recording
 from joulewise.session.request import Request
+from joulewise.session.sight import Sight
 from joulewise.session.wire import Message, Wire
 
 _WORKING_S: Final = 1.0
@@ -160,6 +161,8 @@ class Host:
 
     def _on_start(self, member: Member, message: Message) -> None:
         unheeded = Request.told(message["request"]).unheeded(self._recording.request)
+        if "sight" in message:
+            self._recording.joined(Sight.told(message["sight"]))
         self._greet(member, joined=True, unheeded=unheeded)
 
     def _on_command_started(self, member: Member, message: Message) -> None:

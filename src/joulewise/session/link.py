@@ -61,7 +61,7 @@ class RecorderProcess:
         if request.group and linux.HERE:
             with suppress(TakenError):
                 for _ in range(_TRIES_TO_JOIN):
-                    shared = starting.join(store, request)
+                    shared = starting.join(store, request, environ)
                     if shared := shared or starting.start(store, request, environ, shared=True):
                         return cls(*shared)
                     time.sleep(_LOOK_S)  # the other one is about to end, or does not listen yet

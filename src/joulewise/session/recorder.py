@@ -55,4 +55,5 @@ def _serve(first: Wire, environ: Mapping[str, str]) -> None:
     from joulewise.session.host import Host
     from joulewise.session.recording import Recording
 
-    Host(Recording(store, request, environ), first, listener).serve()
+    recording = Recording(store, request, environ, shared=listener is not None)
+    Host(recording, first, listener).serve()

@@ -12,8 +12,8 @@ from pathlib import Path
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final
 
-from joulewise.data import Caution, RunResult, RunWarning
-from joulewise.devices import Options, discover
+from joulewise.data import Caution, Kind, RunResult, RunWarning
+from joulewise.devices import Options, discover, visible_gpus
 from joulewise.errors import JoulewiseError
 from joulewise.record.files import open_regular
 from joulewise.record.layout import LIVE, MANIFEST, MARKS, PROCESSES
@@ -26,6 +26,7 @@ from joulewise.session.ending import listed
 from joulewise.session.live import Progress
 from joulewise.session.meters import Draw, draw_now, energy_so_far
 from joulewise.session.request import Ready, Request
+from joulewise.session.sight import Sight
 
 if TYPE_CHECKING:
     from joulewise.analyse.touched import Sighting
@@ -37,6 +38,9 @@ _OVER_ROWS: Final = "JOULEWISE_COMPACT_OVER_ROWS"
 # takes one to three seconds (NVIDIA, "Driver Persistence"); one that takes longer joins late.
 # Twice as long delays a command by as much where a driver hangs.
 _DISCOVERY_S: Final = 2.5
+# Chosen: GPUs have been opened before that, so that who they are is known within milliseconds each.
+# Where it takes longer, all of them count as seen.
+_VISIBLE_S: Final = 1.0
 # How often to look: who only wants to know how far a run is can wait. Each look costs some
 # thousandths of a second of the recorder. The shortest is what a budget may be late by, beside the
 # time between two readings.
@@ -48,11 +52,21 @@ _SHORTEST_S: Final = 0.05
 class Recording:
     """Samples from the moment it is made until ``stop`` or ``discard``."""
 
-    def __init__(self, store: Path, request: Request, environ: Mapping[str, str]) -> None:
+    def __init__(
+        self, store: Path, request: Request, environ: Mapping[str, str], *, shared: bool = False
+    ) -> None:
+        """``shared``: other commands may join, and see GPUs that the first does not.
+
+        All GPUs of the node are then read from the start. Those that no command sees in the end
+        are no part of the run.
+        """
         self.request = request
+        self._environ = environ
+        self._shared = shared
+        self._sights: list[Sight] = [Sight.of(environ)]
         self.run = new_run(store)
         try:
-            self._open(environ)
+            self._open()
         except BaseException:
             shutil.rmtree(self.run, ignore_errors=True)
             raise
@@ -64,22 +78,26 @@ class Recording:
         # The first look loads what the others need.
         self.look_after_s = _SHORTEST_S if request.budgets else _LEISURE_S
 
-    def _open(self, environ: Mapping[str, str]) -> None:
-        request = self.request
+    def _open(self) -> None:
+        request, environ = self.request, self._environ
         found = discover(
             Options(
                 environ=environ,
                 cpu_tdp_w=request.cpu_tdp_w,
                 deadline_s=_DISCOVERY_S,
                 energy_first=True,
+                hidden_too=self._shared,
             )
         )
+        gpus = {each.info.key for each in found.devices if each.info.kind is Kind.GPU}
+        seen = self._seen(self._sights[0]) if self._shared and gpus else None
         options = RecorderOptions(
             rate_hz=request.rate_hz,
             name=request.name,
             tags=request.tags,
             group=request.group,
             environ=environ,
+            hidden=frozenset() if seen is None else frozenset(gpus - seen),
             options=asdict(request),
         )
         self._recorder = Recorder(self.run, found, options)
@@ -90,6 +108,25 @@ class Recording:
                 f"cannot write in {self.run.parent}",
                 "make room there, or name another with --store",
             )
+
+    def _seen(self, sight: Sight) -> set[str] | None:
+        """The GPUs that a command sees; None for all, also where the driver does not answer."""
+        if not sight.variables:
+            return None
+        environ = sight.environ(self._environ)
+        return visible_gpus(Options(environ=environ, deadline_s=_VISIBLE_S))
+
+    def joined(self, sight: Sight) -> None:
+        """A command joins: the GPUs that it sees are part of the run."""
+        if sight in self._sights:
+            return
+        self._sights.append(sight)
+        seen = self._seen(sight)
+        if seen is None:
+            seen = {each.key for each in self._recorder.all_devices}
+        self._recorder.reveal(seen)
+        for device in sight.missing(self._environ):
+            self._recorder.add_missing(device)
 
     @property
     def ready(self) -> Ready:

@@ -19,6 +19,7 @@ from joulewise.errors import JoulewiseError
 from joulewise.record.store import not_made
 from joulewise.session import group
 from joulewise.session.request import Ready, Request
+from joulewise.session.sight import Sight
 from joulewise.session.wire import Message, Wire
 
 _HINT: Final = "see what `joulewise doctor` says"
@@ -50,9 +51,11 @@ class NoResourcesError(NotReadyError):
 Started = tuple[Wire, "subprocess.Popen[bytes] | None", Ready]
 
 
-def join(store: Path, request: Request) -> Started | None:
+def join(store: Path, request: Request, environ: Mapping[str, str]) -> Started | None:
     wire = group.join(group.address(store, request.group))
-    return _greet(wire, None, store, request, shared=True) if wire else None
+    if wire is None:
+        return None
+    return _greet(wire, None, store, request, shared=True, sight=Sight.of(environ))
 
 
 def start(
@@ -73,15 +76,20 @@ def _greet(
     request: Request,
     *,
     shared: bool,
+    sight: Sight | None = None,
 ) -> Started | None:
-    """Say what is wanted, and wait until it records; None where it ends instead."""
+    """Say what is wanted, and wait until it records; None where it ends instead.
+
+    Who joins says what GPUs it sees, which may not be those of the first.
+    """
     ready = None
     try:
         try:
             where = os.path.abspath(store)  # noqa: PTH100  # pathlib's would follow links
         except OSError as error:  # the working folder was deleted
             raise not_made("run", store, error) from None
-        wire.send("start", store=where, shared=shared, request=asdict(request))
+        seen = {"sight": asdict(sight)} if sight else {}
+        wire.send("start", store=where, shared=shared, request=asdict(request), **seen)
         ready = _answer(wire)
     finally:
         if ready is None:

@@ -11,7 +11,7 @@ from joulewise.data import Unavailable
 from joulewise.devices.options import Options
 from joulewise.devices.protocol import Device
 
-__all__ = ["find"]
+__all__ = ["find", "visible_keys"]
 
 
 def find(options: Options) -> list[Device] | Unavailable:
@@ -34,9 +34,27 @@ def find(options: Options) -> list[Device] | Unavailable:
         gpus = identify(smi)
         if isinstance(gpus, Unavailable):
             return gpus
-        shown = visible(options.environ, gpus)
+        shown = visible({} if options.hidden_too else options.environ, gpus)
         if not shown.gpus:
             return Unavailable(shown.reason, shown.fix)
         return list(open_gpus(smi, gpus, shown.gpus, options, shown.note))
+    finally:
+        smi.release()
+
+
+def visible_keys(options: Options) -> set[str]:
+    """The keys of the GPUs that a HIP program would see; none where amdsmi cannot be asked."""
+    from joulewise.devices.amd.library import load
+    from joulewise.devices.amd.visible import identify, visible
+
+    smi = load()
+    if isinstance(smi, Unavailable):
+        return set()
+    try:
+        gpus = identify(smi)
+        if isinstance(gpus, Unavailable):
+            return set()
+        shown = visible(options.environ, gpus).gpus
+        return {f"gpu{options.first_gpu + gpu.index}" for gpu in shown}
     finally:
         smi.release()

@@ -7,7 +7,7 @@ from joulewise.devices.nvidia.throttle import throttle_names
 from joulewise.devices.options import Options
 from joulewise.devices.protocol import Device
 
-__all__ = ["find", "find_and_count", "is_simulated", "throttle_names"]
+__all__ = ["find", "find_and_count", "is_simulated", "throttle_names", "visible_keys"]
 
 
 def find(options: Options) -> list[Device] | Unavailable:
@@ -20,6 +20,16 @@ def find_and_count(options: Options) -> tuple[list[Device] | Unavailable, int]:
     from joulewise.devices.nvidia.discovery import discover_and_count
 
     return discover_and_count(options)
+
+
+def visible_keys(options: Options) -> tuple[set[str], int]:
+    """The keys of the GPUs that CUDA would see, and how many NVML shows, hidden or not.
+
+    None where NVML cannot be asked.
+    """
+    from joulewise.devices.nvidia.discovery import visible_keys as find_keys
+
+    return find_keys(options)
 
 
 def is_simulated() -> bool:

@@ -88,11 +88,14 @@ def _open_visible(
     }
     seen = visible(options.environ, [candidate.identity for candidate in candidates.values()])
     nameless = _nameless(options.environ, openings)
-    wanted = sorted({*seen.indices, *nameless})
+    wanted = sorted(candidates if options.hidden_too else {*seen.indices, *nameless})
     if not wanted:
         return Unavailable(seen.reason, "unset CUDA_VISIBLE_DEVICES")
     notes = {
-        index: "; ".join(filter(None, (seen.notes.get(index), seen.reason))) for index in wanted
+        index: "; ".join(filter(None, (seen.notes.get(index), seen.reason)))
+        if index in seen.indices or index in nameless
+        else ""
+        for index in wanted
     }
     opens = {
         index: partial(
@@ -119,6 +122,30 @@ def _open_visible(
             )
         devices.append(device)
     return devices
+
+
+def visible_keys(options: Options, root: Path = Path("/")) -> tuple[set[str], int]:
+    """The keys of the GPUs that CUDA would see, and how many NVML shows; none is opened."""
+    details = _needed_details(options.environ)
+    try:
+        session.acquire()
+    except pynvml.NVMLError:
+        return set(), 0
+    try:
+        count = int(pynvml.nvmlDeviceGetCount())
+        asleep = _asleep(options, root, count)
+        candidates = [
+            _sleeping(index, asleep[index])
+            if index in asleep
+            else _candidate(index, _ignore_answer, details)
+            for index in range(count)
+        ]
+    except pynvml.NVMLError:
+        return set(), 0
+    finally:
+        session.release()
+    seen = visible(options.environ, [candidate.identity for candidate in candidates])
+    return {f"gpu{index}" for index in seen.indices}, count
 
 
 class _Details(NamedTuple):
