@@ -298,7 +298,7 @@ def test_the_longest_ascent_ascends_and_is_longest(values):
 def test_a_bound_from_a_damaged_file_is_true_within_its_error_and_says_why(made):
     """It said that the device was read in a part of the run, beside the time of all of it."""
     run = made.write()
-    rewrite(run, power_w=put(200, -50.0))
+    rewrite(run, t_ns=put(200, START + 1 * S))
     result = analyse(run)
     total = result.run.total
     assert total.at_least

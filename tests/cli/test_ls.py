@@ -221,7 +221,7 @@ def test_a_store_that_cannot_be_read_is_not_called_empty(joulewise, store, verb,
     assert ran.stdout == ""
     assert ran.stderr == (
         f"joulewise: cannot read {store}: {why}\n"
-        "  have its owner open it, or name another with --store DIR or $JOULEWISE_STORE\n"
+        "  name another with --store DIR or $JOULEWISE_STORE\n"
     )
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from joulewise.data import Span
 from joulewise.hooks.install import environment
@@ -41,15 +42,15 @@ def run_program(folder, *command, hooks=True, environ=None):
         command = (sys.executable, SCRIPTS / command[0], *command[1:])
     run = folder / f"run{len(list(folder.iterdir()))}"
     (run / "marks").mkdir(parents=True)
-    # torchrun and TensorFlow leave folders in the place for temporary files.
-    temporary = run / "tmp"
-    temporary.mkdir()
-    base = {**os.environ, **QUIET, "TMPDIR": str(temporary), **(environ or {})}
-    done = subprocess.run(
-        command,
-        env=environment(base, run / "marks", "a-run", hooks=hooks),
-        cwd=folder, capture_output=True, text=True, timeout=300, check=False,
-    )  # fmt: skip
+    # torchrun and TensorFlow leave folders in the place for temporary files, and multiprocessing
+    # has sockets there, whose addresses have 108 bytes at most: tmp_path is too long.
+    with TemporaryDirectory(prefix="jw-") as temporary:
+        base = {**os.environ, **QUIET, "TMPDIR": temporary, **(environ or {})}
+        done = subprocess.run(
+            command,
+            env=environment(base, run / "marks", "a-run", hooks=hooks),
+            cwd=folder, capture_output=True, text=True, timeout=300, check=False,
+        )  # fmt: skip
     return Outcome(done.stdout, done.stderr, done.returncode, run, tuple(read_spans(run)))
 
 
