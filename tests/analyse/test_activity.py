@@ -100,6 +100,19 @@ def test_utilisation_of_before_is_not_the_commands(tmp_path):
     assert result.counted == ("cpu0",)
 
 
+def test_utilisation_that_comes_late_is_not_the_commands(tmp_path):
+    """Its first value after the start averages the second before; the one before it is older."""
+    used = {"gpu_utilisation_pct": lambda t: 27.0 if 0 < t < 1.5 else 0.0}
+    result = analysed(tmp_path / "run", power((-0.9, -0.1)), **used)
+    assert result.counted == ("cpu0",)
+
+
+def test_utilisation_later_in_the_command_is_its_own(tmp_path):
+    used = {"gpu_utilisation_pct": lambda t: 27.0 if 4 < t < 5.5 else 0.0}
+    result = analysed(tmp_path / "run", power((-0.9, -0.1)), **used)
+    assert unseen_uses(result) == ["gpu0"]
+
+
 def test_clocks_that_were_down_before_are_the_commands(tmp_path):
     """Power was that of an idle GPU when the command started."""
     clocks = {"sm_clock_mhz": clock_mhz(1.5, first_s=0.5)}

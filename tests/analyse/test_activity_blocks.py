@@ -14,6 +14,7 @@ from joulewise.record.layout import Lane
 
 S = 10**9
 RUN = Stretch(20 * S, 40 * S)
+UTILISATION_NS = 2 * S
 TAIL_NS, BEFORE_NS, COUNTED_NS = 3 * S // 10, 15 * S // 100, 4 * S // 10
 MARGINS = {
     "power_w": (3.0, 0.2),
@@ -67,12 +68,19 @@ def active_ns(name, t_ns, values, *, other_was_active):
         before = during[:1]
     just_before = values[(t_ns <= RUN.start_ns) & (t_ns > RUN.start_ns - BEFORE_NS)]
     usual = active = active_above(name, values)
-    if len(before) and before[-1] > active:
+    start_ns = RUN.start_ns
+    if name == "gpu_utilisation_pct" and other_was_active:
+        start_ns += UTILISATION_NS
+        of_before = values[(t_ns > RUN.start_ns) & (t_ns <= min(start_ns, RUN.end_ns + TAIL_NS))]
+        highest = max([*just_before, *of_before, *before[-1:]], default=0.0)
+        if highest > active:
+            usual = highest + max(least, share * highest)
+    elif len(before) and before[-1] > active:
         highest = max(just_before, default=before[-1])
         usual = highest + max(least, share * highest)
     found = []
     for t, value in zip(t_ns.tolist(), values.tolist(), strict=True):
-        if RUN.start_ns < t <= RUN.end_ns + TAIL_NS:
+        if start_ns < t <= RUN.end_ns + TAIL_NS:
             if value <= active:
                 usual = active
             elif value > usual:

@@ -42,6 +42,9 @@ _IDLE_QUANTILE: Final = 0.02
 _BEFORE_NS: Final = round(0.15 * NS_PER_S)
 # Mean power is taken from the counter over as long, where it is read more often.
 _COUNTED_NS: Final = round(0.4 * NS_PER_S)
+# Utilisation is of up to a second before its value changes (NVML API Reference, nvmlUtilization_t),
+# and is shown for as long: what is read sooner than this after the start may be of before.
+UTILISATION_NS: Final = 2 * NS_PER_S
 # Clocks stay up for 2 s and more after a kernel (`hold_s` of the simulated boards), so that power
 # which is read at least this often shows every use. Chosen; longer gaps might hide a short one.
 LONGEST_GAP_S: Final = 2.0
@@ -169,6 +172,7 @@ class _Signal:
         self._idle = _LowQuantile(rows.rows)
         self._last_before: float | None = None
         self._first_during: float | None = None
+        self._at_first = -math.inf  # the highest while it may be of the time before the start
         self._just_before = -math.inf  # the highest, where any reading was that late
         self._peak = -math.inf
         self._peak_unexplained = -math.inf
@@ -188,6 +192,8 @@ class _Signal:
             if len(during.values):
                 if self._first_during is None:
                     self._first_during = float(during.values[0])
+                first = during.values[: during.up_to(self._run.start_ns + UTILISATION_NS)]
+                self._at_first = max(self._at_first, float(first.max(initial=-math.inf)))
                 self._peak = max(self._peak, float(during.values.max()))
                 # A reading that is not above the peak so far changes nothing.
                 higher = during.values > self._peak_unexplained
@@ -209,6 +215,8 @@ class _Signal:
         if not self._idle.number:
             return Activity()
         active = self._active_above()
+        if was_active and self.quantity is Quantity.GPU_UTILISATION:
+            return self._later(active)
         before = self._last_before
         if before is None and was_active:
             before = self._first_during
@@ -217,15 +225,27 @@ class _Signal:
             return self._further(active, _MARGINS[self.quantity].above(before))
         return Activity(self._peak > active, self._peak_unexplained > active)
 
+    def _later(self, active: float) -> Activity:
+        """Of a GPU that was active before, by readings that are of the command's time alone."""
+        before = max(self._just_before, self._at_first)
+        if self._last_before is not None:
+            before = max(before, self._last_before)
+        further = _MARGINS[self.quantity].above(before) if before > active else active
+        return self._further(active, further, self._run.start_ns + UTILISATION_NS)
+
     def _active_above(self) -> float:
         is_share = self.quantity is Quantity.GPU_UTILISATION
         return _MARGINS[self.quantity].above(0.0 if is_share else self._idle.value())
 
-    def _further(self, active: float, further: float) -> Activity:
-        """Of a GPU that was active already: as long as that goes on, only what rises further."""
+    def _further(self, active: float, further: float, start_ns: int | None = None) -> Activity:
+        """Of a GPU that was active already: as long as that goes on, only what rises further.
+
+        ``start_ns`` is from when on readings count, otherwise the start of the run.
+        """
+        start_ns = self._run.start_ns if start_ns is None else start_ns
         is_active = was_quiet = False
         for block in self._blocks():
-            start, end = map(block.up_to, (self._run.start_ns, self._run.end_ns + _TAIL_NS))
+            start, end = map(block.up_to, (start_ns, self._run.end_ns + _TAIL_NS))
             during = block.part(start, end)
             values = during.values.astype(float)
             quiet = np.flatnonzero(values <= active)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from joulewise.analyse.activity import activity
+from joulewise.analyse.activity import UTILISATION_NS, activity
 from joulewise.analyse.asleep import silent_at_first
 from joulewise.analyse.cautions import cautions
 from joulewise.analyse.cpu_share import cpu_share
@@ -44,7 +44,6 @@ from joulewise.record.layout import Lane
 from joulewise.record.manifest import Manifest, read_manifest
 from joulewise.record.marks import SpanTable
 from joulewise.record.store import ENDED_IN_ORDER, RECORDING, status
-from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -63,9 +62,6 @@ SAMPLED: Final = 20_000
 """So many of them, drawn at random, make the energies of a summary."""
 
 _BUSY_PCT: Final = 5.0
-# Utilisation is of the time before it is read, up to a second (NVML API Reference,
-# nvmlUtilization_t): what is read sooner after the start is of what was before.
-_AVERAGED_NS: Final = NS_PER_S
 
 # Five times what the writer waits between two rounds (record/writer.py): a busy machine delays it.
 # Doubled, a GPU that fell silent would go unnoticed for so much longer while the run goes on.
@@ -291,7 +287,7 @@ def _busy(measured: MeasuredDevice, run: Stretch) -> bool:
     if utilisation is None:
         return False
     t_ns = measured.slow["t_ns"]
-    is_of_run = run.holds(t_ns) & (t_ns >= run.start_ns + _AVERAGED_NS)
+    is_of_run = run.holds(t_ns) & (t_ns >= run.start_ns + UTILISATION_NS)
     within = utilisation[is_of_run & np.isfinite(utilisation)]
     return bool(len(within)) and float(within.mean()) > _BUSY_PCT
 
