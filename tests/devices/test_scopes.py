@@ -97,6 +97,21 @@ def test_a_counter_that_grows_with_the_gpu_alone_is_the_gpus(monkeypatch, tmp_pa
         assert isinstance(device.read(Quantity.GPU_POWER), Unavailable)
 
 
+@pytest.mark.parametrize(
+    ("watched", "scope"),
+    [
+        (("gpu", "module"), PowerScope.MODULE),
+        (("gpu", None), PowerScope.MODULE),
+        (("gpu", "gpu"), PowerScope.GPU),
+    ],
+)
+def test_one_watch_that_says_otherwise_changes_nothing(monkeypatch, tmp_path, watched, scope):
+    answers = iter([each and PowerScope(each) for each in watched])
+    monkeypatch.setattr(device_module, "watch_counter", lambda *_: next(answers))
+    with opened(monkeypatch, tmp_path, GH200) as (device,):
+        assert device.info.power_scope is scope
+
+
 def test_a_scope_that_is_found_out_later_leaves_the_other_notes(monkeypatch, tmp_path):
     part = Slice("MIG-1", 1, 0)
     monkeypatch.setattr(device_module, "mig_slices", lambda _handle: [part])

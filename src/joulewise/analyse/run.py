@@ -44,6 +44,7 @@ from joulewise.record.layout import Lane
 from joulewise.record.manifest import Manifest, read_manifest
 from joulewise.record.marks import SpanTable
 from joulewise.record.store import ENDED_IN_ORDER, RECORDING, status
+from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

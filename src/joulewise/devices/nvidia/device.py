@@ -130,15 +130,22 @@ class NvidiaGpu(BaseDevice):
     def check_scope(self, on_answer: Callable[[], None] = lambda: None) -> bool:
         """Of a module: see whose energy the counter has, and read the power of the same.
 
-        Takes up to a second, and on other boards no time. Whether ``info`` is another now.
+        Takes up to two seconds, and on other boards no time. Whether ``info`` is another now.
         """
         read_j = self._reads.get(Quantity.ENERGY)
         if not self._scopes.has_module or read_j is None:
             return False
-        found = watch_counter(self._handle, read_j, monotonic_ns, self._options.sleep)
-        on_answer()
-        if found in (None, self.info.power_scope) or self._closed:
-            return False
+        found = None
+        # On a busy machine the polls are few, and a load that changes meanwhile may mislead one
+        # watch: only what two of them say takes the place of what was likely.
+        for _ in range(2):
+            watched = watch_counter(self._handle, read_j, monotonic_ns, self._options.sleep)
+            on_answer()
+            if watched in (None, self.info.power_scope) or self._closed:
+                return False
+            if found not in (None, watched):
+                return False
+            found = watched
         self._set_scope(found, on_answer)
         sensors, reads = self._open_scoped(self._scoped_rows(), on_answer)
         if not self._closed:
