@@ -13,7 +13,7 @@ from joulewise.metrics.result import Interval
 from joulewise.report import figures
 from joulewise.report.figures import NO_BREAK, keep_together, wrap_text
 from joulewise.report.run_view import _percents
-from joulewise.report.sweep_words import error_words
+from joulewise.report.sweep_words import change, error_words
 
 
 @pytest.mark.parametrize(
@@ -165,6 +165,11 @@ def test_no_line_ends_between_a_number_and_its_unit():
         assert " ".join(lines) == text
         assert max(map(len, lines)) <= columns
         assert not any(re.search(r"(\d|±)$", line) for line in lines)
+
+
+def test_bounds_of_a_ratio_that_say_nothing_are_short():
+    assert change(Interval(4.0, 9.2e-27, 2e24)) == "4.0 times [<0.001, >1000]"
+    assert change(Interval(8.1, 1.3, 53.0)) == "8.1 times [1.3, 53]"
 
 
 def test_an_interval_that_would_reach_below_0_is_told_as_it_lies():

@@ -175,6 +175,10 @@ more" is misread by many as twice as much."""
 
 _ERROR_FACTOR: Final = 10.0  # from so many times the mean on, an error is told in times (chosen)
 
+_FAR: Final = 1000.0
+"""Bounds of a ratio beyond so many times, or one over it, are not told exactly (chosen): those of
+very short runs may have 50 digits, which say nothing more."""
+
 _MOST_DECIMALS: Final = 4
 
 _ASYMMETRY: Final = 0.1
@@ -194,10 +198,16 @@ def _times(value: float) -> str:
 def _factors(ratio: Interval, form: str) -> str:
     if ratio.low is None or ratio.high is None:
         return ""
-    low, high = _two_digits(ratio.low), _two_digits(ratio.high)
-    if float(low) <= 1 < ratio.low:
+    low, high = _bound(ratio.low), _bound(ratio.high)
+    if ratio.low > 1 and float(_two_digits(ratio.low)) <= 1:
         low = f"{ratio.low:.{_MOST_DECIMALS}f}"
     return form.format(low, high)
+
+
+def _bound(value: float) -> str:
+    if 0 < value < 1 / _FAR:
+        return f"<{1 / _FAR:g}"
+    return f">{_FAR:g}" if value > _FAR else _two_digits(value)
 
 
 def _two_digits(value: float) -> str:
