@@ -19,6 +19,14 @@ def pytest_configure():
         signal.signal(signal.SIGHUP, lambda *_: None)
 
 
+@pytest.fixture(autouse=True)
+def _no_signal_stays_blocked():
+    """What a test starts inherits the signals that are blocked, and would not hear of Ctrl-C."""
+    yield
+    blocked = signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    assert not blocked, "the test left signals blocked"
+
+
 @pytest.fixture(scope="module")
 def chromium():
     """No longer than a module needs it: while Playwright is on, no other loop can be run."""
