@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pynvml
 import pytest
@@ -14,6 +15,7 @@ from joulewise.devices.nvidia import device as device_module
 from joulewise.devices.nvidia import find, scopes
 from joulewise.devices.nvidia.scopes import module_contents
 from joulewise.devices.visible import IN_MIG_MODE, Slice
+from joulewise.record.inventory import recorded_device
 from joulewise.simulate.boards import load_board
 from joulewise.units import NS_PER_S
 
@@ -110,6 +112,68 @@ def test_one_watch_that_says_otherwise_changes_nothing(monkeypatch, tmp_path, wa
     monkeypatch.setattr(device_module, "watch_counter", lambda *_: next(answers))
     with opened(monkeypatch, tmp_path, GH200) as (device,):
         assert device.info.power_scope is scope
+
+
+class PlayedModule:
+    """A module under a load of bursts, by NVML's fields and its counter; time is its own.
+
+    Its sensor is Hopper's: ten readings a second, instant ones of 25 ms and average ones of 1 s.
+    """
+
+    TICK_S, INSTANT_S, AVERAGE_S = 0.1, 0.025, 1.0
+    IDLE_W, LOAD_W, BESIDE_W = 60.0, 650.0, 80.0
+
+    def __init__(self, burst_s, pause_s, *, counts_module, phase_s=0.0):
+        self.burst_s, self.pause_s, self.phase_s = burst_s, pause_s, phase_s
+        self.counts_module = counts_module
+        self.t_s = 100.0
+
+    def energy_j(self, t_s, *, is_module):
+        period_s = self.burst_s + self.pause_s
+        periods, rest_s = divmod(t_s + self.phase_s, period_s)
+        busy_s = periods * self.burst_s + min(rest_s, self.burst_s)
+        joules = self.IDLE_W * t_s + (self.LOAD_W - self.IDLE_W) * busy_s
+        return joules + self.BESIDE_W * t_s * is_module
+
+    def tick_s(self):
+        return self.t_s // self.TICK_S * self.TICK_S
+
+    def read_j(self):
+        return self.energy_j(self.tick_s(), is_module=self.counts_module)
+
+    def fields(self, _handle, asked):
+        return [SimpleNamespace(nvmlReturn=0, value=self.power(*key)) for key in asked]
+
+    def power(self, field, scope):
+        window_s = self.AVERAGE_S if field == scopes.POWER_AVERAGE else self.INSTANT_S
+        end_s, is_module = self.tick_s(), scope == scopes.MODULE
+        before_j, joules = (
+            self.energy_j(t, is_module=is_module) for t in (end_s - window_s, end_s)
+        )
+        return SimpleNamespace(uiVal=round(1000 * (joules - before_j) / window_s))
+
+    def sleep(self, time_s):
+        self.t_s += 1.05 * time_s
+
+    def watch(self, monkeypatch):
+        monkeypatch.setattr(pynvml, "nvmlDeviceGetFieldValues", self.fields)
+        return scopes.watch_counter(None, self.read_j, lambda: int(self.t_s * NS_PER_S), self.sleep)
+
+
+@pytest.mark.parametrize("scope", [PowerScope.GPU, PowerScope.MODULE])
+def test_a_steady_load_shows_whose_energy_a_counter_has(monkeypatch, scope):
+    module = PlayedModule(1.0, 0.0, counts_module=scope is PowerScope.MODULE)
+    assert module.watch(monkeypatch) is scope
+
+
+@pytest.mark.parametrize("scope", [PowerScope.GPU, PowerScope.MODULE])
+@pytest.mark.parametrize("phase_s", [0.0, 0.02, 0.04, 0.06, 0.08])
+def test_a_load_in_step_with_the_sensor_never_gives_a_counter_another_scope(
+    monkeypatch, scope, phase_s
+):
+    """As steps of 100 ms do: each instant reading is of the same part of a step."""
+    module = PlayedModule(0.07, 0.03, counts_module=scope is PowerScope.MODULE, phase_s=phase_s)
+    assert module.watch(monkeypatch) in (scope, None)
 
 
 def test_a_scope_that_is_found_out_later_leaves_the_other_notes(monkeypatch, tmp_path):
@@ -220,6 +284,12 @@ def test_the_power_limit_of_a_module_says_what_it_holds(monkeypatch, tmp_path):
     with opened(monkeypatch, tmp_path, GH200) as (device,):
         assert device.info.limit_scope is PowerScope.GPU
         assert device.knobs[Knob.POWER_LIMIT].maximum == GH200.limits.maximum_w
+        assert device.info.module_limit_w == GH200.module.limit_w
+
+
+def test_what_a_module_can_draw_is_bound_by_its_own_limit(monkeypatch, tmp_path):
+    with opened(monkeypatch, tmp_path, GH200) as (device,):
+        assert recorded_device(device, {}).maximum_w == GH200.module.limit_w
 
 
 def test_a_limit_that_is_the_same_for_gpu_and_module_cannot_be_told_apart(monkeypatch, tmp_path):

@@ -166,9 +166,10 @@ class DeviceInfo:
     ``slices`` are the MIG instances into which a GPU is cut, which may be several tenants'.
     ``memory_b`` is the memory that a GPU has in all, None where it is not told. ``power_scope`` is
     what a GPU's power and energy are of, None where its driver does not tell, and ``limit_scope``
-    what its power limit holds, where these differ. ``is_simulated``
-    says that the device is not there, also of one that could never be read: its driver is
-    joulewise's simulated one.
+    what its power limit holds, where these differ; ``module_limit_w`` is the most that the driver
+    lets its module draw, None where there is no module or it is not told. ``is_simulated`` says
+    that the device is not there, also of one that could never be read: its driver is joulewise's
+    simulated one.
     """
 
     key: str
@@ -185,6 +186,7 @@ class DeviceInfo:
     is_simulated: bool = False
     power_scope: PowerScope | None = None
     limit_scope: PowerScope | None = None
+    module_limit_w: float | None = None
 
 
 class Sample(NamedTuple):

@@ -92,7 +92,7 @@ class PartlyOpened(Protocol):
 
 @runtime_checkable
 class ScopeChecked(Protocol):
-    """A device that finds out, in up to a second, what its power and energy are of."""
+    """A device that finds out, in a second or three, what its power and energy are of."""
 
     def check_scope(self) -> bool:
         """Whether ``info`` is another now. Never raises."""

@@ -118,17 +118,18 @@ def recorded_device(
         sources={sensor.quantity.value: sensor.source for sensor in known},
         card=card_for(device, environ),
         settings=(turned or {}).get(device.info.key, {}),
-        maximum_w=limit.maximum if isinstance(limit, KnobInfo) and _holds_all(device) else None,
+        maximum_w=_maximum_w(device.info, limit),
         default_limit_w=limit.default if isinstance(limit, KnobInfo) else None,
         unavailable=refused[0] if refused and not known else None,
         asleep_ns=monotonic_ns() if getattr(device, "asleep", False) else None,
     )
 
 
-def _holds_all(device: Device) -> bool:
-    """Whether its limit is of what its power is of: a GPU's limit does not bound its module."""
-    info = device.info
-    return info.power_scope is not PowerScope.MODULE or info.limit_scope is PowerScope.MODULE
+def _maximum_w(info: DeviceInfo, limit: KnobInfo | Unavailable | None) -> float | None:
+    """The most that its power can be: a GPU's own limit does not bound its module."""
+    if info.power_scope is PowerScope.MODULE and info.limit_scope is not PowerScope.MODULE:
+        return info.module_limit_w
+    return limit.maximum if isinstance(limit, KnobInfo) else None
 
 
 def with_settings(recorded: RecordedDevice, device: Device) -> RecordedDevice:

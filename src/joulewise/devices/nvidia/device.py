@@ -42,6 +42,7 @@ from joulewise.devices.nvidia.scopes import (
     UNSCOPED_SAMPLES,
     assume_scope,
     find_limit_scope,
+    find_module_limit_w,
     module_contents,
     probe_scopes,
     scope_words,
@@ -130,17 +131,24 @@ class NvidiaGpu(BaseDevice):
     def check_scope(self, on_answer: Callable[[], None] = lambda: None) -> bool:
         """Of a module: see whose energy the counter has, and read the power of the same.
 
-        Takes up to two seconds, and on other boards no time. Whether ``info`` is another now.
+        Takes up to three seconds, and on other boards no time. Whether ``info`` is another now.
         """
         read_j = self._reads.get(Quantity.ENERGY)
         if not self._scopes.has_module or read_j is None:
             return False
         found = None
+
+        def read_and_answer_j() -> float:
+            energy_j = read_j()
+            on_answer()  # a watch takes longer than a driver may be silent for
+            return energy_j
+
         # On a busy machine the polls are few, and a load that changes meanwhile may mislead one
         # watch: only what two of them say takes the place of what was likely.
         for _ in range(2):
-            watched = watch_counter(self._handle, read_j, monotonic_ns, self._options.sleep)
-            on_answer()
+            watched = watch_counter(
+                self._handle, read_and_answer_j, monotonic_ns, self._options.sleep
+            )
             if watched in (None, self.info.power_scope) or self._closed:
                 return False
             if found not in (None, watched):
@@ -215,13 +223,14 @@ class NvidiaGpu(BaseDevice):
             slices = tuple(part.uuid for part in found)
             note = "; ".join(filter(None, (IN_MIG_MODE, note)))
             self._note = "; ".join(filter(None, (IN_MIG_MODE, self._note)))
-        scope = find_limit_scope(self._handle) if self._scopes.has_module else None
+        has_module = self._scopes.has_module
         return replace(
             self.info,
             slices=slices,
             note=note,
             memory_b=memory_b(self._handle),
-            limit_scope=scope,
+            limit_scope=find_limit_scope(self._handle) if has_module else None,
+            module_limit_w=find_module_limit_w(self._handle) if has_module else None,
         )
 
     def read(self, quantity: Quantity) -> Reading | Unavailable:

@@ -42,17 +42,19 @@ MODULE: Final = 1
 MEMORY: Final = 2
 POWER_AVERAGE: Final = 185
 POWER_INSTANT: Final = 186
+_MAXIMUM_LIMIT: Final = 188  # NVML_FI_DEV_POWER_MAX_LIMIT
 _DEFAULT_LIMIT: Final = 189  # NVML_FI_DEV_POWER_DEFAULT_LIMIT
 _HOPPER: Final = 9
 
 # A module draws more than its GPU by all that its CPU draws, tens of watts at idle. Chosen: well
 # above what two readings of one sensor differ by; ten times as much would hide an idle CPU.
 _LEAST_BESIDE_W: Final = 2.0
-# A counter that was watched for this long, from one of its steps to another, is off by less than
-# 2 % (10 ms in 0.4 s at both ends); it is polled at most so often. Twice as long, half the error.
-_WATCHED_S: Final = 0.4
+# A counter is watched for this long, from one of its steps to another: as long as an average power
+# is of (a second, nvidia-smi's manual), and polled at most so often, so that it is off by 2 % at
+# most (10 ms at both ends). Half as long, the average would be of other time than the counter.
+_WATCHED_S: Final = 1.0
 _POLL_S: Final = 0.01
-_MOST_POLLS: Final = 100
+_MOST_POLLS: Final = 150
 _POLLS_PER_POWER: Final = 5
 _UNKNOWN_CPU: Final = (
     "which CPU is on its module is not told: all are taken to be, so that none counts twice"
@@ -152,10 +154,13 @@ def watch_counter(
 ) -> PowerScope | None:
     """Whose energy the counter has: the scope whose power it grows with. None where none is clear.
 
-    Takes up to a second. Never raises.
+    An instant power is of a quarter of the time: of a load in step with it, it shows always the
+    same part, and is steadily off by more than a CPU draws. An average power is of all of its
+    second, and of other time than the counter where the load changes. So both must name the same
+    scope. Takes up to a second and a half. Never raises.
     """
-    powers: dict[int, list[float]] = {GPU: [], MODULE: []}
-    asked = [(POWER_INSTANT, GPU), (POWER_INSTANT, MODULE)]
+    asked = [(field, scope) for field in (POWER_AVERAGE, POWER_INSTANT) for scope in (GPU, MODULE)]
+    told_w: dict[tuple[int, int], list[float]] = {key: [] for key in asked}
     steps: list[tuple[int, float]] = []
     last_j: float | None = None
     for poll in range(_MOST_POLLS):
@@ -167,18 +172,21 @@ def watch_counter(
             steps.append((t_ns, energy_j))
         last_j = energy_j
         if steps and poll % _POLLS_PER_POWER == 0:
-            for (_, scope), watts in (_powers_w(handle, asked) or {}).items():
-                powers[scope].append(watts)
+            for key, watts in (_powers_w(handle, asked) or {}).items():
+                told_w[key].append(watts)
         if steps and (steps[-1][0] - steps[0][0]) / NS_PER_S >= _WATCHED_S:
             break
         sleep(_POLL_S)
     else:
         return None
-    if not all(powers.values()):
+    if not all(told_w.values()):
         return None
     (start_ns, start_j), (end_ns, end_j) = steps[0], steps[-1]
     counted_w = (end_j - start_j) * NS_PER_S / (end_ns - start_ns)
-    return _nearer_scope(counted_w, fmean(powers[GPU]), fmean(powers[MODULE]))
+    average_w = [told_w[POWER_AVERAGE, scope][-1] for scope in (GPU, MODULE)]
+    instant_w = [fmean(told_w[POWER_INSTANT, scope]) for scope in (GPU, MODULE)]
+    found = {_nearer_scope(counted_w, *each_w) for each_w in (average_w, instant_w)}
+    return found.pop() if len(found) == 1 else None
 
 
 def _nearer_scope(counted_w: float, gpu_w: float, module_w: float) -> PowerScope | None:
@@ -223,6 +231,11 @@ def find_limit_scope(handle: Any) -> PowerScope | None:
     if len(same) != 1:
         return None
     return PowerScope.MODULE if same == [MODULE] else PowerScope.GPU
+
+
+def find_module_limit_w(handle: Any) -> float | None:
+    """The most that the module may draw, all on it together; None where that is not told."""
+    return (_powers_w(handle, [(_MAXIMUM_LIMIT, MODULE)]) or {}).get((_MAXIMUM_LIMIT, MODULE))
 
 
 def _near_cpus(handle: Any, count: int) -> set[int]:
