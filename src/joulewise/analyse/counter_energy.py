@@ -456,7 +456,8 @@ class CounterEnergy:
         stray_j2 = np.where(is_much, missed_j2, self._noise.walk_j2)
         walk_j2 = np.append(stray_j2, 0.0)[at]
         found_j2 = (1 - along) ** 2 * variance[at] + along**2 * variance[after]
-        found_j2 += along * (1 - along) * (2 * gain * variance[after] + walk_j2)
+        found_j2 += along * (1 - along) * 2 * gain * variance[after]
+        found_j2 += np.minimum(along * (1 - along) * walk_j2, self._room_between_polls_j2(t_s, at))
         found_j2 = np.maximum(found_j2, self._drift_variance(t_s))
         beyond_s = np.maximum(t_s - polls_s[last], 0.0) + np.maximum(polls_s[0] - t_s, 0.0)
         found_j2 += self._uncounted_variance(t_s)
@@ -468,6 +469,28 @@ class CounterEnergy:
         room_w = np.maximum(high_w - power_w, power_w - low_w)
         found_j2 += np.square(room_w * unread_s / Z95) / _OVERESTIMATED
         return found_j2, at, along
+
+    def _room_between_polls_j2(self, t_s: Floats, at: NDArray[np.intp]) -> Floats:
+        """The most that the energy of moments may vary by, given the polls around them.
+
+        By a moment between two polls the device has drawn a part of what the counter rose by, and
+        no more than it can draw: a uniform distribution between these bounds. Readings that see a
+        part of the time, of a load in step with them, stray from the counter by much more.
+        """
+        placed = self._placements[0]
+        after = np.minimum(at + 1, len(placed.t_s) - 1)
+        rise_j = np.maximum(self._total_j[after] - self._total_j[at], 0.0)
+        sigma_s = np.sqrt(placed.variance_s2)
+        slack_s = sigma_s[at] + sigma_s[after]
+        most_w = self._range_w[1]
+        before_s, left_s = (
+            np.maximum(each_s, 0.0) for each_s in (t_s - placed.t_s[at], placed.t_s[after] - t_s)
+        )
+        highest_j = np.minimum(most_w * (before_s + slack_s), rise_j)
+        lowest_j = np.maximum(rise_j - most_w * (left_s + slack_s), 0.0)
+        room_j = np.maximum(highest_j - lowest_j, 0.0)
+        is_known = (self._polls.joined & ~self._is_broken)[after]
+        return np.where(is_known, room_j**2 / 12 / _OVERESTIMATED, np.inf)
 
     def _drift_variance(self, t_s: Floats) -> Floats:
         """The least of the offset at moments, where nobody knows when the counter's ticks are.
