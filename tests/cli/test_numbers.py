@@ -86,6 +86,7 @@ def test_an_option_without_its_value_is_refused(joulewise, store, line):
     ran = joulewise(*line.split())
     assert ran.returncode == 2
     assert "needs a value, and --" in ran.stderr
+    assert f"see: joulewise {line.split()[0]} --help" in ran.stderr
     assert not store.exists()
 
 

@@ -117,6 +117,7 @@ def test_a_name_that_is_nearly_one_is_asked_for(joulewise, make_run, verb):
     ran = joulewise(*verb.replace("NAME", "caped").split())
     assert ran.returncode == 2
     assert "did you mean capped? " in ran.stderr
+    assert "did you mean last? " in joulewise("show", "lsat").stderr
 
 
 def test_the_last_run_of_a_sweep_leads_to_the_sweep(joulewise, make_run, store):

@@ -65,7 +65,7 @@ class _Verbs(click.Group):
             ctx.fail(f"there is no verb {args[0]!r}{ask and f'; {ask}'}")
         name, command, rest = super().resolve_command(ctx, args)
         if command is not None:
-            _refuse_missing_values(command, rest)
+            _refuse_missing_values(args[0], command, rest)
         return name, command, rest
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
@@ -73,7 +73,7 @@ class _Verbs(click.Group):
             formatter.write_dl(list(VERBS.items()))
 
 
-def _refuse_missing_values(command: click.Command, arguments: Sequence[str]) -> None:
+def _refuse_missing_values(verb: str, command: click.Command, arguments: Sequence[str]) -> None:
     """Raise where ``--`` or another option stands in the place of an option's value.
 
     click would take it for the value: ``run --name -- true`` would make a run named ``--``.
@@ -97,7 +97,7 @@ def _refuse_missing_values(command: click.Command, arguments: Sequence[str]) -> 
             raise UsageError(
                 f"{word} needs a value, and {value} follows it",
                 f"write {word}={option.make_metavar(click.Context(command))}; "
-                f"see: joulewise {command.name} --help",
+                f"see: joulewise {verb} --help",
             )
 
 

@@ -224,7 +224,7 @@ def resolve_run(store: Path, which: str) -> FoundRun:
         )
     raise UsageError(
         f"{store} has no run {which!r}",
-        f"{did_you_mean(which, run_names(store))}joulewise ls lists them; or {ELSEWHERE}",
+        f"{did_you_mean(which, [LAST, *run_names(store)])}joulewise ls lists them; or {ELSEWHERE}",
     )
 
 

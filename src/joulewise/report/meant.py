@@ -161,7 +161,7 @@ def sweep_of(store: Path, run: Path) -> MeantSweep | None:
 
 
 def _nothing(store: Path, which: str) -> UsageError:
-    near = did_you_mean(which, [*run_names(store), *sweeps.sweep_names(store)])
+    near = did_you_mean(which, [LAST, *run_names(store), *sweeps.sweep_names(store)])
     return UsageError(
         f"{store} has no run, sweep or group {which!r}",
         f"{near}joulewise ls lists the runs, joulewise choose the sweeps; or {ELSEWHERE}",
