@@ -4,8 +4,10 @@ As a program it is a sweep that a test may kill: ``python fake_runs.py STORE``.
 """
 
 import os
+import signal
 import sys
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -131,6 +133,10 @@ def main(store):
     watch = Watched(lambda ended: os.write(1, f"{ended.setting} {ended.block}\n".encode()))
 
     def made(planned):
+        if "--signals-to-runs" in sys.argv:
+            time.sleep(0.3)  # by then the main thread waits; too early, the test shows nothing
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.pthread_kill(threading.get_ident(), number)
         if "--wait" in sys.argv:
             os.read(0, 1)
         return trial(planned)

@@ -50,9 +50,9 @@ def test_none_is_lost_and_none_is_made_twice(tmp_path, point):
     assert len(more) == (point == "after-rename-sweep.json:8")
 
 
-def begun(store):
+def begun(store, *more):
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    return subprocess.Popen([*PROGRAM, str(store), "--wait"], **pipes, text=True)
+    return subprocess.Popen([*PROGRAM, str(store), "--wait", *more], **pipes, text=True)
 
 
 def next_run(process):
@@ -102,6 +102,14 @@ def test_a_second_signal_waits_for_nobody(tmp_path):
         assert process.wait(60) == 128 + signal.SIGINT  # with a run that never ends
         process.communicate()
     assert len(load(cut_off(tmp_path, [asked()])[0]).trials) == 1
+
+
+def test_signals_that_another_thread_receives_end_it_all_the_same(tmp_path):
+    """The kernel hands a second signal to any thread, which does not wake the main one."""
+    with begun(tmp_path, "--signals-to-runs") as process:
+        assert process.wait(60) == 128 + signal.SIGINT
+        process.communicate()
+    assert load(cut_off(tmp_path, [asked()])[0]).trials == ()
 
 
 def test_what_is_ignored_stays_so(tmp_path):

@@ -23,6 +23,11 @@ from joulewise.sweep.skip import is_beaten, too_slow
 ATTEMPTS: Final = 2
 """So often a run is tried that fails; one that failed in an earlier process, once more."""
 
+# The kernel may hand a signal to any thread, and CPython then only makes a note of it: the main
+# thread sees that when its wait ends, and a wait for a lock has no other reason to. So no wait is
+# longer than this; chosen: unnoticed by whoever presses Ctrl-C, and no load for the machine.
+_LONGEST_WAIT_S: Final = 0.2
+
 
 class Watch(Protocol):
     """Told how a sweep goes, from the thread that executes it; only ``said`` from any."""
@@ -110,7 +115,7 @@ class _Execution:
                 point("before-first-run")
                 self._look_for_signals()
                 while self._fill_lanes():
-                    self._take(self._news.get())
+                    self._take(self._wait_for_news())
             except BaseException:
                 self._stop()
                 raise
@@ -121,6 +126,11 @@ class _Execution:
         """Those that came before the first run."""
         with suppress(Empty):
             self._take(self._news.get_nowait())
+
+    def _wait_for_news(self) -> News | signal.Signals:
+        while True:
+            with suppress(Empty):
+                return self._news.get(timeout=_LONGEST_WAIT_S)
 
     def _recall(self) -> None:
         """Tell the strategy of what was done in earlier processes.
@@ -233,6 +243,6 @@ class _Execution:
         self._stopping.set()
         self._runner.stop()
         for _ in self._under_way:
-            if isinstance(self._news.get(), signal.Signals):
+            if isinstance(self._wait_for_news(), signal.Signals):
                 break
         self._ledger.interrupt()
