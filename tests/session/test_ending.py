@@ -8,6 +8,7 @@ import sys
 import pytest
 from running_run import manifest, run
 
+from joulewise.session import ending as ending_module
 from joulewise.session.ending import COMMAND, Ending, left_running, listed, processes
 from processes import eventually, first_line, gone, python
 
@@ -84,6 +85,31 @@ def test_the_command_itself_is_ended_though_it_overwrote_its_environment(program
     process.send_signal(signal.SIGUSR1)
     process.wait()
     assert ending.end(0) == []
+
+
+class PlayedProcess:
+    def __init__(self, pid, start_s, order):
+        self.pid, self.start_s, self.order = pid, start_s, order
+
+    def create_time(self):
+        return self.start_s
+
+    def terminate(self):
+        self.order.append(self.pid)
+
+
+@pytest.mark.parametrize("own", [None, 7])
+def test_parents_are_asked_before_their_children(monkeypatch, own):
+    """A shell whose child is gone first ends as if nothing had stopped it."""
+    order = []
+    starts_s = {9: 3.0, 4: 2.0, 7: 2.0, 5: 1.0, 11: 3.5, 12: 3.5, 13: 4.0}
+    all_of_it = {pid: PlayedProcess(pid, start_s, order) for pid, start_s in starts_s.items()}
+    monkeypatch.setattr(ending_module, "processes", lambda *_: set(all_of_it.values()))
+    ending = Ending("token")
+    ending._own = all_of_it.get(own)
+    ending.ask()
+    first = [5, 4, 7] if own is None else [7, 5, 4]
+    assert order == [*first, 9, 11, 12, 13]
 
 
 def test_what_ends_a_moment_later_is_not_left_running(program):

@@ -142,9 +142,8 @@ class Child:
 
     def _pass_on(self, came: list[Signal]) -> None:
         """What the command has not got already."""
-        if not all(each.shared for each in came):
-            self._witness.await_others()
-        witnessed = self._witness.pending()
+        alone = {each.number for each in came if not each.shared}
+        witnessed = self._witness.await_others(alone)
         came += self._came()
         for each in came:  # SIGCONT takes back a SIGTSTP that nobody has looked at, and vice versa
             if each.number in (*STOPPING, signal.SIGCONT):

@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 import select
 import subprocess
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from joulewise.command import linux
 
-# Job managers and timeout(1) signal one process after the other.
-_GRACE_S: Final = 0.05
+# Job managers and timeout(1) signal one process after the other; on a busy machine tens of
+# milliseconds pass between two of them. Chosen: half as long, a loaded machine's job would now and
+# then get a signal twice; twice as long, somebody who stops a job would notice.
+_GRACE_S: Final = 0.25
+_LOOK_S: Final = 0.01
 _PENDING: Final = re.compile(r"^ShdPnd:\s*(\w+)$", re.MULTILINE)
 
 
@@ -26,10 +30,18 @@ class Witness:
     def __init__(self) -> None:
         self._process = _start()
 
-    def await_others(self) -> None:
-        """Until whoever signals our group has signalled all of it."""
-        if self._process is not None:
-            select.select((), (), (), _GRACE_S)
+    def await_others(self, numbers: Iterable[int]) -> int:
+        """Wait for whoever signals our group to signal all of it; return what was witnessed.
+
+        That is over as soon as the witness has all of ``numbers``: the command has them as well,
+        or is about to get them.
+        """
+        wanted = sum(1 << number - 1 for number in set(numbers))
+        for _ in range(round(_GRACE_S / _LOOK_S) if self._process is not None else 0):
+            if self.pending() & wanted == wanted:
+                break
+            select.select((), (), (), _LOOK_S)
+        return self.pending()
 
     def pending(self) -> int:
         """The signals it got since it began, one bit each."""

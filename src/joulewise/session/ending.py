@@ -42,7 +42,10 @@ class Ending:
         import psutil
 
         left = processes(self._token, self._own)
-        for process in left - self._asked:
+        # The command first, and parents before their children: a shell whose child is gone goes on
+        # with its next line, or ends as if nothing had stopped it.
+        in_order = sorted(left - self._asked, key=lambda each: (each.create_time(), each.pid))
+        for process in sorted(in_order, key=lambda each: each != self._own):
             with suppress(psutil.Error):  # psutil checks that it is still the same process
                 process.terminate()
         self._asked |= left

@@ -1,0 +1,47 @@
+"""Whether a signal went to the whole group, by a process that got it too."""
+
+import signal
+
+import pytest
+
+from joulewise.command import linux, witness
+from joulewise.command.witness import Witness
+
+pytestmark = pytest.mark.skipif(not linux.HERE, reason="only Linux tells what is pending")
+TERM = 1 << signal.SIGTERM - 1
+
+
+@pytest.fixture
+def looks(monkeypatch):
+    """Of a witness that gets SIGTERM at its tenth look: the number of looks, without the time."""
+    seen = []
+
+    def pending(_):
+        seen.append(TERM if len(seen) >= 9 else 0)
+        return seen[-1]
+
+    monkeypatch.setattr(Witness, "pending", pending)
+    monkeypatch.setattr(witness.select, "select", lambda *_: None)
+    return seen
+
+
+@pytest.fixture
+def watching():
+    made = Witness()
+    yield made
+    made.close()
+
+
+def test_one_who_signals_process_by_process_is_waited_for(looks, watching):
+    assert watching.await_others([signal.SIGTERM]) == TERM
+    assert len(looks) < 15, "what was witnessed is not waited for"
+
+
+def test_a_signal_that_only_we_got_is_waited_for_in_vain(looks, watching):
+    assert not watching.await_others([signal.SIGUSR1]) & 1 << signal.SIGUSR1 - 1
+    assert len(looks) > 20
+
+
+def test_what_all_got_is_not_waited_for(looks, watching):
+    assert watching.await_others([]) == 0
+    assert len(looks) <= 2
