@@ -66,6 +66,12 @@ def same(one, other):
 
 @brief
 @given(levels, sensors, setups, st.lists(moments, min_size=3, max_size=6, unique=True))
+@example(
+    [20.0],
+    Sensor(period_s=0.02, window_s=0.01, lag_s=0.005, noise_w=0.3),
+    (True, False, 10.0),
+    [1.0, 1.890625, 1.90625],
+)
 def test_windows_side_by_side_add_up(levels_w, sensor, setup, cuts):
     cuts = sorted(cuts)
     pairs = [*pairwise(cuts), (cuts[0], cuts[-1])]
@@ -118,6 +124,13 @@ def test_chunks_do_not_matter(levels_w, sensor, setup, pairs, chunk_rows):
     st.tuples(st.just(True), st.booleans(), st.sampled_from([10.0, 100.0])),
     st.lists(st.tuples(st.integers(1, 70), st.floats(-1e4, 1e4)), max_size=4),
     st.lists(moments, min_size=4, max_size=4, unique=True),
+)
+@example(
+    [20.0, 72.0],
+    Sensor(period_s=0.02, window_s=0.01, lag_s=0.005, noise_w=0.3),
+    (True, False, 10.0),
+    [],
+    [1.0, 2.0, 1.125, 1.0625],
 )
 def test_a_longer_window_never_has_less(levels_w, sensor, setup, jumps, cuts):
     """Nor does any have less than nothing, though the counter jumps, wraps and is set back."""

@@ -72,6 +72,9 @@ _SAME_PERIOD: Final = 0.5
 # Of the variance of an unknown age, what the edges of a window do not share. Chosen on recordings
 # of a simulated GH200, in real time; doubled, 99 % of windows are inside their errors.
 _DRIFT: Final = 0.25
+# A device draws at least this share of the least that was read of it, in every moment. Chosen: less
+# than 1, since a counter may run slower than the readings say, and is right then.
+_LEAST_SHARE: Final = 0.5
 # Joules by which a counter of whole millijoules may be off.
 _QUANTUM_J: Final = 0.001
 # Polls on either side that the smoother is taken to look at where other placements are compared.
@@ -397,16 +400,18 @@ class CounterEnergy:
         here, polled = self._clock(t_s), self._clock(best.t_s)
         curve_j, offset_j = best.curve.energy_j(t_s), self._offsets_j(best)
         up_to_j = curve_j + np.interp(here, polled, self._offset_j)
-        energy_j = up_to_j[end] - up_to_j[start]
         mean_j, square_j2 = np.zeros(len(start)), np.zeros(len(start))
         smoothed = self._smoothed_at(here, polled)
         for other in self._placements[1:]:
             apart_j = other.curve.energy_j(t_s) - curve_j
             apart_j += smoothed(self._offsets_j(other) - offset_j)
+            up_to_j = up_to_j + other.share * apart_j
             apart_j = apart_j[end] - apart_j[start]
             mean_j += other.share * apart_j
             square_j2 += other.share * apart_j**2
-        return energy_j + mean_j, np.maximum(square_j2 - mean_j**2, 0.0)
+        least_j = _LEAST_SHARE * self._range_w[0] * t_s
+        up_to_j = _never_falling(up_to_j - least_j) + least_j
+        return up_to_j[end] - up_to_j[start], np.maximum(square_j2 - mean_j**2, 0.0)
 
     def _smoothed_at(self, here: Floats, polled: Floats) -> Callable[[Floats], Floats]:
         """What the smoother makes of other offsets at moments, by a kernel of its own gains.
@@ -579,3 +584,15 @@ def _local_variance(values: Floats) -> Floats:
     squares = np.append(0.0, np.cumsum((values - values.mean()) ** 2))
     mean = (sums[high] - sums[low]) / (high - low)
     return np.asarray(np.maximum((squares[high] - squares[low]) / (high - low) - mean**2, 0.0))
+
+
+def _never_falling(up_to_j: Floats) -> Floats:
+    """The energies up to ascending moments, made level where they fall.
+
+    The offset between counter and readings may fall faster than the readings rise, by a part of
+    the error; but no device gives energy back. The mean of the highest before and the lowest
+    after is monotone, and as near to the one as to the other.
+    """
+    highest_j = np.maximum.accumulate(up_to_j)
+    lowest_j = np.minimum.accumulate(up_to_j[::-1])[::-1]
+    return np.asarray((highest_j + lowest_j) / 2)

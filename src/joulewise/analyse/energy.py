@@ -190,11 +190,7 @@ def _reckon(
     energy_j, error_j, counter_j, disagree, broken = integral_j, integral_error_j, none, no, no
     if counter is not None:
         counted = counter.between(windows_ns)
-        # In a window of milliseconds the model may leave less than the device draws at least.
-        least_j = np.where(
-            time_s < integral.timing.shortest_s, integral.range_w[0] * time_s, -np.inf
-        )
-        energy_j = counter_j = np.maximum(counted.energy_j, least_j)
+        energy_j = counter_j = counted.energy_j
         error_j = np.hypot(Z95 * counted.sigma_j, integral.unchecked_j(start, end))
         apart_j = np.abs(counter_j - integral_j)
         disagree = apart_j > error_j + integral_error_j + blind_j
