@@ -1,9 +1,11 @@
 """What is left of a command: found, asked to end, killed, or told of."""
 
+import io
 import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from running_run import manifest, run
@@ -117,6 +119,30 @@ def test_what_ends_a_moment_later_is_not_left_running(program):
     assert len(left_running(token, 0)) == 1
     process.send_signal(signal.SIGUSR1)
     assert left_running(token, 60) == []
+
+
+def test_one_that_is_about_to_start_is_found_though_it_has_no_environment_yet(program, monkeypatch):
+    """Its parent goes on as soon as the kernel has closed its files, and may be gone by then."""
+    token, process = program
+    opened = []
+
+    def open_late(path, *how):
+        opened.append(path)
+        ours = path == f"/proc/{process.pid}/environ" and opened.count(path) < 3
+        return io.BytesIO() if ours else Path(path).open(*how)
+
+    monkeypatch.setattr(ending_module, "open", open_late, raising=False)
+    monkeypatch.setattr(ending_module, "_is_starting", lambda _: True)  # however busy it is here
+    assert [each.pid for each in processes(token)] == [process.pid]
+
+
+def test_a_program_without_an_environment_is_none_of_a_command():
+    with subprocess.Popen(["sleep", "60"], env={}) as process:
+        try:
+            assert ending_module._environ(str(process.pid)) == b""
+            assert process.pid not in {each.pid for each in processes("token")}
+        finally:
+            process.kill()
 
 
 def test_many_are_not_all_named():

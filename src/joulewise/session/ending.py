@@ -7,6 +7,7 @@ import select
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from joulewise.command import linux
@@ -20,6 +21,11 @@ COMMAND: Final = "JOULEWISE_COMMAND"
 _LOOK_S: Final = 0.05
 _KILLED_S: Final = 3.0
 _MOST_NAMED: Final = 3
+# So long a program may be about to start, on a busy machine; chosen: twice as long, whoever ends
+# next to a new program with an empty environment waits twice as long.
+_STARTING_S: Final = 0.5
+_STARTING_LOOKS: Final = 20
+_START_FIELD: Final = 19  # in /proc/PID/stat behind the name (proc(5): field 22), in clock ticks
 
 
 class Ending:
@@ -117,9 +123,32 @@ def _with(token: str) -> Iterator[int]:
         return
     entry = f"{COMMAND}={token}".encode()
     for pid in filter(str.isdecimal, os.listdir("/proc")):  # noqa: PTH208  # a tenth of the time
-        with suppress(OSError), open(f"/proc/{pid}/environ", "rb") as environ:  # noqa: PTH123
-            if entry in environ.read().split(b"\0"):
+        with suppress(OSError):
+            if entry in _environ(pid).split(b"\0"):
                 yield int(pid)
+
+
+def _environ(pid: str) -> bytes:
+    """The environment of a process; raises OSError where it cannot be read.
+
+    A program that is about to start has none for a moment, though its parent goes on already.
+    """
+    environ = b""
+    for _ in range(_STARTING_LOOKS):
+        with open(f"/proc/{pid}/environ", "rb") as file:  # noqa: PTH123  # a tenth of the time
+            environ = file.read()
+        if environ or not _is_starting(pid):
+            break
+        select.select((), (), (), _STARTING_S / _STARTING_LOOKS)
+    return environ
+
+
+def _is_starting(pid: str) -> bool:
+    """Whether it began a moment ago and is a program: the kernel's own threads have no file."""
+    Path(f"/proc/{pid}/exe").readlink()
+    stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    start_s = int(stat.rpartition(")")[2].split()[_START_FIELD]) / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - start_s < _STARTING_S
 
 
 def _pause() -> None:
