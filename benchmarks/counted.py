@@ -19,6 +19,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -171,6 +172,7 @@ def run_inside(other_s: list[float] | None, trains_s: float, command: list[str])
     if trains_s:
         training = [sys.executable, "-c", _LOAD + _OTHER, "0", str(trains_s)]
         subprocess.run(training, check=True)
+        wait_until_shown()
     if other_s:
         figures = [str(each) for each in other_s]
         other = subprocess.Popen([sys.executable, "-c", _LOAD + _OTHER, *figures])
@@ -180,6 +182,23 @@ def run_inside(other_s: list[float] | None, trains_s: float, command: list[str])
         if other:
             other.kill()
             other.wait()
+
+
+def wait_until_shown() -> None:
+    """Until the GPU shows that it was used: a simulation that gets no CPU time shows it late.
+
+    A driver does not; the program that follows would see the activity rise.
+    """
+    import pynvml
+
+    pynvml.nvmlInit()
+    handle = pynvml.nvmlDeviceGetHandleByIndex(0)
+    end_s = time.monotonic() + LONGEST_DELAY_S
+    while time.monotonic() < end_s:
+        if pynvml.nvmlDeviceGetUtilizationRates(handle).gpu:
+            break
+        time.sleep(0.01)
+    pynvml.nvmlShutdown()
 
 
 def judge(name: str, programs: list[Program], beside: int, *, counts: bool) -> bool:
