@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 from running_run import manifest, run
 
@@ -134,6 +135,14 @@ def test_one_that_is_about_to_start_is_found_though_it_has_no_environment_yet(pr
     monkeypatch.setattr(ending_module, "open", open_late, raising=False)
     monkeypatch.setattr(ending_module, "_is_starting", lambda _: True)  # however busy it is here
     assert [each.pid for each in processes(token)] == [process.pid]
+
+
+@pytest.mark.parametrize(("age_s", "is_starting"), [(0.2, True), (5.0, False)])
+def test_a_program_is_about_to_start_for_a_moment(program, monkeypatch, age_s, is_starting):
+    _, process = program
+    start_s = psutil.Process(process.pid).create_time() - psutil.boot_time()
+    monkeypatch.setattr(ending_module.time, "clock_gettime", lambda _: start_s + age_s)
+    assert ending_module._is_starting(str(process.pid)) is is_starting
 
 
 def test_a_program_without_an_environment_is_none_of_a_command():

@@ -173,6 +173,23 @@ while (came := signal.sigwaitinfo(numbers).si_signo) != signal.SIGUSR1:
         assert session.process.wait(DEADLINE_S) == 0
 
 
+def test_two_signals_in_a_row_reach_the_command_once_each(tmp_path):
+    """As Slurm and systemd send them: one that is stopped must go on in order to end."""
+    code = """
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGUSR1})
+print(os.getpid(), flush=True)
+while (came := signal.sigwaitinfo({signal.SIGTERM, signal.SIGUSR1}).si_signo) != signal.SIGUSR1:
+    print(came, flush=True)
+"""
+    with running(tmp_path, code=code, start_new_session=True) as session:
+        one_by_one(session.process.pid, signal.SIGCONT)
+        one_by_one(session.process.pid, signal.SIGTERM)
+        assert first_line(session.process.stdout) == "15\n"
+        assert not select.select([session.process.stdout], [], [], 0.5)[0]
+        session.process.send_signal(signal.SIGUSR1)
+        assert session.process.wait(DEADLINE_S) == 0
+
+
 def test_a_command_in_a_group_of_its_own_gets_what_ours_is_sent(tmp_path):
     code = f"os.setpgid(0, 0)\n{counts(signal.SIGTERM)}"
     with running(tmp_path, code=code, start_new_session=True) as session:

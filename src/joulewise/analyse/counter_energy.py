@@ -399,7 +399,7 @@ class CounterEnergy:
         best = self._placements[0]
         here, polled = self._clock(t_s), self._clock(best.t_s)
         curve_j, offset_j = best.curve.energy_j(t_s), self._offsets_j(best)
-        up_to_j = curve_j + np.interp(here, polled, self._offset_j)
+        up_to_j = self._counted_up_to_j(t_s)
         mean_j, square_j2 = np.zeros(len(start)), np.zeros(len(start))
         smoothed = self._smoothed_at(here, polled)
         for other in self._placements[1:]:
@@ -412,6 +412,12 @@ class CounterEnergy:
         least_j = _LEAST_SHARE * self._range_w[0] * t_s
         up_to_j = _never_falling(up_to_j - least_j) + least_j
         return up_to_j[end] - up_to_j[start], np.maximum(square_j2 - mean_j**2, 0.0)
+
+    def _counted_up_to_j(self, t_s: Floats) -> Floats:
+        """By the best placement alone: what the readings say, and the offset of the counter."""
+        best = self._placements[0]
+        offset_j = np.interp(self._clock(t_s), self._clock(best.t_s), self._offset_j)
+        return np.asarray(best.curve.energy_j(t_s) + offset_j)
 
     def _smoothed_at(self, here: Floats, polled: Floats) -> Callable[[Floats], Floats]:
         """What the smoother makes of other offsets at moments, by a kernel of its own gains.
@@ -479,8 +485,9 @@ class CounterEnergy:
         """The most that the energy of moments may vary by, given the polls around them.
 
         By a moment between two polls the device has drawn a part of what the counter rose by, and
-        no more than it can draw: a uniform distribution between these bounds. Readings that see a
-        part of the time, of a load in step with them, stray from the counter by much more.
+        no more than it can draw: a uniform distribution between these bounds, of which the estimate
+        need not be the middle. Readings that see a part of the time, of a load in step with them,
+        stray from the counter by much more.
         """
         placed = self._placements[0]
         after = np.minimum(at + 1, len(placed.t_s) - 1)
@@ -494,8 +501,10 @@ class CounterEnergy:
         highest_j = np.minimum(most_w * (before_s + slack_s), rise_j)
         lowest_j = np.maximum(rise_j - most_w * (left_s + slack_s), 0.0)
         room_j = np.maximum(highest_j - lowest_j, 0.0)
+        off_j = self._counted_up_to_j(t_s) - self._counted_up_to_j(placed.t_s)[at]
+        off_j -= (highest_j + lowest_j) / 2
         is_known = (self._polls.joined & ~self._is_broken)[after]
-        return np.where(is_known, room_j**2 / 12 / _OVERESTIMATED, np.inf)
+        return np.where(is_known, (room_j**2 / 12 + off_j**2) / _OVERESTIMATED, np.inf)
 
     def _drift_variance(self, t_s: Floats) -> Floats:
         """The least of the offset at moments, where nobody knows when the counter's ticks are.

@@ -18,7 +18,8 @@ AROUND: Final = 48
 """Points on either side of a moment that tell how far counter and readings differ there."""
 
 # A lane of no more rows than this (27 minutes at 10 Hz) is taken as a whole: what a window took
-# does then not depend on which others are asked for.
+# does then not depend on which others are asked for, but for windows of some milliseconds, whose
+# edges are moved by a part of their error so that all add up and none is negative.
 _WHOLE_ROWS: Final = 1 << 14
 # A governor lets short peaks pass, and gains are off.
 _IMPOSSIBLE: Final = 1.5

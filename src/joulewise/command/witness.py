@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import re
 import select
+import signal
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from joulewise.command import linux
 
-# Job managers and timeout(1) signal one process after the other; on a busy machine tens of
-# milliseconds pass between two of them. Chosen: half as long, a loaded machine's job would now and
-# then get a signal twice; twice as long, somebody who stops a job would notice.
-_GRACE_S: Final = 0.25
+# Job managers and timeout(1) signal one process after the other, and some send two signals in a
+# row (SIGCONT and SIGTERM): all of that has come after this time. Doubled, a command would miss
+# more of the signals that somebody repeats: those that come meanwhile are one.
+_GRACE_S: Final = 0.05
+# On a busy machine more than that passes between two processes. A command that is to end would get
+# the signal twice, which many take for "at once": for these alone, what is missing is waited for.
+# Chosen: half as long, it would happen now and then; doubled, whoever stops a job would notice.
+_ENDING: Final = (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
+_ENDING_GRACE_S: Final = 0.25
 _LOOK_S: Final = 0.01
 _PENDING: Final = re.compile(r"^ShdPnd:\s*(\w+)$", re.MULTILINE)
 
@@ -30,15 +36,17 @@ class Witness:
     def __init__(self) -> None:
         self._process = _start()
 
-    def await_others(self, numbers: Iterable[int]) -> int:
+    def await_others(self, numbers: Collection[int]) -> int:
         """Wait for whoever signals our group to signal all of it; return what was witnessed.
 
-        That is over as soon as the witness has all of ``numbers``: the command has them as well,
-        or is about to get them.
+        ``numbers`` are those that came to us; none, where all are known to have gone to the group.
         """
-        wanted = sum(1 << number - 1 for number in set(numbers))
-        for _ in range(round(_GRACE_S / _LOOK_S) if self._process is not None else 0):
-            if self.pending() & wanted == wanted:
+        if not numbers or self._process is None:
+            return self.pending()
+        select.select((), (), (), _GRACE_S)
+        ending = sum(1 << number - 1 for number in numbers if number in _ENDING)
+        for _ in range(round((_ENDING_GRACE_S - _GRACE_S) / _LOOK_S)):
+            if self.pending() & ending == ending:
                 break
             select.select((), (), (), _LOOK_S)
         return self.pending()

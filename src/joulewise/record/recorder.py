@@ -56,7 +56,8 @@ _PATIENCE_S: Final = 2.0
 # all GPUs, which are looked at beside each other.
 _LOOK_S: Final = 0.5
 # Chosen: several times what the limits and clocks of a GPU take to be told. A command that is over
-# sooner than a slow driver has told them goes without.
+# sooner than a slow driver has told them goes without, and without a look at whose energy a
+# module's counter has, which takes two seconds.
 _COMPLETION_S: Final = 0.5
 _SWITCH_S: Final = 0.0005
 _SAVE_NS: Final = 30 * NS_PER_S

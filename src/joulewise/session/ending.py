@@ -47,12 +47,15 @@ class Ending:
         """Whether any is left."""
         import psutil
 
-        left = processes(self._token, self._own)
-        # The command first, and parents before their children: a shell whose child is gone goes on
-        # with its next line, or ends as if nothing had stopped it.
-        in_order = sorted(left - self._asked, key=lambda each: (each.create_time(), each.pid))
-        for process in sorted(in_order, key=lambda each: each != self._own):
+        # The command first, before the others are looked for, and parents before their children: a
+        # shell whose child is gone goes on with its next line, or ends as if nothing stopped it.
+        if self._own is not None and self._own not in self._asked:
+            self._asked.add(self._own)
             with suppress(psutil.Error):  # psutil checks that it is still the same process
+                self._own.terminate()
+        left = processes(self._token, self._own)
+        for process in sorted(left - self._asked, key=_started):
+            with suppress(psutil.Error):
                 process.terminate()
         self._asked |= left
         return bool(left)
@@ -159,6 +162,15 @@ def _pause() -> None:
 
 def _in_order(found: Iterable[psutil.Process]) -> list[psutil.Process]:
     return sorted(found, key=lambda process: process.pid)
+
+
+def _started(process: psutil.Process) -> tuple[float, int]:
+    """Sorts parents before their children; one that is gone by now comes first."""
+    import psutil
+
+    with suppress(psutil.Error):
+        return process.create_time(), process.pid
+    return 0.0, process.pid
 
 
 def _lives(process: psutil.Process) -> bool:

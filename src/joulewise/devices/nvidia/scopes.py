@@ -234,8 +234,13 @@ def find_limit_scope(handle: Any) -> PowerScope | None:
 
 
 def find_module_limit_w(handle: Any) -> float | None:
-    """The most that the module may draw, all on it together; None where that is not told."""
-    return (_powers_w(handle, [(_MAXIMUM_LIMIT, MODULE)]) or {}).get((_MAXIMUM_LIMIT, MODULE))
+    """The most that the module may draw, all on it together; None where that is not told.
+
+    A driver that passes over the scope would give the GPU's own, which does not bound its module.
+    """
+    limits = _powers_w(handle, [(_MAXIMUM_LIMIT, GPU), (_MAXIMUM_LIMIT, MODULE)]) or {}
+    module_w = limits.get((_MAXIMUM_LIMIT, MODULE), 0.0)
+    return module_w if module_w > limits.get((_MAXIMUM_LIMIT, GPU), 0.0) else None
 
 
 def _near_cpus(handle: Any, count: int) -> set[int]:
