@@ -87,5 +87,7 @@ def test_power_limits_of_a_script_on_simulated_gpus(tmp_path):
     assert swept["best"]["energy"]["settings"] == {"power_limit_w": 150}
     assert (swept["state"], swept["failed"]) == ("finished", [])
     shown = joulewise(tmp_path, "choose", "last").stdout
-    assert "energy: 150 W takes " in shown
-    assert f"run --power-limit=150 -- {sys.executable} train.py 24" in shown
+    # On a busy machine the runs may scatter by more than the limits differ: nothing is chosen then.
+    differs = low["energy_ratio"]["high"] < 1
+    assert ("energy: 150 W takes " in shown) is differs
+    assert (f"run --power-limit=150 -- {sys.executable} train.py 24" in shown) is differs
