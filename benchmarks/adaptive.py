@@ -31,8 +31,8 @@ from verdict import Verdicts
 from joulewise.data.devices import Source
 from joulewise.data.energy import Energy
 from joulewise.data.sweeps import POWER_LIMIT, Planned, Setting, Trial, TrialState
-from joulewise.metrics.rules import parse
-from joulewise.search.adaptive import Adaptive
+from joulewise.metrics.metric import parse
+from joulewise.search.one_axis.adaptive import Adaptive
 
 METRICS = ("energy", "edp", "eds:2.0", "eds:1.5")
 WITHIN = {0.01: 0.01, 0.03: 0.02}

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 from scipy.interpolate import PchipInterpolator
 from scipy.optimize import isotonic_regression
 
-from joulewise.metrics.rules import Metric, Reference
+from joulewise.metrics.metric import Metric, Reference
 from joulewise.simulate.boards import load_board
-from joulewise.simulate.dynamics.play import run_factors
-from joulewise.simulate.physics import run
+from joulewise.simulate.physics.integrate import run_factors
+from joulewise.simulate.physics.steady_state import run
 from joulewise.simulate.workloads import load_workload
 
 BOARDS = {"v100": (150, 300), "rtx6000": (100, 260)}

@@ -20,7 +20,7 @@ from adaptive import METRICS, WITHIN
 from adaptive_cases import Curve, measured
 from numpy.typing import NDArray
 
-from joulewise.metrics.rules import parse
+from joulewise.metrics.metric import parse
 
 Array = NDArray[np.float64]
 OUTCOMES = 16

@@ -8,7 +8,7 @@ import numpy as np
 from adaptive_cases import Curve
 from numpy.typing import NDArray
 
-from joulewise.metrics.rules import Metric, Reference
+from joulewise.metrics.metric import Metric, Reference
 
 REPEATS = 5
 

@@ -22,12 +22,12 @@ import pyarrow as pa
 from big_run import ROWS, STEP_NS, make
 from verdict import Verdicts
 
-from joulewise.data import Card, DeviceInfo, Kind, Source
+from joulewise.data import DeviceInfo, Kind, SensorProfile, Source
 from joulewise.hooks.marks import Marks
-from joulewise.record.compact import pack
-from joulewise.record.layout import MARKS, PACKED, RESULT, STREAM, Lane, lane_path
-from joulewise.record.manifest import CommandRecord, Manifest, RecordedDevice, write_manifest
-from joulewise.record.streams import schema
+from joulewise.store.arrow_stream import schema
+from joulewise.store.layout import MARKS, PACKED, RESULT, STREAM, StreamKind, lane_path
+from joulewise.store.manifest import CommandRecord, Manifest, RecordedDevice, write_manifest
+from joulewise.store.parquet import pack
 
 CPU_S = 15.0
 MEMORY_GIB = 1.5
@@ -83,7 +83,7 @@ def make_run(run: Path, rows: int) -> None:
         wall_start_ns=1_700_000_000 * S,
         monotonic_start_ns=START_NS,
         boot_id="none",
-        devices=(RecordedDevice(info, sources, Card(0.02, 0.01), maximum_w=300.0),),
+        devices=(RecordedDevice(info, sources, SensorProfile(0.02, 0.01), maximum_w=300.0),),
         state="complete",
         exit_code=0,
     )
@@ -100,7 +100,7 @@ def _slow_lane(run: Path, seconds: int) -> None:
         "enforced_limit_w": np.full(seconds, 250, np.float32),
         "throttle_reasons": draw.choice([0.0, 4.0], seconds),
     }
-    path = lane_path(run, "gpu0", Lane.SLOW, STREAM)
+    path = lane_path(run, "gpu0", StreamKind.SLOW, STREAM)
     shape = schema(tuple(columns))
     with pa.ipc.new_stream(path, shape) as stream:
         stream.write_batch(pa.record_batch([*map(pa.array, columns.values())], schema=shape))

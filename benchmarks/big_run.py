@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 from verdict import Verdicts
 
-from joulewise.analyse.energy import window_energy
-from joulewise.data import Card, DeviceInfo, Kind, Source
-from joulewise.record.compact import pack
-from joulewise.record.layout import PACKED, STREAM, TRACE, Lane, lane_path
-from joulewise.record.manifest import RecordedDevice
-from joulewise.record.streams import schema
-from joulewise.record.trace import open_lane
+from joulewise.analyse.energy.windows import window_energy
+from joulewise.data import DeviceInfo, Kind, SensorProfile, Source
+from joulewise.store.arrow_stream import schema
+from joulewise.store.layout import PACKED, STREAM, TRACE, StreamKind, lane_path
+from joulewise.store.manifest import RecordedDevice
+from joulewise.store.parquet import pack
+from joulewise.store.trace import open_lane
 
 ROWS = 100_000_000
 WINDOWS = 1_000
@@ -66,7 +66,7 @@ def judge(folder: Path, verdicts: Verdicts) -> None:
         print(f"{side:8} {told['time_s']:7.2f} s, CPU {told['cpu_s']:.2f} s", end="")
         print(f"  {told['memory_gib']:.2f} GiB", end="")
         print(f"  {told['rows']:,.0f} rows, {told['energy_j']:.6g} J")
-    size_b = lane_path(folder, "gpu0", Lane.FAST, PACKED).stat().st_size
+    size_b = lane_path(folder, "gpu0", StreamKind.FAST, PACKED).stat().st_size
     print(f"packed   {size_b / best['analysis']['rows']:7.2f} bytes a row")
     ratio = best["analysis"]["time_s"] / best["numpy"]["time_s"]
     verdicts.at_most("analysis beside numpy, time", ratio, RATIO, percent=False)
@@ -105,13 +105,13 @@ def analysis_side(folder: Path) -> dict[str, float]:
     told = json.loads((folder / "told.json").read_text())
     info = DeviceInfo("gpu0", Kind.GPU, "board", "GPU-0", "NVIDIA")
     sources = dict.fromkeys(told["columns"], Source.MEASURED)
-    device = RecordedDevice(info, sources, Card(0.02, 0.01), maximum_w=300.0)
+    device = RecordedDevice(info, sources, SensorProfile(0.02, 0.01), maximum_w=300.0)
     edges_ns = np.linspace(told["first_ns"], told["last_ns"], WINDOWS + 1).astype(np.int64)
     windows_ns = np.stack([edges_ns[:-1], edges_ns[1:]], axis=1)
     _warm_imports()
 
     def work() -> tuple[float, float]:
-        lane = open_lane(folder, "gpu0", Lane.FAST)
+        lane = open_lane(folder, "gpu0", StreamKind.FAST)
         assert lane is not None
         found = window_energy(device, lane, None, windows_ns)
         return lane.rows, float(found.energy_j.sum())
@@ -136,7 +136,7 @@ def make(folder: Path, rows: int, *, counter: bool) -> None:
     print(f"writing {rows:,} rows into {folder}", flush=True)
     (folder / TRACE).mkdir(parents=True, exist_ok=True)
     names = ("t_ns", "power_w", "energy_j")[: 3 if counter else 2]
-    stream = lane_path(folder, "gpu0", Lane.FAST, STREAM)
+    stream = lane_path(folder, "gpu0", StreamKind.FAST, STREAM)
     columns = {
         name: np.lib.format.open_memmap(
             folder / f"{name}.npy", "w+", np.int64 if name == "t_ns" else np.float32, (rows,)

@@ -23,11 +23,11 @@ from pathlib import Path
 import numpy as np
 from verdict import Verdicts
 
+from joulewise.calibrate.board import SENSORS, Calibration, calibrate
+from joulewise.calibrate.virtual_bench import VirtualBench
 from joulewise.data import DeviceInfo, Kind, Quantity, Unavailable
-from joulewise.session.calibrate import SENSORS, Calibration, calibrate
-from joulewise.session.virtual_bench import VirtualBench
 from joulewise.simulate.boards import BOARDS, load_board, make_unit
-from joulewise.simulate.model import SensorSpec, Unit
+from joulewise.simulate.model import BoardUnit, SensorSpec
 
 GOAL = 0.10
 SPREAD = 0.20
@@ -80,7 +80,7 @@ class Row:
     lag_covered: bool
 
 
-def drawn_unit(key: str, seed: int) -> Unit:
+def drawn_unit(key: str, seed: int) -> BoardUnit:
     """A board whose sensor differs from what the tables say."""
     draw = random.Random(f"{key} {seed} calibrate")
     board = load_board(key)
@@ -101,12 +101,12 @@ def drawn_unit(key: str, seed: int) -> Unit:
     return make_unit(replace(board, sensor=drawn), seed)
 
 
-def virtual(unit: Unit, seconds: float) -> Calibration:
+def virtual(unit: BoardUnit, seconds: float) -> Calibration:
     info = DeviceInfo("gpu0", Kind.GPU, unit.board.name, "GPU-0", "nvidia", "0")
     return calibrate(info, {}, VirtualBench(unit, late=LATE), seconds, seed=unit.seed)
 
 
-def compare(unit: Unit, found: Calibration) -> Iterator[tuple[Quantity, Row | None]]:
+def compare(unit: BoardUnit, found: Calibration) -> Iterator[tuple[Quantity, Row | None]]:
     sensor = unit.board.sensor
     for quantity, timing in found.sensors.items():
         if isinstance(timing, Unavailable):

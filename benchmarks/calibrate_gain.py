@@ -20,16 +20,16 @@ import numpy as np
 from calibrate import drawn_unit
 from verdict import Verdicts
 
+from joulewise.calibrate.bench import Burst
+from joulewise.calibrate.gain import WallMeter, gain_from_waves
+from joulewise.calibrate.virtual_bench import VirtualBench
 from joulewise.data import Unavailable
-from joulewise.record.cards import Figure
-from joulewise.session.gain import WallMeter, gain_from_waves
-from joulewise.session.virtual_bench import VirtualBench
-from joulewise.session.waves import Burst
+from joulewise.record.sensor_profiles import CalibratedValue
 from joulewise.simulate.boards import BOARDS
-from joulewise.simulate.square import Bursts
+from joulewise.simulate.virtual import Bursts
 from joulewise.units import NS_PER_S
 
-SUPPLY = Figure(0.94, 0.01)
+SUPPLY = CalibratedValue(0.94, 0.01)
 GAIN_SIGMA = 0.025
 COVERED = 0.93
 

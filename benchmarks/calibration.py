@@ -20,10 +20,10 @@ from verdict import Verdicts
 
 from joulewise.simulate import virtual
 from joulewise.simulate.boards import load_board, make_unit
-from joulewise.simulate.fit.published import BANDS, GPUS, Row, grid_w, read_table, scores
-from joulewise.simulate.fit.table import leave_out, networks
 from joulewise.simulate.model import Knobs
+from joulewise.simulate.published import BANDS, GPUS, PublishedRow, grid_w, read_table, scores
 from joulewise.simulate.workloads import load_workload
+from tools.fit_workloads.table import leave_out, networks
 
 
 def main(traces: Path | None) -> int:
@@ -40,7 +40,7 @@ def main(traces: Path | None) -> int:
     return 0 if verdicts.all_met else 1
 
 
-def judge_rows(rows: Sequence[Row], verdicts: Verdicts) -> None:
+def judge_rows(rows: Sequence[PublishedRow], verdicts: Verdicts) -> None:
     print(f"{'board':8} {'network':11} {'published as':12} {'cap':>4}", end="")
     print(f" {'time s':>8} {'simulated':>9} {'error':>7}", end="")
     print(f" {'energy J':>9} {'simulated':>9} {'error':>7}")
@@ -57,7 +57,7 @@ def judge_rows(rows: Sequence[Row], verdicts: Verdicts) -> None:
     verdicts.at_most("table, time and energy: worst error", max(errors), 0.02)
 
 
-def judge_left_out(rows: Sequence[Row], verdicts: Verdicts) -> None:
+def judge_left_out(rows: Sequence[PublishedRow], verdicts: Verdicts) -> None:
     errors: list[float] = []
     print("\nEach row left out in turn, the board fitted again without it:")
     for key in GPUS.values():
@@ -71,7 +71,7 @@ def judge_left_out(rows: Sequence[Row], verdicts: Verdicts) -> None:
     verdicts.at_most("left out in turn: median error", np.median(errors), 0.015)
 
 
-def judge_choices(rows: Sequence[Row], verdicts: Verdicts) -> None:
+def judge_choices(rows: Sequence[PublishedRow], verdicts: Verdicts) -> None:
     print("\nThe cap that each metric prefers, over a grid of 5 W:")
     choices = [
         choice
@@ -112,7 +112,7 @@ def judge_choices(rows: Sequence[Row], verdicts: Verdicts) -> None:
 class Choice:
     """What a metric prefers in simulation, beside what the table has for it."""
 
-    row: Row
+    row: PublishedRow
     cap_w: float
     excess: float
     slower: float
@@ -122,7 +122,7 @@ class Choice:
     band_w: tuple[float, float]
 
 
-def chosen(rows: Sequence[Row], key: str, name: str) -> list[Choice]:
+def chosen(rows: Sequence[PublishedRow], key: str, name: str) -> list[Choice]:
     limits = load_board(key).limits
     caps_w = grid_w(limits.minimum_w, limits.maximum_w)
     runs = np.array([simulated(key, name, cap_w) for cap_w in caps_w])

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from verdict import Verdicts
 
-from joulewise.simulate import physics
 from joulewise.simulate.boards import load_board
-from joulewise.simulate.fit.solve import Curves, Fit, fit, resembling, start_at
 from joulewise.simulate.model import Board, Load
+from joulewise.simulate.physics import steady_state
 from joulewise.simulate.workloads import Profile, step_phases
+from tools.fit_workloads.solve import Curves, WorkloadFit, fit, resembling, start_at
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -118,9 +118,9 @@ def draw_shown(time_s: Array, rng: np.random.Generator) -> NDArray[np.bool_]:
     return shown
 
 
-def fitted(file: str, traces: Traces, shown: NDArray[np.bool_]) -> Fit:
+def fitted(file: str, traces: Traces, shown: NDArray[np.bool_]) -> WorkloadFit:
     def predict(board: Board, profile: Profile) -> tuple[Array, Array]:
-        return physics.steady(board, Load(step_phases(profile)), traces.limits_w)[:2]
+        return steady_state.steady(board, Load(step_phases(profile)), traces.limits_w)[:2]
 
     key, clocks_up_w = BOARDS[file]
     time_s, energy_j = (np.where(shown, it, np.nan) for it in traces[1:])

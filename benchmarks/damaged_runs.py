@@ -43,7 +43,7 @@ import click
 
 from joulewise.cli import joulewise
 from joulewise.errors import JoulewiseError
-from joulewise.record.checksums import read_checksums
+from joulewise.store.checksums import read_checksums
 
 LIMIT_S = 60  # for one command; the slowest, a report, takes about 1 s
 SAME = 1e-6  # relative; the same numbers written and read, or summed in another order
@@ -121,7 +121,7 @@ def _record_group(store: Path, script: Path) -> None:
 
 def _record_killed(store: Path, script: Path) -> None:
     """The command, its recorder and joulewise itself are killed at once."""
-    from joulewise.record.manifest import read_manifest
+    from joulewise.store.manifest import read_manifest
 
     process = subprocess.Popen(
         [

@@ -34,7 +34,7 @@ import pynvml
 
 from joulewise.control.journal import kept
 from joulewise.simulate.model import Knobs
-from joulewise.simulate.nvml.shared import Shared
+from joulewise.simulate.nvml.shared_memory import Shared
 
 START_W = (290, 280, 270, 260)
 ALLOWED_W = {0: (160, 250), 1: (160, 250), 2: (200, 240)}

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from joulewise.command.alive import stat_fields
+from joulewise.process.linux import stat_fields
 
 DEADLINE_S = 60.0
 MARK = "JOULEWISE_ROUND"

@@ -29,9 +29,9 @@ from killing import (
     words,
 )
 
-from joulewise.command.alive import parent
+from joulewise.process.linux import parent
 from joulewise.simulate.model import Knobs
-from joulewise.simulate.nvml.shared import Shared
+from joulewise.simulate.nvml.shared_memory import Shared
 
 BOARDS = "v100x3,a100"  # the last has a memory clock that can be locked
 GPUS = 4
@@ -41,7 +41,7 @@ HOLDER = f"""
 import ctypes, multiprocessing, os, signal, sys, time
 from contextlib import nullcontext
 from joulewise import control
-from joulewise.simulate.nvml.shared import Shared
+from joulewise.simulate.nvml.shared_memory import Shared
 
 def nap():
     time.sleep({DEADLINE_S})

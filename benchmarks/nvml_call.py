@@ -23,8 +23,8 @@ import numpy as np
 import pynvml as nvml
 
 from joulewise.simulate.boards import load_board, make_unit
-from joulewise.simulate.nvml.latency import NO_LATENCY
-from joulewise.simulate.nvml.shared import Shared, library
+from joulewise.simulate.nvml.faults import NO_LATENCY
+from joulewise.simulate.nvml.shared_memory import Shared, library
 from joulewise.simulate.timeline import PIECE, Timeline
 
 GPUS = 8

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from verdict import Verdicts
 
 from joulewise.data import Span, Unavailable
-from joulewise.session.outlook import Forecast
+from joulewise.session.forecast import Forecaster
 from joulewise.simulate.boards import load_board, make_unit
 from joulewise.simulate.model import Knobs
 from joulewise.simulate.virtual import Start, simulate
@@ -110,7 +110,7 @@ def train(name: str, board_name: str, seed: int, start: Start) -> Training:
 
 
 def judge(training: Training, after: int, gain: float) -> Score:
-    course = Forecast(0)
+    course = Forecaster(0)
     now_ns = int(training.begins_ns[after]) + NS_PER_S // 2
     points = [*range(NS_PER_S, now_ns, NS_PER_S), now_ns]
     for point_ns in points[-600:]:

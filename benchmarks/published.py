@@ -21,12 +21,12 @@ from verdict import Verdicts
 
 from joulewise.data.sweeps import POWER_LIMIT
 from joulewise.metrics.evaluate import View, evaluate
-from joulewise.metrics.rules import parse
+from joulewise.metrics.metric import parse
 from joulewise.report.published import METRICS, Beside, beside
-from joulewise.simulate.fit.published import BANDS, GPUS, read_table
-from joulewise.simulate.fit.table import networks
-from joulewise.sweep.asked import Asked, Simulated
-from joulewise.sweep.conduct import conduct, prepare
+from joulewise.simulate.published import BANDS, GPUS, read_table
+from joulewise.sweep.lifecycle import conduct, prepare
+from joulewise.sweep.spec import SimulationSpec, SweepSpec
+from tools.fit_workloads.table import networks
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "published.md"
 SEED = 0
@@ -61,8 +61,11 @@ def main() -> int:
 
 
 def swept(board: str, network: str, seed: int = SEED) -> list[Beside]:
-    asked = Asked(
-        axes={POWER_LIMIT: "full"}, repeat=REPEAT, seed=seed, simulated=Simulated(board, network)
+    asked = SweepSpec(
+        axes={POWER_LIMIT: "full"},
+        repeat=REPEAT,
+        seed=seed,
+        simulated=SimulationSpec(board, network),
     )
     with tempfile.TemporaryDirectory() as store:
         sweep = conduct(prepare(asked), Path(store), Silent())

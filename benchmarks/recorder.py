@@ -23,11 +23,11 @@ from verdict import Verdicts
 
 from joulewise.data import Quantity
 from joulewise.devices import discover
-from joulewise.record.layout import MISSES, SAMPLED, Lane, buffer_lane
-from joulewise.record.manifest import read_manifest
 from joulewise.record.recorder import Recorder, RecorderOptions
-from joulewise.record.store import new_run
-from joulewise.record.trace import open_lane
+from joulewise.store.layout import MISSES, SAMPLED, StreamKind, buffer_lane
+from joulewise.store.manifest import read_manifest
+from joulewise.store.runs import new_run
+from joulewise.store.trace import open_lane
 
 GPUS = [f"gpu{index}" for index in range(8)]
 POLL_HZ = 100.0
@@ -71,7 +71,7 @@ def judge_time(verdicts: Verdicts, run: Path, what: str) -> None:
     print(f"{what}: {effective_hz:.1f} Hz of new values")
 
 
-def judge_buffer(verdicts: Verdicts, run: Path, lane: Lane, what: str) -> None:
+def judge_buffer(verdicts: Verdicts, run: Path, lane: StreamKind, what: str) -> None:
     dropped = doubled = samples = 0
     for gpu in GPUS:
         reader = open_lane(run, gpu, lane)

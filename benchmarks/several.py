@@ -35,14 +35,14 @@ from joulewise.data.sweeps import (
     TrialState,
     Work,
 )
-from joulewise.metrics.rules import Metric, Reference, parse
-from joulewise.search.several import Several
+from joulewise.metrics.metric import Metric, Reference, parse
+from joulewise.search.many_axes.bayesian import ManyAxesSearch
 from joulewise.simulate.boards import load_board, make_unit
-from joulewise.simulate.dynamics.play import run_factors
 from joulewise.simulate.model import Knobs
+from joulewise.simulate.physics.integrate import run_factors
 from joulewise.simulate.virtual import simulate
 from joulewise.simulate.workloads import load_workload
-from joulewise.sweep.looking import STEP, UNSTEADY_STEPS
+from joulewise.sweep.runners.early_stop import STEP, UNSTEADY_STEPS
 from joulewise.units import NS_PER_S
 
 BATCHES = ("32", "64", "96", "128", "192", "256")
@@ -146,7 +146,7 @@ Course = Iterator[tuple[Setting, float]]
 
 
 def ours(surface: Surface, noise: float, seed: int, *, may_look: bool) -> Course:
-    strategy = Several(
+    strategy = ManyAxesSearch(
         surface.settings,
         surface.reference,
         [surface.metric],
@@ -219,7 +219,7 @@ class Ended:
 
 
 def by_itself(surface: Surface, noise: float, seed: int) -> Ended:
-    strategy = Several(
+    strategy = ManyAxesSearch(
         surface.settings,
         surface.reference,
         [surface.metric],

@@ -34,13 +34,12 @@ from beside import JOULEWISE, cost_s, cpu_s
 from verdict import Verdicts
 
 from joulewise.data.sweeps import RunCounts
-from joulewise.record.checksums import with_checksum
-from joulewise.record.index.run_entry import read_entry
-from joulewise.record.layout import INDEX, MANIFEST, RESULT, SWEEPS
-from joulewise.record.result_summary import with_head_checksum
-from joulewise.record.store import Skipped
-from joulewise.sweep.store import FILE as SWEEP_FILE
-from joulewise.sweep.store import sweeps as read_sweeps
+from joulewise.store.checksums import with_checksum
+from joulewise.store.index.run_entry import read_entry
+from joulewise.store.layout import INDEX, MANIFEST, RESULT, SWEEPS
+from joulewise.store.runs import Skipped, with_head_checksum
+from joulewise.sweep.stored_sweeps import FILE as SWEEP_FILE
+from joulewise.sweep.stored_sweeps import sweeps as read_sweeps
 
 FIRST_S = 1_700_000_000
 APART_S = 300

@@ -19,11 +19,11 @@ from verdict import Verdicts
 
 from joulewise.data.sweeps import POWER_LIMIT, Sweep
 from joulewise.metrics.evaluate import evaluate
-from joulewise.metrics.result import Fit, SweepResult
+from joulewise.metrics.result import ParabolaFit, SweepResult
 from joulewise.report.charts.files import write_chart
-from joulewise.report.charts.sweep_charts import sweep_charts
-from joulewise.sweep.asked import Asked, Simulated
-from joulewise.sweep.conduct import conduct, prepare
+from joulewise.report.charts.sweep import sweep_charts
+from joulewise.sweep.lifecycle import conduct, prepare
+from joulewise.sweep.spec import SimulationSpec, SweepSpec
 
 NETWORKS = ("ecg", "mnist-big", "mnist-small")
 FORMS = (("print", ".pdf"), ("light", ".svg"), ("dark", ".svg"))
@@ -43,11 +43,11 @@ def main(folder: Path | None) -> int:
 
 
 def studied_again(network: str, store: Path) -> tuple[Sweep, SweepResult]:
-    asked = Asked(
+    asked = SweepSpec(
         axes={POWER_LIMIT: "150:300:50"},
         repeat=10,
         seed=1,
-        simulated=Simulated("v100", network),
+        simulated=SimulationSpec("v100", network),
         name=network,
     )
     sweep = conduct(prepare(asked), store, Silent())
@@ -71,7 +71,7 @@ def judged(results: dict[str, SweepResult]) -> Verdicts:
     return verdicts
 
 
-def fits(result: SweepResult) -> dict[str, Fit]:
+def fits(result: SweepResult) -> dict[str, ParabolaFit]:
     return {fit.quantity: fit for fit in result.fits}
 
 

@@ -42,11 +42,11 @@ from killing import (
 from knob_sessions import RESTORED_S
 
 from joulewise.data.sweeps import Setting, Sweep, TrialState
-from joulewise.record.store import Skipped, readable, status
 from joulewise.simulate.client import available
 from joulewise.simulate.model import Knobs
-from joulewise.simulate.nvml.shared import Shared
-from joulewise.sweep.store import FINISHED, sweeps
+from joulewise.simulate.nvml.shared_memory import Shared
+from joulewise.store.runs import Skipped, readable, status
+from joulewise.sweep.stored_sweeps import FINISHED, sweeps
 
 BOARDS, GPUS = "v100x2", 2
 MOST_S = 4.0  # after its start, or after it has turned a knob

@@ -33,7 +33,7 @@ from truth_shapes import judge_shapes
 from truth_windows import BOARDS, BY_DEFAULT, FAMILIES, Setup, Window, fresh_unit, make_window
 from verdict import Verdicts
 
-from joulewise.analyse.energy import energy_of, window_energy
+from joulewise.analyse.energy.windows import energy_of, window_energy
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from truth_windows import fresh_unit, recorded_device
 
-from joulewise.analyse.energy import window_energy
-from joulewise.analyse.lanes import ArrayLane
-from joulewise.record.deadlines import Deadlines
-from joulewise.record.manifest import RecordedDevice
+from joulewise.analyse.chunks import ArrayLane
+from joulewise.analyse.energy.windows import window_energy
+from joulewise.record.schedule import Deadlines
 from joulewise.simulate import sensor
 from joulewise.simulate.boards import load_board
-from joulewise.simulate.dynamics.play import State, play, rest
-from joulewise.simulate.model import Knobs, Load, Unit
+from joulewise.simulate.model import BoardUnit, Knobs, Load
+from joulewise.simulate.physics.integrate import State, play, rest
 from joulewise.simulate.timeline import Timeline, concat
 from joulewise.simulate.workloads import load_workload
+from joulewise.store.manifest import RecordedDevice
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Program:
 
     board: str
     family: str
-    unit: Unit
+    unit: BoardUnit
     device: RecordedDevice
     fast: ArrayLane
     buffer: ArrayLane | None
@@ -75,7 +75,7 @@ class Judged:
 class Stage:
     """A board that works and rests in turn."""
 
-    def __init__(self, draw: np.random.Generator, unit: Unit, start_ns: int) -> None:
+    def __init__(self, draw: np.random.Generator, unit: BoardUnit, start_ns: int) -> None:
         limits = unit.board.limits
         capped = draw.random() < 0.5
         limit_w = draw.uniform(limits.minimum_w, limits.maximum_w) if capped else limits.default_w
@@ -205,7 +205,7 @@ def make_program(
     story: Story,
     rate_hz: float = RATE_HZ,
     *,
-    unit: Unit | None = None,
+    unit: BoardUnit | None = None,
     samples: bool = True,
 ) -> Program:
     """A program on a fresh board, or on ``unit``; without ``samples`` the driver keeps none."""
@@ -244,7 +244,7 @@ def _with_host(timeline: Timeline) -> Timeline:
 
 def record(
     draw: np.random.Generator,
-    unit: Unit,
+    unit: BoardUnit,
     timeline: Timeline,
     run_ns: tuple[int, int],
     rate_hz: float,

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from truth_programs import BOARDS, Judged
 
-from joulewise.analyse.energy import window_energy
-from joulewise.record.layout import Lane
-from joulewise.record.manifest import read_manifest
-from joulewise.record.store import find
-from joulewise.record.trace import open_lane
+from joulewise.analyse.energy.windows import window_energy
+from joulewise.store.layout import StreamKind
+from joulewise.store.manifest import read_manifest
+from joulewise.store.runs import find
+from joulewise.store.trace import open_lane
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -98,7 +98,7 @@ def _program(folder: Path, board: str, draw: np.random.Generator) -> list[Judged
     begin_ns = draw.uniform(first_ns, last_ns - length_ns)
     free_ns = np.column_stack([begin_ns, begin_ns + length_ns]).astype(np.int64)
     device = next(one for one in read_manifest(run).devices if one.info.key == "gpu0")
-    lanes = [open_lane(run, "gpu0", lane) for lane in (Lane.FAST, Lane.BUFFER)]
+    lanes = [open_lane(run, "gpu0", lane) for lane in (StreamKind.FAST, StreamKind.BUFFER)]
     energy = window_energy(device, *lanes, free_ns)
     free = Judged(
         board,

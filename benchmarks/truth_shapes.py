@@ -23,9 +23,9 @@ from truth_programs import (
 )
 from truth_windows import fresh_unit
 
-from joulewise.analyse.energy import window_energy
+from joulewise.analyse.energy.windows import window_energy
 from joulewise.simulate.boards import load_board
-from joulewise.simulate.model import Load, Unit
+from joulewise.simulate.model import BoardUnit, Load
 from joulewise.simulate.workloads import load_workload
 from joulewise.units import NS_PER_S
 
@@ -45,7 +45,7 @@ BRIEF_S: Final = (0.02, 0.1)
 # More samples than power_curve._WHOLE_ROWS holds as a whole, where a board's period is 20 % longer.
 LONG_SAMPLES: Final = (1 << 17) * 1.25
 LONG_JUDGED: Final = 70  # of each long program, so that three or four make a row
-Story = Callable[[np.random.Generator, Stage, Unit], Spans]
+Story = Callable[[np.random.Generator, Stage, BoardUnit], Spans]
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ def _judge_program(
 def _bursts(pause_s: tuple[float, float], suffix: str) -> Story:
     """Spans around short loads, around each of their steps, and around the pauses between."""
 
-    def story(draw: np.random.Generator, stage: Stage, unit: Unit) -> Spans:
+    def story(draw: np.random.Generator, stage: Stage, unit: BoardUnit) -> Spans:
         spans: Spans = []
         stage.rest(draw.uniform(0.3, 1.5))
         for _ in range(12):
@@ -122,19 +122,19 @@ def _bursts(pause_s: tuple[float, float], suffix: str) -> Story:
     return story
 
 
-def _burst(draw: np.random.Generator, unit: Unit) -> tuple[Load, int]:
+def _burst(draw: np.random.Generator, unit: BoardUnit) -> tuple[Load, int]:
     while True:
         load, number = _network(draw, unit), int(draw.integers(1, MOST_STEPS + 1))
         if BURST_S[0] <= number * load.time_s <= BURST_S[1]:
             return load, number
 
 
-def _network(draw: np.random.Generator, unit: Unit) -> Load:
+def _network(draw: np.random.Generator, unit: BoardUnit) -> Load:
     name, batch = str(draw.choice(NETWORKS)), int(draw.choice(BATCH_SIZES))
     return load_workload(name, unit.board, batch).step
 
 
-def _brief(draw: np.random.Generator, stage: Stage, unit: Unit) -> Spans:
+def _brief(draw: np.random.Generator, stage: Stage, unit: BoardUnit) -> Spans:
     """Spans of 20 to 100 ms: some steps of a training, and anywhere in it."""
     spans: Spans = []
     stage.rest(draw.uniform(0.3, 1.5))
@@ -157,7 +157,7 @@ def _brief(draw: np.random.Generator, stage: Stage, unit: Unit) -> Spans:
     return spans
 
 
-def _long(draw: np.random.Generator, stage: Stage, unit: Unit) -> Spans:
+def _long(draw: np.random.Generator, stage: Stage, unit: BoardUnit) -> Spans:
     """Epochs of 1 to 300 s with breaks, for longer than samples are held as a whole."""
     period_s = load_board(unit.board.key).sensor.period_s
     start_ns, end_ns = stage.t_ns, stage.t_ns + round(LONG_SAMPLES * period_s * _S)
@@ -177,7 +177,7 @@ def _long(draw: np.random.Generator, stage: Stage, unit: Unit) -> Spans:
 def _families(suffix: str) -> Story:
     """The spans of the families, on a board that is not as the tables say."""
 
-    def story(draw: np.random.Generator, stage: Stage, unit: Unit) -> Spans:
+    def story(draw: np.random.Generator, stage: Stage, unit: BoardUnit) -> Spans:
         del unit
         locked = [(f"locked, {suffix}", span_ns) for span_ns in locked_spans(draw, stage)]
         stage.rest(0.5)

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from joulewise.analyse.lanes import ArrayLane
-from joulewise.data import Card, DeviceInfo, Kind, Quantity, Source
-from joulewise.devices.nvidia.generations import timing
-from joulewise.record.manifest import RecordedDevice
+from joulewise.analyse.chunks import ArrayLane
+from joulewise.data import DeviceInfo, Kind, Quantity, SensorProfile, Source
+from joulewise.devices.nvidia.sensor_tables import timing
 from joulewise.simulate import sensor
 from joulewise.simulate.boards import load_board, make_unit
-from joulewise.simulate.dynamics.play import play, rest
-from joulewise.simulate.model import Board, Knobs, Unit
+from joulewise.simulate.model import Board, BoardUnit, Knobs
+from joulewise.simulate.physics.integrate import play, rest
 from joulewise.simulate.timeline import PIECE, Timeline
 from joulewise.simulate.workloads import load_workload
+from joulewise.store.manifest import RecordedDevice
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ BY_DEFAULT: Final = Setup()
 
 def make_window(
     draw: np.random.Generator,
-    unit: Unit,
+    unit: BoardUnit,
     family: str,
     setup: Setup = BY_DEFAULT,
     *,
@@ -91,7 +91,7 @@ def make_window(
     )
 
 
-def fresh_unit(draw: np.random.Generator, board_key: str) -> Unit:
+def fresh_unit(draw: np.random.Generator, board_key: str) -> BoardUnit:
     """A board that differs from the tables, with gain, phases and counter lag of its own."""
     board = off_the_tables(load_board(board_key), draw)
     unit = make_unit(board, int(draw.integers(1 << 31)))
@@ -124,14 +124,14 @@ def recorded_device(board: Board, *, counter: bool = True) -> RecordedDevice:
     return RecordedDevice(
         info,
         sources,
-        Card(told.update_period_s, told.window_s, gain_sigma=GAIN_SIGMA),
+        SensorProfile(told.update_period_s, told.window_s, gain_sigma=GAIN_SIGMA),
         maximum_w=board.limits.maximum_w,
     )
 
 
 def record(
     draw: np.random.Generator,
-    unit: Unit,
+    unit: BoardUnit,
     timeline: Timeline,
     span_ns: tuple[int, int],
     rate_hz: float,
@@ -169,15 +169,15 @@ def make_timeline(t_ns: NDArray[np.int64], power_w: NDArray[np.float64], end_ns:
     return Timeline(pieces, end_ns)
 
 
-def _levels(draw: np.random.Generator, unit: Unit, size: int) -> NDArray[np.float64]:
+def _levels(draw: np.random.Generator, unit: BoardUnit, size: int) -> NDArray[np.float64]:
     return draw.uniform(unit.board.idle.context_w, unit.board.limits.maximum_w, size)
 
 
-def _constant(draw: np.random.Generator, unit: Unit, start_ns: int, end_ns: int) -> Timeline:
+def _constant(draw: np.random.Generator, unit: BoardUnit, start_ns: int, end_ns: int) -> Timeline:
     return make_timeline(np.array([start_ns]), _levels(draw, unit, 1), end_ns)
 
 
-def _ramps(draw: np.random.Generator, unit: Unit, start_ns: int, end_ns: int) -> Timeline:
+def _ramps(draw: np.random.Generator, unit: BoardUnit, start_ns: int, end_ns: int) -> Timeline:
     corners = [start_ns]
     while corners[-1] < end_ns:
         corners.append(corners[-1] + int(draw.uniform(0.5, 10.0) * _S))
@@ -185,7 +185,7 @@ def _ramps(draw: np.random.Generator, unit: Unit, start_ns: int, end_ns: int) ->
     return make_timeline(t_ns, np.interp(t_ns, corners, _levels(draw, unit, len(corners))), end_ns)
 
 
-def _bursts(draw: np.random.Generator, unit: Unit, start_ns: int, end_ns: int) -> Timeline:
+def _bursts(draw: np.random.Generator, unit: BoardUnit, start_ns: int, end_ns: int) -> Timeline:
     """Of 5 to 50 ms, at random or in a rhythm."""
     number = (end_ns - start_ns) // (_S // 200) + 1
     low, high = np.sort(_levels(draw, unit, 2))
@@ -200,7 +200,7 @@ def _bursts(draw: np.random.Generator, unit: Unit, start_ns: int, end_ns: int) -
     return _alternating(start_ns, end_ns, lasting_s, (low, high))
 
 
-def _phases(draw: np.random.Generator, unit: Unit, start_ns: int, end_ns: int) -> Timeline:
+def _phases(draw: np.random.Generator, unit: BoardUnit, start_ns: int, end_ns: int) -> Timeline:
     number = (end_ns - start_ns) // (_S // 5) + 2
     ends = np.cumsum(draw.uniform(0.2, 5.0, number) * _S).astype(np.int64)
     t_ns = start_ns + np.append(0, ends)
@@ -208,7 +208,7 @@ def _phases(draw: np.random.Generator, unit: Unit, start_ns: int, end_ns: int) -
     return make_timeline(t_ns, _levels(draw, unit, len(t_ns)), end_ns)
 
 
-def _locked(draw: np.random.Generator, unit: Unit, start_ns: int, end_ns: int) -> Timeline:
+def _locked(draw: np.random.Generator, unit: BoardUnit, start_ns: int, end_ns: int) -> Timeline:
     """A square wave that the sensor meets in the same phase every time."""
     period_s = unit.board.sensor.period_s * draw.choice([0.5, 1.0, 1.0, 1.0, 2.0])
     duty = draw.uniform(0.15, 0.85)
@@ -219,7 +219,7 @@ def _locked(draw: np.random.Generator, unit: Unit, start_ns: int, end_ns: int) -
     return _alternating(start_ns, end_ns, lasting_s, (low, high))
 
 
-def _training(draw: np.random.Generator, unit: Unit, start_ns: int, end_ns: int) -> Timeline:
+def _training(draw: np.random.Generator, unit: BoardUnit, start_ns: int, end_ns: int) -> Timeline:
     """A published network's steps under any cap, with what the governor makes of them."""
     limits = unit.board.limits
     return _train(
@@ -228,7 +228,7 @@ def _training(draw: np.random.Generator, unit: Unit, start_ns: int, end_ns: int)
 
 
 def _train(
-    draw: np.random.Generator, unit: Unit, start_ns: int, end_ns: int, cap_w: float
+    draw: np.random.Generator, unit: BoardUnit, start_ns: int, end_ns: int, cap_w: float
 ) -> Timeline:
     load = load_workload(str(draw.choice(NETWORKS)), unit.board).step
     timeline, _ = play(unit, rest(unit, start_ns), load, Knobs(cap_w), until_ns=end_ns)
@@ -244,7 +244,7 @@ def _alternating(
     return make_timeline(t_ns, np.resize(power_w, len(t_ns)), end_ns)
 
 
-FAMILIES: Final[dict[str, Callable[[np.random.Generator, Unit, int, int], Timeline]]] = {
+FAMILIES: Final[dict[str, Callable[[np.random.Generator, BoardUnit, int, int], Timeline]]] = {
     "constant": _constant,
     "ramps": _ramps,
     "bursts": _bursts,

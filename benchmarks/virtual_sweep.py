@@ -16,8 +16,7 @@ from pathlib import Path
 from beside import JOULEWISE, adopt_orphans, cost_s
 from verdict import Verdicts
 
-from joulewise.record.result_summary import read_summary
-from joulewise.record.store import runs
+from joulewise.store.runs import read_summary, runs
 
 MOST_S = 4.0
 REPEAT = 5

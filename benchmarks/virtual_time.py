@@ -13,9 +13,9 @@ from collections.abc import Callable
 from functools import partial
 
 from joulewise.simulate.boards import load_board, make_unit
-from joulewise.simulate.dynamics.play import play, rest
 from joulewise.simulate.model import Knobs
-from joulewise.simulate.poll import ALL, FAST
+from joulewise.simulate.physics.integrate import play, rest
+from joulewise.simulate.sensor import ALL, FAST
 from joulewise.simulate.virtual import simulate
 from joulewise.simulate.workloads import load_workload
 from joulewise.units import NS_PER_S

@@ -21,10 +21,10 @@ from statistics import fmean
 from verdict import Verdicts
 
 from joulewise.metrics.evaluate import evaluate
+from joulewise.metrics.metric import parse
 from joulewise.metrics.result import SweepResult
-from joulewise.metrics.rules import parse
-from joulewise.report.sweep_words import setting_words
-from joulewise.sweep.table_file import read_table
+from joulewise.report.settings_text import setting_words
+from joulewise.sweep.csv_import import read_table
 
 JOB = {"dataset": "librispeech", "network": "deepspeech2", "optimizer": "adamw"}
 TARGET = 40.0

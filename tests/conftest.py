@@ -30,7 +30,7 @@ def _no_signal_stays_blocked():
 @pytest.fixture(scope="module")
 def chromium():
     """No longer than a module needs it: while Playwright is on, no other loop can be run."""
-    from browser import chromium_browser
+    from tests.helpers.browser import chromium_browser
 
     with chromium_browser() as browser:
         yield browser

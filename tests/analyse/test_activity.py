@@ -5,11 +5,11 @@ import math
 
 import pytest
 
-from joulewise.analyse.run import analyse
-from joulewise.analyse.touched import UNSEEN, UNTOUCHED
+from joulewise.analyse.attribution import UNSEEN, UNTOUCHED
+from joulewise.analyse.run_result import analyse
 from joulewise.data import Caution
-from joulewise.record.layout import PROCESSES
-from made_run import PID, START, MadeRun, device
+from joulewise.store.layout import PROCESSES
+from tests.helpers.runs import PID, START, MadeRun, device
 
 IDLE_W = 42.0
 HELD_W = 65.0

@@ -7,10 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulewise.analyse.activity import Activity, activity
-from joulewise.analyse.lanes import ArrayLane
-from joulewise.analyse.stretch import Stretch
-from joulewise.analyse.time_set import TimeSet
-from joulewise.record.layout import Lane
+from joulewise.analyse.chunks import ArrayLane
+from joulewise.analyse.time_intervals import Stretch, TimeSet
+from joulewise.store.layout import StreamKind
 
 S = 10**9
 RUN = Stretch(20 * S, 40 * S)
@@ -138,10 +137,10 @@ def courses(seed, names, *, chunk_rows, is_low):
 
 
 LANES = {
-    Lane.FAST: ("power_w", "energy_j"),
-    Lane.BUFFER: ("power_w",),
-    Lane.SLOW: ("gpu_utilisation_pct", "sm_clock_mhz", "memory_used_b"),
-    Lane.BUFFER_SM_CLOCK: ("sm_clock_mhz",),
+    StreamKind.FAST: ("power_w", "energy_j"),
+    StreamKind.BUFFER: ("power_w",),
+    StreamKind.SLOW: ("gpu_utilisation_pct", "sm_clock_mhz", "memory_used_b"),
+    StreamKind.BUFFER_SM_CLOCK: ("sm_clock_mhz",),
 }
 SECONDS = st.integers(0, 50)
 
@@ -172,7 +171,7 @@ def test_a_rise_after_a_quiet_block_counts_though_it_was_active_before():
     lane = ArrayLane({"t_ns": t_ns, "power_w": 42.0 + load}, chunk_rows=50)
     for is_used, until_s in [(True, 45), (False, 34)]:
         run = Stretch(RUN.start_ns, until_s * S)
-        shown = activity(lambda _, which: lane if which is Lane.FAST else None, "gpu0", run)
+        shown = activity(lambda _, which: lane if which is StreamKind.FAST else None, "gpu0", run)
         assert shown.is_active is is_used
 
 
@@ -200,7 +199,7 @@ def peak_b(chunks):
     lane, run = Generated(chunks), Stretch(S, chunks * Generated.chunk_rows * (S // 10))
     tracemalloc.start()
     try:
-        activity(lambda _, which: lane if which is Lane.FAST else None, "gpu0", run)
+        activity(lambda _, which: lane if which is StreamKind.FAST else None, "gpu0", run)
         return tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

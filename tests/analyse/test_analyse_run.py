@@ -6,17 +6,17 @@ from dataclasses import replace
 
 import pytest
 
-from joulewise.analyse import run as analysing
-from joulewise.analyse.kept import read_result, write_result
-from joulewise.analyse.run import analyse
+from joulewise.analyse import run_result as analysing
+from joulewise.analyse.run_result import analyse
+from joulewise.analyse.stored_result import read_result, write_result
 from joulewise.data import Caution, Source, total
 from joulewise.data.contract import as_json
 from joulewise.hooks.marks import Marks
-from joulewise.record.layout import MARKS, RESULT, STREAM, Lane, lane_path
-from joulewise.record.manifest import CommandRecord
-from joulewise.record.result_summary import read_summary
-from joulewise.report.run_view import view
-from made_run import PID, START, MadeRun, S, device
+from joulewise.report.views.run import run_view
+from joulewise.store.layout import MARKS, RESULT, STREAM, StreamKind, lane_path
+from joulewise.store.manifest import CommandRecord
+from joulewise.store.runs import read_summary
+from tests.helpers.runs import PID, START, MadeRun, S, device
 
 
 def noisy(level_w):
@@ -158,7 +158,7 @@ def test_of_many_names_the_first_are_told_whole_and_the_others_counted(made, mon
     assert list(result.details["spans"]) == first
     assert [each.span.name for each in result.spans] == first
     assert result.details["more_names"] == 397
-    assert "397 more names of spans" in " ".join(view(result).notes)
+    assert "397 more names of spans" in " ".join(run_view(result).notes)
 
 
 def test_of_too_many_spans_in_all_those_of_rare_names_are_told_one_by_one(made, monkeypatch):
@@ -208,7 +208,7 @@ def test_a_run_that_was_killed_goes_up_to_its_last_row(made):
 
 def test_a_trace_that_was_cut_off_is_read_up_to_there(made):
     run = made.write()
-    path = lane_path(run, "gpu0", Lane.FAST, STREAM)
+    path = lane_path(run, "gpu0", StreamKind.FAST, STREAM)
     path.write_bytes(path.read_bytes()[:-1000])
     result = analyse(run)
     assert result.run.devices["gpu0"].energy is None  # it was one batch

@@ -2,9 +2,9 @@
 
 import pytest
 
-from joulewise.analyse.run import analyse
+from joulewise.analyse.run_result import analyse
 from joulewise.data import Caution, Unavailable
-from made_run import PID, START, MadeRun, S, device
+from tests.helpers.runs import PID, START, MadeRun, S, device
 
 
 def test_a_gpu_that_woke_late_is_told_of_and_gets_no_joules_for_its_sleep(tmp_path):

@@ -2,13 +2,12 @@
 
 import numpy as np
 import pytest
-import sensed
 from hypothesis import given
 from hypothesis import strategies as st
 
 from joulewise.analyse.baseline import (
     Baseline,
-    Idle,
+    IdleState,
     IdleStretch,
     baselines,
     chosen,
@@ -16,12 +15,13 @@ from joulewise.analyse.baseline import (
     idle_stretches,
     quiet,
 )
-from joulewise.analyse.run import analyse
-from joulewise.data import Card, Energy, Source
-from joulewise.record.layout import Lane
-from made_run import PID, START, MadeRun, S, device
+from joulewise.analyse.run_result import analyse
+from joulewise.data import Energy, SensorProfile, Source
+from joulewise.store.layout import StreamKind
+from tests.helpers import sensors as sensed
+from tests.helpers.runs import PID, START, MadeRun, S, device
 
-CARD = Card(0.1, 0.1, 0.0)  # 0.2 s are left out at either end
+CARD = SensorProfile(0.1, 0.1, 0.0)  # 0.2 s are left out at either end
 
 
 def lane(*rows):
@@ -47,18 +47,18 @@ def test_three_idles_are_told_apart():
     slow = lane(*[ASLEEP] * 4, *[BUSY] * 2, *[UP] * 3, *[ASLEEP] * 3)
     held = [0] * 4 + [1] * 8
     assert told(slow, held) == [
-        (Idle.ASLEEP, 0.2, 2.8),
-        (Idle.CLOCKS_UP, 6.2, 7.8),
-        (Idle.CONTEXT, 9.2, 10.8),
+        (IdleState.ASLEEP, 0.2, 2.8),
+        (IdleState.CLOCKS_UP, 6.2, 7.8),
+        (IdleState.CONTEXT, 9.2, 10.8),
     ]
 
 
 def test_without_a_performance_state_the_clock_tells():
     slow = lane(*[ASLEEP] * 3, BUSY, *[UP] * 3)
     del slow["performance_state"]
-    assert [kind for kind, *_ in told(slow, [0] * 7)] == [Idle.ASLEEP, Idle.CLOCKS_UP]
+    assert [kind for kind, *_ in told(slow, [0] * 7)] == [IdleState.ASLEEP, IdleState.CLOCKS_UP]
     slow["performance_state"] = np.full(7, np.nan)
-    assert [kind for kind, *_ in told(slow, [0] * 7)] == [Idle.ASLEEP, Idle.CLOCKS_UP]
+    assert [kind for kind, *_ in told(slow, [0] * 7)] == [IdleState.ASLEEP, IdleState.CLOCKS_UP]
 
 
 def test_a_busy_gpu_has_no_idle():
@@ -74,8 +74,8 @@ def test_a_moment_is_no_stretch():
 
 
 def test_the_deepest_idle_is_taken():
-    kinds = {kind: Baseline(kind, 40, 1, 5) for kind in (Idle.CLOCKS_UP, Idle.CONTEXT)}
-    assert chosen(kinds).kind is Idle.CONTEXT
+    kinds = {kind: Baseline(kind, 40, 1, 5) for kind in (IdleState.CLOCKS_UP, IdleState.CONTEXT)}
+    assert chosen(kinds).kind is IdleState.CONTEXT
     assert chosen({}) is None
 
 
@@ -90,9 +90,9 @@ def test_stretches_of_a_kind_are_averaged_by_their_time():
 
 
 def test_a_stretch_that_was_not_measured_is_left_out():
-    stretches = [IdleStretch(0, 2 * S), IdleStretch(5 * S, 7 * S, Idle.CONTEXT)]
+    stretches = [IdleStretch(0, 2 * S), IdleStretch(5 * S, 7 * S, IdleState.CONTEXT)]
     found = baselines(stretches, np.array([80.0, np.nan]), np.array([0.3, np.nan]))
-    assert list(found) == [Idle.ASLEEP]
+    assert list(found) == [IdleState.ASLEEP]
 
 
 @given(
@@ -107,7 +107,7 @@ def test_a_stretch_that_was_not_measured_is_left_out():
     time_s=st.floats(0.1, 1e4),
 )
 def test_net_is_gross_less_idle_and_keeps_one_gain(whole, power_w, error_w, time_s):
-    net = Baseline(Idle.ASLEEP, power_w, error_w, 5).net(whole, time_s)
+    net = Baseline(IdleState.ASLEEP, power_w, error_w, 5).net(whole, time_s)
     assert net.value == pytest.approx(whole.value - power_w * time_s)
     assert net.error_sampling == pytest.approx(np.hypot(whole.error_sampling, error_w * time_s))
     assert net.error_gain * whole.value == pytest.approx(whole.error_gain * abs(net.value))
@@ -145,7 +145,9 @@ def bursts(path, pause_s, *, seed, samples, work_s=0.2, looks_s=1 / 6):
     made = MadeRun(path, lead_s=1, seconds=30, hz=10)
     made.devices.append(device("gpu0", card=sensor.card, maximum_w=400.0))
     shift_ns = START - S - sensed.START
-    for lane, columns in ((Lane.FAST, fast), (Lane.BUFFER, buffer))[: 2 if samples else 1]:
+    for lane, columns in ((StreamKind.FAST, fast), (StreamKind.BUFFER, buffer))[
+        : 2 if samples else 1
+    ]:
         made.lane("gpu0", lane, {**columns, "t_ns": columns["t_ns"] + shift_ns})
 
     def utilisation(t):

@@ -8,13 +8,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from joulewise.analyse.cautions import from_notes
-from joulewise.analyse.run import analyse
-from joulewise.analyse.span_cautions import too_short
-from joulewise.data import Card, Caution, Source, Unavailable
-from joulewise.record.layout import Lane
-from joulewise.record.manifest import CommandRecord, RecorderRecord
-from made_run import PID, START, MadeRun, S, device
+from joulewise.analyse.quality.run import from_notes, too_short
+from joulewise.analyse.run_result import analyse
+from joulewise.data import Caution, SensorProfile, Source, Unavailable
+from joulewise.store.layout import StreamKind
+from joulewise.store.manifest import CommandRecord, RecorderRecord
+from tests.helpers.runs import PID, START, MadeRun, S, device
 
 OURS = (PID, "python", True)
 
@@ -195,7 +194,7 @@ def test_a_counter_that_began_anew(made):
     joules = 5_000 + 200 * t_s
     made.lane(
         "gpu0",
-        Lane.FAST,
+        StreamKind.FAST,
         {
             "t_ns": START + np.round(t_s * S).astype(np.int64),
             "energy_j": np.where(t_s < 5, joules, joules - joules[t_s >= 5][0]),
@@ -207,11 +206,13 @@ def test_a_counter_that_began_anew(made):
 
 
 def test_counter_and_readings_that_disagree(made):
-    made.devices.append(device("gpu0", maximum_w=210.0, card=Card(0.02, 0.02, 0.005, 0.02)))
+    made.devices.append(
+        device("gpu0", maximum_w=210.0, card=SensorProfile(0.02, 0.02, 0.005, 0.02))
+    )
     t_s = made.times_s(made.hz)
     made.lane(
         "gpu0",
-        Lane.FAST,
+        StreamKind.FAST,
         {
             "t_ns": START + np.round(t_s * S).astype(np.int64),
             "energy_j": 5_000 + 100 * t_s,
@@ -251,7 +252,9 @@ class TestCounterThatStandsStill:
         t_s = made.times_s(made.hz)
         watts = np.array(list(map(noisy(200), t_s)))
         t_ns = START + np.round(t_s * S).astype(np.int64)
-        made.lane("gpu0", Lane.FAST, {"t_ns": t_ns, "energy_j": count_j(t_s), "power_w": watts})
+        made.lane(
+            "gpu0", StreamKind.FAST, {"t_ns": t_ns, "energy_j": count_j(t_s), "power_w": watts}
+        )
         return [each for each in warnings(made) if each.code is Caution.FROZEN]
 
     def test_it_is_told_with_its_place(self, made):
@@ -276,7 +279,7 @@ class TestCounterThatStandsStill:
         assert not self.with_counter(made, lambda t_s: 5_000 + np.floor(10 * t_s) * 1.5)
 
     def test_a_slow_counter_has_ten_of_its_periods(self, made):
-        slow = Card(0.02, 0.01, 0.005, counter_period_s=0.5)
+        slow = SensorProfile(0.02, 0.01, 0.005, counter_period_s=0.5)
         assert not self.with_counter(made, lambda t_s: np.floor(t_s / 4) * 800, card=slow)
 
 
@@ -362,7 +365,7 @@ def test_the_length_that_would_do_is_above_that_of_every_span_that_is_too_short(
 
 
 def test_a_sensor_that_is_asked_as_often_as_it_has_news_gains_nothing_by_a_higher_rate(tmp_path):
-    (warning,) = short_spans(tmp_path, ("step", 0.01), card=Card(0.1, 0.1, 0.005, 0.1))
+    (warning,) = short_spans(tmp_path, ("step", 0.01), card=SensorProfile(0.1, 0.1, 0.005, 0.1))
     assert "--rate" not in warning.hint
 
 

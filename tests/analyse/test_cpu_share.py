@@ -2,10 +2,10 @@
 
 import pytest
 
-from joulewise.analyse.run import analyse
+from joulewise.analyse.run_result import analyse
 from joulewise.data import Source
-from joulewise.record.manifest import CommandRecord
-from made_run import PID, START, MadeRun, S, device
+from joulewise.store.manifest import CommandRecord
+from tests.helpers.runs import PID, START, MadeRun, S, device
 
 
 def cpu(path, load_pct, cpu_s, source=Source.MODELLED):

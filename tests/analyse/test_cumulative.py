@@ -8,14 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from joulewise.analyse.curves.cumulative import growth_of
+from joulewise.analyse.chunks import ArrayLane
 from joulewise.analyse.curves.run import run_curves
-from joulewise.analyse.kept import write_result
-from joulewise.analyse.lanes import ArrayLane
-from joulewise.analyse.run import analyse
+from joulewise.analyse.curves.series import growth_of
+from joulewise.analyse.run_result import analyse
+from joulewise.analyse.stored_result import write_result
 from joulewise.data import Source
-from joulewise.record.layout import Lane
-from made_run import PID, MadeRun, device
+from joulewise.store.layout import StreamKind
+from tests.helpers.runs import PID, MadeRun, device
 
 some = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
@@ -62,7 +62,7 @@ def test_pieces_add_up_to_what_was_drawn_so_far(levels_w, pieces):
     lane = ArrayLane({"t_ns": t_ns, "power_w": power_w, "energy_j": count_j})
     edges_ns = np.linspace(t_ns[2], t_ns[-3], pieces + 1).astype(np.int64)
     growth, _ = growth_of(
-        lambda _, which: lane if which is Lane.FAST else None,
+        lambda _, which: lane if which is StreamKind.FAST else None,
         device("gpu0"),
         edges_ns,
         faulty=False,

@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulewise.analyse.damage import SoundLanes, longest_ascent
-from joulewise.analyse.run import analyse
-from joulewise.analyse.stored import result_of
+from joulewise.analyse.run_result import analyse
+from joulewise.analyse.stored_result import result_of
 from joulewise.data import Caution, Quantity
 from joulewise.data.contract import as_json
-from joulewise.record.checksums import damaged_files, write_final_checksums
-from joulewise.record.files import open_regular
-from joulewise.record.layout import RESULT, STREAM, Lane, lane_path
-from joulewise.record.manifest import read_manifest
-from joulewise.report.run_view import view
-from made_run import START, MadeRun, S, device
+from joulewise.report.views.run import run_view
+from joulewise.store.checksums import damaged_files, write_final_checksums
+from joulewise.store.files import open_regular
+from joulewise.store.layout import RESULT, STREAM, StreamKind, lane_path
+from joulewise.store.manifest import read_manifest
+from tests.helpers.runs import START, MadeRun, S, device
 
 WATTS = 100.0
 
@@ -35,7 +35,7 @@ def made(tmp_path):
 
 def rewrite(run, **changed):
     """The fast lane again, with ``column=function(values)`` applied."""
-    path = lane_path(run, "gpu0", Lane.FAST, STREAM)
+    path = lane_path(run, "gpu0", StreamKind.FAST, STREAM)
     with pa.ipc.open_stream(path.read_bytes()) as reader:
         table = reader.read_all()
     columns = {name: table[name].to_numpy().copy() for name in table.column_names}
@@ -152,7 +152,7 @@ class TestADamagedFileThatIsPutBack:
 
     @pytest.fixture
     def stream(self, run):
-        return lane_path(run, "gpu0", Lane.FAST, STREAM)
+        return lane_path(run, "gpu0", StreamKind.FAST, STREAM)
 
     def test_the_result_is_computed_again(self, run, stream, tmp_path):
         shutil.copy2(stream, tmp_path / "copy")
@@ -170,7 +170,7 @@ class TestADamagedFileThatIsPutBack:
         stream.write_bytes(stream.read_bytes()[:-100])
         found = result_of(run)
         assert damaged(found)
-        monkeypatch.setattr("joulewise.analyse.run.analyse", lambda _: pytest.fail("again"))
+        monkeypatch.setattr("joulewise.analyse.run_result.analyse", lambda _: pytest.fail("again"))
         assert as_json(result_of(run)) == as_json(found)
 
     def test_an_error_of_the_disk_that_has_passed(self, run, stream, monkeypatch):
@@ -180,7 +180,7 @@ class TestADamagedFileThatIsPutBack:
             return open_regular(path)
 
         with monkeypatch.context() as patch:
-            patch.setattr("joulewise.record.checksums.open_regular", refused)
+            patch.setattr("joulewise.store.checksums.open_regular", refused)
             assert damaged(result_of(run))
         assert not damaged(result_of(run))
 
@@ -209,7 +209,7 @@ def test_a_counter_that_jumps_is_bridged_and_told(made):
 def test_a_stream_of_another_lane_in_its_place_is_damage_without_a_checksum_too(made, state):
     made.slow("gpu0", temperature_c=lambda t: 40.0 + t)
     run = made.write(state=state)
-    paths = [lane_path(run, "gpu0", lane, STREAM) for lane in (Lane.FAST, Lane.SLOW)]
+    paths = [lane_path(run, "gpu0", lane, STREAM) for lane in (StreamKind.FAST, StreamKind.SLOW)]
     contents = [path.read_bytes() for path in paths]
     for path, content in zip(paths, reversed(contents), strict=True):
         path.write_bytes(content)
@@ -224,7 +224,7 @@ def test_a_stream_that_is_cut_is_never_a_whole_total(made, share, is_checked):
     run = made.write()
     if is_checked:
         write_final_checksums(run)
-    path = lane_path(run, "gpu0", Lane.FAST, STREAM)
+    path = lane_path(run, "gpu0", StreamKind.FAST, STREAM)
     path.write_bytes(path.read_bytes()[: int(share * path.stat().st_size)])
     result = analyse(run)
     assert damaged(result)
@@ -245,7 +245,7 @@ def test_a_bit_that_makes_another_plausible_number_is_found_by_the_checksum(made
 @pytest.mark.parametrize("rows", [0, 1])
 def test_a_recorder_that_died_after_one_poll(made, rows):
     run = made.write(state="recording", monotonic_end_ns=None, wall_end_ns=None)
-    path = lane_path(run, "gpu0", Lane.FAST, STREAM)
+    path = lane_path(run, "gpu0", StreamKind.FAST, STREAM)
     with pa.ipc.open_stream(path.read_bytes()) as reader:
         table = reader.read_all().slice(60, rows)
     with pa.ipc.new_stream(path, table.schema) as stream:
@@ -303,6 +303,6 @@ def test_a_bound_from_a_damaged_file_is_true_within_its_error_and_says_why(made)
     total = result.run.total
     assert total.at_least
     assert total.value - total.error <= 10 * WATTS
-    shown = view(result)
+    shown = run_view(result)
     assert shown.finding.endswith(": the trace of gpu0 is damaged.")
     assert " in " not in shown.rows[0].mean

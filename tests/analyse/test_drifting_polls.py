@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from sensed import Sensor, device, lane, lanes, windows
 
-from joulewise.analyse.energy import window_energy
+from joulewise.analyse.energy.windows import window_energy
+from tests.helpers.sensors import Sensor, device, lane, lanes, windows
 
 # As on a superchip: the module draws hundreds of watts when its GPU is idle, a reading averages a
 # quarter of the time, and the driver keeps no samples of it.

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from sensed import S, Sensor, constant, device, lane, lanes, ramp, square, windows
 
-from joulewise.analyse.energy import energy_of, window_energy
-from joulewise.data import Card, Source
+from joulewise.analyse.energy.windows import energy_of, window_energy
+from joulewise.data import SensorProfile, Source
+from tests.helpers.sensors import S, Sensor, constant, device, lane, lanes, ramp, square, windows
 
 TURING = Sensor(period_s=0.1, window_s=0.1, lag_s=0.05)
 
@@ -320,7 +320,7 @@ class TestComputedWhenAsked:
         t_ns = windows(*np.column_stack([t_s, t_s]))[:, 0]
         fast = {"t_ns": t_ns, "power_w": np.full(len(t_s), watts), "energy_j": watts * t_s}
         sources = dict.fromkeys(("power_w", "energy_j"), source)
-        card = Card(counter_period_s=0.0, gain_sigma=0.48)
+        card = SensorProfile(counter_period_s=0.0, gain_sigma=0.48)
         recorded = replace(device(maximum_w=None), sources=sources, card=card)
         return window_energy(recorded, lane(fast), None, windows(*pairs_s))
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from sensed import S, Sensor, device, lane, lanes, ns, windows
 
-from joulewise.analyse.energy import window_energy
-from joulewise.analyse.lanes import blocks
+from joulewise.analyse.chunks import blocks
+from joulewise.analyse.energy.windows import window_energy
+from tests.helpers.sensors import S, Sensor, device, lane, lanes, ns, windows
 
 TIME_S = 8.0
 # Five of the slowest sensor's ticks.

@@ -3,14 +3,8 @@
 Each bound leaves room for three standard deviations of so few windows.
 """
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-
 from truth import many
 from truth_windows import FAMILIES, Setup
 

@@ -5,12 +5,12 @@ from dataclasses import replace
 
 import pytest
 
-from joulewise.analyse.group import Member, sum_group
+from joulewise.analyse.group import GroupRun, sum_group
 from joulewise.data import Caution, Energy, RunResult, Source, Span, SpanResult, Use, total
 from joulewise.data.contract import as_json, from_json
-from joulewise.record.manifest import Manifest
-from joulewise.report.run_view import view
-from made_run import START, S, device
+from joulewise.report.views.run import run_view
+from joulewise.store.manifest import Manifest
+from tests.helpers.runs import START, S, device
 
 
 def member(
@@ -33,7 +33,7 @@ def member(
         name, 0, "complete", begin_ns, whole,
         counted=tuple(keys) if counted else (), details={"baseline": dict.fromkeys(keys, idle)},
     )  # fmt: skip
-    return Member(manifest, result)
+    return GroupRun(manifest, result)
 
 
 class TestErrors:
@@ -142,4 +142,4 @@ class TestTime:
         ]
         found = sum_group("g", runs)
         assert found.details["measured_s"] == 100
-        assert view(found).total.mean == "30.0 W"
+        assert run_view(found).total.mean == "30.0 W"

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulewise.analyse.curves.jitter import sampling_of
-from joulewise.analyse.lanes import ArrayLane
-from joulewise.analyse.stretch import Stretch
+from joulewise.analyse.chunks import ArrayLane
+from joulewise.analyse.curves.sampling import sampling_of
+from joulewise.analyse.time_intervals import Stretch
 
 S = 10**9
 brief = settings(max_examples=60, deadline=None)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from sensed import Sensor, device, lane, ns
 
-from joulewise.analyse.energy import energy_of, window_energy
+from joulewise.analyse.energy.windows import energy_of, window_energy
+from tests.helpers.sensors import Sensor, device, lane, ns
 
 RECORDED = json.loads(Path(__file__).with_name("late_load.json").read_text())
 LATE_S = 17.81

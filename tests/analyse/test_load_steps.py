@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from sensed import Sensor, device, lane, lanes, windows
 
-from joulewise.analyse.energy import window_energy
+from joulewise.analyse.energy.windows import window_energy
+from tests.helpers.sensors import Sensor, device, lane, lanes, windows
 
 IDLE_W, LOAD_W = 20.0, 200.0
 # A load each second, at other moments of the sensor's period each time.

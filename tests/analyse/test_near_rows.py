@@ -4,9 +4,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joulewise.analyse.course import typical_step_ns
-from joulewise.analyse.lanes import ArrayLane, blocks, near
-from joulewise.analyse.points import AROUND, points_around
+from joulewise.analyse.chunks import ArrayLane, blocks, near
+from joulewise.analyse.energy.counter_readings import AROUND, points_around
+from joulewise.analyse.energy.power_integral import typical_step_ns
 
 S = 10**9
 

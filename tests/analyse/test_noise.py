@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from sensed import Sensor, constant, device, lane, lanes, ns, windows
 
-from joulewise.analyse.energy import window_energy
+from joulewise.analyse.energy.windows import window_energy
+from tests.helpers.sensors import Sensor, constant, device, lane, lanes, ns, windows
 
 PASCAL = Sensor(noise_w=0.3)
 TURING = Sensor(0.1, 0.1, 0.02, noise_w=0.3)

@@ -5,14 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from joulewise.analyse.parts import measure_parts
-from joulewise.analyse.stretch import Stretch
-from joulewise.data import Card, DeviceInfo, Kind, PowerScope
-from joulewise.record.layout import Lane
-from joulewise.record.manifest import RecordedDevice
+from joulewise.analyse.device_energy import measure_parts
+from joulewise.analyse.time_intervals import Stretch
+from joulewise.data import DeviceInfo, Kind, PowerScope, SensorProfile
+from joulewise.store.layout import StreamKind
+from joulewise.store.manifest import RecordedDevice
 
 S = 1_000_000_000
-GPU = RecordedDevice(DeviceInfo("gpu0", Kind.GPU, "a board", "uid", "nvidia"), card=Card())
+GPU = RecordedDevice(DeviceInfo("gpu0", Kind.GPU, "a board", "uid", "nvidia"), card=SensorProfile())
 
 
 class Readings:
@@ -27,7 +27,7 @@ class Readings:
 
 def parts(scope):
     device = replace(GPU, info=replace(GPU.info, power_scope=scope))
-    lanes = {Lane.FAST: Readings()}
+    lanes = {StreamKind.FAST: Readings()}
     return measure_parts(lambda _key, lane: lanes.get(lane), device, Stretch(0, 10 * S))
 
 

@@ -5,14 +5,14 @@ import os
 
 import pytest
 
-from joulewise.analyse.run import analyse
-from joulewise.command.alive import boot_id, started_ticks
+from joulewise.analyse.run_result import analyse
 from joulewise.data import Caution, Source
 from joulewise.hooks.marks import Marks
-from joulewise.record.layout import LIVE, MARKS
-from joulewise.record.manifest import CommandRecord, RecorderRecord
-from joulewise.report.run_view import view
-from made_run import PID, START, MadeRun, S, device
+from joulewise.process.linux import boot_id, started_ticks
+from joulewise.report.views.run import run_view
+from joulewise.store.layout import LIVE, MARKS
+from joulewise.store.manifest import CommandRecord, RecorderRecord
+from tests.helpers.runs import PID, START, MadeRun, S, device
 
 
 def recording(made):
@@ -45,7 +45,7 @@ def test_what_is_not_written_yet_is_no_gap(tmp_path):
     assert not result.run.total.at_least
     assert result.run.total.value == pytest.approx(9 * 206.3, rel=0.01)
     assert not result.warnings
-    assert view(result).finding.startswith("1.8")
+    assert run_view(result).finding.startswith("1.8")
 
 
 def test_spans_are_as_of_the_same_moment(tmp_path):
@@ -68,5 +68,5 @@ def test_the_outlook_says_of_which_moment_it_is(tmp_path):
     outlook = {"reason": "too early", "fix": ""}
     live = {"time_s": 6.5, "epochs": {"done": 6, "total": 14}, "outlook": outlook}
     (run / LIVE).write_text(json.dumps(live))
-    (note,) = (it for it in view(analyse(run)).notes if it.startswith("outlook"))
+    (note,) = (it for it in run_view(analyse(run)).notes if it.startswith("outlook"))
     assert note.startswith("outlook at 6.50 s: epoch 6 of 14 is done")

@@ -6,16 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from square_wave import SWING_W, Sensor, recorded, waves
 
-from joulewise.analyse.sensor_fit import (
-    SensorPolls,
-    counter_period,
-    fit_sensor,
-    is_long_average,
-)
-from joulewise.analyse.sensor_ticks import find_ticks
+from joulewise.calibrate.response import SensorPolls, counter_period, fit_sensor, is_long_average
+from joulewise.calibrate.update_period import find_ticks
 from joulewise.data import Quantity, Unavailable
+from tests.helpers.square_wave import SWING_W, Sensor, recorded, waves
 
 VOLTA = Sensor(0.02, 0.01, 0.005)
 TURING = Sensor(0.1, 0.1, 0.02)

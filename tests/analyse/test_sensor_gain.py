@@ -2,14 +2,14 @@
 
 import numpy as np
 import pytest
-from square_wave import waves
 
-from joulewise.analyse.sensor_gain import Drawn, fit_gains
-from joulewise.analyse.wall_meter import Meter
+from joulewise.calibrate.gain import Drawn, fit_gains
+from joulewise.calibrate.wall_meter import Meter
 from joulewise.data import Unavailable
-from joulewise.record.cards import Figure
+from joulewise.record.sensor_profiles import CalibratedValue
+from tests.helpers.square_wave import waves
 
-SUPPLY = Figure(0.93, 0.01)
+SUPPLY = CalibratedValue(0.93, 0.01)
 
 
 def boards(draw, count, seconds=105.0):
@@ -75,7 +75,9 @@ def test_an_efficiency_that_nobody_knows_widens_the_error():
     draw = np.random.default_rng(4)
     t_s, true_w, (gain,) = boards(draw, 1)
     meter, board = metered(draw, t_s, true_w), drawn(t_s, true_w[0], gain)
-    narrow, wide = (fit_gains(meter, [board], Figure(0.93, e)).gains[0] for e in (0.0, 0.05))
+    narrow, wide = (
+        fit_gains(meter, [board], CalibratedValue(0.93, e)).gains[0] for e in (0.0, 0.05)
+    )
     assert wide.error > 2 * narrow.error
     assert narrow.error >= 0.02  # what else goes up with the load is never known
 

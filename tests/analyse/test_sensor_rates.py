@@ -5,13 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulewise.analyse.lanes import ArrayLane
-from joulewise.analyse.run import analyse
-from joulewise.analyse.sensor_rates import sensor_rates
-from joulewise.analyse.stretch import Stretch
-from joulewise.record.layout import Lane
+from joulewise.analyse.chunks import ArrayLane
+from joulewise.analyse.run_result import analyse, sensor_rates
+from joulewise.analyse.time_intervals import Stretch
+from joulewise.store.layout import StreamKind
 from joulewise.units import NS_PER_S
-from made_run import MadeRun, device
+from tests.helpers.runs import MadeRun, device
 
 brief = settings(max_examples=80, deadline=None)
 
@@ -24,13 +23,13 @@ def rates(fast=None, slow=None, run_s=(0.0, 40.0), vendor="nvidia", **options):
         t_ns = np.rint(np.asarray(t_s) * NS_PER_S).astype(np.int64)
         return {"t_ns": t_ns, **{name: np.asarray(v, float) for name, v in columns.items()}}
 
-    known = {Lane.FAST: fast, Lane.SLOW: slow}
+    known = {StreamKind.FAST: fast, StreamKind.SLOW: slow}
     columns = {one: lane(told) for one, told in known.items() if told}
     lanes = {one: ArrayLane(told, **options) for one, told in columns.items()}
     return sensor_rates(
         lambda _, which: lanes.get(which),
         device("gpu0", vendor=vendor),
-        columns.get(Lane.SLOW, {}),
+        columns.get(StreamKind.SLOW, {}),
         Stretch(*(round(t_s * NS_PER_S) for t_s in run_s)),
     )
 

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulewise.analyse.run import analyse
+from joulewise.analyse.run_result import analyse
 from joulewise.analyse.sensor_summary import NAMES_SUMMARISED
-from joulewise.analyse.time_set import TimeSet
+from joulewise.analyse.time_intervals import TimeSet
 from joulewise.data import Source
-from made_run import MadeRun, device
+from tests.helpers.runs import MadeRun, device
 
 brief = settings(max_examples=80, deadline=None)
 REQUIRED = {

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from joulewise.analyse.curves.passing import Shown
-from joulewise.analyse.lanes import ArrayLane
+from joulewise.analyse.chunks import ArrayLane
+from joulewise.analyse.curves.downsample import Shown
 
 LANE = ArrayLane(
     {"t_ns": np.arange(7), "power_w": np.arange(7.0), "energy_j": np.zeros(7)}, chunk_rows=3

@@ -2,14 +2,14 @@
 
 import pytest
 
-from joulewise.analyse import run as analysing
-from joulewise.analyse.run import analyse
-from joulewise.analyse.tables import span_device_table, span_table
+from joulewise.analyse import run_result as analysing
+from joulewise.analyse.export_tables import span_device_table, span_table
+from joulewise.analyse.run_result import analyse
 from joulewise.data import Source
 from joulewise.hooks.marks import Marks
-from joulewise.record.layout import MARKS
-from joulewise.record.manifest import CommandRecord, read_manifest
-from made_run import PID, START, MadeRun, S, device
+from joulewise.store.layout import MARKS
+from joulewise.store.manifest import CommandRecord, read_manifest
+from tests.helpers.runs import PID, START, MadeRun, S, device
 
 ENERGY = ("energy_j", "error_sampling_j", "error_gain_j")
 WATTS = ("mean_w", "peak_w", "counter_j", "integral_j")

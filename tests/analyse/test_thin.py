@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulewise.analyse.curves.passing import even_edges, pixel_edges, show
-from joulewise.analyse.curves.thin import Thinning, thinned
-from joulewise.analyse.lanes import ArrayLane
-from joulewise.analyse.stretch import Stretch
+from joulewise.analyse.chunks import ArrayLane
+from joulewise.analyse.curves.downsample import Thinning, even_edges, pixel_edges, show, thinned
+from joulewise.analyse.time_intervals import Stretch
 
 brief = settings(max_examples=80, deadline=None)
 readings = st.lists(

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from joulewise.analyse.activity import Activity
-from joulewise.analyse.touched import (
+from joulewise.analyse.attribution import (
     UNTOUCHED,
-    Holder,
+    DeviceProcess,
     Sighting,
     choose,
     held_at,
@@ -17,14 +17,14 @@ from joulewise.analyse.touched import (
     strangers,
 )
 from joulewise.data import Caution, Excluded, PowerScope, Source
-from joulewise.record.layout import PROCESSES
-from joulewise.record.manifest import Manifest
 from joulewise.record.processes import ENDED, SIMULATION
-from made_run import PID, START, S, device
+from joulewise.store.layout import PROCESSES
+from joulewise.store.manifest import Manifest
+from tests.helpers.runs import PID, START, S, device
 
-OURS = Holder(PID, "python", ours=True)
-OTHER = Holder(77, "blender", ours=False)
-HOSTS = Holder(99_123, "", ours=None)
+OURS = DeviceProcess(PID, "python", ours=True)
+OTHER = DeviceProcess(77, "blender", ours=False)
+HOSTS = DeviceProcess(99_123, "", ours=None)
 END = START + 10 * S
 
 
@@ -61,7 +61,7 @@ def test_a_gpu_counts_where_a_process_of_the_command_held_it():
 
 
 def test_the_load_of_a_simulation_is_its_own():
-    simulation = Holder(78, SIMULATION, ours=False)
+    simulation = DeviceProcess(78, SIMULATION, ours=False)
     choice = chosen([device("gpu0")], seen("gpu0", (-1, (simulation,))))
     (out,) = choice.excluded
     assert "the simulation's own" in out.reason
@@ -69,7 +69,7 @@ def test_the_load_of_a_simulation_is_its_own():
 
 
 def test_who_ended_unseen_may_have_been_the_commands():
-    back = Sighting(END, "gpu0", (Holder(79, "", None, ENDED),), looks_back=True)
+    back = Sighting(END, "gpu0", (DeviceProcess(79, "", None, ENDED),), looks_back=True)
     idle = Activity(is_complete=True)
     choice = chosen([device("gpu0")], [*seen("gpu0", (-1, ())), back], activity=lambda *_: idle)
     assert choice.counted == ("gpu0",)
@@ -77,7 +77,7 @@ def test_who_ended_unseen_may_have_been_the_commands():
 
 
 def test_who_ended_and_was_the_commands_counts():
-    back = Sighting(END + S, "gpu0", (Holder(PID, "", True, ENDED),), looks_back=True)
+    back = Sighting(END + S, "gpu0", (DeviceProcess(PID, "", True, ENDED),), looks_back=True)
     choice = chosen([device("gpu0")], [*seen("gpu0", (-1, ())), back])
     assert choice.counted == ("gpu0",)
     assert choice.warnings == ()
@@ -241,7 +241,7 @@ def test_process_ids_of_the_host_count_all_and_say_so():
 
 
 def test_one_that_has_just_ended_is_no_sign_of_a_container():
-    sightings = seen("gpu0", (1, (OURS,)), (8, (Holder(PID, "", ours=None),)))
+    sightings = seen("gpu0", (1, (OURS,)), (8, (DeviceProcess(PID, "", ours=None),)))
     choice = chosen([device("gpu0")], sightings)
     assert choice.counted == ("gpu0",)
     assert choice.warnings == ()
@@ -304,7 +304,7 @@ def test_when_it_was_held():
 def test_damaged_lines_are_passed_over(tmp_path, damage):
     good = '{"t_ns": 7, "device": "gpu0", "processes": [{"pid": 1, "name": "a", "ours": true}]}'
     (tmp_path / PROCESSES).write_text(f"{good}\n{damage}\n", encoding="latin-1")
-    assert read_sightings(tmp_path) == (Sighting(7, "gpu0", (Holder(1, "a", ours=True),)),)
+    assert read_sightings(tmp_path) == (Sighting(7, "gpu0", (DeviceProcess(1, "a", ours=True),)),)
 
 
 def test_no_list_at_all(tmp_path):

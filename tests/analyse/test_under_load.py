@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from joulewise.analyse.stretch import Stretch
-from joulewise.analyse.under_load import under_load
+from joulewise.analyse.sensor_summary import under_load
+from joulewise.analyse.time_intervals import Stretch
 from joulewise.units import NS_PER_S
 
 IDLE, CAPPED, NOTHING = 0x1, 0x4, 0x0

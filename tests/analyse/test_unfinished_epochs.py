@@ -2,11 +2,11 @@
 
 import pytest
 
-from joulewise.analyse.run import analyse
-from joulewise.analyse.validation import ValidationPlace, place_validations
+from joulewise.analyse.run_result import analyse
+from joulewise.analyse.span_summary import ValidationPlace, place_validations
 from joulewise.hooks.marks import Marks
-from joulewise.record.layout import MARKS
-from made_run import PID, START, MadeRun, S, device
+from joulewise.store.layout import MARKS
+from tests.helpers.runs import PID, START, MadeRun, S, device
 
 
 def run_of(tmp_path, *spans, cut=()):

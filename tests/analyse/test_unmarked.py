@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from joulewise.analyse.run import analyse
+from joulewise.analyse.run_result import analyse
 from joulewise.data import Caution
 from joulewise.hooks.marks import Marks
-from joulewise.record.layout import MARKS
-from joulewise.record.manifest import CommandRecord
-from made_run import PID, START, MadeRun, S, device
+from joulewise.store.layout import MARKS
+from joulewise.store.manifest import CommandRecord
+from tests.helpers.runs import PID, START, MadeRun, S, device
 
 
 def used(made, time_s=30.0, cpu_s=25.0, pid=PID, **frameworks):

@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from joulewise.analyse.measured import Lapse
-from joulewise.analyse.run import analyse
+from joulewise.analyse.device_energy import Lapse
+from joulewise.analyse.run_result import analyse
 from joulewise.data import Caution
-from joulewise.record.layout import Lane
-from made_run import PID, START, MadeRun, S, device
+from joulewise.store.layout import StreamKind
+from tests.helpers.runs import PID, START, MadeRun, S, device
 
 FROM_S, TO_S = 4.0, 5.2
 
@@ -63,13 +63,13 @@ def analysed(path, fault=None, *, samples, spans=(), hz=20.0):
     lanes = {"t_ns": ns(t_s), "power_w": power_w, "energy_j": joules}
     if fault:
         fault(t_s, lanes)
-    made.lane("gpu0", Lane.FAST, lanes)
+    made.lane("gpu0", StreamKind.FAST, lanes)
     if samples:
         t_s = made.times_s(50)
         sampled = {"power_w": 200 + noise.normal(0, 2, len(t_s))}
         if fault is stuck:  # the driver's samples are those of the same sensor
             fault(t_s, sampled)
-        made.lane("gpu0", Lane.BUFFER, {"t_ns": ns(t_s), **sampled})
+        made.lane("gpu0", StreamKind.BUFFER, {"t_ns": ns(t_s), **sampled})
     return analyse(made.spans(*spans).write())
 
 

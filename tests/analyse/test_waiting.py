@@ -5,12 +5,12 @@ import subprocess
 
 import pytest
 
-from joulewise.analyse.run import analyse
+from joulewise.analyse.run_result import analyse
 from joulewise.data import Caution
 from joulewise.data.contract import as_json, from_json
-from joulewise.record.store import runs as stored_runs
-from made_run import PID, MadeRun, device
-from processes import JOULEWISE
+from joulewise.store.runs import runs as stored_runs
+from tests.helpers.processes import JOULEWISE
+from tests.helpers.runs import PID, MadeRun, device
 
 STEP_S = 0.5
 IDLE_W, BUSY_W = 60.0, 250.0

@@ -3,9 +3,10 @@
 import re
 import subprocess
 import sys
-from pathlib import Path
 
-BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "adaptive.py"
+from tests.helpers.paths import BENCHMARKS
+
+BENCHMARK = BENCHMARKS / "adaptive.py"
 
 
 def run(*arguments):

@@ -2,11 +2,12 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+from tests.helpers.paths import ROOT
+
+BENCHMARKS = ROOT / "benchmarks"
 
 
 @pytest.mark.parametrize(

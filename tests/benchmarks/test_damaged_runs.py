@@ -5,11 +5,12 @@
 """
 
 import sys
-from pathlib import Path
 
 import pytest
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+from tests.helpers.paths import ROOT
+
+BENCHMARKS = ROOT / "benchmarks"
 QUICK = ("ls --json", "show --json", "choose --json", "export trace", "export spans")
 SEEDS = range(60)
 

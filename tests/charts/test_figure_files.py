@@ -6,13 +6,13 @@ import subprocess
 import sys
 
 import pytest
-from tabled import by_batch, by_limit, chart, swept
 
 from joulewise.errors import JoulewiseError, UsageError
-from joulewise.report.charts import bundle as bundled
+from joulewise.report.charts import chart as bundled
 from joulewise.report.charts.files import FORMATS, write_chart
-from joulewise.report.charts.sweep_charts import sweep_charts
+from joulewise.report.charts.sweep import sweep_charts
 from joulewise.report.tables import as_csv
+from tests.helpers.chart_tables import by_batch, by_limit, chart, swept
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from joulewise.report.charts import series
-from joulewise.report.charts.look import THEMES, config, dressed
+from joulewise.report.charts import theme
+from joulewise.report.charts.theme import THEMES, config, dressed
 
 OKABE_ITO = {"#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"}
 SPEC = {
@@ -57,11 +57,11 @@ def test_colours_are_for_all_eyes_and_are_seen_on_their_ground(theme):
 
 def test_series_are_told_apart_without_colour():
     colours = len(config("light")["range"]["category"])
-    assert len(set(map(tuple, series.DASHES))) >= colours
-    assert len(set(series.SHAPES)) >= colours
-    told = series.dashed("what", ["a", "b"])
+    assert len(set(map(tuple, theme.DASHES))) >= colours
+    assert len(set(theme.SHAPES)) >= colours
+    told = theme.dashed("what", ["a", "b"])
     assert told["strokeDash"].to_dict()["scale"]["range"] == [[1, 0], [6, 3]]
-    assert series.shaped("what", ["a", "b"])["shape"].to_dict()["scale"]["domain"] == ["a", "b"]
+    assert theme.shaped("what", ["a", "b"])["shape"].to_dict()["scale"]["domain"] == ["a", "b"]
 
 
 def test_parts_of_a_figure_share_its_width():

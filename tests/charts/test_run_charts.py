@@ -8,20 +8,20 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from joulewise.analyse.curves.breakdown import Part, breakdown
-from joulewise.analyse.group import Member
-from joulewise.analyse.run import analyse
-from joulewise.analyse.stored import result_of
+from joulewise.analyse.curves.series import EnergyPart, breakdown
+from joulewise.analyse.group import GroupRun
+from joulewise.analyse.run_result import analyse
+from joulewise.analyse.stored_result import result_of
 from joulewise.data import Source
-from joulewise.record.layout import MANIFEST, STREAM, TRACE, Lane
-from joulewise.record.manifest import read_manifest, write_manifest
-from joulewise.report.charts.look import config, dressed
-from joulewise.report.charts.run_charts import charted, run_charts
-from joulewise.report.charts.run_tables import spread
-from joulewise.report.meant import MeantRuns
-from joulewise.report.page.run_page import run_page
+from joulewise.report.charts.run import charted, run_charts
+from joulewise.report.charts.run.time_axis import spread
+from joulewise.report.charts.theme import config, dressed
+from joulewise.report.html.pages import run_page
+from joulewise.report.resolve import MeantRuns
 from joulewise.report.tables import as_csv
-from made_run import PID, START, MadeRun, S, device
+from joulewise.store.layout import MANIFEST, STREAM, TRACE, StreamKind
+from joulewise.store.manifest import read_manifest, write_manifest
+from tests.helpers.runs import PID, START, MadeRun, S, device
 
 ALL = {"power", "energy", "breakdown", "epochs", "sensors", "memory", "cpu-load", "sampling"}
 HOSTILE = "</script>\x1b[31m=cmd()"
@@ -197,7 +197,7 @@ def test_the_drivers_own_samples_are_drawn_before_polls(tmp_path):
     made = trained(tmp_path / "run")
     t_ns = START + (np.arange(180) * S / 6).astype(np.int64)
     name, use = "gpu_utilisation_pct", np.where(np.arange(180) % 6 < 3, 100.0, 0.0)
-    made.lane("gpu0", Lane.BUFFER_GPU_UTILISATION, {"t_ns": t_ns, name: use})
+    made.lane("gpu0", StreamKind.BUFFER_GPU_UTILISATION, {"t_ns": t_ns, name: use})
     run = made.write()
     records = charts(run)["sensors"].tables["sensors"].records
     mine = [one["mean"] for one in records if one["quantity"] == name]
@@ -265,12 +265,12 @@ def test_idle_and_dynamic_make_up_a_device_that_has_a_baseline(run):
     result = result_of(run)
     shares = {(one.device, one.part): one for one in breakdown(result)}
     use = result.run.devices["gpu0"]
-    idle, dynamic = shares["gpu0", Part.IDLE], shares["gpu0", Part.DYNAMIC]
+    idle, dynamic = shares["gpu0", EnergyPart.IDLE], shares["gpu0", EnergyPart.DYNAMIC]
     assert idle.energy_j + dynamic.energy_j == pytest.approx(use.energy.value)
     assert idle.energy_j == pytest.approx(50 * 30, rel=0.05)
     assert (dynamic.energy_j, dynamic.error_j) == (use.net.value, use.net.error)
-    assert shares["cpu0", Part.WHOLE].source is Source.MODELLED
-    assert shares["dram0", Part.WHOLE].source is Source.ASSUMED
+    assert shares["cpu0", EnergyPart.WHOLE].source is Source.MODELLED
+    assert shares["dram0", EnergyPart.WHOLE].source is Source.ASSUMED
 
 
 def test_more_devices_than_fit_are_in_the_tables_and_said(gpus):
@@ -312,7 +312,7 @@ def test_a_damaged_run_is_named_and_the_rest_is_drawn(several, tmp_path):
 )
 def test_a_stream_that_is_cut_off_is_told_of(run, damage):
     result = result_of(run)
-    found = MeantRuns(result, (run,), (Member(read_manifest(run), result),))
+    found = MeantRuns(result, (run,), (GroupRun(read_manifest(run), result),))
     assert not [it for it in run_page(found, run.parent).notices if "figures lack" in it.message]
     stream = run / TRACE / f"gpu0{STREAM}"
     stream.write_bytes(damage(stream.read_bytes()))
@@ -327,7 +327,7 @@ def test_a_run_that_goes_on_is_drawn_as_it_was_when_it_was_told(run):
     result = result_of(run)
     whole = replace(result.run.total, value=0.9 * result.run.total.value)
     told = replace(result, run=replace(result.run, total=whole))
-    found = MeantRuns(told, (run,), (Member(read_manifest(run), told),))
+    found = MeantRuns(told, (run,), (GroupRun(read_manifest(run), told),))
     page = run_page(found, run.parent)
     (energy,) = (c for it in page.sections for c in it.charts if c.key == "energy")
     assert energy.tables["growth"].records[-1]["energy_j"] == whole.value

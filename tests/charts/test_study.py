@@ -5,15 +5,15 @@ from dataclasses import replace
 from statistics import mean
 
 import pytest
-from tabled import chart
 
-from joulewise.analyse.stored import result_of
+from joulewise.analyse.stored_result import result_of
 from joulewise.data.sweeps import POWER_LIMIT
 from joulewise.metrics.evaluate import evaluate
-from joulewise.metrics.table import entering
-from joulewise.report.charts.sweep_charts import sweep_charts
-from joulewise.sweep.asked import Asked, Simulated
-from joulewise.sweep.conduct import conduct, prepare
+from joulewise.metrics.trial_table import entering
+from joulewise.report.charts.sweep import sweep_charts
+from joulewise.sweep.lifecycle import conduct, prepare
+from joulewise.sweep.spec import SimulationSpec, SweepSpec
+from tests.helpers.chart_tables import chart
 
 LIMITS = [150, 200, 250, 300]
 
@@ -39,11 +39,11 @@ def studied(tmp_path_factory):
 
     def study(network):
         if network not in found:
-            asked = Asked(
+            asked = SweepSpec(
                 axes={POWER_LIMIT: "150:300:50"},
                 repeat=10,
                 seed=3,
-                simulated=Simulated("v100", network),
+                simulated=SimulationSpec("v100", network),
             )
             sweep = conduct(prepare(asked), store, Silent())
             found[network] = sweep, evaluate(sweep), store

@@ -4,13 +4,13 @@ import re
 from dataclasses import replace
 
 import pytest
-from tabled import by_batch, by_limit, chart, swept
 
 from joulewise.metrics.evaluate import evaluate
-from joulewise.metrics.rules import Reference, parse
-from joulewise.report.charts.look import config, dressed
-from joulewise.report.charts.sweep_charts import sweep_charts
+from joulewise.metrics.metric import Reference, parse
+from joulewise.report.charts.sweep import sweep_charts
+from joulewise.report.charts.theme import config, dressed
 from joulewise.simulate.boards import load_board
+from tests.helpers.chart_tables import by_batch, by_limit, chart, swept
 
 REFERENCE = {"batch_size": "32"}
 

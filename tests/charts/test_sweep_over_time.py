@@ -8,19 +8,18 @@ from statistics import mean, quantiles, stdev
 
 import numpy as np
 import pytest
-from tabled import chart
 
-from joulewise.analyse.curves.cumulative import gpu_growth
-from joulewise.analyse.curves.spans import gpu_stages
-from joulewise.analyse.stored import result_of
+from joulewise.analyse.curves.series import gpu_growth, gpu_stages
+from joulewise.analyse.stored_result import result_of
 from joulewise.data.sweeps import POWER_LIMIT
 from joulewise.metrics.evaluate import evaluate
-from joulewise.metrics.table import entering
+from joulewise.metrics.trial_table import entering
 from joulewise.report.charts.files import write_chart
-from joulewise.report.charts.look import config, dressed
-from joulewise.report.charts.sweep_charts import sweep_charts
-from joulewise.sweep.asked import Asked, Simulated
-from joulewise.sweep.conduct import conduct, prepare
+from joulewise.report.charts.sweep import sweep_charts
+from joulewise.report.charts.theme import config, dressed
+from joulewise.sweep.lifecycle import conduct, prepare
+from joulewise.sweep.spec import SimulationSpec, SweepSpec
+from tests.helpers.chart_tables import chart
 
 LIMITS = [150.0, 300.0]
 REPEAT = 4
@@ -35,11 +34,11 @@ class Silent:
 def swept(tmp_path_factory):
     """Ten epochs of 0.8 s each; runs of one limit differ by some percent."""
     store = tmp_path_factory.mktemp("store")
-    asked = Asked(
+    asked = SweepSpec(
         axes={POWER_LIMIT: "150,300"},
         repeat=REPEAT,
         seed=5,
-        simulated=Simulated("v100", "mnist-small"),
+        simulated=SimulationSpec("v100", "mnist-small"),
     )
     return conduct(prepare(asked), store, Silent()), store
 

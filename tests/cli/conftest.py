@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from joulewise.analyse.kept import write_result
-from joulewise.analyse.run import analyse
+from joulewise.analyse.run_result import analyse
+from joulewise.analyse.stored_result import write_result
 from joulewise.cli import main
 from joulewise.data import Source
-from made_run import PID, MadeRun, device
+from tests.helpers.runs import PID, MadeRun, device
 
 
 @pytest.fixture

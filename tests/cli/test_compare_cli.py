@@ -7,10 +7,10 @@ import shutil
 
 import pytest
 
-from joulewise.analyse.kept import write_result
-from joulewise.analyse.run import analyse
-from joulewise.record.checksums import write_final_checksums
-from made_run import S
+from joulewise.analyse.run_result import analyse
+from joulewise.analyse.stored_result import write_result
+from joulewise.store.checksums import write_final_checksums
+from tests.helpers.runs import S
 
 HOSTILE = "<b>=cmd()\x1b[31m"
 

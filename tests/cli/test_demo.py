@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from joulewise.cli import demo, main
-from joulewise.record.store import runs
+from joulewise.store.runs import runs
 
 
 @pytest.fixture(autouse=True)
@@ -80,7 +80,7 @@ def test_without_a_store_it_leaves_little_and_says_how_to_remove_it(
 
 def test_without_the_extra_no_page_is_promised(demo_without_store, monkeypatch):
     assert "keeps the sweep and its page" in demo_without_store().err
-    monkeypatch.setattr("joulewise.report.page.file._NEEDED", {"no_such_module": "altair"})
+    monkeypatch.setattr("joulewise.report.html.render._NEEDED", {"no_such_module": "altair"})
     said = demo_without_store()
     assert "no report" in said.err
     assert "keeps the sweep (" in said.err
@@ -105,7 +105,7 @@ def test_a_demo_that_fails_leaves_nothing(monkeypatch, tmp_path):
 
 
 def test_where_the_extra_is_missing_no_report_is_recommended(store, monkeypatch):
-    monkeypatch.setattr("joulewise.report.page.file._NEEDED", {"no_such_module": "altair"})
+    monkeypatch.setattr("joulewise.report.html.render._NEEDED", {"no_such_module": "altair"})
     sweep_result = SimpleNamespace(id="20260101-000000-abcd")
     commands = demo._next(store, sweep_result, is_kept=True)
     assert not any(" report " in command for command, _ in commands)

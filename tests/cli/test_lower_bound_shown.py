@@ -10,9 +10,8 @@ import pytest
 from joulewise.data import Energy, Source
 from joulewise.data.energy import in_words
 from joulewise.data.sweeps import POWER_LIMIT, Setting, Sweep, Trial, TrialState
-from joulewise.report.figures import energy, figures
-from joulewise.sweep.contract import as_text
-from joulewise.sweep.store import FILE
+from joulewise.formatting import energy, figures
+from joulewise.sweep.stored_sweeps import FILE, as_text
 
 WHOLE, LOST = "20261116-003511-aaaa", "20261116-003512-bbbb"
 AT_LEAST = re.compile(r"at least (\S+) (k?J)")

@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 
 from joulewise.data import Source
-from joulewise.record.layout import LIVE, MANIFEST, RESULT
-from joulewise.record.store import new_run
-from joulewise.report.runs import listing
-from joulewise.report.runs_table import draw
+from joulewise.report.terminal.runs import draw
+from joulewise.report.views.listings import listing
+from joulewise.store.layout import LIVE, MANIFEST, RESULT
+from joulewise.store.runs import new_run
 
 OLD, NEW = "20261101-120000-aaaa", "20261116-003512-bbbb"
 # First lines of a result.json in which something is of another kind.

@@ -6,9 +6,9 @@ import click
 import pytest
 
 from joulewise.cli.doctor import command as doctor
-from joulewise.cli.numbers import POSITIVE, Number, Whole
+from joulewise.cli.options import POSITIVE, Number, Whole
 from joulewise.cli.run import command as run
-from processes import DEADLINE_S, JOULEWISE
+from tests.helpers.processes import DEADLINE_S, JOULEWISE
 
 
 @pytest.mark.parametrize("text", ["1200", "1200MHz", "1200 MHz", "1200mhz", " 1.2e3 MHZ "])

@@ -9,11 +9,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "page"))
-
-from made_page import embedded_data
-
 from joulewise.cli.report import FORMATS
+from tests.helpers.pages import embedded_data
 
 ID, OTHER = "20261116-003512-7f3a", "20261116-003513-11bc"
 EVIL = "=cmd()</script><script>alert(1)</script><img src=x>\x1b[31m|&_%"
@@ -251,9 +248,9 @@ def test_what_would_say_nothing_is_refused(idle, joulewise, make_run):
 def test_without_the_extra_it_names_the_command_and_tables_still_work(
     joulewise, sweep, monkeypatch
 ):
-    from joulewise.report.page import file
+    from joulewise.report.html import render
 
-    monkeypatch.setattr(file, "find_spec", lambda name: None if name == "altair" else object())
+    monkeypatch.setattr(render, "find_spec", lambda name: None if name == "altair" else object())
     ran = joulewise("report", sweep)
     assert ran.returncode == 125
     assert ran.stderr.splitlines()[-2:] == [
@@ -274,9 +271,9 @@ def test_every_form_tells_the_same_numbers(joulewise, sweep):
 
     by_name = {table["file"]: table for table in data["tables"]}
     for name, table in by_name.items():
-        if not (file := Path("tables") / f"{name}.csv").exists():
+        if not (render := Path("tables") / f"{name}.csv").exists():
             continue
-        written = list(csv.reader(file.read_text("utf-8").splitlines()))
+        written = list(csv.reader(render.read_text("utf-8").splitlines()))
         source = [table["source"]] if table.get("source") else []  # the script adds it, too
         assert written[0] == [*table["columns"], *(["source"] if source else [])], name
         assert [list(map(_number, row)) for row in written[1:]] == [
@@ -377,8 +374,8 @@ def test_hostile_settings_are_text_in_every_form(joulewise):
 
 def test_a_damaged_trace_is_told_in_its_place(joulewise, sweep, store):
     run = next(path for path in sorted(store.iterdir()) if path.name != "sweeps")
-    for file in (run / "trace").iterdir():
-        file.write_bytes(file.read_bytes()[:100])
+    for render in (run / "trace").iterdir():
+        render.write_bytes(render.read_bytes()[:100])
     ran = joulewise("report", run.name)
     assert ran.returncode == 0, ran.stderr
     html = Path(f"joulewise-{run.name}.html").read_text("utf-8")

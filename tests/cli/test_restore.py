@@ -4,22 +4,18 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from joulewise.cli import restore
-from joulewise.command.alive import boot_id, pid_namespace
-from joulewise.command.leftovers import ENDING, FOLDER
-from joulewise.command.state import made
-from joulewise.control.holds import Change, Hold, Holder
-from joulewise.control.scheduler import EPILOG
+from joulewise.control.holds import Change, Hold, LeaseHolder
+from joulewise.control.permissions import EPILOG
 from joulewise.data import Knob
 from joulewise.errors import PermissionDeniedError
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from processes import JOULEWISE
+from joulewise.process.linux import boot_id, pid_namespace
+from joulewise.process.state_dir import ENDING, FOLDER, made
+from tests.helpers.processes import JOULEWISE
 
 PYTHON = sys.executable
 UNRULED = {"SLURM_JOB_ID": "", "KUBERNETES_SERVICE_HOST": ""}  # as in an ordinary login
@@ -241,16 +237,16 @@ def test_root_is_told_whose_a_journal_is_that_it_does_not_trust(sim):
 @pytest.fixture
 def as_nobody(tmp_path, monkeypatch):
     """``restore`` by somebody with a folder of their own, where root's is ``tmp_path / "root"``."""
-    from joulewise.command import state
+    from joulewise.process import state_dir
 
     folders = [tmp_path / "own", tmp_path / "root"]
-    monkeypatch.setattr(state, "state_folders", lambda _: folders)
-    monkeypatch.setattr(state, "state_folder", lambda _: folders[0])
-    monkeypatch.setattr("joulewise.command.leftovers.may_put_back", lambda path: path != folders[1])
+    monkeypatch.setattr(state_dir, "state_folders", lambda _: folders)
+    monkeypatch.setattr(state_dir, "state_folder", lambda _: folders[0])
+    monkeypatch.setattr("joulewise.process.state_dir.may_put_back", lambda path: path != folders[1])
 
     def run(boot, value=150.0):
         change = Change("GPU-1", "gpu0", Knob.POWER_LIMIT, 250.0, value)
-        hold = Hold("1", Holder(4711, 0, "python", 1.0), (change,))
+        hold = Hold("1", LeaseHolder(4711, 0, "python", 1.0), (change,))
         journal = made(made(folders[1]) / FOLDER) / f"4711-a{ENDING}"
         header = {
             "format": 1,

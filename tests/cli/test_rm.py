@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from joulewise.command.alive import boot_id, started_ticks
-from joulewise.record.manifest import RecorderRecord
+from joulewise.process.linux import boot_id, started_ticks
+from joulewise.store.manifest import RecorderRecord
 
 ID, OTHER = "20261116-003512-7f3a", "20261116-003513-beef"
 

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from joulewise.command.alive import boot_id, started_ticks
 from joulewise.data.sweeps import Setting
-from joulewise.record.layout import RESULT
-from joulewise.record.manifest import CommandRecord, RecorderRecord, read_manifest, write_manifest
-from joulewise.sweep.asked import Asked
+from joulewise.process.linux import boot_id, started_ticks
+from joulewise.store.layout import RESULT
+from joulewise.store.manifest import CommandRecord, RecorderRecord, read_manifest, write_manifest
 from joulewise.sweep.space import Space
-from joulewise.sweep.store import create
-from made_run import START, S
+from joulewise.sweep.spec import SweepSpec
+from joulewise.sweep.stored_sweeps import create
+from tests.helpers.runs import START, S
 
 ID, OTHER = "20261116-003512-7f3a", "20261116-003513-beef"
 
@@ -122,7 +122,7 @@ def test_a_name_that_is_nearly_one_is_asked_for(joulewise, make_run, verb):
 
 def test_the_last_run_of_a_sweep_leads_to_the_sweep(joulewise, make_run, store):
     setting = Setting.of({"power_limit_w": None})
-    sweep = create(store, Asked(name="mine"), Space((setting,), setting)).name
+    sweep = create(store, SweepSpec(name="mine"), Space((setting,), setting)).name
     make_run(ID, tags=(f"sweep:{sweep}",))
     ran = joulewise("show", "last")
     assert "one of the newest sweep, mine" in ran.stderr
@@ -135,7 +135,7 @@ def test_the_last_run_of_a_sweep_leads_to_the_sweep(joulewise, make_run, store):
 def test_a_sweep_is_shown_by_another_verb(joulewise, make_run, store):
     make_run(ID)
     setting = Setting.of({"power_limit_w": None})
-    sweep = create(store, Asked(), Space((setting,), setting)).name
+    sweep = create(store, SweepSpec(), Space((setting,), setting)).name
     ran = joulewise("show", sweep)
     assert ran.returncode == 2
     assert f"{sweep} is a sweep (interrupted)" in ran.stderr

@@ -5,10 +5,10 @@ import os
 
 import pytest
 
-from joulewise.command.alive import boot_id, started_ticks
-from joulewise.record.layout import LIVE
-from joulewise.record.manifest import CommandRecord, RecorderRecord
-from made_run import START
+from joulewise.process.linux import boot_id, started_ticks
+from joulewise.store.layout import LIVE
+from joulewise.store.manifest import CommandRecord, RecorderRecord
+from tests.helpers.runs import START
 
 ID = "20261116-003512-7f3a"
 OUTLOOK = {

@@ -3,7 +3,7 @@
 import os
 import subprocess
 
-from processes import JOULEWISE
+from tests.helpers.processes import JOULEWISE
 
 LONG = " ".join(["word"] * 30)
 FAILS = [*JOULEWISE, "run", "--json", f"{LONG}/file", "--", "true"]

@@ -1,12 +1,6 @@
 """Runs on simulated GH200 modules, whose counter contains the CPU and its memory."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
 from superchip import PROGRAMS, measure
 
 NAMED = {program.name: program for program in PROGRAMS}

@@ -11,7 +11,8 @@ import pytest
 from joulewise.cli.run import command as run_verb
 from joulewise.cli.sweep import command as sweep_verb
 from joulewise.data.sweeps import KNOBS, knob_option
-from joulewise.sweep.file import read
+from joulewise.sweep.spec_file import read
+from tests.helpers.paths import ROOT
 
 SIM = ("--sim", "v100", "--workload", "resnet50")
 LIMITS = ("--power-limit", "150,200,300", "--repeat", "2")
@@ -158,7 +159,7 @@ def test_what_is_skipped_is_told_with_the_reason(joulewise):
 
 def test_a_file_with_two_benchmarks_is_two_sweeps(joulewise, tmp_path):
     path = tmp_path / "all.json"
-    example = Path(__file__).parents[2] / "examples" / "sweep.toml"
+    example = ROOT / "examples" / "sweep.toml"
     ran = joulewise("sweep", "--json", str(path), str(example))
     assert ran.returncode == 0, ran.stderr
     told = json.loads(path.read_text())

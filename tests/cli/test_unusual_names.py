@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from joulewise.record.layout import SWEEPS
+from joulewise.store.layout import SWEEPS
 
 LONG = "x" * 300  # more than the 255 bytes that Linux has for a name
 

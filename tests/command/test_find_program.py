@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from joulewise.command.child import find_program
 from joulewise.errors import CommandNotExecutableError, CommandNotFoundError
+from joulewise.process.child import find_program
 
 
 @pytest.fixture

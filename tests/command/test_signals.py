@@ -9,7 +9,7 @@ import pytest
 
 SCRIPT = """
 import os, signal, sys, time
-from joulewise.command.signals import take_signals
+from joulewise.process.signals import take_signals
 
 signal.signal(signal.SIGHUP, signal.SIG_IGN)
 taken = take_signals()

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from joulewise.command.state import is_safe, made, state_folder
 from joulewise.errors import PermissionDeniedError, UsageError
+from joulewise.process.state_dir import is_safe, made, state_folder
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
 

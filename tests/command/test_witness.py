@@ -4,8 +4,8 @@ import signal
 
 import pytest
 
-from joulewise.command import linux, witness
-from joulewise.command.witness import Witness
+from joulewise.process import linux, signals
+from joulewise.process.signals import Witness
 
 pytestmark = pytest.mark.skipif(not linux.HERE, reason="only Linux tells what is pending")
 TERM = 1 << signal.SIGTERM - 1
@@ -21,7 +21,7 @@ def looks(monkeypatch):
         return seen[-1]
 
     monkeypatch.setattr(Witness, "pending", pending)
-    monkeypatch.setattr(witness.select, "select", lambda *_: None)
+    monkeypatch.setattr(signals.select, "select", lambda *_: None)
     return seen
 
 

@@ -6,17 +6,17 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from boards import HOLDER, LIMIT, SM, Board, by_uid, kill
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from joulewise.control import guardian as guardian_module
-from joulewise.control import journal, putting_back
+from joulewise.control import journal, restore
 from joulewise.control.guardian import Guardian
 from joulewise.control.holds import Wanted
-from joulewise.control.recovery import recover
+from joulewise.control.restore import recover
 from joulewise.errors import JoulewiseError
+from tests.helpers.boards import HOLDER, LIMIT, SM, Board, by_uid, kill
 
 KEYS = ("gpu0", "gpu1")
 OWNERS = ("anna", "ben")
@@ -39,7 +39,7 @@ class AnyOrder(RuleBasedStateMachine):
         self.steps_to_live = None
         self.disk_is_full = False
         self.patch = pytest.MonkeyPatch()
-        for module in (guardian_module, journal, putting_back):
+        for module in (guardian_module, journal, restore):
             self.patch.setattr(module, "point", lambda _: self.step())
         self.patch.setattr(journal.os, "fsync", lambda _: None)  # the power stays on
         append = journal.Journal._append

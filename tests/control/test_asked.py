@@ -1,12 +1,12 @@
 """What a lease is asked for: what cannot be meant is refused in the caller's words."""
 
 import pytest
-from boards import Board
 
 from joulewise import control
-from joulewise.control import asked
+from joulewise.control.lease import checked_devices, checked_settings
 from joulewise.data import Knob
 from joulewise.errors import UsageError
+from tests.helpers.boards import Board
 
 
 @pytest.mark.parametrize("value", ["70%", "150", True, float("nan"), float("inf"), [150]])
@@ -33,13 +33,13 @@ def test_nothing_is_no_lease():
 
 def test_devices_by_key_by_number_and_themselves():
     board = Board()
-    assert asked.devices("gpu0") == ["gpu0"]
-    assert asked.devices(0) == ["gpu0"]
-    assert asked.devices(board) == [board]
-    assert asked.devices(range(2)) == ["gpu0", "gpu1"]
-    assert asked.devices(("GPU-1", 3, board)) == ["GPU-1", "gpu3", board]
+    assert checked_devices("gpu0") == ["gpu0"]
+    assert checked_devices(0) == ["gpu0"]
+    assert checked_devices(board) == [board]
+    assert checked_devices(range(2)) == ["gpu0", "gpu1"]
+    assert checked_devices(("GPU-1", 3, board)) == ["GPU-1", "gpu3", board]
 
 
 def test_settings_that_are_given():
     given = {Knob.POWER_LIMIT: 150, Knob.SM_CLOCK: None}
-    assert asked.settings(given) == {Knob.POWER_LIMIT: 150.0}
+    assert checked_settings(given) == {Knob.POWER_LIMIT: 150.0}

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
-from boards import HOLDER, LIMIT, SM, Board
 
 from joulewise.control import claims as claims_module
 from joulewise.control.claims import Claims
 from joulewise.control.guardian import Guardian, Wanted
 from joulewise.errors import HeldError
-from processes import first_line
+from tests.helpers.boards import HOLDER, LIMIT, SM, Board
+from tests.helpers.processes import first_line
 
 TAKE = """
 import sys

@@ -8,7 +8,7 @@ import pytest
 
 from joulewise.control import client as client_module
 from joulewise.control.client import Client, GoneError
-from joulewise.control.holds import End, Outcome
+from joulewise.control.holds import End, RestoreOutcome
 from joulewise.control.protocol import ended_line, line, refused_line, release_line
 from joulewise.data import Knob
 from joulewise.errors import HeldError, JoulewiseError
@@ -133,11 +133,11 @@ def test_a_guardian_that_is_there_is_not_gone(connected):
 
 def test_a_service_that_ends_says_what_it_has_put_back(connected):
     client, guardian = connected
-    back = Outcome("gpu0", Knob.POWER_LIMIT, End.RESTORED, 300.0, 150.0)
+    back = RestoreOutcome("gpu0", Knob.POWER_LIMIT, End.RESTORED, 300.0, 150.0)
     guardian.sendall(ended_line([back]))
     guardian.close()
     (told,) = client.gone().outcomes
-    assert Outcome.from_json(told) == back
+    assert RestoreOutcome.from_json(told) == back
     with pytest.raises(GoneError, match="the guard service ended") as ended:
         client.ask(b'"release"\n')
     assert ended.value.outcomes == [told]

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from joulewise.control import log
-from joulewise.control.log import LOG, Ration, open_log
+from joulewise.control import messages
+from joulewise.control.messages import LOG, Ration, open_log
 
 
 def test_each_line_says_when_and_who(tmp_path):
@@ -93,6 +93,6 @@ def test_nothing_is_added_where_nothing_was_left_out(ration, said):
 def test_callers_beyond_all_measure_are_counted_together(ration, said):
     for uid in range(5000):
         ration.tell(f"uid {uid}", "no")
-    assert len(ration._windows) == log._MOST_CALLERS + 1
+    assert len(ration._windows) == messages._MOST_CALLERS + 1
     ration.sum_up(everything=True)
-    assert said[-1] == f"and {5000 - log._MOST_CALLERS - 20:,} more of others"
+    assert said[-1] == f"and {5000 - messages._MOST_CALLERS - 20:,} more of others"

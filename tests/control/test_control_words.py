@@ -1,39 +1,42 @@
 """What people read has units."""
 
 import pytest
-from boards import LIMIT, SM
 
-from joulewise.control.holds import Change, End, Holder, Outcome
-from joulewise.control.words import said, who
+from joulewise.control.holds import Change, End, LeaseHolder, RestoreOutcome
+from joulewise.control.messages import said, who
+from tests.helpers.boards import LIMIT, SM
 
 
 @pytest.mark.parametrize(
     ("outcome", "sentence"),
     [
-        (Outcome("gpu0", LIMIT, End.RESTORED, 250.0, 200.0), "gpu0's power limit back to 250 W"),
-        (Outcome("gpu0", SM, End.RESTORED, None, None), "gpu0's SM clock unlocked"),
-        (Outcome("gpu0", SM, End.RESTORED, 1380, None), "gpu0's SM clock back to 1380 MHz"),
         (
-            Outcome("gpu0", LIMIT, End.ALREADY, 187.125, 187.125),
+            RestoreOutcome("gpu0", LIMIT, End.RESTORED, 250.0, 200.0),
+            "gpu0's power limit back to 250 W",
+        ),
+        (RestoreOutcome("gpu0", SM, End.RESTORED, None, None), "gpu0's SM clock unlocked"),
+        (RestoreOutcome("gpu0", SM, End.RESTORED, 1380, None), "gpu0's SM clock back to 1380 MHz"),
+        (
+            RestoreOutcome("gpu0", LIMIT, End.ALREADY, 187.125, 187.125),
             "gpu0's power limit is at 187.125 W already, as it was before",
         ),
         (
-            Outcome("gpu0", LIMIT, End.FOREIGN, 250.0, 225.0),
+            RestoreOutcome("gpu0", LIMIT, End.FOREIGN, 250.0, 225.0),
             "gpu0's power limit is at 225 W, which joulewise did not set, and is left so",
         ),
         (
-            Outcome("gpu0", LIMIT, End.FAILED, 250.0, None, "it is lost"),
+            RestoreOutcome("gpu0", LIMIT, End.FAILED, 250.0, None, "it is lost"),
             "gpu0's power limit could not be put back to 250 W: it is lost",
         ),
         (
-            Outcome("gpu0", SM, End.FAILED, None, None, "it is lost"),
+            RestoreOutcome("gpu0", SM, End.FAILED, None, None, "it is lost"),
             "gpu0's SM clock could not be unlocked: it is lost",
         ),
     ],
 )
 def test_outcomes(outcome, sentence):
     assert said(outcome) == sentence
-    assert Outcome.from_json(outcome.as_json()) == outcome
+    assert RestoreOutcome.from_json(outcome.as_json()) == outcome
 
 
 def test_changes():
@@ -48,7 +51,7 @@ def test_changes():
 
 def test_who(monkeypatch):
     monkeypatch.setattr("time.localtime", __import__("time").gmtime)
-    assert who(Holder(4711, 0, "python", 0)) == (
+    assert who(LeaseHolder(4711, 0, "python", 0)) == (
         "pid 4711 (python, user root) since 1970-01-01 00:00:00"
     )
-    assert "user 3999999999" in who(Holder(1, 3999999999, "python", 0))
+    assert "user 3999999999" in who(LeaseHolder(1, 3999999999, "python", 0))

@@ -4,14 +4,14 @@ import threading
 from functools import partial
 
 import pytest
-from boards import HOLDER, LIMIT, SM, Board
 
-from joulewise.control.everything import Prompt
+from joulewise.control.deadline_device import DeadlineDevice
 from joulewise.control.guardian import Guardian
 from joulewise.control.holds import End, Wanted
 from joulewise.data import Quantity, SensorInfo, Source, Unavailable
 from joulewise.errors import DeviceError
-from processes import DEADLINE_S, eventually
+from tests.helpers.boards import HOLDER, LIMIT, SM, Board
+from tests.helpers.processes import DEADLINE_S, eventually
 
 ANNA = object()
 
@@ -50,7 +50,7 @@ def board():
 
 @pytest.fixture
 def prompt(board):
-    made = Prompt(board, look_s=DEADLINE_S, answer_s=DEADLINE_S)
+    made = DeadlineDevice(board, look_s=DEADLINE_S, answer_s=DEADLINE_S)
     yield made
     board.free.set()
     made.close()
@@ -132,7 +132,7 @@ def test_who_closes_it_is_not_kept_and_its_threads_end(prompt):
     before = threading.active_count()
     prompt.close()
     eventually(lambda: threading.active_count() < before)
-    stuck = Prompt(other := Stuck("gpu1"))
+    stuck = DeadlineDevice(other := Stuck("gpu1"))
     hang(other, stuck)
     stuck.get(LIMIT)
     stuck.close()

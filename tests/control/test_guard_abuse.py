@@ -14,18 +14,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulewise.control import server as server_module
-from joulewise.control.guard_config import Allowed, Config
 from joulewise.control.guardian import Guardian
 from joulewise.control.journal import kept
-from joulewise.control.protocol import MOST_B, Lease, Release, parse
-from joulewise.control.server import Server
-from joulewise.control.service import Gate
-from joulewise.control.words import user
+from joulewise.control.messages import user
+from joulewise.control.protocol import MOST_B, LeaseRequest, Release, parse
+from joulewise.control.server import GuardianServer
+from joulewise.control.service.config import Allowed, Config
+from joulewise.control.service.server import Gate
 from joulewise.data import Knob
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.testing import ToyClock, ToyDevice
+from tests.helpers.paths import BENCHMARKS
 
-BENCHMARK = Path(__file__).parents[2] / "benchmarks/guard_abuse.py"
+BENCHMARK = BENCHMARKS / "guard_abuse.py"
 BEFORE_W, LOWEST_W, HIGHEST_W = 80, 60, 70
 CONFIG = Config("root", allowed=(Allowed(("gpu0",), {Knob.POWER_LIMIT: (LOWEST_W, HIGHEST_W)}),))
 
@@ -106,7 +107,7 @@ def serving():
         said = []
         device = Toy()
         guardian = Guardian(Path(folder), [device], said.append, rules=[Gate(lambda: CONFIG).check])
-        server = Server(guardian, log=said.append)
+        server = GuardianServer(guardian, log=said.append)
         try:
             yield server, device
         finally:
@@ -125,7 +126,7 @@ def test_a_message_is_a_request_or_a_usage_error(message):
         request = parse(message)
     except UsageError:
         return
-    assert isinstance(request, Lease | Release)
+    assert isinstance(request, LeaseRequest | Release)
 
 
 @settings(deadline=None)
@@ -215,7 +216,7 @@ def test_who_does_not_read_is_gone():
 def test_the_log_does_not_drown_in_what_one_is_refused():
     with tempfile.TemporaryDirectory() as folder:
         said = []
-        server = Server(Guardian(Path(folder), [Toy()], said.append), log=said.append)
+        server = GuardianServer(Guardian(Path(folder), [Toy()], said.append), log=said.append)
         with connected(server) as line:
             line.send(b"\n" * 500)
             line.shutdown(socket.SHUT_WR)
@@ -245,7 +246,7 @@ def test_who_is_not_admitted_hears_why(tmp_path):
         listener.bind(str(tmp_path / "s"))
         listener.listen()
         guardian = Guardian(tmp_path, [device], print)
-        server = Server(guardian, listener, admit=nobody)
+        server = GuardianServer(guardian, listener, admit=nobody)
         with socket.socket(socket.AF_UNIX) as line:
             line.connect(str(tmp_path / "s"))
             rounds = iter([False, True])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from joulewise.control.guard_config import Config, read_config
+from joulewise.control.service.config import Config, read_config
 from joulewise.data import DeviceInfo, Kind, Knob
 from joulewise.errors import OutOfRangeError, PermissionDeniedError, UsageError
 

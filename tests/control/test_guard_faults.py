@@ -6,12 +6,12 @@ import socket
 from contextlib import ExitStack, contextmanager, suppress
 
 import pytest
-from boards import LIMIT, Board
 
 from joulewise.control import server as server_module
 from joulewise.control.guardian import Guardian
 from joulewise.control.journal import kept
-from joulewise.control.server import Server
+from joulewise.control.server import GuardianServer
+from tests.helpers.boards import LIMIT, Board
 
 
 class Buggy(Board):
@@ -33,7 +33,7 @@ class Place:
         self.boards = [Buggy("gpu0", 240.0), *(Buggy(f"gpu{n}") for n in range(1, 10))]
         self.said = []
         self.guardian = Guardian(state, self.boards, self.said.append)
-        self.server = Server(self.guardian, log=self.said.append)
+        self.server = GuardianServer(self.guardian, log=self.said.append)
 
     @contextmanager
     def client(self):

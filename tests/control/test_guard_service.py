@@ -14,8 +14,17 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from boards import Board, by_uid
-from guarding import (
+
+import joulewise
+from joulewise.control.holds import LeaseHolder
+from joulewise.control.service import server
+from joulewise.control.service.config import Config
+from joulewise.control.service.server import systemd_unit
+from joulewise.devices import FINDER
+from joulewise.errors import JoulewiseError, PermissionDeniedError, UsageError
+from joulewise.process.installation import program
+from tests.helpers.boards import Board, by_uid
+from tests.helpers.guard_service import (
     GROUP,
     MEMBER,
     STRANGER,
@@ -26,16 +35,7 @@ from guarding import (
     simulated_gpus,
     told,
 )
-
-import joulewise
-from joulewise.command.installed import program
-from joulewise.control import service
-from joulewise.control.guard_config import Config
-from joulewise.control.holds import Holder
-from joulewise.control.unit import systemd_unit
-from joulewise.devices import FINDER
-from joulewise.errors import JoulewiseError, PermissionDeniedError, UsageError
-from processes import JOULEWISE, eventually, first_line
+from tests.helpers.processes import JOULEWISE, eventually, first_line
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can turn knobs for others")
 USE = """
@@ -74,8 +74,8 @@ def config(tmp_path):
 
 @pytest.fixture
 def running(gpus, tmp_path, config):
-    with guard(gpus, tmp_path, "--config", config) as service:
-        yield service
+    with guard(gpus, tmp_path, "--config", config) as server:
+        yield server
 
 
 class TestAMember:
@@ -172,9 +172,9 @@ def test_the_configuration_is_read_again_and_a_bad_one_is_not_taken(gpus, runnin
 
 def test_another_group_gets_the_socket_as_well(gpus, tmp_path, config):
     config.write_text(CONFIG.replace(GROUP, "daemon"))
-    with guard(gpus, tmp_path, "--config", config) as service:
+    with guard(gpus, tmp_path, "--config", config) as server:
         config.write_text(CONFIG)
-        service.process.send_signal(signal.SIGHUP)
+        server.process.send_signal(signal.SIGHUP)
         eventually(lambda: Path(gpus["JOULEWISE_GUARD"]).stat().st_gid == MEMBER.pw_gid)
         assert "200" in told(gpus, "print(control.lease('gpu0', power_limit_w=200).enforced)")
 
@@ -216,9 +216,9 @@ def test_the_capabilities_of_the_unit_are_enough(gpus, tmp_path, config):
     named = "".join(f",+{name.lower().removeprefix('cap_')}" for name in found[1].split())
     alone = ["setpriv", "--inh-caps=-all", f"--bounding-set=-all{named}"]
     config.write_text(CONFIG.replace(GROUP, "daemon"))
-    with guard(gpus, tmp_path, "--config", config, through=alone) as service:
+    with guard(gpus, tmp_path, "--config", config, through=alone) as server:
         config.write_text(CONFIG)
-        service.process.send_signal(signal.SIGHUP)
+        server.process.send_signal(signal.SIGHUP)
         eventually(lambda: Path(gpus["JOULEWISE_GUARD"]).stat().st_gid == MEMBER.pw_gid)
         with held(gpus) as process:
             process.kill()
@@ -227,7 +227,7 @@ def test_the_capabilities_of_the_unit_are_enough(gpus, tmp_path, config):
             assert first_line(other.stdout) == "used\n"
             said = told(gpus, "print(refused(power_limit_w=200))")
             assert f"gpu0 is used by pid {other.pid} of {STRANGER.pw_name}" in said
-        assert service.end() == 0
+        assert server.end() == 0
 
 
 def test_without_a_file_the_devices_own_ranges_hold(gpus, tmp_path):
@@ -266,7 +266,7 @@ def test_a_driver_that_hangs_for_one_gpu_keeps_no_other(tmp_path):
 class TestTheFinder:
     def finder(self, *found):
         self.now_s, self.looks = 0.0, iter(found)
-        return service.Finder(lambda: next(self.looks), lambda: self.now_s)
+        return server.Finder(lambda: next(self.looks), lambda: self.now_s)
 
     def test_a_driver_that_comes_later_is_found_after_a_while(self):
         first, later = Board("gpu0"), Board("gpu1")
@@ -298,10 +298,10 @@ class TestTheFinder:
 
 class TestTheGate:
     def holder(self, uid):
-        return Holder(1, uid, "python", 0.0)
+        return LeaseHolder(1, uid, "python", 0.0)
 
     def gate(self, **settings):
-        return service.Gate(lambda: Config(GROUP, **settings))
+        return server.Gate(lambda: Config(GROUP, **settings))
 
     def test_root_and_members_come_in(self):
         self.gate().admit(self.holder(0), [])
@@ -331,14 +331,14 @@ class TestTheGate:
 def test_only_root_can_serve(monkeypatch, tmp_path):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(PermissionDeniedError, match="only root") as refused:
-        service.serve(tmp_path / "guard.sock", None, GROUP)
+        server.serve(tmp_path / "guard.sock", None, GROUP)
     # By its path: sudo would not find it in a virtual environment.
     assert f"`sudo {program()} guard …`" in refused.value.hint
 
 
 def test_a_folder_for_the_socket_is_made_aloud_but_not_a_whole_path(tmp_path, gpus):
     with pytest.raises(UsageError, match=r"cannot listen .*: No such file"):
-        service.serve(tmp_path / "no/such/guard.sock", None, GROUP)
+        server.serve(tmp_path / "no/such/guard.sock", None, GROUP)
     assert not (tmp_path / "no").exists()
     socket = tmp_path / "new" / "guard.sock"
     with guard(gpus, tmp_path, "--group", GROUP, "--socket", str(socket)) as service_of_ours:
@@ -350,10 +350,10 @@ def test_a_file_in_the_sockets_place_is_left_alone(tmp_path):
     path = tmp_path / "guard.sock"
     path.write_text("precious")
     with pytest.raises(UsageError, match="no socket"):
-        service.serve(path, None, GROUP)
+        server.serve(path, None, GROUP)
     assert path.read_text() == "precious"
 
 
 def test_a_path_that_is_too_long_for_a_socket(tmp_path):
     with pytest.raises(UsageError, match="cannot listen"):
-        service.serve(tmp_path / ("s" * 120), None, GROUP)
+        server.serve(tmp_path / ("s" * 120), None, GROUP)

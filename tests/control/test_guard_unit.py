@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from joulewise.cli import main
-from joulewise.control.unit import changeable_by_others
-from processes import JOULEWISE
+from joulewise.control.service.server import changeable_by_others
+from tests.helpers.processes import JOULEWISE
 
 PROGRAM = Path(sysconfig.get_path("scripts")) / "joulewise"
 
@@ -79,7 +79,7 @@ def test_the_unit_of_an_installation_that_others_can_change_comes_with_a_warning
 ):
     tmp_path.chmod(0o777)
     (tmp_path / "joulewise").touch()
-    monkeypatch.setattr("joulewise.control.unit._program", lambda: tmp_path / "joulewise")
+    monkeypatch.setattr("joulewise.control.service.server._program", lambda: tmp_path / "joulewise")
     monkeypatch.setattr(sys, "argv", ["joulewise", "guard", "--unit"])
     with pytest.raises(SystemExit):
         main()

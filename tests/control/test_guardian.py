@@ -7,12 +7,12 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from boards import HOLDER, LIMIT, MEMORY, SM, Board, kill
 
 from joulewise.control import journal
 from joulewise.control.guardian import Guardian
 from joulewise.control.holds import End, Wanted
 from joulewise.errors import DeviceError, HeldError, JoulewiseError, OutOfRangeError, UsageError
+from tests.helpers.boards import HOLDER, LIMIT, MEMORY, SM, Board, kill
 
 ANNA, BEN = object(), object()
 

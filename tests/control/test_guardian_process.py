@@ -11,10 +11,10 @@ from joulewise.errors import JoulewiseError
 BROKEN = """
 import sys
 if "joulewise.control.guardian_process" in sys.argv:
-    import joulewise.control.everything
+    import joulewise.control.deadline_device
     def broken(environ):
         raise ZeroDivisionError("a bug")
-    joulewise.control.everything.every_device = broken
+    joulewise.control.deadline_device.every_device = broken
 """
 
 

@@ -8,12 +8,12 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from boards import HOLDER, LIMIT, SM
 from hypothesis import given
 from hypothesis import strategies as st
 
 from joulewise.control import journal
 from joulewise.control.holds import Change, Hold
+from tests.helpers.boards import HOLDER, LIMIT, SM
 
 LOWER = Change("GPU-0", "gpu0", LIMIT, 250.0, 200.0)
 LOCK = Change("GPU-0", "gpu0", SM, None, 1200.0)

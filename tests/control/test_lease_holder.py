@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 
-from processes import JOULEWISE
+from tests.helpers.processes import JOULEWISE
 
 PRELUDE = """
 import gc, json, os, signal, sys, threading, time

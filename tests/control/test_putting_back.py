@@ -1,10 +1,10 @@
 """Knobs go back to what was there, if they are still ours."""
 
 import pytest
-from boards import LIMIT, MEMORY, SM, Board
 
 from joulewise.control.holds import Change, End
-from joulewise.control.putting_back import put_back
+from joulewise.control.restore import put_back
+from tests.helpers.boards import LIMIT, MEMORY, SM, Board
 
 
 def change(value, before, knob=LIMIT, key="gpu0"):

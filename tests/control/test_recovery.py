@@ -7,16 +7,16 @@ import os
 from pathlib import Path
 
 import pytest
-from boards import HOLDER, LIMIT, SM, Board, by_uid, kill
 from click.testing import CliRunner
 
 from joulewise.cli.restore import command as restore
-from joulewise.command import leftovers
 from joulewise.control import journal
 from joulewise.control.claims import Claims
 from joulewise.control.guardian import Guardian
 from joulewise.control.holds import End, Wanted
-from joulewise.control.recovery import Recovered, recover
+from joulewise.control.restore import Recovered, recover
+from joulewise.process import state_dir
+from tests.helpers.boards import HOLDER, LIMIT, SM, Board, by_uid, kill
 
 
 @pytest.fixture
@@ -175,7 +175,7 @@ def test_what_another_keeps_to_himself_is_told(tmp_path, boards, run, monkeypatc
 def test_restore_does_not_say_that_nothing_is_left_then(tmp_path, boards, monkeypatch):
     path = leave(tmp_path, boards, {LIMIT: 200})
     (leftover,) = journal.kept(tmp_path)
-    for module in (journal, leftovers):
+    for module in (journal, state_dir):
         monkeypatch.setattr(module, "is_live", lambda _: False)
     with journal.claimed(leftover):
         ran = CliRunner().invoke(restore, env={"JOULEWISE_STATE": str(tmp_path)})
@@ -223,7 +223,7 @@ def test_where_nothing_can_be_written_knobs_go_back(
 def test_without_its_lock_a_journal_of_a_process_that_runs_is_let_be(tmp_path, boards, run):
     leave(tmp_path, boards, {LIMIT: 200}).with_suffix(".lock").unlink()
     assert run() == Recovered()
-    assert not leftovers.has_leftover(tmp_path)
+    assert not state_dir.has_leftover(tmp_path)
 
 
 def test_what_somebody_has_turned_since_waits_for_them(tmp_path, boards, run):

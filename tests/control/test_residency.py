@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from joulewise.control.holds import Change, Hold, Holder, Stacks
-from joulewise.control.residency import Residency
+from joulewise.control.guardian import Residency
+from joulewise.control.holds import Change, Hold, LeaseHolder, Stacks
 from joulewise.data import Knob, Quantity, Reading, Unavailable
-from processes import JOULEWISE
+from tests.helpers.processes import JOULEWISE
 
 FREE, CAPPED = 0x0, 0x4
 
@@ -29,7 +29,7 @@ class Board:
 
 def hold(number, limit_w=150.0):
     change = Change("GPU-0", "gpu0", Knob.POWER_LIMIT, 250.0, limit_w)
-    return Hold(number, Holder(1, 0, "python", 0.0), (change,))
+    return Hold(number, LeaseHolder(1, 0, "python", 0.0), (change,))
 
 
 def watched(board, stacks, seconds):

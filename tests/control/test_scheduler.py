@@ -1,6 +1,6 @@
 import pytest
 
-from joulewise.control.scheduler import scheduler
+from joulewise.control.permissions import scheduler
 
 MACHINE = "pid:[4026531836]"
 CONTAINER = "pid:[4026532589]"

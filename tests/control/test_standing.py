@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from joulewise.command.alive import started_ticks
-from joulewise.command.leftovers import has_leftover, may_put_back
 from joulewise.control import journal as journal_module
-from joulewise.control.holds import Change, Hold, Holder
+from joulewise.control.holds import Change, Hold, LeaseHolder
 from joulewise.control.journal import Journal
-from joulewise.control.standing import Keeper, settled, standing
+from joulewise.control.status import Keeper, settled, standing
 from joulewise.data import Knob
+from joulewise.process.linux import started_ticks
+from joulewise.process.state_dir import has_leftover, may_put_back
 
 CHANGE = Change("GPU-1", "gpu0", Knob.POWER_LIMIT, 250.0, 150.0)
 
@@ -36,7 +36,7 @@ def journal(tmp_path):
 
 
 def hold(pid):
-    return Hold("1", Holder(pid, 0, "python", 0.0, started_ticks(pid) or 1), (CHANGE,))
+    return Hold("1", LeaseHolder(pid, 0, "python", 0.0, started_ticks(pid) or 1), (CHANGE,))
 
 
 def test_a_living_holder_keeps_its_knob(tmp_path, journal):

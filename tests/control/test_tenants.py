@@ -5,16 +5,16 @@ from dataclasses import replace
 
 import pytest
 
-from joulewise.control.holds import Holder
-from joulewise.control.tenants import no_other_owners, no_strangers
+from joulewise.control.holds import LeaseHolder
+from joulewise.control.permissions import no_other_owners, no_strangers
 from joulewise.data import DeviceInfo, Kind, Knob, Process, Unavailable
 from joulewise.errors import HeldError
-from processes import JOULEWISE
+from tests.helpers.processes import JOULEWISE
 
 MACHINE = "pid:[4026531836]"
 CONTAINER = "pid:[4026532589]"
 OURS, THEIRS = 1000, 1001
-HOLDER = Holder(10, OURS, "python", 0.0)
+HOLDER = LeaseHolder(10, OURS, "python", 0.0)
 
 
 class Board:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulewise.data import DeviceInfo, Kind, PowerScope
-from joulewise.data.containment import find_contained, find_replaced
+from joulewise.data.devices import find_contained, find_replaced
 
 KINDS = {"gpu": Kind.GPU, "cpu": Kind.CPU, "dram": Kind.DRAM, "node": Kind.NODE}
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from joulewise.analyse.kept import read_result
+from joulewise.analyse.stored_result import read_result
 from joulewise.data import Source
 from joulewise.data.migration import (
     name_simulated_manifest,
@@ -14,17 +14,16 @@ from joulewise.data.migration import (
     name_simulated_sweep,
 )
 from joulewise.data.sweeps import POWER_LIMIT, Planned, Setting
-from joulewise.record.manifest import read_manifest
-from joulewise.record.result_summary import read_summary
-from joulewise.sweep.asked import Asked, Simulated
+from joulewise.store.manifest import read_manifest
+from joulewise.store.runs import read_summary
 from joulewise.sweep.boards import boards
-from joulewise.sweep.contract import as_text
+from joulewise.sweep.runners.virtual import Virtual
 from joulewise.sweep.space import resolve
-from joulewise.sweep.store import create, load
-from joulewise.sweep.virtual import Virtual
-from made_run import MadeRun, device
+from joulewise.sweep.spec import SimulationSpec, SweepSpec
+from joulewise.sweep.stored_sweeps import as_text, create, load
+from tests.helpers.runs import MadeRun, device
 
-ASKED = Asked(axes={POWER_LIMIT: "200,300"}, seed=3, simulated=Simulated("v100", "ecg"))
+ASKED = SweepSpec(axes={POWER_LIMIT: "200,300"}, seed=3, simulated=SimulationSpec("v100", "ecg"))
 
 
 def as_before(path):

@@ -6,12 +6,12 @@
 import sys
 
 import pytest
-from amdsmi_from_docs import FakeAmdSmi
-from simulated_nvml import simulated
 
 from joulewise.devices import Options, amd
-from joulewise.devices.amd.library import Library
+from joulewise.devices.amd.amdsmi_library import Library
 from joulewise.testing import ToyClock
+from tests.helpers.documented_amdsmi import FakeAmdSmi
+from tests.helpers.simulated_nvml import simulated
 
 
 @pytest.fixture

@@ -6,7 +6,13 @@ import subprocess
 import sys
 
 import pytest
-from amdsmi_from_docs import (
+
+from joulewise.data import Knob, KnobInfo, Process, Quantity, Unavailable
+from joulewise.devices import Options, discover
+from joulewise.devices.amd.hip_visible import AmdProcessor, visible
+from joulewise.errors import DeviceError, DeviceLostError, PermissionDeniedError
+from joulewise.testing import DeviceConformance
+from tests.helpers.documented_amdsmi import (
     DRIVER_NOT_LOADED,
     NO_PERM,
     NOT_FOUND,
@@ -14,13 +20,7 @@ from amdsmi_from_docs import (
     AmdSmiDevPerfLevel,
     Board,
 )
-from simulated_nvml import simulated
-
-from joulewise.data import Knob, KnobInfo, Process, Quantity, Unavailable
-from joulewise.devices import Options, discover
-from joulewise.devices.amd.visible import Gpu, visible
-from joulewise.errors import DeviceError, DeviceLostError, PermissionDeniedError
-from joulewise.testing import DeviceConformance
+from tests.helpers.simulated_nvml import simulated
 
 
 class AmdConformance(DeviceConformance):
@@ -289,7 +289,7 @@ def test_keys_count_on_after_another_makers_gpus_hidden_or_not(
     assert gpus == [*nvidia, "gpu3", "gpu4"]
 
 
-GPUS = [Gpu(index, index, None, f"GPU-dead000{index}", index) for index in range(4)]
+GPUS = [AmdProcessor(index, index, None, f"GPU-dead000{index}", index) for index in range(4)]
 
 
 @pytest.mark.parametrize(
@@ -322,7 +322,7 @@ def test_what_hip_would_see(environ, expected):
 
 
 def test_hip_may_count_in_another_order():
-    gpus = [Gpu(0, 0, None, hip=1), Gpu(1, 1, None, hip=0)]
+    gpus = [AmdProcessor(0, 0, None, hip=1), AmdProcessor(1, 1, None, hip=0)]
     assert [gpu.index for gpu in visible({"HIP_VISIBLE_DEVICES": "0"}, gpus).gpus] == [1]
 
 

@@ -7,7 +7,6 @@ from itertools import accumulate
 from math import exp, floor
 
 import pytest
-from amdsmi_from_docs import NOT_SUPPORTED, Board
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
@@ -23,6 +22,7 @@ from joulewise.devices.amd.counter_check import (
     compare,
 )
 from joulewise.testing import ToyClock
+from tests.helpers.documented_amdsmi import NOT_SUPPORTED, Board
 
 S = 1_000_000_000
 BUSY = [(0, 90), (1.2, 500)]  # the clock starts at 1 s: the load comes 0.2 s into the watch

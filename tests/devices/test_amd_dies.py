@@ -5,15 +5,15 @@ from __future__ import annotations
 import io
 
 import pytest
-from amdsmi_from_docs import NOT_SUPPORTED, Board, mi250_pair
 from rich.console import Console
 
 from joulewise.data import Quantity, Reading, SensorInfo, Unavailable
 from joulewise.devices import Discovery
 from joulewise.record.inventory import recorded_device
-from joulewise.report.checkup import examine
-from joulewise.report.doctor import draw
+from joulewise.report.terminal.doctor import draw
+from joulewise.report.views.checkup import examine
 from joulewise.testing import DeviceConformance
+from tests.helpers.documented_amdsmi import NOT_SUPPORTED, Board, mi250_pair
 
 POWERS = (Quantity.POWER, Quantity.POWER_AVERAGE, Quantity.POWER_INSTANT)
 BOTH = "reports the power and energy of both dies of its module"

@@ -1,6 +1,6 @@
 import pytest
 
-from joulewise.devices.nvidia.binding import Binding, binding
+from joulewise.devices.nvidia.throttling import Binding, binding
 
 IDLE, FREE, CAPPED = 0x1, 0x0, 0x4
 

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulewise.data import Quantity, Reading, Source, Unavailable
-from joulewise.devices import Options, cpu
-from joulewise.devices.cpu_model import BUSY, IDLE, UNKNOWN_W_PER_CORE
+from joulewise.devices import Options
+from joulewise.devices.host import cpu
+from joulewise.devices.host.cpu_model import BUSY, IDLE, UNKNOWN_W_PER_CORE
 from joulewise.testing import DeviceConformance
 
 HZ = os.sysconf("SC_CLK_TCK")

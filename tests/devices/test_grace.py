@@ -3,10 +3,11 @@
 import pytest
 
 from joulewise.data import Quantity, Reading, Source, Unavailable
-from joulewise.devices import Options, cpu
-from joulewise.devices.cpuinfo import read_cpuinfo
-from joulewise.devices.grace import GraceCpu, has_grace
-from joulewise.simulate.powercap import SIMULATED
+from joulewise.devices import Options
+from joulewise.devices.host import cpu
+from joulewise.devices.host.cpu_model import read_cpuinfo
+from joulewise.devices.host.grace import GraceCpu, has_grace
+from joulewise.simulate.host import SIMULATED
 from joulewise.testing import DeviceConformance
 
 SOCKETS_UW = {0: 150_000_000, 1: 95_500_000}

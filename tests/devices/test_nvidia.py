@@ -8,7 +8,12 @@ from types import SimpleNamespace
 
 import pynvml
 import pytest
-from simulated_nvml import (
+
+from joulewise.data import DriverSample, Knob, Process, Quantity, Reading, SensorInfo, Unavailable
+from joulewise.devices.nvidia import throttle_names
+from joulewise.errors import DeviceLostError, NotSupportedError
+from joulewise.testing import DeviceConformance
+from tests.helpers.simulated_nvml import (
     MEMORY_MHZ,
     POWER_W,
     SM_MHZ,
@@ -17,11 +22,6 @@ from simulated_nvml import (
     simulated,
     steady,
 )
-
-from joulewise.data import Knob, Process, Quantity, Reading, Sample, SensorInfo, Unavailable
-from joulewise.devices.nvidia import throttle_names
-from joulewise.errors import DeviceLostError, NotSupportedError
-from joulewise.testing import DeviceConformance
 
 CODES = sorted(
     value
@@ -260,7 +260,7 @@ def test_every_type_of_value_is_understood(device, monkeypatch, value_type, memb
     sample = pynvml.c_nvmlSample_t(timeStamp=7)
     setattr(sample.sampleValue, member, stored)
     _holds(monkeypatch, value_type, sample)
-    assert device.samples(Quantity.POWER) == [Sample(7, stored / 1000)]
+    assert device.samples(Quantity.POWER) == [DriverSample(7, stored / 1000)]
 
 
 def test_places_of_the_buffer_that_are_not_filled_yet_are_left_out(device, monkeypatch):
@@ -268,7 +268,7 @@ def test_places_of_the_buffer_that_are_not_filled_yet_are_left_out(device, monke
     samples = [pynvml.c_nvmlSample_t(timeStamp=t_us) for t_us in (0, 0, 7)]
     samples[2].sampleValue.uiVal = 1500
     _holds(monkeypatch, 1, *samples)
-    assert device.samples(Quantity.POWER) == [Sample(7, 1.5)]
+    assert device.samples(Quantity.POWER) == [DriverSample(7, 1.5)]
 
 
 def test_an_unknown_type_of_value_is_unavailable(device, monkeypatch):

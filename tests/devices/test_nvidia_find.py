@@ -13,17 +13,17 @@ from time import monotonic, sleep
 
 import pynvml
 import pytest
-from simulated_nvml import simulated
 
 from joulewise.data import Knob, Quantity, Reading, SensorInfo, Unavailable
 from joulewise.devices import FINDER, Device, Options
-from joulewise.devices.nvidia import find, opening
-from joulewise.devices.nvidia.device import NvidiaGpu
+from joulewise.devices.device import PartlyOpened
+from joulewise.devices.nvidia import discovery, find
 from joulewise.devices.nvidia.discovery import discover_gpus
-from joulewise.devices.protocol import PartlyOpened
+from joulewise.devices.nvidia.gpu import NvidiaGpu
 from joulewise.errors import DeviceError, DeviceLostError
 from joulewise.simulate.realtime.launch import ABSENT
-from processes import DEADLINE_S
+from tests.helpers.processes import DEADLINE_S
+from tests.helpers.simulated_nvml import simulated
 
 
 @pytest.fixture
@@ -345,11 +345,11 @@ def test_one_that_does_not_say_who_it_is_is_there(machine, listed):
 
 @on("v100,v100", "gpu1:slow=700ms,call=GetUUID")
 def test_a_driver_that_stalls_in_one_call_is_not_waited_for(machine, monkeypatch):
-    monkeypatch.setattr(opening, "_STALLED_S", 0.1)
+    monkeypatch.setattr(discovery, "_STALLED_S", 0.1)
     found = find(Options(environ={"JOULEWISE_SIM": machine.shared.path}, deadline_s=20))
     assert isinstance(found, list)
     assert isinstance(found[0], NvidiaGpu)
-    assert isinstance(found[1], opening.LateGpu)
+    assert isinstance(found[1], discovery.LateGpu)
     keys(found)
     join_finders()
 

@@ -7,12 +7,12 @@ from contextlib import contextmanager
 
 import pynvml
 import pytest
-from simulated_nvml import on, simulated
 
-from joulewise.command.installed import program
 from joulewise.data import Knob, KnobInfo, Unavailable
-from joulewise.devices.nvidia.faults import fault
+from joulewise.devices.nvidia.nvml_errors import fault
 from joulewise.errors import DeviceError, OutOfRangeError, PermissionDeniedError
+from joulewise.process.installation import program
+from tests.helpers.simulated_nvml import on, simulated
 
 
 def test_the_power_limit_has_the_range_and_default_of_the_board(device):

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from joulewise.data import Quantity
 from joulewise.devices.nvidia import throttle_names
-from joulewise.devices.nvidia.generations import Timing, timing
-from joulewise.devices.nvidia.sleep import Sleeper, sleepers
+from joulewise.devices.nvidia.discovery import Sleeper, sleepers
+from joulewise.devices.nvidia.sensor_tables import GenerationTiming, timing
 
 P100, V100, T4 = (4, (6, 0)), (5, (7, 0)), (6, (7, 5))
 A100, A40, L4, H100, B200 = (7, (8, 0)), (7, (8, 6)), (8, (8, 9)), (9, (9, 0)), (10, (10, 0))
@@ -23,19 +23,19 @@ A100, A40, L4, H100, B200 = (7, (8, 0)), (7, (8, 6)), (8, (8, 9)), (9, (9, 0)), 
 @pytest.mark.parametrize(
     ("gpu", "quantity", "expected"),
     [
-        (P100, Quantity.POWER, Timing(0.02, 0.01)),
-        (V100, Quantity.POWER, Timing(0.02, 0.01)),
-        (V100, Quantity.POWER_INSTANT, Timing(0.02, 0.01)),
-        (T4, Quantity.POWER, Timing(0.1, 0.1)),
-        (A100, Quantity.POWER, Timing(0.1, 0.025)),
-        (A100, Quantity.POWER_INSTANT, Timing(0.1, 0.025)),
-        (A40, Quantity.POWER, Timing(0.1, 1.0)),
-        (L4, Quantity.POWER, Timing(0.1, 1.0)),
-        (H100, Quantity.POWER, Timing(0.1, 1.0)),
-        (H100, Quantity.POWER_INSTANT, Timing(0.1, 0.025)),
-        (B200, Quantity.POWER, Timing(None, 1.0)),
-        (V100, Quantity.ENERGY, Timing()),
-        ((99, (99, 0)), Quantity.POWER, Timing()),
+        (P100, Quantity.POWER, GenerationTiming(0.02, 0.01)),
+        (V100, Quantity.POWER, GenerationTiming(0.02, 0.01)),
+        (V100, Quantity.POWER_INSTANT, GenerationTiming(0.02, 0.01)),
+        (T4, Quantity.POWER, GenerationTiming(0.1, 0.1)),
+        (A100, Quantity.POWER, GenerationTiming(0.1, 0.025)),
+        (A100, Quantity.POWER_INSTANT, GenerationTiming(0.1, 0.025)),
+        (A40, Quantity.POWER, GenerationTiming(0.1, 1.0)),
+        (L4, Quantity.POWER, GenerationTiming(0.1, 1.0)),
+        (H100, Quantity.POWER, GenerationTiming(0.1, 1.0)),
+        (H100, Quantity.POWER_INSTANT, GenerationTiming(0.1, 0.025)),
+        (B200, Quantity.POWER, GenerationTiming(None, 1.0)),
+        (V100, Quantity.ENERGY, GenerationTiming()),
+        ((99, (99, 0)), Quantity.POWER, GenerationTiming()),
     ],
 )
 def test_a_generation_has_the_timing_that_was_published(gpu, quantity, expected):
@@ -104,6 +104,8 @@ def test_a_masked_uuid_is_none(bus):
 
 
 def test_nvidia_ml_py_is_not_loaded_by_the_import():
-    code = "import sys, joulewise.devices.nvidia, joulewise.devices.visible; print(*sys.modules)"
+    code = (
+        "import sys, joulewise.devices.nvidia, joulewise.devices.cuda_visible; print(*sys.modules)"
+    )
     loaded = run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "pynvml" not in loaded.split()

@@ -7,7 +7,7 @@ import pytest
 
 from joulewise import errors
 from joulewise.data import Unavailable
-from joulewise.devices.nvidia.faults import fault
+from joulewise.devices.nvidia.nvml_errors import fault
 
 CODES = sorted(
     value

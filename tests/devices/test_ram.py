@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulewise.data import Quantity, Source, Unavailable
-from joulewise.devices import Options, ram
-from joulewise.devices.ram import GIB_PER_MODULE, W_PER_MODULE
-from joulewise.simulate.cpu import XEON
-from joulewise.simulate.powercap import PowercapTree
+from joulewise.devices import Options
+from joulewise.devices.host import ram
+from joulewise.devices.host.ram import GIB_PER_MODULE, W_PER_MODULE
+from joulewise.simulate.host import XEON, PowercapTree
 from joulewise.testing import DeviceConformance
 
 

@@ -13,14 +13,14 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulated_cpu import Bench, OnBenchTime
 
 from joulewise.data import Knob, Quantity, Reading, Source, Unavailable
-from joulewise.devices import power_limit, powercap
-from joulewise.devices.powercap import find_zones
+from joulewise.devices.host import powercap
+from joulewise.devices.host.powercap import find_zones
 from joulewise.errors import DeviceError, OutOfRangeError
-from joulewise.simulate.cpu import LAPTOP, MACHINES, THREADRIPPER, XEON
+from joulewise.simulate.host import LAPTOP, MACHINES, THREADRIPPER, XEON
 from joulewise.testing import DeviceConformance
+from tests.helpers.simulated_cpu import Bench, OnBenchTime
 
 
 class OnBench(OnBenchTime, DeviceConformance):
@@ -242,7 +242,7 @@ class TestLimits:
     def test_a_limit_that_does_not_take_is_an_error(self, tmp_path, monkeypatch):
         """Firmware can keep to its own without a word."""
         cpu = Bench(tmp_path, XEON).devices()["cpu0"]
-        monkeypatch.setattr(power_limit, "read_int", lambda _path: 150_000_000)
+        monkeypatch.setattr(powercap, "read_int", lambda _path: 150_000_000)
         with pytest.raises(DeviceError, match="did not go to 100: it is at 150 W"):
             cpu.set(Knob.POWER_LIMIT, 100)
 
@@ -344,7 +344,8 @@ def source(device):
 AS_A_USER = """
 import json, os, sys
 from joulewise.data import Knob, Quantity, Unavailable
-from joulewise.devices import Options, cpu, cpu_model, cpuinfo, ram, rapl
+from joulewise.devices import Options
+from joulewise.devices.host import cpu, cpu_model, ram, rapl
 from joulewise.errors import PermissionDeniedError
 if os.geteuid() == 0:
     os.setgroups([])

@@ -6,18 +6,18 @@ from types import SimpleNamespace
 
 import pynvml
 import pytest
-from simulated_nvml import POWER_W, on, simulated
 
 from joulewise.data import DeviceInfo, Kind, Knob, PowerScope, Quantity, Reading, Unavailable
-from joulewise.data.containment import find_contained
+from joulewise.data.devices import find_contained
 from joulewise.devices import Options
-from joulewise.devices.nvidia import device as device_module
-from joulewise.devices.nvidia import find, scopes
-from joulewise.devices.nvidia.scopes import module_contents
-from joulewise.devices.visible import IN_MIG_MODE, Slice
+from joulewise.devices.cuda_visible import IN_MIG_MODE, MigDevice
+from joulewise.devices.nvidia import find, power_scopes
+from joulewise.devices.nvidia import gpu as device_module
+from joulewise.devices.nvidia.power_scopes import module_contents
 from joulewise.record.inventory import recorded_device
 from joulewise.simulate.boards import load_board
 from joulewise.units import NS_PER_S
+from tests.helpers.simulated_nvml import POWER_W, on, simulated
 
 HOST_W = 90.0
 GH200 = load_board("gh200")
@@ -145,8 +145,8 @@ class PlayedModule:
         return [SimpleNamespace(nvmlReturn=0, value=self.power(*key)) for key in asked]
 
     def power(self, field, scope):
-        window_s = self.AVERAGE_S if field == scopes.POWER_AVERAGE else self.INSTANT_S
-        end_s, is_module = self.tick_s(), scope == scopes.MODULE
+        window_s = self.AVERAGE_S if field == power_scopes.POWER_AVERAGE else self.INSTANT_S
+        end_s, is_module = self.tick_s(), scope == power_scopes.MODULE
         before_j, joules = (
             self.energy_j(t, is_module=is_module) for t in (end_s - window_s, end_s)
         )
@@ -157,7 +157,9 @@ class PlayedModule:
 
     def watch(self, monkeypatch):
         monkeypatch.setattr(pynvml, "nvmlDeviceGetFieldValues", self.fields)
-        return scopes.watch_counter(None, self.read_j, lambda: int(self.t_s * NS_PER_S), self.sleep)
+        return power_scopes.watch_counter(
+            None, self.read_j, lambda: int(self.t_s * NS_PER_S), self.sleep
+        )
 
 
 @pytest.mark.parametrize("scope", [PowerScope.GPU, PowerScope.MODULE])
@@ -177,7 +179,7 @@ def test_a_load_in_step_with_the_sensor_never_gives_a_counter_another_scope(
 
 
 def test_a_scope_that_is_found_out_later_leaves_the_other_notes(monkeypatch, tmp_path):
-    part = Slice("MIG-1", 1, 0)
+    part = MigDevice("MIG-1", 1, 0)
     monkeypatch.setattr(device_module, "mig_slices", lambda _handle: [part])
     board = variant(counter_is_module=False, plain_is_module=False)
     with opened(monkeypatch, tmp_path, board) as (device,):
@@ -237,7 +239,7 @@ def test_without_scopes_a_gpu_beside_a_grace_cpu_is_taken_to_be_on_its_module(
     monkeypatch, tmp_path, error
 ):
     refuse_scopes(monkeypatch, error)
-    monkeypatch.setattr(scopes, "has_grace", lambda _options: True)
+    monkeypatch.setattr(power_scopes, "has_grace", lambda _options: True)
     with opened(monkeypatch, tmp_path, GH200) as (device,):
         assert device.info.power_scope is PowerScope.MODULE
         assert device.info.contains == ("cpu0", "dram0")

@@ -1,11 +1,11 @@
 """A simulated sensor says that it is one; everything else about it is as of a measured one."""
 
 import pytest
-from simulated_cpu import Bench
 
 from joulewise.data import Quantity, SensorInfo, Source
-from joulewise.record.cards import table_card
-from joulewise.simulate.cpu import XEON
+from joulewise.record.sensor_profiles import table_card
+from joulewise.simulate.host import XEON
+from tests.helpers.simulated_cpu import Bench
 
 
 def sources(device):
@@ -17,9 +17,9 @@ def test_every_sensor_of_a_simulated_gpu_is_simulated(device):
 
 
 def test_a_driver_library_without_the_mark_is_measured(machine, monkeypatch):
-    from joulewise.devices.nvidia import origin
+    from joulewise.devices.nvidia import nvml_library
 
-    monkeypatch.setattr(origin, "SIMULATED_SYMBOL", "no_library_has_this")
+    monkeypatch.setattr(nvml_library, "SIMULATED_SYMBOL", "no_library_has_this")
     (device,) = machine.gpus()
     assert sources(device) == {Source.MEASURED}
     device.close()
@@ -46,9 +46,9 @@ def test_a_powercap_tree_without_the_mark_is_measured(tmp_path):
 def test_what_is_believed_of_a_simulated_sensor_is_what_is_of_a_measured_one(
     device, machine, monkeypatch
 ):
-    from joulewise.devices.nvidia import origin
+    from joulewise.devices.nvidia import nvml_library
 
-    monkeypatch.setattr(origin, "SIMULATED_SYMBOL", "no_library_has_this")
+    monkeypatch.setattr(nvml_library, "SIMULATED_SYMBOL", "no_library_has_this")
     (real,) = machine.gpus()
     assert table_card(device) == table_card(real)
     assert table_card(device).gain_sigma == pytest.approx(0.025)

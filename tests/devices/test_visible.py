@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joulewise.devices.visible import GpuIdentity, Slice, Visible, visible
+from joulewise.devices.cuda_visible import GpuIdentity, MigDevice, VisibleGpus, visible
 
 A100 = GpuIdentity(0, "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", "A100", "00000000:07:00.0", 9.7)
 TWIN = GpuIdentity(1, "GPU-8ab4c0de-0000-4106-c12f-20bd9faed9f6", "A100", "00000000:0F:00.0", 9.7)
@@ -19,17 +19,17 @@ SLICED = GpuIdentity(
     "GPU-8ab4c0de-0000-4106-c12f-20bd9faed9f6",
     "A100",
     "00000000:0F:00.0",
-    slices=(Slice("MIG-11aa", 1, 0), Slice("MIG-11bb", 2, 0), Slice("MIG-22cc", 2, 1)),
+    slices=(MigDevice("MIG-11aa", 1, 0), MigDevice("MIG-11bb", 2, 0), MigDevice("MIG-22cc", 2, 1)),
 )
 
 
-def see(listed: str | None, gpus=GPUS, order: str | None = None) -> Visible:
+def see(listed: str | None, gpus=GPUS, order: str | None = None) -> VisibleGpus:
     environ = {"CUDA_VISIBLE_DEVICES": listed, "CUDA_DEVICE_ORDER": order}
     return visible({name: value for name, value in environ.items() if value is not None}, gpus)
 
 
 def test_without_the_variable_all_are_visible():
-    assert see(None) == Visible((0, 1, 2))
+    assert see(None) == VisibleGpus((0, 1, 2))
 
 
 @pytest.mark.parametrize(
@@ -44,7 +44,7 @@ def test_without_the_variable_all_are_visible():
     ],
 )
 def test_the_list_selects_and_orders(listed, indices):
-    assert see(listed) == Visible(indices)
+    assert see(listed) == VisibleGpus(indices)
 
 
 @pytest.mark.parametrize(
@@ -121,11 +121,11 @@ def test_by_default_the_fastest_is_first_where_boards_differ(order):
 
 
 def test_a_uuid_needs_no_guess():
-    assert see("GPU-aa", (OLD, FAST)) == Visible((0,))
+    assert see("GPU-aa", (OLD, FAST)) == VisibleGpus((0,))
 
 
 def test_in_bus_order_nothing_is_guessed():
-    assert see("0", (OLD, FAST), "PCI_BUS_ID") == Visible((0,))
+    assert see("0", (OLD, FAST), "PCI_BUS_ID") == VisibleGpus((0,))
 
 
 def test_bus_order_is_by_bus_and_not_by_index():
@@ -139,8 +139,8 @@ def test_bus_order_is_by_bus_and_not_by_index():
 
 def test_a_gpu_that_does_not_tell_its_place_keeps_its_index():
     lost = GpuIdentity(0, "")
-    assert see(None, (lost, TWIN, THIRD)) == Visible((0, 1, 2))
-    assert see("0", (lost, TWIN, THIRD)) == Visible((0,))
+    assert see(None, (lost, TWIN, THIRD)) == VisibleGpus((0, 1, 2))
+    assert see("0", (lost, TWIN, THIRD)) == VisibleGpus((0,))
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,8 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.helpers.paths import ROOT
 
 
 def test_the_reference_is_what_the_verbs_say():

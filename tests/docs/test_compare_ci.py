@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-PAGE = (Path(__file__).parents[2] / "docs/how-to/compare.md").read_text("utf-8")
+from tests.helpers.paths import DOCS
+
+PAGE = (DOCS / "how-to/compare.md").read_text("utf-8")
 WORKFLOW = yaml.safe_load(re.search(r"^```yaml\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)[1])
 TRAIN = "from joulewise.simulate import gpu; gpu(0).step('resnet50',steps={steps})"
 

@@ -1,17 +1,13 @@
 """The page of published choices is what its script makes: a part of it is made again."""
 
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "benchmarks"))
-
 import calibration
 import published
 
-from joulewise.simulate.fit.published import GPUS, read_table
-from joulewise.simulate.fit.table import networks
+from joulewise.simulate.published import GPUS, read_table
+from tests.helpers.paths import ROOT
+from tools.fit_workloads.table import networks
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = ROOT / "docs"
 PAGE = (DOCS / "reference" / "published.md").read_text("utf-8")
 SIMULATED = (DOCS / "explanation" / "simulated-gpu.md").read_text("utf-8")
 

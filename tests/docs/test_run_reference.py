@@ -1,16 +1,16 @@
 """The pages on runs name every warning, file, column and key there is."""
 
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
 from joulewise.data import Caution, Energy, Quantity, RunResult, Source, Span, SpanResult, Use
 from joulewise.data.contract import as_json
-from joulewise.record import layout
-from joulewise.record.manifest import CommandRecord, Manifest, RecordedDevice
+from joulewise.store import layout
+from joulewise.store.manifest import CommandRecord, Manifest, RecordedDevice
+from tests.helpers.paths import DOCS
 
-PAGES = Path(__file__).parents[2] / "docs" / "reference"
+PAGES = DOCS / "reference"
 RUN_DIRECTORY = (PAGES / "run-directory.md").read_text("utf-8")
 RESULT = (PAGES / "result.md").read_text("utf-8")
 WARNINGS = (PAGES / "warnings.md").read_text("utf-8")

@@ -1,13 +1,12 @@
 """Every board and workload that can be named is in the reference, with its own figures."""
 
-from pathlib import Path
-
 import pytest
 
 from joulewise.simulate.boards import BOARDS, load_board
 from joulewise.simulate.workloads import WORKLOADS, load_workload
+from tests.helpers.paths import DOCS
 
-PAGE = Path(__file__).parents[2] / "docs" / "reference" / "simulated.md"
+PAGE = DOCS / "reference" / "simulated.md"
 ROWS = [line for line in PAGE.read_text("utf-8").splitlines() if line.startswith("| `")]
 
 

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.helpers.paths import ROOT
+
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/**/*.md")])
 VARY = "<!-- figures vary -->\n"
 CONSOLE = re.compile(rf"^({VARY})?```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)

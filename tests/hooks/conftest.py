@@ -1,7 +1,8 @@
 import functools
 
 import pytest
-from hooked import run_program
+
+from tests.helpers.hooked_programs import run_program
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from joulewise import hooks
 from joulewise.hooks.install import SITE, environment
-from joulewise.record.marks import read_spans
+from joulewise.store.spans import read_spans
 
 HOOKS = Path(hooks.__file__).parent
 OTHERS = Path.home() / ".pyenv" / "versions"

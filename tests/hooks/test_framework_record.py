@@ -5,12 +5,12 @@ import sys
 
 import pytest
 import torch
-from hooked import run_program
-from test_keras2 import python_of
 
 from joulewise.hooks.frameworks import cuda_version, cudnn_version
-from joulewise.record.frameworks import read_framework_uses
-from joulewise.record.marks import read_spans
+from joulewise.record.environment import read_framework_uses
+from joulewise.store.spans import read_spans
+from tests.helpers.hooked_programs import run_program
+from tests.hooks.test_keras2 import python_of
 
 
 def run(folder, script, python=sys.executable, **options):

@@ -1,7 +1,8 @@
 """Trainers of the frameworks, in scripts that know nothing of us."""
 
 import pytest
-from hooked import assert_around, untimed
+
+from tests.helpers.hooked_programs import assert_around, untimed
 
 
 def by_epoch(said):

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from hooked import SCRIPTS, assert_between
+from tests.helpers.hooked_programs import SCRIPTS, assert_between
 
 TOOLS = Path(sys.executable).parent
 

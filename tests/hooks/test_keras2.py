@@ -1,11 +1,9 @@
 """Keras 2, as tf_keras and as tensorflow.keras: the real ones, in an environment of their own."""
 
-from pathlib import Path
-
 import pytest
-from hooked import SCRIPTS, assert_around, run_program
 
-PEERS = Path(__file__).parents[2] / ".venv-peers"
+from tests.helpers.hooked_programs import SCRIPTS, assert_around, run_program
+from tests.helpers.paths import PEERS
 
 
 def python_of(peer):

@@ -9,7 +9,7 @@ import pytest
 
 from joulewise.data import Caution
 from joulewise.hooks.marks import MOST_NAMES, NAME_BYTES, OTHER_NAMES, RECORD_BYTES, Marks
-from joulewise.record.marks import read_spans
+from joulewise.store.spans import read_spans
 
 FULL = Path("/dev/full")
 

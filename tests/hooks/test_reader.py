@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from joulewise.data import Caution
 from joulewise.hooks.marks import MAGIC, MARK_FORM, NONE, RECORD_BYTES, WHOLE, Marks
 from joulewise.hooks.ranks import place
-from joulewise.record.marks import SpanFollower, read_spans
+from joulewise.store.spans import SpanFollower, read_spans
 
 
 @pytest.fixture
@@ -231,7 +231,7 @@ def test_marks_are_read_alike_whatever_is_read_at_once(run, monkeypatch):
     write(run, [(name, 0, 10, 20), ("epoch", 1, 30, 40), (name, 2, 50, None), ("x", 3, 60, 70)])
     at_once = seen(run)
     for records in (1, 2, 3):
-        monkeypatch.setattr("joulewise.record.mark_files._AT_ONCE", records)
+        monkeypatch.setattr("joulewise.store.spans._AT_ONCE", records)
         assert seen(run) == at_once
 
 

@@ -3,7 +3,7 @@
 import sys
 from collections import Counter
 
-from hooked import assert_between, untimed
+from tests.helpers.hooked_programs import assert_between, untimed
 
 # Epochs, validations and steps of each.
 MARKED = {

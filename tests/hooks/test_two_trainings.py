@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from joulewise.session.outlook import Forecast
+from joulewise.session.forecast import Forecaster
 
 
 def news(spans):
@@ -26,7 +26,7 @@ def test_each_training_has_its_own_epochs(execute, framework):
         *((index, totals[0]) for index in range(5)),
         *((index, totals[1]) for index in range(3)),
     ]
-    course, told = Forecast(0), []
+    course, told = Forecaster(0), []
     for span in news([span for span in done.spans if span.name in {"training", "epoch"}]):
         course.spans([span])
         told.append(tuple(course.epochs.values()))

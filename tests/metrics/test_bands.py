@@ -1,11 +1,11 @@
 import pytest
-from made_sweeps import grid, limit, sweep, trial
 
 from joulewise.data.sweeps import POWER_LIMIT, SM_CLOCK, Setting
+from joulewise.metrics.boundary import View
 from joulewise.metrics.evaluate import evaluate
+from joulewise.metrics.metric import parse
 from joulewise.metrics.result import Band
-from joulewise.metrics.rules import parse
-from joulewise.metrics.view import View
+from tests.helpers.sweeps import grid, limit, sweep, trial
 
 EDS = parse("eds:1.5")
 LIMITS = range(150, 301, 10)
@@ -27,7 +27,7 @@ def test_a_band_is_where_the_mean_beats_the_reference():
 
 
 def reference_of(w):
-    from joulewise.metrics.rules import Reference
+    from joulewise.metrics.metric import Reference
 
     return Reference(*curve(w))
 

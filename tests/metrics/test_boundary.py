@@ -1,14 +1,14 @@
 import pytest
-from made_sweeps import grid, limit, measured, sweep, trial
 
 from joulewise.data.devices import Source
 from joulewise.data.energy import Energy
 from joulewise.errors import UsageError
+from joulewise.metrics.boundary import View
 from joulewise.metrics.evaluate import evaluate
+from joulewise.metrics.metric import parse
 from joulewise.metrics.result import SweepCaution
-from joulewise.metrics.rules import parse
-from joulewise.metrics.view import View
-from joulewise.simulate.fit.published import read_table
+from joulewise.simulate.published import read_table
+from tests.helpers.sweeps import grid, limit, measured, sweep, trial
 
 ENERGY = (parse("energy"),)
 

@@ -1,9 +1,9 @@
 import pytest
-from made_sweeps import grid, limit, sweep, trial
 
 from joulewise.data.sweeps import SM_CLOCK
 from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.result import SweepCaution
+from tests.helpers.sweeps import grid, limit, sweep, trial
 
 LIMITS = (100, 150, 200, 250, 300)
 NEVER, FLOOR = SweepCaution.CAP_NEVER_BINDS, SweepCaution.CAP_BELOW_FLOOR

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from joulewise.metrics.compare import Basis, Outcome, Sample, compare
+from joulewise.compare.judgement import CompareOutcome, RunValue, VerdictBasis, compare
 
 VALUES = st.floats(0.1, 1e6)
 SHARES = st.floats(0.0, 0.2)
@@ -18,14 +18,14 @@ BOARDS = st.sampled_from(["x", "y", "z"])
 def samples(draw):
     value = draw(VALUES)
     gains = {draw(BOARDS): value * draw(SHARES)}
-    return Sample(value, value * draw(SHARES), gains)
+    return RunValue(value, value * draw(SHARES), gains)
 
 
 SIDES = st.lists(samples(), min_size=1, max_size=5)
 
 
 def on(board, *values, sampling=0.0, gain=0.05):
-    return [Sample(it, sampling * it, {board: gain * it}) for it in values]
+    return [RunValue(it, sampling * it, {board: gain * it}) for it in values]
 
 
 def half(compared):
@@ -36,7 +36,7 @@ def half(compared):
 def test_b_against_a_is_the_reverse_of_a_against_b(a, b):
     one, other = compare("energy", "J", a, b), compare("energy", "J", b, a)
     assert one.ratio.mean == pytest.approx(1 / other.ratio.mean)
-    reverse = {Outcome.LESS: Outcome.MORE, Outcome.MORE: Outcome.LESS}
+    reverse = {CompareOutcome.LESS: CompareOutcome.MORE, CompareOutcome.MORE: CompareOutcome.LESS}
     assert one.verdict is reverse.get(other.verdict, other.verdict)
     if one.ratio.low is not None:
         assert one.ratio.low == pytest.approx(1 / other.ratio.high)
@@ -47,7 +47,7 @@ def test_b_against_a_is_the_reverse_of_a_against_b(a, b):
 def test_the_unit_does_not_matter(a, b, factor):
     def scaled(side):
         return [
-            Sample(
+            RunValue(
                 it.value * factor,
                 it.sampling * factor,
                 {board: gain * factor for board, gain in it.gains.items()},
@@ -66,13 +66,15 @@ def test_the_unit_does_not_matter(a, b, factor):
 def test_a_side_is_within_noise_of_itself(a):
     found = compare("energy", "J", a, a)
     assert found.ratio.mean == pytest.approx(1)
-    assert found.verdict in {Outcome.NOISE, Outcome.UNKNOWN}
+    assert found.verdict in {CompareOutcome.NOISE, CompareOutcome.UNKNOWN}
 
 
 @given(SIDES, SIDES)
 def test_more_boards_in_doubt_never_make_it_surer(a, b):
     """The same runs as if every board had been another one in B."""
-    moved = [Sample(it.value, it.sampling, {f"b-{k}": g for k, g in it.gains.items()}) for it in b]
+    moved = [
+        RunValue(it.value, it.sampling, {f"b-{k}": g for k, g in it.gains.items()}) for it in b
+    ]
     only_a = {board for it in a for board in it.gains}
     assume(len(only_a) == 1)
     one, other = compare("energy", "J", a, b), compare("energy", "J", a, moved)
@@ -119,13 +121,13 @@ def test_intervals_hold_where_the_boards_gains_are_drawn_at_random():
 
 def test_single_runs_on_one_board_rest_on_the_sampling_error():
     found = compare("energy", "J", on("x", 100, sampling=0.01), on("x", 95, sampling=0.01))
-    assert (found.verdict, found.basis) == (Outcome.LESS, Basis.MEASUREMENT)
+    assert (found.verdict, found.basis) == (CompareOutcome.LESS, VerdictBasis.MEASUREMENT)
     assert half(found) == pytest.approx(math.hypot(0.01, 0.01))
 
 
 def test_single_runs_on_two_boards_rest_on_both_gains_too():
     found = compare("energy", "J", on("x", 100, sampling=0.01), on("y", 95, sampling=0.01))
-    assert (found.verdict, found.basis) == (Outcome.NOISE, Basis.MEASUREMENT)
+    assert (found.verdict, found.basis) == (CompareOutcome.NOISE, VerdictBasis.MEASUREMENT)
     assert half(found) == pytest.approx(math.hypot(0.01, 0.01, 0.05, 0.05))
 
 
@@ -141,29 +143,29 @@ def test_a_board_that_both_used_in_part_cancels_in_part():
 
 
 def test_time_of_single_runs_has_no_error_that_anybody_measured():
-    found = compare("time", "s", [Sample(10.0)], [Sample(20.0)])
-    assert (found.verdict, found.basis) == (Outcome.UNKNOWN, Basis.NOTHING)
+    found = compare("time", "s", [RunValue(10.0)], [RunValue(20.0)])
+    assert (found.verdict, found.basis) == (CompareOutcome.UNKNOWN, VerdictBasis.NOTHING)
     assert found.ratio.mean == pytest.approx(2)
     assert (found.ratio.low, found.a.low) == (None, None)
 
 
 def test_one_run_borrows_the_others_spread():
-    several = [Sample(it) for it in (10.0, 10.1, 9.9)]
-    found = compare("time", "s", several, [Sample(12.0)])
-    assert (found.verdict, found.basis) == (Outcome.MORE, Basis.SPREAD_OF_A)
-    assert compare("time", "s", [Sample(12.0)], several).basis is Basis.SPREAD_OF_B
+    several = [RunValue(it) for it in (10.0, 10.1, 9.9)]
+    found = compare("time", "s", several, [RunValue(12.0)])
+    assert (found.verdict, found.basis) == (CompareOutcome.MORE, VerdictBasis.SPREAD_OF_A)
+    assert compare("time", "s", [RunValue(12.0)], several).basis is VerdictBasis.SPREAD_OF_B
     sigma = np.log([10.0, 10.1, 9.9]).std(ddof=1)
     assert half(found) == pytest.approx(4.3027 * sigma * math.sqrt(1 + 1 / 3), rel=1e-3)
 
 
 def test_runs_that_are_alike_by_chance_are_no_surer_than_their_meter():
     found = compare("energy", "J", on("x", 100, 100, sampling=0.02), on("x", 99, 99, sampling=0.02))
-    assert found.verdict is Outcome.NOISE
+    assert found.verdict is CompareOutcome.NOISE
     assert half(found) == pytest.approx(0.02)
 
 
-@pytest.mark.parametrize(("a", "b"), [([], [Sample(1.0)]), ([Sample(1.0)], [Sample(0.0)])])
+@pytest.mark.parametrize(("a", "b"), [([], [RunValue(1.0)]), ([RunValue(1.0)], [RunValue(0.0)])])
 def test_what_cannot_be_compared_says_why(a, b):
     found = compare("energy", "J", a, b)
-    assert (found.verdict, found.ratio) == (Outcome.NOT_COMPARABLE, None)
+    assert (found.verdict, found.ratio) == (CompareOutcome.NOT_COMPARABLE, None)
     assert found.reason

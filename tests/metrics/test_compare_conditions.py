@@ -4,22 +4,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from joulewise.compare.conditions import judge, parse_condition
+from joulewise.compare.judgement import (
+    ComparedQuantity,
+    CompareOutcome,
+    VerdictBasis,
+    not_comparable,
+)
 from joulewise.errors import UsageError
-from joulewise.metrics.compare import Basis, Compared, Outcome, not_comparable
-from joulewise.metrics.compare_conditions import judge, parse_condition
 from joulewise.metrics.result import Interval
 
 
 def found(ratio, low=None, high=None, *, a=1000.0, quantity="energy", unit="J"):
-    return Compared(
+    return ComparedQuantity(
         quantity,
         unit,
         (3, 3),
         Interval(a, a - 10, a + 10),
         Interval(a * ratio, a * ratio - 10, a * ratio + 10),
         Interval(ratio, low, high),
-        Outcome.MORE,
-        Basis.SPREAD,
+        CompareOutcome.MORE,
+        VerdictBasis.SPREAD,
     )
 
 

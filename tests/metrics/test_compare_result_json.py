@@ -3,21 +3,21 @@
 import json
 import re
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from jsonschema import validate
-from made_sides import joules, made, side
-from made_sweeps import grid
 
+from joulewise.compare.conditions import judge, parse_condition
+from joulewise.compare.judgement import CompareOutcome, VerdictBasis
+from joulewise.compare.result_json import judged_json, runs_json, sweeps_json
+from joulewise.compare.runs import CompareCaution, compare_runs
+from joulewise.compare.sweeps import compare_sweeps
 from joulewise.data import Source
-from joulewise.metrics.compare import Basis, Outcome
-from joulewise.metrics.compare_conditions import judge, parse_condition
-from joulewise.metrics.compare_contract import judged_json, runs_json, sweeps_json
-from joulewise.metrics.compare_runs import CompareCaution, compare_runs
-from joulewise.metrics.compare_sweeps import compare_sweeps
+from tests.helpers.comparisons import joules, made, side
+from tests.helpers.paths import DOCS
+from tests.helpers.sweeps import grid
 
-PAGE = (Path(__file__).parents[2] / "docs/reference/compare-result.md").read_text("utf-8")
+PAGE = (DOCS / "reference/compare-result.md").read_text("utf-8")
 NUMBER = {"type": ["number", "null"]}
 TEXT = {"type": "string"}
 TEXTS = {"type": "array", "items": TEXT}
@@ -45,8 +45,8 @@ COMPARED = exactly(
     a=OWN,
     b=OWN,
     ratio=INTERVAL,
-    verdict={"enum": [it.value for it in Outcome]},
-    basis={"enum": [None, *(it.value for it in Basis)]},
+    verdict={"enum": [it.value for it in CompareOutcome]},
+    basis={"enum": [None, *(it.value for it in VerdictBasis)]},
     reason={"type": ["string", "null"]},
 )
 CAUTIONS = listed(
@@ -152,5 +152,5 @@ def test_every_key_and_word_is_documented():
     parts = (RUNS, SWEEPS, SIDE, WORK, SWEEP, COMPARED, OWN, CHOICE, CHOICES, CONDITION)
     keys = {key for part in parts for key in part["properties"]} | {"conditions", "finding", "what"}
     assert not keys - set(re.findall(r"`(\w+)`", PAGE))
-    words = [it.value for kind in (Outcome, Basis, CompareCaution) for it in kind]
+    words = [it.value for kind in (CompareOutcome, VerdictBasis, CompareCaution) for it in kind]
     assert not [it for it in words if f"`{it}`" not in PAGE]

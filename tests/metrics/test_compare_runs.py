@@ -1,12 +1,12 @@
 """What two sides of runs have in common, what differs, and what a reader must know."""
 
 import pytest
-from made_sides import joules, made, side
 
+from joulewise.compare.judgement import CompareOutcome, VerdictBasis
+from joulewise.compare.runs import CompareCaution, compare_runs
 from joulewise.data import Source
-from joulewise.metrics.compare import Basis, Outcome
-from joulewise.metrics.compare_runs import CompareCaution, compare_runs
-from joulewise.record.manifest import CommandRecord
+from joulewise.store.manifest import CommandRecord
+from tests.helpers.comparisons import joules, made, side
 
 
 def codes(found):
@@ -41,9 +41,9 @@ def test_every_quantity_that_both_have():
 
 def test_single_runs_say_that_their_verdict_is_the_meters():
     found = compared([made("1")], [made("2", energies={"gpu0": joules(19_000.0)})])
-    assert found.get("energy").basis is Basis.MEASUREMENT
-    assert found.get("energy").verdict is Outcome.LESS
-    assert found.get("time").verdict is Outcome.UNKNOWN
+    assert found.get("energy").basis is VerdictBasis.MEASUREMENT
+    assert found.get("energy").verdict is CompareOutcome.LESS
+    assert found.get("time").verdict is CompareOutcome.UNKNOWN
     assert CompareCaution.SINGLE_RUNS in codes(found)
 
 
@@ -51,9 +51,9 @@ def test_the_gain_cancels_on_one_board_only():
     other = {"gpu0": joules(19_000.0)}
     same = compared([made("1")], [made("2", energies=other)])
     moved = compared([made("1")], [made("2", energies=other, boards={"gpu0": "uid-other"})])
-    assert same.get("energy").verdict is Outcome.LESS
-    assert moved.get("energy").verdict is Outcome.NOISE
-    assert moved.get("energy/epoch").verdict is Outcome.NOISE
+    assert same.get("energy").verdict is CompareOutcome.LESS
+    assert moved.get("energy").verdict is CompareOutcome.NOISE
+    assert moved.get("energy/epoch").verdict is CompareOutcome.NOISE
 
 
 def test_a_cpu_is_the_same_only_on_the_same_machine():
@@ -69,10 +69,10 @@ def test_totals_of_different_things_are_not_compared():
     both = {"gpu0": joules(20_000.0), "cpu0": joules(1000.0, Source.MODELLED)}
     found = compared([made("1", energies=both)], [made("2", energies=both, counted=("gpu0",))])
     for quantity in ("energy", "power", "edp", "energy/epoch"):
-        assert found.get(quantity).verdict is Outcome.NOT_COMPARABLE
+        assert found.get(quantity).verdict is CompareOutcome.NOT_COMPARABLE
         assert "1 cpu (modelled)" in found.get(quantity).reason
         assert found.get(quantity).ratio is None
-    assert found.get("gpu0").verdict is Outcome.NOISE
+    assert found.get("gpu0").verdict is CompareOutcome.NOISE
     assert CompareCaution.NOT_COMPARABLE in codes(found)
 
 
@@ -81,7 +81,7 @@ def test_a_measured_cpu_is_not_compared_with_a_modelled_one():
         made(source.value, energies={"cpu0": joules(1000.0, source)})
         for source in (Source.MEASURED, Source.MODELLED)
     )
-    assert compared([measured], [modelled]).get("energy").verdict is Outcome.NOT_COMPARABLE
+    assert compared([measured], [modelled]).get("energy").verdict is CompareOutcome.NOT_COMPARABLE
 
 
 def test_two_gpus_are_compared_with_one_and_pointed_out():
@@ -137,12 +137,12 @@ def test_a_run_that_failed_is_pointed_out():
 def test_what_is_not_known_of_every_run_is_not_compared():
     found = compared([made("1"), made("2", epochs=0)], [made("3"), made("4")])
     assert found.get("time/epoch").reason == "not known of every run"
-    assert found.get("time/epoch").verdict is Outcome.NOT_COMPARABLE
+    assert found.get("time/epoch").verdict is CompareOutcome.NOT_COMPARABLE
 
 
 def test_an_energy_that_was_not_read_is_told_and_not_zero():
     found = compared([made("1")], [made("2", energies={}, counted=())])
-    assert found.get("energy").verdict is Outcome.NOT_COMPARABLE
+    assert found.get("energy").verdict is CompareOutcome.NOT_COMPARABLE
     assert found.get("energy").b is None
     assert found.get("time").ratio.mean == 1
 

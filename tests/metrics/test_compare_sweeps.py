@@ -1,14 +1,14 @@
 """Two sweeps, setting by setting and by what each metric chooses."""
 
 import pytest
-from made_sweeps import grid, limit, sweep, trial
 
+from joulewise.compare.judgement import CompareOutcome
+from joulewise.compare.runs import CompareCaution
+from joulewise.compare.sweeps import compare_sweeps, range_of
 from joulewise.data import Energy, Source
-from joulewise.metrics.compare import Outcome
-from joulewise.metrics.compare_runs import CompareCaution
-from joulewise.metrics.compare_sweeps import compare_sweeps, range_of
-from joulewise.metrics.rules import parse
-from joulewise.metrics.view import View
+from joulewise.metrics.boundary import View
+from joulewise.metrics.metric import parse
+from tests.helpers.sweeps import grid, limit, sweep, trial
 
 
 def curve(w):
@@ -30,7 +30,7 @@ def test_every_setting_of_both():
         assert it.get("energy").ratio.mean == pytest.approx(0.9, rel=0.02)
         assert it.get("time").ratio.mean == pytest.approx(0.8, rel=0.02)
         assert it.get("edp").ratio.mean == pytest.approx(0.72, rel=0.02)
-        assert it.get("energy").verdict is Outcome.LESS
+        assert it.get("energy").verdict is CompareOutcome.LESS
         assert it.get("energy").n == (5, 5)
     assert (found.only_a, found.only_b) == ((), ())
     span = range_of(found, "energy")
@@ -95,8 +95,8 @@ def test_energies_of_different_things_are_not_compared():
         return sweep(trials, limit(300))
 
     found = compare_sweeps(node(True), node(False), view=View("node"))
-    assert found.settings[0].get("energy").verdict is Outcome.NOT_COMPARABLE
-    assert found.settings[0].get("time").verdict is Outcome.NOISE
+    assert found.settings[0].get("energy").verdict is CompareOutcome.NOT_COMPARABLE
+    assert found.settings[0].get("time").verdict is CompareOutcome.NOISE
     assert CompareCaution.NOT_COMPARABLE in [it.code for it in found.cautions]
 
 

@@ -4,20 +4,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_sides import S, joules, made, side
-from made_sweeps import limit, sweep, trial
 
+from joulewise.compare.judgement import CompareOutcome
+from joulewise.compare.quantities import have_common_number
+from joulewise.compare.runs import CompareCaution, compare_runs
+from joulewise.compare.sweeps import compare_sweeps
 from joulewise.data import DOUBTFUL, Caution, RunWarning, Span
 from joulewise.data.sweeps import Work
-from joulewise.metrics.amounts import SampleCount
-from joulewise.metrics.compare import Outcome
-from joulewise.metrics.compare_runs import CompareCaution, compare_runs
-from joulewise.metrics.compare_sweeps import compare_sweeps
-from joulewise.metrics.compare_work import have_common_number
+from joulewise.metrics.boundary import SampleCount, View
 from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.result import SweepCaution
-from joulewise.metrics.view import View
-from joulewise.record.manifest import CommandRecord
+from joulewise.store.manifest import CommandRecord
+from tests.helpers.comparisons import S, joules, made, side
+from tests.helpers.sweeps import limit, sweep, trial
 
 WORK = {CompareCaution.DIFFERENT_WORK, CompareCaution.WORK_NOT_KNOWN}
 
@@ -44,7 +43,7 @@ def test_another_batch_size_is_the_same_work_where_the_epochs_are_the_same():
 @pytest.mark.parametrize("quantity", ["energy/step", "time/step"])
 def test_steps_of_another_batch_size_are_not_compared(quantity):
     found = compared(made("1", steps=16), made("2", steps=4))
-    assert found.get(quantity).verdict is Outcome.NOT_COMPARABLE
+    assert found.get(quantity).verdict is CompareOutcome.NOT_COMPARABLE
     assert found.get(quantity).ratio is None
     assert found.get(quantity).reason == "an epoch has 16 steps in A, 4 in B"
 
@@ -217,7 +216,7 @@ def test_sweeps_of_other_numbers_of_samples_are_compared_per_sample():
     (setting,) = found.settings
     assert found.a.per == found.b.per == "sample"
     assert setting.get("energy").ratio.mean == pytest.approx(0.4 / 0.32)
-    assert setting.get("energy").verdict is Outcome.MORE
+    assert setting.get("energy").verdict is CompareOutcome.MORE
     assert setting.get("power").ratio.mean == pytest.approx(1)
     assert found.choices[0].energy.ratio.mean == pytest.approx(0.4 / 0.32)
 
@@ -254,7 +253,7 @@ def test_epochs_with_their_validation_are_not_compared_with_epochs_without():
     found = compared(within, outside)
     reason = "the validations lie within epochs in A, outside epochs in B"
     assert found.get("energy/epoch").reason == reason
-    assert found.get("time/epoch").verdict is Outcome.NOT_COMPARABLE
+    assert found.get("time/epoch").verdict is CompareOutcome.NOT_COMPARABLE
     assert CompareCaution.DIFFERENT_EPOCHS in [it.code for it in found.cautions]
     assert found.get("energy").ratio is not None
     assert ("validations", ("within epochs",), ("outside epochs",)) in [

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_sweeps import BOARD, grid, limit, sweep, trial
 
 from joulewise.data.sweeps import POWER_LIMIT, SM_CLOCK, WARM_UP, Setting, TrialState
 from joulewise.metrics.evaluate import evaluate
+from joulewise.metrics.metric import default_metrics, parse
 from joulewise.metrics.result import Interval, SweepCaution, Verdict
-from joulewise.metrics.rules import default_metrics, parse
+from tests.helpers.sweeps import BOARD, grid, limit, sweep, trial
 
 LIMITS = (150, 200, 250, 300)
 
@@ -325,7 +325,7 @@ def test_neither_units_nor_the_order_of_trials_matter(seed, scale, shuffler):
 
 def test_the_package_itself_is_light():
     script = (
-        "import sys, joulewise.metrics, joulewise.metrics.rules, joulewise.metrics.result\n"
+        "import sys, joulewise.metrics, joulewise.metrics.metric, joulewise.metrics.result\n"
         "assert not {'numpy', 'scipy'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", script], check=True)

@@ -1,13 +1,13 @@
 import pytest
-from made_sweeps import grid, limit, measured, sweep, trial
 
 from joulewise.data.sweeps import Work
 from joulewise.errors import UsageError
+from joulewise.metrics.boundary import Training, View
 from joulewise.metrics.evaluate import evaluate
-from joulewise.metrics.outlook import next_run, year
+from joulewise.metrics.metric import parse
+from joulewise.metrics.projection import next_run, year
 from joulewise.metrics.result import Interval
-from joulewise.metrics.rules import parse
-from joulewise.metrics.view import Training, View
+from tests.helpers.sweeps import grid, limit, measured, sweep, trial
 
 START_S, START_J = 20.0, 1000.0
 

@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_sweeps import grid, limit, sweep, trial
 
 from joulewise.data.sweeps import Setting, Trial, TrialState
 from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.parabola import parabola
+from tests.helpers.sweeps import grid, limit, sweep, trial
 
 LIMITS = np.repeat(np.arange(150.0, 301, 25), 5)
 

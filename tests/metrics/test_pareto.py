@@ -1,18 +1,18 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from made_sweeps import table
 
-from joulewise.metrics import pareto
-from joulewise.metrics.ratios import ratios
-from joulewise.metrics.rules import parse
+from joulewise.metrics import evaluate
+from joulewise.metrics.intervals import ratios
+from joulewise.metrics.metric import parse
+from tests.helpers.sweeps import table
 
 TIME, ENERGY = parse("time"), parse("energy")
 
 
 def front(time_s, energy_j, **others):
     made = table(time_s, energy_j, **others)
-    return pareto.front(ratios(TIME, made, "gpu"), ratios(ENERGY, made, "gpu")).tolist()
+    return evaluate.front(ratios(TIME, made, "gpu"), ratios(ENERGY, made, "gpu")).tolist()
 
 
 def column(*values):
@@ -87,6 +87,6 @@ def test_many_settings_are_compared_in_pieces(monkeypatch):
     rng = np.random.default_rng(2)
     time_s, energy_j = rng.uniform(1, 2, (2, 40, 1))
     whole = front(time_s, energy_j)
-    monkeypatch.setattr(pareto, "_AT_ONCE", 7 * 40)
+    monkeypatch.setattr(evaluate, "_AT_ONCE", 7 * 40)
     assert front(time_s, energy_j) == whole
     assert not all(whole)

@@ -2,12 +2,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from made_sweeps import table
 from scipy import stats
 
-from joulewise.metrics.ratios import means, ratios, student
+from joulewise.metrics.intervals import means, ratios, student
+from joulewise.metrics.metric import parse
 from joulewise.metrics.result import Interval, Verdict
-from joulewise.metrics.rules import parse
+from tests.helpers.sweeps import table
 
 ENERGY, TIME, EDP, EDS = map(parse, ("energy", "time", "edp", "eds:2.0"))
 NOISE = 0.01

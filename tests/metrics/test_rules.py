@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulewise.errors import JoulewiseError, UsageError
-from joulewise.metrics.rules import Metric, Reference, default_metrics, parse
+from joulewise.metrics.metric import Metric, Reference, default_metrics, parse
 
 REFERENCE = Reference(time_s=100.0, energy_j=20_000.0, max_power_w=300.0)
 AMOUNTS = st.floats(1e-3, 1e9)
@@ -108,7 +108,7 @@ def test_units_do_not_change_who_is_better(text, time_s, energy_j, per_second, p
 
 
 PLUG_IN = """
-from joulewise.metrics.rules import Metric
+from joulewise.metrics.metric import Metric
 def soon(argument):
     if not argument:
         raise ValueError("how soon?")

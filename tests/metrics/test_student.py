@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import stdtrit
 
-from joulewise.metrics.student import quantile
+from joulewise.metrics.intervals import quantile
 
 
 @pytest.mark.parametrize("p", [0.75, 0.975, 0.99918, 0.9999])

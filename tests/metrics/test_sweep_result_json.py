@@ -1,17 +1,17 @@
 import json
 import re
-from pathlib import Path
 
 import pytest
 from jsonschema import validate
-from made_sweeps import grid, limit, sweep
 
-from joulewise.metrics.contract import as_json
+from joulewise.metrics.boundary import Training, View
 from joulewise.metrics.evaluate import evaluate
-from joulewise.metrics.rules import default_metrics, parse
-from joulewise.metrics.view import Training, View
+from joulewise.metrics.metric import default_metrics, parse
+from joulewise.metrics.result import as_json
+from tests.helpers.paths import DOCS
+from tests.helpers.sweeps import grid, limit, sweep
 
-PAGE = Path(__file__).parents[2] / "docs/reference/sweep-result.md"
+PAGE = DOCS / "reference/sweep-result.md"
 NUMBER = {"type": ["number", "null"]}
 INTERVAL = {
     "type": ["object", "null"],

@@ -2,13 +2,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from made_sweeps import grid, limit, table, trial
 
 from joulewise.data.sweeps import CONFIRMING
 from joulewise.metrics.evaluate import evaluate
-from joulewise.metrics.ratios import ratios
-from joulewise.metrics.rules import parse
+from joulewise.metrics.intervals import ratios
+from joulewise.metrics.metric import parse
 from joulewise.metrics.winner import pick, settled, stated
+from tests.helpers.sweeps import grid, limit, table, trial
 
 CANDIDATES, BLOCKS, NOISE = 31, 5, 0.01
 EDP = parse("edp")

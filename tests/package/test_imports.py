@@ -25,7 +25,7 @@ def modules_after(script: str) -> set[str]:
             HEAVY | {"rich", "click", "psutil"},
         ),
         (
-            "import joulewise.session.measure, joulewise.session.link",
+            "import joulewise.session.measure, joulewise.session.recorder_client",
             HEAVY | {"rich", "click", "psutil"},
         ),
         ("import joulewise.devices, joulewise.simulate", HEAVY | {"rich", "click", "psutil"}),

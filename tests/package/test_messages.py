@@ -10,9 +10,9 @@ import pytest
 import joulewise
 from joulewise.cli import VERBS
 from joulewise.errors import UsageError, did_you_mean
-from joulewise.metrics.rules import parse
+from joulewise.metrics.metric import parse
 from joulewise.simulate.boards import BOARDS, load_board
-from joulewise.simulate.realtime.fleet import parse as parse_fleet
+from joulewise.simulate.realtime.launch import parse_fleet
 from joulewise.simulate.workloads import load_workload
 
 SOURCES = sorted(Path(joulewise.__file__).parent.rglob("*.py"))

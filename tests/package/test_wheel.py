@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+from tests.helpers.paths import ROOT
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_it_carries_the_data_and_the_library(wheel):
         "simulate/nvml/lib/libnvidia-ml.so.1",
         "simulate/nvml/absent/libnvidia-ml.so.1",
         "simulate/boards/v100.toml",
-        "devices/cpus.toml",
+        "devices/host/cpus.toml",
     } <= package
     assert (names["joulewise/simulate/nvml/bin/nvidia-smi"].external_attr >> 16) & stat.S_IXUSR
 

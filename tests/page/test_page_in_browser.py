@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from made_page import CHART, PAGE, TABLE, embedded_data, with_charts
 
 from joulewise.report.charts.chart import Chart
-from joulewise.report.page.page import Notice, Section
-from joulewise.report.page.render import render
+from joulewise.report.html.render import Notice, Section, render
 from joulewise.report.tables import as_csv
+from tests.helpers.pages import CHART, PAGE, TABLE, embedded_data, with_charts
 
 OUTSIDE = re.compile(r"https?:|^//", re.IGNORECASE)
 

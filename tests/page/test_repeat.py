@@ -7,9 +7,9 @@ import pytest
 
 from joulewise.cli import run as run_verb
 from joulewise.cli import sweep as sweep_verb
-from joulewise.record.manifest import CommandRecord, Manifest
-from joulewise.report.repeat import run_again, sweep_again
-from joulewise.sweep.asked import Asked, Simulated
+from joulewise.report.rerun import run_again, sweep_again
+from joulewise.store.manifest import CommandRecord, Manifest
+from joulewise.sweep.spec import SimulationSpec, SweepSpec
 
 MANIFEST = Manifest(
     id="x",
@@ -32,13 +32,13 @@ def heard(command):
 @pytest.mark.parametrize(
     "asked",
     [
-        Asked(
-            simulated=Simulated("v100", "resnet50", run_noise=0.015),
+        SweepSpec(
+            simulated=SimulationSpec("v100", "resnet50", run_noise=0.015),
             axes={"power_limit_w": "150:300:5"},
             by=("edp", "eds:2.0"),
             name="it's <b>",
         ),
-        Asked(
+        SweepSpec(
             command=("python", "train.py", "--batch", "{batch_size}", "--flag=$x"),
             axes={"power_limit_w": "50%:100%:10%", "sm_clock_mhz": "1200", "batch_size": "32,64"},
             reference={"batch_size": "32"},
@@ -67,7 +67,7 @@ def test_a_sweeps_command_asks_for_the_same_sweep(asked):
 
 
 def test_what_only_a_file_can_say_is_named():
-    asked = Asked(command=("true",), constraints=("a < b",), environ={"X": "1"})
+    asked = SweepSpec(command=("true",), constraints=("a < b",), environ={"X": "1"})
     assert sweep_again(asked.as_json())[1] == "constraints and variables"
 
 

@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from made_page import PAGE
-
-from joulewise.report.figures import NO_BREAK
-from joulewise.report.page.render import render
+from joulewise.formatting import NO_BREAK
+from joulewise.report.html.render import render
+from tests.helpers.pages import PAGE
 
 COMMAND = "joulewise sweep --power-limit 150 W"
 

@@ -9,18 +9,18 @@ from pathlib import Path
 import pytest
 
 from joulewise.data import (
-    Card,
     DeviceInfo,
     Kind,
     Quantity,
     SensorInfo,
+    SensorProfile,
     Source,
     Unavailable,
 )
-from joulewise.devices.base import BaseDevice
+from joulewise.devices.device import BaseDevice
 from joulewise.errors import JoulewiseError
-from joulewise.record.cards import (
-    Figure,
+from joulewise.record.sensor_profiles import (
+    CalibratedValue,
     KeptCard,
     SensorTiming,
     card_for,
@@ -39,12 +39,12 @@ CARD = KeptCard(
     how="square waves",
     sensors={
         "power_w": SensorTiming(
-            update_period_s=Figure(0.021, 0.0001),
-            window_s=Figure(0.011, 0.0005),
-            lag_s=Figure(0.005, 0.0004),
+            update_period_s=CalibratedValue(0.021, 0.0001),
+            window_s=CalibratedValue(0.011, 0.0005),
+            lag_s=CalibratedValue(0.005, 0.0004),
         )
     },
-    counter_period_s=Figure(0.021, 0.0001),
+    counter_period_s=CalibratedValue(0.021, 0.0001),
 )
 
 
@@ -65,7 +65,7 @@ def environ(tmp_path):
 
 
 def test_a_board_without_a_card_is_what_the_tables_say(environ):
-    assert card_for(Board(), environ) == Card(update_period_s=0.02, window_s=0.01)
+    assert card_for(Board(), environ) == SensorProfile(update_period_s=0.02, window_s=0.01)
     assert kept_card(BOARD, environ) is None
 
 
@@ -99,7 +99,7 @@ def test_a_kept_card_overrules_the_tables(environ):
 
 
 def test_a_gain_that_a_meter_told_is_used_with_its_error(environ):
-    keep_card(replace(CARD, sensors={}, gain=Figure(1.03, 0.0196)), environ)
+    keep_card(replace(CARD, sensors={}, gain=CalibratedValue(1.03, 0.0196)), environ)
     card = card_for(Board(), environ)
     assert card.gain == 1.03
     assert card.gain_sigma == pytest.approx(0.01)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from joulewise.errors import JoulewiseError
-from joulewise.record.checksums import (
+from joulewise.store.checksums import (
     DamagedJsonError,
     RecordingChecksums,
     damaged_files,
@@ -15,9 +15,8 @@ from joulewise.record.checksums import (
     with_checksum,
     write_final_checksums,
 )
-from joulewise.record.compact import compact
-from joulewise.record.files import MOST_PREFIXES, GrowingFile
-from joulewise.record.layout import (
+from joulewise.store.files import MOST_PREFIXES, GrowingFile
+from joulewise.store.layout import (
     CHECKSUM_LOG,
     CHECKSUMS,
     MANIFEST,
@@ -25,12 +24,13 @@ from joulewise.record.layout import (
     PROCESSES,
     STREAM,
     TRACE,
-    Lane,
+    StreamKind,
     lane_path,
 )
-from joulewise.record.manifest import read_manifest
-from joulewise.record.trace import open_lane
-from made_run import MadeRun, device
+from joulewise.store.manifest import read_manifest
+from joulewise.store.parquet import compact
+from joulewise.store.trace import open_lane
+from tests.helpers.runs import MadeRun, device
 
 TEXT = with_checksum(json.dumps({"a": 1.5, "b": [1, 2], "c": "é"}))
 
@@ -89,17 +89,17 @@ class TestFiles:
 
     def test_a_run_without_checksums_has_no_known_damage(self, run):
         (run / CHECKSUMS).unlink()
-        flip(lane_path(run, "gpu0", Lane.FAST, STREAM), 5000)
+        flip(lane_path(run, "gpu0", StreamKind.FAST, STREAM), 5000)
         assert damaged_files(run) == ()
 
     @pytest.mark.parametrize("at", [0, 500, 5000, -1])
     def test_a_flipped_bit_is_found(self, run, at):
-        flip(lane_path(run, "gpu0", Lane.FAST, STREAM), at)
+        flip(lane_path(run, "gpu0", StreamKind.FAST, STREAM), at)
         [damage] = damaged_files(run)
         assert damage.file == f"{TRACE}/gpu0.arrows"
 
     def test_of_a_file_that_is_wrong_from_its_first_byte_on_no_beginning_is_named(self, run):
-        path = lane_path(run, "gpu0", Lane.FAST, STREAM)
+        path = lane_path(run, "gpu0", StreamKind.FAST, STREAM)
         path.write_bytes(bytes(path.stat().st_size))
         [damage] = damaged_files(run)
         assert damage.reason == "none of it is what was recorded"
@@ -122,25 +122,25 @@ class TestFiles:
         assert damaged_files(run) == ()
 
     def test_a_stream_that_grew_is_damaged(self, run):
-        with lane_path(run, "gpu0", Lane.FAST, STREAM).open("ab") as file:
+        with lane_path(run, "gpu0", StreamKind.FAST, STREAM).open("ab") as file:
             file.write(bytes(48))
         assert len(damaged_files(run)) == 1
 
     def test_row_groups_before_the_damage_are_read(self, run, monkeypatch):
-        monkeypatch.setattr("joulewise.record.compact.GROUP_ROWS", 4000)
+        monkeypatch.setattr("joulewise.store.parquet.GROUP_ROWS", 4000)
         before = times(run)
         compact(run, over_rows=0)
         write_final_checksums(run)
-        path = lane_path(run, "gpu0", Lane.FAST, ".parquet")
+        path = lane_path(run, "gpu0", StreamKind.FAST, ".parquet")
         flip(path, int(path.stat().st_size * 0.8))
         assert times(run).tolist() == before[:8000].tolist()
 
     def test_of_a_packed_file_without_its_index_nothing_is_read(self, run):
         compact(run, over_rows=0)
         write_final_checksums(run)
-        path = lane_path(run, "gpu0", Lane.FAST, ".parquet")
+        path = lane_path(run, "gpu0", StreamKind.FAST, ".parquet")
         flip(path, -20)
-        assert open_lane(run, "gpu0", Lane.FAST) is None
+        assert open_lane(run, "gpu0", StreamKind.FAST) is None
 
 
 def test_the_last_checksums_keep_the_ends_of_what_was_written(tmp_path):
@@ -160,7 +160,7 @@ def test_the_last_checksums_keep_the_ends_of_what_was_written(tmp_path):
 
 
 def times(run):
-    reader = open_lane(run, "gpu0", Lane.FAST)
+    reader = open_lane(run, "gpu0", StreamKind.FAST)
     return np.concatenate([chunk["t_ns"] for chunk in reader.chunks(["t_ns"])])
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 
 from joulewise.data import Caution
-from joulewise.record.clocks import Clocks, boot_ns
+from joulewise.record.clocks import ClockComparison, boot_ns
 
 S = 10**9
 
@@ -29,7 +29,7 @@ def machine():
 
 @pytest.fixture
 def clocks(machine):
-    return Clocks(lambda: machine.now, lambda: machine.wall, lambda: machine.boot)
+    return ClockComparison(lambda: machine.now, lambda: machine.wall, lambda: machine.boot)
 
 
 def told(clocks):
@@ -77,7 +77,7 @@ def test_a_stop_between_two_readings_is_no_clock_that_was_set(reading, what):
                 machine.goes_on(0, asleep_s=60)
         return value
 
-    clocks = Clocks(lambda: read("now"), lambda: read("wall"), lambda: read("boot"))
+    clocks = ClockComparison(lambda: read("now"), lambda: read("wall"), lambda: read("boot"))
     news = [*clocks.news(), *clocks.news()]
     assert [code for code, _ in news] == ([] if what == "stopped" else [Caution.SUSPENDED])
 
@@ -90,4 +90,4 @@ def test_a_clock_that_is_set_in_small_steps_is_told_when_they_add_up(machine, cl
 
 def test_this_machine_was_awake_while_it_ran_this():
     assert boot_ns() > 0
-    assert Caution.SUSPENDED not in [code for code, _ in Clocks().news()]
+    assert Caution.SUSPENDED not in [code for code, _ in ClockComparison().news()]

@@ -2,7 +2,8 @@
 
 import pytest
 
-from joulewise.record.container import Container, detect_container
+from joulewise.data.machine import Container
+from joulewise.record.environment import detect_container
 
 ID = "0123456789abcdef" * 4
 OTHER = "f" * 64

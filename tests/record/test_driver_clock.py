@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulewise.data import DeviceInfo, Kind, Quantity, Sample, Unavailable
-from joulewise.devices.base import BaseDevice
-from joulewise.record.buffered import Buffered
-from joulewise.record.notes import Notes
+from joulewise.data import DeviceInfo, DriverSample, Kind, Quantity, Unavailable
+from joulewise.devices.device import BaseDevice
+from joulewise.record.driver_samples import Buffered
+from joulewise.record.writer import RecorderNotes
 
 S, MS = 10**9, 10**6
 PERIOD_NS = 20 * MS
@@ -49,7 +49,7 @@ class Driver(BaseDevice):
         while (due_ns := (len(self.taken) + 1) * PERIOD_NS + 1000 * S) <= end_ns:
             ahead_ns = self.clocks.ahead_ns if self.own_ns is None else self.own_ns
             stamp_us = (due_ns + ahead_ns) // 1000
-            self.taken.append((due_ns, Sample(stamp_us, float(len(self.taken)))))
+            self.taken.append((due_ns, DriverSample(stamp_us, float(len(self.taken)))))
         self.clocks.now_ns = end_ns
 
     def _samples(self, _quantity: Quantity, since_us: int):
@@ -76,7 +76,7 @@ def buffered_of(driver):
     return Buffered(
         "gpu0.buffer",
         driver,
-        Notes(driver.clocks.ours),
+        RecorderNotes(driver.clocks.ours),
         now_ns=driver.clocks.ours,
         wall_ns=driver.clocks.wall,
     )
@@ -141,7 +141,7 @@ def test_a_driver_with_a_clock_of_its_own_has_just_taken_its_newest():
 
 def test_a_fault_is_noted_once_and_what_the_driver_kept_comes_afterwards():
     driver = Driver(Clocks())
-    notes = Notes(driver.clocks.ours)
+    notes = RecorderNotes(driver.clocks.ours)
     clocks = {"now_ns": driver.clocks.ours, "wall_ns": driver.clocks.wall}
     buffered = Buffered("gpu0.buffer", driver, notes, **clocks)
     for broken in (False, True, True, False):

@@ -6,20 +6,30 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from joulewise.data import Card, DeviceInfo, Kind, Quantity, Reading, Sample, Unavailable
-from joulewise.record.buffered import Buffered
-from joulewise.record.deadlines import Deadlines
-from joulewise.record.edges import NO_EDGE, EdgeTiming, edge_timing
-from joulewise.record.loops import Loop
-from joulewise.record.notes import Notes
-from joulewise.record.readings import Readings
-from joulewise.record.watch import Watch
+from joulewise.data import (
+    DeviceInfo,
+    DriverSample,
+    Kind,
+    Quantity,
+    Reading,
+    SensorProfile,
+    Unavailable,
+)
+from joulewise.record.driver_samples import Buffered
+from joulewise.record.readings import DeviceReader
+from joulewise.record.sampling_loop import Loop, LoopWatchdog
+from joulewise.record.schedule import NO_EDGE, Deadlines, EdgeTiming, edge_timing
+from joulewise.record.writer import RecorderNotes
 from joulewise.testing.toy import ToyClock
 
 MS = 10**6
 S = 10**9
 HOUR_NS = 3600 * S
-VOLTA, TURING, GA100 = Card(0.020, 0.010), Card(0.100, 0.100), Card(0.100, 0.025)
+VOLTA, TURING, GA100 = (
+    SensorProfile(0.020, 0.010),
+    SensorProfile(0.100, 0.100),
+    SensorProfile(0.100, 0.025),
+)
 
 
 @pytest.mark.parametrize(
@@ -28,9 +38,9 @@ VOLTA, TURING, GA100 = Card(0.020, 0.010), Card(0.100, 0.100), Card(0.100, 0.025
         (VOLTA, 5, 25, 55),
         (TURING, 12.5, 112.5, 252.5),
         (GA100, 12.5, 112.5, 177.5),
-        (Card(0.100, 1.0), 12.5, 112.5, 252.5),  # a one-second average: its counter is not
-        (Card(), 12.5, 112.5, 152.5),
-        (Card(1.0, 1.0), 20, 120, 500),
+        (SensorProfile(0.100, 1.0), 12.5, 112.5, 252.5),  # a one-second average: its counter is not
+        (SensorProfile(), 12.5, 112.5, 152.5),
+        (SensorProfile(1.0, 1.0), 20, 120, 500),
     ],
 )
 def test_a_board_is_read_around_an_edge_as_often_and_as_long_as_it_updates(
@@ -42,7 +52,7 @@ def test_a_board_is_read_around_an_edge_as_often_and_as_long_as_it_updates(
 
 
 def test_what_is_computed_when_it_is_asked_for_has_no_edge():
-    assert edge_timing(Card(counter_period_s=0.0)) == NO_EDGE
+    assert edge_timing(SensorProfile(counter_period_s=0.0)) == NO_EDGE
 
 
 @dataclass
@@ -62,7 +72,7 @@ class TickingGpu:
 
     def samples(self, _quantity, since_us=0):
         times_us = range(0, self.clock.now_ns // 1000 + 1, 100_000)
-        return [Sample(t_us, 1.0) for t_us in times_us if t_us > since_us]
+        return [DriverSample(t_us, 1.0) for t_us in times_us if t_us > since_us]
 
 
 def settles_ms(gpu, channel, end_ns):
@@ -92,11 +102,11 @@ def test_a_device_is_settled_when_each_value_was_updated_later_than_its_lag(
         Quantity.ENERGY: end_ns + counter_ms * MS,
         Quantity.POWER: end_ns + power_ms * MS,
     }
-    channel = Readings(
+    channel = DeviceReader(
         "gpu0",
         gpu,
         (Quantity.ENERGY, Quantity.POWER),
-        Notes(),
+        RecorderNotes(),
         period_ns=100 * MS,
         edge=edge_timing(TURING),
         now_ns=lambda: gpu.clock.now_ns,
@@ -107,8 +117,8 @@ def test_a_device_is_settled_when_each_value_was_updated_later_than_its_lag(
 def test_a_value_that_comes_back_after_a_fault_is_no_proof_of_an_update():
     gpu = TickingGpu(phase_ns={Quantity.ENERGY: 0})
     end_ns = gpu.clock.now_ns
-    channel = Readings(
-        "gpu0", gpu, [Quantity.ENERGY], Notes(), period_ns=MS, edge=edge_timing(TURING),
+    channel = DeviceReader(
+        "gpu0", gpu, [Quantity.ENERGY], RecorderNotes(), period_ns=MS, edge=edge_timing(TURING),
         now_ns=lambda: gpu.clock.now_ns,
     )  # fmt: skip
     gpu.clock.elapse(0.05)
@@ -129,7 +139,7 @@ def test_the_drivers_samples_are_settled_with_one_that_was_taken_late_enough():
     channel = Buffered(
         "gpu0.buffer",
         gpu,
-        Notes(),
+        RecorderNotes(),
         edge=edge_timing(TURING),
         now_ns=lambda: gpu.clock.now_ns,
         wall_ns=lambda: gpu.clock.now_ns,
@@ -174,7 +184,7 @@ EDGE = EdgeTiming(step_ns=2 * MS, lead_ns=40 * MS, lag_ns=10 * MS, tail_ns=60 * 
 
 
 def watching(*channels):
-    watch = Watch()
+    watch = LoopWatchdog()
     at_edges = {"once_more": True, "is_awaited": True}
     watch.start([Loop("fast", channels, Deadlines(0, HOUR_NS), Nobody(), **at_edges)])
     return watch

@@ -12,13 +12,14 @@ import subprocess
 import sys
 
 import pytest
-from test_store_index import make, plain, write_result
+
+from tests.record.test_store_index import make, plain, write_result
 
 LIBRARIES = sorted(glob.glob("/usr/lib/*/faketime/libfaketime.so.1"))  # noqa: PTH207
 YEAR_S = 365 * 86400
 COMMAND = """
 import sys
-from joulewise.record.index import folder_index
+from joulewise.store.index import folder_index
 folder_index.SMALL_STORE = 0  # so that these few runs have an index file
 from joulewise.cli import main
 sys.exit(main())

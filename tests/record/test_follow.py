@@ -6,9 +6,8 @@ from array import array
 import numpy as np
 import pytest
 
-from joulewise.record.follow import LaneFollower
-from joulewise.record.rows import Batch
-from joulewise.record.streams import message, schema
+from joulewise.store.arrow_stream import Batch, message, schema
+from joulewise.store.trace import LaneFollower
 
 COLUMNS = ("t_ns", "energy_j", "power_w")
 EVERYTHING = 1 << 40

@@ -4,13 +4,12 @@ import threading
 from dataclasses import replace
 
 from joulewise.data import DeviceInfo, Kind
+from joulewise.record.channels import Lanes
 from joulewise.record.inventory import take_inventory
-from joulewise.record.lanes import Lanes
-from joulewise.record.notes import Notes
 from joulewise.record.processes import Family
-from joulewise.record.writer import Writer
+from joulewise.record.writer import RecorderNotes, Writer
 from joulewise.testing.toy import ToyClock, ToyDevice
-from processes import DEADLINE_S
+from tests.helpers.processes import DEADLINE_S
 
 GPUS = 8
 
@@ -68,7 +67,7 @@ def test_a_device_that_does_not_answer_is_not_waited_for():
 def test_a_slow_device_holds_up_no_other(tmp_path):
     entries = take_inventory([numbered(index) for index in range(GPUS)], {})
     slow = [replace(entry, is_slow=entry.device.info.key in {"gpu2", "gpu5"}) for entry in entries]
-    notes = Notes()
+    notes = RecorderNotes()
     family = Family("run", environ={})
     lanes = Lanes(tmp_path, 2.5, family, notes, Writer(notes, lambda: None), environ={})
     loops = lanes.energy_loops(slow)

@@ -4,7 +4,8 @@ import os
 
 import pytest
 
-from joulewise.record.machine import Machine, read_machine
+from joulewise.data.machine import MachineResources
+from joulewise.record.environment import read_machine
 
 MEMINFO = "MemTotal:       65536 kB\nMemFree:        1 kB\n"
 CORES = {
@@ -84,6 +85,6 @@ def test_no_limit_of_version_1_is_none(tmp_path):
 
 def test_this_machine():
     machine = read_machine()
-    assert isinstance(machine, Machine)
+    assert isinstance(machine, MachineResources)
     assert machine.ram_b > 0
     assert 0 < machine.cores_allowed <= machine.cores_logical

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from joulewise.analyse.run import analyse
-from joulewise.analyse.stored import result_of
+from joulewise.analyse.run_result import analyse
+from joulewise.analyse.stored_result import result_of
 
 ARCHIVE = Path(__file__).parent / "stores" / "store-0.1.0.dev0.tar.xz"
 STEADY, IDLE, LOST, NONE = (

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from joulewise.data import DeviceInfo, Kind, Process, Unavailable
-from joulewise.record.journal import Journal
-from joulewise.record.notes import Notes
 from joulewise.record.processes import SIMULATION, Family, Users
+from joulewise.record.writer import PendingLines, RecorderNotes
 
 GB = 1 << 30
 GPU = DeviceInfo("gpu0", Kind.GPU, "GPU", "GPU-0", "none")
@@ -59,8 +58,8 @@ class Proc:
 class Watched:
     proc: Proc
     gpu: Gpu = field(default_factory=Gpu)
-    journal: Journal = field(default_factory=lambda: Journal(1000))
-    notes: Notes = field(default_factory=Notes)
+    journal: PendingLines = field(default_factory=lambda: PendingLines(1000))
+    notes: RecorderNotes = field(default_factory=RecorderNotes)
 
     def __post_init__(self):
         self.family = Family("run-7", self.proc.path)
@@ -178,7 +177,7 @@ def test_in_a_container_too_only_a_change_is_a_line(watched):
 
 
 def test_a_journal_that_is_full_is_said_once(watched):
-    watched.users._journal = watched.journal = Journal(2)
+    watched.users._journal = watched.journal = PendingLines(2)
     looks = [watched.look(Process(pid, GB, "compute")) for pid in (1, 2, 3, 4)]
     assert [len(lines) for lines in looks] == [1, 1, 0, 0]
     (note,) = watched.notes.all()

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulewise.data import DeviceInfo, Kind, Quantity, Reading, SensorInfo, Source, Unavailable
-from joulewise.record.notes import Notes
-from joulewise.record.readings import Readings, fast_quantities, slow_quantities
-from joulewise.record.rows import EXTRA_NS, Batch, Rows
+from joulewise.record.readings import DeviceReader, fast_quantities, slow_quantities
 from joulewise.record.statistics import Statistics
+from joulewise.record.writer import RecorderNotes
+from joulewise.store.arrow_stream import EXTRA_NS, Batch, RowBuffer
 from joulewise.testing.toy import ToyClock, ToyDevice
 
 S, MS = 10**9, 10**6
@@ -36,8 +36,8 @@ class Meter:
 
 
 def readings(device, *quantities):
-    notes = Notes(lambda: device.clock.now_ns)
-    channel = Readings(
+    notes = RecorderNotes(lambda: device.clock.now_ns)
+    channel = DeviceReader(
         "gpu0", device, quantities, notes, period_ns=10 * MS, now_ns=lambda: device.clock.now_ns
     )
     return channel, notes
@@ -105,7 +105,7 @@ def test_what_a_device_lacks_is_not_read_and_what_is_slow_comes_last():
 
 
 def batch_of(times_ns, powers_w, late_ns):
-    rows = Rows(["power_w"])
+    rows = RowBuffer(["power_w"])
     for row in zip(times_ns, late_ns, powers_w, strict=True):
         rows.add(row[0], row[1], (row[2],))
     return rows.take()

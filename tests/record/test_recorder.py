@@ -7,22 +7,22 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from joulewise.data import Quantity, Unavailable
 from joulewise.devices import Discovery
-from joulewise.record.cards import card_for
-from joulewise.record.layout import MISSES, Lane
-from joulewise.record.manifest import CommandRecord, read_manifest
 from joulewise.record.recorder import Recorder, RecorderOptions
-from joulewise.record.store import new_run, status
-from joulewise.record.trace import open_lane
+from joulewise.record.sensor_profiles import card_for
+from joulewise.store.layout import MISSES, StreamKind
+from joulewise.store.manifest import CommandRecord, read_manifest
+from joulewise.store.runs import new_run, status
+from joulewise.store.trace import open_lane
 from joulewise.testing.toy import ToyClock, ToyDevice
+from tests.helpers.paths import ROOT
 
-PROCESS = str(Path(__file__).with_name("recording_process.py"))
+PROCESS = str(ROOT / "tests/helpers/recording_process.py")
 SIM = [sys.executable, "-m", "joulewise", "sim", "--latency", "none"]
 DEADLINE_S = 60
 S = 10**9
@@ -54,7 +54,7 @@ def recording(run, *options, rate_hz=50):
             pipe.close()
 
 
-def column(run, key, name, lane=Lane.FAST):
+def column(run, key, name, lane=StreamKind.FAST):
     reader = open_lane(run, key, lane)
     return np.concatenate([chunk[name] for chunk in reader.chunks([name])]) if reader else []
 
@@ -88,8 +88,8 @@ def test_a_run_of_simulated_gpus(tmp_path):
         assert (np.diff(energy_j) >= 0).all()
         assert energy_j[-1] > energy_j[0]
         assert manifest.recorder.lanes[gpu]["rows"] == len(t_ns)
-        assert column(run, gpu, "sm_clock_mhz", Lane.SLOW).min() > 0
-        stamps_ns = column(run, gpu, "t_ns", Lane.BUFFER)
+        assert column(run, gpu, "sm_clock_mhz", StreamKind.SLOW).min() > 0
+        stamps_ns = column(run, gpu, "t_ns", StreamKind.BUFFER)
         assert set(np.diff(stamps_ns) // 1_000_000) <= {19, 20}  # each sample of 50 Hz, once
         assert stamps_ns[-1] < manifest.monotonic_end_ns
     assert manifest.recorder.cpu_s > 0
@@ -132,7 +132,7 @@ def test_what_takes_long_to_tell_delays_no_recording(tmp_path):
         assert first.info.key == "gpu1"
         assert first.sources
         assert not first.settings
-        eventually(lambda: len(column(run, "gpu1", "sm_clock_mhz", Lane.SLOW)))
+        eventually(lambda: len(column(run, "gpu1", "sm_clock_mhz", StreamKind.SLOW)))
     for gpu in read_manifest(run).devices[:2]:
         assert gpu.settings["power_limit_w"] == gpu.maximum_w == gpu.default_limit_w == 300
         assert gpu.info.memory_b
@@ -144,11 +144,11 @@ def test_a_driver_that_hangs_in_its_samples_is_read_by_its_counter(tmp_path):
     with recording(run, "--gpu", "v100x2", "--fault", "gpu1:slow=600s,call=GetSamples"):
         wait_for_rows(run, "gpu1", 5)
     assert not np.isnan(column(run, "gpu1", "energy_j")).any()
-    assert len(column(run, "gpu0", "t_ns", Lane.BUFFER))
-    assert not len(column(run, "gpu1", "t_ns", Lane.BUFFER))
+    assert len(column(run, "gpu0", "t_ns", StreamKind.BUFFER))
+    assert not len(column(run, "gpu1", "t_ns", StreamKind.BUFFER))
     assert codes(run, "gpu1") == {"gap"}
     assert codes(run, "gpu0") == set()
-    assert column(run, "gpu1", "sm_clock_mhz", Lane.SLOW).min() > 0
+    assert column(run, "gpu1", "sm_clock_mhz", StreamKind.SLOW).min() > 0
 
 
 def test_what_a_device_raises_when_it_is_completed_costs_its_settings_alone(tmp_path):
@@ -177,7 +177,7 @@ def test_killed_at_once_it_is_readable_up_to_the_last_second_and_a_half(tmp_path
         process.wait(DEADLINE_S)
         manifest = read_manifest(run)
         assert status(manifest) == "killed"
-        for lane in (Lane.FAST, Lane.BUFFER, Lane.SLOW):
+        for lane in (StreamKind.FAST, StreamKind.BUFFER, StreamKind.SLOW):
             t_ns = column(run, "gpu0", "t_ns", lane)
             assert (np.diff(t_ns) > 0).all()
             # A machine that is busy with other tests may be late by as much again.
@@ -206,7 +206,7 @@ class Sleeper(ToyDevice):
 
 
 def test_a_gpu_that_sleeps_is_not_read_until_it_is_awake(tmp_path, monkeypatch):
-    monkeypatch.setattr("joulewise.record.lanes._SILENT_HZ", 50.0)
+    monkeypatch.setattr("joulewise.record.channels._SILENT_HZ", 50.0)
     real = ToyDevice(ToyClock())
     sleeper = Sleeper(real)
     run = new_run(tmp_path)
@@ -232,7 +232,7 @@ def test_a_gpu_that_sleeps_is_not_read_until_it_is_awake(tmp_path, monkeypatch):
 
 
 def test_a_gpu_that_was_lost_is_not_said_to_have_slept(tmp_path, monkeypatch):
-    monkeypatch.setattr("joulewise.record.lanes._SILENT_HZ", 50.0)
+    monkeypatch.setattr("joulewise.record.channels._SILENT_HZ", 50.0)
     lost = Sleeper(ToyDevice(ToyClock()))
     lost.asleep = False
     lost.sensors = {Quantity.POWER: Unavailable("NVML error 999")}

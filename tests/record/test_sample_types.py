@@ -4,15 +4,15 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from joulewise.data import DeviceInfo, Kind, Quantity, Sample, Unavailable
-from joulewise.record.buffered import BufferedSeldom
-from joulewise.record.layout import SAMPLED, Lane, buffer_lane
-from joulewise.record.trace import open_lane
+from joulewise.data import DeviceInfo, DriverSample, Kind, Quantity, Unavailable
+from joulewise.record.driver_samples import BufferedSeldom
+from joulewise.store.layout import SAMPLED, StreamKind, buffer_lane
+from joulewise.store.trace import open_lane
+from tests.helpers.paths import ROOT
 
 S = 10**9
 EPOCH_NS = 1_750_000_000 * S
@@ -37,7 +37,7 @@ class SamplingDriver:
         last = int(self.now_ns / S * self.rate_hz)
         first = max(last - 119, int(self.booted_ns / S * self.rate_hz) + 1)
         times_us = [self.stamp_us(number) for number in range(first, last + 1)]
-        return [Sample(t_us, float(t_us)) for t_us in times_us if t_us > since_us]
+        return [DriverSample(t_us, float(t_us)) for t_us in times_us if t_us > since_us]
 
     def stamp_us(self, number):
         return (EPOCH_NS + round(number / self.rate_hz * S)) // 1000
@@ -110,7 +110,7 @@ def test_a_fault_that_passes_is_no_lack():
     assert before + after == [driver.stamp_us(number) for number in numbers]
 
 
-PROCESS = str(Path(__file__).with_name("recording_process.py"))
+PROCESS = str(ROOT / "tests/helpers/recording_process.py")
 
 
 @pytest.fixture(scope="module")
@@ -146,9 +146,9 @@ def test_every_type_is_a_lane_of_its_own_in_the_order_of_its_times(run, quantity
 
 
 def test_lanes_of_samples_are_named_for_their_quantity():
-    assert buffer_lane(Quantity.SM_CLOCK) is Lane.BUFFER_SM_CLOCK
+    assert buffer_lane(Quantity.SM_CLOCK) is StreamKind.BUFFER_SM_CLOCK
     assert {buffer_lane(quantity) for quantity in SAMPLED} | {
-        Lane.BUFFER,
-        Lane.FAST,
-        Lane.SLOW,
-    } == {*Lane}
+        StreamKind.BUFFER,
+        StreamKind.FAST,
+        StreamKind.SLOW,
+    } == {*StreamKind}

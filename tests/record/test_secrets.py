@@ -6,7 +6,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from joulewise.record.secrets import MASK, mask
+from joulewise.store.redact import MASK, mask
 
 HF, OPENAI, GITHUB = "hf_" + "aB3" * 11, "sk-proj-" + "x9Y" * 12, "ghp_" + "Zz0" * 12
 AWS = "AKIA" + "IOSFODNN7EXAMPLE"

@@ -11,17 +11,15 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from joulewise.analyse.run import analyse
+from joulewise.analyse.run_result import analyse
 from joulewise.cli import joulewise as cli
 from joulewise.data import Caution
-from joulewise.record.checksums import write_final_checksums
-from joulewise.record.files import open_regular, read_regular
-from joulewise.record.layout import CHECKSUMS, MANIFEST, MARKS, PROCESSES, RESULT
-from joulewise.record.store import Skipped, new_run, readable
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from made_run import MadeRun, device
-from processes import DEADLINE_S, JOULEWISE
+from joulewise.store.checksums import write_final_checksums
+from joulewise.store.files import open_regular, read_regular
+from joulewise.store.layout import CHECKSUMS, MANIFEST, MARKS, PROCESSES, RESULT
+from joulewise.store.runs import Skipped, new_run, readable
+from tests.helpers.processes import DEADLINE_S, JOULEWISE
+from tests.helpers.runs import MadeRun, device
 
 
 def make_socket(path):

@@ -11,11 +11,12 @@ from dataclasses import replace
 
 import pytest
 
-from joulewise.command.alive import boot_id, pid_namespace, started_ticks
-from joulewise.data import Card, DeviceInfo, Kind, Source, Unavailable
+from joulewise.data import DeviceInfo, Kind, SensorProfile, Source, Unavailable
 from joulewise.errors import JoulewiseError, UsageError
-from joulewise.record.layout import FORMAT, MANIFEST
-from joulewise.record.manifest import (
+from joulewise.process.linux import boot_id, pid_namespace, started_ticks
+from joulewise.record.recorder import RecorderOptions
+from joulewise.store.layout import FORMAT, MANIFEST
+from joulewise.store.manifest import (
     CommandRecord,
     Manifest,
     RecordedDevice,
@@ -23,8 +24,7 @@ from joulewise.record.manifest import (
     read_manifest,
     write_manifest,
 )
-from joulewise.record.recorder import RecorderOptions
-from joulewise.record.store import (
+from joulewise.store.runs import (
     Skipped,
     default_store,
     find,
@@ -51,7 +51,7 @@ def test_everything_in_a_manifest_comes_back(tmp_path):
     device = RecordedDevice(
         DeviceInfo("gpu0", Kind.GPU, "V100", "GPU-1", "nvidia", contains=("a", "b")),
         sources={"power_w": Source.MEASURED},
-        card=Card(update_period_s=0.02, gain_sigma=0.01),
+        card=SensorProfile(update_period_s=0.02, gain_sigma=0.01),
         settings={"power_limit_w": 250.0},
         maximum_w=300.0,
     )
@@ -231,7 +231,7 @@ def test_a_run_of_another_node_is_recorded_while_it_shows_life(tmp_path, where, 
 def test_who_is_killed_before_it_found_a_device_leaves_a_run_that_can_go(tmp_path):
     script = f"""
 import os, pathlib
-from joulewise.record.store import new_run
+from joulewise.store.runs import new_run
 new_run(pathlib.Path({str(tmp_path)!r}))
 os.kill(os.getpid(), 9)
 """
@@ -293,7 +293,7 @@ def test_a_run_that_could_not_be_begun_leaves_nothing(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("joulewise.record.store.write_manifest", full)
+    monkeypatch.setattr("joulewise.store.runs.write_manifest", full)
     with pytest.raises(JoulewiseError, match="No space left"):
         new_run(tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -313,7 +313,7 @@ def test_what_to_do_is_fit_for_why_a_run_cannot_be_made(tmp_path, monkeypatch, n
     def fails(*_):
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr("joulewise.record.store.write_manifest", fails)
+    monkeypatch.setattr("joulewise.store.runs.write_manifest", fails)
     with pytest.raises(JoulewiseError) as refused:
         new_run(tmp_path)
     assert refused.value.hint == f"{hint} with --store DIR or $JOULEWISE_STORE"
@@ -331,7 +331,7 @@ def test_a_run_can_begin_in_a_folder_that_was_deleted(tmp_path, monkeypatch):
 def test_a_run_in_another_process_id_namespace_is_not_taken_for_killed(tmp_path):
     script = f"""
 import pathlib
-from joulewise.record.store import new_run
+from joulewise.store.runs import new_run
 new_run(pathlib.Path({str(tmp_path)!r}))
 print("made", flush=True)
 input()

@@ -18,20 +18,20 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-import joulewise.record.manifest
-from joulewise.command.alive import boot_id, started_ticks
+import joulewise.store.manifest
 from joulewise.data.contract import RESULT_FORMAT
-from joulewise.record.checksums import with_checksum
-from joulewise.record.index import database, folder_index, location, stamps
-from joulewise.record.index.condition import ALWAYS, Condition, text_is
-from joulewise.record.index.folder_index import query_index
-from joulewise.record.index.progress import ProgressSlot
-from joulewise.record.index.run_entry import READABLE, RUNS, find_runs, read_entry
-from joulewise.record.layout import FORMAT, INDEX, LIVE, MANIFEST, RESULT
-from joulewise.record.manifest import Manifest, RecorderRecord, write_manifest
-from joulewise.record.store import find, id_second, in_progress, named
+from joulewise.process.linux import boot_id, started_ticks
 from joulewise.report.filters import parse_filter
-from joulewise.report.runs import list_runs
+from joulewise.report.views.listings import list_runs
+from joulewise.store.checksums import with_checksum
+from joulewise.store.index import database, folder_index, kind
+from joulewise.store.index.conditions import ALWAYS, SqlCondition, text_is
+from joulewise.store.index.folder_index import query_index
+from joulewise.store.index.progress import ProgressSlot
+from joulewise.store.index.run_entry import READABLE, RUNS, find_runs, read_entry
+from joulewise.store.layout import FORMAT, INDEX, LIVE, MANIFEST, RESULT
+from joulewise.store.manifest import Manifest, RecorderRecord, write_manifest
+from joulewise.store.runs import find, id_second, in_progress, named
 
 S = 10**9
 
@@ -85,7 +85,7 @@ def always_indexed():
     """A small store has a file as well, and a file that was written just now counts as old."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(folder_index, "SMALL_STORE", 0)
-        patch.setattr(stamps, "RACY_NS", -1000 * S)
+        patch.setattr(folder_index, "RACY_NS", -1000 * S)
         yield patch
 
 
@@ -336,7 +336,7 @@ def test_what_changed_just_now_is_not_kept(store, monkeypatch):
 
 class TestAnIndexThatCannotBeUsed:
     def test_a_store_on_the_network_has_it_in_the_cache_folder(self, store, patched, tmp_path):
-        patched.setattr(location, "_is_local", lambda _: False)
+        patched.setattr(kind, "_is_local", lambda _: False)
         assert indexed(store) == plain(store)
         assert not (store / INDEX).exists()
         assert len(list((tmp_path / "cache" / "joulewise" / "indexes").iterdir())) == 1
@@ -347,7 +347,7 @@ class TestAnIndexThatCannotBeUsed:
     def test_a_store_that_cannot_be_written(self, store, patched, tmp_path):
         may = os.access
         patched.setattr(
-            location.os, "access", lambda path, mode: Path(path) != store and may(path, mode)
+            kind.os, "access", lambda path, mode: Path(path) != store and may(path, mode)
         )
         assert indexed(store) == plain(store)
         assert not (store / INDEX).exists()
@@ -358,7 +358,7 @@ class TestAnIndexThatCannotBeUsed:
         before = (store / INDEX).read_bytes()
         own = os.geteuid()
         patched.setattr(
-            location,
+            kind,
             "is_ours",
             lambda path: path.parent != store or path.lstat().st_uid == own + 1,
         )
@@ -390,22 +390,22 @@ class TestAnIndexThatCannotBeUsed:
 
     def test_a_private_folder_is_our_own_and_nobody_else_writes_to_it(self, tmp_path, monkeypatch):
         tmp_path.chmod(0o755)
-        assert location.is_private(tmp_path)
-        assert not location.is_private(tmp_path / "missing")
+        assert kind.is_private(tmp_path)
+        assert not kind.is_private(tmp_path / "missing")
         other = os.geteuid() + 1
-        monkeypatch.setattr(location.os, "geteuid", lambda: other)
-        assert not location.is_private(tmp_path)
+        monkeypatch.setattr(kind.os, "geteuid", lambda: other)
+        assert not kind.is_private(tmp_path)
 
     @pytest.mark.parametrize("ending", ["-journal", "-wal"])
     def test_a_strange_file_beside_it_is_not_replayed(self, store, patched, ending):
         indexed(store)
         (store / f"{INDEX}{ending}").symlink_to(store / "elsewhere")
-        assert next(location.index_files(store, os.environ)).parent != store
+        assert next(kind.index_files(store, os.environ)).parent != store
         assert indexed(store) == plain(store)
         assert patched is not None
 
     def test_a_cache_folder_that_others_can_write_is_not_used(self, store, patched, tmp_path):
-        patched.setattr(location, "_is_local", lambda _: False)
+        patched.setattr(kind, "_is_local", lambda _: False)
         folder = tmp_path / "cache" / "joulewise" / "indexes"
         folder.mkdir(parents=True)
         folder.chmod(0o777)
@@ -413,7 +413,7 @@ class TestAnIndexThatCannotBeUsed:
         assert list(folder.iterdir()) == []
 
     def test_neither_store_nor_cache_folder(self, store, patched, tmp_path):
-        patched.setattr(location, "_is_local", lambda _: False)
+        patched.setattr(kind, "_is_local", lambda _: False)
         (tmp_path / "cache").write_text("mine")
         assert indexed(store) == plain(store)
         assert not (store / INDEX).exists()
@@ -445,7 +445,7 @@ class TestAnIndexThatCannotBeUsed:
     def test_a_run_that_may_not_be_read_now(self, store, patched):
         """What failed for a reason that may pass is not remembered."""
         run = sorted(path for path in store.iterdir() if path.is_dir())[3]
-        reading = joulewise.record.manifest.read_regular_bytes
+        reading = joulewise.store.manifest.read_regular_bytes
 
         def refused(path):
             if path == run / MANIFEST:
@@ -453,7 +453,7 @@ class TestAnIndexThatCannotBeUsed:
             return reading(path)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr("joulewise.record.manifest.read_regular_bytes", refused)
+            patch.setattr("joulewise.store.manifest.read_regular_bytes", refused)
             assert [name for name, _ in indexed(store)[1]] == [run.name, "foreign"]
         assert [name for name, _ in indexed(store)[1]] == ["foreign"]
         assert patched is not None
@@ -465,7 +465,7 @@ def test_an_upgrade_reads_again_what_was_too_new(store, patched):
     make(store, 50, format=FORMAT + 1)
     listed = query_index(store, RUNS, lambda index: index.count(READABLE))
     assert listed == 20
-    patched.setattr("joulewise.record.manifest.FORMAT", FORMAT + 1)
+    patched.setattr("joulewise.store.manifest.FORMAT", FORMAT + 1)
     newer = replace(RUNS, formats=(FORMAT + 1, RESULT_FORMAT))
     assert query_index(store, newer, lambda index: index.count(READABLE)) == 21
 
@@ -512,7 +512,7 @@ class TestARunThatIsRecorded:
     @pytest.mark.usefixtures("patched")
     def test_is_killed_when_its_recorder_is_gone(self, store, recorded, monkeypatch):
         assert len(indexed(store, parse_filter("state=recording"))[0]) == 1
-        monkeypatch.setattr("joulewise.record.store.is_alive", lambda *_: False)
+        monkeypatch.setattr("joulewise.store.runs.is_alive", lambda *_: False)
         assert indexed(store, parse_filter("state=recording"))[0] == []
         (run,) = indexed(store, parse_filter("state=killed"))[0]
         assert (run.path, run.energy_j) == (recorded, None)
@@ -588,7 +588,7 @@ class TestALargeStore:
 
     @pytest.fixture(autouse=True)
     def old_files(self, monkeypatch):
-        monkeypatch.setattr(stamps, "RACY_NS", -1000 * S)
+        monkeypatch.setattr(folder_index, "RACY_NS", -1000 * S)
 
     def test_the_last_run_and_an_id_need_no_other(self, large):
         newest = f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime(MANY - 1))}-07cf"
@@ -614,7 +614,7 @@ class TestALargeStore:
         page = list_runs(large, limit=50, page=2)
         assert (page.total, page.pages, len(page.runs)) == (MANY, 40, 50)
         assert page.runs[-1].name == f"job-{MANY - 51}"
-        for condition in (ALWAYS, parse_filter("energy>1.5kJ"), Condition("is_link")):
+        for condition in (ALWAYS, parse_filter("energy>1.5kJ"), SqlCondition("is_link")):
             assert opened(lambda c=condition: list_runs(large, c, limit=50)) == set()
         assert opened(lambda: find(large, "job-77")) == set()
         assert find(large, "job-77").name.endswith("-004d")

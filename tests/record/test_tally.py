@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulewise.data import Quantity
-from joulewise.record.rows import Batch
-from joulewise.record.tally import Tally
+from joulewise.record.running_total import Tally
+from joulewise.store.arrow_stream import Batch
 
 S = 1_000_000_000
 

@@ -3,8 +3,8 @@
 import pytest
 
 from joulewise.data import Unavailable
+from joulewise.record.channels import usual_rate_hz
 from joulewise.record.inventory import take_inventory
-from joulewise.record.lanes import usual_rate_hz
 from joulewise.testing.toy import ToyClock, ToyDevice
 
 

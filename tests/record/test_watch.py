@@ -5,12 +5,11 @@ from time import sleep
 
 import pytest
 
-from joulewise.record import watch as watch_module
-from joulewise.record.deadlines import Deadlines
-from joulewise.record.loops import Loop
-from joulewise.record.watch import Watch
+from joulewise.record import sampling_loop as watch_module
+from joulewise.record.sampling_loop import Loop, LoopWatchdog
+from joulewise.record.schedule import Deadlines
 from joulewise.units import NS_PER_MS
-from processes import DEADLINE_S
+from tests.helpers.processes import DEADLINE_S
 
 
 class Hanging:
@@ -54,7 +53,7 @@ def test_a_device_that_has_hung_for_long_is_not_waited_for(channels, monkeypatch
     monkeypatch.setattr(watch_module, "_FIRST_S", 0.0)
     monkeypatch.setattr(watch_module, "_HANGS_NS", 100 * NS_PER_MS)
     before, just_now, _ = channels
-    watch, names = Watch(), []
+    watch, names = LoopWatchdog(), []
     watch.start([loop_of(before)])
     assert before.is_asked.wait(DEADLINE_S)
     sleep(0.2)
@@ -69,7 +68,7 @@ def test_a_device_that_has_hung_for_long_is_not_waited_for(channels, monkeypatch
 
 def test_a_device_that_is_slow_is_waited_for(channels, monkeypatch):
     monkeypatch.setattr(watch_module, "_FIRST_S", 0.0)
-    slow, watch = channels[0], Watch()
+    slow, watch = channels[0], LoopWatchdog()
     watch.start([loop_of(slow)])
     assert slow.is_asked.wait(DEADLINE_S)
     threading.Timer(0.1, slow.is_released.set).start()
@@ -86,7 +85,7 @@ def test_several_that_hang_at_the_start_are_waited_for_but_once(channels, monkey
         wait(loop, timeout_s)
 
     monkeypatch.setattr(Loop, "wait_for_first", record)
-    watch = Watch()
+    watch = LoopWatchdog()
     watch.start([loop_of(channel) for channel in channels])
     watch.wait_for_first()
     assert len(waits_s) == 6

@@ -7,16 +7,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from joulewise.record import files
-from joulewise.record.files import GrowingFile, replace_file
-from joulewise.record.journal import Journal
-from joulewise.record.layout import STREAM, TRACE, Lane, lane_path
-from joulewise.record.notes import Notes
-from joulewise.record.rows import Rows
 from joulewise.record.statistics import Statistics
-from joulewise.record.streams import Stream
-from joulewise.record.trace import open_lane
-from joulewise.record.writer import Writer
+from joulewise.record.writer import PendingLines, RecorderNotes, Writer
+from joulewise.store import files
+from joulewise.store.arrow_stream import RowBuffer, Stream
+from joulewise.store.files import GrowingFile, replace_file
+from joulewise.store.layout import STREAM, TRACE, StreamKind, lane_path
+from joulewise.store.trace import open_lane
 
 
 @pytest.fixture
@@ -39,9 +36,9 @@ def disk(monkeypatch):
 @pytest.fixture
 def recording(tmp_path):
     (tmp_path / TRACE).mkdir()
-    notes, rows = Notes(), Rows(["power_w"])
+    notes, rows = RecorderNotes(), RowBuffer(["power_w"])
     writer = Writer(notes, lambda: None, room_b=3000)
-    stream = Stream(lane_path(tmp_path, "gpu0", Lane.FAST, STREAM), rows.columns)
+    stream = Stream(lane_path(tmp_path, "gpu0", StreamKind.FAST, STREAM), rows.columns)
     writer.add_stream(rows, stream, Statistics(0, "power_w"), hurry=True)
     return SimpleNamespace(run=tmp_path, notes=notes, rows=rows, writer=writer, stream=stream)
 
@@ -53,7 +50,7 @@ def add(recording, *times):
 
 
 def times(run):
-    reader = open_lane(run, "gpu0", Lane.FAST)
+    reader = open_lane(run, "gpu0", StreamKind.FAST)
     return np.concatenate([chunk["t_ns"] for chunk in reader.chunks(["t_ns"])]).tolist()
 
 
@@ -90,9 +87,9 @@ def test_a_disk_that_stays_full_costs_the_oldest(recording, disk):
 
 
 def test_lines_are_kept_whole_or_not_at_all(tmp_path, disk):
-    journal = Journal(most=3)
+    journal = PendingLines(most=3)
     file = GrowingFile(tmp_path / "misses.jsonl")
-    writer = Writer(Notes(), lambda: None)
+    writer = Writer(RecorderNotes(), lambda: None)
     writer.add_journal(journal, file)
     journal.add('{"a": 1}')
     writer.write()

@@ -13,10 +13,10 @@ from rich.console import Console
 
 from joulewise.data import Kind, Knob, Quantity, SensorInfo, Source, Unavailable
 from joulewise.devices import Discovery
-from joulewise.record.cards import KeptCard, keep_card
-from joulewise.report import held
-from joulewise.report.checkup import Checkup, as_json, examine
-from joulewise.report.doctor import alike, draw, next_commands, trust
+from joulewise.record.sensor_profiles import KeptCard, keep_card
+from joulewise.report.terminal.doctor import alike, draw, next_commands, trust
+from joulewise.report.views import leases
+from joulewise.report.views.checkup import Checkup, as_json, examine
 from joulewise.testing import ToyClock, ToyDevice
 
 LOST = Unavailable("the GPU is lost", "reboot")
@@ -106,7 +106,7 @@ class TestKnobsThatTheGuardServiceTurns:
 
     @pytest.fixture
     def served(self, toy, monkeypatch):
-        monkeypatch.setattr(held, "leases", lambda _: held.Leases(service="/run/guard.sock"))
+        monkeypatch.setattr(leases, "leases", lambda _: leases.Leases(service="/run/guard.sock"))
         return checkup(toy)
 
     def test_nobody_is_sent_for_a_right_that_he_has(self, served):

@@ -2,26 +2,25 @@
 
 import json
 import re
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "metrics"))
-
-from made_sides import joules, made, side
-from made_sweeps import grid, limit, sweep, trial
-
+from joulewise.compare.runs import compare_runs
+from joulewise.compare.sweeps import compare_sweeps
 from joulewise.data import Energy, Source
-from joulewise.metrics.compare_runs import compare_runs
-from joulewise.metrics.compare_sweeps import compare_sweeps
-from joulewise.report.charts.axes import time_unit
-from joulewise.report.charts.compare_charts import _ratio_ticks, runs_charts, sweeps_charts
-from joulewise.report.charts.compare_power import _draw as _draw_power
-from joulewise.report.compare_view import view_of_runs, view_of_sweeps
-from joulewise.report.compared import compared_runs, compared_sweeps
-from joulewise.report.page.compare_page import compare_page
+from joulewise.report.charts.compare import _draw as _draw_power
+from joulewise.report.charts.compare import _ratio_ticks, runs_charts, sweeps_charts
+from joulewise.report.charts.theme import time_unit
+from joulewise.report.html.pages import compare_page
+from joulewise.report.views.compare import (
+    compared_runs,
+    compared_sweeps,
+    view_of_runs,
+    view_of_sweeps,
+)
+from tests.helpers.comparisons import joules, made, side
+from tests.helpers.sweeps import grid, limit, sweep, trial
 
 SCRIPT = "</script><script>alert(1)</script>"
 
@@ -167,7 +166,7 @@ def test_a_page_is_worth_more_than_its_figures(monkeypatch):
     def damaged(_found):
         raise ValueError("of a trace")
 
-    monkeypatch.setattr("joulewise.report.page.compare_page.runs_charts", damaged)
+    monkeypatch.setattr("joulewise.report.html.pages.runs_charts", damaged)
     page = compare_page(compared_runs(*both()))
     assert "of a trace" in page.notices[0].message
     assert page.sections[0].tables[0].rows
@@ -185,7 +184,7 @@ def test_without_a_gpu_sweeps_are_compared_at_the_boundary_asked_for(asked):
 
 def test_a_hostile_name_stays_text_in_the_page():
     pytest.importorskip("jinja2")
-    from joulewise.report.page.render import render
+    from joulewise.report.html.render import render
 
     a, b = both()
     page = compare_page(compared_runs(replace(a, name=SCRIPT), b), again=f"compare '{SCRIPT}' b")

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from joulewise import formatting
 from joulewise.data import Energy, Source
-from joulewise.metrics.ratios import mean_interval
+from joulewise.formatting import NO_BREAK, keep_together, wrap_text
+from joulewise.metrics.intervals import mean_interval
 from joulewise.metrics.result import Interval
-from joulewise.report import figures
-from joulewise.report.figures import NO_BREAK, keep_together, wrap_text
-from joulewise.report.run_view import _percents
-from joulewise.report.sweep_words import change, error_words
+from joulewise.report.settings_text import change, error_words
+from joulewise.report.views.run import _percents
 
 
 @pytest.mark.parametrize(
@@ -30,7 +30,7 @@ from joulewise.report.sweep_words import change, error_words
     ],
 )
 def test_joules(value, said):
-    assert figures.joules(value) == said
+    assert formatting.joules(value) == said
 
 
 @pytest.mark.parametrize(
@@ -46,7 +46,7 @@ def test_joules(value, said):
     ],
 )
 def test_seconds(value, said):
-    assert figures.seconds(value) == said
+    assert formatting.seconds(value) == said
 
 
 @pytest.mark.parametrize(
@@ -62,19 +62,19 @@ def test_seconds(value, said):
     ],
 )
 def test_an_error_is_a_share_where_a_share_says_something(half_width, value, said):
-    assert figures.within(half_width, value) == said
+    assert formatting.within(half_width, value) == said
 
 
 def test_an_energy_has_both():
-    assert figures.energy(Energy(12_300, 90, 120, Source.MEASURED)) == "12.3 kJ ± 1.2 %"
-    assert figures.energy(None) == "unavailable"
+    assert formatting.energy(Energy(12_300, 90, 120, Source.MEASURED)) == "12.3 kJ ± 1.2 %"
+    assert formatting.energy(None) == "unavailable"
 
 
 def test_an_energy_whose_error_leaves_nothing_of_it_has_a_bound():
-    assert figures.energy(Energy(0.0848, 0.351, 0, Source.MODELLED)) == "below 436 mJ"
-    assert figures.figures(Energy(0.0848, 0.351, 0, Source.MODELLED)) == ("below 436 mJ", "")
-    assert figures.energy(Energy(-3, 5, 0, Source.MEASURED)) == "below 2.00 J"
-    assert figures.energy(Energy(3, math.inf, 0, Source.MEASURED)) == "3.00 J ± unknown"
+    assert formatting.energy(Energy(0.0848, 0.351, 0, Source.MODELLED)) == "below 436 mJ"
+    assert formatting.figures(Energy(0.0848, 0.351, 0, Source.MODELLED)) == ("below 436 mJ", "")
+    assert formatting.energy(Energy(-3, 5, 0, Source.MEASURED)) == "below 2.00 J"
+    assert formatting.energy(Energy(3, math.inf, 0, Source.MEASURED)) == "3.00 J ± unknown"
 
 
 @pytest.mark.parametrize(
@@ -88,12 +88,12 @@ def test_an_energy_whose_error_leaves_nothing_of_it_has_a_bound():
     ],
 )
 def test_a_range_says_its_unit_once(low, high, unit, said):
-    assert figures.between(low, high, unit) == said
+    assert formatting.between(low, high, unit) == said
 
 
 def test_a_command_of_several_lines_in_one():
-    assert figures.one_line("python -c 'a\n\tb\x1b'") == "python -c 'a b\\x1b'"
-    assert figures.one_line("python train.py", 8) == "python …"
+    assert formatting.one_line("python -c 'a\n\tb\x1b'") == "python -c 'a b\\x1b'"
+    assert formatting.one_line("python train.py", 8) == "python …"
 
 
 @pytest.mark.parametrize(
@@ -101,34 +101,34 @@ def test_a_command_of_several_lines_in_one():
     [(0, "0"), (6.34e-5, "0.0000634"), (0.36, "0.360"), (12.345, "12.3"), (1.2e6, "1200000")],
 )
 def test_an_amount_has_no_exponent(value, said):
-    assert figures.amount(value) == said
+    assert formatting.amount(value) == said
 
 
 @given(st.floats(1e-6, 1e15))
 def test_what_is_printed_is_the_value_to_half_a_percent(value):
-    number, _, unit = figures.joules(value).partition(" ")
+    number, _, unit = formatting.joules(value).partition(" ")
     factor = {"": 1, "µ": 1e-6, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9}[unit[:-1]]
     assert float(number) * factor == pytest.approx(value, rel=0.006)
 
 
 @given(st.text())
 def test_text_from_elsewhere_steers_nothing(text):
-    assert figures.plain(text).isprintable()
+    assert formatting.plain(text).isprintable()
 
 
 def test_text_from_elsewhere_is_still_read():
-    assert figures.plain("\x1b[31mred\u202e é [bold]") == r"\x1b[31mred\u202e é [bold]"
+    assert formatting.plain("\x1b[31mred\u202e é [bold]") == r"\x1b[31mred\u202e é [bold]"
 
 
 def test_signs_that_an_encoding_lacks_are_spelt():
-    assert figures.fitting("12 µJ ± 1 %", "utf-8") == "12 µJ ± 1 %"
-    assert figures.fitting("12 µJ ± 1 %", "latin-1") == "12 µJ ± 1 %"
-    assert figures.fitting("12 µJ ± 1 %", "ascii") == "12 uJ +/- 1 %"
+    assert formatting.fitting("12 µJ ± 1 %", "utf-8") == "12 µJ ± 1 %"
+    assert formatting.fitting("12 µJ ± 1 %", "latin-1") == "12 µJ ± 1 %"
+    assert formatting.fitting("12 µJ ± 1 %", "ascii") == "12 uJ +/- 1 %"
 
 
 def test_a_long_line_hangs_beside_its_beginning():
-    assert figures.hanging("one two three", "who: ", None) == "who: one two three\n"
-    assert figures.hanging("one two\nthree", "who: ", 13) == "who: one two\n     three\n"
+    assert formatting.hanging("one two three", "who: ", None) == "who: one two three\n"
+    assert formatting.hanging("one two\nthree", "who: ", 13) == "who: one two\n     three\n"
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_long_line_hangs_beside_its_beginning():
     ],
 )
 def test_what_is_to_be_pasted_is_not_wrapped(said, whole):
-    assert whole in figures.hanging(said, "who: ", 12)
+    assert whole in formatting.hanging(said, "who: ", 12)
 
 
 @pytest.mark.parametrize(
@@ -205,4 +205,4 @@ def test_percents_of_three_parts():
     ],
 )
 def test_bytes_that_are_no_utf8_stand_as_a_shell_has_them(text, said):
-    assert figures.plain(text) == said
+    assert formatting.plain(text) == said

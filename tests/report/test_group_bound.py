@@ -3,9 +3,9 @@
 import pytest
 
 from joulewise.data import Caution
-from joulewise.record.layout import MANIFEST
-from joulewise.report.meant import meant_group
-from made_run import MadeRun, device
+from joulewise.report.resolve import meant_group
+from joulewise.store.layout import MANIFEST
+from tests.helpers.runs import MadeRun, device
 
 
 @pytest.fixture

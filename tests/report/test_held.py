@@ -8,18 +8,19 @@ import pytest
 from rich.console import Console
 
 from joulewise.control.client import Client
-from joulewise.control.holds import Change, Hold, Holder
+from joulewise.control.holds import Change, Hold, LeaseHolder
 from joulewise.control.journal import Journal
+from joulewise.control.permissions import not_a_member
 from joulewise.control.protocol import line, refused_line
-from joulewise.control.rights import not_a_member
 from joulewise.data import Knob
 from joulewise.errors import JoulewiseError
-from joulewise.report import held
+from joulewise.report.terminal import leases as drawing
+from joulewise.report.views import leases
 
 
 @pytest.fixture
 def listener(tmp_path, monkeypatch):
-    monkeypatch.setattr(held, "_PATIENCE_S", 0.05)
+    monkeypatch.setattr(leases, "_PATIENCE_S", 0.05)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(tmp_path / "guard.sock"))
         listener.listen(0)
@@ -32,7 +33,7 @@ def environ(tmp_path):
 
 def shown(found):
     told = io.StringIO()
-    held.draw(found, Console(file=told, width=200))
+    drawing.draw(found, Console(file=told, width=200))
     return told.getvalue()
 
 
@@ -45,8 +46,8 @@ def greet(greeting):
 
 
 def test_one_that_hangs(tmp_path, listener):  # noqa: ARG001
-    found = held.leases(environ(tmp_path))
-    told = held.as_json(found)["service"]
+    found = leases.leases(environ(tmp_path))
+    told = leases.as_json(found)["service"]
     assert not told["answers"]
     assert told["reason"] == "the guardian of the knobs does not answer"
     assert "guard service: the guardian of the knobs does not answer\n    fix: " in shown(found)
@@ -55,15 +56,15 @@ def test_one_that_hangs(tmp_path, listener):  # noqa: ARG001
 def test_one_with_a_full_queue(tmp_path, listener):
     with socket.socket(socket.AF_UNIX) as first:
         first.connect(listener.getsockname())
-        found = held.leases(environ(tmp_path))
-    assert "is busy" in held.as_json(found)["service"]["reason"]
+        found = leases.leases(environ(tmp_path))
+    assert "is busy" in leases.as_json(found)["service"]["reason"]
     assert " is busy\n    fix: try again in a moment\n" in shown(found)
 
 
 def test_one_that_refuses_us(tmp_path, monkeypatch):
     refused = refused_line(JoulewiseError("2 holders are connected already", "try again later"))
     monkeypatch.setattr(Client, "of_the_service", greet(refused))
-    told = held.as_json(held.leases(environ(tmp_path)))["service"]
+    told = leases.as_json(leases.leases(environ(tmp_path)))["service"]
     assert told == {
         "answers": False,
         "reason": "2 holders are connected already",
@@ -76,8 +77,8 @@ def test_one_of_another_group(tmp_path, monkeypatch):
         raise not_a_member(str(tmp_path))
 
     monkeypatch.setattr(Client, "of_the_service", connect)
-    found = held.leases(environ(tmp_path))
-    assert "in which you are not" in held.as_json(found)["service"]["reason"]
+    found = leases.leases(environ(tmp_path))
+    assert "in which you are not" in leases.as_json(found)["service"]["reason"]
     assert "    fix: run `sudo usermod -aG " in shown(found)
 
 
@@ -87,10 +88,10 @@ def test_one_that_answers(tmp_path, monkeypatch):
     monkeypatch.setattr(Client, "of_the_service", greet(ready))
     change = Change("GPU-1", "gpu0", Knob.POWER_LIMIT, 250.0, 200.0)
     kept = Journal(theirs)
-    kept.begin(Hold("1", Holder(os.getpid(), os.getuid(), "python", 0.0), (change,)))
-    found = held.leases(environ(tmp_path))
+    kept.begin(Hold("1", LeaseHolder(os.getpid(), os.getuid(), "python", 0.0), (change,)))
+    found = leases.leases(environ(tmp_path))
     kept.close(leave=False)
     assert [each.change for each in found.held] == [change]
     path = str(tmp_path / "guard.sock")
-    assert held.as_json(found)["service"] == {"answers": True, "socket": path}
+    assert leases.as_json(found)["service"] == {"answers": True, "socket": path}
     assert f"the guard service answers at {path}" in shown(found)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from joulewise.report.opening import opening
+from joulewise.report.terminal.opening import opening
 from joulewise.session.request import Ready
 
 RUN = "20261116-003512-7f3a"

@@ -1,6 +1,6 @@
 """The outlook of a run that is being recorded, as ``show`` words it."""
 
-from joulewise.report.outlook import outlook
+from joulewise.report.views.run import outlook
 
 EPOCHS = {"epochs": {"done": 6, "total": 90}}
 

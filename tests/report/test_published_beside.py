@@ -1,16 +1,11 @@
 """What a sweep found beside the published choices: scores are judged as the runs have them."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "metrics"))
-from made_sweeps import grid
-
 from joulewise.metrics.evaluate import evaluate
-from joulewise.metrics.rules import parse
+from joulewise.metrics.metric import parse
 from joulewise.report.published import METRICS, beside, published_table
+from tests.helpers.sweeps import grid
 
 
 def curve(power_w):

@@ -18,8 +18,8 @@ from joulewise.data import (
     Use,
     total,
 )
-from joulewise.report.run import draw
-from joulewise.report.run_view import Rates, ending, view
+from joulewise.report.terminal.run import draw
+from joulewise.report.views.run import PriceAndCarbon, ending, run_view
 
 S = 10**9
 
@@ -99,7 +99,7 @@ def test_a_device_has_energy_error_watts_and_source():
 def test_a_cpu_that_is_counted_is_counted_for_the_whole_machine():
     uses = {"n1/cpu0": use(2000), "n1/dram0": use(500, Source.ASSUMED)}
     whole = SpanResult(Span("run", None, 0, S), use(2500).energy, uses)
-    shown = view(result(run=whole, counted=tuple(uses)))
+    shown = run_view(result(run=whole, counted=tuple(uses)))
     assert [row.source for row in shown.rows] == ["measured (counter, whole machine)", "assumed"]
 
 
@@ -140,10 +140,10 @@ def test_a_group_has_one_net_or_the_reason_why_not():
     whole = SpanResult(Span("run", None, 0, S), total([GPU.energy, GPU.energy]), uses)
     details = {"runs": ["a", "b"], "baseline": {}}
     known = result(run=whole, counted=tuple(uses), details=details)
-    assert "net of idle, all GPUs: 8.00 kJ ± 0.4 %" in view(known).notes
+    assert "net of idle, all GPUs: 8.00 kJ ± 0.4 %" in run_view(known).notes
     uses["n2/gpu0"] = use(8000)
     details["baseline"] = {"n2/gpu0": {"kind": None, "reason": "it was never idle in b"}}
-    assert "net of idle: unavailable, n2/gpu0: it was never idle in b" in view(known).notes
+    assert "net of idle: unavailable, n2/gpu0: it was never idle in b" in run_view(known).notes
 
 
 def test_spans_are_summed_up_by_name():
@@ -159,7 +159,7 @@ def test_spans_that_were_cut_off_stand_beside_the_count():
 
 def test_money_and_carbon_only_where_their_rates_are_given():
     assert "cost" not in drawn(result())
-    text = drawn(result(), rates=Rates(price_per_kwh=0.36, gco2_per_kwh=360))
+    text = drawn(result(), rates=PriceAndCarbon(price_per_kwh=0.36, gco2_per_kwh=360))
     assert "cost: 0.00100 ± 0.4 % at 0.36 per kWh" in text
     assert "emitted: 1.00 ± 0.4 % g CO₂ at 360 g per kWh" in text
 
@@ -217,7 +217,7 @@ def test_a_command_that_outlived_its_recorder(code, said):
 
 
 def test_the_next_commands_can_be_pasted():
-    shown = view(result(), program="joulewise --store 'my runs'")
+    shown = run_view(result(), program="joulewise --store 'my runs'")
     assert shown.commands[0][0] == (
         "joulewise --store 'my runs' show 20261116-003512-7f3a --errors"
     )
@@ -226,7 +226,7 @@ def test_the_next_commands_can_be_pasted():
 def test_no_trace_is_offered_where_nothing_was_recorded():
     uses = {key: replace(use, energy=None) for key, use in USES.items()}
     empty = replace(result(details={}), run=SpanResult(result().run.span, None, uses))
-    assert view(empty, program="joulewise").commands == ()
+    assert run_view(empty, program="joulewise").commands == ()
 
 
 def test_a_long_name_of_a_span_takes_few_lines_of_the_table():

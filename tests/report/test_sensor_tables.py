@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from joulewise.analyse.group import Member
-from joulewise.analyse.run import analyse
-from joulewise.record.manifest import read_manifest
-from joulewise.report.meant import MeantRuns
-from joulewise.report.page.run_page import run_page
-from joulewise.report.run import draw
-from joulewise.report.sensor_tables import sensor_tables
-from made_run import MadeRun, device
+from joulewise.analyse.group import GroupRun
+from joulewise.analyse.run_result import analyse
+from joulewise.report.html.pages import run_page
+from joulewise.report.resolve import MeantRuns
+from joulewise.report.terminal.run import draw
+from joulewise.report.views.run_tables import sensor_tables
+from joulewise.store.manifest import read_manifest
+from tests.helpers.runs import MadeRun, device
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_a_result_from_before_has_no_such_tables_and_the_rest_of_its_page(run):
     old = {key: value for key, value in result.details.items() if not key.startswith("sensor")}
     before = replace(result, details=old)
     assert all(not table.rows for table in sensor_tables({"": before}))
-    found = MeantRuns(before, (run,), (Member(read_manifest(run), before),))
+    found = MeantRuns(before, (run,), (GroupRun(read_manifest(run), before),))
     titles = [section.title for section in run_page(found, run.parent).sections]
     assert "Sensors" not in titles
     assert "Energy" in titles
@@ -97,7 +97,7 @@ def test_a_result_from_before_has_no_such_tables_and_the_rest_of_its_page(run):
 
 def test_the_page_has_them(run):
     result = analyse(run)
-    found = MeantRuns(result, (run,), (Member(read_manifest(run), result),))
+    found = MeantRuns(result, (run,), (GroupRun(read_manifest(run), result),))
     (section,) = [it for it in run_page(found, run.parent).sections if it.title == "Sensors"]
     assert len(section.tables) == 4
     assert section.folded

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 from rich.console import Console
 
-from joulewise.report.sweep_bar import NOTHING, bar, line
+from joulewise.report.terminal.progress import NOTHING, bar, line
 
 SETTINGS = "150 W, batch_size 64; 225 W, batch_size 64"
 RUNS = "150 W, batch_size 64 (repetition 1); 225 W, batch_size 64 (repetition 2)"

@@ -8,8 +8,8 @@ from rich.console import Console
 
 from joulewise.data import Energy, Source
 from joulewise.data.sweeps import Setting, Sweep, Trial, TrialState
-from joulewise.metrics.rules import parse
-from joulewise.report.sweep_progress import SweepProgress
+from joulewise.metrics.metric import parse
+from joulewise.report.terminal.progress import SweepProgress
 
 LOW, HIGH = (Setting.of({"power_limit_w": limit_w}) for limit_w in (150.0, 300.0))
 

@@ -12,16 +12,15 @@ from rich.console import Console
 
 from joulewise.data import Energy, Source
 from joulewise.data.sweeps import Setting, Sweep, Trial, TrialState, Work
+from joulewise.metrics.boundary import View
 from joulewise.metrics.evaluate import evaluate
-from joulewise.metrics.result import Fit, Interval
-from joulewise.metrics.rules import parse
-from joulewise.metrics.view import View
-from joulewise.report.sweep import draw
-from joulewise.report.sweep_outlook import applying, next_commands, outlook, outlook_lines
-from joulewise.report.sweep_view import result_json, view
-from joulewise.report.sweep_went import as_json, went
-from joulewise.report.sweep_words import change, more_or_less, setting_words
-from joulewise.sweep.naming import log_name
+from joulewise.metrics.metric import parse
+from joulewise.metrics.result import Interval, ParabolaFit
+from joulewise.report.settings_text import change, more_or_less, setting_words
+from joulewise.report.terminal.sweep import draw
+from joulewise.report.views.projection import applying, next_commands, outlook, outlook_lines
+from joulewise.report.views.sweep import result_json, search_as_json, sweep_view, went
+from joulewise.sweep.trial import log_name
 
 LIMITS_W = (150.0, 200.0, 300.0)
 TIMES_S = {150.0: 13.0, 200.0: 11.0, 300.0: 10.0}
@@ -63,7 +62,7 @@ def sweep(*, name="", command=("python", "train.py"), blocks=3):
 
 
 def shown(**options):
-    return view(evaluate(sweep(**options), [parse("energy"), parse("edp")], View()))
+    return sweep_view(evaluate(sweep(**options), [parse("energy"), parse("edp")], View()))
 
 
 def test_the_finding_is_a_sentence():
@@ -91,7 +90,7 @@ def balanced(energy_j=890.0):
 def test_within_noise_is_said_of_the_metric_and_the_reference_recommended():
     found = balanced()
     result = evaluate(found, [parse("edp")], View())
-    it = view(result)
+    it = sweep_view(result)
     (finding,) = it.findings
     wanted = (
         "EDP: keep the reference, 300 W: by EDP, 200 W does not differ from it beyond noise (10.7 "
@@ -127,10 +126,10 @@ def test_tables_have_a_row_for_each_choice_and_each_setting():
 def test_every_form_has_the_same_figures():
     it = evaluate(sweep(), [parse("energy")], View())
     choice = it.best["energy"]
-    record = view(it).choices.records[1]
+    record = sweep_view(it).choices.records[1]
     assert record["energy_ratio"] == choice.energy.mean
     assert record["energy_j"] == it.point(choice.setting).energy_j.mean
-    assert change(choice.energy) in view(it).choices.rows[1]
+    assert change(choice.energy) in sweep_view(it).choices.rows[1]
 
 
 @pytest.mark.parametrize(
@@ -249,7 +248,7 @@ def test_where_no_gpu_was_in_use_nothing_is_compared_for_it():
     found = sweep()
     trials = [replace(it, gpu="", energy={"rest": it.energy["gpu"]}) for it in found.trials]
     it = evaluate(replace(found, trials=tuple(trials)), [parse("energy")], View("node"))
-    headings = [column.heading for column in view(it).boundaries.columns]
+    headings = [column.heading for column in sweep_view(it).boundaries.columns]
     assert headings == ["metric", "chosen", "energy node", "energy wall", "best for wall"]
 
 
@@ -279,7 +278,7 @@ def test_what_failed_is_told_once_for_each_reason_with_its_log(tmp_path):
     ((problem, under),) = went(found, tmp_path).problems
     assert problem == "failed: 150 W, lr =1+1 | 200 W, lr =1+1 (3 runs): it broke"
     assert under == ("| c", "| d", "| e\\x1b[31m", f"log: {log}")
-    assert [it["log"] for it in as_json(found, tmp_path)["failed"]] == [None, None, str(log)]
+    assert [it["log"] for it in search_as_json(found, tmp_path)["failed"]] == [None, None, str(log)]
 
 
 def test_a_search_says_whether_it_is_sure():
@@ -346,22 +345,24 @@ def test_the_command_has_the_folder_and_the_environment_of_the_sweep():
 
 def test_the_r2_of_the_means_stands_beside_that_of_the_runs():
     """Also where the parabola is refused."""
-    fit = Fit("energy", Setting(()), (1.0, 1.0, 1.0), 0.63, 0.61, 9, means_r2=0.92)
+    fit = ParabolaFit("energy", Setting(()), (1.0, 1.0, 1.0), 0.63, 0.61, 9, means_r2=0.92)
     result = evaluate(sweep(), [parse("energy")], View())
     worth = "R² 0.9200 of the means, 0.6300 of the runs"
-    (drawn,) = view(replace(result, fits=(fit,))).fits
+    (drawn,) = sweep_view(replace(result, fits=(fit,))).fits
     assert worth in drawn
-    (refused,) = view(replace(result, fits=(replace(fit, problem="it bends"),))).fits
+    (refused,) = sweep_view(replace(result, fits=(replace(fit, problem="it bends"),))).fits
     assert refused == f"no parabola of energy ({worth}) against the limit: it bends"
 
 
 def test_a_parabola_that_is_refused_says_of_which_batch_size_it_is():
     result = evaluate(sweep(), [parse("energy")], View())
     few = [
-        Fit("energy", Setting.of({"batch_size": size}), None, None, None, 0, problem=problem)
+        ParabolaFit(
+            "energy", Setting.of({"batch_size": size}), None, None, None, 0, problem=problem
+        )
         for size, problem in (("32", "few"), ("64", "few"), ("96", "bent"))
     ]
-    said = view(replace(result, fits=tuple(few))).fits
+    said = sweep_view(replace(result, fits=tuple(few))).fits
     assert said == (
         "no parabola of energy against the limit at batch_size 32; batch_size 64: few",
         "no parabola of energy against the limit at batch_size 96: bent",
@@ -369,10 +370,10 @@ def test_a_parabola_that_is_refused_says_of_which_batch_size_it_is():
 
 
 def test_what_is_assumed_is_told_in_watts_and_as_a_pue():
-    (note,) = view(evaluate(sweep(), [parse("energy")], View())).notes
+    (note,) = sweep_view(evaluate(sweep(), [parse("energy")], View())).notes
     assert note.startswith("node: GPU measured, ")
     assert " W besides, assumed; wall: that of the node, times a PUE of " in note
-    (note,) = view(evaluate(sweep(), [parse("energy")], View(overhead_w=75.0))).notes
+    (note,) = sweep_view(evaluate(sweep(), [parse("energy")], View(overhead_w=75.0))).notes
     assert note.startswith("wall: GPU measured, 75 W besides, as given, times a PUE of ")
 
 
@@ -389,4 +390,4 @@ def test_times_of_simulated_runs_are_simulated_without_an_energy():
     ]
     result = evaluate(replace(found, trials=tuple(trials)), [parse("time")], View(per="step"))
     assert result.points[0].energy_j is None
-    assert "GPU simulated" in view(result).title
+    assert "GPU simulated" in sweep_view(result).title

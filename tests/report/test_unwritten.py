@@ -6,7 +6,7 @@ import os
 import pytest
 
 from joulewise.errors import JoulewiseError, UsageError
-from joulewise.report.unwritten import unwritten
+from joulewise.report.export import unwritten
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,15 @@ from statistics import fmean
 
 import numpy as np
 import pytest
-from searched import LIMITS_W, Board, searched
 
 from joulewise.data.sweeps import CONFIRMING, POWER_LIMIT, SM_CLOCK, Setting
 from joulewise.errors import UsageError
-from joulewise.metrics.rules import parse
-from joulewise.metrics.view import View
-from joulewise.search.adaptive import BUDGET, PAIRS, Adaptive
-from joulewise.search.adaptive_belief import Draws
-from joulewise.search.adaptive_next import judge
+from joulewise.metrics.boundary import View
+from joulewise.metrics.metric import parse
+from joulewise.search.one_axis.acquisition import judge
+from joulewise.search.one_axis.adaptive import BUDGET, PAIRS, Adaptive
+from joulewise.search.one_axis.posterior import Draws
+from tests.helpers.searches import LIMITS_W, Board, searched
 
 
 @pytest.mark.parametrize("metric", ["energy", "edp", "eds:2.0"])

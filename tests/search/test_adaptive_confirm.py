@@ -11,8 +11,8 @@ import pytest
 from joulewise.data.devices import Source
 from joulewise.data.energy import Energy
 from joulewise.data.sweeps import CONFIRMING, POWER_LIMIT, Setting, Trial, TrialState
-from joulewise.metrics.view import View
-from joulewise.search.confirm import confirmed
+from joulewise.metrics.boundary import View
+from joulewise.search.confirmation import confirmed
 
 CHOSEN, OTHER, REFERENCE = (Setting.of({POWER_LIMIT: limit_w}) for limit_w in (150.0, 200.0, 300.0))
 LEVELS = {CHOSEN: 0.8, OTHER: 0.9, REFERENCE: 1.0}

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from searched import Board, go_on, searched
 
 from joulewise.data.sweeps import CONFIRMING, WARM_UP, Planned, TrialState
-from joulewise.metrics.rules import parse
-from joulewise.search.adaptive import BUDGET, PAIRS, Adaptive
+from joulewise.metrics.metric import parse
+from joulewise.search.one_axis.adaptive import BUDGET, PAIRS, Adaptive
+from tests.helpers.searches import Board, go_on, searched
 
 
 @settings(max_examples=12, deadline=None)

@@ -1,15 +1,24 @@
 import random
 
 import pytest
-from several_surface import BEST, REFERENCE, SETTINGS, edp, made, search, setting, wholes
 
 from joulewise.data.sweeps import CONFIRMING, POWER_LIMIT, Planned, Setting, TrialState
 from joulewise.errors import JoulewiseError, UsageError
-from joulewise.metrics.rules import parse
-from joulewise.metrics.view import View
-from joulewise.search import several_study
-from joulewise.search.confirm import confirmed
-from joulewise.search.several import Several
+from joulewise.metrics.boundary import View
+from joulewise.metrics.metric import parse
+from joulewise.search.confirmation import confirmed
+from joulewise.search.many_axes import bayesian
+from joulewise.search.many_axes.bayesian import ManyAxesSearch
+from tests.helpers.search_surfaces import (
+    BEST,
+    REFERENCE,
+    SETTINGS,
+    edp,
+    made,
+    search,
+    setting,
+    wholes,
+)
 
 EDP = parse("edp")
 
@@ -19,7 +28,7 @@ NEVER = 1e-6
 
 
 def several(settings=SETTINGS, reference=REFERENCE, metrics=(EDP,), **more):
-    return Several(settings, reference, metrics, **more)
+    return ManyAxesSearch(settings, reference, metrics, **more)
 
 
 @pytest.fixture(scope="module")
@@ -205,14 +214,14 @@ def test_lanes_warm_up_first():
 
 
 def test_what_is_missing_is_named(monkeypatch):
-    monkeypatch.setattr(several_study, "find_spec", lambda _: None)
+    monkeypatch.setattr(bayesian, "find_spec", lambda _: None)
     with pytest.raises(JoulewiseError) as told:
         several()
     assert told.value.hint == "pip install 'joulewise[search]'"
 
 
 def test_without_torch_another_sampler_searches_and_that_is_said(monkeypatch):
-    monkeypatch.setattr(several_study, "find_spec", lambda name: None if name == "torch" else name)
+    monkeypatch.setattr(bayesian, "find_spec", lambda name: None if name == "torch" else name)
     strategy = several(budget=30)
     search(strategy)
     assert strategy.sure["sampler"] == "tpe"

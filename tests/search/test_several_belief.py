@@ -2,12 +2,11 @@ import math
 
 import numpy as np
 import pytest
-from several_surface import REFERENCE, SETTINGS, setting
 
 from joulewise.data.sweeps import POWER_LIMIT, SM_CLOCK, Setting
-from joulewise.search.several_belief import Belief, Seen
-from joulewise.search.several_clock import Clock
-from joulewise.search.several_space import Places
+from joulewise.search.many_axes.gaussian_process import GaussianProcessPosterior, Observation
+from joulewise.search.many_axes.grid import Clock, Places
+from tests.helpers.search_surfaces import REFERENCE, SETTINGS, setting
 
 WHERE = np.linspace(0, 1, 8)[:, None]
 
@@ -17,11 +16,13 @@ def time_s(at):
 
 
 def seen(at, factor=1.0, block=0, *, work=0, board="0", is_look=False):
-    return Seen(at, work, block, board, is_look, math.log(factor * time_s(at)), math.log(200))
+    return Observation(
+        at, work, block, board, is_look, math.log(factor * time_s(at)), math.log(200)
+    )
 
 
 def ratio(runs, one, other):
-    belief = Belief.after(runs, WHERE, (0,))
+    belief = GaussianProcessPosterior.after(runs, WHERE, (0,))
     expected = np.exp(belief.time.mean(WHERE[[one, other]]))
     return expected[0] / expected[1]
 
@@ -48,7 +49,9 @@ def test_looks_tell_of_whole_runs_though_these_have_more_in_them():
 
 
 def test_where_nothing_was_tried_less_is_known():
-    draws = Belief.after([seen(at) for at in (0, 1, 2)], WHERE, (0,)).draws(WHERE, 0)
+    draws = GaussianProcessPosterior.after([seen(at) for at in (0, 1, 2)], WHERE, (0,)).draws(
+        WHERE, 0
+    )
     spread = (draws.time - draws.time[:, [0]]).std(axis=0)
     assert spread[7] > 5 * spread[1]
     assert draws.time.shape == draws.power.shape == (200, 8)
@@ -107,10 +110,12 @@ def test_limit_and_lock_are_one_axis_to_a_belief():
         for at, it in enumerate(places.points)
         if at == places.reference or it[POWER_LIMIT] == 300 or it[SM_CLOCK] == 1500
     ]
-    runs = [Seen(at, 0, 0, "0", False, math.log(time[at]), math.log(power[at])) for at in alone]
+    runs = [
+        Observation(at, 0, 0, "0", False, math.log(time[at]), math.log(power[at])) for at in alone
+    ]
 
     def off(clock):
-        belief = Belief.after(runs, places.coordinates, places.columns, clock)
+        belief = GaussianProcessPosterior.after(runs, places.coordinates, places.columns, clock)
         return np.abs(np.exp(belief.time.mean(belief.where)) / time - 1).max()
 
     assert off(Clock.of(places)) < 0.02

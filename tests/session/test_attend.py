@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from joulewise.record.manifest import CommandRecord
 from joulewise.session.run import attend
+from joulewise.store.manifest import CommandRecord
 
 
 @pytest.fixture

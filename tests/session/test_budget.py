@@ -14,13 +14,13 @@ from joulewise.session.budget import (
     parse_budget,
     time_left_s,
 )
-from joulewise.session.outlook import Estimate, Outlook
+from joulewise.session.forecast import ForecastInterval, RunForecast
 
 S = 1_000_000_000
 
 
 def energy(value, low, high):
-    return Outlook(Estimate(1, 1, 1), Estimate(value, low, high))
+    return RunForecast(ForecastInterval(1, 1, 1), ForecastInterval(value, low, high))
 
 
 @pytest.mark.parametrize(

@@ -7,28 +7,28 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from joulewise.analyse.sensor_fit import is_long_average
-from joulewise.data import Card, DeviceInfo, Kind, Quantity, Unavailable
+from joulewise.calibrate.bench import draw_waves
+from joulewise.calibrate.board import Calibration, calibrate, keep
+from joulewise.calibrate.gpu_load import HEAVY, LIGHT
+from joulewise.calibrate.response import is_long_average
+from joulewise.calibrate.virtual_bench import VirtualBench
+from joulewise.data import DeviceInfo, Kind, Quantity, SensorProfile, Unavailable
 from joulewise.errors import UsageError
-from joulewise.record.cards import Figure, SensorTiming, kept_card
-from joulewise.report.calibration import as_json, draw, warnings
-from joulewise.session.calibrate import Calibration, calibrate, keep
-from joulewise.session.load import HEAVY, LIGHT
-from joulewise.session.virtual_bench import VirtualBench
-from joulewise.session.waves import draw_waves
+from joulewise.record.sensor_profiles import CalibratedValue, SensorTiming, kept_card
+from joulewise.report.terminal.calibration import as_json, draw, warnings
 from joulewise.simulate.boards import BOARDS, load_board, make_unit
 
 BOARD = DeviceInfo("gpu0", Kind.GPU, "Tesla V100", "GPU-1", "nvidia", "535.1")
 TIMING = SensorTiming(
-    Figure(0.02, 1e-6),
-    Figure(0.01, 1e-5),
-    Figure(0.005, 5e-4),
-    Figure(0.5, 0.001),
-    Figure(48.0, 0.1),
-    Figure(40.0, 0.7),
+    CalibratedValue(0.02, 1e-6),
+    CalibratedValue(0.01, 1e-5),
+    CalibratedValue(0.005, 5e-4),
+    CalibratedValue(0.5, 0.001),
+    CalibratedValue(48.0, 0.1),
+    CalibratedValue(40.0, 0.7),
 )
-TABLES = {Quantity.POWER: Card(0.02, 0.01)}
-FOUND = Calibration(BOARD, {Quantity.POWER: TIMING}, Figure(0.02, 1e-6), "bursts", TABLES)
+TABLES = {Quantity.POWER: SensorProfile(0.02, 0.01)}
+FOUND = Calibration(BOARD, {Quantity.POWER: TIMING}, CalibratedValue(0.02, 1e-6), "bursts", TABLES)
 WHEN = "2026-11-16T00:00:00+00:00"
 
 
@@ -109,21 +109,29 @@ def test_waves_are_as_long_as_asked_and_never_regular():
 
 class TestKeeping:
     def test_a_gain_stays_when_the_timing_is_found_anew(self, environ):
-        keep(replace(FOUND, gain=Figure(1.02, 0.02), gain_how="a meter"), environ, WHEN)
+        keep(replace(FOUND, gain=CalibratedValue(1.02, 0.02), gain_how="a meter"), environ, WHEN)
         keep(replace(FOUND, counter_period_s=None), environ, "later")
         card = kept_card(BOARD, environ)
-        assert (card.gain, card.gain_how, card.when) == (Figure(1.02, 0.02), "a meter", "later")
-        assert card.counter_period_s == Figure(0.02, 1e-6)
+        assert (card.gain, card.gain_how, card.when) == (
+            CalibratedValue(1.02, 0.02),
+            "a meter",
+            "later",
+        )
+        assert card.counter_period_s == CalibratedValue(0.02, 1e-6)
 
     def test_the_timing_stays_when_a_meter_tells_the_gain(self, environ):
         keep(FOUND, environ, WHEN)
-        keep(Calibration(BOARD, gain=Figure(0.98, 0.02), gain_how="a meter"), environ, "later")
+        keep(
+            Calibration(BOARD, gain=CalibratedValue(0.98, 0.02), gain_how="a meter"),
+            environ,
+            "later",
+        )
         card = kept_card(BOARD, environ)
         assert card.sensors == {"power_w": TIMING}
-        assert card.gain == Figure(0.98, 0.02)
+        assert card.gain == CalibratedValue(0.98, 0.02)
 
     def test_nothing_stays_of_another_driver(self, environ):
-        keep(replace(FOUND, gain=Figure(1.02, 0.02)), environ, WHEN)
+        keep(replace(FOUND, gain=CalibratedValue(1.02, 0.02)), environ, WHEN)
         newer = replace(FOUND, info=replace(BOARD, driver="550.2"))
         kept = keep(newer, environ, "later")
         assert kept.card.gain is None
@@ -161,19 +169,19 @@ class TestTelling:
         assert "--meter" in text
 
     def test_a_board_unlike_the_tables_is_pointed_out(self):
-        odd = replace(FOUND, tables={Quantity.POWER: Card(0.1, 0.0102)})
+        odd = replace(FOUND, tables={Quantity.POWER: SensorProfile(0.1, 0.0102)})
         assert [line for line in warnings(odd) if "update period" in line]
         assert not [line for line in warnings(odd) if "window" in line]
 
     def test_an_average_of_a_second_is_pointed_out(self):
-        second = replace(TIMING, window_s=Figure(1.0, 0.01))
+        second = replace(TIMING, window_s=CalibratedValue(1.0, 0.01))
         told = warnings(replace(FOUND, sensors={Quantity.POWER: second}, tables={}))
         assert any("mean over about a second" in line for line in told)
 
     def test_instant_power_has_columns_of_its_own_where_it_differs(self):
         same = replace(FOUND, sensors={Quantity.POWER: TIMING, Quantity.POWER_INSTANT: TIMING})
         assert "instant" not in self.shown(same)
-        other = replace(TIMING, window_s=Figure(0.1, 0.001))
+        other = replace(TIMING, window_s=CalibratedValue(0.1, 0.001))
         unlike = replace(FOUND, sensors={Quantity.POWER: TIMING, Quantity.POWER_INSTANT: other})
         assert "instant power" in self.shown(unlike)
 
@@ -188,7 +196,9 @@ class TestTelling:
         assert len(told["warnings"]) == 2
 
     def test_json_has_every_figure(self, environ):
-        found = keep(replace(FOUND, gain=Figure(1.01, 0.02), gain_how="a meter"), environ, WHEN)
+        found = keep(
+            replace(FOUND, gain=CalibratedValue(1.01, 0.02), gain_how="a meter"), environ, WHEN
+        )
         (told,) = json.loads(json.dumps(as_json([found])))["gpus"]
         assert told["device"] == "gpu0"
         assert told["sensors"]["power_w"]["window_s"] == {"value": 0.01, "error": 1e-5}

@@ -11,9 +11,9 @@ import numpy as np
 import psutil
 import pytest
 
+from joulewise.calibrate import gpu_load
 from joulewise.errors import UsageError
-from joulewise.session import load
-from processes import eventually, gone
+from tests.helpers.processes import eventually, gone
 
 JOULEWISE = [sys.executable, "-m", "joulewise"]
 
@@ -114,7 +114,7 @@ def test_however_it_ends_it_leaves_no_process(number):
 
         def loader():
             processes = psutil.Process(sim.pid).children(recursive=True)
-            return [p for p in processes if "joulewise.session.load" in _arguments(p)]
+            return [p for p in processes if "joulewise.calibrate.gpu_load" in _arguments(p)]
 
         (child,) = eventually(loader)
         os.kill(child.ppid(), number)
@@ -138,7 +138,7 @@ class TestLoading:
     def test_without_torch_it_says_how_to_get_it(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "torch", None)
         with pytest.raises(UsageError, match="torch, which is not installed"):
-            load._torch()
+            gpu_load._torch()
 
     def test_torch_without_cuda_says_so(self, monkeypatch):
         blind = types.SimpleNamespace(
@@ -146,7 +146,7 @@ class TestLoading:
         )
         monkeypatch.setitem(sys.modules, "torch", blind)
         with pytest.raises(UsageError, match="sees no GPU"):
-            load._torch()
+            gpu_load._torch()
 
     def test_work_lasts_until_the_gpu_is_done(self):
         """CUDA's events stand in for a GPU, which nobody here has."""
@@ -161,7 +161,7 @@ class TestLoading:
                 return not queue
 
         torch = types.SimpleNamespace(cuda=types.SimpleNamespace(Event=Event))
-        start_ns, end_ns = load._awaited(torch, lambda: queue.append("piece"))(5)
+        start_ns, end_ns = gpu_load._awaited(torch, lambda: queue.append("piece"))(5)
         assert not queue
         assert end_ns > start_ns
 
@@ -173,11 +173,11 @@ class TestLoading:
             empty_like=torch.empty_like,
             mm=torch.mm,
         )
-        assert np.all(load._products(moved)().numpy() == load._PRODUCT)
+        assert np.all(gpu_load._products(moved)().numpy() == gpu_load._PRODUCT)
 
     def test_it_ends_with_its_stdin(self):
         child = subprocess.Popen(
-            [sys.executable, "-m", "joulewise.session.load", "sim", "0"],
+            [sys.executable, "-m", "joulewise.calibrate.gpu_load", "sim", "0"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
@@ -187,7 +187,7 @@ class TestLoading:
     def test_what_it_cannot_do_it_says(self, monkeypatch):
         monkeypatch.delenv("JOULEWISE_SIM", raising=False)
         done = subprocess.run(
-            [sys.executable, "-m", "joulewise.session.load", "sim", "0"],
+            [sys.executable, "-m", "joulewise.calibrate.gpu_load", "sim", "0"],
             input="heavy 0.1 0.1\n",
             capture_output=True,
             text=True,

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from running_run import manifest, run
 
-from joulewise.session import ending as ending_module
-from joulewise.session.ending import COMMAND, Ending, left_running, listed, processes
-from processes import eventually, first_line, gone, python
+from joulewise.session import terminate as ending_module
+from joulewise.session.terminate import COMMAND, Ending, left_running, listed, processes
+from tests.helpers.measured_runs import manifest, run
+from tests.helpers.processes import eventually, first_line, gone, python
 
 SAVES = """
 import signal, sys, time

@@ -2,7 +2,7 @@
 
 from joulewise.data import Energy, Source
 from joulewise.data.energy import in_words
-from joulewise.session.energies import Energies
+from joulewise.session.measure import Energies
 
 
 def test_an_energy_with_its_error_and_where_it_comes_from():

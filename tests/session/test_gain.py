@@ -7,21 +7,21 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from joulewise.calibrate.bench import draw_waves
+from joulewise.calibrate.gain import WallMeter, gain_from_waves, gains_from_run
+from joulewise.calibrate.gpu_load import HEAVY
+from joulewise.calibrate.virtual_bench import VirtualBench, as_recording
 from joulewise.data import DeviceInfo, Kind, Source, Unavailable
 from joulewise.errors import UsageError
-from joulewise.record.cards import Figure
-from joulewise.record.layout import STREAM, TRACE, Lane, lane_path
-from joulewise.record.manifest import CommandRecord, Manifest, RecordedDevice, write_manifest
-from joulewise.record.streams import schema
-from joulewise.session.gain import WallMeter, gain_from_waves, gains_from_run
-from joulewise.session.load import HEAVY
-from joulewise.session.virtual_bench import VirtualBench, as_recording
-from joulewise.session.waves import draw_waves
+from joulewise.record.sensor_profiles import CalibratedValue
 from joulewise.simulate.boards import load_board, make_unit
+from joulewise.store.arrow_stream import schema
+from joulewise.store.layout import STREAM, TRACE, StreamKind, lane_path
+from joulewise.store.manifest import CommandRecord, Manifest, RecordedDevice, write_manifest
 from joulewise.units import NS_PER_S
 
 EFFICIENCY = 0.93
-SUPPLY = Figure(EFFICIENCY, 0.005)
+SUPPLY = CalibratedValue(EFFICIENCY, 0.005)
 REST_W = 180.0
 WALL_S = 1_800_000_000.0
 
@@ -94,7 +94,9 @@ def recorded_run(folder, units, seed=0):
             q.value: c[thin] for q, c in recording.columns.items() if q != "power_instant_w"
         }
         shape = schema(tuple(columns))
-        with pa.ipc.new_stream(lane_path(folder, f"gpu{number}", Lane.FAST, STREAM), shape) as file:
+        with pa.ipc.new_stream(
+            lane_path(folder, f"gpu{number}", StreamKind.FAST, STREAM), shape
+        ) as file:
             file.write_batch(pa.record_batch([pa.array(c) for c in columns.values()], shape))
         info = DeviceInfo(f"gpu{number}", Kind.GPU, unit.board.name, f"GPU-{number}", "nvidia", "1")
         devices.append(RecordedDevice(info, {"power_w": Source.MEASURED}))
@@ -123,6 +125,6 @@ def test_the_gains_of_two_boards_from_a_run(tmp_path):
 
 def test_a_run_without_a_gpu_is_refused(tmp_path):
     log = recorded_run(tmp_path / "run", [make_unit(load_board("v100"), 4)])
-    lane_path(tmp_path / "run", "gpu0", Lane.FAST, STREAM).unlink()
+    lane_path(tmp_path / "run", "gpu0", StreamKind.FAST, STREAM).unlink()
     with pytest.raises(UsageError, match="no trace of a GPU"):
         gains_from_run(tmp_path / "run", WallMeter(log, SUPPLY))

@@ -4,11 +4,11 @@ import os
 
 import pytest
 
-from joulewise.session import starting
+from joulewise.process.json_lines import Wire
+from joulewise.session import recorder_client
 from joulewise.session.group import TakenError, address, join, listen
-from joulewise.session.link import RecorderProcess
+from joulewise.session.recorder_client import RecorderProcess
 from joulewise.session.request import Request
-from joulewise.session.wire import Wire
 
 
 @pytest.fixture
@@ -32,6 +32,6 @@ def test_we_go_alone_at_once(taken, monkeypatch):
         started.append(shared)
         return None if shared else (None, None, "ready")
 
-    monkeypatch.setattr(starting, "start", start)
+    monkeypatch.setattr(recorder_client, "start", start)
     assert RecorderProcess.start(taken, Request(group="g")).ready == "ready"
     assert started == [False]

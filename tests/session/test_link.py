@@ -12,15 +12,15 @@ import threading
 
 import pytest
 
-from joulewise.command import apart
-from joulewise.record.manifest import CommandRecord
-from joulewise.session import host, starting
-from joulewise.session.host import Host
-from joulewise.session.link import RecorderProcess
+from joulewise.process import child
+from joulewise.process.json_lines import Wire
+from joulewise.session import recorder_client, recorder_process
+from joulewise.session.recorder_client import RecorderProcess
+from joulewise.session.recorder_process import Host
 from joulewise.session.request import Request
-from joulewise.session.rescue import finish_run
-from joulewise.session.wire import Wire
-from processes import eventually, gone
+from joulewise.session.run import finish_run
+from joulewise.store.manifest import CommandRecord
+from tests.helpers.processes import eventually, gone
 
 
 def recorder_pid(recorder):
@@ -48,9 +48,9 @@ def test_a_recorder_that_not_even_sigkill_ends_is_not_waited_for(monkeypatch):
     )
     try:
         with monkeypatch.context() as patched, theirs:
-            patched.setattr(starting.os, "killpg", lambda *_: None)
-            patched.setattr(starting, "_REAP_DEADLINE_S", 0.01)
-            starting.end(Wire(ours), process, patience_s=0.0)
+            patched.setattr(recorder_client.os, "killpg", lambda *_: None)
+            patched.setattr(recorder_client, "_REAP_DEADLINE_S", 0.01)
+            recorder_client.end(Wire(ours), process, patience_s=0.0)
         assert process.returncode == 0
     finally:
         os.kill(process.pid, signal.SIGKILL)
@@ -64,22 +64,22 @@ def test_a_recorder_is_reaped_where_a_faked_clock_has_sleeps_fail(monkeypatch):
     ours, theirs = socket.socketpair()
     process = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
     with theirs:
-        monkeypatch.setattr(starting.time, "sleep", fail)
-        monkeypatch.setattr(starting.os, "killpg", lambda *_: None)
-        monkeypatch.setattr(starting, "_REAP_DEADLINE_S", 60.0)
-        starting.end(Wire(ours), process, patience_s=0.0)
+        monkeypatch.setattr(recorder_client.time, "sleep", fail)
+        monkeypatch.setattr(recorder_client.os, "killpg", lambda *_: None)
+        monkeypatch.setattr(recorder_client, "_REAP_DEADLINE_S", 60.0)
+        recorder_client.end(Wire(ours), process, patience_s=0.0)
     assert process.returncode == 3
 
 
 def test_a_recorder_that_does_not_get_ready_is_killed_and_said_to_be_missing(monkeypatch, tmp_path):
     started = []
     popen = subprocess.Popen
-    monkeypatch.setattr(starting, "_START_DEADLINE_S", 0.1)
-    monkeypatch.setattr(apart, "_MAIN", "import time; time.sleep(600)")
+    monkeypatch.setattr(recorder_client, "_START_DEADLINE_S", 0.1)
+    monkeypatch.setattr(child, "_MAIN", "import time; time.sleep(600)")
     monkeypatch.setattr(
-        apart.subprocess, "Popen", lambda *a, **k: started.append(popen(*a, **k)) or started[0]
+        child.subprocess, "Popen", lambda *a, **k: started.append(popen(*a, **k)) or started[0]
     )
-    with pytest.raises(starting.NotReadyError, match="not ready after"):
+    with pytest.raises(recorder_client.NotReadyError, match="not ready after"):
         RecorderProcess.start(tmp_path)
     assert started[0].returncode == -signal.SIGKILL
 
@@ -107,7 +107,7 @@ class SlowRecording:
 
     def __init__(self, heard):
         self._heard = heard
-        self.ready = starting.Ready("run", (), 10.0)
+        self.ready = recorder_client.Ready("run", (), 10.0)
 
     def look(self):
         return []
@@ -121,7 +121,7 @@ class SlowRecording:
 
 
 def test_while_the_result_is_computed_the_recorder_says_so(monkeypatch):
-    monkeypatch.setattr(host, "_WORKING_S", 0.01)
+    monkeypatch.setattr(recorder_process, "_WORKING_S", 0.01)
     ours, theirs = socket.socketpair()
     heard = threading.Event()
     serving = threading.Thread(target=lambda: Host(SlowRecording(heard), Wire(theirs)).serve())

@@ -6,7 +6,7 @@ import pytest
 
 from joulewise.data import Energy, Source, Span
 from joulewise.session.budget import parse_budget
-from joulewise.session.live import Progress
+from joulewise.session.recording import Progress
 
 S = 1_000_000_000
 

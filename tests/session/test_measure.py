@@ -14,14 +14,14 @@ import warnings
 from pathlib import Path
 
 import pytest
-from running_run import environment, run
 
 import joulewise
 from joulewise.data import Caution, Energy, Source
 from joulewise.errors import UsageError
 from joulewise.session import spans
-from joulewise.session.energies import Energies
-from processes import DEADLINE_S, JOULEWISE, eventually, first_line, gone
+from joulewise.session.measure import Energies
+from tests.helpers.measured_runs import environment, run
+from tests.helpers.processes import DEADLINE_S, JOULEWISE, eventually, first_line, gone
 
 
 @pytest.fixture(autouse=True)

@@ -6,18 +6,18 @@ from dataclasses import replace
 
 import pytest
 
-from joulewise.data import Card, DeviceInfo, Kind, Source
-from joulewise.record.manifest import RecordedDevice
-from joulewise.record.rows import Batch
-from joulewise.record.tally import Tally
+from joulewise.data import DeviceInfo, Kind, SensorProfile, Source
+from joulewise.record.running_total import Tally
 from joulewise.session.budget import BudgetWatch, parse_budget
-from joulewise.session.meters import draw_now, energy_so_far
+from joulewise.session.recording import draw_now, energy_so_far
+from joulewise.store.arrow_stream import Batch
+from joulewise.store.manifest import RecordedDevice
 
 S = 1_000_000_000
 DEVICE = RecordedDevice(
     DeviceInfo("gpu0", Kind.GPU, "a board", "uid", "nvidia"),
     sources={"energy_j": Source.MEASURED, "power_w": Source.MODELLED},
-    card=Card(gain_sigma=0.1),
+    card=SensorProfile(gain_sigma=0.1),
 )
 
 

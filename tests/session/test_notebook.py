@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from jupyter_client.manager import KernelManager
-from running_run import environment
 
-from processes import DEADLINE_S, eventually, gone
+from tests.helpers.measured_runs import environment
+from tests.helpers.processes import DEADLINE_S, eventually, gone
 
 
 class Notebook:

@@ -4,8 +4,6 @@ import json
 import math
 import random
 import statistics
-import sys
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -13,9 +11,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from joulewise.data import Span, Unavailable
-from joulewise.session.outlook import Forecast, as_json, student
+from joulewise.session.forecast import Forecaster, as_json, student
 
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
 S = 1_000_000_000
 
 
@@ -25,7 +22,7 @@ def epoch(start_ns, index, total, pid=0, *, closed=False):
 
 def follow(periods_s, total, *, power_w=200.0, setup_s=3.0, epochs=None, **options):
     """A training told as the recorder would: energies once a second, then what the marks say."""
-    course = Forecast(7 * S, epochs=epochs, **options)
+    course = Forecaster(7 * S, epochs=epochs, **options)
     begins_s = [setup_s]
     for period_s in periods_s:
         begins_s.append(begins_s[-1] + period_s)
@@ -59,7 +56,7 @@ def test_a_first_epoch_like_the_others_is_not():
 
 def test_what_lies_between_epochs_counts():
     """Validation after each epoch: its end is not the next one's begin."""
-    course = Forecast(0)
+    course = Forecaster(0)
     for index in range(4):
         course.energy((index * 12 + 1) * S, 100.0 * (index * 12 + 1))
         course.spans([epoch(index * 12 * S, index, 5, closed=True)])
@@ -122,7 +119,7 @@ def test_costs_follow_the_energy():
 
 
 def test_without_a_readable_device_time_is_foretold():
-    course = Forecast(0)
+    course = Forecaster(0)
     for index in range(4):
         course.spans([epoch(index * 5 * S, index, 10)])
     outlook = course.outlook(15 * S)
@@ -156,7 +153,7 @@ def test_the_user_knows_how_many_epochs_there_are():
 
 
 def test_ranks_tell_of_the_same_epoch():
-    course = Forecast(0)
+    course = Forecaster(0)
     for index in range(4):
         for rank in range(4):
             course.energy((index * 10 * S) + rank + 1, 1000.0 * index)
@@ -169,7 +166,7 @@ def test_ranks_tell_of_the_same_epoch():
 
 @pytest.mark.parametrize("pids", [(1, 1), (1, 2)])
 def test_another_training_starts_anew(pids):
-    course = Forecast(0)
+    course = Forecaster(0)
     for index in range(3):
         course.spans([epoch(index * 10 * S, index, 3, pids[0], closed=True)])
     for index in range(3):
@@ -179,7 +176,7 @@ def test_another_training_starts_anew(pids):
 
 
 def test_a_training_that_is_taken_up_again_has_fewer_epochs_left():
-    course = Forecast(0)
+    course = Forecaster(0)
     for place, index in enumerate(range(50, 54)):
         course.spans([epoch(place * 10 * S, index, 60)])
     assert course.outlook(30 * S).time_s.value == pytest.approx(100)
@@ -193,7 +190,7 @@ def test_other_spans_do_not_matter():
 
 
 def test_ten_thousand_epochs_are_no_burden():
-    course = Forecast(0)
+    course = Forecaster(0)
     for index in range(10_000):
         course.energy(index * S + 1, 10.0 * index)
         course.spans([epoch(index * S, index, 20_000)])
@@ -215,7 +212,7 @@ def test_student(degrees):
     st.floats(0, 0.2),
 )
 def test_the_estimate_lies_in_its_interval_and_not_in_the_past(periods_s, left, gain):
-    course = Forecast(0)
+    course = Forecaster(0)
     t_ns = 0
     for index, period_s in enumerate([*periods_s, 0]):
         course.energy(t_ns + 1, 100 * t_ns / S)
@@ -248,7 +245,7 @@ def training(start_ns, index, pid=0, *, closed=False):
 
 def test_a_second_training_begins_at_none_of_its_own():
     """Fits of five and of three epochs: it said "epoch 5 of 3 is done"."""
-    course = Forecast(0)
+    course = Forecaster(0)
     course.spans([training(0, 0)])
     for index in range(5):
         course.spans([epoch(index * 10 * S, index, 5, closed=True)])
@@ -266,7 +263,7 @@ def test_a_second_training_begins_at_none_of_its_own():
 
 def test_a_second_training_that_counts_on_is_another():
     """fit(epochs=3), then fit(initial_epoch=3, epochs=5)."""
-    course = Forecast(0)
+    course = Forecaster(0)
     course.spans([training(0, 0)])
     for index in range(3):
         course.spans([epoch(index * 10 * S, index, 3, closed=True)])
@@ -277,7 +274,7 @@ def test_a_second_training_that_counts_on_is_another():
 
 
 def test_a_second_training_without_marks_of_it_begins_where_the_index_does():
-    course = Forecast(0)
+    course = Forecaster(0)
     for index in range(5):
         course.spans([epoch(index * 10 * S, index, 5, closed=True)])
     course.spans([epoch(60 * S, 0, 3)])
@@ -286,7 +283,7 @@ def test_a_second_training_without_marks_of_it_begins_where_the_index_does():
 
 def test_trainings_side_by_side_are_not_taken_for_one():
     """Two processes: the first is followed to its end, and then the other one."""
-    course = Forecast(0)
+    course = Forecaster(0)
     course.spans([training(0, 0, 1), training(1, 0, 2)])
     for index in range(3):
         course.spans([epoch(index * 10 * S + 2, index, 3, 1, closed=True)])
@@ -297,7 +294,7 @@ def test_trainings_side_by_side_are_not_taken_for_one():
 
 
 def test_the_epochs_that_the_user_gave_are_of_all_trainings():
-    course = Forecast(0, epochs=6)
+    course = Forecaster(0, epochs=6)
     for fold in range(2):
         course.spans([training(fold * 30 * S, fold)])
         for index in range(3):

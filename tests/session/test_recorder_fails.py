@@ -2,17 +2,16 @@
 
 import socket
 
-from running_run import environment, run
-
-from joulewise.session import starting
-from joulewise.session.link import RecorderProcess
-from joulewise.session.wire import Wire
-from processes import python
+from joulewise.process.json_lines import Wire
+from joulewise.session import recorder_client
+from joulewise.session.recorder_client import RecorderProcess
+from tests.helpers.measured_runs import environment, run
+from tests.helpers.processes import python
 
 
 def test_a_recorder_that_fails_at_its_start_lets_the_command_run_unmeasured(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
-        "import sys; sys.modules['joulewise.session.host'] = None"
+        "import sys; sys.modules['joulewise.session.recorder_process'] = None"
     )
     done = run(
         tmp_path / "store", *python("print('hi'); sys.exit(3)"),
@@ -47,7 +46,7 @@ def test_a_recorder_that_fails_at_its_end_says_with_what_beside_the_result(tmp_p
 
 def test_what_a_recorder_fails_with_at_the_end_is_told():
     ours, theirs = socket.socketpair()
-    recorder = RecorderProcess(Wire(ours), None, starting.Ready("run", (), 10.0))
+    recorder = RecorderProcess(Wire(ours), None, recorder_client.Ready("run", (), 10.0))
     with theirs:
         Wire(theirs).send("failed", message="the recorder failed with OSError: 5", hint="report it")
     assert recorder.finish() is None

@@ -8,10 +8,10 @@ from dataclasses import replace
 import pytest
 
 from joulewise.data import DeviceInfo, Kind, Source
-from joulewise.record.layout import PROCESSES
-from joulewise.record.manifest import CommandRecord, Manifest, RecordedDevice, RecorderRecord
 from joulewise.session.recording import Recording, RunSoFar
 from joulewise.session.request import Request
+from joulewise.store.layout import PROCESSES
+from joulewise.store.manifest import CommandRecord, Manifest, RecordedDevice, RecorderRecord
 
 
 def test_a_look_that_fails_is_noted_once_and_ends_nothing(tmp_path):

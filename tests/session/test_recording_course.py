@@ -4,11 +4,11 @@ import json
 from types import SimpleNamespace
 
 from joulewise.data import DeviceInfo, Kind, Quantity, Source
-from joulewise.record.layout import LIVE, PROCESSES
-from joulewise.record.manifest import Manifest, RecordedDevice
-from joulewise.record.tally import Sum
+from joulewise.record.running_total import Sum
 from joulewise.session.recording import RunSoFar
 from joulewise.session.request import Request
+from joulewise.store.layout import LIVE, PROCESSES
+from joulewise.store.manifest import Manifest, RecordedDevice
 
 S = 1_000_000_000
 

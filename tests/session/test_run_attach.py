@@ -8,9 +8,9 @@ import sys
 from contextlib import contextmanager
 
 import pytest
-from running_run import environment, run, runs
 
-from processes import DEADLINE_S, JOULEWISE, eventually, gone
+from tests.helpers.measured_runs import environment, run, runs
+from tests.helpers.processes import DEADLINE_S, JOULEWISE, eventually, gone
 
 BUSY = """
 import sys, time

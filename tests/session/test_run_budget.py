@@ -6,9 +6,9 @@ import subprocess
 import sys
 
 import pytest
-from running_run import environment, manifest, run, running
 
-from processes import DEADLINE_S, JOULEWISE, eventually, python
+from tests.helpers.measured_runs import environment, manifest, run, running
+from tests.helpers.processes import DEADLINE_S, JOULEWISE, eventually, python
 
 TRAIN = (
     "import joulewise\n"

@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 import pytest
-from running_run import JOULEWISE, environment
+
+from tests.helpers.measured_runs import JOULEWISE, environment
 
 LATE = (
     "import sys, time; time.sleep(2.3); from joulewise.simulate import gpu; "

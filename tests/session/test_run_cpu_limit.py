@@ -2,16 +2,11 @@
 
 import os
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-from joulewise.simulate.cpu import XEON
-from joulewise.simulate.powercap import PowercapTree
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from processes import JOULEWISE
+from joulewise.simulate.host import XEON, PowercapTree
+from tests.helpers.processes import JOULEWISE
 
 UNRULED = {"SLURM_JOB_ID": "", "KUBERNETES_SERVICE_HOST": ""}  # as in an ordinary login
 

@@ -5,12 +5,12 @@ import subprocess
 
 import numpy as np
 import pytest
-from running_run import environment, runs
 
-from joulewise.record.layout import Lane
-from joulewise.record.manifest import read_manifest
-from joulewise.record.trace import open_lane
-from processes import DEADLINE_S, JOULEWISE, python
+from joulewise.store.layout import StreamKind
+from joulewise.store.manifest import read_manifest
+from joulewise.store.trace import open_lane
+from tests.helpers.measured_runs import environment, runs
+from tests.helpers.processes import DEADLINE_S, JOULEWISE, python
 
 MS = 10**6
 MEASURED = """
@@ -61,13 +61,13 @@ def _error_of_a_short_run(store, board, tail_ms, how):
     on_gpu(board, *(run if how == "run" else (*python(MEASURED)[1:], str(store))))
     (folder,) = runs(store)
     (command,) = read_manifest(folder).commands
-    t_ns, energy_j = rows(folder, Lane.FAST, "t_ns", "energy_j")
+    t_ns, energy_j = rows(folder, StreamKind.FAST, "t_ns", "energy_j")
     changed = np.flatnonzero(np.diff(energy_j)) + 1
     # Updated since, or, where this machine was busy, read so late that it must have been.
     updated_ns, last_ns = t_ns[changed[-1] - 1], t_ns[-1]
     assert max(updated_ns - 15 * MS, last_ns - tail_ms * MS) >= command.end_ns
     assert np.count_nonzero(t_ns[changed] < command.start_ns) >= 1, "no update seen before"
-    (stamps_ns,) = rows(folder, Lane.BUFFER, "t_ns")
+    (stamps_ns,) = rows(folder, StreamKind.BUFFER, "t_ns")
     assert stamps_ns[-1] > command.end_ns
     energy = json.loads((folder / "result.json").read_text())["energy_j"]["gpu0"]
     return energy["error_sampling"] / energy["value"]
@@ -79,7 +79,7 @@ def test_a_driver_that_fails_at_the_end_delays_nothing_but_the_deadline(tmp_path
     (folder,) = runs(tmp_path)
     manifest = read_manifest(folder)
     assert manifest.state == "complete"
-    (t_ns,) = rows(folder, Lane.FAST, "t_ns")
+    (t_ns,) = rows(folder, StreamKind.FAST, "t_ns")
     assert t_ns[-1] < manifest.commands[0].end_ns + 2000 * MS
     result = json.loads((folder / "result.json").read_text())
     assert result["energy_j"]["gpu0"]["at_least"] is True

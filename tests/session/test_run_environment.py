@@ -7,12 +7,12 @@ import sys
 from pathlib import Path
 
 import torch
-from running_run import environment, manifest
 
 import joulewise
-from joulewise.record.manifest import read_manifest
-from joulewise.report.page.surroundings import surroundings
-from processes import DEADLINE_S, JOULEWISE
+from joulewise.report.html.pages import surroundings
+from joulewise.store.manifest import read_manifest
+from tests.helpers.measured_runs import environment, manifest
+from tests.helpers.processes import DEADLINE_S, JOULEWISE
 
 SIM = [*JOULEWISE, "sim", "--gpu", "v100,a100", "--latency", "none", "--"]
 

@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from running_run import environ_of, environment, manifest, run, running, runs
 
-from processes import (
+from tests.helpers.measured_runs import environ_of, environment, manifest, run, running, runs
+from tests.helpers.processes import (
     DEADLINE_S,
     JOULEWISE,
     eventually,

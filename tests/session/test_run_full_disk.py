@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 
 from joulewise.data import Caution
-from joulewise.record.layout import MANIFEST, RESERVE, TRACE
-from joulewise.record.manifest import CommandRecord, read_manifest, write_last
-from joulewise.record.store import new_run, readable, status
 from joulewise.session.recording import Recording
 from joulewise.session.request import Request
-from joulewise.session.rescue import finish_run
-from mounts import mounted_tmpfs
+from joulewise.session.run import finish_run
+from joulewise.store.layout import MANIFEST, RESERVE, TRACE
+from joulewise.store.manifest import CommandRecord, read_manifest, write_last
+from joulewise.store.runs import new_run, readable, status
+from tests.helpers.mounts import mounted_tmpfs
 
 COMMAND = CommandRecord(os.getpid(), ("train.py", "--token", "abc"), 5)
 
@@ -82,7 +82,7 @@ def test_a_manifest_that_was_not_stored_still_says_how_the_run_ended(tmp_path, m
 
     def fill_up():
         for name in ("replace_file", "replace_by_reserve"):
-            monkeypatch.setattr(f"joulewise.record.manifest.{name}", full)
+            monkeypatch.setattr(f"joulewise.store.manifest.{name}", full)
 
     result = ended_recording(tmp_path, 3, fill_up).result()
     assert (result.state, result.exit_code) == ("complete", 3)
@@ -110,7 +110,7 @@ def test_a_recorder_that_was_waited_for_is_no_clock_that_was_set(tmp_path, monke
     later_ns = 60 * 10**9
     for name in ("time_ns", "monotonic_ns"):
         now_ns = getattr(time, name)() + later_ns
-        monkeypatch.setattr(f"joulewise.session.rescue.time.{name}", lambda now_ns=now_ns: now_ns)
+        monkeypatch.setattr(f"joulewise.session.run.time.{name}", lambda now_ns=now_ns: now_ns)
     result, _ = finish_run(run, replace(COMMAND, end_ns=ended_ns, exit_code=0))
     assert Caution.CLOCK_SET not in [warning.code for warning in result.warnings]
 

@@ -7,10 +7,10 @@ import sys
 from contextlib import ExitStack
 
 import pytest
-from running_run import environment, manifest, run, running, runs
 
 from joulewise.session.group import address, job_id, join, listen
-from processes import DEADLINE_S, JOULEWISE, eventually, gone, python
+from tests.helpers.measured_runs import environment, manifest, run, running, runs
+from tests.helpers.processes import DEADLINE_S, JOULEWISE, eventually, gone, python
 
 ENDS_WITH = "print(os.getpid(), flush=True); sys.stdin.read(); sys.exit({})"
 

@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from running_run import environment, manifest, runs
 
 from joulewise.session.sight import Sight
-from processes import DEADLINE_S, JOULEWISE
+from tests.helpers.measured_runs import environment, manifest, runs
+from tests.helpers.processes import DEADLINE_S, JOULEWISE
 
 # Each task waits until both are recorded, and then loads the first GPU that it sees.
 TASK = """

@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from running_run import environment, run, running, runs
 
-from processes import DEADLINE_S, JOULEWISE, eventually, gone, python
+from tests.helpers.measured_runs import environment, run, running, runs
+from tests.helpers.paths import BENCHMARKS
+from tests.helpers.processes import DEADLINE_S, JOULEWISE, eventually, gone, python
 
 COMPILER = shutil.which("cc")
 WALL_CLOCK = Path(__file__).parent / "wall_clock.c"
@@ -166,7 +167,7 @@ def test_without_a_recorder_the_command_runs_unmeasured(tmp_path):
 
 
 def test_a_fault_in_our_report_leaves_the_command_its_exit_status(tmp_path):
-    breaks = "import sys; sys.modules['joulewise.report.run'] = None; "
+    breaks = "import sys; sys.modules['joulewise.report.terminal.run'] = None; "
     main = "from joulewise.cli import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", breaks + main, "--store", str(tmp_path),
@@ -228,7 +229,7 @@ def test_elsewhere_the_recorder_ends_the_command_of_a_killed_joulewise(tmp_path)
 
 
 def test_a_hundred_kills_ten_of_them_here():
-    script = Path(__file__).parents[2] / "benchmarks" / "kills.py"
+    script = BENCHMARKS / "kills.py"
     done = subprocess.run(
         [sys.executable, str(script), "--rounds", "10", "--seed", str(os.getpid())],
         capture_output=True, text=True, check=False, timeout=300, env=environment(),

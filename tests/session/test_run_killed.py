@@ -6,13 +6,13 @@ import signal
 import subprocess
 
 import pytest
-from running_run import manifest, run, running, runs
 
-from joulewise.record.layout import Lane
-from joulewise.record.manifest import read_manifest
-from joulewise.record.store import status
-from joulewise.record.trace import open_lane
-from processes import DEADLINE_S, JOULEWISE, eventually, gone, python
+from joulewise.store.layout import StreamKind
+from joulewise.store.manifest import read_manifest
+from joulewise.store.runs import status
+from joulewise.store.trace import open_lane
+from tests.helpers.measured_runs import manifest, run, running, runs
+from tests.helpers.processes import DEADLINE_S, JOULEWISE, eventually, gone, python
 
 PARENT = """
 import subprocess
@@ -30,7 +30,7 @@ def rows(folder):
     return sum(
         lane.rows
         for device in read_manifest(folder).devices
-        if (lane := open_lane(folder, device.info.key, Lane.FAST))
+        if (lane := open_lane(folder, device.info.key, StreamKind.FAST))
     )
 
 

@@ -5,12 +5,12 @@ import shlex
 import signal
 
 import pytest
-from running_run import manifest, run
 
-from joulewise.session import limits as limits_module
+from joulewise.session import run as limits_module
 from joulewise.session.budget import parse_budget
-from joulewise.session.limits import Limits
-from processes import eventually, gone, python
+from joulewise.session.run import BudgetEnforcer
+from tests.helpers.measured_runs import manifest, run
+from tests.helpers.processes import eventually, gone, python
 
 
 def test_time_used_up_is_said_once_and_nothing_is_stopped(tmp_path):
@@ -68,10 +68,10 @@ class Line:
 
 def test_what_does_not_end_within_the_grace_is_killed(sent, monkeypatch):
     now_ns = 0
-    monkeypatch.setattr("joulewise.session.limits.time.monotonic_ns", lambda: now_ns)
+    monkeypatch.setattr("joulewise.session.run.time.monotonic_ns", lambda: now_ns)
     said = []
     budgets = [parse_budget("2s:stop")]
-    limits = Limits(budgets, Command(), 0, Line(), said.append, token="t", grace_s=10)
+    limits = BudgetEnforcer(budgets, Command(), 0, Line(), said.append, token="t", grace_s=10)
     assert limits.look() == 2
     now_ns = 2_500_000_000
     assert limits.look() == 10
@@ -89,7 +89,7 @@ def test_what_does_not_end_within_the_grace_is_killed(sent, monkeypatch):
 
 def test_the_recorder_and_we_may_find_the_same_which_is_said_once(sent):
     said = []
-    limits = Limits([], Command(), 0, Line(), said.append, token="t")
+    limits = BudgetEnforcer([], Command(), 0, Line(), said.append, token="t")
     event = {
         "kind": "budget", "budget": "1J", "state": "exceeded", "stop": True, "message": "used up",
     }  # fmt: skip

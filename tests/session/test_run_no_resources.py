@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from processes import DEADLINE_S, JOULEWISE
+from tests.helpers.processes import DEADLINE_S, JOULEWISE
 
 # What a command inherits: which signals are blocked and which are ignored.
 SIGNALS = "grep -E 'SigBlk|SigIgn' /proc/self/status; exit 9"

@@ -5,9 +5,9 @@ import os
 import subprocess
 
 import pytest
-from running_run import environment
 
-from processes import DEADLINE_S, JOULEWISE
+from tests.helpers.measured_runs import environment
+from tests.helpers.processes import DEADLINE_S, JOULEWISE
 
 ODD = b"caf\xe9\xff"
 

@@ -6,11 +6,11 @@ import subprocess
 
 import pyarrow as pa
 import pytest
-from running_run import environment, runs
 
-from joulewise.analyse.run import analyse
-from joulewise.record.streams import read_batches, write_stream
-from processes import DEADLINE_S, JOULEWISE
+from joulewise.analyse.run_result import analyse
+from joulewise.store.arrow_stream import read_batches, write_stream
+from tests.helpers.measured_runs import environment, runs
+from tests.helpers.processes import DEADLINE_S, JOULEWISE
 
 
 @pytest.fixture(scope="module", params=["v100", "rtx6000"])

@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 import pytest
-from running_run import environment, manifest, run, runs
 
-from mounts import mounted_tmpfs
-from processes import python
+from tests.helpers.measured_runs import environment, manifest, run, runs
+from tests.helpers.mounts import mounted_tmpfs
+from tests.helpers.processes import python
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,9 @@ import json
 import subprocess
 
 import pytest
-from running_run import environment
 
-from processes import DEADLINE_S, JOULEWISE, python
+from tests.helpers.measured_runs import environment
+from tests.helpers.processes import DEADLINE_S, JOULEWISE, python
 
 # Idle for some looks, then under load for some more, and idle again.
 PROGRAM = """

@@ -4,15 +4,12 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from joulewise.errors import UsageError
 from joulewise.session.settings import Settings
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from processes import DEADLINE_S, JOULEWISE
+from tests.helpers.processes import DEADLINE_S, JOULEWISE
 
 PYTHON = sys.executable
 UNRULED = {"SLURM_JOB_ID": "", "KUBERNETES_SERVICE_HOST": ""}  # as in an ordinary login

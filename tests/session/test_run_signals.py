@@ -9,9 +9,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from running_run import WAIT, running
 
-from processes import DEADLINE_S, eventually, first_line, gone, state
+from tests.helpers.measured_runs import WAIT, running
+from tests.helpers.processes import DEADLINE_S, eventually, first_line, gone, state
 
 TELLS = """
 numbers = {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1}

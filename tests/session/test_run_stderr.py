@@ -6,10 +6,10 @@ import subprocess
 from contextlib import contextmanager
 
 import pytest
-from running_run import environment, manifest, runs
 
-from joulewise.record.manifest import read_manifest
-from processes import DEADLINE_S, JOULEWISE
+from joulewise.store.manifest import read_manifest
+from tests.helpers.measured_runs import environment, manifest, runs
+from tests.helpers.processes import DEADLINE_S, JOULEWISE
 
 FAILS = ["sh", "-c", "exit 3"]
 SINKS = ["reader left", "full disk", "closed", "nobody reads", "nobody reads, non-blocking"]

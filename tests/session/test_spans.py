@@ -15,8 +15,8 @@ import pytest
 import joulewise
 from joulewise.errors import UsageError
 from joulewise.hooks.marks import Marks
-from joulewise.record.marks import read_spans
 from joulewise.session import spans
+from joulewise.store.spans import read_spans
 
 NOTHING = (
     "import joulewise, sys\n"

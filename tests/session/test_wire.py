@@ -5,8 +5,8 @@ import socket
 
 import pytest
 
-from joulewise.session import wire as wires
-from joulewise.session.wire import Wire
+from joulewise.process import json_lines as wires
+from joulewise.process.json_lines import Wire
 
 
 @pytest.fixture

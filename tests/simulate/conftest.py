@@ -2,7 +2,8 @@
 
 import pynvml as nvml
 import pytest
-from shim import simulated
+
+from tests.helpers.nvml_shim import simulated
 
 
 @pytest.fixture

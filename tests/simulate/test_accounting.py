@@ -4,16 +4,15 @@ import os
 
 import pynvml as nvml
 import pytest
-from running_sim import running_sim
-from shim import client, code_of, handle, simulated
-from test_card import LOAD, Clock, ms
-from test_engine import under
 
-from joulewise.simulate.nvml.layout import CONSTANTS
-from joulewise.simulate.nvml.shared import AccountedProcess
-from joulewise.simulate.realtime.accounting import Accounting
-from joulewise.simulate.realtime.card import Job
+from joulewise.simulate.nvml.shared_memory import CONSTANTS, AccountedProcess
+from joulewise.simulate.realtime.gpu import Job
+from joulewise.simulate.realtime.truth import Accounting
 from joulewise.units import NS_PER_MS
+from tests.helpers.nvml_shim import client, code_of, handle, simulated
+from tests.helpers.sim_processes import running_sim
+from tests.simulate.test_card import LOAD, Clock, ms
+from tests.simulate.test_engine import under
 
 # Prints what accounting knows of a child that trains for a moment and ends.
 CHILD = """

@@ -6,12 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulewise.simulate.boards import load_board, make_unit
-from joulewise.simulate.course import epochs, over_and_over
-from joulewise.simulate.dynamics.play import play, rest
 from joulewise.simulate.model import Knobs, Load, Phase
-from joulewise.simulate.realtime.card import FOR_EVER, Card, Job
+from joulewise.simulate.physics.integrate import play, rest
+from joulewise.simulate.realtime.gpu import FOR_EVER, Job, RealtimeGpu
 from joulewise.simulate.timeline import Timeline, concat
-from joulewise.simulate.workloads import load_workload
+from joulewise.simulate.workloads import epochs, load_workload, over_and_over
 
 BOARD = load_board("v100")
 UNIT = make_unit(BOARD, 1)
@@ -32,7 +31,7 @@ class Clock:
     def __init__(self):
         self.published = []
         self.done = []
-        self.card = Card(UNIT, OPEN, START_NS, self.published.append)
+        self.card = RealtimeGpu(UNIT, OPEN, START_NS, self.published.append)
 
     def to(self, now_ns):
         while self.card.due_ns <= now_ns:

@@ -9,14 +9,14 @@ import threading
 import time
 
 import pytest
-from running_sim import running_sim
 
 import joulewise.simulate
 from joulewise.errors import SimulationError, UsageError
 from joulewise.simulate import client
-from joulewise.simulate.nvml.shared import Shared
-from joulewise.simulate.realtime.server import MAX_PEERS
-from processes import DEADLINE_S, eventually, first_line
+from joulewise.simulate.nvml.shared_memory import Shared
+from joulewise.simulate.realtime.engine import MAX_PEERS
+from tests.helpers.processes import DEADLINE_S, eventually, first_line
+from tests.helpers.sim_processes import running_sim
 
 STEP_S = 0.25  # ecg on a V100 at its highest clock
 

@@ -5,9 +5,8 @@ from itertools import islice
 import pytest
 
 from joulewise.simulate.boards import load_board
-from joulewise.simulate.course import epochs, over_and_over
 from joulewise.simulate.model import Load, Phase, Workload
-from joulewise.simulate.workloads import WORKLOADS, load_workload
+from joulewise.simulate.workloads import WORKLOADS, epochs, load_workload, over_and_over
 
 STEP = Load((Phase("kernel", 0.01, 0.5, 90.0, 20.0),), memory_b=7)
 VALIDATION = Load((Phase("kernel", 0.005, 0.5, 90.0, 20.0),), memory_b=7)

@@ -7,11 +7,11 @@ import sys
 
 import numpy as np
 import pytest
-from running_sim import SIM, running_sim
 
 from joulewise.simulate.boards import load_board
-from joulewise.simulate.nvml.shared import Shared
-from processes import eventually
+from joulewise.simulate.nvml.shared_memory import Shared
+from tests.helpers.processes import eventually
+from tests.helpers.sim_processes import SIM, running_sim
 
 IMPORTS = """
 import json, os, subprocess, sys, time

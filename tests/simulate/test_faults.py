@@ -5,21 +5,21 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from pathlib import Path
 
 import pynvml as nvml
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from shim import code_of, simulated, timeline
 
 from joulewise.errors import UsageError
 from joulewise.simulate.model import Knobs
-from joulewise.simulate.nvml.faults import GRAMMAR, KINDS, Fault, parse
-from joulewise.simulate.nvml.shared import library
+from joulewise.simulate.nvml.faults import GRAMMAR, KINDS, InjectedFault, parse
+from joulewise.simulate.nvml.shared_memory import library
 from joulewise.units import NS_PER_S
+from tests.helpers.nvml_shim import code_of, simulated, timeline
+from tests.helpers.paths import DOCS
 
-REFERENCE = Path(__file__).parents[2] / "docs" / "reference" / "faults.md"
+REFERENCE = DOCS / "reference" / "faults.md"
 S = NS_PER_S
 
 
@@ -27,29 +27,29 @@ class TestGrammar:
     @pytest.mark.parametrize(
         ("text", "expected"),
         [
-            ("gpu0:lost@5s", Fault("lost", 0, 5 * S)),
-            ("gpu12:lost", Fault("lost", 12)),
+            ("gpu0:lost@5s", InjectedFault("lost", 0, 5 * S)),
+            ("gpu12:lost", InjectedFault("lost", 12)),
             (
                 "gpu*:call=GetPowerUsage,code=15@2s-4s",
-                Fault("call", None, 2 * S, 4 * S, code=15, call="GetPowerUsage"),
+                InjectedFault("call", None, 2 * S, 4 * S, code=15, call="GetPowerUsage"),
             ),
-            ("gpu1:counter-reset@3s", Fault("counter-reset", 1, 3 * S)),
-            ("gpu1:counter-backwards", Fault("counter-backwards", 1, amount=100_000)),
-            ("gpu1:counter-backwards=2.5J", Fault("counter-backwards", 1, amount=2_500)),
-            ("gpu0:stale=500ms@1.5s", Fault("stale", 0, 3 * S // 2, amount=S // 2)),
-            ("gpu0:slow=50us", Fault("slow", 0, amount=50_000)),
+            ("gpu1:counter-reset@3s", InjectedFault("counter-reset", 1, 3 * S)),
+            ("gpu1:counter-backwards", InjectedFault("counter-backwards", 1, amount=100_000)),
+            ("gpu1:counter-backwards=2.5J", InjectedFault("counter-backwards", 1, amount=2_500)),
+            ("gpu0:stale=500ms@1.5s", InjectedFault("stale", 0, 3 * S // 2, amount=S // 2)),
+            ("gpu0:slow=50us", InjectedFault("slow", 0, amount=50_000)),
             (
                 "gpu0:slow=5ms,call=GetName",
-                Fault("slow", 0, amount=5_000_000, call="GetName"),
+                InjectedFault("slow", 0, amount=5_000_000, call="GetName"),
             ),
             (
                 "gpu0:call=nvmlDeviceGetMemoryInfo_v2,code=3",
-                Fault("call", 0, code=3, call="nvmlDeviceGetMemoryInfo_v2"),
+                InjectedFault("call", 0, code=3, call="nvmlDeviceGetMemoryInfo_v2"),
             ),
-            ("gpu0:limit-refused", Fault("limit-refused", 0, code=3)),
-            ("gpu0:limit-refused,code=999", Fault("limit-refused", 0, code=999)),
-            (" gpu0 : denied @ 250ms - 1 ", Fault("denied", 0, S // 4, S)),
-            ("library-absent", Fault("library-absent")),
+            ("gpu0:limit-refused", InjectedFault("limit-refused", 0, code=3)),
+            ("gpu0:limit-refused,code=999", InjectedFault("limit-refused", 0, code=999)),
+            (" gpu0 : denied @ 250ms - 1 ", InjectedFault("denied", 0, S // 4, S)),
+            ("library-absent", InjectedFault("library-absent")),
         ],
     )
     def test_one(self, text, expected):

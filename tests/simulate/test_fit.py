@@ -5,15 +5,15 @@ import numpy as np
 import pytest
 from click.testing import CliRunner
 
-from joulewise.simulate import physics
 from joulewise.simulate.boards import load_board
-from joulewise.simulate.fit import __main__ as command
-from joulewise.simulate.fit import table
-from joulewise.simulate.fit.published import METRICS, grid_w, read_table, scores
-from joulewise.simulate.fit.solve import Curves, fit, resembling, start_at
-from joulewise.simulate.fit.table import fit_board, networks, table_curves
 from joulewise.simulate.model import Load
+from joulewise.simulate.physics import steady_state
+from joulewise.simulate.published import METRICS, grid_w, read_table, scores
 from joulewise.simulate.workloads import Profile, load_workload, profile_of, step_phases
+from tools.fit_workloads import __main__ as command
+from tools.fit_workloads import table
+from tools.fit_workloads.solve import Curves, fit, resembling, start_at
+from tools.fit_workloads.table import fit_board, networks, table_curves
 
 CAPS_W = np.arange(100.0, 261.0, 20.0)
 TRUE = (
@@ -30,7 +30,7 @@ def true_board():
 
 
 def predict(board, profile):
-    return physics.steady(board, Load(step_phases(profile)), CAPS_W)[:2]
+    return steady_state.steady(board, Load(step_phases(profile)), CAPS_W)[:2]
 
 
 def synthetic():
@@ -108,7 +108,7 @@ def test_no_cap_beats_a_published_minimum_by_much(key):
     board = load_board(key)
     caps_w = grid_w(board.limits.minimum_w, board.limits.maximum_w)
     worst = {
-        name: max(exceeds(key, name, *physics.run(board, load_workload(name, board), caps_w)))
+        name: max(exceeds(key, name, *steady_state.run(board, load_workload(name, board), caps_w)))
         for name in networks(read_table(), key)
     }
     assert max(worst.values()) < 0.011

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from joulewise.errors import UsageError
 from joulewise.simulate.boards import BOARDS
-from joulewise.simulate.nvml.layout import CONSTANTS
-from joulewise.simulate.realtime import fleet
+from joulewise.simulate.nvml.shared_memory import CONSTANTS
+from joulewise.simulate.realtime import launch
 
 
 @pytest.mark.parametrize(
@@ -21,19 +21,19 @@ from joulewise.simulate.realtime import fleet
     ],
 )
 def test_the_grammar(text, keys):
-    assert list(fleet.parse(text, BOARDS)) == keys
+    assert list(launch.parse_fleet(text, BOARDS)) == keys
 
 
 @given(st.text(alphabet="v10x,a -6rt\u0663²"))
 def test_anything_else_is_a_usage_error(text):
     with suppress(UsageError):
-        keys = fleet.parse(text, BOARDS)
-        assert 0 < len(keys) <= fleet.MOST
+        keys = launch.parse_fleet(text, BOARDS)
+        assert 0 < len(keys) <= launch.MOST
         assert set(keys) <= set(BOARDS)
 
 
 def test_as_many_as_the_shared_memory_holds():
-    assert CONSTANTS["MAX_GPUS"] == fleet.MOST
+    assert CONSTANTS["MAX_GPUS"] == launch.MOST
 
 
 @pytest.mark.parametrize(
@@ -42,5 +42,5 @@ def test_as_many_as_the_shared_memory_holds():
 )
 def test_a_board_that_is_nearly_one_is_asked_for(text, near):
     with pytest.raises(UsageError) as caught:
-        fleet.parse(text, BOARDS)
+        launch.parse_fleet(text, BOARDS)
     assert caught.value.hint.startswith(f"did you mean {near}? ")

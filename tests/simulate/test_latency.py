@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from shim import published, simulated
 
-from joulewise.simulate.nvml.latency import NO_LATENCY, SLOT_NS, Latency, pcie_wait_ns
-from joulewise.simulate.nvml.shared import library
+from joulewise.simulate.nvml.faults import NO_LATENCY, SLOT_NS, Latency, pcie_wait_ns
+from joulewise.simulate.nvml.shared_memory import library
 from joulewise.units import NS_PER_MS, NS_PER_S
+from tests.helpers.nvml_shim import published, simulated
 
 GPUS = 8
 CALLS = 2 * GPUS  # transmitted and received

@@ -2,10 +2,10 @@
 
 import pytest
 
-from joulewise.simulate import physics
 from joulewise.simulate.boards import load_board
-from joulewise.simulate.like import Seen, Shape, fit_profile, workload_like
+from joulewise.simulate.like import RecordedSteps, Shape, fit_profile, workload_like
 from joulewise.simulate.model import Knobs, Load
+from joulewise.simulate.physics import steady_state
 from joulewise.simulate.workloads import load_workload, step_phases
 
 V100 = load_board("v100")
@@ -13,17 +13,17 @@ V100 = load_board("v100")
 
 def seen(name, limit_w, board=V100):
     load, knobs = load_workload(name, board).step, Knobs(limit_w)
-    warm_c = physics.steady_c(board, load, knobs)
-    clock_mhz = physics.equilibrium_clock(board, load, knobs, warm_c)
-    time_s, energy_j = map(float, physics.step_at(board, load, clock_mhz, warm_c))
+    warm_c = steady_state.steady_c(board, load, knobs)
+    clock_mhz = steady_state.equilibrium_clock(board, load, knobs, warm_c)
+    time_s, energy_j = map(float, steady_state.step_at(board, load, clock_mhz, warm_c))
     busy = 1 - load.phases[0].time_s / time_s
-    return Seen(knobs, time_s, energy_j / time_s, float(clock_mhz), busy)
+    return RecordedSteps(knobs, time_s, energy_j / time_s, float(clock_mhz), busy)
 
 
 def off(profile, name, limit_w, board=V100):
     """By how much time and energy of a step are off at a limit."""
-    mine = physics.steady(board, Load(step_phases(profile)), limit_w)
-    true = physics.steady(board, load_workload(name, board).step, limit_w)
+    mine = steady_state.steady(board, Load(step_phases(profile)), limit_w)
+    true = steady_state.steady(board, load_workload(name, board).step, limit_w)
     return max(abs(float(a / b) - 1) for a, b in zip(mine[:2], true[:2], strict=True))
 
 
@@ -44,10 +44,10 @@ def test_three_limits_tell_the_rest_within_one_percent(name):
 
 def test_a_clock_that_was_locked_is_not_mistaken_for_a_cap():
     load, knobs = load_workload("resnet50", V100).step, Knobs(300.0, (900.0, 900.0))
-    warm_c = physics.steady_c(V100, load, knobs)
-    time_s, energy_j = map(float, physics.step_at(V100, load, 900.0, warm_c))
+    warm_c = steady_state.steady_c(V100, load, knobs)
+    time_s, energy_j = map(float, steady_state.step_at(V100, load, 900.0, warm_c))
     busy = 1 - load.phases[0].time_s / time_s
-    profile = fit_profile([Seen(knobs, time_s, energy_j / time_s, 900.0, busy)], V100)
+    profile = fit_profile([RecordedSteps(knobs, time_s, energy_j / time_s, 900.0, busy)], V100)
     assert off(profile, "resnet50", 300.0) < 0.05
 
 

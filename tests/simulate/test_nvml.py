@@ -6,9 +6,9 @@ from inspect import getsource
 
 import pynvml as nvml
 import pytest
-from shim import code_of, handle, timeline
 
-from joulewise.simulate.nvml.shared import library
+from joulewise.simulate.nvml.shared_memory import library
+from tests.helpers.nvml_shim import code_of, handle, timeline
 
 
 class TestIdentity:

@@ -12,12 +12,12 @@ from contextlib import ExitStack
 import numpy as np
 import pynvml as nvml
 import pytest
-from running_sim import running_sim
-from shim import client, code_of, handle, published, simulated, timeline
 
-from joulewise.simulate.nvml.latency import Latency
-from joulewise.simulate.nvml.shared import Shared, library
+from joulewise.simulate.nvml.faults import Latency
+from joulewise.simulate.nvml.shared_memory import Shared, library
 from joulewise.units import NS_PER_S
+from tests.helpers.nvml_shim import client, code_of, handle, published, simulated, timeline
+from tests.helpers.sim_processes import running_sim
 
 
 class TestEngine:

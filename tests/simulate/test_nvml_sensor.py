@@ -7,12 +7,12 @@ import pynvml as nvml
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from shim import code_of, handle, simulated, timeline
 
 from joulewise.simulate import sensor
 from joulewise.simulate.boards import BOARDS
-from joulewise.simulate.nvml.layout import CONSTANTS
+from joulewise.simulate.nvml.shared_memory import CONSTANTS
 from joulewise.units import NS_PER_S
+from tests.helpers.nvml_shim import code_of, handle, simulated, timeline
 
 
 class TestSensor:

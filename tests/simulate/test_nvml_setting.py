@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 import pynvml as nvml
 import pytest
-from shim import code_of, handle, simulated
 
 from joulewise.simulate.model import Knobs
-from joulewise.simulate.nvml.shared import library
+from joulewise.simulate.nvml.shared_memory import library
+from tests.helpers.nvml_shim import code_of, handle, simulated
 
 
 class TestSetting:

@@ -7,11 +7,10 @@ import json
 import re
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-PEERS = Path(__file__).parents[2] / ".venv-peers"
+from tests.helpers.paths import PEERS
 
 
 def under_sim(*command, gpu="v100,rtx6000", options=("--workload", "resnet50")):

@@ -11,12 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulewise.simulate import physics
 from joulewise.simulate.boards import load_board, make_unit
-from joulewise.simulate.dynamics import scalar
-from joulewise.simulate.dynamics.governor import CLOCK_SETTING, IDLE, POWER_CAP, SW_THERMAL, Aim
-from joulewise.simulate.dynamics.play import equilibrium_c, play, rest, run_factors
 from joulewise.simulate.model import Knobs, Load, Phase
+from joulewise.simulate.physics import scalar, steady_state
+from joulewise.simulate.physics.governor import CLOCK_SETTING, IDLE, POWER_CAP, SW_THERMAL, Aim
+from joulewise.simulate.physics.integrate import equilibrium_c, play, rest, run_factors
 from joulewise.simulate.timeline import concat
 from joulewise.units import NS_PER_S
 
@@ -48,7 +47,9 @@ def clocks_after(timeline, t_ns):
 @given(st.floats(135, 1530))
 def test_one_clock_at_a_time_agrees_with_arrays(clock_mhz):
     share = scalar.core_share(BOARD.clocks, clock_mhz)
-    assert share == pytest.approx(float(physics.core_share(BOARD.clocks, clock_mhz)), rel=1e-12)
+    assert share == pytest.approx(
+        float(steady_state.core_share(BOARD.clocks, clock_mhz)), rel=1e-12
+    )
     assert scalar.clock_for(BOARD.clocks, share) == pytest.approx(clock_mhz, rel=1e-7)
 
 
@@ -56,9 +57,9 @@ def test_one_clock_at_a_time_agrees_with_arrays(clock_mhz):
 def test_phases_agree_with_arrays(clock_mhz, temperature_c):
     rates = Aim(BOARD, LOAD, FREE, 1.0, 1.0, temperature_c).at(clock_mhz)
     for phase, time_ns, power_w in zip(LOAD.phases, rates.time_ns, rates.power_w, strict=True):
-        expected_w = float(physics.phase_power(BOARD, phase, clock_mhz, temperature_c))
+        expected_w = float(steady_state.phase_power(BOARD, phase, clock_mhz, temperature_c))
         assert time_ns / NS_PER_S == pytest.approx(
-            float(physics.phase_time(BOARD, phase, clock_mhz)), rel=1e-12
+            float(steady_state.phase_time(BOARD, phase, clock_mhz)), rel=1e-12
         )
         assert power_w == pytest.approx(expected_w, rel=1e-6)
 
@@ -71,7 +72,7 @@ locks = st.none() | st.lists(clock_steps, min_size=2, max_size=2).map(sorted).ma
 def test_the_governor_aims_at_the_equilibrium(limit_w, lock, temperature_c, load):
     knobs = Knobs(limit_w, lock)
     aim = Aim(BOARD, load, knobs, 1.0, 1.0, temperature_c)
-    expected = float(physics.equilibrium_clock(BOARD, load, knobs, temperature_c))
+    expected = float(steady_state.equilibrium_clock(BOARD, load, knobs, temperature_c))
     assert aim.target_mhz == pytest.approx(expected, rel=1e-7)
 
 
@@ -85,7 +86,7 @@ def test_dither_has_the_mean_of_the_equilibrium(limit_w, load):
     timeline, _ = play(UNIT, warm(load, knobs), load, knobs, steps=1000)
     ends = timeline.step_ends_ns[300:]
     energy_j = float(timeline.energy_at(ends[-1]) - timeline.energy_at(ends[0]))
-    expected_s, expected_j, _ = physics.steady(BOARD, load, limit_w)
+    expected_s, expected_j, _ = steady_state.steady(BOARD, load, limit_w)
     steps = len(ends) - 1
     assert (ends[-1] - ends[0]) / NS_PER_S / steps == pytest.approx(float(expected_s), rel=1e-3)
     assert energy_j / steps == pytest.approx(float(expected_j), rel=1e-3)

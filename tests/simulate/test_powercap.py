@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from joulewise.simulate.cpu import LAPTOP, MACHINES, THREADRIPPER, XEON, Package
-from joulewise.simulate.powercap import PowercapTree
+from joulewise.simulate.host import LAPTOP, MACHINES, THREADRIPPER, XEON, CpuPackage, PowercapTree
 
 
 def count(tree, zone):
@@ -140,7 +139,7 @@ class TestLimitsBind:
         assert tree.advance(100, [1.0]) == [100, 100]
 
     def test_a_limit_below_idle_cannot_be_kept(self, tmp_path):
-        machine = replace(XEON, packages=(Package(30, 100, (10, 10)),))
+        machine = replace(XEON, packages=(CpuPackage(30, 100, (10, 10)),))
         tree = PowercapTree(tmp_path, machine)
         assert tree.advance(10, [1.0]) == [0]
         assert tree.truth_j["cpu0"] == 300

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from joulewise.data import Quantity
 from joulewise.simulate import sensor
 from joulewise.simulate.boards import load_board, make_unit
-from joulewise.simulate.dynamics.play import play, rest
-from joulewise.simulate.model import Knobs, Load, Phase, Unit
-from joulewise.simulate.poll import poll
+from joulewise.simulate.model import BoardUnit, Knobs, Load, Phase
+from joulewise.simulate.physics.integrate import play, rest
+from joulewise.simulate.sensor import poll
 from joulewise.units import NS_PER_MS, NS_PER_S
 
 BOARD = load_board("v100")
@@ -47,7 +47,7 @@ SEED = 11
 
 
 def unit_with(**changes):
-    return Unit(
+    return BoardUnit(
         replace(BOARD, sensor=replace(SPEC, **changes)),
         seed=SEED,
         gain=1.03,

@@ -15,11 +15,9 @@ from hypothesis import strategies as st
 from joulewise.errors import SimulationError, UsageError
 from joulewise.simulate.boards import load_board, make_unit
 from joulewise.simulate.model import Knobs
-from joulewise.simulate.nvml import shared as shared_module
-from joulewise.simulate.nvml.faults import KINDS, LIBRARY_ABSENT, Fault
-from joulewise.simulate.nvml.latency import NO_LATENCY
-from joulewise.simulate.nvml.layout import CONSTANTS, GPU, TYPES
-from joulewise.simulate.nvml.shared import Shared, library
+from joulewise.simulate.nvml import shared_memory as shared_module
+from joulewise.simulate.nvml.faults import KINDS, LIBRARY_ABSENT, NO_LATENCY, InjectedFault
+from joulewise.simulate.nvml.shared_memory import CONSTANTS, GPU, TYPES, Shared, library
 from joulewise.simulate.timeline import PIECE, Timeline
 
 HEADERS = shared_module._HERE / "shim"
@@ -214,7 +212,7 @@ def test_too_many_gpus_are_refused(tmp_path):
 
 def test_too_many_faults_are_refused(tmp_path):
     with pytest.raises(UsageError, match="33 faults"):
-        create(tmp_path, faults=[Fault("denied")] * 33)
+        create(tmp_path, faults=[InjectedFault("denied")] * 33)
     assert not list(tmp_path.iterdir())
 
 

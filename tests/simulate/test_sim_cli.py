@@ -6,9 +6,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from running_sim import SIM, running_sim
 
-from processes import (
+from tests.helpers.processes import (
     DEADLINE_S,
     eventually,
     first_line,
@@ -16,6 +15,7 @@ from processes import (
     python,
     stop_resume_and_interrupt,
 )
+from tests.helpers.sim_processes import SIM, running_sim
 
 
 def sim(*arguments, **options):

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pynvml as nvml
 import pytest
-from shim import simulated, timeline
 
-from joulewise.simulate.nvml import smi
-from joulewise.simulate.nvml.shared import library
-from joulewise.simulate.nvml.smi_fields import GPU_ALIASES, GPU_FIELDS
+from joulewise.simulate.nvml import nvidia_smi
+from joulewise.simulate.nvml.nvidia_smi_fields import GPU_ALIASES, GPU_FIELDS
+from joulewise.simulate.nvml.shared_memory import library
+from tests.helpers.nvml_shim import simulated, timeline
 
 PROGRAM = library().parents[1] / "bin" / "nvidia-smi"
 
@@ -28,7 +28,7 @@ def machine(monkeypatch, tmp_path):
 @pytest.fixture
 def run(machine, capsys):  # noqa: ARG001
     def run(*arguments):
-        status = smi.main(arguments)
+        status = nvidia_smi.main(arguments)
         return status, capsys.readouterr().out.splitlines()
 
     return run
@@ -179,7 +179,7 @@ class TestSetting:
 
 def test_a_lost_gpu_is_said(monkeypatch, tmp_path, capsys):
     with simulated(monkeypatch, tmp_path, "v100", faults="gpu0:lost"):
-        assert smi.main(["-L"]) == 15
+        assert nvidia_smi.main(["-L"]) == 15
     assert capsys.readouterr().out.endswith("GPU 0: GPU is lost\n")
 
 
@@ -222,7 +222,7 @@ def test_a_loop_without_a_pause_is_one(run, monkeypatch, option):
         if len(pauses_s) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(smi.time, "sleep", sleep)
+    monkeypatch.setattr(nvidia_smi.time, "sleep", sleep)
     query = ("--query-gpu=power.limit", "--format=csv,noheader")
     assert run("-i", "0", *query, option, "0") == (0, ["300.00 W"] * 3)
     assert pauses_s == [0] * 3
@@ -254,7 +254,7 @@ def test_help_lists_the_options_and_the_fields():
 @pytest.mark.parametrize("arguments", [["dmon"], ["-lgc", "abc"], ["-q"], ["-pl", "much"]])
 def test_what_it_does_not_know_is_refused_in_two_lines(arguments, capsys):
     with pytest.raises(SystemExit) as ended:
-        smi.main(arguments)
+        nvidia_smi.main(arguments)
     said = capsys.readouterr().err
     assert ended.value.code == 2
     assert said.startswith("nvidia-smi (simulated): ")

@@ -5,13 +5,13 @@ import csv
 import numpy as np
 import pynvml as nvml
 import pytest
-from running_sim import running_sim
-from shim import START_NS, simulated, timeline
 
 from joulewise.simulate.boards import load_board
-from joulewise.simulate.realtime.host import HostChip, MachineLoad
+from joulewise.simulate.realtime.gpu import HostChip, MachineLoad
 from joulewise.units import NS_PER_S
-from processes import eventually
+from tests.helpers.nvml_shim import START_NS, simulated, timeline
+from tests.helpers.processes import eventually
+from tests.helpers.sim_processes import running_sim
 
 GPU, MODULE, MEMORY = 0, 1, 2
 AVERAGE, INSTANT = 185, 186

@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from running_sim import SIM
 
 from joulewise.errors import UsageError
 from joulewise.simulate.realtime.truth import Truth, rows
 from joulewise.simulate.timeline import PIECE, Timeline
 from joulewise.units import NS_PER_S
-from processes import DEADLINE_S
+from tests.helpers.processes import DEADLINE_S
+from tests.helpers.sim_processes import SIM
 
 START_NS = 7_000_000_123
 LONGEST_NS = 10_000_000

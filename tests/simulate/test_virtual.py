@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from joulewise.data import Quantity
-from joulewise.simulate import physics, sensor
+from joulewise.simulate import sensor
 from joulewise.simulate.boards import load_board, make_unit
 from joulewise.simulate.model import Knobs, Load, Phase, Workload
-from joulewise.simulate.poll import ALL
+from joulewise.simulate.physics import steady_state
+from joulewise.simulate.sensor import ALL
 from joulewise.simulate.virtual import simulate, simulate_all
 from joulewise.units import NS_PER_S
 
@@ -52,7 +53,7 @@ RUN = train()
 @pytest.mark.parametrize("limit_w", [300.0, 200.0, 150.0])
 def test_a_run_takes_the_time_and_energy_of_its_parts(limit_w):
     run = train(Knobs(limit_w), run_noise=0.0)
-    time_s, energy_j = physics.run(BOARD, WORKLOAD, limit_w)
+    time_s, energy_j = steady_state.run(BOARD, WORKLOAD, limit_w)
     settling = 0.004  # the physics without time has no overshoot and no way up
     assert run.time_s == pytest.approx(float(time_s), rel=settling)
     assert run.energy_j == pytest.approx(float(energy_j), rel=settling)

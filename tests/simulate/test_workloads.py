@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from joulewise.errors import UsageError
-from joulewise.simulate import physics
 from joulewise.simulate.boards import BOARDS, load_board, make_unit
-from joulewise.simulate.fit.published import read_table
 from joulewise.simulate.model import Knobs
+from joulewise.simulate.physics import steady_state
+from joulewise.simulate.published import read_table
 from joulewise.simulate.virtual import simulate
 from joulewise.simulate.workloads import WORKLOADS, load_workload
 
@@ -16,7 +16,7 @@ LIMITS_W = np.array([150.0, 200.0, 250.0, 300.0])
 
 
 def at_limits(name):
-    time_s, energy_j = physics.run(V100, load_workload(name, V100), LIMITS_W)
+    time_s, energy_j = steady_state.run(V100, load_workload(name, V100), LIMITS_W)
     return time_s, energy_j, energy_j / time_s
 
 
@@ -30,7 +30,7 @@ def test_the_table_is_met():
     errors = []
     for row in read_table():
         board = load_board(row.board)
-        time_s, energy_j = physics.run(board, load_workload(row.network, board), row.cap_w)
+        time_s, energy_j = steady_state.run(board, load_workload(row.network, board), row.cap_w)
         errors += [abs(time_s / row.time_s - 1), abs(energy_j / row.energy_j - 1)]
     assert np.median(errors) <= 0.005
     assert max(errors) <= 0.02
@@ -38,7 +38,9 @@ def test_the_table_is_met():
 
 def test_alexnet_averages_little_and_yet_a_cap_saves_much():
     board = load_board("rtx6000")
-    time_s, energy_j = physics.run(board, load_workload("alexnet", board), np.array([260.0, 140.0]))
+    time_s, energy_j = steady_state.run(
+        board, load_workload("alexnet", board), np.array([260.0, 140.0])
+    )
     assert energy_j[0] / time_s[0] == pytest.approx(116.5, rel=0.01)
     assert 1 - energy_j[1] / energy_j[0] == pytest.approx(0.26, abs=0.01)
 
@@ -48,8 +50,8 @@ def test_mnist_small_never_reaches_the_lowest_cap():
     assert np.ptp(time_s) == np.ptp(energy_j) == 0
     assert power_w.max() < 100
     load = load_workload("mnist-small", V100).step
-    clock = physics.steady(V100, load, 150.0)[2]
-    assert max(physics.phase_power(V100, p, clock, 60.0) for p in load.phases) < 100
+    clock = steady_state.steady(V100, load, 150.0)[2]
+    assert max(steady_state.phase_power(V100, p, clock, 60.0) for p in load.phases) < 100
     assert load_workload("mnist-small", V100).run_noise > load_workload("ecg", V100).run_noise
 
 
@@ -64,8 +66,10 @@ def test_mnist_big_has_the_mean_powers_that_were_seen():
 def test_ecg_spikes_are_cut_and_its_energy_is_a_parabola():
     time_s, energy_j, _ = at_limits("ecg")
     load = load_workload("ecg", V100).step
-    clocks = physics.steady(V100, load, LIMITS_W)[2]
-    spikes_w = np.max([physics.phase_power(V100, p, clocks, 60.0) for p in load.phases], axis=0)
+    clocks = steady_state.steady(V100, load, LIMITS_W)[2]
+    spikes_w = np.max(
+        [steady_state.phase_power(V100, p, clocks, 60.0) for p in load.phases], axis=0
+    )
     assert spikes_w[3] == pytest.approx(300, abs=3)
     assert spikes_w[1] == pytest.approx(200, abs=3)
     assert spikes_w[0] < 200
@@ -95,7 +99,7 @@ def test_readings_of_ecg_show_spikes_of_300_w_that_200_w_cuts_and_none_of_200_w_
 def test_every_workload_runs_on_every_board_and_says_what_it_rests_on(key, name):
     board = load_board(key)
     workload = load_workload(name, board)
-    time_s, energy_j = physics.run(board, workload, board.limits.default_w)
+    time_s, energy_j = steady_state.run(board, workload, board.limits.default_w)
     assert board.idle.clocks_up_w * 0.9 < energy_j / time_s < board.limits.default_w
     assert workload.step.memory_b < board.memory_b
     measured = key == "v100" or (key == "rtx6000" and "mnist" not in name and name != "ecg")
@@ -113,8 +117,8 @@ def test_a_bigger_batch_works_longer_and_waits_as_long():
 
 def test_the_a100_is_faster_than_the_v100():
     a100 = load_board("a100")
-    faster = physics.run(a100, load_workload("resnet50", a100), 400.0)[0]
-    assert faster < physics.run(V100, load_workload("resnet50", V100), 300.0)[0]
+    faster = steady_state.run(a100, load_workload("resnet50", a100), 400.0)[0]
+    assert faster < steady_state.run(V100, load_workload("resnet50", V100), 300.0)[0]
 
 
 def test_validation_follows_the_epochs_where_it_was_measured_so():

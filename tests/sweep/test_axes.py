@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from joulewise.data.sweeps import CPU_LIMIT, MEM_CLOCK, POWER_LIMIT, SM_CLOCK
 from joulewise.errors import NotSupportedError, OutOfRangeError, UsageError
 from joulewise.sweep.axes import MOST, clocks, limits, nearest, words, written
-from joulewise.sweep.boards import Board, simulated
+from joulewise.sweep.boards import TargetBoard, simulated
 
 (V100,) = simulated("v100")
 (RTX6000,) = simulated("rtx6000")
 (A100,) = simulated("a100")
-PACKAGE = Board("cpu0", "package-0", "a CPU", lowest_w=20, default_w=65, highest_w=4095.875)
+PACKAGE = TargetBoard("cpu0", "package-0", "a CPU", lowest_w=20, default_w=65, highest_w=4095.875)
 
 
 def watts(text, board=V100):
@@ -53,7 +53,7 @@ def test_limits_are_ranges_with_both_ends_lists_and_percent(text, values):
 def test_full_is_the_boards_range_in_steps_of_5_w_with_both_ends():
     assert watts("full") == list(range(150, 301, 5))
     assert watts("full", RTX6000) == list(range(100, 261, 5))
-    odd = Board("gpu0", "GPU-0", "odd", lowest_w=101, default_w=110, highest_w=118)
+    odd = TargetBoard("gpu0", "GPU-0", "odd", lowest_w=101, default_w=110, highest_w=118)
     assert watts("full", odd) == [101, 106, 111, 116, 118]
 
 
@@ -106,7 +106,7 @@ def test_a_limit_out_of_range_is_refused_with_the_range():
 
 
 def test_a_board_that_cannot_be_limited_or_locked_says_so():
-    bare = Board("gpu0", "GPU-0", "bare")
+    bare = TargetBoard("gpu0", "GPU-0", "bare")
     with pytest.raises(NotSupportedError, match="gpu0 has no power limit to set"):
         watts("150", bare)
     with pytest.raises(NotSupportedError, match="gpu0 cannot lock its memory clock"):

@@ -9,11 +9,11 @@ import pytest
 
 from joulewise.data.sweeps import POWER_LIMIT
 from joulewise.errors import DeviceError, UsageError
-from joulewise.session import gpus
-from joulewise.session.gpus import Found, Gpu, Package
+from joulewise.session import find_gpus
+from joulewise.session.find_gpus import Found, FoundCpu, FoundGpu
 from joulewise.simulate.boards import BOARDS
-from joulewise.sweep.asked import Asked
-from joulewise.sweep.boards import Board, boards, here, simulated
+from joulewise.sweep.boards import TargetBoard, boards, here, simulated
+from joulewise.sweep.spec import SweepSpec
 
 SHOWS = """
 import json, os, sys
@@ -41,7 +41,7 @@ def found_in_sim(tmp_path, kinds, named, **environ):
 def test_a_simulated_board_is_what_its_driver_tells(tmp_path, name):
     (found,) = found_in_sim(tmp_path, name, [])
     (board,) = simulated(name)
-    made = Board(
+    made = TargetBoard(
         **{
             **found,
             "uid": board.uid,
@@ -71,21 +71,21 @@ def found(monkeypatch):
             asked_of.append(dict(environ))
             if devices == (None,):
                 raise DeviceError("the GPUs do not answer", "look")
-            graphics = tuple(each for each in devices if isinstance(each, Gpu))
-            return Found(graphics, tuple(each for each in devices if isinstance(each, Package)))
+            graphics = tuple(each for each in devices if isinstance(each, FoundGpu))
+            return Found(graphics, tuple(each for each in devices if isinstance(each, FoundCpu)))
 
-        monkeypatch.setattr(gpus, "find", find)
+        monkeypatch.setattr(find_gpus, "find", find)
         return asked_of
 
     return put
 
 
-PACKAGE = Package("cpu0", "package-0", "a CPU", now_w=65.0, lowest_w=20.0, highest_w=4095.0)
+PACKAGE = FoundCpu("cpu0", "package-0", "a CPU", now_w=65.0, lowest_w=20.0, highest_w=4095.0)
 
 
 def test_packages_are_boards_at_the_limit_that_they_have(found):
-    found(Gpu("gpu0", "GPU-0", visible=False), PACKAGE)
-    assert here((), {}) == (Board("cpu0", "package-0", "a CPU", 20.0, 65.0, 4095.0),)
+    found(FoundGpu("gpu0", "GPU-0", visible=False), PACKAGE)
+    assert here((), {}) == (TargetBoard("cpu0", "package-0", "a CPU", 20.0, 65.0, 4095.0),)
     assert not here((), {})[0].is_gpu
     with pytest.raises(UsageError, match="there is no gpu1") as error:
         here((1,), {})
@@ -94,15 +94,15 @@ def test_packages_are_boards_at_the_limit_that_they_have(found):
 
 def test_without_knobs_to_turn_a_driver_that_hangs_is_no_hindrance(found):
     found(None)
-    assert boards(Asked(axes={"b": "1,2"}), {}) == ()
+    assert boards(SweepSpec(axes={"b": "1,2"}), {}) == ()
     with pytest.raises(DeviceError, match="do not answer"):
-        boards(Asked(axes={POWER_LIMIT: "150"}), {})
+        boards(SweepSpec(axes={POWER_LIMIT: "150"}), {})
     with pytest.raises(DeviceError, match="do not answer"):
-        boards(Asked(axes={"b": "1,2"}, gpus=(0,)), {})
+        boards(SweepSpec(axes={"b": "1,2"}, gpus=(0,)), {})
 
 
 def test_the_commands_own_environment_decides_what_it_sees(found):
     asked_of = found(PACKAGE)
     environ = {"CUDA_VISIBLE_DEVICES": "1", "LR": "{lr}"}
-    boards(Asked(axes={"lr": "1,2"}, environ=environ), {"A": "1", "CUDA_VISIBLE_DEVICES": "0"})
+    boards(SweepSpec(axes={"lr": "1,2"}, environ=environ), {"A": "1", "CUDA_VISIBLE_DEVICES": "0"})
     assert asked_of == [{"A": "1", "CUDA_VISIBLE_DEVICES": "1"}]

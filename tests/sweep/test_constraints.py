@@ -3,7 +3,7 @@
 import pytest
 
 from joulewise.errors import UsageError
-from joulewise.sweep.constraints import constraint
+from joulewise.sweep.space import constraint
 
 VALUES = {"batch_size": 64.0, "accumulation": 4.0, "power_limit_w": 200.0, "optimizer": "adam"}
 

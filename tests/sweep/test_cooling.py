@@ -3,7 +3,7 @@
 import pytest
 
 from joulewise.errors import UsageError
-from joulewise.sweep.cooling import CoolDown, parse_cool_down
+from joulewise.sweep.runners.cool_down import CoolDown, parse_cool_down
 
 
 @pytest.mark.parametrize(
@@ -54,5 +54,5 @@ def test_who_is_stopped_waits_no_more():
 
 def test_patience_ends(monkeypatch):
     now = iter(range(0, 10_000, 400))
-    monkeypatch.setattr("joulewise.sweep.cooling.time.monotonic", lambda: next(now))
+    monkeypatch.setattr("joulewise.sweep.runners.child_run.time.monotonic", lambda: next(now))
     assert "still 90 °C after 15 min" in CoolDown(below_c=50).wait(lambda: 90.0, Slept())

@@ -1,45 +1,44 @@
 """What a sweep will take, told before it starts, and never made up."""
 
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from joulewise.analyse.kept import write_result
+from joulewise.analyse.stored_result import write_result
 from joulewise.data import DeviceInfo, Energy, Kind, RunResult, Source, Span, SpanResult
 from joulewise.data.sweeps import POWER_LIMIT, SM_CLOCK, Planned
 from joulewise.errors import UsageError
-from joulewise.record.manifest import (
+from joulewise.simulate.boards import load_board
+from joulewise.simulate.model import Knobs
+from joulewise.simulate.physics import steady_state
+from joulewise.simulate.workloads import load_workload
+from joulewise.store.manifest import (
     CommandRecord,
     RecordedDevice,
     read_manifest,
     working_directory,
     write_manifest,
 )
-from joulewise.record.store import new_run
-from joulewise.simulate import physics
-from joulewise.simulate.boards import load_board
-from joulewise.simulate.model import Knobs
-from joulewise.simulate.workloads import load_workload
-from joulewise.sweep.asked import Asked, Simulated
+from joulewise.store.runs import new_run
 from joulewise.sweep.boards import simulated
 from joulewise.sweep.estimate import estimate
-from joulewise.sweep.plan import Grid
+from joulewise.sweep.grid import Grid
+from joulewise.sweep.runners.virtual import Virtual
 from joulewise.sweep.space import resolve
-from joulewise.sweep.virtual import Virtual
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from processes import JOULEWISE
+from joulewise.sweep.spec import SimulationSpec, SweepSpec
+from tests.helpers.processes import JOULEWISE
 
 V100 = simulated("v100")
 NOWHERE = Path("nowhere")
-SIM = Asked(
+SIM = SweepSpec(
     axes={POWER_LIMIT: "150,300", SM_CLOCK: "900,unlocked", "batch_size": "64,128"},
-    simulated=Simulated("v100", "resnet50"),
+    simulated=SimulationSpec("v100", "resnet50"),
 )
-COMMAND = Asked(command=("sh", "-c", "exit 0", "{b}"), axes={POWER_LIMIT: "150,300", "b": "1,2"})
+COMMAND = SweepSpec(
+    command=("sh", "-c", "exit 0", "{b}"), axes={POWER_LIMIT: "150,300", "b": "1,2"}
+)
 
 
 def test_a_simulated_sweep_takes_what_the_physics_says():
@@ -54,7 +53,7 @@ def test_a_simulated_sweep_takes_what_the_physics_says():
         for batch in (64, 128)
     ):
         workload = load_workload("resnet50", board, batch)
-        each_s, each_j = physics.run(board, workload, Knobs(limit_w, lock))
+        each_s, each_j = steady_state.run(board, workload, Knobs(limit_w, lock))
         time_s, energy_j = time_s + float(each_s), energy_j + float(each_j)
     assert told.runs == 40
     assert told.time_s == pytest.approx(5 * time_s)
@@ -72,10 +71,10 @@ def test_epochs_of_a_simulated_workload_count():
 
 
 def test_a_workload_like_a_runs_takes_about_what_that_run_took(tmp_path):
-    asked = Asked(axes={POWER_LIMIT: "300"}, simulated=Simulated("v100", "resnet50"))
+    asked = SweepSpec(axes={POWER_LIMIT: "300"}, simulated=SimulationSpec("v100", "resnet50"))
     space = resolve(asked, V100)
     made = Virtual(asked, space, tmp_path, "once").run(Planned(space.reference, 0))
-    like = replace(asked, simulated=Simulated("v100", like=made.run))
+    like = replace(asked, simulated=SimulationSpec("v100", like=made.run))
     told = estimate(like, resolve(like, V100), tmp_path)
     assert told.time_s == pytest.approx(5 * made.time_s, rel=0.03)
     assert told.energy_j == pytest.approx(5 * made.energy["gpu"].value, rel=0.1)
@@ -224,7 +223,7 @@ def test_energy_that_nobody_measured_is_not_told(tmp_path, made):
 
 
 def test_a_run_of_joulewise_itself_is_one_to_go_by(tmp_path):
-    asked = Asked(command=("sh", "-c", ": {b}"), axes={"b": "1,2"}, cwd=str(tmp_path))
+    asked = SweepSpec(command=("sh", "-c", ": {b}"), axes={"b": "1,2"}, cwd=str(tmp_path))
     subprocess.run(
         [*JOULEWISE, "--store", "runs", "run", "--", "sh", "-c", ": 1"],
         cwd=tmp_path,

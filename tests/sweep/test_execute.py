@@ -9,15 +9,14 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
-from fake_runs import FakeRunner, Watched, asked, failed, go_on, setting, space, trial
 
 from joulewise.data import Source
 from joulewise.data.sweeps import WARM_UP, Planned, TrialState
 from joulewise.errors import JoulewiseError
-from joulewise.sweep.execute import execute
-from joulewise.sweep.ledger import identity
-from joulewise.sweep.plan import Grid
-from joulewise.sweep.store import FILE, create, load
+from joulewise.sweep.execute import execute, identity
+from joulewise.sweep.grid import Grid
+from joulewise.sweep.stored_sweeps import FILE, create, load
+from tests.helpers.fake_runs import FakeRunner, Watched, asked, failed, go_on, setting, space, trial
 
 ALL = {(each, block) for each in space().settings for block in range(2)}
 
@@ -359,16 +358,16 @@ class TestAgain:
 class TestFullDisk:
     @pytest.fixture
     def disk(self, monkeypatch):
-        from joulewise.sweep import ledger
+        from joulewise.sweep import execute
 
-        real, full = ledger.replace_file, set()
+        real, full = execute.replace_file, set()
 
         def replaced(path, text, *, durable):
             if full:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             real(path, text, durable=durable)
 
-        monkeypatch.setattr(ledger, "replace_file", replaced)
+        monkeypatch.setattr(execute, "replace_file", replaced)
         return full
 
     def test_what_was_not_written_is_with_the_next(self, tmp_path, disk):
@@ -397,7 +396,7 @@ class TestFullDisk:
 
 
 def test_in_virtual_time_not_every_run_is_worth_a_write(tmp_path, monkeypatch):
-    from joulewise.sweep import ledger
+    from joulewise.sweep import execute
 
     folder, writes = begun(tmp_path), []
     told = json.loads((folder / FILE).read_text())
@@ -405,14 +404,14 @@ def test_in_virtual_time_not_every_run_is_worth_a_write(tmp_path, monkeypatch):
     del told["crc32"]
     (folder / FILE).write_text(json.dumps(told))
     clock = iter(range(0, 1000, 2))  # a save takes 2 s, and the next moment is 2 s later
-    monkeypatch.setattr(ledger.time, "monotonic", lambda: next(clock))
-    real = ledger.replace_file
+    monkeypatch.setattr(execute.time, "monotonic", lambda: next(clock))
+    real = execute.replace_file
 
     def counted(path, text, *, durable):
         writes.append(durable)
         real(path, text, durable=durable)
 
-    monkeypatch.setattr(ledger, "replace_file", counted)
+    monkeypatch.setattr(execute, "replace_file", counted)
     sweep = go_on(folder, FakeRunner(partial(trial, source=Source.SIMULATED)))
     assert 1 <= len(writes) < 6
     assert writes[-1]  # what it came to is there to stay

@@ -1,22 +1,21 @@
 """Runs on this machine: each a measured run of its own, ended early where it may be."""
 
-from simulated_here import told
-
 from joulewise.data.sweeps import TrialState
+from tests.helpers.simulated_gpus import told
 
 RUN = """
 import json, os, sys, threading
 from pathlib import Path
 from joulewise.data.sweeps import Planned, Setting
-from joulewise.sweep.asked import Asked
-from joulewise.sweep.contract import as_line
-from joulewise.sweep.here import Here
-from joulewise.sweep.lanes import Lane
-from joulewise.record.manifest import read_manifest
+from joulewise.sweep.spec import SweepSpec
+from joulewise.sweep.stored_sweeps import as_line
+from joulewise.sweep.runners.local import Here
+from joulewise.sweep.runners.runner import GpuSlot
+from joulewise.store.manifest import read_manifest
 
-def here(*command, lane=Lane(), **asked):
+def here(*command, lane=GpuSlot(), **asked):
     return Here(
-        Asked(command=(sys.executable, *command), **asked), Path("runs"), Path("sweeps/one"),
+        SweepSpec(command=(sys.executable, *command), **asked), Path("runs"), Path("sweeps/one"),
         environ=os.environ, lanes=[lane], say=print,
     )
 
@@ -167,9 +166,9 @@ def test_a_lane_shows_its_gpu_alone(tmp_path):
         tmp_path,
         """
 from joulewise.sweep.boards import here as boards
-from joulewise.sweep.lanes import lanes
+from joulewise.sweep.runners.runner import lanes
 from joulewise.sweep.space import Space
-asked = Asked(each_gpu=True)
+asked = SweepSpec(each_gpu=True)
 space = Space((), Setting(()), boards((), os.environ))
 second = lanes(asked, space)[1]
 trial = here("train.py", "4", lane=second).run(planned(power_limit_w=170.0))

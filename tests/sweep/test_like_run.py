@@ -8,21 +8,23 @@ import pytest
 from joulewise.data.sweeps import POWER_LIMIT, Planned, Setting
 from joulewise.errors import UsageError
 from joulewise.hooks import marks as written
-from joulewise.record.layout import CHECKSUMS
-from joulewise.record.manifest import read_manifest, write_manifest
-from joulewise.record.mark_files import RECORD
 from joulewise.simulate.boards import load_board
-from joulewise.sweep.asked import Asked, Simulated
+from joulewise.store.layout import CHECKSUMS
+from joulewise.store.manifest import read_manifest, write_manifest
+from joulewise.store.spans import RECORD
 from joulewise.sweep.boards import boards
-from joulewise.sweep.conduct import conduct, prepare
-from joulewise.sweep.like_run import load_like
+from joulewise.sweep.lifecycle import conduct, prepare
+from joulewise.sweep.runners.virtual import Virtual
 from joulewise.sweep.space import resolve
-from joulewise.sweep.virtual import Virtual
+from joulewise.sweep.spec import SimulationSpec, SweepSpec
+from joulewise.sweep.workload import load_like
 
 
 def virtual(store, **simulated):
-    asked = Asked(
-        axes={POWER_LIMIT: "150:300:50"}, seed=3, simulated=Simulated(run_noise=0.0, **simulated)
+    asked = SweepSpec(
+        axes={POWER_LIMIT: "150:300:50"},
+        seed=3,
+        simulated=SimulationSpec(run_noise=0.0, **simulated),
     )
     return Virtual(asked, resolve(asked, boards(asked, {})), store, "20260101-000000-abcd")
 
@@ -53,8 +55,8 @@ class Nobody:
 
 
 def test_a_sweep_tells_more_than_a_run(tmp_path):
-    asked = Asked(
-        axes={POWER_LIMIT: "150:300:75"}, repeat=1, simulated=Simulated("v100", "ecg", "", 0.0)
+    asked = SweepSpec(
+        axes={POWER_LIMIT: "150:300:75"}, repeat=1, simulated=SimulationSpec("v100", "ecg", "", 0.0)
     )
     sweep = conduct(prepare(asked), tmp_path, Nobody())
     workload = load_like(sweep.id, tmp_path, load_board("v100"))
@@ -80,7 +82,7 @@ def test_of_a_board_that_cannot_be_simulated_watts_are_scaled(tmp_path, recorded
 
 def test_what_it_cannot_tell_is_refused(tmp_path, recorded):
     run = recorded.run(at(300)).run
-    asked = Asked(axes={"batch_size": "32,64"}, simulated=Simulated("v100", like=run))
+    asked = SweepSpec(axes={"batch_size": "32,64"}, simulated=SimulationSpec("v100", like=run))
     with pytest.raises(UsageError, match="nothing of other batch sizes"):
         Virtual(asked, resolve(asked, boards(asked, {})), tmp_path, "20260101-000000-abcd")
     with pytest.raises(UsageError, match="no run 'nothing'"):

@@ -5,7 +5,7 @@ import os
 import pytest
 
 from joulewise.errors import JoulewiseError
-from joulewise.sweep.process import MeasuredRun
+from joulewise.sweep.runners.child_run import MeasuredRun
 
 
 @pytest.fixture

@@ -4,13 +4,12 @@ import io
 import tarfile
 
 import pytest
-from fake_runs import LIMITS_W, asked, setting, trial
 
 from joulewise.data.sweeps import Planned, TrialState
-from joulewise.sweep import ray_task
-from joulewise.sweep.naming import log_name
-from joulewise.sweep.on_ray import OnRay
-from joulewise.sweep.ray_task import Made, measure
+from joulewise.sweep.runners import on_ray as on_ray_module
+from joulewise.sweep.runners.on_ray import Made, OnRay, measure
+from joulewise.sweep.trial import log_name
+from tests.helpers.fake_runs import LIMITS_W, asked, setting, trial
 
 PLANNED = Planned(setting(LIMITS_W[0]), 0)
 
@@ -77,7 +76,7 @@ def test_the_log_of_a_second_attempt_comes_behind_the_first(on_ray, tmp_path):
 
 
 def test_of_a_log_that_is_too_large_the_end_is_sent(monkeypatch):
-    monkeypatch.setattr(ray_task, "_LOG_B", 10)
+    monkeypatch.setattr(on_ray_module, "_LOG_B", 10)
 
     class Talks:
         def __init__(self, _asked, _store, folder, **_):
@@ -90,7 +89,7 @@ def test_of_a_log_that_is_too_large_the_end_is_sent(monkeypatch):
 
         def close(self): ...
 
-    monkeypatch.setattr(ray_task, "Here", Talks)
+    monkeypatch.setattr(on_ray_module, "Here", Talks)
     assert measure(asked().as_json(), PLANNED, "one").log == b"nd the end"
 
 
@@ -113,7 +112,7 @@ class TestWithoutFiltersOfTarfile:
         (tmp_path / "there" / "run" / "trace").mkdir(parents=True)
         (tmp_path / "there" / "run" / "trace" / "file").write_text("whole")
         (tmp_path / "here").mkdir()
-        ray_task.unpack(ray_task.packed(tmp_path / "there" / "run"), tmp_path / "here")
+        on_ray_module.unpack(on_ray_module.packed(tmp_path / "there" / "run"), tmp_path / "here")
         assert (tmp_path / "here" / "run" / "trace" / "file").read_text() == "whole"
 
     @pytest.mark.parametrize("name", ["../out", "/tmp/out", "run/../../out", "link"])
@@ -125,5 +124,5 @@ class TestWithoutFiltersOfTarfile:
         with tarfile.open(fileobj=out, mode="w:gz") as archive:
             archive.addfile(member)
         with pytest.raises(tarfile.TarError, match="no file of a run directory"):
-            ray_task.unpack(out.getvalue(), tmp_path)
+            on_ray_module.unpack(out.getvalue(), tmp_path)
         assert list(tmp_path.iterdir()) == []

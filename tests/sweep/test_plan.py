@@ -7,13 +7,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulewise.data.sweeps import POWER_LIMIT, SM_CLOCK, WARM_UP, Planned, Trial, TrialState
-from joulewise.sweep.asked import Asked
 from joulewise.sweep.boards import simulated
-from joulewise.sweep.plan import Grid, order
+from joulewise.sweep.grid import Grid, order
 from joulewise.sweep.space import resolve
+from joulewise.sweep.spec import SweepSpec
 
 V100 = simulated("v100")
-ASKED = Asked(command=("sh",), axes={POWER_LIMIT: "150:250:50"}, repeat=4)
+ASKED = SweepSpec(command=("sh",), axes={POWER_LIMIT: "150:250:50"}, repeat=4)
 SPACE = resolve(ASKED, V100)  # three settings, and the reference beside them
 
 

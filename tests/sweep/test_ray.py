@@ -5,15 +5,12 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
-from ray_nodes import ENVIRON, cluster
-from simulated_here import TRAIN
-
-from processes import JOULEWISE, eventually
+from tests.helpers.processes import JOULEWISE, eventually
+from tests.helpers.ray_nodes import ENVIRON, cluster
+from tests.helpers.simulated_gpus import TRAIN
 
 pytest.importorskip("ray")
 SWEEP = ("--power-limit", "150,300", "--repeat", "2", "--json", "told.json")

@@ -4,17 +4,17 @@ import json
 import sys
 
 import pytest
-from fake_runs import Watched
-from simulated_here import JOULEWISE, simulated
 
 from joulewise.data.sweeps import CONFIRMING, TrialState
 from joulewise.metrics.evaluate import evaluate
-from joulewise.metrics.rules import parse
-from joulewise.sweep.asked import Asked, Simulated
-from joulewise.sweep.conduct import conduct, prepare, strategy
+from joulewise.metrics.metric import parse
+from joulewise.sweep.lifecycle import conduct, prepare, strategy
+from joulewise.sweep.spec import SimulationSpec, SweepSpec
+from tests.helpers.fake_runs import Watched
+from tests.helpers.simulated_gpus import JOULEWISE, simulated
 
 AXES = {"power_limit_w": "150:300:50", "sm_clock_mhz": "1080:1530:150", "batch_size": "32,64,128"}
-SIMULATED = Simulated("v100", "resnet50")
+SIMULATED = SimulationSpec("v100", "resnet50")
 
 SWEEP = """
 import subprocess, sys
@@ -30,7 +30,7 @@ for step in range(int(sys.argv[1])):
 
 @pytest.fixture(scope="module")
 def swept(tmp_path_factory):
-    asked = Asked((), AXES, adaptive=True, by=("edp",), simulated=SIMULATED)
+    asked = SweepSpec((), AXES, adaptive=True, by=("edp",), simulated=SIMULATED)
     watch = Watched()
     return conduct(prepare(asked), tmp_path_factory.mktemp("store"), watch), watch
 
@@ -59,7 +59,9 @@ def test_what_was_stopped_enters_no_statistics(swept):
 
 
 def test_one_knob_alone_has_a_search_of_its_own():
-    asked = Asked((), {"power_limit_w": "full"}, adaptive=True, by=("edp",), simulated=SIMULATED)
+    asked = SweepSpec(
+        (), {"power_limit_w": "full"}, adaptive=True, by=("edp",), simulated=SIMULATED
+    )
     prepared = prepare(asked)
     assert type(strategy(asked, prepared.space)).__name__ == "Adaptive"
 

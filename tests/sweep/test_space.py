@@ -13,17 +13,17 @@ from joulewise.errors import (
     OutOfRangeError,
     UsageError,
 )
-from joulewise.sweep.asked import Asked, Simulated
-from joulewise.sweep.boards import Board, simulated
+from joulewise.sweep.boards import TargetBoard, simulated
 from joulewise.sweep.space import resolve
+from joulewise.sweep.spec import SimulationSpec, SweepSpec
 
 V100 = simulated("v100")
-PACKAGE = Board("cpu0", "package-0", "a CPU", lowest_w=20, default_w=65, highest_w=4095)
-SIM = Simulated("v100", "resnet50")
+PACKAGE = TargetBoard("cpu0", "package-0", "a CPU", lowest_w=20, default_w=65, highest_w=4095)
+SIM = SimulationSpec("v100", "resnet50")
 
 
 def asked(axes, *words, **more):
-    return Asked(command=("sh", *words), axes=axes, **more)
+    return SweepSpec(command=("sh", *words), axes=axes, **more)
 
 
 def settings(space):
@@ -193,8 +193,8 @@ def test_a_limit_out_of_range_is_refused_with_the_range():
 
 def test_a_missing_program_is_found_out_also_where_it_is_an_axis(tmp_path):
     with pytest.raises(CommandNotFoundError, match="no program called nowhere-to-be-found"):
-        resolve(Asked(command=("nowhere-to-be-found",), axes={POWER_LIMIT: "150"}), V100)
-    either = Asked(command=("{shell}",), axes={"shell": "sh,nowhere-to-be-found"})
+        resolve(SweepSpec(command=("nowhere-to-be-found",), axes={POWER_LIMIT: "150"}), V100)
+    either = SweepSpec(command=("{shell}",), axes={"shell": "sh,nowhere-to-be-found"})
     with pytest.raises(CommandNotFoundError):
         resolve(either, ())
     with pytest.raises(CommandNotFoundError):
@@ -206,7 +206,7 @@ def test_a_missing_program_is_found_out_also_where_it_is_an_axis(tmp_path):
 def test_a_program_is_looked_for_where_it_runs(tmp_path):
     script = tmp_path / "train.sh"
     script.write_text("#!/bin/sh\n")
-    here = Asked(command=("./train.sh",), axes={POWER_LIMIT: "150"}, cwd=str(tmp_path))
+    here = SweepSpec(command=("./train.sh",), axes={POWER_LIMIT: "150"}, cwd=str(tmp_path))
     with pytest.raises(CommandNotExecutableError, match="not executable"):
         resolve(here, V100)
     script.chmod(0o755)
@@ -221,24 +221,24 @@ def test_a_program_is_looked_for_where_it_runs(tmp_path):
 @pytest.mark.parametrize(
     ("sim", "axes", "says"),
     [
-        (Simulated("h100", "resnet50"), {}, "no such GPU to simulate: 'h100'"),
-        (Simulated("v100", "gpt"), {}, "no such workload: 'gpt'"),
-        (Simulated("v100"), {}, "needs a workload"),
-        (Simulated("v100", "resnet50", like="last"), {}, "not both"),
-        (Simulated("v100", "resnet50", run_noise=-0.1), {}, "a run noise of -0.1"),
+        (SimulationSpec("h100", "resnet50"), {}, "no such GPU to simulate: 'h100'"),
+        (SimulationSpec("v100", "gpt"), {}, "no such workload: 'gpt'"),
+        (SimulationSpec("v100"), {}, "needs a workload"),
+        (SimulationSpec("v100", "resnet50", like="last"), {}, "not both"),
+        (SimulationSpec("v100", "resnet50", run_noise=-0.1), {}, "a run noise of -0.1"),
         (SIM, {"lr": "1,2"}, "a simulated workload has no lr"),
         (SIM, {"batch_size": "64,0"}, "batch_size of 0"),
         (SIM, {"batch_size": "many"}, "batch_size of many"),
     ],
 )
 def test_what_cannot_be_simulated_is_refused(sim, axes, says):
-    given = Asked(axes={POWER_LIMIT: "full", **axes}, simulated=sim)
+    given = SweepSpec(axes={POWER_LIMIT: "full", **axes}, simulated=sim)
     with pytest.raises(UsageError, match=says):
         resolve(given, V100)
 
 
 def test_a_simulated_workload_has_a_batch_size():
-    given = Asked(axes={POWER_LIMIT: "full", "batch_size": "64,128"}, simulated=SIM)
+    given = SweepSpec(axes={POWER_LIMIT: "full", "batch_size": "64,128"}, simulated=SIM)
     assert len(resolve(given, V100).settings) == 62
 
 

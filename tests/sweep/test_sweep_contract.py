@@ -4,13 +4,13 @@ import json
 import math
 
 import pytest
-from fake_runs import setting
 from hypothesis import given
 from hypothesis import strategies as st
 
 from joulewise.data import Energy, Source
 from joulewise.data.sweeps import Setting, Sweep, Trial, TrialState, Work
-from joulewise.sweep.contract import as_line, as_text, from_json
+from joulewise.sweep.stored_sweeps import as_line, as_text, from_json
+from tests.helpers.fake_runs import setting
 
 NUMBERS = st.floats(0, 1e12)
 TEXT = st.text(max_size=8)

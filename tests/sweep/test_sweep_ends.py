@@ -6,16 +6,16 @@ import subprocess
 import sys
 from collections import Counter
 
-import fake_runs
 import pytest
-from fake_runs import StoredRunner, Watched, asked, go_on, space
 
 from joulewise.data.sweeps import Setting, Sweep, Trial, TrialState
-from joulewise.sweep.cut_off import CutOffError
-from joulewise.sweep.naming import tags
-from joulewise.sweep.plan import Planned
-from joulewise.sweep.store import cut_off, load, sweeps
-from processes import JOULEWISE, first_line
+from joulewise.sweep.grid import Planned
+from joulewise.sweep.lock import CutOffError
+from joulewise.sweep.stored_sweeps import cut_off, load, sweeps
+from joulewise.sweep.trial import tags
+from tests.helpers import fake_runs
+from tests.helpers.fake_runs import StoredRunner, Watched, asked, go_on, space
+from tests.helpers.processes import JOULEWISE, first_line
 
 RUNS = [Planned(setting, block) for setting in space().settings for block in range(2)]
 ALL = Counter((planned.setting, planned.block) for planned in RUNS)

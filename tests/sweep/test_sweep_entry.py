@@ -7,25 +7,24 @@ from contextlib import closing
 from dataclasses import replace
 
 import pytest
-from fake_runs import asked, space, trial
 
 from joulewise.data.sweeps import Planned, RunCounts
-from joulewise.record.index import folder_index, stamps
-from joulewise.record.layout import INDEX
-from joulewise.record.store import Skipped
-from joulewise.report.runs import list_runs
+from joulewise.report.views.listings import list_runs
+from joulewise.store.index import folder_index
+from joulewise.store.layout import INDEX
+from joulewise.store.runs import Skipped
 from joulewise.sweep import entry
-from joulewise.sweep.contract import as_text
 from joulewise.sweep.entry import find_newest, list_sweeps, read_sweep_entry
 from joulewise.sweep.lock import running
-from joulewise.sweep.store import FILE, create, cut_off, find, load, sweeps
+from joulewise.sweep.stored_sweeps import FILE, as_text, create, cut_off, find, load, sweeps
+from tests.helpers.fake_runs import asked, space, trial
 
 
 @pytest.fixture(autouse=True)
 def always_indexed(tmp_path, monkeypatch):
     """A small store has a file as well, and a file that was written just now counts as old."""
     monkeypatch.setattr(folder_index, "SMALL_STORE", 0)
-    monkeypatch.setattr(stamps, "RACY_NS", -1000 * 10**9)
+    monkeypatch.setattr(folder_index, "RACY_NS", -1000 * 10**9)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
 
 

@@ -7,13 +7,13 @@ import pytest
 
 from joulewise.data.sweeps import CPU_LIMIT, MEM_CLOCK, POWER_LIMIT, SM_CLOCK
 from joulewise.errors import UsageError
-from joulewise.sweep.asked import Asked, Simulated
 from joulewise.sweep.axes import words
 from joulewise.sweep.boards import simulated
-from joulewise.sweep.file import _KEYS, read
 from joulewise.sweep.space import resolve
+from joulewise.sweep.spec import SimulationSpec, SweepSpec
+from joulewise.sweep.spec_file import _KEYS, read
+from tests.helpers.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 REFERENCE = ROOT / "docs" / "reference" / "sweep-file.md"
 
 
@@ -62,7 +62,7 @@ def test_a_benchmark_is_everything_that_options_can_say(file, tmp_path):
         environment = { OMP_NUM_THREADS = 4, LR = "{lr}", AMP = "{amp}" }
         """)
     )
-    assert asked == Asked(
+    assert asked == SweepSpec(
         name="net",
         command=("python", "train.py", "--batch", "{batch}", "7"),
         cwd=str(tmp_path / "work"),
@@ -97,7 +97,7 @@ def test_a_benchmark_is_everything_that_options_can_say(file, tmp_path):
         hooks=False,
         force=True,
     )
-    assert Asked.from_json(asked.as_json()) == asked
+    assert SweepSpec.from_json(asked.as_json()) == asked
 
 
 def test_what_stands_above_holds_for_all_and_their_own_goes_before(file):
@@ -123,7 +123,7 @@ def test_what_stands_above_holds_for_all_and_their_own_goes_before(file):
     assert first.simulated is None
     assert (second.name, second.repeat, second.axes) == ("other", 5, {POWER_LIMIT: "150,300"})
     assert second.environ == {"A": "1", "B": "2"}
-    assert second.simulated == Simulated("v100", "resnet50", run_noise=0.01)
+    assert second.simulated == SimulationSpec("v100", "resnet50", run_noise=0.01)
 
 
 def test_a_file_without_benchmarks_is_one(file):

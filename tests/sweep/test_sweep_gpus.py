@@ -3,18 +3,18 @@
 import os
 
 import pytest
-from simulated_here import simulated
 
 from joulewise.errors import HeldError
-from joulewise.sweep.boards import Board
+from joulewise.sweep.boards import TargetBoard
 from joulewise.sweep.lock import having
+from tests.helpers.simulated_gpus import simulated
 
-GPUS = [Board("gpu0", "GPU-0/1", "V100"), Board("gpu1", "GPU-2", "V100")]
+GPUS = [TargetBoard("gpu0", "GPU-0/1", "V100"), TargetBoard("gpu1", "GPU-2", "V100")]
 
 TWO = """
 import os, subprocess, sys
-from joulewise.sweep.asked import Asked
-from joulewise.sweep.conduct import gpus_of, prepare
+from joulewise.sweep.spec import SweepSpec
+from joulewise.sweep.lifecycle import gpus_of, prepare
 from joulewise.sweep.lock import having
 
 def sweep(*more):
@@ -23,7 +23,7 @@ def sweep(*more):
 
 train = "--", sys.executable, "train.py", "1"
 if os.fork() == 0:
-    asked = Asked(train[1:], {"power_limit_w": "200,300"}, gpus=(0,))
+    asked = SweepSpec(train[1:], {"power_limit_w": "200,300"}, gpus=(0,))
     with having(gpus_of([prepare(asked)])):
         refused = sweep("--power-limit=200,300", *train)
         assert refused.returncode == 125, refused.stderr

@@ -5,15 +5,15 @@ import shlex
 import subprocess
 
 import pytest
-from simulated_here import LIMITS, told
 
-from joulewise.sweep.store import sweeps
-from processes import JOULEWISE
+from joulewise.sweep.stored_sweeps import sweeps
+from tests.helpers.processes import JOULEWISE
+from tests.helpers.simulated_gpus import LIMITS, told
 
 SCRIPT = f"""
 import json, signal, subprocess, sys, time
 from pathlib import Path
-from joulewise.sweep.store import load, find
+from joulewise.sweep.stored_sweeps import load, find
 
 sweep = [sys.executable, "-m", "joulewise", "--store", "my runs", "sweep", "--power-limit=150,200"]
 rest = ["--repeat=1", "--", sys.executable, "train.py"]
@@ -59,7 +59,7 @@ def test_a_signal_to_a_sweep(tmp_path, name, status):
 WHILE_KNOBS_ARE_TRIED = """
 import json, os, subprocess, sys
 from pathlib import Path
-from joulewise.sweep.store import load, find
+from joulewise.sweep.stored_sweeps import load, find
 
 sweep = [sys.executable, "-m", "joulewise", "--store", "runs", "sweep", "--power-limit=150,200"]
 first = subprocess.run(

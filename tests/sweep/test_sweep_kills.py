@@ -1,10 +1,11 @@
 import subprocess
 import sys
-from pathlib import Path
+
+from tests.helpers.paths import BENCHMARKS
 
 
 def test_fifty_kills_ten_of_them_here():
-    script = Path(__file__).parents[2] / "benchmarks" / "sweep_kills.py"
+    script = BENCHMARKS / "sweep_kills.py"
     command = [sys.executable, str(script), "--rounds", "10", "--seed", "1"]
     killed = subprocess.run(command, capture_output=True, text=True, timeout=900, check=False)
     assert killed.returncode == 0, killed.stdout + killed.stderr

@@ -5,9 +5,8 @@ import os
 import subprocess
 import sys
 
-from simulated_here import LIMITS, UNRULED, told
-
-from processes import JOULEWISE
+from tests.helpers.processes import JOULEWISE
+from tests.helpers.simulated_gpus import LIMITS, UNRULED, told
 
 TORCH = """
 import sys

@@ -10,17 +10,16 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-import fake_runs
 import pytest
-from fake_runs import asked, failed, space, trial
 
 from joulewise.data.sweeps import WARM_UP, Planned
 from joulewise.errors import JoulewiseError, UsageError
-from joulewise.record.store import Skipped, new_run, readable, runs
-from joulewise.sweep.contract import as_text
+from joulewise.store.runs import Skipped, new_run, readable, runs
 from joulewise.sweep.lock import LOCK, running
-from joulewise.sweep.store import FILE, LOGS, create, cut_off, find, load, sweeps
-from processes import JOULEWISE, first_line
+from joulewise.sweep.stored_sweeps import FILE, LOGS, as_text, create, cut_off, find, load, sweeps
+from tests.helpers import fake_runs
+from tests.helpers.fake_runs import asked, failed, space, trial
+from tests.helpers.processes import JOULEWISE, first_line
 
 
 def made(store, start_ns=1, **more):
@@ -119,7 +118,7 @@ def test_where_none_can_be_made_it_is_said(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("joulewise.sweep.store.replace_file", full)
+    monkeypatch.setattr("joulewise.sweep.stored_sweeps.replace_file", full)
     with pytest.raises(JoulewiseError, match=r"cannot make a sweep in .*: No space left") as why:
         create(tmp_path, asked(), space())
     assert why.value.hint.startswith("make room there, or name another with --store")

@@ -1,14 +1,13 @@
 """Measurements from elsewhere, read as a sweep."""
 
 import sys
-from pathlib import Path
 
 import pytest
 
 from joulewise.errors import UsageError
-from joulewise.sweep.table_file import read_table
+from joulewise.sweep.csv_import import read_table
+from tests.helpers.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 TRACES = ROOT.parent / "shared" / "data" / "zeus-traces"
 TABLE = """power_limit_w,sm_clock_mhz,lr,time_s,power_w
 300,,0.1,100,200

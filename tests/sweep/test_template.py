@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulewise.errors import UsageError
-from joulewise.sweep.template import check_places, names_in, render
+from joulewise.sweep.validate import check_places, names_in, render
 
 
 @pytest.mark.parametrize(

@@ -6,26 +6,28 @@ from dataclasses import replace
 
 import pytest
 
-from joulewise.analyse.kept import read_result
-from joulewise.analyse.run import analyse
+from joulewise.analyse.run_result import analyse
+from joulewise.analyse.stored_result import read_result
 from joulewise.cli import main
 from joulewise.data.sweeps import POWER_LIMIT, SM_CLOCK, Planned, Setting, TrialState
 from joulewise.errors import JoulewiseError, UsageError
-from joulewise.record.layout import PACKED, STREAM, Lane, lane_path
-from joulewise.record.manifest import read_manifest
-from joulewise.record.marks import read_spans
-from joulewise.record.trace import open_lane
 from joulewise.simulate.boards import load_board, make_unit
 from joulewise.simulate.model import Knobs
 from joulewise.simulate.virtual import simulate
 from joulewise.simulate.workloads import load_workload
-from joulewise.sweep.asked import Asked, Simulated
+from joulewise.store.layout import PACKED, STREAM, StreamKind, lane_path
+from joulewise.store.manifest import read_manifest
+from joulewise.store.spans import read_spans
+from joulewise.store.trace import open_lane
 from joulewise.sweep.boards import boards
+from joulewise.sweep.runners.virtual import Virtual
 from joulewise.sweep.space import resolve
-from joulewise.sweep.virtual import Virtual
+from joulewise.sweep.spec import SimulationSpec, SweepSpec
 
-ASKED = Asked(
-    axes={POWER_LIMIT: "150:300:50"}, seed=7, simulated=Simulated("v100", "ecg", run_noise=0.01)
+ASKED = SweepSpec(
+    axes={POWER_LIMIT: "150:300:50"},
+    seed=7,
+    simulated=SimulationSpec("v100", "ecg", run_noise=0.01),
 )
 
 
@@ -57,7 +59,7 @@ def test_a_run_is_stored_and_its_files_tell_what_the_trial_tells(tmp_path):
     assert manifest.host["name"] == "simulated"
     assert trial.spans["epoch"].count == 10
     assert trial.spans["step"].count == 10 * 240
-    buffer = open_lane(run, "gpu0", Lane.BUFFER)
+    buffer = open_lane(run, "gpu0", StreamKind.BUFFER)
     assert buffer.rows == pytest.approx(50 * trial.time_s, rel=0.05)
 
 
@@ -85,7 +87,7 @@ def test_figures_follow_from_seed_setting_and_block_and_not_from_the_order(tmp_p
 def test_joules_are_true_within_their_error_with_one_gain_for_the_sweep(tmp_path):
     board = load_board("v100")
     gain = make_unit(board, ASKED.seed).gain
-    runner = virtual(tmp_path, simulated=Simulated("v100", "ecg", run_noise=0.0))
+    runner = virtual(tmp_path, simulated=SimulationSpec("v100", "ecg", run_noise=0.0))
     for watts in (150, 300):
         energy = runner.run(Planned(limit(watts), 0)).energy["gpu"]
         played = simulate(
@@ -176,7 +178,7 @@ def test_without_room_it_says_so_and_leaves_no_half_run(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device", "somewhere")
 
-    monkeypatch.setattr("joulewise.sweep.virtual_record.write_stream", full)
+    monkeypatch.setattr("joulewise.sweep.runners.virtual_record.write_stream", full)
     with pytest.raises(JoulewiseError, match=r"cannot make a run in .*: No space left"):
         virtual(tmp_path).run(Planned(limit(200), 0))
     assert list(tmp_path.iterdir()) == []
@@ -190,12 +192,12 @@ def test_only_lanes_of_many_rows_are_packed_and_all_are_read_back(tmp_path, epoc
         analysed.append(options["lanes"])
         return analyse(*args, **options)
 
-    monkeypatch.setattr("joulewise.sweep.virtual_record.analyse", spy)
+    monkeypatch.setattr("joulewise.sweep.runners.virtual_record.analyse", spy)
     axes = {POWER_LIMIT: "150:300:50", "epochs": str(epochs)}
     setting = Setting.of({POWER_LIMIT: 200.0, "epochs": str(epochs)})
     trial = virtual(tmp_path, axes=axes).run(Planned(setting, 0))
     run = tmp_path / trial.run
-    for lane in (Lane.FAST, Lane.BUFFER, Lane.SLOW):
+    for lane in (StreamKind.FAST, StreamKind.BUFFER, StreamKind.SLOW):
         told, read = analysed[0]("gpu0", lane), open_lane(run, "gpu0", lane)
         assert read.columns == told.columns
         (told_rows,), (read_rows,) = told.chunks(told.columns), read.chunks(read.columns)
@@ -204,7 +206,7 @@ def test_only_lanes_of_many_rows_are_packed_and_all_are_read_back(tmp_path, epoc
         packed = lane_path(run, "gpu0", lane, PACKED).exists()
         assert packed == (read.rows > 4096)
         assert lane_path(run, "gpu0", lane, STREAM).exists() != packed
-    assert lane_path(run, "gpu0", Lane.BUFFER, PACKED).exists() == (epochs == 30)
+    assert lane_path(run, "gpu0", StreamKind.BUFFER, PACKED).exists() == (epochs == 30)
 
 
 @pytest.mark.parametrize("timeout_s", [None, 30.0])
@@ -215,7 +217,7 @@ def test_the_spans_that_are_analysed_are_those_that_are_written(tmp_path, timeou
         analysed.append(options["spans"])
         return analyse(*args, **options)
 
-    monkeypatch.setattr("joulewise.sweep.virtual_record.analyse", spy)
+    monkeypatch.setattr("joulewise.sweep.runners.virtual_record.analyse", spy)
     trial = virtual(tmp_path, timeout_s=timeout_s).run(Planned(limit(150), 0))
     told, written = list(analysed[0]), list(read_spans(tmp_path / trial.run))
     assert told == written
@@ -227,7 +229,7 @@ def test_a_board_that_cools_down_begins_less_warm(tmp_path, cool_down, first_c):
     warm, cooler = (
         virtual(tmp_path, cool_down=text).run(Planned(limit(300), 0)) for text in ("", cool_down)
     )
-    slow = open_lane(tmp_path / cooler.run, "gpu0", Lane.SLOW)
+    slow = open_lane(tmp_path / cooler.run, "gpu0", StreamKind.SLOW)
     (chunk,) = slow.chunks(["temperature_c"])
     assert chunk["temperature_c"][2] == pytest.approx(first_c, abs=2)
     assert cooler.energy["gpu"].value < warm.energy["gpu"].value

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from joulewise.data import (
+    DriverSample,
     Kind,
     Knob,
     KnobInfo,
     Process,
     Quantity,
     Reading,
-    Sample,
     SensorInfo,
     Source,
     Unavailable,
@@ -326,18 +326,18 @@ BROKEN = {
     "counter is stuck": (ENERGY, reads(Quantity.ENERGY, lambda r: r._replace(value=7.0))),
     "counter moves too rarely": (ENERGY, rarely_counts),
     "power is lost": (ENERGY, reads(Quantity.POWER, lambda _: Unavailable("no"))),
-    "newest first": (SAMPLES, buffers(Sample(2, 1.0), Sample(1, 1.0))),
+    "newest first": (SAMPLES, buffers(DriverSample(2, 1.0), DriverSample(1, 1.0))),
     "samples from before": (
         SAMPLES,
-        instead("samples", lambda *_: [Sample(1, 1.0), Sample(2, 1.0)]),
+        instead("samples", lambda *_: [DriverSample(1, 1.0), DriverSample(2, 1.0)]),
     ),
-    "sample is nan": (SAMPLES, buffers(Sample(1, math.nan))),
+    "sample is nan": (SAMPLES, buffers(DriverSample(1, math.nan))),
     "newer samples are lost": (
         SAMPLES,
         instead("samples", lambda original, q, since=0: [] if since else original(q)),
     ),
     "buffer stays empty": (SAMPLES, instead("samples", lambda *_: [])),
-    "buffer does not go on": (SAMPLES, buffers(Sample(1, 1.0), Sample(2, 1.0))),
+    "buffer does not go on": (SAMPLES, buffers(DriverSample(1, 1.0), DriverSample(2, 1.0))),
     "samples raise": (SAMPLES, instead("samples", boom)),
     "samples without reason": (SAMPLES, instead("samples", lambda *_: Unavailable(""))),
     "processes raise": (PROCESSES, instead("processes", boom)),

@@ -1,17 +1,11 @@
 """A store to look at, and a browser's view of it."""
 
-import sys
-from pathlib import Path
-
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "session"))
-
-from viewing import served
-
-from joulewise.analyse.kept import write_result
-from joulewise.analyse.run import analyse
-from made_run import PID, MadeRun, device
+from joulewise.analyse.run_result import analyse
+from joulewise.analyse.stored_result import write_result
+from tests.helpers.runs import PID, MadeRun, device
+from tests.helpers.view_servers import served
 
 
 @pytest.fixture

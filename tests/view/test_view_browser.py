@@ -5,11 +5,11 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
-from recorded import recorded
 
-from joulewise.command.alive import boot_id
-from joulewise.record.manifest import RecorderRecord, read_manifest, write_manifest
-from processes import DEADLINE_S, eventually
+from joulewise.process.linux import boot_id
+from joulewise.store.manifest import RecorderRecord, read_manifest, write_manifest
+from tests.helpers.processes import DEADLINE_S, eventually
+from tests.helpers.recordings import recorded
 
 OLD, NEW = "20261101-120000-aaaa", "20261116-003512-bbbb"
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
-from running_run import environment
 
-from processes import DEADLINE_S, JOULEWISE, eventually, first_line
+from tests.helpers.measured_runs import environment
+from tests.helpers.processes import DEADLINE_S, JOULEWISE, eventually, first_line
 
 RUN = "20261101-120000-aaaa"
 BROWSER = """#!/bin/sh

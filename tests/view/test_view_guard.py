@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from joulewise.errors import UsageError
-from joulewise.report.serve.guard import Asked, refusal
-from joulewise.report.serve.server import listening
+from joulewise.serve.server import HttpRequest, listening, refusal
 
 RUN = "20261101-120000-aaaa"
 
@@ -37,7 +36,7 @@ def test_a_name_that_was_made_to_lead_here_is_refused(view, host):
 
 
 def test_browsers_leave_out_the_port_that_is_usual():
-    asked = Asked("/secret/", ["127.0.0.1"])
+    asked = HttpRequest("/secret/", ["127.0.0.1"])
     assert refusal(asked, 80, "secret") is None
     assert refusal(asked, 8080, "secret").status == 421
 

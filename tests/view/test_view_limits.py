@@ -6,11 +6,10 @@ from contextlib import ExitStack
 from http.server import ThreadingHTTPServer
 
 import pytest
-from viewing import answer_of, served
 
-from joulewise.report.serve.handler import HEAD_B, _Head
-from joulewise.report.serve.response import plain_text
-from processes import DEADLINE_S, eventually
+from joulewise.serve.server import HEAD_B, _Head, plain_text
+from tests.helpers.processes import DEADLINE_S, eventually
+from tests.helpers.view_servers import answer_of, served
 
 
 def test_a_request_line_that_never_ends(view):

@@ -5,13 +5,12 @@ import shutil
 from dataclasses import replace
 
 import pytest
-from recorded import recorded
 
 from joulewise.data import Energy, Source
-from joulewise.report.serve.live import LiveRuns
-from joulewise.report.watch import RunWatch
-from joulewise.report.watch_words import foretold, standing
-from processes import eventually
+from joulewise.report.views.live import RunWatch, foretold, standing
+from joulewise.serve.site import LiveRuns
+from tests.helpers.processes import eventually
+from tests.helpers.recordings import recorded
 
 
 def now(view, run, after=""):
@@ -59,7 +58,7 @@ def test_who_looks_later_sees_the_same(store):
 
 
 def test_watts_from_a_counter_where_there_is_nothing_else(store):
-    from made_run import MadeRun, device
+    from tests.helpers.runs import MadeRun, device
 
     made = MadeRun(store / "20261116-003512-bbbb")
     made.fast(device("cpu0", measured=("energy_j",)), lambda _: 42.0)
@@ -68,7 +67,7 @@ def test_watts_from_a_counter_where_there_is_nothing_else(store):
 
 
 def test_a_device_that_fell_silent_has_no_watts(store):
-    from made_run import MadeRun, device
+    from tests.helpers.runs import MadeRun, device
 
     made = MadeRun(store / "20261116-003512-bbbb")
     made.fast(device("gpu0"), lambda _: 200.0)

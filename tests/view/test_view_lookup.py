@@ -6,12 +6,11 @@ from dataclasses import replace
 import pytest
 
 from joulewise.data.sweeps import Setting, Trial, TrialState
-from joulewise.record.layout import MANIFEST, SWEEPS
-from joulewise.sweep.asked import Asked
-from joulewise.sweep.contract import as_text
+from joulewise.store.layout import MANIFEST, SWEEPS
 from joulewise.sweep.lock import running
 from joulewise.sweep.space import Space
-from joulewise.sweep.store import FILE, create, load
+from joulewise.sweep.spec import SweepSpec
+from joulewise.sweep.stored_sweeps import FILE, as_text, create, load
 
 RUN = "20261101-120000-aaaa"
 OTHER = "20261101-120000-bbbb"
@@ -106,7 +105,7 @@ def test_a_manifest_that_calls_itself_otherwise(view, make_run):
 def test_a_sweep_that_names_runs_outside_is_not_shown(view, store, make_run, tmp_path, name):
     outside = make_run(OTHER, place=tmp_path / "outside", name="not to be seen")
     (store / OTHER).symlink_to(outside)
-    folder = create(store, Asked(), Space((AS_IT_IS,), AS_IT_IS))
+    folder = create(store, SweepSpec(), Space((AS_IT_IS,), AS_IT_IS))
     trial = Trial(AS_IT_IS, 0, TrialState.DONE, run=name.format(outside=outside))
     (folder / FILE).write_text(as_text(replace(load(folder), trials=(trial,))))
     answer = view.get(f"sweep/{folder.name}")
@@ -117,7 +116,7 @@ def test_a_sweep_that_names_runs_outside_is_not_shown(view, store, make_run, tmp
 
 def test_a_sweep_is_running_as_long_as_a_process_has_it(view, store):
     """Nothing in its file tells a sweep that runs from one that was killed."""
-    folder = create(store, Asked(), Space((AS_IT_IS,), AS_IT_IS))
+    folder = create(store, SweepSpec(), Space((AS_IT_IS,), AS_IT_IS))
     trial = Trial(AS_IT_IS, 0, TrialState.DONE, time_s=1.0)
     (folder / FILE).write_text(as_text(replace(load(folder), state="running", trials=(trial,))))
     with running(folder):

@@ -10,14 +10,13 @@ from urllib.parse import quote
 import pytest
 
 from joulewise.data.sweeps import Setting
-from joulewise.record.layout import LIVE, MANIFEST
-from joulewise.record.store import new_run
-from joulewise.report.serve import listing
-from joulewise.report.serve.lookup import stamp
-from joulewise.sweep.asked import Asked
-from joulewise.sweep.contract import as_text
+from joulewise.serve import listing
+from joulewise.serve.lookup import stamp
+from joulewise.store.layout import LIVE, MANIFEST
+from joulewise.store.runs import new_run
 from joulewise.sweep.space import Space
-from joulewise.sweep.store import FILE, create, load
+from joulewise.sweep.spec import SweepSpec
+from joulewise.sweep.stored_sweeps import FILE, as_text, create, load
 
 AS_IT_IS = Setting.of({"power_limit_w": None})
 OLD, NEW = "20261101-120000-aaaa", "20261116-003512-bbbb"
@@ -193,7 +192,7 @@ class TestReport:
         assert '<a href="../">joulewise: all runs</a>' in answer.text
 
     def test_is_kept_until_a_file_of_the_run_changes(self, view, make_run, store, monkeypatch):
-        from joulewise.report.page import render
+        from joulewise.report.html import render
 
         make_run(NEW, name="before")
         made = []
@@ -208,9 +207,9 @@ class TestReport:
         assert len(made) == 2
 
     def test_the_oldest_are_forgotten_where_there_are_too_many(self, view, make_run, monkeypatch):
-        from joulewise.report.serve import reports
+        from joulewise.serve import lookup
 
-        monkeypatch.setattr(reports, "_MOST_B", 1)
+        monkeypatch.setattr(lookup, "_MOST_B", 1)
         for run in (OLD, NEW):
             make_run(run)
             assert view.get(f"run/{run}").status == 200
@@ -228,8 +227,8 @@ class TestComparison:
         assert f"joulewise compare {OLD} {NEW}" in html.unescape(answer.text)
 
     def test_has_the_figures_that_compare_has(self, view, store):
-        from joulewise.report.compared import compared
-        from joulewise.report.page.compare_page import compare_page
+        from joulewise.report.html.pages import compare_page
+        from joulewise.report.views.compare import compared
 
         own = compare_page(compared(store, OLD, NEW))
         titles = [chart.title for section in own.sections for chart in section.charts]
@@ -253,13 +252,13 @@ class TestComparison:
 @pytest.mark.usefixtures("two")
 @pytest.mark.parametrize("inside", [f"run/{NEW}", f"live/{NEW}", f"compare?a={OLD}&b={NEW}"])
 def test_a_run_that_is_deleted_while_it_is_shown(view, store, monkeypatch, inside):
-    from joulewise.report.serve import reports, site
+    from joulewise.serve import lookup, site
 
     def too_late(folder):
         shutil.rmtree(store / NEW, ignore_errors=True)
         return stamp(folder)
 
-    for module in (reports, site):
+    for module in (lookup, site):
         monkeypatch.setattr(module, "stamp", too_late)
     answer = view.get(inside)
     assert answer.status == 404
@@ -269,12 +268,12 @@ def test_a_run_that_is_deleted_while_it_is_shown(view, store, monkeypatch, insid
 
 @pytest.mark.usefixtures("two")
 def test_a_disk_that_cannot_be_read_is_no_bug_of_joulewise(view, monkeypatch):
-    from joulewise.report.serve import reports
+    from joulewise.serve import lookup
 
     def broken(folder):
         raise PermissionError(13, "Permission denied", str(folder / "trace"))
 
-    monkeypatch.setattr(reports, "stamp", broken)
+    monkeypatch.setattr(lookup, "stamp", broken)
     answer = view.get(f"run/{NEW}")
     assert answer.status == 500
     assert "Permission denied" in answer.words
@@ -293,7 +292,7 @@ def test_sweeps_come_in_pages_as_well(view, store, monkeypatch):
     monkeypatch.setattr(listing, "PAGE", 2)
     folders = []
     for number in range(5):
-        folder = create(store, Asked(), Space((AS_IT_IS,), AS_IT_IS))
+        folder = create(store, SweepSpec(), Space((AS_IT_IS,), AS_IT_IS))
         text = as_text(replace(load(folder), start_wall_ns=number + 1))
         (folder / FILE).write_text(text)
         folders.append(folder.name)

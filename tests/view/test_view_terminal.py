@@ -15,17 +15,16 @@ from contextlib import contextmanager
 
 import numpy as np
 import pytest
-from recorded import recorded
 from rich.console import Console
-from running_run import environment
 
-from joulewise.report.screen import Screen
-from joulewise.report.watch import RunWatch
-from joulewise.report.watch_device import Course
-from joulewise.report.watch_terminal import screen, watch
+from joulewise.report.terminal.layout import Screen
+from joulewise.report.terminal.live import screen, watch
+from joulewise.report.views.live import RecentPower, RunWatch
 from joulewise.units import NS_PER_S
-from made_run import MadeRun, device
-from processes import DEADLINE_S, JOULEWISE, first_line
+from tests.helpers.measured_runs import environment
+from tests.helpers.processes import DEADLINE_S, JOULEWISE, first_line
+from tests.helpers.recordings import recorded
+from tests.helpers.runs import MadeRun, device
 
 RUN = "20261116-003512-bbbb"
 ENDED = re.compile(r"\d J|kJ .* in ")
@@ -67,7 +66,7 @@ def at_a_terminal(store, *arguments, columns=80, rows=24, **environ):
 def test_what_a_driver_sampled_before_the_run_is_not_drawn():
     """Its buffer may hold two minutes; other devices have nothing from before the run."""
     start_ns = 1_000 * NS_PER_S
-    course = Course(start_ns)
+    course = RecentPower(start_ns)
     t_ns = start_ns + np.arange(-12, 3) * NS_PER_S
     course.add({"t_ns": t_ns, "power_w": np.full(len(t_ns), 50.0)})
     assert [second.at_s for second in course.seconds()] == [0, 1, 2]

@@ -22,11 +22,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from joulewise.analyse.lanes import OpenLane, Rows
-from joulewise.analyse.stretch import Stretch
-from joulewise.analyse.time_set import TimeSet
+from joulewise.analyse.chunks import ChunkReader, OpenLane
+from joulewise.analyse.time_intervals import Stretch, TimeSet
 from joulewise.data import Quantity
-from joulewise.record.layout import Lane
+from joulewise.store.layout import StreamKind
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -81,10 +80,10 @@ _POWERS: Final = (Quantity.POWER, Quantity.ENERGY)
 _OF_MODULE: Final = (Quantity.GPU_POWER, Quantity.SM_CLOCK)
 # Where each quantity is looked for: what is polled, and what drivers keep.
 _LANES: Final = (
-    (Lane.FAST, (*_POWERS, Quantity.GPU_POWER)),
-    (Lane.BUFFER, (Quantity.POWER,)),
+    (StreamKind.FAST, (*_POWERS, Quantity.GPU_POWER)),
+    (StreamKind.BUFFER, (Quantity.POWER,)),
     (
-        Lane.SLOW,
+        StreamKind.SLOW,
         (
             Quantity.GPU_UTILISATION,
             Quantity.SM_CLOCK,
@@ -92,8 +91,8 @@ _LANES: Final = (
             Quantity.GPU_POWER,
         ),
     ),
-    (Lane.BUFFER_GPU_UTILISATION, (Quantity.GPU_UTILISATION,)),
-    (Lane.BUFFER_SM_CLOCK, (Quantity.SM_CLOCK,)),
+    (StreamKind.BUFFER_GPU_UTILISATION, (Quantity.GPU_UTILISATION,)),
+    (StreamKind.BUFFER_SM_CLOCK, (Quantity.SM_CLOCK,)),
 )
 _NEVER: Final = TimeSet(np.zeros(0, np.int64), np.zeros(0, np.int64))
 
@@ -163,7 +162,9 @@ def activity(
 class _Signal:
     """One quantity of one lane, read from its first block to its last."""
 
-    def __init__(self, rows: Rows, quantity: Quantity, run: Stretch, explained: TimeSet) -> None:
+    def __init__(
+        self, rows: ChunkReader, quantity: Quantity, run: Stretch, explained: TimeSet
+    ) -> None:
         self.quantity = quantity
         self.gaps = _Gaps(run)
         self._rows = rows
@@ -264,7 +265,7 @@ class _Signal:
         return _mean_powers(blocks) if self.quantity is Quantity.ENERGY else blocks
 
 
-def _read_blocks(rows: Rows, name: str) -> Iterator[_Block]:
+def _read_blocks(rows: ChunkReader, name: str) -> Iterator[_Block]:
     for chunk in rows.chunks(("t_ns", name)):
         t_ns, values = chunk["t_ns"], chunk[name]
         is_read = np.isfinite(values)

@@ -5,23 +5,26 @@ process holds it and its clocks are down) and *clocks up* (it has just worked, o
 What lies before the command, after it and in its pauses is sorted into these by utilisation,
 performance state, clocks and the list of processes. These are told once a second, of its last part
 only: a burst in between is seen by the power readings alone, so that idle is what they find quiet.
+
+What a GPU drew before it could be read: asleep, where reading would wake it, or lost.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final
 
-from joulewise.analyse.stretch import Stretch
-from joulewise.data import Card, Energy, Quantity
-from joulewise.units import Z95
+import numpy as np
+
+from joulewise.analyse.time_intervals import Stretch
+from joulewise.data import Caution, Energy, Quantity, RunWarning, SensorProfile
+from joulewise.units import NS_PER_S, Z95
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 USED: Final = (
@@ -40,7 +43,7 @@ _DRIFT: Final = 0.02  # idle power follows the board's heat
 _UP: Final = 0.5  # of the highest clock seen, where the driver tells no performance state
 
 
-class Idle(str, Enum):
+class IdleState(str, Enum):
     """Lowest power first: what a machine without the run would have drawn."""
 
     ASLEEP = "asleep"
@@ -52,14 +55,14 @@ class Idle(str, Enum):
 class IdleStretch(Stretch):
     """A time in which the device was idle in one way."""
 
-    kind: Idle = Idle.ASLEEP
+    kind: IdleState = IdleState.ASLEEP
 
 
 @dataclass(frozen=True)
 class Baseline:
     """Idle watts of one kind with their sampling error (95 %), and the time they rest on."""
 
-    kind: Idle
+    kind: IdleState
     power_w: float
     error_w: float
     time_s: float
@@ -73,7 +76,7 @@ class Baseline:
 
 
 def idle_stretches(
-    slow: Mapping[str, NDArray[Any]], attached: NDArray[np.bool_], card: Card
+    slow: Mapping[str, NDArray[Any]], attached: NDArray[np.bool_], card: SensorProfile
 ) -> list[IdleStretch]:
     """The idle times of a GPU, from its slow lane and whether a process held it at each row.
 
@@ -89,7 +92,7 @@ def idle_stretches(
         1e9 * sum(s or 0.0 for s in (card.window_s, card.lag_s, card.update_period_s))
     )
     edges = np.flatnonzero(np.diff(code)) + 1
-    kinds = tuple(Idle)
+    kinds = tuple(IdleState)
     found = []
     for first, end in zip([0, *edges.tolist()], [*edges.tolist(), len(code)], strict=True):
         if end > first and code[first] >= 0:
@@ -140,12 +143,12 @@ def baselines(
     energy_j: NDArray[np.float64],
     error_j: NDArray[np.float64],
     run_w: float = math.inf,
-) -> dict[Idle, Baseline]:
+) -> dict[IdleState, Baseline]:
     """Each kind's mean watts, from the joules of its stretches; never above the run's mean."""
     import numpy as np
 
     found = {}
-    for kind in Idle:
+    for kind in IdleState:
         mine = [i for i, s in enumerate(stretches) if s.kind is kind and math.isfinite(energy_j[i])]
         if not mine:
             continue
@@ -162,9 +165,9 @@ def baselines(
     return found
 
 
-def chosen(found: Mapping[Idle, Baseline]) -> Baseline | None:
+def chosen(found: Mapping[IdleState, Baseline]) -> Baseline | None:
     """The deepest idle there is."""
-    return next((found[kind] for kind in Idle if kind in found), None)
+    return next((found[kind] for kind in IdleState if kind in found), None)
 
 
 def _clocks_up(slow: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
@@ -178,3 +181,79 @@ def _clocks_up(slow: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
     if state is None:
         return by_clock
     return np.where(np.isnan(state), by_clock, state < _DEEP_STATE)
+
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from joulewise.analyse.energy.windows import WindowEnergy
+    from joulewise.store.manifest import RecordedDevice
+
+# Without its supply a board draws nothing, and some watts where its memory is kept alive.
+MOST_W: Final = 5.0
+_UNSEEN: Final = 0.5
+
+
+def with_silence(
+    found: WindowEnergy, windows_ns: NDArray[np.int64], device: RecordedDevice
+) -> WindowEnergy:
+    """``found`` is of the windows as far as the device was read in them.
+
+    While the kernel had it suspended it drew next to nothing; else it may have drawn anything, and
+    what was unseen for the most part has no energy.
+    """
+    time_s = (windows_ns[:, 1] - windows_ns[:, 0]) / NS_PER_S
+    silent_s, asleep_s = (_before(windows_ns, t_ns) for t_ns in _ends_ns(device))
+    unseen_s = silent_s - asleep_s
+    most_w = np.nan if device.maximum_w is None else device.maximum_w
+    unseen_j = np.where(unseen_s > 0, most_w / 2 * unseen_s, 0.0)
+    likely_j = MOST_W / 2 * asleep_s + np.where(unseen_s > _UNSEEN * time_s, np.nan, unseen_j)
+    energy_j = found.energy_j + likely_j
+    never_read = (silent_s > 0) & (silent_s == time_s)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean_w = np.where(silent_s > 0, energy_j / time_s, found.mean_w)
+    return replace(
+        found,
+        energy_j=energy_j,
+        error_sampling_j=np.hypot(found.error_sampling_j, likely_j),
+        mean_w=mean_w,
+        peak_w=np.where(never_read, np.nan, found.peak_w),
+        counter_j=found.counter_j + likely_j,
+        integral_j=found.integral_j + likely_j,
+        too_short=found.too_short & ~never_read,
+    )
+
+
+def silent_at_first(
+    device: RecordedDevice, run: Stretch, *, is_bound: bool = False
+) -> Iterator[RunWarning]:
+    """``is_bound``: its energy is a lower bound, and that it was not read is said with that."""
+    window_ns = np.array([[run.start_ns, run.end_ns]])
+    silent_s, asleep_s = (float(_before(window_ns, t_ns)[0]) for t_ns in _ends_ns(device))
+    if asleep_s > 0:
+        yield RunWarning(
+            Caution.GAP,
+            f"it slept for the first {asleep_s:.1f} s, for which 0 to {MOST_W:g} W are assumed",
+            "nobody reads a GPU that sleeps, since that would wake it",
+            device.info.key,
+        )
+    if silent_s > asleep_s and not is_bound:
+        after = "then" if asleep_s else "at first"
+        why = f" ({device.unavailable.reason})" if device.unavailable and not asleep_s else ""
+        most = "" if device.maximum_w is None else f", for which 0 to {device.maximum_w:g} W stand"
+        yield RunWarning(
+            Caution.GAP,
+            f"it was not read for {silent_s - asleep_s:.1f} s {after}{why}{most}",
+            "measure again: the error is as wide as what it may have drawn unseen",
+            device.info.key,
+        )
+
+
+def _ends_ns(device: RecordedDevice) -> tuple[int, int]:
+    """Up to when it was not read, and up to when it slept."""
+    return device.awake_ns or 0, device.asleep_ns or 0
+
+
+def _before(windows_ns: NDArray[np.int64], t_ns: int) -> NDArray[np.float64]:
+    """Seconds of each window before a moment."""
+    return np.asarray(np.diff(np.minimum(windows_ns, t_ns), axis=1)[:, 0] / NS_PER_S)

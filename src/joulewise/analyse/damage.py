@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from joulewise.analyse.lanes import ArrayLane, Columns, Rows
+from joulewise.analyse.chunks import ArrayLane, ChunkReader, Columns
 from joulewise.data import Caution, Quantity, RunWarning
-from joulewise.record.checksums import damaged_files, is_verified
-from joulewise.record.layout import CHECKSUM_LOG, CHECKSUMS, MARKS, MISSES, PROCESSES, Lane
-from joulewise.record.manifest import Manifest, RecordedDevice
-from joulewise.record.rows import TIME
-from joulewise.record.store import RECORDING, status
-from joulewise.record.trace import find_lane_damage, lane_file, open_lane
+from joulewise.store.arrow_stream import TIME
+from joulewise.store.checksums import damaged_files, is_verified
+from joulewise.store.layout import CHECKSUM_LOG, CHECKSUMS, MARKS, MISSES, PROCESSES, StreamKind
+from joulewise.store.manifest import Manifest, RecordedDevice
+from joulewise.store.runs import RECORDING, status
+from joulewise.store.trace import find_lane_damage, lane_file, open_lane
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -68,12 +68,12 @@ class FileDamage:
     file: str
     reason: str
     device: str | None = None
-    lane: Lane | None = None
+    lane: StreamKind | None = None
 
     @property
     def is_of_energy(self) -> bool:
         """Whether joules of its device come from it."""
-        return self.lane is Lane.FAST
+        return self.lane is StreamKind.FAST
 
     @property
     def message(self) -> str:
@@ -110,7 +110,7 @@ class ImplausibleReadings:
 
     file: str
     device: str
-    lane: Lane
+    lane: StreamKind
     counts: Mapping[str, int]
 
     @property
@@ -132,7 +132,7 @@ class ImplausibleReadings:
 class _OpenedLane:
     """``time_fault`` says what is wrong with times, ``implausible`` counts values by column."""
 
-    rows: Rows | None
+    rows: ChunkReader | None
     time_fault: str = ""
     implausible: Mapping[str, int] = field(default_factory=dict)
 
@@ -143,9 +143,9 @@ class SoundLanes:
     def __init__(self, run: Path, manifest: Manifest) -> None:
         self._run, self._manifest = run, manifest
         self._devices = {device.info.key: device for device in manifest.devices}
-        self._opened: dict[tuple[str, Lane], _OpenedLane] = {}
+        self._opened: dict[tuple[str, StreamKind], _OpenedLane] = {}
 
-    def __call__(self, key: str, lane: Lane) -> Rows | None:
+    def __call__(self, key: str, lane: StreamKind) -> ChunkReader | None:
         return self._open(key, lane).rows
 
     def find_damage(self) -> tuple[FileDamage, ...]:
@@ -172,7 +172,7 @@ class SoundLanes:
         damage = (each.warning for each in self.find_damage())
         return (*damage, *(each.warning for each in self.find_implausible()))
 
-    def find_lane_damage(self, key: str, lane: Lane) -> FileDamage | None:
+    def find_lane_damage(self, key: str, lane: StreamKind) -> FileDamage | None:
         damage = find_lane_damage(
             self._run,
             key,
@@ -187,17 +187,17 @@ class SoundLanes:
 
     def is_damaged(self, key: str) -> bool:
         """Whether joules of the device rest on a damaged file."""
-        return self.find_lane_damage(key, Lane.FAST) is not None
+        return self.find_lane_damage(key, StreamKind.FAST) is not None
 
-    def _lanes(self) -> Iterator[tuple[str, Lane]]:
+    def _lanes(self) -> Iterator[tuple[str, StreamKind]]:
         for key, device in self._devices.items():
             if device.sources:
-                yield from ((key, lane) for lane in Lane)
+                yield from ((key, lane) for lane in StreamKind)
 
-    def _file_name(self, key: str, lane: Lane) -> str:
+    def _file_name(self, key: str, lane: StreamKind) -> str:
         return lane_file(self._run, key, lane).relative_to(self._run).as_posix()
 
-    def _open(self, key: str, lane: Lane) -> _OpenedLane:
+    def _open(self, key: str, lane: StreamKind) -> _OpenedLane:
         if (key, lane) not in self._opened:
             rows = open_lane(self._run, key, lane)
             self._opened[key, lane] = (
@@ -205,7 +205,7 @@ class SoundLanes:
             )
         return self._opened[key, lane]
 
-    def _without_impossible(self, rows: Rows, key: str, lane: Lane) -> _OpenedLane:
+    def _without_impossible(self, rows: ChunkReader, key: str, lane: StreamKind) -> _OpenedLane:
         bounds_ns: tuple[int, int] | None = None
         if is_verified(self._run, lane_file(self._run, key, lane)):
             limits: _Limits = {
@@ -213,7 +213,7 @@ class SoundLanes:
             }
         else:
             low_ns, high_ns = time_bounds_ns(self._manifest)
-            is_buffer = lane not in {Lane.FAST, Lane.SLOW}
+            is_buffer = lane not in {StreamKind.FAST, StreamKind.SLOW}
             bounds_ns = (low_ns - _BUFFERED_NS if is_buffer else low_ns, high_ns)
             limits = _limits(rows.columns, self._devices.get(key))
         names = (TIME, *limits)
@@ -246,7 +246,7 @@ def _has_ended_in_order(manifest: Manifest) -> bool:
     return manifest.state != RECORDING and not codes & cut
 
 
-def _written_rows(manifest: Manifest, key: str, lane: Lane) -> int | None:
+def _written_rows(manifest: Manifest, key: str, lane: StreamKind) -> int | None:
     lanes = manifest.recorder.lanes if manifest.recorder else {}
     rows = lanes.get(f"{key}{lane.value}", {}).get("rows")
     return rows if isinstance(rows, int) else None
@@ -270,7 +270,7 @@ def _limits(columns: tuple[str, ...], device: RecordedDevice | None) -> _Limits:
     return limits
 
 
-def _linked(rows: Rows, names: tuple[str, ...]) -> Iterator[Columns]:
+def _linked(rows: ChunkReader, names: tuple[str, ...]) -> Iterator[Columns]:
     """The chunks of a lane, each with the last row of the one before it."""
     last: Columns = {}
     for chunk in rows.chunks(names):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from joulewise.analyse.stretch import Stretch
+from joulewise.analyse.time_intervals import Stretch
 from joulewise.data import (
     Caution,
     Energy,
@@ -20,15 +20,15 @@ from joulewise.data import (
     total,
     total_of_one,
 )
-from joulewise.record.manifest import Manifest, RecordedDevice
-from joulewise.record.store import COMPLETE, KILLED, RECORDING, STOPPED_BY_BUDGET
+from joulewise.store.manifest import Manifest, RecordedDevice
+from joulewise.store.runs import COMPLETE, KILLED, RECORDING, STOPPED_BY_BUDGET
 from joulewise.units import NS_PER_S
 
 _CLOCKS_APART_NS: Final = 5 * NS_PER_S  # of two machines, or of one that was booted anew
 
 
 @dataclass(frozen=True)
-class Member:
+class GroupRun:
     """A run of the group."""
 
     manifest: Manifest
@@ -55,7 +55,7 @@ class _Part:
     """What one run has of one device; ``reason`` is why it does not count there."""
 
     key: str
-    member: Member
+    member: GroupRun
     use: Use
     reason: str | None
 
@@ -72,7 +72,7 @@ class _Part:
         return self.reason is None, self.use.energy is not None, self.member.time.time_ns
 
 
-def sum_group(name: str, members: Sequence[Member]) -> RunResult:
+def sum_group(name: str, members: Sequence[GroupRun]) -> RunResult:
     """From the start of the first run to the end of the last, over all nodes."""
     times = sorted(_times(members), key=lambda each: each[0].start_ns)
     members = [member for _, member in times]
@@ -151,7 +151,7 @@ def sum_group(name: str, members: Sequence[Member]) -> RunResult:
     )
 
 
-def _times(members: Sequence[Member]) -> list[tuple[Stretch, Member]]:
+def _times(members: Sequence[GroupRun]) -> list[tuple[Stretch, GroupRun]]:
     """When each was in the world's time; on one boot a clock that was set changes nothing."""
     first = min(members, key=lambda member: member.time.start_ns)
     if not all(_one_clock(first, member) for member in members):
@@ -160,7 +160,7 @@ def _times(members: Sequence[Member]) -> list[tuple[Stretch, Member]]:
     return [(member.time.later(ahead_ns), member) for member in members]
 
 
-def _one_clock(one: Member, other: Member) -> bool:
+def _one_clock(one: GroupRun, other: GroupRun) -> bool:
     return bool(one.manifest.boot_id) and one.manifest.boot_id == other.manifest.boot_id
 
 
@@ -173,7 +173,7 @@ def _covered_ns(times: Sequence[Stretch]) -> int:
     return covered_ns
 
 
-def _identity(member: Member, device: RecordedDevice) -> tuple[str, str]:
+def _identity(member: GroupRun, device: RecordedDevice) -> tuple[str, str]:
     """A GPU's uid is the only one in the world; any machine has a cpu0."""
     if device.info.kind is Kind.GPU:
         return "", device.info.uid

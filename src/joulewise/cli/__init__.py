@@ -12,12 +12,11 @@ from typing import NoReturn
 
 import click
 
-from joulewise.cli.index_progress import show_index_progress
 from joulewise.cli.leftovers import put_back_leftovers
-from joulewise.cli.stderr import lenient_stderr, say
-from joulewise.command.descriptors import reserve_standard_descriptors
+from joulewise.cli.output import lenient_stderr, say, show_index_progress
 from joulewise.errors import JoulewiseError, UsageError, did_you_mean
-from joulewise.record.index.progress import ProgressSlot
+from joulewise.process.descriptors import reserve_standard_descriptors
+from joulewise.store.index.progress import ProgressSlot
 
 VERBS = {
     "run": "measures a command: what it takes in joules, and where",

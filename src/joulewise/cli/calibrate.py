@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from joulewise.cli.numbers import Number, Whole
+from joulewise.cli.options import Number, Whole
 from joulewise.cli.output import STDOUT, console, json_option, pass_store, write_json
 from joulewise.errors import JoulewiseError, UsageError
 
 if TYPE_CHECKING:
+    from joulewise.calibrate.board import Calibration
+    from joulewise.calibrate.gain import WallMeter
     from joulewise.devices import Device
-    from joulewise.session.calibrate import Calibration
-    from joulewise.session.gain import WallMeter
 
 EPILOG = """\b
 Examples:
@@ -89,7 +89,7 @@ def command(
         boards = _from_run(store, which, meter, gpus)
     else:
         boards = _from_load(gpus, seconds, meter, force=force)
-    from joulewise.report.calibration import as_json, draw
+    from joulewise.report.terminal.calibration import as_json, draw
 
     if json_path:
         write_json(as_json(boards), json_path)
@@ -120,8 +120,8 @@ def _calibrated_or_why(
     device: Device, seconds: float, meter: WallMeter | None, *, force: bool
 ) -> Calibration:
     """One GPU that cannot be calibrated must not keep the others from it."""
+    from joulewise.calibrate.board import Calibration
     from joulewise.data import Quantity, Unavailable
-    from joulewise.session.calibrate import Calibration
 
     try:
         return _calibrated(device, seconds, meter, force=force)
@@ -134,10 +134,10 @@ def _calibrated(
 ) -> Calibration:
     from dataclasses import replace
 
-    from joulewise.record.cards import table_card
-    from joulewise.session.calibrate import SENSORS, calibrate, keep
-    from joulewise.session.gain import gain_from_waves
-    from joulewise.session.rig import Rig
+    from joulewise.calibrate.bench import Rig
+    from joulewise.calibrate.board import SENSORS, calibrate, keep
+    from joulewise.calibrate.gain import gain_from_waves
+    from joulewise.record.sensor_profiles import table_card
 
     tables = {quantity: table_card(device, quantity) for quantity in SENSORS}
     with Rig(device, force=force) as rig:
@@ -152,9 +152,9 @@ def _calibrated(
 def _from_run(
     store: Path, which: str, meter: WallMeter, gpus: tuple[int, ...]
 ) -> list[Calibration]:
-    from joulewise.record.store import find
-    from joulewise.session.calibrate import Calibration, keep
-    from joulewise.session.gain import gains_from_run
+    from joulewise.calibrate.board import Calibration, keep
+    from joulewise.calibrate.gain import gains_from_run
+    from joulewise.store.runs import find
 
     found = gains_from_run(find(store, which), meter)
     wanted = {f"gpu{number}" for number in gpus}
@@ -184,8 +184,8 @@ def _chosen(devices: tuple[Device, ...], gpus: tuple[int, ...]) -> list[Device]:
 
 
 def _meter(path: Path, efficiency: str | None) -> WallMeter:
-    from joulewise.record.cards import Figure
-    from joulewise.session.gain import USUAL_EFFICIENCY, WallMeter
+    from joulewise.calibrate.gain import USUAL_EFFICIENCY, WallMeter
+    from joulewise.record.sensor_profiles import CalibratedValue
 
     if efficiency is None:
         return WallMeter(path, USUAL_EFFICIENCY)
@@ -199,7 +199,7 @@ def _meter(path: Path, efficiency: str | None) -> WallMeter:
             f"a power supply's efficiency cannot be {efficiency!r}",
             "give it as a share of 1 with its error, such as 0.94±0.01",
         )
-    return WallMeter(path, Figure(share, error))
+    return WallMeter(path, CalibratedValue(share, error))
 
 
 def _progress(what: str) -> Callable[[float], None]:

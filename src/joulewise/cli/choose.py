@@ -9,16 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from joulewise.cli.metric_options import metric_options, reference_option
-from joulewise.cli.numbers import POSITIVE
-from joulewise.cli.output import STDOUT, form_option, json_option, pass_store, program, write_json
-from joulewise.cli.pairs import pairs
-from joulewise.cli.stderr import say
+from joulewise.cli.options import POSITIVE, metric_options, pairs, reference_option
+from joulewise.cli.output import (
+    STDOUT,
+    form_option,
+    json_option,
+    pass_store,
+    program,
+    say,
+    write_json,
+)
 from joulewise.errors import UsageError
 
 if TYPE_CHECKING:
     from joulewise.data.sweeps import Sweep
-    from joulewise.metrics.view import View
+    from joulewise.metrics.boundary import View
     from joulewise.sweep.entry import SweepEntry
 
 EPILOG = """\b
@@ -77,15 +82,18 @@ def command(
     if sweep is None:
         return _list(store, json_path)
     _refuse_idle(given)
-    from joulewise.cli.evaluating import evaluated
     from joulewise.cli.output import console
-    from joulewise.report.sweep import draw
-    from joulewise.report.sweep_outlook import next_commands, outlook, outlook_json, outlook_lines
-    from joulewise.report.sweep_view import result_json
-    from joulewise.report.sweep_view import view as sweep_view
-    from joulewise.report.sweep_went import as_json as went_json
-    from joulewise.report.sweep_went import unfinished, went
+    from joulewise.cli.sweep_evaluation import evaluated
     from joulewise.report.tables import FORMS
+    from joulewise.report.terminal.sweep import draw
+    from joulewise.report.views.projection import (
+        next_commands,
+        outlook,
+        outlook_json,
+        outlook_lines,
+    )
+    from joulewise.report.views.sweep import result_json, sweep_view, unfinished, went
+    from joulewise.report.views.sweep import search_as_json as went_json
 
     found, folder = _found(store, sweep, pairs("--reference", given["references"]))
     by = given["by"] or found.asked.get("by") or ()
@@ -133,7 +141,7 @@ def _refuse_idle(given: Mapping[str, Any]) -> None:
 
 
 def _list(store: Path, json_path: str | None) -> int:
-    from joulewise.report.sweeps import as_json
+    from joulewise.report.views.listings import sweeps_as_json
     from joulewise.sweep.entry import list_unreadable
 
     found = _sweeps(store, None if json_path else _NEWEST)
@@ -142,7 +150,7 @@ def _list(store: Path, json_path: str | None) -> int:
         raise UsageError(f"no sweeps in {store}", "joulewise sweep makes one; or name a --store")
     if json_path:
         told = {
-            "sweeps": [as_json(sweep) for sweep in found],
+            "sweeps": [sweeps_as_json(sweep) for sweep in found],
             "skipped": [{"path": str(one.path), "reason": one.problem} for one in skipped],
         }
         write_json(told, json_path)
@@ -165,7 +173,7 @@ def _sweeps(store: Path, limit: int | None) -> list[SweepEntry]:
 
 def _draw_newest(found: Sequence[SweepEntry], *, is_error: bool = False) -> None:
     from joulewise.cli.output import console
-    from joulewise.report.sweeps import draw
+    from joulewise.report.views.listings import draw
 
     if found:
         draw(found[-_NEWEST:], console(stderr=is_error))
@@ -174,14 +182,14 @@ def _draw_newest(found: Sequence[SweepEntry], *, is_error: bool = False) -> None
 def _found(store: Path, which: str, reference: Mapping[str, str]) -> tuple[Sweep, Path | None]:
     """With its folder, where it is one of the store."""
     if which.endswith(".csv"):
-        from joulewise.sweep.table_file import read_table
+        from joulewise.sweep.csv_import import read_table
 
         return read_table(Path(which), reference), None
     if reference:
         raise UsageError(
             "--reference is for a table; a sweep has its own", "sweep again with --reference"
         )
-    from joulewise.sweep.store import find, load
+    from joulewise.sweep.stored_sweeps import find, load
 
     try:
         folder = find(store, which)
@@ -192,8 +200,8 @@ def _found(store: Path, which: str, reference: Mapping[str, str]) -> tuple[Sweep
 
 
 def _view(given: Mapping[str, Any], sweep: Sweep) -> View:
-    from joulewise.cli.evaluating import view_asked
-    from joulewise.metrics.view import Training
+    from joulewise.cli.sweep_evaluation import view_asked
+    from joulewise.metrics.boundary import Training
 
     view = replace(view_asked(given, sweep), per=given["per"])
     if not given["epochs"]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from joulewise.cli.metric_options import metric_options
+from joulewise.cli.options import metric_options
 from joulewise.cli.output import (
     STDOUT,
     console,
@@ -17,13 +17,13 @@ from joulewise.cli.output import (
     json_option,
     pass_store,
     program,
+    say,
     write_json,
 )
-from joulewise.cli.stderr import say
 from joulewise.errors import UsageError
 
 if TYPE_CHECKING:
-    from joulewise.report.compared import Compared
+    from joulewise.report.views.compare import ComparisonResult
 
 EPILOG = """\b
 Examples:
@@ -78,22 +78,22 @@ def command(
     several runs (a name or a tag that they share, a folder with run directories, or a list with
     commas), a --group, or a sweep (its id, its name, or a CSV of measurements).
     """
-    from joulewise.metrics.compare_conditions import parse_condition
+    from joulewise.compare.conditions import parse_condition
 
     conditions = tuple(parse_condition(text) for text in fail_if)
     if sure and not conditions:
         raise UsageError("--sure without --fail-if", "say of what: --fail-if 'energy>+5%'")
     if html is not None:
-        from joulewise.report.page.file import check_place, require_extra
+        from joulewise.report.html.render import check_place, require_extra
 
         require_extra()
         check_place(html, force=force)
-    from joulewise.report.compared import Asked, compared
+    from joulewise.report.views.compare import CompareOptions, compared
 
-    made = compared(store, a, b, Asked(conditions, sure, **given))
+    made = compared(store, a, b, CompareOptions(conditions, sure, **given))
     if html is not None:
-        from joulewise.report.page.compare_page import compare_page
-        from joulewise.report.page.file import write_page
+        from joulewise.report.html.pages import compare_page
+        from joulewise.report.html.render import write_page
 
         again = f"{program(store)} compare {shlex.join([a, b])}"
         write_page(compare_page(made, store, again), html, force=force)
@@ -105,9 +105,9 @@ def command(
     return 1 if made.has_failed else 0
 
 
-def _show(made: Compared, form: str) -> None:
-    from joulewise.report.compare import draw
+def _show(made: ComparisonResult, form: str) -> None:
     from joulewise.report.tables import FORMS
+    from joulewise.report.terminal.compare import draw
 
     judged = [(it.is_the_case, sentence) for it, sentence in made.judged]
     if form == "text":

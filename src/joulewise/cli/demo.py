@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from joulewise.cli.output import STDOUT, json_option, pass_store, program, write_json
-from joulewise.cli.stderr import say
+from joulewise.cli.output import STDOUT, json_option, pass_store, program, say, write_json
 
 if TYPE_CHECKING:
     from joulewise.data.sweeps import Sweep
     from joulewise.metrics.result import SweepResult
     from joulewise.report.tables import Table
-    from joulewise.sweep.asked import Asked
+    from joulewise.sweep.spec import SweepSpec
 
 GPU, NETWORK, REPEAT = "v100", "resnet50", 5
 REPORT = "demo.html"
@@ -64,13 +63,13 @@ def _tell(store: Path, json_path: str | None, *, is_kept: bool) -> bool:
     """
     from joulewise.cli.output import console
     from joulewise.report.published import beside, published_table
-    from joulewise.report.sweep import draw
+    from joulewise.report.terminal.sweep import draw
 
     sweep, result = _swept(_asked(), store)
     told = beside(result, GPU, NETWORK)
     published = {"published": [it.as_json() for it in told]}
     if json_path:
-        from joulewise.report.sweep_view import result_json
+        from joulewise.report.views.sweep import result_json
 
         write_json({**result_json(result), **published}, json_path)
     if json_path == STDOUT:
@@ -80,26 +79,26 @@ def _tell(store: Path, json_path: str | None, *, is_kept: bool) -> bool:
     return _write_report(sweep, result, store, also=also, commands=commands, published=published)
 
 
-def _asked() -> Asked:
+def _asked() -> SweepSpec:
     from joulewise.data.sweeps import POWER_LIMIT
     from joulewise.report.published import METRICS
-    from joulewise.sweep.asked import Asked, Simulated
+    from joulewise.sweep.spec import SimulationSpec, SweepSpec
 
-    return Asked(
+    return SweepSpec(
         axes={POWER_LIMIT: "full"},
         repeat=REPEAT,
         by=tuple(METRICS),
-        simulated=Simulated(GPU, NETWORK),
+        simulated=SimulationSpec(GPU, NETWORK),
         name="demo",
     )
 
 
-def _swept(asked: Asked, store: Path) -> tuple[Sweep, SweepResult]:
+def _swept(asked: SweepSpec, store: Path) -> tuple[Sweep, SweepResult]:
     from joulewise.cli.output import console
     from joulewise.metrics.evaluate import View, evaluate
-    from joulewise.metrics.rules import parse
-    from joulewise.report.sweep_progress import SweepProgress
-    from joulewise.sweep.conduct import conduct, prepare
+    from joulewise.metrics.metric import parse
+    from joulewise.report.terminal.progress import SweepProgress
+    from joulewise.sweep.lifecycle import conduct, prepare
 
     prepared = prepare(asked)
     runs = REPEAT * len(prepared.space.points)
@@ -121,11 +120,11 @@ def _write_report(
 ) -> bool:
     """Beside the sweep, if it can be made; whether it was. The rest of the story stands anyhow."""
     from joulewise.errors import JoulewiseError
-    from joulewise.metrics.view import View
-    from joulewise.record.layout import SWEEPS
-    from joulewise.report.meant import MeantSweep
-    from joulewise.report.page.file import require_extra, write_page
-    from joulewise.report.page.sweep_page import sweep_page
+    from joulewise.metrics.boundary import View
+    from joulewise.report.html.pages import sweep_page
+    from joulewise.report.html.render import require_extra, write_page
+    from joulewise.report.resolve import MeantSweep
+    from joulewise.store.layout import SWEEPS
 
     path = store / REPORT
     try:
@@ -165,7 +164,7 @@ def _is_given(ctx: click.Context) -> bool:
 
 def _has_extra() -> bool:
     from joulewise.errors import JoulewiseError
-    from joulewise.report.page.file import require_extra
+    from joulewise.report.html.render import require_extra
 
     try:
         require_extra()
@@ -188,7 +187,7 @@ def _temporary() -> Iterator[Path]:
 
 
 def _delete_runs(store: Path) -> None:
-    from joulewise.record.store import runs
+    from joulewise.store.runs import runs
 
     for run in list(runs(store)):
         shutil.rmtree(run, ignore_errors=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from joulewise.cli.numbers import positive
+from joulewise.cli.options import positive
 from joulewise.cli.output import STDOUT, console, json_option, write_json
 
 
@@ -23,7 +23,7 @@ def command(cpu_tdp_w: float | None, json_path: str | None) -> None:
     The exit status is 0 whatever was found: what is missing is part of the report.
     """
     from joulewise.devices import Options, discover
-    from joulewise.report.checkup import as_json, examine
+    from joulewise.report.views.checkup import as_json, examine
 
     discovery = discover(Options(cpu_tdp_w=cpu_tdp_w))
     try:
@@ -33,6 +33,6 @@ def command(cpu_tdp_w: float | None, json_path: str | None) -> None:
     if json_path:
         write_json(as_json(checkup), json_path)
     if json_path != STDOUT:
-        from joulewise.report.doctor import draw
+        from joulewise.report.terminal.doctor import draw
 
         draw(checkup, console())

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import click
 
-from joulewise.cli.output import STDOUT, pass_store
-from joulewise.cli.stderr import say
+from joulewise.cli.output import STDOUT, pass_store, say
 from joulewise.data import Caution, Quantity
 from joulewise.errors import UsageError
-from joulewise.record.layout import SAMPLED, Lane, buffer_lane
+from joulewise.store.layout import SAMPLED, StreamKind, buffer_lane
 
 FORMATS = ("csv", "json", "parquet")
 # Warnings of a result that say that spans, or their energies, may be missing.
@@ -75,21 +74,21 @@ def command(
         )
     if path == STDOUT and form == "parquet" and sys.stdout.isatty():
         raise UsageError("Parquet is not for a terminal", "give -o a file")
-    from joulewise.analyse.stored import result_of
-    from joulewise.record.manifest import read_manifest
-    from joulewise.record.store import find
+    from joulewise.analyse.stored_result import result_of
+    from joulewise.store.manifest import read_manifest
+    from joulewise.store.runs import find
 
     run = find(store, which)
     manifest = read_manifest(run)
     result = result_of(run)
     origin_ns = result.run.span.start_ns
     from joulewise.analyse.damage import HINT, SoundLanes
-    from joulewise.analyse.sound_spans import read_sound_spans
-    from joulewise.analyse.tables import lane_table, span_device_table, span_table
+    from joulewise.analyse.export_tables import lane_table, span_device_table, span_table
+    from joulewise.analyse.run_result import read_sound_spans
     from joulewise.report.export import write
 
     sampled = buffer_lane(Quantity(quantity or Quantity.POWER))
-    lane = {"trace": Lane.FAST, "samples": sampled, "sensors": Lane.SLOW}.get(what)
+    lane = {"trace": StreamKind.FAST, "samples": sampled, "sensors": StreamKind.SLOW}.get(what)
     sound = SoundLanes(run, manifest)
     known = [device.info.key for device in manifest.devices]
     for key in devices:

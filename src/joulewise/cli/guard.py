@@ -30,13 +30,12 @@ def command(config: Path | None, socket: Path | None, group: str | None, *, unit
     reads it again; SIGTERM ends the service, when everything is put back.
     """
     from joulewise.control.client import socket_path
-    from joulewise.control.service import serve
-    from joulewise.control.unit import changeable_by_others, systemd_unit
+    from joulewise.control.service.server import changeable_by_others, serve, systemd_unit
 
     if unit:
         click.echo(systemd_unit(), nl=False)
         if changeable := changeable_by_others():
-            from joulewise.cli.stderr import say
+            from joulewise.cli.output import say
 
             say(
                 "warning: root would run this joulewise, and users other than root can change "

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from joulewise.cli.stderr import say
-from joulewise.command.leftovers import has_leftover, may_put_back
-from joulewise.command.state import state_folders
+from joulewise.cli.output import say
+from joulewise.process.state_dir import has_leftover, may_put_back, state_folders
 
 
 def put_back_leftovers() -> None:
@@ -22,11 +21,11 @@ def put_back_leftovers() -> None:
 
 
 def _put_back(state: Path) -> Iterator[str]:
-    from joulewise.control.everything import every_device
-    from joulewise.control.log import open_log
-    from joulewise.control.recovery import recover
-    from joulewise.control.standing import Keeper, standing
-    from joulewise.report.leases import left, restore_command, sentence
+    from joulewise.control.deadline_device import every_device
+    from joulewise.control.messages import open_log
+    from joulewise.control.restore import recover
+    from joulewise.control.status import Keeper, standing
+    from joulewise.report.views.leases import left, restore_command, sentence
 
     if not may_put_back(state):
         for each in standing(state):

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from joulewise.cli.output import STDOUT, console, json_option, pass_store, program, write_json
-from joulewise.cli.stderr import say
+from joulewise.cli.output import STDOUT, console, json_option, pass_store, program, say, write_json
 from joulewise.errors import UsageError
 
 if TYPE_CHECKING:
-    from joulewise.record.index.run_entry import RunEntry
-    from joulewise.report.runs import RunPage
+    from joulewise.report.views.listings import RunPage
+    from joulewise.store.index.run_entry import RunEntry
 
 EPILOG = """\b
 Examples:
@@ -69,9 +68,9 @@ def command(
     first `show`; of one that is being recorded it is that so far. Names, tags and the like may have
     * and ? in them, and are told apart by case; units are not (30MIN), but for mJ and MJ.
     """
-    from joulewise.record.index.condition import all_of
     from joulewise.report.filters import parse_filter
-    from joulewise.report.runs import as_json, list_runs
+    from joulewise.report.views.listings import list_runs, runs_as_json
+    from joulewise.store.index.conditions import all_of
 
     if has_all and (limit or page):
         raise UsageError(
@@ -81,7 +80,7 @@ def command(
     found = list_runs(store, condition, limit=None if has_all else limit or _PAGE, page=page or 1)
     if json_path:
         told = {
-            "runs": [as_json(run) for run in found.runs],
+            "runs": [runs_as_json(run) for run in found.runs],
             "skipped": [{"path": str(one.path), "reason": one.reason} for one in found.skipped],
             "total": found.total,
             "page": found.page,
@@ -89,7 +88,7 @@ def command(
         }
         write_json(told, json_path)
     if json_path != STDOUT and (found.runs or found.skipped):
-        from joulewise.report.runs_table import draw
+        from joulewise.report.terminal.runs import draw
 
         draw(found.runs, found.skipped, console())
         _say_how_to_compute(found.runs, program(store))
@@ -133,8 +132,8 @@ def _say_of_sweeps(found: RunPage, again: str) -> None:
 
 def _say_how_to_compute(runs: Sequence[RunEntry], again: str) -> None:
     """A run that was killed has nobody who did it at its end."""
-    from joulewise.record.store import RECORDING
-    from joulewise.report.figures import plain
+    from joulewise.formatting import plain
+    from joulewise.store.runs import RECORDING
 
     waiting = [
         quote(plain(run.id)) for run in runs if not run.is_computed and run.state != RECORDING

@@ -8,19 +8,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from joulewise.cli.metric_options import metric_options, reference_option
-from joulewise.cli.newest import say_if_newest
-from joulewise.cli.numbers import POSITIVE, Number
-from joulewise.cli.output import STDOUT, json_option, pass_store, program, write_json
-from joulewise.cli.pairs import pairs
-from joulewise.cli.stderr import say
+from joulewise.cli.options import POSITIVE, Number, metric_options, pairs, reference_option
+from joulewise.cli.output import (
+    STDOUT,
+    json_option,
+    pass_store,
+    program,
+    say,
+    say_if_newest,
+    write_json,
+)
 from joulewise.errors import UsageError
-from joulewise.record.files import is_folder
+from joulewise.store.files import is_folder
 
 if TYPE_CHECKING:
-    from joulewise.report.charts.look import Theme
-    from joulewise.report.meant import MeantSweep
-    from joulewise.report.page.page import Page
+    from joulewise.report.charts.theme import Theme
+    from joulewise.report.html.render import HtmlPage
+    from joulewise.report.resolve import MeantSweep
 
 FORMATS = ("svg", "pdf", "png", "html", "json", "csv")
 EPILOG = """\b
@@ -109,7 +113,7 @@ def command(
     forms = _forms(given["forms"])
     if len(which) > 1 and place and not _is_folder(place):
         raise UsageError(f"{len(which)} reports, and one place: {place}", "give -o a folder/")
-    from joulewise.report.page.file import require_extra
+    from joulewise.report.html.render import require_extra
 
     if wants_page or given["figures"]:
         require_extra()
@@ -145,26 +149,26 @@ def _refuse_of_others(given: Mapping[str, Any], word: str, others: Mapping[str, 
             raise UsageError(f"--{name.replace('_', '-')} says nothing of {word}", why)
 
 
-def _page(store: Path, word: str, given: Mapping[str, Any]) -> tuple[str, Page]:
+def _page(store: Path, word: str, given: Mapping[str, Any]) -> tuple[str, HtmlPage]:
     """What it is called as a file, and the page."""
-    from joulewise.report.meant import MeantSweep, meant
-    from joulewise.report.page.run_page import run_page
-    from joulewise.report.run_view import Rates
+    from joulewise.report.html.pages import run_page
+    from joulewise.report.resolve import MeantSweep, meant
     from joulewise.report.tables import file_name
+    from joulewise.report.views.run import PriceAndCarbon
 
     found = meant(store, word, pairs("--reference", given["references"]))
     _refuse_of_others(given, word, _OF_RUNS if isinstance(found, MeantSweep) else _OF_SWEEPS)
     if isinstance(found, MeantSweep):
         return file_name(found.sweep.id), _sweep_page(store, found, given)
     say_if_newest(word, found.alike)
-    rates = Rates(given["price_per_kwh"], given["gco2_per_kwh"])
+    rates = PriceAndCarbon(given["price_per_kwh"], given["gco2_per_kwh"])
     return file_name(found.result.id), run_page(found, store, rates=rates, program=program(store))
 
 
-def _sweep_page(store: Path, found: MeantSweep, given: Mapping[str, Any]) -> Page:
-    from joulewise.cli.evaluating import evaluated, view_asked
-    from joulewise.report.page.sweep_page import sweep_page
-    from joulewise.report.sweep_outlook import next_commands, outlook
+def _sweep_page(store: Path, found: MeantSweep, given: Mapping[str, Any]) -> HtmlPage:
+    from joulewise.cli.sweep_evaluation import evaluated, view_asked
+    from joulewise.report.html.pages import sweep_page
+    from joulewise.report.views.projection import next_commands, outlook
 
     sweep = found.sweep
     result, view = evaluated(
@@ -186,11 +190,11 @@ def _is_folder(place: str) -> bool:
     return place.endswith("/") or is_folder(place)
 
 
-def _write(page: Page, name: str, place: str | None, *, force: bool) -> None:
-    from joulewise.report.page.file import default_name, write_page
+def _write(page: HtmlPage, name: str, place: str | None, *, force: bool) -> None:
+    from joulewise.report.html.render import default_name, write_page
 
     if place == STDOUT:
-        from joulewise.report.page.render import render
+        from joulewise.report.html.render import render
 
         click.echo(render(page), nl=False)
         return
@@ -212,10 +216,10 @@ def _make(folder: Path, option: str) -> None:
 
 
 def _write_figures(
-    page: Page, folder: Path, forms: Sequence[str], given: Mapping[str, Any]
+    page: HtmlPage, folder: Path, forms: Sequence[str], given: Mapping[str, Any]
 ) -> None:
     from joulewise.report.charts.files import write_chart
-    from joulewise.report.charts.look import COLUMN_MM
+    from joulewise.report.charts.theme import COLUMN_MM
     from joulewise.report.tables import file_name
 
     theme: Theme = given["theme"]
@@ -228,9 +232,9 @@ def _write_figures(
     say(f"{len(charts)} figures as {', '.join(forms)} in {folder}")
 
 
-def _write_tables(page: Page, folder: Path) -> None:
-    from joulewise.report.page.names import written_tables
-    from joulewise.report.table_files import write_tables
+def _write_tables(page: HtmlPage, folder: Path) -> None:
+    from joulewise.report.html.render import written_tables
+    from joulewise.report.tables import write_tables
 
     files = list(write_tables(written_tables(page), folder))
     say(f"{len({path.stem for path in files})} tables in {len(files)} files in {folder}")

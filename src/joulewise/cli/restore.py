@@ -12,8 +12,8 @@ from joulewise.cli.output import STDOUT, console, json_option, write_json
 from joulewise.errors import DeviceError, JoulewiseError, PermissionDeniedError
 
 if TYPE_CHECKING:
-    from joulewise.control.recovery import Recovered
-    from joulewise.control.standing import Standing
+    from joulewise.control.restore import Recovered
+    from joulewise.control.status import Standing
 
 EPILOG = """\b
 Examples:
@@ -37,11 +37,10 @@ def command(json_path: str | None, *, epilog: bool) -> None:
     What a living process holds stays: that goes back by itself when it ends. The exit status is 0
     if nothing is left, and 125 if something could not be put back.
     """
-    from joulewise.command.leftovers import may_put_back
-    from joulewise.command.state import state_folder, state_folders
     from joulewise.control.journal import untrusted
-    from joulewise.control.recovery import Recovered
-    from joulewise.control.standing import Keeper, settled, standing
+    from joulewise.control.restore import Recovered
+    from joulewise.control.status import Keeper, settled, standing
+    from joulewise.process.state_dir import may_put_back, state_folder, state_folders
 
     state = state_folder(os.environ)
     if epilog:
@@ -58,7 +57,7 @@ def command(json_path: str | None, *, epilog: bool) -> None:
     }
     distrusted = untrusted(state) if may_put_back(state) else []
     if json_path != STDOUT and (recovered != Recovered() or not (epilog or distrusted)):
-        from joulewise.report.held import draw_restored
+        from joulewise.report.terminal.leases import draw_restored
 
         draw_restored(recovered, held, list(not_ours), console())
     if json_path:  # last: where it cannot be written, what was done is told all the same
@@ -87,8 +86,8 @@ def command(json_path: str | None, *, epilog: bool) -> None:
 
 
 def _leave_stamp(state: Path) -> None:
-    from joulewise.command.state import made
-    from joulewise.control.scheduler import EPILOG as STAMP
+    from joulewise.control.permissions import EPILOG as STAMP
+    from joulewise.process.state_dir import made
 
     try:
         (made(state) / STAMP).touch()
@@ -99,10 +98,10 @@ def _leave_stamp(state: Path) -> None:
 
 
 def _recover(state: Path) -> Recovered:
-    from joulewise.command.leftovers import has_leftover, may_put_back
-    from joulewise.control.everything import every_device
-    from joulewise.control.log import open_log
-    from joulewise.control.recovery import Recovered, recover
+    from joulewise.control.deadline_device import every_device
+    from joulewise.control.messages import open_log
+    from joulewise.control.restore import Recovered, recover
+    from joulewise.process.state_dir import has_leftover, may_put_back
 
     if not (has_leftover(state) and may_put_back(state)):
         return Recovered()
@@ -110,14 +109,14 @@ def _recover(state: Path) -> Recovered:
 
 
 def _not_ours(state: Path) -> PermissionDeniedError:
-    from joulewise.report.leases import restore_command
+    from joulewise.report.views.leases import restore_command
 
     what = f"what is left set is noted in {state}, and only root may put it back"
     return PermissionDeniedError(what, f"run: {restore_command(state)}")
 
 
 def _not_trusted(path: Path) -> PermissionDeniedError:
-    from joulewise.control.words import user
+    from joulewise.control.messages import user
 
     what = f"{path} may be anybody's work: it is not undone, and what it tells of may still be set"
     owner = user(path.lstat().st_uid)
@@ -125,7 +124,7 @@ def _not_trusted(path: Path) -> PermissionDeniedError:
 
 
 def _failure(recovered: Recovered) -> DeviceError:
-    from joulewise.control.words import said
+    from joulewise.control.messages import said
 
     what = "; ".join(said(each.outcome) for each in recovered.failed)
     return DeviceError(what, "see what `joulewise doctor` says of it, then run this again")
@@ -134,7 +133,7 @@ def _failure(recovered: Recovered) -> DeviceError:
 def _as_json(
     recovered: Recovered, held: list[Standing], not_ours: list[Standing]
 ) -> dict[str, Any]:
-    from joulewise.report.leases import standing_json, undone_json
+    from joulewise.report.views.leases import standing_json, undone_json
 
     return {
         "undone": [undone_json(each) for each in recovered.undone],

@@ -9,16 +9,7 @@ import click
 
 from joulewise.cli.output import pass_store
 from joulewise.errors import JoulewiseError, UsageError
-from joulewise.record.layout import (
-    LIVE,
-    MANIFEST,
-    MARKS,
-    MISSES,
-    PROCESSES,
-    RESERVE,
-    RESULT,
-    TRACE,
-)
+from joulewise.store.layout import LIVE, MANIFEST, MARKS, MISSES, PROCESSES, RESERVE, RESULT, TRACE
 
 _FILES = {MANIFEST, RESULT, TRACE, MARKS, PROCESSES, MISSES, LIVE, RESERVE}
 
@@ -33,7 +24,7 @@ def command(store: Path, which: tuple[str, ...], *, yes: bool) -> None:
     RUN is an id, the beginning of one, a name, or `last`. A run that is being recorded is not
     deleted, nor is anything that is no run.
     """
-    from joulewise.record.store import find, remove
+    from joulewise.store.runs import find, remove
 
     runs = list(dict.fromkeys(find(store, one) for one in which))
     for run in runs:  # all or none: what cannot go is said before anything is gone
@@ -50,8 +41,8 @@ def command(store: Path, which: tuple[str, ...], *, yes: bool) -> None:
 
 def _check(run: Path) -> None:
     """Refuse what is being recorded, a link, and what only has a file of the same name."""
-    from joulewise.record.manifest import read_manifest
-    from joulewise.record.store import RECORDING, check_is_no_link, status
+    from joulewise.store.manifest import read_manifest
+    from joulewise.store.runs import RECORDING, check_is_no_link, status
 
     check_is_no_link(run)
     try:

@@ -12,18 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from joulewise.cli.gpus import numbers
-from joulewise.cli.numbers import POSITIVE, Number, Whole, positive
-from joulewise.cli.output import STDOUT, pass_store, program
-from joulewise.cli.stderr import say
+from joulewise.cli.options import POSITIVE, Number, Whole, numbers, positive
+from joulewise.cli.output import STDOUT, pass_store, program, say
 from joulewise.errors import JoulewiseError, UsageError
-from joulewise.record.files import is_folder, path_exists
 from joulewise.session.request import HIGHEST_HZ, LOWEST_HZ, Ready, Request, check_words
 from joulewise.session.settings import Settings, Turned, turn
+from joulewise.store.files import is_folder, path_exists
 
 if TYPE_CHECKING:
     from joulewise.session.budget import Budget
-    from joulewise.session.run import Outcome
+    from joulewise.session.run import CommandOutcome
 
 EPILOG = """\b
 Examples:
@@ -207,7 +205,7 @@ def _measure(
     limits: Sequence[Budget],
     *,
     turned: Turned,
-) -> Outcome:
+) -> CommandOutcome:
     from joulewise.session.run import Voice, run
 
     voice = Voice(_opening, say, turned)
@@ -251,15 +249,15 @@ def _writable(path: Path) -> bool:
 
 
 def _opening(ready: Ready) -> None:
-    from joulewise.command import linux
-    from joulewise.report.opening import opening
+    from joulewise.process import linux
+    from joulewise.report.terminal.opening import opening
 
     if not linux.HERE:
         say(_NOT_HERE)
     say(opening(ready))
 
 
-def _tell(outcome: Outcome, json_path: str | None, request: Request, again: str) -> None:
+def _tell(outcome: CommandOutcome, json_path: str | None, request: Request, again: str) -> None:
     if outcome.result is None and outcome.run:
         say(f"{outcome.remark}; see: {again} show {outcome.run.name}")
     elif outcome.remark:
@@ -276,16 +274,16 @@ def _tell(outcome: Outcome, json_path: str | None, request: Request, again: str)
     with suppress(OSError, ValueError):
         if sys.stderr is not None and json_path != STDOUT:
             from joulewise.cli.output import console
-            from joulewise.report.run import draw
-            from joulewise.report.run_view import Rates
+            from joulewise.report.terminal.run import draw
+            from joulewise.report.views.run import PriceAndCarbon
 
-            rates = Rates(request.price_per_kwh, request.gco2_per_kwh)
+            rates = PriceAndCarbon(request.price_per_kwh, request.gco2_per_kwh)
             if sys.stderr.isatty() and outcome.result.state == "stopped":
                 sys.stderr.write("\n")  # after the ^C that stands there
             draw(outcome.result, console(stderr=True), rates=rates, program=again)
 
 
-def _as_json(outcome: Outcome) -> dict[str, Any]:
+def _as_json(outcome: CommandOutcome) -> dict[str, Any]:
     if outcome.result is None:
         name = outcome.run and outcome.run.name
         return {"id": name, "exit_code": outcome.exit_status, "energy_j": None}

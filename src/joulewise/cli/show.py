@@ -7,10 +7,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from joulewise.cli.newest import say_if_newest
-from joulewise.cli.numbers import Number
-from joulewise.cli.output import STDOUT, console, json_option, pass_store, program, write_json
-from joulewise.cli.stderr import say
+from joulewise.cli.options import Number
+from joulewise.cli.output import (
+    STDOUT,
+    console,
+    json_option,
+    pass_store,
+    program,
+    say,
+    say_if_newest,
+    write_json,
+)
 from joulewise.errors import UsageError
 
 if TYPE_CHECKING:
@@ -59,17 +66,17 @@ def command(
     if json_path:
         write_json(as_json(result), json_path)
     if json_path != STDOUT:
-        from joulewise.report.run import draw
-        from joulewise.report.run_view import Rates
+        from joulewise.report.terminal.run import draw
+        from joulewise.report.views.run import PriceAndCarbon
 
-        rates = Rates(price_per_kwh, gco2_per_kwh)
+        rates = PriceAndCarbon(price_per_kwh, gco2_per_kwh)
         draw(result, console(), rates=rates, errors=errors, program=program(store))
 
 
 def _result(store: Path, which: str) -> RunResult:
-    from joulewise.analyse.stored import result_of
-    from joulewise.record.store import LAST, resolve_run
-    from joulewise.report.meant import meant_group
+    from joulewise.analyse.stored_result import result_of
+    from joulewise.report.resolve import meant_group
+    from joulewise.store.runs import LAST, resolve_run
 
     try:
         found = resolve_run(store, which)
@@ -87,7 +94,7 @@ def _result(store: Path, which: str) -> RunResult:
 
 def _say_if_of_sweep(store: Path, run: Path) -> None:
     """`report last` is then the sweep, and `show last` its last run."""
-    from joulewise.report.meant import sweep_of
+    from joulewise.report.resolve import sweep_of
 
     found = sweep_of(store, run)
     if found:
@@ -100,7 +107,7 @@ def _say_if_of_sweep(store: Path, run: Path) -> None:
 
 def _refuse_sweep(store: Path, which: str) -> None:
     """A sweep has a verb of its own."""
-    from joulewise.sweep.store import find, load
+    from joulewise.sweep.stored_sweeps import find, load
 
     try:
         sweep = load(find(store, which), has_trials=False)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from joulewise.cli.numbers import Whole
+from joulewise.cli.options import Whole
 from joulewise.cli.output import SIM_COMMAND
 from joulewise.simulate.boards import BOARDS
 from joulewise.simulate.workloads import WORKLOADS
@@ -105,7 +105,7 @@ def command(
     environ = {**os.environ, SIM_COMMAND: _command_line(sys.argv[1:], command)}
     # Read when numpy is first imported: the arithmetic here is too small for threads.
     os.environ["OPENBLAS_NUM_THREADS"] = "1"
-    from joulewise.simulate.realtime.plan import prepare, run
+    from joulewise.simulate.realtime.launch import prepare, run
 
     plan = prepare(
         gpus=gpus,

@@ -10,27 +10,24 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from joulewise.cli.gpus import numbers
-from joulewise.cli.metric_options import metric_options
-from joulewise.cli.numbers import POSITIVE, Number, Whole
+from joulewise.cli.options import POSITIVE, Number, Whole, metric_options, numbers, pairs
 from joulewise.cli.output import (
     STDOUT,
     in_simulation,
     json_option,
     pass_store,
     program,
+    say,
     write_json,
 )
-from joulewise.cli.pairs import pairs
-from joulewise.cli.stderr import say
 from joulewise.data.sweeps import KNOB_KEYS, knob_option
 from joulewise.errors import JoulewiseError, UsageError
 
 if TYPE_CHECKING:
     from joulewise.data.sweeps import Sweep
-    from joulewise.sweep.asked import Asked
-    from joulewise.sweep.conduct import Prepared
-    from joulewise.sweep.cut_off import SignalInterrupt
+    from joulewise.sweep.lifecycle import Prepared
+    from joulewise.sweep.lock import SignalInterrupt
+    from joulewise.sweep.spec import SweepSpec
 
 EPILOG = """\b
 Examples:
@@ -135,7 +132,7 @@ def command(store: Path, *, json_path: str | None, **given: Any) -> int:
     Asked again the same way, it goes on where it was cut off, and tries again what failed. Knobs
     are turned by leases: they go back after each run.
     """
-    from joulewise.sweep.cut_off import SignalInterrupt, raised_signals
+    from joulewise.sweep.lock import SignalInterrupt, raised_signals
 
     made: list[tuple[Sweep, int]] = []
     try:
@@ -149,8 +146,8 @@ def _sweep(
     store: Path, given: Mapping[str, Any], json_path: str | None, made: list[tuple[Sweep, int]]
 ) -> int:
     """Put into ``made`` each sweep that was made, with how many are left after it."""
-    from joulewise.command.points import point
-    from joulewise.sweep.conduct import going_on, gpus_of, prepare
+    from joulewise.process.failpoints import point
+    from joulewise.sweep.lifecycle import going_on, gpus_of, prepare
     from joulewise.sweep.lock import having
 
     point("sweep-asked")
@@ -176,7 +173,7 @@ def _interruption(
     error: SignalInterrupt, made: Sequence[tuple[Sweep, int]], again: str
 ) -> JoulewiseError:
     """What is kept where no run was under way, and the command that goes on from there."""
-    from joulewise.sweep.cut_off import BetweenRunsError, CutOffError
+    from joulewise.sweep.lock import BetweenRunsError, CutOffError
 
     before: BaseException | None = error
     while before is not None:  # a second one, while the first was being told
@@ -206,10 +203,10 @@ def _conduct(
     number: int,
 ) -> Sweep:
     from joulewise.cli.output import console
-    from joulewise.metrics.rules import default_metrics, parse
-    from joulewise.report.sweep_progress import SweepProgress
-    from joulewise.sweep.conduct import conduct
-    from joulewise.sweep.cut_off import CutOffError, SignalInterrupt
+    from joulewise.metrics.metric import default_metrics, parse
+    from joulewise.report.terminal.progress import SweepProgress
+    from joulewise.sweep.lifecycle import conduct
+    from joulewise.sweep.lock import CutOffError, SignalInterrupt
 
     for note in prepared.space.notes:
         say(note)
@@ -236,17 +233,16 @@ def _again(arguments: Sequence[str]) -> str:
     return in_simulation(shlex.join(["joulewise", *ours]))
 
 
-def _shown(asked: Asked, sweep: Sweep, store: Path, *, is_drawn: bool) -> dict[str, Any]:
+def _shown(asked: SweepSpec, sweep: Sweep, store: Path, *, is_drawn: bool) -> dict[str, Any]:
     """What came of it, as JSON; drawn too, as soon as it is there."""
-    from joulewise.cli.evaluating import evaluated
     from joulewise.cli.output import console
-    from joulewise.metrics.view import View
-    from joulewise.record.layout import SWEEPS
-    from joulewise.report.sweep import draw
-    from joulewise.report.sweep_outlook import next_commands, outlook
-    from joulewise.report.sweep_view import result_json
-    from joulewise.report.sweep_went import as_json as went_json
-    from joulewise.report.sweep_went import went
+    from joulewise.cli.sweep_evaluation import evaluated
+    from joulewise.metrics.boundary import View
+    from joulewise.report.terminal.sweep import draw
+    from joulewise.report.views.projection import next_commands, outlook
+    from joulewise.report.views.sweep import result_json, went
+    from joulewise.report.views.sweep import search_as_json as went_json
+    from joulewise.store.layout import SWEEPS
 
     view = View(asked.boundary, overhead_w=asked.overhead_w, pue=asked.pue)
     result, view = evaluated(sweep, asked.by, view)
@@ -267,7 +263,7 @@ def _show_plans(
     every: Sequence[Prepared], store: Path, price_per_kwh: float | None, json_path: str | None
 ) -> int:
     from joulewise.cli.output import console
-    from joulewise.report.sweep_plan import as_json, draw, plan_view
+    from joulewise.report.views.sweep_plan import as_json, draw, plan_view
 
     views = [plan_view(each, store, price_per_kwh) for each in every]
     _write([as_json(view) for view in views], json_path)
@@ -277,7 +273,7 @@ def _show_plans(
     return 0
 
 
-def _asked(given: Mapping[str, Any]) -> list[Asked]:
+def _asked(given: Mapping[str, Any]) -> list[SweepSpec]:
     if given["price_per_kwh"] and not given["dry_run"]:
         raise UsageError(
             "--price is for the plan: --dry-run", "what a choice saves: joulewise choose --price"
@@ -292,12 +288,12 @@ def _asked(given: Mapping[str, Any]) -> list[Asked]:
     if own:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(own))
         raise UsageError(f"{options} beside {words[0]}", "put it into the file")
-    from joulewise.sweep.file import read
+    from joulewise.sweep.spec_file import read
 
     return read(Path(words[0]))
 
 
-def _heard(asked: Asked) -> Asked:
+def _heard(asked: SweepSpec) -> SweepSpec:
     if asked.tolerance is not None and not asked.adaptive:
         raise UsageError(
             "a tolerance is how far a search may be off, and every setting is to be tried",
@@ -306,13 +302,13 @@ def _heard(asked: Asked) -> Asked:
     return asked
 
 
-def _from_options(given: Mapping[str, Any]) -> Asked:
-    from joulewise.sweep.asked import Asked, Simulated
+def _from_options(given: Mapping[str, Any]) -> SweepSpec:
+    from joulewise.sweep.spec import SimulationSpec, SweepSpec
 
     simulated = None
     if given["sim"]:
         noise = given["run_noise"]
-        simulated = Simulated(
+        simulated = SimulationSpec(
             given["sim"],
             given["workload"] or "",
             given["like"] or "",
@@ -329,7 +325,7 @@ def _from_options(given: Mapping[str, Any]) -> Asked:
         )
     axes = {name: given[key] for name, key in KNOB_KEYS.items() if given[key] is not None}
     tolerance = given["tolerance"]
-    return Asked(
+    return SweepSpec(
         command=given["command"],
         axes={**axes, **own},
         reference=pairs("--reference", given["references"]),

@@ -11,10 +11,9 @@ from typing import Any
 
 import click
 
-from joulewise.cli.output import console, pass_store, program
-from joulewise.cli.stderr import say
+from joulewise.cli.output import console, pass_store, program, say
 from joulewise.errors import UsageError
-from joulewise.record.files import is_folder
+from joulewise.store.files import is_folder
 
 EPILOG = """\b
 Examples:
@@ -63,8 +62,8 @@ def command(store: Path, run: str | None, *, terminal: bool, **given: Any) -> No
 
 
 def _watch(store: Path, run: str | None) -> None:
-    from joulewise.record.store import LAST, find, in_progress
-    from joulewise.report.watch_terminal import watch
+    from joulewise.report.terminal.live import watch
+    from joulewise.store.runs import LAST, find, in_progress
 
     meant = find(store, run) if run else in_progress(store) or find(store, LAST)
     with suppress(KeyboardInterrupt), _ended_by_signal():
@@ -72,11 +71,10 @@ def _watch(store: Path, run: str | None) -> None:
 
 
 def _serve(store: Path, run: str | None, *, port: int | None, host: str, is_opened: bool) -> None:
-    from joulewise.record.store import ELSEWHERE
-    from joulewise.report.page.file import require_extra
-    from joulewise.report.serve.opening import in_browser
-    from joulewise.report.serve.server import listening
-    from joulewise.report.serve.site import Site
+    from joulewise.report.html.render import require_extra
+    from joulewise.serve.server import in_browser, listening
+    from joulewise.serve.site import Site
+    from joulewise.store.runs import ELSEWHERE
 
     require_extra()
     if not is_folder(store):

@@ -26,8 +26,8 @@ from typing import Final
 
 from joulewise.control import journal
 from joulewise.control.holds import Hold
-from joulewise.control.standing import has_ended
-from joulewise.control.words import named, user, valued, who
+from joulewise.control.messages import named, user, valued, who
+from joulewise.control.status import has_ended
 from joulewise.data import Knob, KnobInfo
 from joulewise.devices import Device
 from joulewise.errors import DeviceError, HeldError, JoulewiseError

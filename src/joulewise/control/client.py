@@ -11,11 +11,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from joulewise.command import apart
+from joulewise.control.permissions import epilog_is_installed, not_a_member, scheduler
 from joulewise.control.protocol import ENDED, refusal, release_line
-from joulewise.control.rights import not_a_member
-from joulewise.control.scheduler import epilog_is_installed, scheduler
 from joulewise.errors import JoulewiseError, PermissionDeniedError
+from joulewise.process import child
 
 SOCKET: Final = "/run/joulewise/guard.sock"
 _VARIABLE: Final = "JOULEWISE_GUARD"
@@ -83,7 +82,7 @@ class Client:
     @classmethod
     def of_our_own(cls, environ: Mapping[str, str]) -> Client:
         """A guardian that ends when this process does."""
-        endpoint, _ = apart.start(_MAIN, environ)
+        endpoint, _ = child.start(_MAIN, environ)
         return cls(endpoint, patience_s=_START_S)
 
     @classmethod

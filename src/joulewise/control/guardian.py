@@ -3,42 +3,42 @@
 It is the only one that turns anything, so that what was there before is known to one process,
 which has nothing else to do and outlives the holder. What it is about to change is in its
 journal before, for whoever has to clean up after it.
+
+What power limits do to the devices that are held, seen by whoever guards them.
 """
 
 from __future__ import annotations
 
 import errno
+import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Final
 
-from joulewise.command.alive import started_ticks
-from joulewise.command.points import point
 from joulewise.control import claims, journal
 from joulewise.control.claims import Claims
 from joulewise.control.holds import (
     Change,
     End,
     Hold,
-    Holder,
-    Outcome,
+    LeaseHolder,
+    RestoreOutcome,
     Stacks,
     Wanted,
     is_same,
     snapped,
 )
-from joulewise.control.log import Ration
-from joulewise.control.putting_back import put_back
-from joulewise.control.recovery import Leftovers
-from joulewise.control.residency import Residency
-from joulewise.control.rights import what_gives_it
-from joulewise.control.words import Notes, named, said, user, valued, who
+from joulewise.control.messages import DeviceNotes, Ration, named, said, user, valued, who
+from joulewise.control.permissions import what_gives_it
+from joulewise.control.restore import Leftovers, put_back
 from joulewise.data import Knob, KnobInfo, Quantity, Reading, Unavailable
 from joulewise.devices import Device
-from joulewise.devices.ranges import check_in_range
+from joulewise.devices.device import check_in_range
+from joulewise.devices.nvidia.throttling import Binding, binding
 from joulewise.errors import (
     DeviceError,
     DriverHangsError,
@@ -47,6 +47,61 @@ from joulewise.errors import (
     PermissionDeniedError,
     UsageError,
 )
+from joulewise.process.failpoints import point
+from joulewise.process.linux import started_ticks
+
+_PERIOD_S: Final = 1.0
+
+
+class Residency:
+    """Looks once a second at most; what was seen of a hold is kept for as long as it is there."""
+
+    def __init__(self, now_s: Callable[[], float] = time.monotonic) -> None:
+        self._now_s = now_s
+        self._next_s = -math.inf
+        self._seen: dict[tuple[str, str], _Seen] = {}  # by hold and device
+
+    def look(self, stacks: Stacks, devices: Mapping[str, Device]) -> None:
+        """At every limit that is in force: those under another lease are not."""
+        if self._now_s() < self._next_s:
+            return
+        self._next_s = self._now_s() + _PERIOD_S
+        there = {hold.id for hold in stacks}
+        self._seen = {key: seen for key, seen in self._seen.items() if key[0] in there}
+        for uid, device in devices.items():
+            top = stacks.top(uid, Knob.POWER_LIMIT)
+            if top and device.info.vendor == "nvidia":  # whose reasons for lower clocks we know
+                self._seen.setdefault((top[0].id, uid), _Seen()).look(device)
+
+    def said(self, hold: Hold) -> list[str]:
+        """What there is to say of the limits of a hold."""
+        limits = [change for change in hold.changes if change.knob is Knob.POWER_LIMIT]
+        seen = ((self._seen.get((hold.id, change.device)), change) for change in limits)
+        return [told for each, change in seen if each and (told := each.said(change))]
+
+
+class _Seen:
+    def __init__(self) -> None:
+        self._reasons: Counter[int] = Counter()
+        self._sum_w = 0.0
+
+    def look(self, device: Device) -> None:
+        reasons, power = device.read(Quantity.THROTTLE), device.read(Quantity.POWER)
+        if isinstance(reasons, Reading) and isinstance(power, Reading):
+            self._reasons[int(reasons.value)] += 1
+            self._sum_w += power.value
+
+    def said(self, change: Change) -> str:
+        looks = sum(self._reasons.values())
+        mean_w = self._sum_w / looks if looks else None
+        found = binding(change.value, self._reasons.elements(), mean_w)
+        if found is None:
+            return ""
+        limit = valued(change.knob, change.value)
+        if found is Binding.NEVER:
+            return f"{change.key} never needed more than its limit of {limit}: {found.value}"
+        return f"{change.key} drew {mean_w:.0f} W under a limit of {limit}: {found.value}"
+
 
 # Others wait meanwhile: what takes longer than this is tried again later.
 _PATIENCE_S: Final = 0.5
@@ -60,7 +115,7 @@ _CURES: Final = {
 }
 
 # Whether a holder may turn a knob to this; raises the error that says why not.
-Rule = Callable[[Holder, Device, Knob, float], None]
+Rule = Callable[[LeaseHolder, Device, Knob, float], None]
 
 
 @dataclass(frozen=True)
@@ -111,13 +166,13 @@ class Guardian:
         return [hold for hold in self._stacks if self._owners.get(hold.id, self) is owner]
 
     def lease(
-        self, owner: object, holder: Holder, wanted: Sequence[Wanted], *, force: bool = False
+        self, owner: object, holder: LeaseHolder, wanted: Sequence[Wanted], *, force: bool = False
     ) -> Granted:
         """Turn knobs: all of them, or none and an error."""
         for each in wanted:  # who lacks the right may lack the journal, too, which is no news then
             for knob in each.settings:
                 _turnable(self._device(each.device), knob)
-        notes = Notes()
+        notes = DeviceNotes()
         self.mend()
         self._leftovers.undo(self._devices)
         holder = replace(holder, ticks=holder.ticks or started_ticks(holder.pid))
@@ -140,7 +195,7 @@ class Guardian:
         self._tell(holder, said(hold.changes))
         return Granted(hold, self._enforced(hold.changes, notes), notes.said())
 
-    def release(self, owner: object, hold_id: str) -> list[Outcome]:
+    def release(self, owner: object, hold_id: str) -> list[RestoreOutcome]:
         """Put back what this hold has turned; what cannot be put back yet is kept in mind."""
         hold = next((hold for hold in self.holds(owner) if hold.id == hold_id), None)
         if hold is None:
@@ -148,7 +203,7 @@ class Guardian:
         del self._owners[hold.id]
         return self._put_back(hold, self._patience_s)
 
-    def drop(self, owner: object) -> list[Outcome]:
+    def drop(self, owner: object) -> list[RestoreOutcome]:
         """The owner is gone: put back everything of theirs, what was turned last first."""
         held = self.holds(owner)[::-1]
         for hold in held:  # at once: whatever becomes of one, none is left with an owner
@@ -160,7 +215,7 @@ class Guardian:
             for outcome in self._put_back(hold, max(0.0, deadline_s - time.monotonic()))
         ]
 
-    def _put_back(self, hold: Hold, patience_s: float) -> list[Outcome]:
+    def _put_back(self, hold: Hold, patience_s: float) -> list[RestoreOutcome]:
         outcomes = self._undo(hold, patience_s)
         for outcome in outcomes:
             self._tell_outcome(hold.holder, outcome)
@@ -202,10 +257,10 @@ class Guardian:
         self._ration.sum_up(everything=True)
         return is_well
 
-    def _tell(self, holder: Holder, what: str) -> None:
+    def _tell(self, holder: LeaseHolder, what: str) -> None:
         self._ration.tell(f"user {user(holder.uid)}", f"{who(holder)}: {what}")
 
-    def _tell_outcome(self, holder: Holder, outcome: Outcome) -> None:
+    def _tell_outcome(self, holder: LeaseHolder, outcome: RestoreOutcome) -> None:
         if outcome.is_well:
             self._tell(holder, said(outcome))
         else:
@@ -248,7 +303,7 @@ class Guardian:
         if failed:
             raise DeviceError(f"{error.message}; {'; '.join(map(said, failed))}", claims.RESTORE)
 
-    def _read_back(self, hold: Hold, notes: Notes) -> Hold:
+    def _read_back(self, hold: Hold, notes: DeviceNotes) -> Hold:
         """Where a device has rounded a value, what it made of it is what is ours."""
         found = [self._devices[each.device].get(each.knob) for each in hold.changes]
         changes = tuple(
@@ -268,7 +323,7 @@ class Guardian:
             self._rewrite(hold)
         return hold
 
-    def _undo(self, hold: Hold, patience_s: float) -> list[Outcome]:
+    def _undo(self, hold: Hold, patience_s: float) -> list[RestoreOutcome]:
         undone, lowered = self._stacks.without(hold)
         for other in lowered:
             self._rewrite(other)
@@ -291,7 +346,7 @@ class Guardian:
             self._journal.again(hold)
 
     def _plan(
-        self, owner: object, holder: Holder, wanted: Wanted, notes: Notes, *, force: bool
+        self, owner: object, holder: LeaseHolder, wanted: Wanted, notes: DeviceNotes, *, force: bool
     ) -> Iterator[Change]:
         device = self._device(wanted.device)
         for knob, asked in wanted.settings.items():
@@ -337,7 +392,9 @@ class Guardian:
         top = self._stacks.top(device.info.uid, info.knob)
         return top[1].value if top else None
 
-    def _enforced(self, changes: Iterable[Change], notes: Notes) -> dict[str, dict[Knob, float]]:
+    def _enforced(
+        self, changes: Iterable[Change], notes: DeviceNotes
+    ) -> dict[str, dict[Knob, float]]:
         enforced: dict[str, dict[Knob, float]] = {}
         for change in changes:
             value = change.value

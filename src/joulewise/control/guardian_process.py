@@ -12,16 +12,16 @@ import socket
 from contextlib import suppress
 from typing import Final, NoReturn
 
-from joulewise.command.state import state_folder
-from joulewise.control.everything import every_device
+from joulewise.control.deadline_device import every_device
 from joulewise.control.guardian import Guardian
-from joulewise.control.log import open_log
+from joulewise.control.messages import open_log
+from joulewise.control.permissions import no_strangers
 from joulewise.control.protocol import line, refused_line
-from joulewise.control.recovery import recover
-from joulewise.control.server import Server
-from joulewise.control.standing import settled
-from joulewise.control.tenants import no_strangers
+from joulewise.control.restore import recover
+from joulewise.control.server import GuardianServer
+from joulewise.control.status import settled
 from joulewise.errors import JoulewiseError
+from joulewise.process.state_dir import state_folder
 
 _PATIENCE_S: Final = 30.0
 _SETTLED_S: Final = 1.0
@@ -53,7 +53,7 @@ def _guard(holder: socket.socket) -> None:
     undone = [each.outcome for each in recover(state, lambda: devices, log).undone]
     settled(state, _SETTLED_S)  # what another puts back at this moment is free in the next
     guardian = Guardian(state, devices.values(), log, courtesies=[no_strangers])
-    server = Server(guardian, log=log)
+    server = GuardianServer(guardian, log=log)
     connection = server.take(holder)
     connection.send(line(kind="ready", outcomes=[each.as_json() for each in undone]))
     server.serve(lambda: len(server) == 0)

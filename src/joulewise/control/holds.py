@@ -15,7 +15,7 @@ _SAME: Final = 0.5
 
 
 @dataclass(frozen=True)
-class Holder:
+class LeaseHolder:
     """Whose lease it is: a process, its user, its program; ``since_s`` is unix time."""
 
     pid: int
@@ -48,10 +48,10 @@ class Hold:
     """A lease that was given: all of its changes are made, or none."""
 
     id: str
-    holder: Holder
+    holder: LeaseHolder
     changes: tuple[Change, ...]
 
-    def after(self, outcomes: Iterable[Outcome]) -> Hold:
+    def after(self, outcomes: Iterable[RestoreOutcome]) -> Hold:
         """What is left of it to undo."""
         failed = {(each.key, each.knob) for each in outcomes if each.end is End.FAILED}
         left = tuple(each for each in self.changes if (each.key, each.knob) in failed)
@@ -65,7 +65,7 @@ class Hold:
         """A ValueError, KeyError or TypeError where it is none: files may hold anything."""
         by = told["holder"]
         who = int(by["pid"]), int(by["uid"]), str(by["program"])
-        holder = Holder(*who, _finite(by["since_s"]), int(by["ticks"]))
+        holder = LeaseHolder(*who, _finite(by["since_s"]), int(by["ticks"]))
         changes = tuple(
             Change(
                 str(each["device"]),
@@ -142,7 +142,7 @@ class End(str, Enum):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RestoreOutcome:
     """What became of a knob that was put back; ``found`` is what it was at, None where untold."""
 
     key: str
@@ -160,7 +160,7 @@ class Outcome:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> Outcome:
+    def from_json(cls, told: Mapping[str, Any]) -> RestoreOutcome:
         return cls(**{**told, "knob": Knob(told["knob"]), "end": End(told["end"])})
 
 

@@ -20,11 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from joulewise.command.alive import boot_id, pid_namespace, started_ticks
-from joulewise.command.leftovers import ENDING, FOLDER, LOCK, is_live, lock_of
-from joulewise.command.points import point
-from joulewise.command.state import made
 from joulewise.control.holds import Hold
+from joulewise.process.failpoints import point
+from joulewise.process.linux import boot_id, pid_namespace, started_ticks
+from joulewise.process.state_dir import ENDING, FOLDER, LOCK, is_live, lock_of, made
 
 _ASIDE: Final = ".damaged"
 _FORMAT: Final = 1

@@ -1,21 +1,61 @@
-"""Leases: the right to turn a knob, which ends with whoever holds it."""
+"""Leases: the right to turn a knob, which ends with whoever holds it.
+
+What a lease is asked for, checked before a guardian hears of it.
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from numbers import Integral, Real
 from types import TracebackType
 from typing import Any, Final
 
-from joulewise.control import asked
 from joulewise.control.client import Client, GoneError, connect
-from joulewise.control.holds import End, Outcome, Wanted
+from joulewise.control.holds import End, RestoreOutcome, Wanted
+from joulewise.control.messages import said
 from joulewise.control.protocol import lease_line, release_line
-from joulewise.control.words import said
 from joulewise.data import Knob
-from joulewise.errors import DeviceError, JoulewiseError
+from joulewise.devices import Device
+from joulewise.errors import DeviceError, JoulewiseError, UsageError
+
+Named = Device | str | int
+
+
+def checked_settings(given: Mapping[Knob, object]) -> dict[Knob, float]:
+    """Those that are given, as numbers."""
+    asked = {knob: _number(knob, value) for knob, value in given.items() if value is not None}
+    if not asked:
+        raise UsageError("a lease of nothing", "name a setting, such as power_limit_w=150")
+    return asked
+
+
+def checked_devices(given: Named | Iterable[Named]) -> list[Device | str]:
+    """Devices and names of devices; a number is a GPU's."""
+    named = [given] if isinstance(given, str) or not isinstance(given, Iterable) else given
+    asked = [_device(each) for each in named]
+    if not asked:
+        raise UsageError("a lease of no device", 'name one, such as "gpu0"')
+    return asked
+
+
+def _number(knob: Knob, value: object) -> float:
+    if not isinstance(value, bool) and isinstance(value, Real) and math.isfinite(value):
+        return float(value)
+    unit = "watts" if knob.unit == "W" else knob.unit
+    raise UsageError(f"{knob.value}={value!r} is no number", f"give {unit}, as a number")
+
+
+def _device(each: object) -> Device | str:
+    if not isinstance(each, bool) and isinstance(each, Integral):
+        return f"gpu{each}"
+    if isinstance(each, str | Device):
+        return each
+    raise UsageError(f"{each!r} is no device", 'name it by its key, such as "gpu0"')
+
 
 _ENDED: Final = (
     "the guardian of the knobs was killed, and its leases ended: another one has put things back"
@@ -24,7 +64,7 @@ _RESTORE: Final = "once the device answers, run `joulewise restore`"
 
 
 def lease(
-    devices: asked.Named | Iterable[asked.Named],
+    devices: Named | Iterable[Named],
     *,
     power_limit_w: float | None = None,
     power_limit_short_w: float | None = None,
@@ -43,7 +83,7 @@ def lease(
         Knob.SM_CLOCK: sm_clock_mhz,
         Knob.MEMORY_CLOCK: mem_clock_mhz,
     }
-    settings, named = asked.settings(given), asked.devices(devices)
+    settings, named = checked_settings(given), checked_devices(devices)
     names = [each if isinstance(each, str) else each.info.uid for each in named]
     return _our_line().lease(tuple(Wanted(name, settings) for name in names), force=force)
 
@@ -56,7 +96,7 @@ class Lease:
     release also whether a limit never bound, was below the floor, or lost its guardian.
     """
 
-    def __init__(self, line: _Line, told: Mapping[str, Any]) -> None:
+    def __init__(self, line: _GuardianConnection, told: Mapping[str, Any]) -> None:
         self._line = line
         self._era = line.era
         self._hold: str | None = told["hold"]
@@ -73,7 +113,7 @@ class Lease:
         """Whether the guardian is gone: what it has set may be put back at any time."""
         return self._line.gone(self._era) if self._hold is not None else None
 
-    def release(self) -> list[Outcome]:
+    def release(self) -> list[RestoreOutcome]:
         """Put back what was there before; a DeviceError where that could not be done."""
         if self._hold is None:
             return []
@@ -103,7 +143,7 @@ class Lease:
                 self.release()
 
 
-class _Line:
+class _GuardianConnection:
     """This process's line to its guardian: it is there for as long as there is a lease."""
 
     def __init__(self) -> None:
@@ -147,7 +187,7 @@ class _Line:
             self._leases += 1
             return Lease(self, told)
 
-    def release(self, era: int, hold: str) -> tuple[list[Outcome], tuple[str, ...]]:
+    def release(self, era: int, hold: str) -> tuple[list[RestoreOutcome], tuple[str, ...]]:
         if not self.is_ours:  # before the lock, which another thread may have held at the fork
             return [], ()
         with self._lock:
@@ -160,7 +200,7 @@ class _Line:
                 told = self._recover(self._client, error)
             finally:
                 self._close_if_idle()
-        outcomes = [Outcome.from_json(each) for each in told.get("outcomes", [])]
+        outcomes = [RestoreOutcome.from_json(each) for each in told.get("outcomes", [])]
         return outcomes, tuple(told.get("notes", ()))
 
     def _recover(self, gone: Client, error: GoneError) -> Mapping[str, Any]:
@@ -198,15 +238,15 @@ def _by_knob(told: Mapping[str, Any]) -> dict[str, dict[Knob, Any]]:
     }
 
 
-_line = _Line()
+_line = _GuardianConnection()
 _start = threading.Lock()
 
 
-def _our_line() -> _Line:
+def _our_line() -> _GuardianConnection:
     global _line  # noqa: PLW0603  # one of a process
     with _start:
         if not _line.is_ours:
-            _line = _Line()
+            _line = _GuardianConnection()
         return _line
 
 

@@ -26,7 +26,7 @@ from typing import Any, Final
 
 from joulewise import errors
 from joulewise.control.guardian import Granted
-from joulewise.control.holds import Change, Outcome, Wanted
+from joulewise.control.holds import Change, RestoreOutcome, Wanted
 from joulewise.data import Knob
 from joulewise.errors import JoulewiseError, UsageError
 
@@ -38,7 +38,7 @@ _HINT: Final = "restart the guard service after an update: it may be of another 
 
 
 @dataclass(frozen=True)
-class Lease:
+class LeaseRequest:
     wanted: tuple[Wanted, ...]
     force: bool = False
 
@@ -48,7 +48,7 @@ class Release:
     hold: str
 
 
-def parse(line: bytes) -> Lease | Release:
+def parse(line: bytes) -> LeaseRequest | Release:
     """A request, or a UsageError: a guardian must not fall over whatever it is told."""
     try:
         told = json.loads(line)
@@ -57,7 +57,7 @@ def parse(line: bytes) -> Lease | Release:
     if not isinstance(told, dict):
         raise _unknown("no JSON object")
     if told.get("kind") == "lease":
-        return Lease(_wanted(told.get("wanted")), told.get("force") is True)
+        return LeaseRequest(_wanted(told.get("wanted")), told.get("force") is True)
     if told.get("kind") == "release":
         return Release(_name(told.get("hold")))
     raise _unknown("neither a lease nor a release")
@@ -85,12 +85,12 @@ def leased_line(granted: Granted) -> bytes:
     )
 
 
-def released_line(outcomes: list[Outcome], notes: list[str]) -> bytes:
+def released_line(outcomes: list[RestoreOutcome], notes: list[str]) -> bytes:
     told = [outcome.as_json() for outcome in outcomes]
     return line(kind="released", outcomes=told, notes=notes)
 
 
-def ended_line(outcomes: list[Outcome]) -> bytes:
+def ended_line(outcomes: list[RestoreOutcome]) -> bytes:
     """The only one that is not asked for: all leases have ended with the service."""
     return line(kind=ENDED, outcomes=[outcome.as_json() for outcome in outcomes])
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from joulewise.control.guardian import Guardian
-from joulewise.control.holds import Holder
-from joulewise.control.log import Ration
+from joulewise.control.holds import LeaseHolder
+from joulewise.control.messages import Ration, caller, user
 from joulewise.control.protocol import (
     MOST_B,
     Release,
@@ -27,7 +27,6 @@ from joulewise.control.protocol import (
     refused_line,
     released_line,
 )
-from joulewise.control.words import caller, user
 from joulewise.errors import JoulewiseError, UsageError
 
 _CHUNK_B: Final = 1 << 12
@@ -89,7 +88,7 @@ class Connection:
             os.close(self.alive)
 
 
-class Server:
+class GuardianServer:
     """Serves connections until ``ends`` says so. Whatever one of them does, the others go on."""
 
     def __init__(
@@ -97,7 +96,9 @@ class Server:
         guardian: Guardian,
         listener: socket.socket | None = None,
         *,
-        admit: Callable[[Holder, Sequence[Holder]], None] = lambda _holder, _connected: None,
+        admit: Callable[[LeaseHolder, Sequence[LeaseHolder]], None] = lambda _holder, _connected: (
+            None
+        ),
         log: Callable[[str], None] = lambda _: None,
     ) -> None:
         """``admit`` raises where a new holder may not join those that are connected.
@@ -231,7 +232,7 @@ class Server:
         except Exception as error:  # noqa: BLE001  # everybody else's knobs depend on us
             self._confess(whose, error)
 
-    def _refuse(self, holder: Holder, what: str) -> None:
+    def _refuse(self, holder: LeaseHolder, what: str) -> None:
         self._refusals.tell(f"user {user(holder.uid)}", f"{caller(holder)}: {what}")
 
     def _confess(self, whose: str, error: Exception) -> None:
@@ -240,7 +241,7 @@ class Server:
         self._refusals.tell("the unexpected", what)
 
 
-def _holder(endpoint: socket.socket) -> Holder:
+def _holder(endpoint: socket.socket) -> LeaseHolder:
     """Who is at the other end, by the kernel's word."""
     told = endpoint.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("iII"))
     pid, uid, _ = struct.unpack("iII", told)
@@ -249,7 +250,7 @@ def _holder(endpoint: socket.socket) -> Holder:
     except OSError:
         program = "unknown"
     shown = "".join(letter if letter.isprintable() else "?" for letter in program)
-    return Holder(pid, uid, shown, time.time())
+    return LeaseHolder(pid, uid, shown, time.time())
 
 
 def _pidfd(pid: int) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from joulewise.data.devices import (
     DeviceInfo,
+    DriverSample,
     Kind,
     Knob,
     KnobInfo,
@@ -11,18 +12,12 @@ from joulewise.data.devices import (
     Process,
     Quantity,
     Reading,
-    Sample,
     SensorInfo,
     Source,
     Unavailable,
     listed_keys,
 )
-from joulewise.data.energy import (
-    Card,
-    Energy,
-    total,
-    total_of_one,
-)
+from joulewise.data.energy import Energy, SensorProfile, total, total_of_one
 from joulewise.data.runs import (
     DOUBTFUL,
     Caution,
@@ -36,9 +31,9 @@ from joulewise.data.runs import (
 
 __all__ = [
     "DOUBTFUL",
-    "Card",
     "Caution",
     "DeviceInfo",
+    "DriverSample",
     "Energy",
     "Excluded",
     "Kind",
@@ -50,8 +45,8 @@ __all__ = [
     "Reading",
     "RunResult",
     "RunWarning",
-    "Sample",
     "SensorInfo",
+    "SensorProfile",
     "Source",
     "Span",
     "SpanResult",

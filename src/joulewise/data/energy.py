@@ -67,7 +67,7 @@ def total_of_one(parts: Iterable[Energy | None]) -> Energy | None:
 
 
 @dataclass(frozen=True)
-class Card:
+class SensorProfile:
     """What is believed of a device's power sensor, and how firmly.
 
     Times are None where nobody has said. ``timing_spread`` is the relative half-width (95 %)

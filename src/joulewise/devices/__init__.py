@@ -8,12 +8,17 @@ from dataclasses import dataclass, replace
 from importlib import import_module
 
 from joulewise.data import Unavailable
+from joulewise.devices.device import Device
 from joulewise.devices.options import Options
-from joulewise.devices.protocol import Device
 
 __all__ = ["Device", "Discovery", "Options", "discover", "visible_gpus"]
 
-_FAMILIES = ("nvidia", "amd", "cpu", "ram")
+_FAMILIES = {
+    "nvidia": "joulewise.devices.nvidia",
+    "amd": "joulewise.devices.amd",
+    "cpu": "joulewise.devices.host.cpu",
+    "ram": "joulewise.devices.host.ram",
+}
 FINDER = "joulewise-finder"  # the name of a thread that looks for devices
 _Found = tuple[Sequence[Device] | Unavailable, int]
 
@@ -73,7 +78,7 @@ def _find(family: str, options: Options) -> _Found:
     """The devices, and the number of the next GPU."""
     first_gpu = options.first_gpu
     try:
-        module = import_module(f"joulewise.devices.{family}")
+        module = import_module(_FAMILIES[family])
         if family == "nvidia":
             found, first_gpu = module.find_and_count(options)
         else:

@@ -23,7 +23,7 @@ class Options:
     are numbered from ``first_gpu``, which discovery sets to the number of those that are. A family
     of devices that has not answered after ``deadline_s`` is missing. With ``energy_first`` a device
     is opened with what joules come from alone, where asking for the rest takes time: see
-    :class:`joulewise.devices.protocol.PartlyOpened`. With ``hidden_too`` GPUs are opened that the
+    :class:`joulewise.devices.device.PartlyOpened`. With ``hidden_too`` GPUs are opened that the
     variables of ``environ`` hide from programs, too; see :func:`joulewise.devices.visible_gpus`.
     """
 

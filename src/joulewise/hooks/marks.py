@@ -12,7 +12,7 @@ Every call may be given its time (``t_ns``, CLOCK_MONOTONIC) and takes the prese
 of them raises and none prints: where marks cannot be written they go silent (``marks.silent``).
 ``guessed`` says that nobody told of the span: where the program tells of its like, that counts.
 A name may be any text; NAME_BYTES of its UTF-8 are kept. One file a process, one ``write`` a mark;
-the format is told in docs/reference/marks.md and read by ``joulewise.record.marks``.
+the format is told in docs/reference/marks.md and read by ``joulewise.store.spans``.
 """
 
 from __future__ import annotations

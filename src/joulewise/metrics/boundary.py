@@ -1,16 +1,232 @@
-"""The line around what is counted: the GPUs, the node that they are in, or all up to the wall."""
+"""The line around what is counted: the GPUs, the node that they are in, or all up to the wall.
+
+What is counted: where the line around the hardware is drawn, and how much work.
+
+Time and energy of a trial for the work that is counted: a run, an epoch, a full training.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import hypot
 from typing import Final
 
 from joulewise.data.devices import Source
 from joulewise.data.energy import Energy, total
-from joulewise.data.sweeps import Sweep, Trial
-from joulewise.metrics.amounts import Amount, times
-from joulewise.metrics.view import ASSUMED_PUE, ASSUMED_REST_W, GPU, NODE, WALL, View
+from joulewise.data.sweeps import Sweep, Trial, Work
+from joulewise.errors import UsageError
+
+GPU: Final = "gpu"
+NODE: Final = "node"
+WALL: Final = "wall"
+BOUNDARIES: Final = (GPU, NODE, WALL)
+PER: Final = ("run", "epoch", "step", "sample")
+
+ASSUMED_REST_W: Final = 112.0
+"""What a node with one GPU draws besides it, where nobody measured or said."""
+
+ASSUMED_PUE: Final = 1.58
+"""What a data centre draws for each watt that its machines do, where nobody said."""
+
+
+@dataclass(frozen=True)
+class Training:
+    """A full training: so many epochs of so many samples each.
+
+    ``look_epochs`` and ``look_samples`` (in an epoch) are what the runs did, where neither their
+    spans nor their settings tell it.
+    """
+
+    epochs: float
+    samples: float | None = None
+    look_epochs: float | None = None
+    look_samples: float | None = None
+
+
+@dataclass(frozen=True)
+class View:
+    """``per`` is what times and energies are of; a ``training`` is extrapolated from the runs.
+
+    ``overhead_w`` is what the node draws besides the GPUs, ``pue`` what the wall adds.
+    """
+
+    boundary: str = GPU
+    per: str = "run"
+    overhead_w: float | None = None
+    pue: float | None = None
+    training: Training | None = None
+
+    def __post_init__(self) -> None:
+        if self.boundary not in BOUNDARIES:
+            raise UsageError(
+                f"{self.boundary!r} is no boundary", f"there are: {', '.join(BOUNDARIES)}"
+            )
+        if self.per not in PER:
+            raise UsageError(f"nothing is counted per {self.per!r}", f"per: {', '.join(PER)}")
+        if self.overhead_w is not None and not self.overhead_w >= 0:
+            raise UsageError(
+                "a node draws no less than 0 W besides its GPUs", "say --overhead-w 112"
+            )
+        if self.pue is not None and not self.pue >= 1:
+            raise UsageError("a PUE is at least 1", "say --pue 1.3")
+
+
+_BATCH: Final = ("batch_size", "batch-size", "batchsize", "batch", "bs")
+
+
+@dataclass(frozen=True)
+class TrialAmount:
+    """Of one trial; ``energy`` has ``gpu`` and ``rest``, each only where it is known."""
+
+    time_s: float
+    energy: Mapping[str, Energy]
+
+
+@dataclass(frozen=True)
+class SampleCount:
+    """How many samples were trained on; ``uncertainty`` by how many that may be too many.
+
+    The last batch of an epoch is counted as a full one where only batches were counted.
+    """
+
+    number: float
+    uncertainty: float = 0.0
+
+    @property
+    def relative_error(self) -> float:
+        """The width of the interval from the least to the most samples, over its middle.
+
+        It is a half-width of what is divided by ``number``, which is the most: of 1,024 samples
+        that may be 514 it is 0.66, and a figure per sample may be twice as much, exp(0.69).
+        """
+        return self.uncertainty / (self.number - self.uncertainty / 2)
+
+
+def count_samples(trial: Trial) -> SampleCount | None:
+    """Of all epochs; None where nothing tells it."""
+    number = _samples(trial, 1)
+    if not number:
+        return None
+    steps, epochs = trial.spans.get("step"), trial.spans.get("epoch")
+    if steps is None:
+        return SampleCount(number)
+    return SampleCount(number, (epochs.count if epochs else 1) * number / steps.count)
+
+
+def amount(trial: Trial, view: View) -> TrialAmount | None:
+    """None where the trial has no time, or what is counted was not marked in it."""
+    if trial.time_s is None:
+        return None
+    run = TrialAmount(trial.time_s, trial.energy)
+    if view.training is not None:
+        return _training(run, trial, view.training)
+    if view.per == "run":
+        return run
+    if view.per == "sample":
+        return _sample(run, trial)
+    work = trial.spans.get(view.per)
+    return _times(_of(work), 1 / work.count) if work else None
+
+
+def not_marked(view: View) -> UsageError:
+    """For when no trial at all has what is to be counted."""
+    if view.training is not None:
+        about = "samples of an epoch" if view.training.samples else "epochs of a run"
+        return UsageError(
+            f"how many {about} these runs had is not known, so nothing can be extrapolated",
+            "say it: --look-samples N" if view.training.samples else "say it: --look-epochs N",
+        )
+    if view.per == "sample":
+        return UsageError(
+            "samples are known only where steps are marked and the batch size is a setting, or a "
+            "table has a column samples",
+            "name it batch_size: --set batch_size=32,64; or count per run",
+        )
+    return UsageError(
+        f"no {view.per} is marked in the runs of this sweep",
+        "count per run, or have the command mark its work: joulewise.span('epoch')",
+    )
+
+
+def _training(run: TrialAmount, trial: Trial, training: Training) -> TrialAmount | None:
+    """What is not in epochs, such as the start, happens once; the rest grows with the work."""
+    epochs = trial.spans.get("epoch")
+    looked = epochs.count if epochs else training.look_epochs
+    if not looked:
+        return None
+    scale = 1.0
+    if training.samples is not None:
+        seen = training.look_samples or _samples(trial, looked)
+        if not seen:
+            return None
+        scale = training.samples / seen
+    more = training.epochs * scale / looked
+    if epochs is None:
+        return _times(run, more)
+    return _plus(run, _times(_of(epochs), more - 1))
+
+
+def _sample(run: TrialAmount, trial: Trial) -> TrialAmount | None:
+    samples = _samples(trial, 1)
+    if not samples:
+        return None
+    within = next(
+        (trial.spans[name] for name in ("epoch", "training") if name in trial.spans), None
+    )
+    return _times(_of(within) if within else run, 1 / samples)
+
+
+def _samples(trial: Trial, epochs: float) -> float | None:
+    told = trial.spans.get("sample")
+    if told:
+        return told.count / epochs
+    steps = trial.spans.get("step")
+    words = {name.lower(): value for name, value in trial.setting.values}
+    batch = next((words[name] for name in _BATCH if name in words), None)
+    try:
+        return steps.count * float(batch) / epochs if steps and batch is not None else None
+    except ValueError:
+        return None
+
+
+def _of(work: Work) -> TrialAmount:
+    return TrialAmount(work.time_s, work.energy)
+
+
+def times(energy: Energy, factor: float) -> Energy:
+    return replace(
+        energy,
+        value=energy.value * factor,
+        error_sampling=energy.error_sampling * abs(factor),
+        error_gain=energy.error_gain * abs(factor),
+    )
+
+
+def _times(amount: TrialAmount, factor: float) -> TrialAmount:
+    energy = {part: times(it, factor) for part, it in amount.energy.items()}
+    return TrialAmount(amount.time_s * factor, energy)
+
+
+def _plus(one: TrialAmount, other: TrialAmount) -> TrialAmount:
+    """On the same devices, whose gain is off by the same in both; only what both know."""
+    both = one.energy.keys() & other.energy.keys()
+    return TrialAmount(
+        one.time_s + other.time_s,
+        {part: _sum(one.energy[part], other.energy[part]) for part in both},
+    )
+
+
+def _sum(one: Energy, other: Energy) -> Energy:
+    value = one.value + other.value
+    gain = one.error_gain / one.value if one.value else 0.0
+    return Energy(
+        value,
+        hypot(one.error_sampling, other.error_sampling),
+        abs(gain * value),
+        one.source if one.source == other.source else Source.MIXED,
+    )
+
 
 REST: Final = "rest"
 """The part of a trial's energy that is CPU and memory."""
@@ -34,7 +250,7 @@ class Line:
     is_module: bool = False
 
     @classmethod
-    def around(cls, counted: Sequence[tuple[Trial, Amount]], view: View) -> Line:
+    def around(cls, counted: Sequence[tuple[Trial, TrialAmount]], view: View) -> Line:
         overhead_w, assumed_node = view.overhead_w, False
         found = [it for _, it in counted]
         has_gpu = any(trial.gpu or GPU in it.energy for trial, it in counted)
@@ -63,7 +279,7 @@ class Line:
         assumed = (*[NODE] * assumed_node, *[WALL] * (assumed_node or view.pue is None))
         return cls(has_gpu, overhead_w, pue, sources, assumed, _simulated(counted), is_module)
 
-    def energies(self, found: Amount) -> Iterator[tuple[str, Energy]]:
+    def energies(self, found: TrialAmount) -> Iterator[tuple[str, Energy]]:
         gpu, rest = found.energy.get(GPU), found.energy.get(REST)
         if self.overhead_w is not None:
             rest = Energy(self.overhead_w * found.time_s, 0.0, 0.0, Source.ASSUMED)
@@ -83,7 +299,7 @@ def boundary_read(asked: str, *sweeps: Sweep) -> str:
     return NODE if asked == GPU and is_without else asked
 
 
-def _simulated(counted: Sequence[tuple[Trial, Amount]]) -> tuple[str, ...]:
+def _simulated(counted: Sequence[tuple[Trial, TrialAmount]]) -> tuple[str, ...]:
     """By the energies of whole runs: a simulated run's times are simulated, too, and remain."""
     energies = [it for trial, found in counted for it in (trial.energy, found.energy)]
     return tuple(
@@ -93,7 +309,7 @@ def _simulated(counted: Sequence[tuple[Trial, Amount]]) -> tuple[str, ...]:
     )
 
 
-def _kinds(found: Sequence[Amount], part: str) -> str:
+def _kinds(found: Sequence[TrialAmount], part: str) -> str:
     """Where the energies come from; empty where there are none."""
     kinds = {it.energy[part].source for it in found if part in it.energy}
     if not kinds:

@@ -1,25 +1,213 @@
-"""From the trials of a sweep to what they say."""
+"""From the trials of a sweep to what they say.
+
+What each metric prefers, and what that saves and costs.
+
+The range of a knob in which a setting beats the reference.
+
+Which settings no other beats in both time and energy.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final
+from math import hypot
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from joulewise.data.sweeps import Setting, Sweep
-from joulewise.metrics.caps import binds
-from joulewise.metrics.cautions import cautions
-from joulewise.metrics.choices import choose
+from joulewise.data.sweeps import KNOBS, POWER_LIMIT, Setting, Sweep
+from joulewise.metrics.boundary import BOUNDARIES, GPU, View
+from joulewise.metrics.intervals import Means, Ratios, means, ratios
+from joulewise.metrics.metric import Metric, default_metrics, parse
 from joulewise.metrics.parabola import fits
-from joulewise.metrics.pareto import front
-from joulewise.metrics.ratios import Means, Ratios, means, ratios
-from joulewise.metrics.result import Choice, PointResult, SweepResult, Verdict
-from joulewise.metrics.rules import Metric, default_metrics, parse
-from joulewise.metrics.table import Table, tabulate
-from joulewise.metrics.view import BOUNDARIES, GPU, View
+from joulewise.metrics.power_caps import UnboundEvidence, binds, find_unbound_evidence
+from joulewise.metrics.quality import cautions
+from joulewise.metrics.result import Band, Choice, Interval, PointResult, SweepResult, Verdict
+from joulewise.metrics.trial_table import TrialTable, slices, tabulate
+from joulewise.metrics.winner import Picked, pick, settled, stated
 
 __all__ = ["View", "evaluate"]
+
+
+def band(settings: tuple[Setting, ...], by: Ratios, winner: int) -> Band | None:
+    """Around the winner along the first knob that was turned there, as far as means are below 1."""
+    for axis in KNOBS:
+        for found in slices(settings, axis):
+            if winner in found.rows and len(found.rows) > 1:
+                tried = [
+                    it for it in zip(found.rows, found.values, strict=True) if by.means.n[it[0]]
+                ]
+                return _around(axis, tried, by, winner)
+    return None
+
+
+def _around(axis: str, tried: list[tuple[int, float]], by: Ratios, winner: int) -> Band | None:
+    beats = [bool(by.means.mean[row] < 0 and not by.ruled_out[row]) for row, _ in tried]
+    rows = [row for row, _ in tried]
+    if winner not in rows or not beats[rows.index(winner)]:
+        return None
+    low = high = rows.index(winner)
+    while low > 0 and beats[low - 1]:
+        low -= 1
+    while high + 1 < len(tried) and beats[high + 1]:
+        high += 1
+    within = tried[low : high + 1]
+    sure = tuple(value for row, value in within if by.verdict(row) is Verdict.BETTER)
+    return Band(axis, within[0][1], within[-1][1], sure)
+
+
+_RECOMMENDED: Final = {Verdict.BETTER, Verdict.UNKNOWN}
+"""The verdicts with which a setting is recommended; with any other the reference is."""
+
+
+def choose(
+    table: TrialTable,
+    found: Mapping[str, Mapping[str, Ratios]],
+    metric: str,
+    boundary: str,
+    *,
+    decided: Setting | None = None,
+) -> Choice | None:
+    """None where the reference has no score; ``found`` is by boundary, then by metric.
+
+    ``decided`` is what a search has settled on for this metric at this boundary.
+
+    Where only the power limits differ and neither held the clocks down, the two settings are the
+    same load. Without an interval that says otherwise what differs is noise. An interval that does
+    not contain 1 keeps its verdict; what is recommended then depends on how the load is known: by
+    the throttle reasons the reference, by clocks alone the setting.
+    """
+    here = found[boundary]
+    picked = None
+    if decided in table.settings:
+        row = table.settings.index(decided)
+        picked = settled(here[metric], row, table.reference, table.fresh)
+    picked = picked or pick(here[metric], table.reference)
+    if picked is None:
+        return None
+
+    def ratio(of: Ratios) -> Interval | None:
+        return stated(picked, of, table.reference)
+
+    score, energy = ratio(here[metric]), ratio(here["energy"])
+    verdict = _verdict(picked, here[metric], score, table.reference)
+    unbound = _find_same_load(table, picked.row)
+    if unbound is not None and verdict is Verdict.UNKNOWN:
+        verdict = Verdict.NOISE
+    is_recommended = verdict in _RECOMMENDED and unbound is not UnboundEvidence.THROTTLE_REASONS
+    row = picked.row if is_recommended else table.reference
+    return Choice(
+        metric=metric,
+        boundary=boundary,
+        setting=table.settings[picked.row],
+        verdict=verdict,
+        recommended=table.settings[row],
+        is_same_load=unbound is not None,
+        score=score,
+        time=ratio(here["time"]),
+        energy=energy,
+        saved_j=_saved(table, boundary, energy),
+        at={it: ratio(found[it]["energy"]) for it in BOUNDARIES},
+        break_even_w=_break_even_w(table, picked.row),
+        band=None
+        if unbound is not None and not is_recommended
+        else band(table.settings, here[metric], picked.row),
+    )
+
+
+def _find_same_load(table: TrialTable, row: int) -> UnboundEvidence | None:
+    """How it is known that a setting has another limit than the reference, to no effect."""
+    setting, reference = table.settings[row], table.settings[table.reference]
+    differ = [name for name in reference if setting.get(name) != reference[name]]
+    if differ != [POWER_LIMIT]:
+        return None
+    return find_unbound_evidence(table, row, table.reference)
+
+
+def _verdict(picked: Picked, by: Ratios, score: Interval | None, reference: int) -> Verdict:
+    """By the interval that allows for the picking."""
+    if picked.row == reference:
+        return Verdict.REFERENCE
+    if score is None or score.high is None or score.low is None:
+        return by.verdict(picked.row)
+    if score.high < 1:
+        return Verdict.BETTER
+    return Verdict.WORSE if score.low > 1 else Verdict.NOISE
+
+
+def _saved(table: TrialTable, boundary: str, ratio: Interval | None) -> Interval | None:
+    """Joules against the reference; here the gain of the boards does not cancel."""
+    reference = means(table.energy_j[boundary], table.error_j[boundary])
+    gain = means(table.gain_j[boundary])
+    row = table.reference
+    reference_j = reference.mean[row]
+    if ratio is None or np.isnan(reference_j):
+        return None
+    saved_j = reference_j * (1 - ratio.mean)
+    if ratio.low is None or ratio.high is None or np.isnan(reference.half[row]):
+        return Interval(float(saved_j))
+    scale = abs(1 - ratio.mean) * hypot(reference.half[row], gain.mean[row])
+    return Interval(
+        float(saved_j),
+        float(saved_j - hypot(reference_j * (ratio.high - ratio.mean), scale)),
+        float(saved_j + hypot(reference_j * (ratio.mean - ratio.low), scale)),
+    )
+
+
+def _break_even_w(table: TrialTable, row: int) -> float | None:
+    saved_j = _less(means(table.energy_j[GPU]), row, table.reference)
+    longer_s = -_less(means(table.time_s), row, table.reference)
+    return float(saved_j / longer_s) if saved_j > 0 and longer_s > 0 else None
+
+
+def _less(of: Means, row: int, reference: int) -> float:
+    return float(of.mean[reference] - of.mean[row])
+
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+_AT_ONCE: Final = 4_000_000
+_ROUNDING: Final = 1e-9
+
+
+def front(time: Ratios, energy: Ratios) -> NDArray[np.bool_]:
+    """True unless some other setting takes less time and less energy, both beyond noise.
+
+    Settings are compared by the blocks that they share; where these are fewer than two, by how
+    each stands to the reference.
+    """
+    known = (time.means.n > 0) & (energy.means.n > 0)
+    count, columns = time.plain.shape
+    step = max(1, _AT_ONCE // max(1, count * columns))
+    beaten = np.zeros(count, dtype=bool)
+    for first in range(0, count, step):
+        rows = np.arange(first, min(first + step, count))
+        beaten[rows] = (_above(time, rows) & _above(energy, rows)).any(axis=1)
+    return known & ~beaten
+
+
+def _above(of: Ratios, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether each of these rows lies above each of all, beyond noise."""
+    shape = len(rows), len(of.plain)
+    apart = of.plain[rows, None] - of.plain[None]
+    floors = np.hypot(of.floors[rows, None], of.floors[None])
+    pairs = shape[0] * shape[1], of.plain.shape[1]
+    shared = means(apart.reshape(pairs), floors.reshape(pairs))
+    mean, half = shared.mean.reshape(shape), shared.half.reshape(shape)
+    alone = np.isnan(half)
+    if alone.any():
+        single = of.means
+        by_reference = single.mean[rows, None] - single.mean[None]
+        doubt = np.hypot(single.half[rows, None], single.half[None])
+        meter = np.hypot(single.floor[rows, None], single.floor[None])
+        mean = np.where(alone, by_reference, mean)
+        half = np.where(alone, np.where(np.isnan(doubt), meter, doubt), half)
+    with np.errstate(invalid="ignore"):
+        return np.asarray(mean > half + _ROUNDING)
+
 
 _TIME: Final = parse("time")
 _ENERGY: Final = parse("energy")
@@ -65,7 +253,7 @@ def evaluate(sweep: Sweep, metrics: Sequence[Metric] = (), view: View | None = N
 
 
 def _points(
-    table: Table,
+    table: TrialTable,
     found: Mapping[str, Ratios],
     names: Sequence[str],
     boundary: str,

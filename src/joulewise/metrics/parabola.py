@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from joulewise.data.sweeps import POWER_LIMIT, Setting
-from joulewise.metrics.caps import binds
-from joulewise.metrics.result import Fit
-from joulewise.metrics.slices import Slice, slices
-from joulewise.metrics.table import Table
+from joulewise.metrics.power_caps import binds
+from joulewise.metrics.result import ParabolaFit
+from joulewise.metrics.trial_table import AxisSlice, TrialTable, slices
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -23,7 +22,7 @@ _COEFFICIENTS: Final = 3
 _HALF: Final = 0.5
 
 
-def fits(table: Table, boundary: str) -> tuple[Fit, ...]:
+def fits(table: TrialTable, boundary: str) -> tuple[ParabolaFit, ...]:
     """Energy, time and EDP for each combination of the other settings."""
     energy_j, time_s = table.energy_j[boundary], table.time_s
     quantities = {"energy": energy_j, "time": time_s, "edp": energy_j * time_s}
@@ -36,10 +35,10 @@ def fits(table: Table, boundary: str) -> tuple[Fit, ...]:
     )
 
 
-def parabola(quantity: str, limits_w: Array, values: Array) -> Fit:
+def parabola(quantity: str, limits_w: Array, values: Array) -> ParabolaFit:
     """Least squares on single runs; ``limits_w`` has one entry a run."""
     dof = max(len(values) - _COEFFICIENTS, 0)
-    nothing = Fit(quantity, Setting(()), None, None, None, dof)
+    nothing = ParabolaFit(quantity, Setting(()), None, None, None, dof)
     tried_w = np.unique(limits_w)
     if len(tried_w) < _COEFFICIENTS:
         return replace(nothing, problem=_too_few(len(tried_w)))
@@ -76,7 +75,9 @@ def _too_few(limits: int) -> str:
     return f"it needs at least 4 limits, and there {'is' if limits == 1 else 'are'} {limits}"
 
 
-def _of_slice(along: Slice, quantities: dict[str, Array], bound: set[bool | None]) -> Iterator[Fit]:
+def _of_slice(
+    along: AxisSlice, quantities: dict[str, Array], bound: set[bool | None]
+) -> Iterator[ParabolaFit]:
     limits_w = np.array(along.values)[:, None]
     rows = list(along.rows)
     tried = np.unique(limits_w[~np.isnan(quantities["time"][rows]).all(axis=1)])
@@ -91,7 +92,7 @@ def _of_slice(along: Slice, quantities: dict[str, Array], bound: set[bool | None
         yield replace(fit, where=along.where)
 
 
-def _problem(fit: Fit) -> str:
+def _problem(fit: ParabolaFit) -> str:
     if fit.adjusted_r2 is None:
         return "all runs came to the same" if fit.r2 is None else "as many coefficients as runs"
     if fit.adjusted_r2 < _HALF:

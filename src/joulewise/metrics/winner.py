@@ -26,9 +26,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from joulewise.metrics.ratios import Ratios, interval, means, student
+from joulewise.metrics.intervals import Ratios, interval, means, quantile, student
 from joulewise.metrics.result import Interval
-from joulewise.metrics.student import quantile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -10,12 +10,11 @@ from pathlib import Path
 from time import monotonic_ns, time_ns
 from typing import Any, Final
 
-from joulewise.command.alive import parent
 from joulewise.data import Process, Unavailable
-from joulewise.devices.protocol import Device
-from joulewise.record.journal import Journal
-from joulewise.record.layout import PROCESSES
-from joulewise.record.notes import Notes
+from joulewise.devices.device import Device
+from joulewise.process.linux import parent
+from joulewise.record.writer import PendingLines, RecorderNotes
+from joulewise.store.layout import PROCESSES
 
 RUN_VARIABLE: Final = "JOULEWISE_RUN"
 # Set by `joulewise sim`: the process to which drivers ascribe the load that it makes by itself.
@@ -102,7 +101,9 @@ class Family:
 class Users:
     """Writes down a device's processes whenever they change."""
 
-    def __init__(self, device: Device, family: Family, journal: Journal, notes: Notes) -> None:
+    def __init__(
+        self, device: Device, family: Family, journal: PendingLines, notes: RecorderNotes
+    ) -> None:
         self.name = f"{device.info.key}.processes"
         self._device = device
         self._family = family

@@ -1,18 +1,21 @@
-"""One device's readings, a row at every deadline."""
+"""One device's readings, a row at every deadline.
+
+A device that says nothing, asleep or lost: looked at now and then, never woken.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
 from time import monotonic_ns
-from typing import Final
+from typing import Any, Final
 
 from joulewise.data import Quantity, Reading, SensorInfo, Unavailable
-from joulewise.devices.protocol import Device
-from joulewise.record.edges import NO_EDGE, EdgeTiming
-from joulewise.record.notes import Notes
-from joulewise.record.rows import EXTRA_NS, Rows
+from joulewise.devices.device import Device
+from joulewise.record.schedule import NO_EDGE, EdgeTiming
 from joulewise.record.statistics import Statistics
+from joulewise.record.writer import RecorderNotes
+from joulewise.store.arrow_stream import EXTRA_NS, RowBuffer
 from joulewise.units import NS_PER_MS
 
 # The counter goes first: joules come from it, so the row bears the moment at which it was asked.
@@ -36,7 +39,7 @@ def slow_quantities(device: Device) -> tuple[Quantity, ...]:
     return tuple(sensor.quantity for sensor in sorted(others, key=lambda s: s.slow))
 
 
-class Readings:
+class DeviceReader:
     """Reads some quantities of a device into rows. What cannot be read is a gap, and noted."""
 
     def __init__(
@@ -44,7 +47,7 @@ class Readings:
         name: str,
         device: Device,
         quantities: Sequence[Quantity],
-        notes: Notes,
+        notes: RecorderNotes,
         *,
         period_ns: int,
         edge: EdgeTiming = NO_EDGE,
@@ -52,7 +55,7 @@ class Readings:
     ) -> None:
         self.name = name
         self.edge = edge
-        self.rows = Rows([quantity.value for quantity in quantities])
+        self.rows = RowBuffer([quantity.value for quantity in quantities])
         self._key = device.info.key
         self._read = device.read
         self._quantities = tuple(quantities)
@@ -128,3 +131,32 @@ class Readings:
     def _recovered(self, quantity: Quantity) -> None:
         if self._faults.pop(quantity, None) is not None:
             self._notes.add("device_back", "it is read again", self._key, quantity=quantity.value)
+
+
+class Silent:
+    """Asks the device whether it can be opened by now, and hands on what was opened, once.
+
+    With it goes the moment up to which it is known to have slept, None where it was just lost.
+    """
+
+    def __init__(self, device: Any, on_reopened: Callable[[Device, int | None], None]) -> None:
+        self.name = f"{device.info.key}.silent"
+        self._device = device
+        self._on_reopened = on_reopened
+        self._sleeps: bool = device.asleep
+        self._asleep_ns = monotonic_ns() if self._sleeps else None
+        self._done = False
+
+    def serve(self, _deadline_ns: int) -> None:
+        if self._done:
+            return
+        now_ns, found = monotonic_ns(), self._device.reopened()
+        self._sleeps &= self._device.asleep
+        if self._sleeps:
+            self._asleep_ns = now_ns
+        if found is not None:
+            self._done = True
+            self._on_reopened(found, self._asleep_ns)
+
+    def skip(self, missed: int) -> None:
+        """It is looked at the next time."""

@@ -14,25 +14,28 @@ from pathlib import Path
 from time import monotonic, monotonic_ns, time_ns
 from typing import Any, Final
 
-from joulewise.command.alive import boot_id
 from joulewise.data import DeviceInfo
 from joulewise.devices import Device, Discovery
-from joulewise.record.checksums import RecordingChecksums
-from joulewise.record.clocks import Clocks
-from joulewise.record.completion import Completion
-from joulewise.record.environment import surroundings
-from joulewise.record.files import Prefix
-from joulewise.record.frameworks import with_frameworks
+from joulewise.process.linux import boot_id
+from joulewise.record.channels import Lanes, usual_rate_hz
+from joulewise.record.clocks import ClockComparison
+from joulewise.record.environment import surroundings, with_frameworks
 from joulewise.record.inventory import (
+    Completion,
     InventoryEntry,
     recorded_device,
     take_inventory,
     unanswered_devices,
     with_settings,
 )
-from joulewise.record.lanes import Lanes, usual_rate_hz
-from joulewise.record.layout import TRACE
-from joulewise.record.manifest import (
+from joulewise.record.processes import Family
+from joulewise.record.running_total import Tally
+from joulewise.record.sampling_loop import LoopWatchdog
+from joulewise.record.writer import RecorderNotes, Writer
+from joulewise.store.checksums import RecordingChecksums
+from joulewise.store.files import Prefix
+from joulewise.store.layout import TRACE
+from joulewise.store.manifest import (
     CommandRecord,
     Manifest,
     RecordedDevice,
@@ -43,12 +46,7 @@ from joulewise.record.manifest import (
     write_last,
     write_manifest,
 )
-from joulewise.record.notes import Notes
-from joulewise.record.processes import Family
-from joulewise.record.secrets import mask
-from joulewise.record.tally import Tally
-from joulewise.record.watch import Watch
-from joulewise.record.writer import Writer
+from joulewise.store.redact import mask
 from joulewise.units import NS_PER_S
 
 _PATIENCE_S: Final = 2.0
@@ -87,8 +85,8 @@ class Recorder:
     def __init__(self, run: Path, discovery: Discovery, options: RecorderOptions) -> None:
         self._run = run
         self._options = options
-        self._notes = Notes()
-        self._watch = Watch()
+        self._notes = RecorderNotes()
+        self._watch = LoopWatchdog()
         self._family = Family(run.name, environ=options.environ)
         self._writer = Writer(self._notes, self._each_time)
         self._checksums = RecordingChecksums(run)
@@ -116,7 +114,7 @@ class Recorder:
         self._lock = threading.Lock()
         self._changed = False
         self._saved_ns = 0
-        self._clocks = Clocks()
+        self._clocks = ClockComparison()
         self._manifest = Manifest(
             id=run.name,
             commands=(),

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from typing import Any, Final
 
-from joulewise.record.rows import EXTRA_NS, Batch
+from joulewise.store.arrow_stream import EXTRA_NS, Batch
 from joulewise.units import NS_PER_MS, NS_PER_S
 
 _BIN_NS: Final = 50_000

@@ -1,21 +1,78 @@
-"""The thread that writes, so that a slow or full disk holds up nothing but itself."""
+"""The thread that writes, so that a slow or full disk holds up nothing but itself.
+
+Lines of JSON that wait to be written.
+
+What the recorder has to say besides its rows, in words that go into run.json.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from time import monotonic
+from time import monotonic, monotonic_ns
 from typing import Final
 
-from joulewise.command.points import point
-from joulewise.record.files import GrowingFile
-from joulewise.record.journal import Journal
-from joulewise.record.notes import Notes
-from joulewise.record.rows import Pieces, Rows
+from joulewise.process.failpoints import point
+from joulewise.record.running_total import Tally
 from joulewise.record.statistics import Statistics
-from joulewise.record.streams import Stream
-from joulewise.record.tally import Tally
+from joulewise.store.arrow_stream import Pieces, RowBuffer, Stream
+from joulewise.store.files import GrowingFile
+
+
+class PendingLines:
+    """Added to by any thread and taken by the one that writes; there is an end to how many."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+        self._lock = threading.Lock()
+        self._lines: list[str] = []
+
+    def add(self, line: str) -> bool:
+        """Whether there was room for it."""
+        with self._lock:
+            if self._left <= 0:
+                return False
+            self._left -= 1
+            self._lines.append(line + "\n")
+            return True
+
+    def take(self) -> bytes:
+        with self._lock:
+            lines, self._lines = self._lines, []
+        return "".join(lines).encode()
+
+
+_MOST: Final = 500
+
+
+class RecorderNotes:
+    """Things to know, each said once, from whichever thread. There is an end to how many."""
+
+    def __init__(self, now_ns: Callable[[], int] = monotonic_ns) -> None:
+        self._now_ns = now_ns
+        self._lock = threading.Lock()
+        self._all: list[dict[str, str]] = []
+        self._once: set[tuple[str, str]] = set()
+
+    def add(self, code: str, message: str, device: str = "", **more: str) -> None:
+        with self._lock:
+            if len(self._all) < _MOST:
+                note = {"code": code, "message": message, "t_ns": str(self._now_ns()), **more}
+                self._all.append(note | ({"device": device} if device else {}))
+
+    def once(self, code: str, message: str, device: str = "") -> None:
+        """Add it unless such a one has been added of this device."""
+        with self._lock:
+            known = (code, device) in self._once
+            self._once.add((code, device))
+        if not known:
+            self.add(code, message, device)
+
+    def all(self) -> tuple[dict[str, str], ...]:
+        with self._lock:
+            return tuple(self._all)
+
 
 EVERY_S: Final = 1.0
 # Right after what is read once a second, when the caches are still warm.
@@ -33,13 +90,13 @@ class Writer:
     """
 
     def __init__(
-        self, notes: Notes, each_time: Callable[[], None], *, room_b: int = _ROOM_B
+        self, notes: RecorderNotes, each_time: Callable[[], None], *, room_b: int = _ROOM_B
     ) -> None:
         self._notes = notes
         self._each_time = each_time
         self._room_b = room_b
-        self._streams: list[tuple[Rows | Pieces, Stream, tuple[Statistics | Tally, ...]]] = []
-        self._journals: list[tuple[Journal, GrowingFile]] = []
+        self._streams: list[tuple[RowBuffer | Pieces, Stream, tuple[Statistics | Tally, ...]]] = []
+        self._journals: list[tuple[PendingLines, GrowingFile]] = []
         self._urgent: list[GrowingFile] = []
         self._rounds = 0
         self._lock = threading.Lock()
@@ -50,14 +107,18 @@ class Writer:
         self._syncer = threading.Thread(target=self._sync, name="sync", daemon=True)
 
     def add_stream(
-        self, rows: Rows | Pieces, stream: Stream, *told: Statistics | Tally, hurry: bool = False
+        self,
+        rows: RowBuffer | Pieces,
+        stream: Stream,
+        *told: Statistics | Tally,
+        hurry: bool = False,
     ) -> None:
         """``told`` of what is written; in a ``hurry`` where a power cut must cost 1 s at most."""
         self._streams.append((rows, stream, told))
         if hurry:
             self._urgent.append(stream.file)
 
-    def add_journal(self, journal: Journal, file: GrowingFile) -> None:
+    def add_journal(self, journal: PendingLines, file: GrowingFile) -> None:
         self._journals.append((journal, file))
 
     def start(self) -> None:

@@ -11,10 +11,10 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from joulewise.errors import UsageError
-from joulewise.record.index.condition import Condition, all_of, any_matches, text_matches
-from joulewise.record.index.run_entry import microseconds
-from joulewise.record.store import STATES
 from joulewise.session.budget import parse_budget, unclear_prefix
+from joulewise.store.index.conditions import SqlCondition, all_of, any_matches, text_matches
+from joulewise.store.index.run_entry import microseconds
+from joulewise.store.runs import STATES
 
 _TERM: Final = re.compile(r"([a-z]+)(!=|>=|<=|=|>|<)(.*)", re.DOTALL)
 # A lower bound may stand for any figure from itself on: only what is surely above a limit is known.
@@ -37,7 +37,7 @@ _HINT: Final = (
 )
 
 
-def parse_filter(text: str) -> Condition:
+def parse_filter(text: str) -> SqlCondition:
     """The condition that all terms in ``text`` hold, which white space parts."""
     try:
         terms = shlex.split(text)
@@ -46,7 +46,7 @@ def parse_filter(text: str) -> Condition:
     return all_of(_term(term) for term in terms)
 
 
-def _term(term: str) -> Condition:
+def _term(term: str) -> SqlCondition:
     parts = _TERM.fullmatch(term)
     if parts is None:
         raise _wrong(term, "a term is a field, a sign and a value")
@@ -55,27 +55,29 @@ def _term(term: str) -> Condition:
         raise _wrong(term, f"a state is one of {', '.join(STATES)}")
     if field in _TEXTS and sign in {"=", "!="}:
         matches = (any_matches if field == "tag" else text_matches)(_TEXTS[field], value)
-        return matches if sign == "=" else Condition(f"NOT ({matches.sql})", matches.parameters)
+        return matches if sign == "=" else SqlCondition(f"NOT ({matches.sql})", matches.parameters)
     if field in _FIGURES:
         return _compared(field, sign, _figure(field, value, term))
     if field in _MOMENTS and sign == "=":
         sign = ">=" if field == "since" else "<"
-        return Condition(f"started_us {sign} ?", (microseconds(_moment(value, term)),))
+        return SqlCondition(f"started_us {sign} ?", (microseconds(_moment(value, term)),))
     known = ", ".join([*_TEXTS, *_FIGURES, *_MOMENTS])
     what = f"{field!r} takes no {sign}" if field in known.split(", ") else f"no field {field!r}"
     raise _wrong(term, f"{what}; there are {known}")
 
 
-def _compared(field: str, sign: str, limit: float) -> Condition:
+def _compared(field: str, sign: str, limit: float) -> SqlCondition:
     """What is not known passes no comparison."""
     column = _FIGURES[field]
-    compared = Condition(f"{column} {sign} ?", (limit,), is_of_result=field != "exit")
+    compared = SqlCondition(f"{column} {sign} ?", (limit,), is_of_result=field != "exit")
     if field != "energy":
         return compared
-    exact = Condition("NOT is_bound") & compared
+    exact = SqlCondition("NOT is_bound") & compared
     if sign not in _OF_BOUND:
         return exact
-    return exact | (Condition("is_bound") & Condition(f"{column} {_OF_BOUND[sign]} ?", (limit,)))
+    return exact | (
+        SqlCondition("is_bound") & SqlCondition(f"{column} {_OF_BOUND[sign]} ?", (limit,))
+    )
 
 
 def _figure(field: str, value: str, term: str) -> float:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from joulewise.data.sweeps import POWER_LIMIT, Setting
+from joulewise.metrics.metric import parse
 from joulewise.metrics.result import SweepResult
-from joulewise.metrics.rules import parse
 from joulewise.report.tables import Column, Table
-from joulewise.simulate.fit.published import Row, read_table
+from joulewise.simulate.published import PublishedRow, read_table
 
 METRICS: Final = {
     "energy": "min_e",
@@ -33,7 +33,7 @@ class Beside:
     energy; ``band_w`` are the lowest and the highest cap that beats the default.
     """
 
-    row: Row
+    row: PublishedRow
     metric: str
     cap_w: float
     excess: float
@@ -110,7 +110,7 @@ def published_table(found: Sequence[Beside]) -> Table:
     )
 
 
-def _beside(result: SweepResult, metric: str, row: Row, default: Row) -> Beside:
+def _beside(result: SweepResult, metric: str, row: PublishedRow, default: PublishedRow) -> Beside:
     scores = {
         float(point.setting[POWER_LIMIT] or 0): ratio.mean
         for point in result.points

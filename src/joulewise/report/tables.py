@@ -1,4 +1,7 @@
-"""One table in every form: for a terminal, a spreadsheet, a paper, a page."""
+"""One table in every form: for a terminal, a spreadsheet, a paper, a page.
+
+Tables as files: for a spreadsheet or a program, a page, a paper.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,14 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from joulewise.data.contract import finite
+from joulewise.report.export import unwritten
+from joulewise.store.files import UNENCODABLE
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -211,7 +217,7 @@ def drawn(
     from rich.table import Table as RichTable
     from rich.text import Text
 
-    from joulewise.report.figures import fitting
+    from joulewise.formatting import fitting
 
     cells = [[fitting(_shown(cell), encoding) for cell in row] for row in table.rows]
     headings = [fitting(column.heading, encoding) for column in table.columns]
@@ -304,3 +310,23 @@ def _latex_row(cells: Sequence[str]) -> str:
 
 def _in_latex(cell: str) -> str:
     return "".join(_LATEX.get(char, char) for char in " ".join(cell.split()))
+
+
+_ENDINGS: Final[Mapping[str, Callable[[Table], str]]] = {
+    "csv": FORMS["csv"],
+    "md": FORMS["markdown"],
+    "tex": FORMS["latex"],
+}
+
+
+def write_tables(tables: Mapping[str, Table], folder: Path) -> Iterator[Path]:
+    """Every one that has rows in every form, under its name."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for name, table in tables.items():
+            for ending, form in _ENDINGS.items() if table.rows else ():
+                path = folder / f"{name}.{ending}"
+                path.write_text(form(table), encoding="utf-8", errors=UNENCODABLE)
+                yield path
+    except OSError as error:
+        raise unwritten(folder, error, "name a folder that can be written to") from None

@@ -10,16 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from joulewise.command import linux
-from joulewise.command.alive import is_alive, started_ticks, stat_fields
-from joulewise.command.signals import Signals, take_signals
 from joulewise.errors import UsageError
-from joulewise.record.manifest import CommandRecord
+from joulewise.process import linux
+from joulewise.process.linux import is_alive, started_ticks, stat_fields
+from joulewise.process.signals import Signals, take_signals
 from joulewise.session.budget import Budget
-from joulewise.session.limits import Limits
-from joulewise.session.link import RecorderProcess
+from joulewise.session.recorder_client import RecorderProcess
 from joulewise.session.request import Request
-from joulewise.session.run import Outcome, Voice, asked_to_end, attend
+from joulewise.session.run import BudgetEnforcer, CommandOutcome, Voice, asked_to_end, attend
+from joulewise.store.manifest import CommandRecord
 
 _LEFT: Final = "measuring was ended, the process goes on"
 _CPU_TICKS: Final = slice(11, 15)  # of /proc/PID/stat, after the name: its own, and those it reaped
@@ -28,7 +27,7 @@ _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 def attach(
     pid: int, store: Path, request: Request, budgets: Sequence[Budget], voice: Voice
-) -> Outcome:
+) -> CommandOutcome:
     """Measure the process until it ends, or until we are asked to stop."""
     if any(budget.stop for budget in budgets):
         raise UsageError(
@@ -50,7 +49,7 @@ def attach(
             raise
         started = CommandRecord(pid, tuple(attached.arguments), time.monotonic_ns())
         recorder.command_started(pid, started.arguments, started.start_ns)
-        limits = Limits(budgets, attached, started.start_ns, recorder, voice.say)
+        limits = BudgetEnforcer(budgets, attached, started.start_ns, recorder, voice.say)
         return attend(attached, started, recorder, limits, voice.turned)
 
 

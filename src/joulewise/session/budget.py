@@ -31,7 +31,7 @@ from joulewise.errors import UsageError
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
-    from joulewise.session.outlook import Estimate, Outlook
+    from joulewise.session.forecast import ForecastInterval, RunForecast
 
 Kind = Literal["energy", "time", "carbon"]
 State = Literal["foreseen", "exceeded"]
@@ -140,7 +140,7 @@ class BudgetWatch:
         *,
         time_s: float,
         energy_j: float | None,
-        outlook: Outlook | None = None,
+        outlook: RunForecast | None = None,
         ended: bool = False,
     ) -> list[Event]:
         """What is new, given what the run took so far and what is expected of the whole.
@@ -248,7 +248,7 @@ def _exceeded(budget: Budget, at_s: float, taken: float, *, stop: bool) -> Event
     return Event(budget, "exceeded", message, stop, at_s)
 
 
-def _foreseen(budget: Budget, whole: Estimate) -> Event:
+def _foreseen(budget: Budget, whole: ForecastInterval) -> Event:
     value, low, high = (_amount(budget, x) for x in (whole.value, whole.low, whole.high))
     return Event(
         budget,

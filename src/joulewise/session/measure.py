@@ -3,6 +3,10 @@
 A recorder of its own measures the process from start to stop. The program never waits for a
 device and never meets an error of ours: where the recorder cannot be had, or dies, a Python
 warning says so, the program goes on, and the energies are None.
+
+What is known of a measured block, while it runs and afterwards.
+
+What the library hands back: joules by device, spans with theirs, and how they read.
 """
 
 from __future__ import annotations
@@ -14,14 +18,17 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, final
 
+from joulewise.data import Energy, RunResult, SpanResult
+from joulewise.data.energy import error_words, in_words, joules
 from joulewise.errors import JoulewiseError, UsageError
-from joulewise.session.measured import Measured
 from joulewise.session.spans import (
     MEASURE_MARKS,
     RUN_MARKS,
@@ -30,12 +37,93 @@ from joulewise.session.spans import (
     closed,
     opened,
 )
+from joulewise.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from joulewise.data import RunResult, RunWarning
+
+
+class Measured:
+    """``id`` and ``path`` (of the run's directory) are known while the block runs.
+
+    Whatever it took is known once it has ended, and asking before is a ``UsageError``.
+    """
+
+    def __init__(self) -> None:
+        self._start_ns = 0
+        self._end_ns = 0
+        self._result: RunResult | None = None
+        self._trouble: RunWarning | None = None
+        self.path: Path | None = None
+
+    @property
+    def id(self) -> str | None:
+        """The run's id; None where nothing is recorded."""
+        return self.path.name if self.path else None
+
+    @property
+    def result(self) -> RunResult | None:
+        """Everything that was found; None where the recorder could not be had or died."""
+        self._must_be_over()
+        return self._result
+
+    @property
+    def time_s(self) -> float:
+        self._must_be_over()
+        return self._result.time_s if self._result else (self._end_ns - self._start_ns) / NS_PER_S
+
+    @property
+    def energy_j(self) -> Energies | None:
+        """Joules by device, with their ``total``; None where nothing was recorded."""
+        if self.result is None:
+            return None
+
+        return Energies.of(self.result.run, self.result.counted)
+
+    @property
+    def spans(self) -> tuple[MeasuredSpan, ...]:
+        if self.result is None:
+            return ()
+
+        return measured_spans(self.result)
+
+    @property
+    def warnings(self) -> tuple[RunWarning, ...]:
+        """What a reader of the figures must know."""
+        found = self.result.warnings if self.result else ()
+        return (*found, self._trouble) if self._trouble else found
+
+    def __repr__(self) -> str:
+        if not self._start_ns:
+            return "<joulewise measurement, not started>"
+        if not self._end_ns:
+            return f"<joulewise measurement {self.id}, recording>"
+        taken = self.energy_j or "nothing was recorded"
+        return f"<joulewise measurement {self.id}: {self.time_s:.4g} s, {taken}>"
+
+    def _repr_html_(self) -> str | None:
+        if not self._end_ns or self.energy_j is None:
+            return None
+
+        head = f"{self.id}: {self.time_s:.4g} s"
+        return html(head, self.energy_j, [warning.message for warning in self.warnings])
+
+    def _must_be_over(self) -> None:
+        if self._end_ns:
+            return
+        if not self._start_ns:
+            raise UsageError("this measurement was not started", "use `with`, or call start()")
+        raise UsageError(
+            "what was measured is known when the measurement has ended",
+            "ask after the `with` block, or after stop()",
+        )
+
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from joulewise.hooks.marks import Marks
-    from joulewise.session.link import RecorderProcess
+    from joulewise.session.recorder_client import RecorderProcess
 
 _NOBODY: Final = -1
 
@@ -150,9 +238,9 @@ class Measurement(Measured):
             self._marks = _marks_of(self.path)
 
     def _begin(self) -> None:
-        from joulewise.record.store import default_store
-        from joulewise.session.link import RecorderProcess
+        from joulewise.session.recorder_client import RecorderProcess
         from joulewise.session.request import Request
+        from joulewise.store.runs import default_store
 
         name, tags, rate_hz, store = self._options
         request = Request(rate_hz=rate_hz, name=name, tags=tags)
@@ -263,7 +351,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def _folder(run: Path) -> str:
-    from joulewise.record.layout import MARKS
+    from joulewise.store.layout import MARKS
 
     return str((run / MARKS).absolute())
 
@@ -302,3 +390,104 @@ def _users_level() -> int:
     while frame.f_back and frame.f_globals.get("__name__", "").startswith("joulewise."):
         level, frame = level + 1, frame.f_back
     return level
+
+
+class Energies(Mapping[str, "Energy | None"]):
+    """Device to energy, with their sum as ``total``; None is what could not be read.
+
+    Every visible device has a key; ``total`` sums those in ``counted``, which the program used.
+    """
+
+    def __init__(
+        self, devices: Mapping[str, Energy | None], total: Energy | None, counted: Sequence[str]
+    ) -> None:
+        self._devices = dict(devices)
+        self.total = total
+        self.counted = tuple(counted)
+
+    @classmethod
+    def of(cls, result: SpanResult, counted: Sequence[str]) -> Energies:
+        return cls({key: use.energy for key, use in result.devices.items()}, result.total, counted)
+
+    def __getitem__(self, device: str) -> Energy | None:
+        return self._devices[device]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._devices)
+
+    def __len__(self) -> int:
+        return len(self._devices)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Energies):
+            return NotImplemented
+        return (self._devices, self.total, self.counted) == (
+            other._devices,
+            other.total,
+            other.counted,
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __str__(self) -> str:
+        parts = [f"{key} {in_words(self.get(key))}" for key in self.counted]
+        return f"total {in_words(self.total)}" + (f": {', '.join(parts)}" if parts else "")
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+
+@dataclass(frozen=True)
+class MeasuredSpan:
+    """A span, when it was (seconds from the start of the measurement), and its joules."""
+
+    name: str
+    index: int | None
+    start_s: float
+    end_s: float
+    energy_j: Energies
+
+    @property
+    def time_s(self) -> float:
+        return self.end_s - self.start_s
+
+    def __str__(self) -> str:
+        return f"{title(self.name, self.index)}: {self.time_s:.3g} s, {self.energy_j}"
+
+
+def measured_spans(result: RunResult) -> tuple[MeasuredSpan, ...]:
+    origin_ns = result.run.span.start_ns
+    return tuple(
+        MeasuredSpan(
+            each.span.name,
+            each.span.index,
+            (each.span.start_ns - origin_ns) / NS_PER_S,
+            (each.span.end_ns - origin_ns) / NS_PER_S,
+            Energies.of(each, result.counted),
+        )
+        for each in result.spans
+    )
+
+
+def title(name: str, index: int | None) -> str:
+    return name if index is None else f"{name} {index}"
+
+
+def _cells(energy: Energy) -> str:
+    if energy.at_least:
+        return f"<td>at least {joules(max(energy.value, 0.0))}</td><td>± {error_words(energy)}</td>"
+    return f"<td>{joules(energy.value)}</td><td>± {error_words(energy)}</td>"
+
+
+def html(head: str, energies: Energies, cautions: Sequence[str]) -> str:
+    """A small table for a notebook."""
+    rows = [*((key, energies.get(key)) for key in energies.counted), ("total", energies.total)]
+    cells = "".join(
+        f"<tr><td>{escape(key)}</td>{_cells(energy)}<td>{energy.source.value}</td></tr>"
+        if energy
+        else f"<tr><td>{escape(key)}</td><td colspan=3>could not be read</td></tr>"
+        for key, energy in rows
+    )
+    notes = "".join(f"<div>{escape(caution)}</div>" for caution in cautions)
+    header = "<tr><th>device</th><th>energy</th><th>error</th><th>source</th></tr>"
+    return f"<div><b>{escape(head)}</b></div><table>{header}{cells}</table>{notes}"

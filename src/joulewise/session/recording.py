@@ -1,36 +1,220 @@
-"""A run while it is recorded, from its directory to its result."""
+"""A run while it is recorded, from its directory to its result.
+
+What a run has drawn so far, with its error, from what the recorder reads anyway.
+
+Where a run stands while it is recorded: joules so far, the outlook, the budgets.
+
+``live.json`` tells it to whoever looks from outside::
+
+    {"t_ns": …, "time_s": 42.0,
+     "energy_j": {"total": {"value", "error", "error_sampling", "error_gain", "source", "at_least"},
+                  "gpu0": …},
+     "counted": ["gpu0", …],
+     "epochs": {"done": 3, "total": 10, "training": 0},
+     "outlook": {"time_s": {"value", "low", "high"}, "energy_j": {…}, "gco2": {…}, "price": {…}}}
+
+The epochs are those of the training under way, counted from 0; of all trainings where the user gave
+their number. An energy that could not be read is null; an outlook that cannot be told yet is
+``{"reason", "fix"}``. The file is replaced as a whole, every second where there is a budget, else
+every five, however often budgets are looked at.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import os
 import shutil
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final
 
-from joulewise.data import Caution, Kind, RunResult, RunWarning
+from joulewise.data import Caution, Energy, Kind, RunResult, RunWarning, Span, Unavailable, total
+from joulewise.data.contract import TOTAL, energy_json, finite
 from joulewise.devices import Options, discover, visible_gpus
 from joulewise.errors import JoulewiseError
-from joulewise.record.files import open_regular
-from joulewise.record.layout import LIVE, MANIFEST, MARKS, PROCESSES
-from joulewise.record.manifest import CommandRecord, Manifest, RecordedDevice, with_command
 from joulewise.record.recorder import Recorder, RecorderOptions
-from joulewise.record.store import COMPLETE, STOPPED_BY_BUDGET, new_run
-from joulewise.record.tally import Tally
-from joulewise.session.budget import Event, as_note, parse_budget
-from joulewise.session.ending import listed
-from joulewise.session.live import Progress
-from joulewise.session.meters import Draw, draw_now, energy_so_far
+from joulewise.record.running_total import Tally
+from joulewise.session.budget import Budget, BudgetWatch, Event, as_note, parse_budget
+from joulewise.session.forecast import Forecaster, RunForecast, as_json
 from joulewise.session.request import Ready, Request
 from joulewise.session.sight import Sight
+from joulewise.session.terminate import listed
+from joulewise.store.files import open_regular
+from joulewise.store.layout import LIVE, MANIFEST, MARKS, PROCESSES
+from joulewise.store.manifest import CommandRecord, Manifest, RecordedDevice, with_command
+from joulewise.store.runs import COMPLETE, STOPPED_BY_BUDGET, new_run
+from joulewise.units import NS_PER_S, Z95
+
+# How much more than now a device may draw in a moment where nobody knows its maximum. Chosen: an
+# idle GPU draws about a tenth of its limit. Twice as much means that a budget is looked at often
+# for twice as long before it is used up.
+_RISE: Final = 10.0
+# For how long a device that has told nothing yet may draw any power. Chosen: a sensor or a model is
+# read at least once a second. Twice as long, and a budget is looked at often for twice as long
+# where a device never answers.
+_FIRST_READING_S: Final = 5.0
+
+
+@dataclass(frozen=True)
+class Draw:
+    """What a run has used up to now, in joules, and the most that all devices together may draw."""
+
+    energy_j: float
+    most_w: float
+
+
+def draw_now(
+    tallies: Mapping[str, Tally],
+    devices: Collection[RecordedDevice],
+    counted: Collection[str],
+    now_ns: int,
+) -> Draw | None:
+    """The joules of the ``counted`` devices up to now; None where none of them was read.
+
+    A device that is not counted yet may be any moment: all of them are in the most, except those
+    that never answered and whose maximum nobody knows.
+    """
+    read = {d.info.key: tallies[d.info.key] for d in devices if d.info.key in tallies}
+    energies_j = [read[key].energy_at(now_ns) for key in counted if key in read]
+    known_j = [energy_j for energy_j in energies_j if energy_j is not None]
+    most_w = sum(_most_w(read[d.info.key], d, now_ns) for d in devices if d.info.key in read)
+    return Draw(sum(known_j), most_w) if known_j else None
+
+
+def _most_w(tally: Tally, device: RecordedDevice, now_ns: int) -> float:
+    power_w = tally.power_w
+    if power_w is None and device.maximum_w is not None:
+        return device.maximum_w
+    if power_w is None:  # nobody knows what it will tell first, if it ever does
+        is_new = now_ns - tally.since_ns < _FIRST_READING_S * NS_PER_S
+        return math.inf if is_new else 0.0
+    return max(power_w, _RISE * power_w if device.maximum_w is None else device.maximum_w)
+
+
+def energy_so_far(tally: Tally | None, device: RecordedDevice) -> Energy | None:
+    """None where it could not be read."""
+    drawn = tally.sum if tally else None
+    if drawn is None:
+        return None
+    # The readings at both ends may be off by as much as the time between two.
+    edges_j = drawn.energy_j * drawn.interval_s / max(drawn.time_s, drawn.interval_s)
+    gain_j = Z95 * device.card.gain_sigma * drawn.energy_j
+    return Energy(drawn.energy_j, edges_j, gain_j, device.sources[drawn.quantity.value])
+
+
+# A little less than the second between two looks, so that each of these is told.
+_TELL_NS: Final = round(0.9 * NS_PER_S)
+
+
+class Progress:
+    """Follows one run from the start of its command."""
+
+    def __init__(
+        self,
+        run: Path,
+        start_ns: int,
+        *,
+        budgets: Sequence[Budget] = (),
+        epochs: int | None = None,
+        per_kwh: Mapping[str, float] | None = None,
+    ) -> None:
+        self._run = run
+        self._start_ns = start_ns
+        self._course = Forecaster(start_ns, epochs=epochs, per_kwh=per_kwh)
+        self._watch = BudgetWatch(budgets)
+        self._told_ns = -NS_PER_S
+
+    def look(
+        self,
+        now_ns: int,
+        energy_j: Mapping[str, Energy | None],
+        counted: Collection[str],
+        spans: Iterable[Span] = (),
+        *,
+        draw: Draw | None = None,
+        ended: bool = False,
+    ) -> list[Event]:
+        """Take in what is new, write ``live.json``, and tell what became of the budgets.
+
+        ``energy_j`` is what each device drew from the start until it was last read; ``counted`` are
+        those that the command has touched so far, and ``draw`` what they used up to now.
+        """
+        whole = total(energy for key, energy in energy_j.items() if key in counted)
+        self._course.spans(spans)
+        if whole is not None:
+            self._course.energy(now_ns, whole.value)
+        gain_error = whole.error_gain / whole.value if whole and whole.value > 0 else 0.0
+        outlook = self._course.outlook(now_ns, gain_error)
+        time_s = (now_ns - self._start_ns) / NS_PER_S
+        if now_ns - self._told_ns >= _TELL_NS:
+            self._told_ns = now_ns
+            self._tell(now_ns, energy_j, counted, whole, outlook=outlook)
+        measured_j = whole.value if whole else None
+        return self._watch.look(
+            time_s=time_s,
+            energy_j=draw.energy_j if draw else measured_j,
+            outlook=None if isinstance(outlook, Unavailable) else outlook,
+            ended=ended,
+        )
+
+    def seconds_left(self, draw: Draw | None) -> float | None:
+        """After how long a budget may be used up at the earliest; None where none can be."""
+        return self._watch.seconds_left(draw.energy_j, draw.most_w) if draw else None
+
+    def _tell(
+        self,
+        now_ns: int,
+        energy_j: Mapping[str, Energy | None],
+        counted: Collection[str],
+        whole: Energy | None,
+        *,
+        outlook: RunForecast | Unavailable,
+    ) -> None:
+        content = {
+            "t_ns": now_ns,
+            "time_s": (now_ns - self._start_ns) / NS_PER_S,
+            "energy_j": {
+                TOTAL: energy_json(whole),
+                **{key: energy_json(energy) for key, energy in energy_j.items()},
+            },
+            "counted": sorted(counted),
+            "epochs": self._course.epochs,
+            "outlook": _outlook_json(outlook, whole),
+        }
+        _write(self._run / LIVE, content)
+
+    def heard(self, message: Mapping[str, Any]) -> Event | None:
+        """What the starting process found out about a budget by itself, if it is new."""
+        return self._watch.heard(message)
+
+
+def _outlook_json(outlook: RunForecast | Unavailable, so_far: Energy | None) -> dict[str, Any]:
+    """With ``at_least`` where the energy so far is a lower bound: so is what follows from it."""
+    told = as_json(outlook)
+    if so_far is not None and so_far.at_least and told.get("energy_j"):
+        told["energy_j"] = {**told["energy_j"], "at_least": True}
+    return told
+
+
+def _write(path: Path, content: Mapping[str, Any]) -> None:
+    """A disk that is full costs the view, not the run."""
+    new = path.with_name(f".{path.name}.part")
+    try:
+        new.write_text(json.dumps(finite(content)), encoding="utf-8")
+        new.replace(path)
+    except OSError:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
+
 
 if TYPE_CHECKING:
-    from joulewise.analyse.touched import Sighting
-    from joulewise.record.marks import SpanFollower
+    from joulewise.analyse.attribution import Sighting
+    from joulewise.store.spans import SpanFollower
 
 
 _OVER_ROWS: Final = "JOULEWISE_COMPACT_OVER_ROWS"
@@ -204,10 +388,10 @@ class Recording:
 
     def result(self) -> RunResult:
         """What came of it, computed and kept."""
-        from joulewise.analyse.kept import write_result
-        from joulewise.analyse.run import analyse
-        from joulewise.record.checksums import write_final_checksums
-        from joulewise.record.compact import LARGE_ROWS, compact
+        from joulewise.analyse.run_result import analyse
+        from joulewise.analyse.stored_result import write_result
+        from joulewise.store.checksums import write_final_checksums
+        from joulewise.store.parquet import LARGE_ROWS, compact
 
         with suppress(OSError):  # the streams are as good, only larger
             compact(self.run, over_rows=int(os.environ.get(_OVER_ROWS, LARGE_ROWS)))
@@ -272,9 +456,9 @@ def _source(device: RecordedDevice) -> str:
 
 def _load_analysis() -> None:
     with suppress(ImportError):  # said where the result is computed
-        import joulewise.analyse.kept
-        import joulewise.analyse.run
-        import joulewise.record.compact  # noqa: F401
+        import joulewise.analyse.run_result
+        import joulewise.analyse.stored_result
+        import joulewise.store.parquet  # noqa: F401
 
 
 class RunSoFar:
@@ -302,7 +486,7 @@ class RunSoFar:
         self, tallies: Mapping[str, Tally], manifest: Manifest, now_ns: int, *, ended: bool
     ) -> list[Event]:
         # Not before it is needed: a short command is over before all that is loaded.
-        from joulewise.record.marks import SpanFollower
+        from joulewise.store.spans import SpanFollower
 
         self._follower = self._follower or SpanFollower(self._run / MARKS)
         energies = {
@@ -321,7 +505,7 @@ class RunSoFar:
 
     def _count(self, manifest: Manifest, now_ns: int) -> tuple[str, ...]:
         """The devices that the command has touched, chosen again when something is new."""
-        from joulewise.analyse.touched import choose
+        from joulewise.analyse.attribution import choose
 
         self._read_sightings()
         known = (self._sighted_b, manifest.devices, manifest.notes)
@@ -332,7 +516,7 @@ class RunSoFar:
 
     def _read_sightings(self) -> None:
         """What was added since: a long run's file is long."""
-        from joulewise.analyse.touched import parse_sightings
+        from joulewise.analyse.attribution import parse_sightings
 
         with suppress(OSError), open_regular(self._run / PROCESSES) as file:
             file.seek(self._sighted_b)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from joulewise.errors import UsageError
-from joulewise.record.store import LAST
+from joulewise.store.runs import LAST
 
 LOWEST_HZ: Final = 0.01
 HIGHEST_HZ: Final = 1_000

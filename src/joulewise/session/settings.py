@@ -13,8 +13,8 @@ from joulewise.errors import DeviceError, JoulewiseError, OutOfRangeError, Usage
 if TYPE_CHECKING:
     from joulewise.control import Lease
     from joulewise.control.client import GoneError
-    from joulewise.control.holds import Outcome
-    from joulewise.session.gpus import Gpu, Package
+    from joulewise.control.holds import RestoreOutcome
+    from joulewise.session.find_gpus import FoundCpu, FoundGpu
 
 _PERCENT: Final = "%"
 _UNGUARDED: Final = "the settings may not hold to the end of the run"
@@ -75,7 +75,7 @@ class Turned:
 
     def said(self) -> Iterator[str]:
         """What is set, in a line for all GPUs for which that is the same."""
-        from joulewise.control.words import set_for_a_run
+        from joulewise.control.messages import set_for_a_run
         from joulewise.data import listed_keys
 
         alike: dict[str, list[str]] = {}
@@ -124,8 +124,8 @@ class Turned:
             else:
                 self._say_all(outcomes)
 
-    def _say_all(self, outcomes: Sequence[Outcome]) -> None:
-        from joulewise.control.words import said
+    def _say_all(self, outcomes: Sequence[RestoreOutcome]) -> None:
+        from joulewise.control.messages import said
 
         for outcome in outcomes:
             if not outcome.is_well:
@@ -134,10 +134,10 @@ class Turned:
 
 def _put_back(gone: GoneError) -> str:
     """As in "the guard service ended and put gpu0's power limit back to 300 W"."""
-    from joulewise.control.holds import End, Outcome
-    from joulewise.control.words import said
+    from joulewise.control.holds import End, RestoreOutcome
+    from joulewise.control.messages import said
 
-    outcomes = [Outcome.from_json(each) for each in gone.outcomes or ()]
+    outcomes = [RestoreOutcome.from_json(each) for each in gone.outcomes or ()]
     is_put = all(each.end is End.RESTORED and each.value is not None for each in outcomes)
     how = " and put " if is_put else ": "
     return f"{gone.message}{how}{', '.join(map(said, outcomes))}; {_ALONE}"
@@ -146,7 +146,7 @@ def _put_back(gone: GoneError) -> str:
 def turn(settings: Settings, environ: Mapping[str, str], say: Callable[[str], None]) -> Turned:
     """Turn knobs, all of them or none."""
     from joulewise.control import lease
-    from joulewise.session.gpus import find, pick
+    from joulewise.session.find_gpus import find, pick
 
     found = find(environ)
     wants = _alike(settings, pick(found.gpus, settings.gpus)) if settings.turns_gpus else ()
@@ -162,7 +162,9 @@ def turn(settings: Settings, environ: Mapping[str, str], say: Callable[[str], No
     return Turned(leases, say)
 
 
-def _alike(settings: Settings, found: Sequence[Gpu]) -> Iterator[tuple[dict[str, Any], list[str]]]:
+def _alike(
+    settings: Settings, found: Sequence[FoundGpu]
+) -> Iterator[tuple[dict[str, Any], list[str]]]:
     """GPUs that get the same values, together."""
     clocks = {"sm_clock_mhz": settings.sm_clock_mhz, "mem_clock_mhz": settings.mem_clock_mhz}
     by_limit: dict[float | None, list[str]] = {}
@@ -173,7 +175,7 @@ def _alike(settings: Settings, found: Sequence[Gpu]) -> Iterator[tuple[dict[str,
 
 
 def _packages(
-    settings: Settings, found: Sequence[Package]
+    settings: Settings, found: Sequence[FoundCpu]
 ) -> Iterator[tuple[dict[str, Any], list[str]]]:
     if settings.cpu_limit_w is None:
         return
@@ -184,14 +186,14 @@ def _packages(
     yield {"power_limit_w": settings.cpu_limit_w}, [package.uid for package in found]
 
 
-def _limit_w(asked: str | None, gpu: Gpu) -> float | None:
+def _limit_w(asked: str | None, gpu: FoundGpu) -> float | None:
     if asked is None:
         return None
     value, unit = _parsed(asked)
     return _share_w(value, gpu) if unit == _PERCENT else value
 
 
-def _share_w(percent: float, gpu: Gpu) -> float:
+def _share_w(percent: float, gpu: FoundGpu) -> float:
     default_w = gpu.default_w
     if default_w is None:
         raise DeviceError(

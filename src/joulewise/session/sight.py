@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from joulewise.record.manifest import RecordedDevice
+    from joulewise.store.manifest import RecordedDevice
 
 # The variables that hide GPUs from a program, or change their order (see ``devices.visible`` and
 # ``devices.amd.visible``).
@@ -62,7 +62,7 @@ class Sight:
         """The GPUs that a recorder with that environment cannot open, and the command can."""
         # Not before it is needed: a command waits for who joins.
         from joulewise.data import DeviceInfo, Kind, Unavailable
-        from joulewise.record.manifest import RecordedDevice
+        from joulewise.store.manifest import RecordedDevice
 
         beyond = sorted(set(self.nodes) - set(_openable(recorder)))
         return tuple(

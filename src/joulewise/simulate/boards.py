@@ -10,7 +10,7 @@ from importlib import resources
 from typing import Any, Final, get_args, get_type_hints
 
 from joulewise.errors import UsageError, did_you_mean
-from joulewise.simulate.model import Board, Unit
+from joulewise.simulate.model import Board, BoardUnit
 from joulewise.units import NS_PER_S
 
 if sys.version_info >= (3, 11):
@@ -37,7 +37,7 @@ def load_board(key: str) -> Board:
     return board
 
 
-def make_unit(board: Board, seed: int) -> Unit:
+def make_unit(board: Board, seed: int) -> BoardUnit:
     """One physical board: gain and phase of its sensor, phase and lag of its counter, by seed."""
     draw = random.Random(f"{board.key} {seed}")  # noqa: S311 (physics, not secrets)
     gain = draw.gauss(1.0, board.sensor.gain_sigma)
@@ -45,10 +45,10 @@ def make_unit(board: Board, seed: int) -> Unit:
     counter_phase_ns = _draw_counter_phase_ns(board, draw)
     lag = min(max(draw.gauss(1.0, _COUNTER_LAG_SIGMA), 0.0), _COUNTER_LAG_MOST)
     counter_lag_ns = _ns(board.sensor.counter_lag_s * lag)
-    return Unit(board, seed, gain, sensor_phase_ns, counter_phase_ns, counter_lag_ns)
+    return BoardUnit(board, seed, gain, sensor_phase_ns, counter_phase_ns, counter_lag_ns)
 
 
-def restart_unit(unit: Unit, seed: int) -> Unit:
+def restart_unit(unit: BoardUnit, seed: int) -> BoardUnit:
     """The same board at another time: its ticks and noise are others, gain and lag are not."""
     draw = random.Random(f"counter {seed}")  # noqa: S311 (physics, not secrets)
     return replace(

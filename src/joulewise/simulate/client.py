@@ -24,7 +24,7 @@ def available() -> bool:
 
 def gpu(index: int = 0) -> Gpu:
     """The simulated GPU that CUDA would call ``index``, by ``CUDA_VISIBLE_DEVICES``."""
-    from joulewise.devices.visible import GpuIdentity, visible
+    from joulewise.devices.cuda_visible import GpuIdentity, visible
 
     identities = [GpuIdentity(**entry) for entry in _identities(_address())]
     shown = visible(os.environ, identities)
@@ -37,7 +37,7 @@ def gpu(index: int = 0) -> Gpu:
 
 
 @dataclass(frozen=True)
-class Steps:
+class StepTimes:
     """When the steps ran (CLOCK_MONOTONIC)."""
 
     start_ns: int
@@ -50,7 +50,7 @@ class Gpu:
 
     index: int
 
-    def step(self, workload: str, batch_size: int | None = None, steps: int = 1) -> Steps:
+    def step(self, workload: str, batch_size: int | None = None, steps: int = 1) -> StepTimes:
         """Train ``steps`` steps: take as long as they would, and load the GPU meanwhile.
 
         The first call attaches this process to the GPU for as long as it lives. Threads and
@@ -64,10 +64,10 @@ class Gpu:
             )
         answer = _attached(self.index).ask(f"step {workload} {batch_size or 0:d} {steps:d}")
         start_ns, end_ns = answer.split()
-        return Steps(int(start_ns), int(end_ns))
+        return StepTimes(int(start_ns), int(end_ns))
 
 
-class _Line:
+class _Connection:
     """A connection to the simulation, for one question at a time."""
 
     def __init__(self, address: str) -> None:
@@ -111,16 +111,16 @@ class _Line:
         return answer.decode().rstrip("\n")
 
 
-_lines: dict[int, _Line] = {}
+_lines: dict[int, _Connection] = {}
 _opening = threading.Lock()
 
 
-def _attached(index: int) -> _Line:
+def _attached(index: int) -> _Connection:
     """This process's line to a GPU: while it is open, the process is listed as using it."""
     with _opening:
         line = _lines.get(index)
         if line is None or line.closed:
-            line = _Line(_address())
+            line = _Connection(_address())
             line.ask(f"attach {index}")
             _lines[index] = line
         return line
@@ -147,7 +147,7 @@ def _address() -> str:
 
 @lru_cache(maxsize=1)
 def _identities(address: str) -> list[dict[str, Any]]:
-    line = _Line(address)
+    line = _Connection(address)
     try:
         answer: list[dict[str, Any]] = json.loads(line.ask("gpus"))
     finally:

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from joulewise.simulate import physics
-from joulewise.simulate.fit.solve import COMPUTE, STALL
 from joulewise.simulate.model import Board, Knobs, Load, Workload
+from joulewise.simulate.physics import steady_state
 from joulewise.simulate.workloads import (
     NETWORKS,
     RUN_NOISE,
@@ -40,12 +39,15 @@ BUSY: Final = 0.02
 """How far a run's figures may be off; the clock is polled, and busy is a sensor's opinion."""
 
 _WARMUP_STEPS: Final = 5
+# The shares of a step that a workload may have: near 0 and 1 the fit has no gradient.
+STALL: Final = (0.005, 0.95)
+COMPUTE: Final = (0.02, 0.98)
 _LOWEST: Final = (-np.inf, STALL[0], COMPUTE[0], -np.inf, -np.inf)
 _HIGHEST: Final = (np.inf, STALL[1], COMPUTE[1], np.inf, np.inf)
 
 
 @dataclass(frozen=True)
-class Seen:
+class RecordedSteps:
     """What a run at some knobs came to: figures of a step once it is steady, on the GPU.
 
     ``busy`` is the share of time in which a kernel ran. ``clock_mhz`` and ``busy`` are None where
@@ -76,7 +78,9 @@ class Shape:
     memory_b: int = 0
 
 
-def workload_like(shape: Shape, seen: Sequence[Seen], recorded: Board, board: Board) -> Workload:
+def workload_like(
+    shape: Shape, seen: Sequence[RecordedSteps], recorded: Board, board: Board
+) -> Workload:
     """The training on ``board``, where its runs were on ``recorded``."""
     profile = fit_profile(seen, recorded)
     source = _source(seen, recorded)
@@ -103,7 +107,7 @@ def workload_like(shape: Shape, seen: Sequence[Seen], recorded: Board, board: Bo
     )
 
 
-def fit_profile(seen: Sequence[Seen], board: Board) -> Profile:
+def fit_profile(seen: Sequence[RecordedSteps], board: Board) -> Profile:
     """The load that explains the runs, and is usual in what they leave open."""
     from scipy.optimize import least_squares
 
@@ -127,12 +131,14 @@ def fit_profile(seen: Sequence[Seen], board: Board) -> Profile:
     return profile(found.x)
 
 
-def _off(run: Seen, profile: Profile, board: Board) -> list[float]:
+def _off(run: RecordedSteps, profile: Profile, board: Board) -> list[float]:
     """What of a run the load does not explain, in units of what it may be off by."""
     load = Load(step_phases(profile))
-    temperature_c = physics.steady_c(board, load, run.knobs)
-    clock_mhz = physics.equilibrium_clock(board, load, run.knobs, temperature_c)
-    time_s, energy_j = (float(it) for it in physics.step_at(board, load, clock_mhz, temperature_c))
+    temperature_c = steady_state.steady_c(board, load, run.knobs)
+    clock_mhz = steady_state.equilibrium_clock(board, load, run.knobs, temperature_c)
+    time_s, energy_j = (
+        float(it) for it in steady_state.step_at(board, load, clock_mhz, temperature_c)
+    )
     off = [math.log(time_s / run.step_s) / TIME]
     off.append(math.log(energy_j / time_s / run.power_w) / POWER)
     if run.clock_mhz is not None:
@@ -172,7 +178,7 @@ def _inside(limits: tuple[float, float]) -> tuple[float, float]:
     return low + 0.01 * (high - low), high - 0.01 * (high - low)
 
 
-def _source(seen: Sequence[Seen], board: Board) -> str:
+def _source(seen: Sequence[RecordedSteps], board: Board) -> str:
     limits = {run.knobs for run in seen}
     if len(limits) > 1:
         return f"fitted to {len(seen)} runs at {len(limits)} settings"

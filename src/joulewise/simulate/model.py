@@ -11,7 +11,7 @@ from functools import cached_property
 
 
 @dataclass(frozen=True)
-class Clocks:
+class ClockRange:
     """The clocks that a board can take, and the ridge where voltage starts to rise.
 
     Below ``ridge_mhz`` the voltage rests at ``floor_v`` (relative to 1 at ``sm_max_mhz``), so
@@ -28,7 +28,7 @@ class Clocks:
 
 
 @dataclass(frozen=True)
-class Idle:
+class IdlePower:
     """Three different idles, and how long clocks stay up after the last work."""
 
     asleep_w: float
@@ -38,7 +38,7 @@ class Idle:
 
 
 @dataclass(frozen=True)
-class Limits:
+class PowerLimitRange:
     minimum_w: float
     maximum_w: float
     default_w: float
@@ -139,9 +139,9 @@ class Board:
     cores: int
     fans: int
     persistence: bool
-    limits: Limits
-    clocks: Clocks
-    idle: Idle
+    limits: PowerLimitRange
+    clocks: ClockRange
+    idle: IdlePower
     governor: Governor
     thermal: Thermal
     sensor: SensorSpec
@@ -229,7 +229,7 @@ class Knobs:
 
 
 @dataclass(frozen=True)
-class Unit:
+class BoardUnit:
     """One physical board: what the seed makes of its sensor and of its energy counter.
 
     The phases say where the ticks of each lie on the clock, and differ from each other.

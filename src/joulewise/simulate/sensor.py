@@ -50,19 +50,22 @@ the tick's moment, and all buffers hold as many values.
 
 The shim remembers the last ``JW_RING`` pieces. A reading that needs time before them is no data
 (``NVML_ERROR_NO_DATA``), and the sample buffer begins with the first tick that can be read.
+
+What a program that polls NVML gets to see of a timeline.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from joulewise.simulate.model import Unit
+from joulewise.data import Quantity
+from joulewise.simulate.model import BoardUnit
 from joulewise.simulate.timeline import Timeline
 from joulewise.units import MJ_PER_J, MW_PER_W, NS_PER_S
 
@@ -101,39 +104,41 @@ _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 
 
-def plain_channel(unit: Unit) -> int:
+def plain_channel(unit: BoardUnit) -> int:
     """The channel that the plain power call shows."""
     return AVERAGE if unit.board.sensor.plain_is_average else INSTANT
 
 
-def power_tick_ns(unit: Unit, ticks: ArrayLike) -> NDArray[np.int64]:
+def power_tick_ns(unit: BoardUnit, ticks: ArrayLike) -> NDArray[np.int64]:
     """When each tick of the power sensor is."""
     return _tick_ns(_power_grid(unit), ticks)
 
 
-def counter_tick_ns(unit: Unit, ticks: ArrayLike) -> NDArray[np.int64]:
+def counter_tick_ns(unit: BoardUnit, ticks: ArrayLike) -> NDArray[np.int64]:
     """When each tick of the energy counter is."""
     return _tick_ns(_counter_grid(unit), ticks)
 
 
-def last_power_tick(unit: Unit, t_ns: ArrayLike) -> NDArray[np.int64]:
+def last_power_tick(unit: BoardUnit, t_ns: ArrayLike) -> NDArray[np.int64]:
     """The number of the power sensor's last tick at or before each moment."""
     return _last_tick(_power_grid(unit), t_ns)
 
 
-def last_counter_tick(unit: Unit, t_ns: ArrayLike) -> NDArray[np.int64]:
+def last_counter_tick(unit: BoardUnit, t_ns: ArrayLike) -> NDArray[np.int64]:
     """The number of the energy counter's last tick at or before each moment."""
     return _last_tick(_counter_grid(unit), t_ns)
 
 
-def power_w(unit: Unit, timeline: Timeline, t_ns: ArrayLike, channel: int) -> NDArray[np.float64]:
+def power_w(
+    unit: BoardUnit, timeline: Timeline, t_ns: ArrayLike, channel: int
+) -> NDArray[np.float64]:
     """The power that is read at each moment."""
     ticks = last_power_tick(unit, t_ns)
     return _held(ticks, lambda some: power_at_ticks(unit, timeline, some, channel))
 
 
 def power_at_ticks(
-    unit: Unit, timeline: Timeline, ticks: NDArray[np.int64], channel: int
+    unit: BoardUnit, timeline: Timeline, ticks: NDArray[np.int64], channel: int
 ) -> NDArray[np.float64]:
     """The readings themselves."""
     spec = unit.board.sensor
@@ -154,7 +159,7 @@ def power_at_ticks(
 
 
 def counter_j(
-    unit: Unit, timeline: Timeline, t_ns: ArrayLike, base_j: float = 0.0
+    unit: BoardUnit, timeline: Timeline, t_ns: ArrayLike, base_j: float = 0.0
 ) -> NDArray[np.float64]:
     """The energy counter as it is read at each moment."""
     step_j = unit.board.sensor.counter_step_j
@@ -172,7 +177,7 @@ def counter_j(
 
 
 def utilisation_pct(
-    unit: Unit, timeline: Timeline, t_ns: ArrayLike, column: str = "busy"
+    unit: BoardUnit, timeline: Timeline, t_ns: ArrayLike, column: str = "busy"
 ) -> NDArray[np.float64]:
     """How busy the GPU (or ``memory_busy``) is shown at each moment."""
     grid = _utilisation_grid(unit)
@@ -188,7 +193,7 @@ def utilisation_pct(
 
 
 def samples(
-    unit: Unit, timeline: Timeline, t_ns: int, kind: SampleKind = SampleKind.POWER
+    unit: BoardUnit, timeline: Timeline, t_ns: int, kind: SampleKind = SampleKind.POWER
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
     """What a sample buffer holds at a moment: times and values (W, %, MHz), oldest first."""
     grid = _utilisation_grid(unit) if kind in _SHARES else _power_grid(unit)
@@ -269,21 +274,21 @@ def tick_sigma_ns(tick_jitter: float, period_ns: int) -> float:
     return tick_jitter * period_ns / math.sqrt(2.0)
 
 
-def _power_grid(unit: Unit) -> _Grid:
+def _power_grid(unit: BoardUnit) -> _Grid:
     spec = unit.board.sensor
     period_ns = _ns(spec.period_s)
     jitter_ns = tick_sigma_ns(spec.tick_jitter, period_ns)
     return _Grid(unit.seed, unit.sensor_phase_ns, period_ns, jitter_ns, _POWER_TICK)
 
 
-def _counter_grid(unit: Unit) -> _Grid:
+def _counter_grid(unit: BoardUnit) -> _Grid:
     spec = unit.board.sensor
     period_ns = _ns(spec.counter_period_s)
     jitter_ns = tick_sigma_ns(spec.tick_jitter, period_ns)
     return _Grid(unit.seed, unit.counter_phase_ns, period_ns, jitter_ns, _COUNTER_TICK)
 
 
-def _utilisation_grid(unit: Unit) -> _Grid:
+def _utilisation_grid(unit: BoardUnit) -> _Grid:
     period_ns = _ns(unit.board.sensor.utilisation_period_s)
     return _Grid(unit.seed, unit.sensor_phase_ns, period_ns, 0.0, 0)
 
@@ -318,3 +323,58 @@ def _last_tick(grid: _Grid, t_ns: ArrayLike) -> NDArray[np.int64]:
 
 def _ns(time_s: float) -> int:
     return round(time_s * NS_PER_S)
+
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FAST: Final = (Quantity.POWER, Quantity.ENERGY)
+_UTILISATION: Final = {
+    Quantity.GPU_UTILISATION: "busy",
+    Quantity.MEMORY_UTILISATION: "memory_busy",
+}
+_OF_A_PIECE: Final = {
+    Quantity.SM_CLOCK: "sm_mhz",
+    Quantity.MEMORY_CLOCK: "memory_mhz",
+    Quantity.TEMPERATURE: "temperature_c",
+    Quantity.PERFORMANCE_STATE: "pstate",
+    Quantity.THROTTLE: "throttle",
+}
+ALL: Final = (
+    *FAST,
+    Quantity.POWER_AVERAGE,
+    Quantity.POWER_INSTANT,
+    *_UTILISATION,
+    *_OF_A_PIECE,
+)
+
+
+def poll(
+    unit: BoardUnit,
+    timeline: Timeline,
+    t_ns: NDArray[np.int64],
+    quantities: Collection[Quantity] = FAST,
+) -> dict[str, NDArray[Any]]:
+    """A column ``t_ns`` and one for each quantity, by its name; none for what the board lacks."""
+    spec = unit.board.sensor
+    columns: dict[str, NDArray[Any]] = {"t_ns": t_ns}
+    channels = {Quantity.POWER: plain_channel(unit)}
+    if spec.average_window_s:
+        channels[Quantity.POWER_AVERAGE] = AVERAGE
+        channels[Quantity.POWER_INSTANT] = INSTANT
+    asked = {channels[quantity] for quantity in quantities if quantity in channels}
+    powers_w = {channel: power_w(unit, timeline, t_ns, channel) for channel in asked}
+    here = timeline.index_at(t_ns) if set(_OF_A_PIECE) & set(quantities) else t_ns[:0]
+    for quantity in quantities:
+        name = quantity.value
+        if quantity in channels:
+            columns[name] = powers_w[channels[quantity]]
+        elif quantity is Quantity.ENERGY and spec.counter_period_s:
+            columns[name] = counter_j(unit, timeline, t_ns)
+        elif quantity in _UTILISATION:
+            columns[name] = utilisation_pct(unit, timeline, t_ns, _UTILISATION[quantity])
+        elif quantity in _OF_A_PIECE:
+            # NVML tells whole numbers, rounded down.
+            whole = timeline.pieces[_OF_A_PIECE[quantity]].astype(np.int32)
+            columns[name] = whole[here]
+    return columns

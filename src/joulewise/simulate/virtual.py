@@ -1,9 +1,13 @@
-"""A whole training in virtual time: hours of it in milliseconds, with its exact truth."""
+"""A whole training in virtual time: hours of it in milliseconds, with its exact truth.
+
+A board under bursts of load in virtual time, and what polling it meanwhile shows.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+import random
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -11,13 +15,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from joulewise.data import Quantity
-from joulewise.simulate.course import Part, epochs
-from joulewise.simulate.dynamics.heat import settled_c
-from joulewise.simulate.dynamics.play import equilibrium_c, play, rest, run_factors
-from joulewise.simulate.model import Knobs, Load, Unit, Workload
-from joulewise.simulate.poll import FAST, poll
-from joulewise.simulate.sensor import samples
+from joulewise.simulate.model import BoardUnit, Knobs, Load, Workload
+from joulewise.simulate.physics.board_state import settled_c
+from joulewise.simulate.physics.integrate import equilibrium_c, play, rest, run_factors
+from joulewise.simulate.sensor import FAST, poll, samples
 from joulewise.simulate.timeline import Timeline, concat
+from joulewise.simulate.workloads import StepSequence, epochs
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -41,7 +44,7 @@ class VirtualRun:
     ``spans`` has ``run``, ``training``, ``epoch``, ``validation`` and ``step``.
     """
 
-    unit: Unit
+    unit: BoardUnit
     workload: Workload
     knobs: Knobs
     timeline: Timeline
@@ -93,7 +96,7 @@ class VirtualRun:
 
 def simulate(
     workload: Workload,
-    unit: Unit,
+    unit: BoardUnit,
     knobs: Knobs,
     *,
     seed: int = 0,
@@ -119,7 +122,7 @@ def simulate(
 
 
 def simulate_all(
-    workload: Workload, units: Sequence[Unit], knobs: Knobs, **options: Any
+    workload: Workload, units: Sequence[BoardUnit], knobs: Knobs, **options: Any
 ) -> list[VirtualRun]:
     """The same training on several units, each on its own (see :func:`simulate`)."""
     return [simulate(workload, unit, knobs, **options) for unit in units]
@@ -128,7 +131,7 @@ def simulate_all(
 class _Stage:
     """Where a board is, and what it has played so far."""
 
-    def __init__(self, unit: Unit, knobs: Knobs, factors: tuple[float, float]) -> None:
+    def __init__(self, unit: BoardUnit, knobs: Knobs, factors: tuple[float, float]) -> None:
         self.parts: list[Timeline] = []
         self._unit = unit
         self._knobs = knobs
@@ -162,7 +165,7 @@ class _Stage:
         )
         self.parts.append(timeline)
 
-    def work(self, part: Part) -> NDArray[np.int64]:
+    def work(self, part: StepSequence) -> NDArray[np.int64]:
         """When each of the steps ended."""
         timeline, self._state = play(
             self._unit,
@@ -206,3 +209,53 @@ def _train(stage: _Stage, workload: Workload) -> dict[str, Spans]:
 def _spans(pairs: list[tuple[int, int]]) -> Spans:
     start_ns, end_ns = np.array(pairs, np.int64).reshape(-1, 2).T
     return Spans(start_ns, end_ns)
+
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Bursts:
+    """What the board did, and when each burst began and ended."""
+
+    unit: BoardUnit
+    timeline: Timeline
+    on_ns: NDArray[np.int64]
+    off_ns: NDArray[np.int64]
+
+    def poll(
+        self, rate_hz: float, quantities: Collection[Quantity] = FAST, *, late: float = 0.0
+    ) -> dict[str, NDArray[Any]]:
+        """Polls at drawn moments; the share ``late`` of them comes some 10 ms too late."""
+        draw = np.random.default_rng(self.unit.seed)
+        count = int((self.timeline.end_ns - self.timeline.start_ns) / NS_PER_S * rate_hz)
+        t_s = (np.arange(count) + draw.random(count)) / rate_hz
+        t_s += (draw.random(count) < late) * draw.exponential(0.01, count)
+        t_ns = self.timeline.start_ns + np.sort(np.rint(t_s * NS_PER_S).astype(np.int64))
+        return poll(self.unit, self.timeline, t_ns, quantities)
+
+
+def play_bursts(
+    unit: BoardUnit,
+    load: Load,
+    knobs: Knobs,
+    bursts: Iterable[tuple[float, float]],
+    tail_s: float = 0.5,
+) -> Bursts:
+    """Pauses and bursts, as (off, on) in seconds; a burst lasts whole steps, at least one."""
+    parts: list[Timeline] = []
+    edges: list[tuple[int, int]] = []
+    state = rest(unit, random.Random(unit.seed).randrange(NS_PER_S))  # noqa: S311  # no secret
+    step_s = sum(phase.time_s for phase in load.phases)
+    for off_s, on_s in (*bursts, (tail_s, 0.0)):
+        until_ns = state.t_ns + round(off_s * NS_PER_S)
+        pause, state = play(unit, state, None, knobs, until_ns=until_ns, contexts=1)
+        parts.append(pause)
+        if on_s:
+            on_ns = state.t_ns
+            burst, state = play(unit, state, load, knobs, steps=max(1, round(on_s / step_s)))
+            parts.append(burst)
+            edges.append((on_ns, state.t_ns))
+    on, off = np.array(edges, np.int64).reshape(-1, 2).T
+    return Bursts(unit, concat(parts), on, off)

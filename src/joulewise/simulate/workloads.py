@@ -3,16 +3,19 @@
 A network on a board is five figures (:class:`Profile`). Where nobody measured that board, they
 are transferred from one that was: times by the ratio of peak arithmetic and of memory bandwidth,
 power by the ratio of what the boards may draw; :attr:`Workload.source` says so.
+
+What a training does, in order: the one description that virtual and real time play.
 """
 
 from __future__ import annotations
 
 import math
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from joulewise.errors import UsageError, did_you_mean
 from joulewise.simulate.boards import load_board
@@ -193,3 +196,42 @@ def _load_w(board: Board) -> float:
 def _data(file: str) -> dict[str, Any]:
     text = (resources.files(__package__) / "workloads" / file).read_text("utf-8")
     return tomllib.loads(text)
+
+
+@dataclass(frozen=True)
+class StepSequence:
+    """So many steps of one load."""
+
+    name: Literal["step", "validation", "end"]
+    load: Load
+    steps: int
+
+
+def epochs(workload: Workload) -> Iterator[tuple[StepSequence, ...]]:
+    """The parts of each epoch of one training."""
+    step = workload.step
+    steps = math.ceil(workload.samples / workload.batch_size)
+    step_s = sum(phase.time_s for phase in step.phases)
+    slow = replace(step, phases=(*step.phases, _wait((workload.warmup_factor - 1.0) * step_s)))
+    end = Load((_wait(workload.epoch_end_s),), step.memory_b)
+    for epoch in range(workload.epochs):
+        warming = min(workload.warmup_steps, steps) if epoch == 0 else 0
+        parts = (
+            StepSequence("step", slow, warming),
+            StepSequence("step", step, steps - warming),
+            StepSequence("validation", workload.validation, workload.validation_steps),
+            StepSequence("end", end, 1 if workload.epoch_end_s else 0),
+        )
+        yield tuple(part for part in parts if part.steps)
+
+
+def over_and_over(workload: Workload) -> Iterator[StepSequence]:
+    """The parts of one training after another, without end."""
+    while True:
+        for parts in epochs(workload):
+            yield from parts
+
+
+def _wait(time_s: float) -> Phase:
+    """For the host, with clocks up."""
+    return Phase("wait", time_s, compute=0.0, core_w=0.0, fixed_w=0.0, busy=False)

@@ -10,7 +10,7 @@ from typing import Final
 
 from joulewise.data.sweeps import CPU_LIMIT, MEM_CLOCK, POWER_LIMIT, SM_CLOCK, Value
 from joulewise.errors import NotSupportedError, OutOfRangeError, UsageError
-from joulewise.sweep.boards import Board
+from joulewise.sweep.boards import TargetBoard
 
 FULL: Final = "full"
 UNLOCKED: Final = "unlocked"
@@ -39,7 +39,7 @@ class Axis:
     notes: tuple[str, ...] = ()
 
 
-def limits(name: str, text: str, board: Board) -> Axis:
+def limits(name: str, text: str, board: TargetBoard) -> Axis:
     """Power limits in W: ``150:300:5``, ``150,200``, ``50%:100%:5%`` of the default, ``full``."""
     if board.default_w is None:
         raise NotSupportedError(
@@ -65,7 +65,7 @@ def limits(name: str, text: str, board: Board) -> Axis:
     return _axis(name, values, [])
 
 
-def clocks(name: str, text: str, board: Board) -> Axis:
+def clocks(name: str, text: str, board: TargetBoard) -> Axis:
     """Clocks in MHz, each at the nearest that can be locked; ``full`` is some of these.
 
     ``unlocked`` is the clock as the board would have it.

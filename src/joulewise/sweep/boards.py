@@ -8,15 +8,15 @@ from typing import Final
 
 from joulewise.data.sweeps import KNOBS, SM_CLOCK
 from joulewise.errors import DeviceError, UsageError
-from joulewise.session import gpus as devices
-from joulewise.sweep.asked import Asked
-from joulewise.sweep.template import names_in
+from joulewise.session import find_gpus as devices
+from joulewise.sweep.spec import SweepSpec
+from joulewise.sweep.validate import names_in
 
 _AMPERE: Final = 7  # NVML's number of the first generation that can lock its memory clock
 
 
 @dataclass(frozen=True)
-class Board:
+class TargetBoard:
     """A GPU, or a CPU package, and what its knobs take.
 
     ``default_w`` is what percent are of: a GPU's default limit, a package's present one. It is
@@ -50,7 +50,7 @@ class Board:
         return self.lowest_w, self.highest_w if self.is_gpu else self.default_w or self.highest_w
 
 
-def boards(asked: Asked, environ: Mapping[str, str]) -> tuple[Board, ...]:
+def boards(asked: SweepSpec, environ: Mapping[str, str]) -> tuple[TargetBoard, ...]:
     """Those that a sweep is about: none where it turns nothing and there is nothing to turn."""
     if asked.simulated:
         return simulated(asked.simulated.gpu)
@@ -63,14 +63,14 @@ def boards(asked: Asked, environ: Mapping[str, str]) -> tuple[Board, ...]:
         return ()
 
 
-def here(named: Sequence[int], environ: Mapping[str, str]) -> tuple[Board, ...]:
+def here(named: Sequence[int], environ: Mapping[str, str]) -> tuple[TargetBoard, ...]:
     """GPUs by their numbers, or those that a command would see, and all CPU packages."""
     found = devices.find(environ)
     seen = any(gpu.visible for gpu in found.gpus)
     gpus = devices.pick(found.gpus, named) if named or seen else []
     return (
         *(
-            Board(
+            TargetBoard(
                 gpu.key,
                 gpu.uid,
                 gpu.name,
@@ -83,13 +83,13 @@ def here(named: Sequence[int], environ: Mapping[str, str]) -> tuple[Board, ...]:
             for gpu in gpus
         ),
         *(
-            Board(each.key, each.uid, each.name, each.lowest_w, each.now_w, each.highest_w)
+            TargetBoard(each.key, each.uid, each.name, each.lowest_w, each.now_w, each.highest_w)
             for each in found.packages
         ),
     )
 
 
-def simulated(name: str) -> tuple[Board, ...]:
+def simulated(name: str) -> tuple[TargetBoard, ...]:
     from joulewise.simulate.boards import load_board
 
     board = load_board(name)
@@ -99,7 +99,7 @@ def simulated(name: str) -> tuple[Board, ...]:
     sm = (int(clocks.sm_max_mhz - k * clocks.sm_step_mhz) for k in range(steps, -1, -1))
     memory = sorted(clocks.memory_mhz) if board.architecture >= _AMPERE else ()
     return (
-        Board(
+        TargetBoard(
             "gpu0",
             f"simulated-{name}",
             board.name,
@@ -112,7 +112,9 @@ def simulated(name: str) -> tuple[Board, ...]:
     )
 
 
-def alike(found: Sequence[Board], label: str, of: Callable[[Board], object]) -> Board:
+def alike(
+    found: Sequence[TargetBoard], label: str, of: Callable[[TargetBoard], object]
+) -> TargetBoard:
     """One that stands for all, since they take the same values."""
     first = found[0]
     other = next((each for each in found if of(each) != of(first)), None)

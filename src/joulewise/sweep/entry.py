@@ -15,21 +15,20 @@ from typing import Any, Final, TypeVar
 from joulewise.data import Source
 from joulewise.data.sweeps import RunCounts, Sweep
 from joulewise.errors import JoulewiseError
-from joulewise.record.index.condition import ALWAYS, Condition, text_is, text_value
-from joulewise.record.index.folder_index import FolderIndex, Page, query_index
-from joulewise.record.index.kind import FolderKind, Record
-from joulewise.record.layout import SWEEPS
-from joulewise.sweep.asked import Asked
-from joulewise.sweep.contract import SWEEP_FORMAT
+from joulewise.store.index.conditions import ALWAYS, SqlCondition, text_is, text_value
+from joulewise.store.index.folder_index import FolderIndex, ListPage, query_index
+from joulewise.store.index.kind import FolderKind, Record
+from joulewise.store.layout import SWEEPS
 from joulewise.sweep.lock import is_running
-from joulewise.sweep.store import FILE, INTERRUPTED, RUNNING, load_as_written
+from joulewise.sweep.spec import SweepSpec
+from joulewise.sweep.stored_sweeps import FILE, INTERRUPTED, RUNNING, SWEEP_FORMAT, load_as_written
 
 _T = TypeVar("_T")
 
 _NEWEST_FIRST: Final = "is_damaged, start_ns DESC, folder DESC"
-_PRESENT: Final = Condition("is_present")
-_READABLE: Final = Condition("is_present AND NOT is_damaged")
-_UNREADABLE: Final = Condition("is_present AND is_damaged")
+_PRESENT: Final = SqlCondition("is_present")
+_READABLE: Final = SqlCondition("is_present AND NOT is_damaged")
+_UNREADABLE: Final = SqlCondition("is_present AND is_damaged")
 _PATH: Final = "\0"  # stands for the path of the sweep, which depends on how the store is named
 
 
@@ -80,13 +79,13 @@ def list_unreadable(store: Path) -> list[SweepEntry]:
     return _query(store, lambda index: _select(index, store, _UNREADABLE, None), [])
 
 
-def find_newest(store: Path, condition: Condition = ALWAYS) -> SweepEntry | None:
+def find_newest(store: Path, condition: SqlCondition = ALWAYS) -> SweepEntry | None:
     """The newest sweep that can be read and meets a condition."""
     [found] = find_newest_of(store, [condition])
     return found
 
 
-def find_newest_of(store: Path, conditions: Sequence[Condition]) -> list[SweepEntry | None]:
+def find_newest_of(store: Path, conditions: Sequence[SqlCondition]) -> list[SweepEntry | None]:
     """The same for each of several conditions."""
 
     def use(index: FolderIndex) -> list[SweepEntry | None]:
@@ -96,11 +95,11 @@ def find_newest_of(store: Path, conditions: Sequence[Condition]) -> list[SweepEn
     return _query(store, use, [None] * len(conditions))
 
 
-def is_named(name: str) -> Condition:
+def is_named(name: str) -> SqlCondition:
     return text_is("name", name)
 
 
-def has_digest(digest: str) -> Condition:
+def has_digest(digest: str) -> SqlCondition:
     return text_is("digest", digest)
 
 
@@ -117,9 +116,9 @@ def _query(store: Path, use: Callable[[FolderIndex], _T], without: _T) -> _T:
 
 
 def _select(
-    index: FolderIndex, store: Path, condition: Condition, limit: int | None, offset: int = 0
+    index: FolderIndex, store: Path, condition: SqlCondition, limit: int | None, offset: int = 0
 ) -> list[SweepEntry]:
-    found = index.select(condition, Page(_NEWEST_FIRST, limit, offset))
+    found = index.select(condition, ListPage(_NEWEST_FIRST, limit, offset))
     return [_entry(store / SWEEPS / name, data) for name, data in found]
 
 
@@ -172,7 +171,7 @@ def _workload(sweep: Sweep, *, is_simulated: bool) -> str:
 def _digest(sweep: Sweep) -> str:
     """Of what was asked; of a newer joulewise there may be more in it than we know."""
     try:
-        return Asked.from_json(sweep.asked).digest
+        return SweepSpec.from_json(sweep.asked).digest
     except (TypeError, KeyError):
         return ""
 

@@ -1,24 +1,225 @@
-"""A sweep from its first run to its last, wherever the runs happen."""
+"""A sweep from its first run to its last, wherever the runs happen.
+
+The trials of a sweep that is being run: in memory, and on disk after each.
+
+Runs that need not be made: those that must be too slow, and those that are beaten already.
+"""
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import Final, Protocol
+from statistics import fmean
+from typing import Any, Final, NamedTuple, Protocol
 
-from joulewise.command.points import point
-from joulewise.data.sweeps import WARM_UP, Planned, Sweep, Trial, TrialState
+from joulewise.data.energy import Energy
+from joulewise.data.sweeps import (
+    CONFIRMING,
+    WARM_UP,
+    Planned,
+    Setting,
+    Sweep,
+    Trial,
+    TrialState,
+    Value,
+)
+from joulewise.errors import JoulewiseError
+from joulewise.process.failpoints import point
 from joulewise.search.strategy import Strategy
-from joulewise.sweep.cut_off import CutOffError, told_of_signals
-from joulewise.sweep.ledger import Identity, Ledger, identity
-from joulewise.sweep.lock import running
-from joulewise.sweep.runner import Hopeless, Runner
-from joulewise.sweep.skip import is_beaten, too_slow
+from joulewise.store.files import replace_file
+from joulewise.sweep.lock import CutOffError, running, told_of_signals
+from joulewise.sweep.runners.runner import Hopeless, Runner
+from joulewise.sweep.stored_sweeps import (
+    FILE,
+    FINISHED,
+    INTERRUPTED,
+    RUNNING,
+    as_line,
+    as_text,
+    load,
+)
+
+_SPARED: Final = 24  # times that it took to save: as long, what can be made again is not saved
+
+Identity = tuple[Setting, int, float | None]
+
+
+def identity(one: Planned | Trial) -> Identity:
+    """What tells a run from every other of its sweep."""
+    return one.setting, one.block, one.look_s
+
+
+class Ledger:
+    """What cannot be written is kept, and written with the next."""
+
+    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._say = say
+        self._sweep = replace(load(folder), state=RUNNING)
+        self._lines = [(trial, as_line(trial)) for trial in self._sweep.trials]
+        self._fault: OSError | None = None
+        self._saved_s = self._took_s = 0.0
+        for left in folder.glob(f".{FILE}.*.part"):  # of one who was killed as it wrote
+            left.unlink(missing_ok=True)
+
+    @property
+    def sweep(self) -> Sweep:
+        return self._sweep
+
+    def keep(self, trial: Trial) -> None:
+        """In place of an earlier one of the same run, which had failed."""
+        if trial.block != WARM_UP:
+            same = identity(trial)
+            self._lines = [each for each in self._lines if identity(each[0]) != same]
+        self._lines.append((trial, as_line(trial)))
+        self._sweep = replace(self._sweep, trials=tuple(trial for trial, _ in self._lines))
+        if not self._can_wait:
+            self.save()
+
+    def save(self, *, durable: bool | None = None) -> None:
+        began_s = time.monotonic()
+        text = as_text(self._sweep, (line for _, line in self._lines))
+        try:
+            replace_file(
+                self._folder / FILE, text, durable=self._is_dear if durable is None else durable
+            )
+        except OSError as error:
+            if self._fault is None:
+                self._say(
+                    f"{self._folder / FILE} cannot be written: {error.strerror}; "
+                    "the sweep goes on, and tries again after each run"
+                )
+            self._fault = error
+        else:
+            self._fault = None
+        self._saved_s = time.monotonic()
+        self._took_s = self._saved_s - began_s
+
+    def finish(self, sure: Mapping[str, Any]) -> None:
+        self._sweep = replace(self._sweep, state=FINISHED, sure=dict(sure))
+        self.close()
+
+    def interrupt(self) -> None:
+        """Write that it ended before its last run."""
+        self._sweep = replace(self._sweep, state=INTERRUPTED)
+        self.save(durable=True)
+
+    def close(self) -> None:
+        """Write what was not, and fail if that cannot be done."""
+        self.save(durable=True)
+        if self._fault is not None:
+            raise JoulewiseError(
+                f"{self._folder / FILE} cannot be written: {self._fault.strerror}",
+                "make room there and repeat the command: no run that is stored is made again",
+            )
+
+    @property
+    def _is_dear(self) -> bool:
+        """Whether what is lost takes hours to make again: in virtual time it does not."""
+        return not self._sweep.asked.get("simulated")
+
+    @property
+    def _can_wait(self) -> bool:
+        passed_s = time.monotonic() - self._saved_s
+        return not self._is_dear and passed_s < _SPARED * self._took_s
+
+
+def too_slow(planned: Planned, sweep: Sweep, most: float) -> str:
+    """Why the run must take over ``most`` times as long as the reference; empty where it need not.
+
+    With a knob lower and none higher nothing gets faster, so a setting is no faster than one that
+    was seen to be too slow. That one is itself repeated like all others: on its mean all depends.
+    """
+    if not _counts(planned) or planned.setting == sweep.reference:
+        return ""
+    done = _done(sweep.trials)
+    for setting, runs in done.items():
+        if _is_lower(planned.setting, setting):
+            slowdown = _slowdown(runs, done.get(sweep.reference, ()))
+            if slowdown is not None and slowdown > most:
+                return f"no faster than {setting}, which took {slowdown:.3g} times as long"
+    return ""
+
+
+def is_beaten(planned: Planned, time_s: float, joules: Mapping[str, float], sweep: Sweep) -> bool:
+    """Whether another setting has finished with less time and less energy than this run's so far.
+
+    Both only grow. The reference is never given up: everything is compared with it. Nor is a run
+    that confirms a choice: between settings that are about as good, noise would stop it.
+    """
+    is_needed = planned.setting == sweep.reference or planned.block >= CONFIRMING
+    if is_needed or not _counts(planned):
+        return False
+    return any(
+        _are_less(runs, time_s, joules)
+        for setting, runs in _done(sweep.trials).items()
+        if setting != planned.setting
+    )
+
+
+class _EarlierRun(NamedTuple):
+    block: int
+    gpu: str
+    time_s: float
+    energy: Mapping[str, Energy]
+
+
+def _done(trials: Iterable[Trial]) -> dict[Setting, list[_EarlierRun]]:
+    """Whole runs by their setting; a look at some steps has no time to compare."""
+    found: dict[Setting, list[_EarlierRun]] = {}
+    for trial in trials:
+        if trial.state is TrialState.DONE and trial.time_s is not None and _counts(trial):
+            run = _EarlierRun(trial.block, trial.gpu, trial.time_s, trial.energy)
+            found.setdefault(trial.setting, []).append(run)
+    return found
+
+
+def _counts(one: Planned | Trial) -> bool:
+    return one.block != WARM_UP and one.look_s is None
+
+
+def _is_lower(one: Setting, other: Setting) -> bool:
+    """In a knob at least, and in none higher, with the command the same."""
+    heights = [(_height(one.get(name)), _height(other.get(name))) for name in other.knobs]
+    return (
+        one != other
+        and one.words == other.words
+        and all(mine <= theirs for mine, theirs in heights)
+    )
+
+
+def _height(value: Value) -> float:
+    """A knob that is left alone is at its highest."""
+    return value if isinstance(value, float | int) else math.inf
+
+
+def _slowdown(runs: Iterable[_EarlierRun], references: Iterable[_EarlierRun]) -> float | None:
+    """Over the blocks in which the reference ran on the same board; None where it never did."""
+    its_s = {(run.block, run.gpu): run.time_s for run in references}
+    paired = [run for run in runs if (run.block, run.gpu) in its_s]
+    if not paired:
+        return None
+    return fmean(run.time_s for run in paired) / fmean(its_s[run.block, run.gpu] for run in paired)
+
+
+def _are_less(runs: Sequence[_EarlierRun], time_s: float, joules: Mapping[str, float]) -> bool:
+    """On the mean, in time and in all energies that are known of them."""
+    names = set.intersection(*(set(run.energy) for run in runs))
+    return (
+        bool(names)
+        and fmean(run.time_s for run in runs) < time_s
+        and all(
+            fmean(run.energy[name].value for run in runs) < joules.get(name, 0.0) for name in names
+        )
+    )
+
 
 ATTEMPTS: Final = 2
 """So often a run is tried that fails; one that failed in an earlier process, once more."""
@@ -29,7 +230,7 @@ ATTEMPTS: Final = 2
 _LONGEST_WAIT_S: Final = 0.2
 
 
-class Watch(Protocol):
+class SweepObserver(Protocol):
     """Told how a sweep goes, from the thread that executes it; only ``said`` from any."""
 
     def began(self, sweep: Sweep, left: int) -> None:
@@ -52,7 +253,7 @@ def execute(
     folder: Path,
     strategy: Strategy,
     runner: Runner,
-    watch: Watch,
+    watch: SweepObserver,
     *,
     stop_hopeless: bool = False,
     news: SimpleQueue[News | signal.Signals] | None = None,
@@ -88,7 +289,7 @@ class _Execution:
         ledger: Ledger,
         strategy: Strategy,
         runner: Runner,
-        watch: Watch,
+        watch: SweepObserver,
         *,
         may_adopt: bool,
         stop_hopeless: bool,

@@ -1,4 +1,7 @@
-"""One process at a time runs a sweep, and one sweep at a time has a GPU."""
+"""One process at a time runs a sweep, and one sweep at a time has a GPU.
+
+Signals that end a sweep before its last run.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,23 @@ import fcntl
 import json
 import os
 import platform
+import signal
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from types import FrameType
 from typing import Final
 from urllib.parse import quote
 
-from joulewise.command.alive import boot_id, is_alive, pid_namespace, started_ticks
-from joulewise.command.state import made, state_folder
+from joulewise.data.sweeps import Sweep, TrialState
 from joulewise.errors import HeldError, JoulewiseError
-from joulewise.record.files import open_regular, read_regular
-from joulewise.record.store import SILENT_NS
-from joulewise.sweep.boards import Board
+from joulewise.process.linux import boot_id, is_alive, pid_namespace, started_ticks
+from joulewise.process.state_dir import made, state_folder
+from joulewise.store.files import open_regular, read_regular
+from joulewise.store.runs import SILENT_NS
+from joulewise.sweep.boards import TargetBoard
 
 LOCK: Final = "lock"
 _GPUS: Final = "gpus"
@@ -97,7 +103,7 @@ def is_running(folder: Path) -> bool:
 
 
 @contextmanager
-def having(gpus: Iterable[Board]) -> Iterator[None]:
+def having(gpus: Iterable[TargetBoard]) -> Iterator[None]:
     """Have GPUs for one's sweeps, also between two runs; an error that says who has one.
 
     Where nothing can be written they are had by nobody: then only leases keep runs apart.
@@ -158,3 +164,73 @@ def _by_whom(path: Path) -> str:
         return f" by process {told['pid']} on {told['host']} since {since}"
     except (OSError, ValueError, KeyError, TypeError):
         return ""
+
+
+_ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class CutOffError(JoulewiseError):
+    """A signal has ended the sweep; what is done is kept, and the status is as of that signal."""
+
+    def __init__(self, number: signal.Signals, sweep: Sweep) -> None:
+        done = sum(trial.state is TrialState.DONE for trial in sweep.trials)
+        kept = f"its {done} finished runs are kept" if done > 1 else "its finished run is kept"
+        super().__init__(
+            f"sweep {sweep.id} was ended by {number.name}; "
+            f"{kept if done else 'no run was finished'}",
+            "the same command goes on with the others",
+        )
+        self.signal = number
+        self.exit_status = 128 + number
+
+
+class SignalInterrupt(KeyboardInterrupt):
+    """A signal has come while no run was being made; ``sweep`` is the one that was made last."""
+
+    def __init__(self, number: signal.Signals, sweep: Sweep | None = None) -> None:
+        super().__init__(number.name)
+        self.signal = number
+        self.sweep = sweep
+
+
+class BetweenRunsError(JoulewiseError):
+    """The same for whoever reads it: what is kept, and how to go on; the status is as of it."""
+
+    def __init__(self, number: signal.Signals, what: str, hint: str) -> None:
+        super().__init__(f"ended by {number.name}; {what}", hint)
+        self.exit_status = 128 + number
+
+
+@contextmanager
+def raised_signals() -> Iterator[None]:
+    """Each raises a :class:`SignalInterrupt` meanwhile, but for those that are ignored."""
+
+    def interrupt(number: int, _: FrameType | None) -> None:
+        raise SignalInterrupt(signal.Signals(number))
+
+    with _handled(interrupt):
+        yield
+
+
+@contextmanager
+def told_of_signals(tell: Callable[[signal.Signals], None]) -> Iterator[None]:
+    """They end nothing meanwhile; those that are ignored stay so."""
+    with _handled(lambda number, _: tell(signal.Signals(number))):
+        yield
+
+
+@contextmanager
+def _handled(handle: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield  # they come to another thread
+        return
+    before = {
+        number: signal.signal(number, handle)
+        for number in _ENDING
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler or signal.SIG_DFL)

@@ -1,20 +1,143 @@
-"""The settings of a sweep and its reference, with everything checked before the first run."""
+"""The settings of a sweep and its reference, with everything checked before the first run.
+
+Which points of a grid are meant: ``batch_size * accumulation == 256``.
+
+A small part of Python's expressions, evaluated over the axes' values and nothing else: numbers,
+words in quotes, names of axes, arithmetic, comparisons, ``and``, ``or`` and ``not``.
+"""
 
 from __future__ import annotations
 
+import ast
 import itertools
 import math
+import operator
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
 from joulewise.data.sweeps import CPU_LIMIT, KNOBS, MEM_CLOCK, POWER_LIMIT, SM_CLOCK, Setting, Value
 from joulewise.errors import NotSupportedError, UsageError, did_you_mean
-from joulewise.sweep.asked import Asked
 from joulewise.sweep.axes import LABELS, MOST, Axis, clocks, limits, words
-from joulewise.sweep.boards import Board, alike
-from joulewise.sweep.checks import check, check_command, check_metrics
-from joulewise.sweep.constraints import constraint
+from joulewise.sweep.boards import TargetBoard, alike
+from joulewise.sweep.spec import SweepSpec
+from joulewise.sweep.validate import check, check_command, check_metrics
+
+Number = float | str
+_Evaluate = Callable[[Mapping[str, Number]], Any]
+
+_LONGEST: Final = 1000
+_HINT: Final = "compare axes with numbers, as in: batch_size * accumulation == 256"
+_BINARY: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+}
+_UNARY: Final[Mapping[type[ast.unaryop], Callable[[Any], Any]]] = {
+    ast.UAdd: operator.pos,
+    ast.USub: operator.neg,
+    ast.Not: operator.not_,
+}
+_COMPARE: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], Any]]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+
+
+def constraint(text: str, axes: Collection[str]) -> Callable[[Mapping[str, Number]], bool]:
+    """What tells whether a point is meant, from its values by the name of the axis."""
+    if len(text) > _LONGEST:
+        raise UsageError(f"{text[:80]!r}… is too long for a constraint", "make it several")
+    try:
+        tree = ast.parse(text.strip(), mode="eval")
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        raise UsageError(f"{text[:80]!r} is no constraint", _HINT) from None
+    if not isinstance(tree.body, ast.Compare | ast.BoolOp | ast.UnaryOp):
+        raise UsageError(f"{text!r} compares nothing", _HINT)
+    evaluate = _Compiler(text, axes).compile(tree.body)
+
+    def holds(values: Mapping[str, Number]) -> bool:
+        try:
+            return bool(evaluate(values))
+        except (TypeError, ArithmeticError) as error:
+            at = ", ".join(f"{name} = {value!r}" for name, value in values.items())
+            raise UsageError(f"{text!r} cannot be told at {at}: {error}", _HINT) from None
+
+    return holds
+
+
+class _Compiler:
+    def __init__(self, text: str, axes: Collection[str]) -> None:
+        self._text = text
+        self._axes = axes
+
+    def compile(self, node: ast.expr) -> _Evaluate:
+        match node:
+            case ast.Constant(value=bool()):
+                pass
+            case ast.Constant(value=int() | float() | str() as value):
+                return lambda _: value
+            case ast.Name(id=name):
+                return self._name(name)
+            case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:
+                return self._unary(_UNARY[type(op)], operand)
+            case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+                return self._binary(_BINARY[type(op)], left, right)
+            case ast.BoolOp(op=op, values=parts):
+                return self._logical(all if isinstance(op, ast.And) else any, parts)
+            case ast.Compare(left=left, ops=ops, comparators=rest):
+                if all(type(op) in _COMPARE for op in ops):
+                    return self._comparison([_COMPARE[type(op)] for op in ops], [left, *rest])
+        part = ast.get_source_segment(self._text.strip(), node) or self._text
+        raise UsageError(f"{part!r} cannot stand in a constraint", _HINT)
+
+    def _name(self, name: str) -> _Evaluate:
+        if name not in self._axes:
+            raise UsageError(
+                f"{self._text!r}: there is no axis {name}", f"there are {', '.join(self._axes)}"
+            )
+        return lambda values: values[name]
+
+    def _unary(self, apply: Callable[[Any], Any], operand: ast.expr) -> _Evaluate:
+        inner = self.compile(operand)
+        return lambda values: apply(inner(values))
+
+    def _binary(
+        self, apply: Callable[[Any, Any], Any], left: ast.expr, right: ast.expr
+    ) -> _Evaluate:
+        one, other = self.compile(left), self.compile(right)
+        return lambda values: apply(_number(one(values)), _number(other(values)))
+
+    def _logical(self, decide: Callable[[Any], bool], parts: list[ast.expr]) -> _Evaluate:
+        inner = [self.compile(part) for part in parts]
+        return lambda values: decide(bool(part(values)) for part in inner)
+
+    def _comparison(
+        self, compares: list[Callable[[Any, Any], Any]], operands: list[ast.expr]
+    ) -> _Evaluate:
+        inner = [self.compile(operand) for operand in operands]
+
+        def chain(values: Mapping[str, Number]) -> bool:
+            told = [each(values) for each in inner]
+            pairs = zip(compares, told, told[1:], strict=False)
+            return all(compare(one, other) for compare, one, other in pairs)
+
+        return chain
+
+
+def _number(value: Number) -> float:
+    """Arithmetic is of numbers: a word times a number would be a long word."""
+    if isinstance(value, str):
+        raise TypeError(f"{value!r} is no number")
+    return value
 
 
 @dataclass(frozen=True)
@@ -26,15 +149,15 @@ class Space:
 
     settings: tuple[Setting, ...]
     reference: Setting
-    boards: tuple[Board, ...] = ()
+    boards: tuple[TargetBoard, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
-    def gpus(self) -> tuple[Board, ...]:
+    def gpus(self) -> tuple[TargetBoard, ...]:
         return tuple(board for board in self.boards if board.is_gpu)
 
     @property
-    def board(self) -> Board | None:
+    def board(self) -> TargetBoard | None:
         """The GPU, the first of several; None where there is none."""
         return self.gpus[0] if self.gpus else None
 
@@ -58,7 +181,7 @@ def is_one_knob(points: Sequence[Setting]) -> bool:
 
 
 def resolve(
-    asked: Asked, boards: Sequence[Board], environ: Mapping[str, str] | None = None
+    asked: SweepSpec, boards: Sequence[TargetBoard], environ: Mapping[str, str] | None = None
 ) -> Space:
     """The grid of the axes against the boards; a JoulewiseError that says what cannot be meant."""
     check(asked)
@@ -76,7 +199,7 @@ def resolve(
     return space
 
 
-def _axis(name: str, text: str, boards: Sequence[Board]) -> Axis:
+def _axis(name: str, text: str, boards: Sequence[TargetBoard]) -> Axis:
     if name not in KNOBS:
         return words(name, text)
     label = LABELS[name]
@@ -95,7 +218,9 @@ def _axis(name: str, text: str, boards: Sequence[Board]) -> Axis:
     return clocks(name, text, alike(gpus, label, lambda board: board.clocks_mhz(name)))
 
 
-def _grid(axes: Sequence[Axis], asked: Asked, boards: Sequence[Board]) -> tuple[Setting, ...]:
+def _grid(
+    axes: Sequence[Axis], asked: SweepSpec, boards: Sequence[TargetBoard]
+) -> tuple[Setting, ...]:
     names = [axis.name for axis in axes]
     count = math.prod(len(axis.values) for axis in axes)
     if count > MOST:
@@ -133,7 +258,7 @@ def _plain(name: str, value: Value, highest: Mapping[str, float]) -> float | str
     return number if math.isfinite(number) else str(value)
 
 
-def _unlocked(boards: Sequence[Board]) -> dict[str, float]:
+def _unlocked(boards: Sequence[TargetBoard]) -> dict[str, float]:
     """An unlocked clock goes as high as it can."""
     return {
         name: max((clock for board in boards for clock in board.clocks_mhz(name)), default=math.inf)
@@ -142,7 +267,10 @@ def _unlocked(boards: Sequence[Board]) -> dict[str, float]:
 
 
 def _reference(
-    axes: Sequence[Axis], asked: Asked, settings: Sequence[Setting], boards: Sequence[Board]
+    axes: Sequence[Axis],
+    asked: SweepSpec,
+    settings: Sequence[Setting],
+    boards: Sequence[TargetBoard],
 ) -> Setting:
     """The default limit, clocks unlocked, and what was named of the command's own.
 

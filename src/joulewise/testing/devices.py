@@ -12,18 +12,18 @@ import pytest
 
 from joulewise.data import (
     DeviceInfo,
+    DriverSample,
     Kind,
     Knob,
     KnobInfo,
     Process,
     Quantity,
     Reading,
-    Sample,
     SensorInfo,
     Source,
     Unavailable,
 )
-from joulewise.devices.protocol import Device
+from joulewise.devices.device import Device
 from joulewise.errors import DeviceError, JoulewiseError, OutOfRangeError
 from joulewise.units import NS_PER_S
 
@@ -355,7 +355,9 @@ def _impossible(info: KnobInfo) -> Iterator[float]:
         yield (info.choices[0] + info.choices[1]) / 2
 
 
-def _check_samples(answer: Sequence[Sample] | Unavailable, since_us: int) -> Sequence[Sample]:
+def _check_samples(
+    answer: Sequence[DriverSample] | Unavailable, since_us: int
+) -> Sequence[DriverSample]:
     assert not isinstance(answer, Unavailable), f"samples were there, and now: {answer}"
     times = [sample.t_us for sample in answer]
     assert times == sorted(times), "samples are not oldest first"

@@ -9,18 +9,18 @@ from typing import Final
 
 from joulewise.data import (
     DeviceInfo,
+    DriverSample,
     Kind,
     Knob,
     KnobInfo,
     Process,
     Quantity,
     Reading,
-    Sample,
     SensorInfo,
     Source,
     Unavailable,
 )
-from joulewise.devices.base import BaseDevice
+from joulewise.devices.device import BaseDevice
 from joulewise.units import NS_PER_S
 
 _START_NS: Final = NS_PER_S
@@ -67,12 +67,12 @@ class ToyDevice(BaseDevice):
         }
         return Reading(values[quantity](), self._clock.now_ns)
 
-    def _samples(self, quantity: Quantity, since_us: int) -> Sequence[Sample] | Unavailable:
+    def _samples(self, quantity: Quantity, since_us: int) -> Sequence[DriverSample] | Unavailable:
         if quantity is not Quantity.POWER:
             return super()._samples(quantity, since_us)
         now_us = self._clock.now_ns // 1000
         times = range(max(_START_NS // 1000, now_us - 200_000), now_us + 1, 20_000)
-        return [Sample(t_us, self._limit_w / 2) for t_us in times if t_us > since_us]
+        return [DriverSample(t_us, self._limit_w / 2) for t_us in times if t_us > since_us]
 
     def _processes(self) -> Sequence[Process]:
         return [Process(pid=1, memory_b=None, kind="compute")]

@@ -10,33 +10,33 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.curves.cumulative import (
+from joulewise.analyse.chunks import ChunkReader, OpenLane
+from joulewise.analyse.curves.downsample import Envelope, Shown, Thinning, pixel_edges
+from joulewise.analyse.curves.sampling import Intervals, Sampling
+from joulewise.analyse.curves.series import (
     FAULTS,
     Growth,
+    SensorCourses,
     growth_edges,
     growth_of,
+    sensor_courses,
     whole_growth,
 )
-from joulewise.analyse.curves.jitter import Intervals, Sampling
-from joulewise.analyse.curves.passing import Shown, pixel_edges
-from joulewise.analyse.curves.sensors import SensorCourses, sensor_courses
-from joulewise.analyse.curves.thin import Envelope, Thinning
 from joulewise.analyse.damage import HINT, SoundLanes
-from joulewise.analyse.lanes import OpenLane, Rows
-from joulewise.analyse.load_marks import load_marks_of_result
-from joulewise.analyse.stored import result_of
-from joulewise.analyse.stretch import Stretch
+from joulewise.analyse.energy.load_steps import load_marks_of_result
+from joulewise.analyse.stored_result import result_of
+from joulewise.analyse.time_intervals import Stretch
 from joulewise.data import Kind, RunResult
 from joulewise.errors import JoulewiseError
-from joulewise.record.layout import Lane
-from joulewise.record.manifest import Manifest, RecordedDevice, read_manifest
+from joulewise.store.layout import StreamKind
+from joulewise.store.manifest import Manifest, RecordedDevice, read_manifest
 
 PIXELS: Final = 600
 _FEWEST_PIXELS: Final = 150
 _ALL_PIXELS: Final = 2_400
 _SENSOR_PIXELS: Final = 300  # there are ten panels a device: twice as many double a page's data
 _POWER: Final = "power_w"
-_LANES: Final = {Lane.FAST: "polls", Lane.BUFFER: "driver's samples"}
+_LANES: Final = {StreamKind.FAST: "polls", StreamKind.BUFFER: "driver's samples"}
 
 
 @dataclass(frozen=True)
@@ -115,14 +115,14 @@ def run_curves(run: Path, result: RunResult | None = None) -> RunCurves:
 def _refuse_lost(lanes: SoundLanes, keys: Sequence[str]) -> None:
     """A figure of a device of whose trace nothing is left would be made up."""
     for key in keys:
-        damage = lanes.find_lane_damage(key, Lane.FAST)
-        if damage is not None and lanes(key, Lane.FAST) is None:
+        damage = lanes.find_lane_damage(key, StreamKind.FAST)
+        if damage is not None and lanes(key, StreamKind.FAST) is None:
             raise JoulewiseError(f"its trace cannot be read: {damage.message}", HINT)
 
 
 def _device(
     device: RecordedDevice,
-    views: Mapping[Lane, _View],
+    views: Mapping[StreamKind, _StreamView],
     growth: Growth,
     sensors: SensorCourses,
 ) -> DeviceCurves:
@@ -139,7 +139,7 @@ def _device(
 
 
 @dataclass(frozen=True)
-class _View:
+class _StreamView:
     """What is looked at of a lane while it is read."""
 
     rows: Shown
@@ -149,19 +149,21 @@ class _View:
 
 def _views(
     lanes: OpenLane, device: RecordedDevice, stretch: Stretch, pixels: int
-) -> dict[Lane, _View]:
+) -> dict[StreamKind, _StreamView]:
     opened = {lane: lanes(device.info.key, lane) for lane in _LANES}
     return {lane: _view(rows, stretch, pixels) for lane, rows in opened.items() if rows}
 
 
-def _seen(views: Mapping[Lane, _View], _key: str, lane: Lane) -> Rows | None:
+def _seen(
+    views: Mapping[StreamKind, _StreamView], _key: str, lane: StreamKind
+) -> ChunkReader | None:
     return views[lane].rows if lane in views else None
 
 
-def _view(rows: Rows, stretch: Stretch, pixels: int) -> _View:
+def _view(rows: ChunkReader, stretch: Stretch, pixels: int) -> _StreamView:
     if _POWER not in rows.columns:
         intervals = Intervals(rows, "energy_j", stretch)
-        return _View(Shown(rows, intervals), intervals, None)
+        return _StreamView(Shown(rows, intervals), intervals, None)
     intervals = Intervals(rows, _POWER, stretch)
     thinning = Thinning(_POWER, pixel_edges(rows, stretch, pixels))
-    return _View(Shown(rows, intervals, thinning), intervals, thinning)
+    return _StreamView(Shown(rows, intervals, thinning), intervals, thinning)

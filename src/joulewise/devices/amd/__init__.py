@@ -8,8 +8,8 @@
 from __future__ import annotations
 
 from joulewise.data import Unavailable
+from joulewise.devices.device import Device
 from joulewise.devices.options import Options
-from joulewise.devices.protocol import Device
 
 __all__ = ["find", "visible_keys"]
 
@@ -20,9 +20,9 @@ def find(options: Options) -> list[Device] | Unavailable:
     Keys count on from ``options.first_gpu`` by amdsmi's index, so that on a machine with GPUs of
     two makers no two share one.
     """
+    from joulewise.devices.amd.amdsmi_library import ABSENT, load
     from joulewise.devices.amd.gpu import open_gpus
-    from joulewise.devices.amd.library import ABSENT, load
-    from joulewise.devices.amd.visible import identify, visible
+    from joulewise.devices.amd.hip_visible import identify, visible
 
     smi = load()
     if isinstance(smi, Unavailable):
@@ -44,8 +44,8 @@ def find(options: Options) -> list[Device] | Unavailable:
 
 def visible_keys(options: Options) -> set[str]:
     """The keys of the GPUs that a HIP program would see; none where amdsmi cannot be asked."""
-    from joulewise.devices.amd.library import load
-    from joulewise.devices.amd.visible import identify, visible
+    from joulewise.devices.amd.amdsmi_library import load
+    from joulewise.devices.amd.hip_visible import identify, visible
 
     smi = load()
     if isinstance(smi, Unavailable):

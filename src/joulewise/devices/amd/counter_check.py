@@ -67,7 +67,7 @@ class Poll:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class CounterComparison:
     """What the counter gained, and what the readings of power say that it should have gained."""
 
     counted_j: float
@@ -113,7 +113,7 @@ class Probe:
     lag_s: float = 0.0
 
 
-def compare(polls: list[Poll], lag_s: float = 0.0) -> Comparison | None:
+def compare(polls: list[Poll], lag_s: float = 0.0) -> CounterComparison | None:
     """Compare counter and power from the counter's first step to its last; None without two steps.
 
     All polls have a power.
@@ -137,7 +137,7 @@ def compare(polls: list[Poll], lag_s: float = 0.0) -> Comparison | None:
     powers = [poll.power_w or 0.0 for poll in polls[: last + 1]]
     lagging_j = lag_s * (max(powers) - min(powers) + _CUT_OFF_W)
     counted_j = polls[last].energy_j - polls[first].energy_j
-    return Comparison(counted_j, likely_j, max(0.0, low_j - lagging_j), high_j + lagging_j)
+    return CounterComparison(counted_j, likely_j, max(0.0, low_j - lagging_j), high_j + lagging_j)
 
 
 class CounterWatch:

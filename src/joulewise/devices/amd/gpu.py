@@ -1,9 +1,26 @@
-"""One AMD GPU, through amdsmi."""
+"""One AMD GPU, through amdsmi.
+
+Modules of two dies, of which one reports power and energy for both: MI250 and MI250X.
+
+To HIP and to amdsmi each die is a GPU. What the module draws is told by one of them only:
+
+[1] Linux commit 076f55a45e9e ("Only primary die supports power data"): on Aldebaran the driver
+    reports 0 W and 0 J for the secondary die.
+[2] ROCm/rocm_smi_lib issue 160: rocm-smi shows "N/A (Secondary die)", and that the primary, usually
+    the one above or below, shows the power of both.
+[3] ml-energy/zeus pull request 203: eight dies report 89, 0, 93, 0, 88, 0, 88 and 0 W.
+[4] Linux commit 3f46c4e9ce25: of Aldebaran the driver tells the bandwidth between two dies: at
+    least that of one link, at most that of all links between them.
+[5] hwloc, topology-rsmi.c: on Adastra and Frontier (MI250X) the least is 50 GB/s, and the most 50,
+    100 or 200 GB/s. The 200, four links, are taken to be those inside a module.
+
+How each quantity is read from amdsmi, in our units. Every function may raise a DeviceError.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -19,21 +36,238 @@ from joulewise.data import (
     Source,
     Unavailable,
 )
+from joulewise.devices.amd.amdsmi_library import Library, number
 from joulewise.devices.amd.counter_check import (
     AVERAGE_LAG_S,
     CounterVerdict,
     Probe,
     check_counters,
 )
-from joulewise.devices.amd.dies import Die, die_note, find_dies, silent_sensors
-from joulewise.devices.amd.library import Library, number
-from joulewise.devices.amd.readings import SENSORS, clock_mhz, power_cap_w
-from joulewise.devices.amd.visible import Gpu
-from joulewise.devices.base import BaseDevice
+from joulewise.devices.amd.hip_visible import AmdProcessor
+from joulewise.devices.device import BaseDevice, for_root_only
 from joulewise.devices.options import Options
-from joulewise.devices.ranges import for_root_only
 from joulewise.errors import DeviceError, NotSupportedError
-from joulewise.units import UW_PER_W
+from joulewise.units import UJ_PER_J, UW_PER_W
+
+Read = Callable[[Library, Any], float]
+
+
+@dataclass(frozen=True)
+class Sensor:
+    read: Read
+    window_s: float | None = None
+    note: str = ""
+
+
+def power_cap_w(smi: Library, handle: Any) -> dict[str, float]:
+    """``power_cap``, ``default_power_cap``, ``min_power_cap``, ``max_power_cap``."""
+    told = smi.call("amdsmi_get_power_cap_info", handle)
+    return {name: number(value) / UW_PER_W for name, value in told.items()}
+
+
+def clock_mhz(smi: Library, handle: Any, which: str, figure: str) -> float:
+    kind = smi.constant("AmdSmiClkType", which)
+    return number(smi.call("amdsmi_get_clock_info", handle, kind)[figure])
+
+
+def _power(*figures: str) -> Read:
+    def read(smi: Library, handle: Any) -> float:
+        told = smi.call("amdsmi_get_power_info", handle)
+        for figure in figures:
+            value = told.get(figure)
+            # 0 W stands for "not told" on generations that have only one of the two figures.
+            if isinstance(value, int) and value > 0:
+                return float(value)
+        raise NotSupportedError(f"this GPU does not tell its {figures[0]}", "see power_w")
+
+    return read
+
+
+def _energy(smi: Library, handle: Any) -> float:
+    told = smi.call("amdsmi_get_energy_count", handle)
+    ticks = told.get("energy_accumulator", told.get("power"))  # its name until amdsmi 6.3
+    return number(ticks) * number(told["counter_resolution"]) / UJ_PER_J
+
+
+def _activity(engine: str) -> Read:
+    return lambda smi, handle: number(smi.call("amdsmi_get_gpu_activity", handle)[engine])
+
+
+def _clock(which: str) -> Read:
+    return lambda smi, handle: clock_mhz(smi, handle, which, "clk")
+
+
+def _temperature(smi: Library, handle: Any) -> float:
+    now = smi.constant("AmdSmiTemperatureMetric", "CURRENT")
+
+    def at(place: str) -> float:
+        where = smi.constant("AmdSmiTemperatureType", place)
+        return number(smi.call("amdsmi_get_temp_metric", handle, where, now))
+
+    try:
+        return at("EDGE")
+    except NotSupportedError:
+        return at("HOTSPOT")
+
+
+def _fan(smi: Library, handle: Any) -> float:
+    highest = number(smi.call("amdsmi_get_gpu_fan_speed_max", handle, 0))
+    if highest <= 0:
+        raise NotSupportedError("this GPU has no fan of its own", "nothing to do")
+    return 100 * number(smi.call("amdsmi_get_gpu_fan_speed", handle, 0)) / highest
+
+
+def _memory_used(smi: Library, handle: Any) -> float:
+    video_memory = smi.constant("AmdSmiMemoryType", "VRAM")
+    return number(smi.call("amdsmi_get_gpu_memory_usage", handle, video_memory))
+
+
+def _throttled(smi: Library, handle: Any) -> float:
+    told = smi.call("amdsmi_get_gpu_metrics_info", handle).get("throttle_status")
+    if not isinstance(told, (bool, int)):
+        raise NotSupportedError("this GPU does not tell whether it is throttled", "nothing to do")
+    return float(bool(told))
+
+
+_ONE_ENGINE: Final = "one engine encodes and decodes"
+SENSORS: Final[dict[Quantity, Sensor]] = {
+    Quantity.POWER: Sensor(_power("current_socket_power", "average_socket_power")),
+    Quantity.POWER_INSTANT: Sensor(_power("current_socket_power")),
+    Quantity.POWER_AVERAGE: Sensor(_power("average_socket_power")),
+    Quantity.ENERGY: Sensor(_energy),
+    Quantity.ENFORCED_LIMIT: Sensor(lambda smi, handle: power_cap_w(smi, handle)["power_cap"]),
+    Quantity.GPU_UTILISATION: Sensor(_activity("gfx_activity")),
+    Quantity.MEMORY_UTILISATION: Sensor(_activity("umc_activity")),
+    Quantity.ENCODER_UTILISATION: Sensor(_activity("mm_activity"), note=_ONE_ENGINE),
+    Quantity.DECODER_UTILISATION: Sensor(_activity("mm_activity"), note=_ONE_ENGINE),
+    # AMD documents these clocks as means over one second.
+    Quantity.SM_CLOCK: Sensor(_clock("GFX"), window_s=1.0),
+    Quantity.MEMORY_CLOCK: Sensor(_clock("MEM"), window_s=1.0),
+    Quantity.TEMPERATURE: Sensor(_temperature, note="edge, or hotspot where there is no edge"),
+    Quantity.FAN: Sensor(_fan),
+    Quantity.MEMORY_USED: Sensor(_memory_used),
+    Quantity.THROTTLE: Sensor(_throttled, note="1 while throttled; amdsmi does not say why"),
+}
+
+
+_NAME: Final = "MI250"
+_DEVICE_IDS: Final = frozenset({0x7408, 0x740C})  # MI250X and MI250, by their PCI ids
+_LINKS_IN_MODULE: Final = 4  # [5]
+_ENERGY: Final = (
+    *(Quantity.POWER, Quantity.POWER_INSTANT, Quantity.POWER_AVERAGE),
+    *(Quantity.ENERGY, Quantity.ENFORCED_LIMIT),
+)
+
+
+@dataclass(frozen=True)
+class Die:
+    """One of the two dies of a module, by amdsmi's index.
+
+    ``is_silent`` is whether the other reports for it; ``other`` is None where it is not known,
+    such as in a container that has one of the two.
+    """
+
+    index: int
+    other: int | None
+    is_silent: bool
+
+
+def find_dies(smi: Library, gpus: Sequence[AmdProcessor]) -> dict[int, Die]:
+    """The dies of two-die modules among the GPUs, by index. Never raises."""
+    dies = [gpu for gpu in gpus if gpu.whole == gpu.index and _is_half(smi, gpu)]
+    silent = {gpu.index for gpu in dies if _is_silent(smi, gpu)}
+    reporters = {
+        gpu.index: _find_reporter(smi, gpu, dies, silent) for gpu in dies if gpu.index in silent
+    }
+    others = {**reporters, **{i: part for part, i in reporters.items() if i is not None}}
+    return {gpu.index: Die(gpu.index, others.get(gpu.index), gpu.index in silent) for gpu in dies}
+
+
+def _is_half(smi: Library, gpu: AmdProcessor) -> bool:
+    try:
+        asic = smi.call("amdsmi_get_gpu_asic_info", gpu.handle)
+        return _NAME in str(asic.get("market_name")) or _device_id(asic) in _DEVICE_IDS
+    except DeviceError:
+        return False
+
+
+def _device_id(asic: Mapping[str, Any]) -> int | None:
+    """It is a number or its hexadecimal text, by amdsmi's version."""
+    told = asic.get("device_id")
+    try:
+        return told if isinstance(told, int) else int(str(told), 16)
+    except ValueError:
+        return None
+
+
+def _is_silent(smi: Library, gpu: AmdProcessor) -> bool:
+    """Whether it tells no power, and a counter that is 0 if any. A fault that may pass is none."""
+    try:
+        SENSORS[Quantity.POWER].read(smi, gpu.handle)
+    except NotSupportedError:
+        pass
+    except DeviceError:
+        return False
+    else:
+        return False
+    try:
+        return SENSORS[Quantity.ENERGY].read(smi, gpu.handle) == 0
+    except NotSupportedError:
+        return True
+    except DeviceError:
+        return False
+
+
+def _find_reporter(
+    smi: Library, gpu: AmdProcessor, dies: Sequence[AmdProcessor], silent: set[int]
+) -> int | None:
+    """The die that all of a module's links join to this one; else its neighbour, counted in pairs.
+
+    Pairs are counted only where the driver tells no links, and all modules seem to be whole.
+    """
+    links = {other.index: _count_links(smi, gpu, other) for other in dies if other is not gpu}
+    if any(links.values()):
+        near = [index for index, count in links.items() if count >= _LINKS_IN_MODULE]
+    else:
+        place = dies.index(gpu)
+        near = [dies[place ^ 1].index] if len(dies) % 2 == 0 else []
+    return near[0] if len(near) == 1 and near[0] not in silent else None
+
+
+def _count_links(smi: Library, gpu: AmdProcessor, other: AmdProcessor) -> int:
+    """Direct links between two dies; 0 where there is none, or nobody tells."""
+    function = "amdsmi_get_minmax_bandwidth_between_processors"
+    try:
+        told = smi.call(function, gpu.handle, other.handle)
+        one, all_of_them = number(told["min_bandwidth"]), number(told["max_bandwidth"])
+    except (DeviceError, KeyError):
+        return 0
+    return round(all_of_them / one) if one > 0 else 0
+
+
+def silent_sensors(die: Die, first_gpu: int, shown: set[int]) -> dict[Quantity, Unavailable]:
+    """Why a silent die has neither power nor energy, and where these are."""
+    reporter = "the other die" if die.other is None else f"gpu{first_gpu + die.other}"
+    reason = f"{reporter} reports the power and energy of both dies of its module"
+    if die.other is None:
+        fix = "give the job both dies of the module: the other is not among the GPUs here"
+    elif die.other in shown:
+        fix = f"nothing to do: what it draws is counted with {reporter}"
+    else:
+        fix = f"let the job see {reporter} as well (ROCR_VISIBLE_DEVICES)"
+    return dict.fromkeys(_ENERGY, Unavailable(reason, fix))
+
+
+def die_note(die: Die, first_gpu: int, shown: set[int]) -> str:
+    """What a person must know of a die's figures."""
+    other = "the other die" if die.other is None else f"gpu{first_gpu + die.other}"
+    if die.is_silent:
+        return f"one of two dies of a module, for which {other} reports"
+    note = f"its power and energy are those of both dies of its module, {other} included"
+    if die.other is None or die.other not in shown:
+        note += ", which the job does not see and others may use"
+    return note
+
 
 Clock = Callable[[], int]
 _UNTOLD: Final = Unavailable("amdsmi does not tell what clocks are limited to")
@@ -41,7 +275,11 @@ _MEND: Final = "a reboot or a newer amdgpu driver may mend the counter"
 
 
 def open_gpus(
-    smi: Library, gpus: Sequence[Gpu], shown: Sequence[Gpu], options: Options, note: str
+    smi: Library,
+    gpus: Sequence[AmdProcessor],
+    shown: Sequence[AmdProcessor],
+    options: Options,
+    note: str,
 ) -> list[AmdGpu]:
     """Open those GPUs that are ``shown`` of all ``gpus``, and check their energy counters.
 
@@ -60,7 +298,7 @@ def open_gpus(
     return opened
 
 
-def _open_gpu(smi: Library, gpu: Gpu, options: Options, note: str) -> AmdGpu:
+def _open_gpu(smi: Library, gpu: AmdProcessor, options: Options, note: str) -> AmdGpu:
     def told(function: str, figure: str, otherwise: str) -> str:
         try:
             answer = smi.call(function, gpu.handle)
@@ -92,7 +330,7 @@ def _wrong_counter(factor: float, power_w: float | None) -> str:
     return f"the energy counter does not move{told}"
 
 
-def _memory_b(smi: Library, gpu: Gpu) -> int | None:
+def _memory_b(smi: Library, gpu: AmdProcessor) -> int | None:
     try:
         video_memory = smi.constant("AmdSmiMemoryType", "VRAM")
         return int(number(smi.call("amdsmi_get_gpu_memory_total", gpu.handle, video_memory)))
@@ -103,7 +341,7 @@ def _memory_b(smi: Library, gpu: Gpu) -> int | None:
 class AmdGpu(BaseDevice):
     """A GPU that answers. It keeps amdsmi open until it is closed."""
 
-    def __init__(self, smi: Library, gpu: Gpu, info: DeviceInfo, now_ns: Clock) -> None:
+    def __init__(self, smi: Library, gpu: AmdProcessor, info: DeviceInfo, now_ns: Clock) -> None:
         self.info = info
         self._smi = smi
         smi.retain()

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from joulewise.data import Source, Unavailable
-from joulewise.devices.nvidia.throttle import throttle_names
+from joulewise.data.throttling import throttle_names
+from joulewise.devices.device import Device
 from joulewise.devices.options import Options
-from joulewise.devices.protocol import Device
 
 __all__ = ["find", "find_and_count", "is_simulated", "throttle_names", "visible_keys"]
 
@@ -34,6 +34,6 @@ def visible_keys(options: Options) -> tuple[set[str], int]:
 
 def is_simulated() -> bool:
     """Whether the driver library that was loaded, if any, is joulewise's simulated one."""
-    from joulewise.devices.nvidia.origin import reading_source
+    from joulewise.devices.nvidia.nvml_library import reading_source
 
     return reading_source() is Source.SIMULATED

@@ -1,28 +1,244 @@
-"""Finding NVIDIA GPUs: what NVML shows, less what CUDA is told not to use."""
+"""Finding NVIDIA GPUs: what NVML shows, less what CUDA is told not to use.
+
+Which GPUs are powered off by the kernel, found without waking them.
+
+A laptop's GPU sleeps at a few milliwatts. ``nvmlInit`` leaves it so: NVML initialises a GPU when
+its handle is asked for (NVML API Reference, nvmlInit_v2), and that wakes it. So what sleeps must
+be known before any handle is taken, from sysfs.
+
+Opening GPUs beside each other: a thread for each, so that a slow one holds up no other.
+
+A GPU is initialised by the first call that concerns it. Without persistence mode that takes a
+second or more, and a board that fails may take much longer.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, NamedTuple
+from time import monotonic
+from typing import Any, Final, NamedTuple
 
 import pynvml
 
 from joulewise.data import DeviceInfo, Kind, Source, Unavailable
-from joulewise.devices.nvidia import session
-from joulewise.devices.nvidia.device import NvidiaGpu
-from joulewise.devices.nvidia.faults import Fault, fault
-from joulewise.devices.nvidia.identity import mig_slices, speed
-from joulewise.devices.nvidia.opening import Candidate, Deadline, OnAnswer, Opening, late_gpu
-from joulewise.devices.nvidia.origin import reading_source
-from joulewise.devices.nvidia.silent import SilentGpu
-from joulewise.devices.nvidia.sleep import FIX, Sleeper, sleepers
+from joulewise.devices import FINDER
+from joulewise.devices.cuda_visible import GpuIdentity, visible
+from joulewise.devices.device import Device
+from joulewise.devices.nvidia import nvml_library
+from joulewise.devices.nvidia.gpu import NvidiaGpu, SilentGpu
+from joulewise.devices.nvidia.nvml_errors import NvmlFailure, fault
+from joulewise.devices.nvidia.nvml_library import mig_slices, reading_source, speed
 from joulewise.devices.options import Options
-from joulewise.devices.protocol import Device
-from joulewise.devices.visible import GpuIdentity, visible
 from joulewise.errors import DeviceError
+
+FIX = "wake it by using it, e.g. `nvidia-smi`, then try again"
+
+
+@dataclass(frozen=True)
+class Sleeper:
+    """Which GPU sleeps; name and UUID are empty where the driver does not tell."""
+
+    bus_id: str
+    name: str
+    uuid: str
+
+
+def sleepers(root: Path, count: int) -> dict[int, Sleeper]:
+    """The sleeping GPUs by NVML index, among ``count`` that NVML shows.
+
+    NVML counts in the order of the bus. Where the kernel knows more GPUs than NVML shows (a
+    container, say), the two cannot be matched, and none is taken for asleep.
+    """
+    folder = root / "sys/bus/pci/drivers/nvidia"
+    try:
+        found = sorted(path for path in folder.iterdir() if path.name.count(":") == 2)
+    except OSError:
+        return {}
+    if len(found) != count:
+        return {}
+    return {
+        index: _sleeper(root, path.name)
+        for index, path in enumerate(found)
+        if _text(path / "power/runtime_status").strip() == "suspended"
+    }
+
+
+def _sleeper(root: Path, bus_id: str) -> Sleeper:
+    told = dict(
+        line.split(":", 1)
+        for line in _text(root / f"proc/driver/nvidia/gpus/{bus_id}/information").splitlines()
+        if ":" in line
+    )
+    uuid = told.get("GPU UUID", "").strip()
+    # The driver masks the UUID of a GPU that it has not initialised since it was loaded.
+    return Sleeper(bus_id, told.get("Model", "").strip(), "" if "?" in uuid else uuid)
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""
+
+
+# A GPU that has answered once is initialised, and one call takes 0.1 to 2 ms then. Chosen: a driver
+# that takes 500 times as long hangs, as far as a command that waits for it is concerned. Twice as
+# long delays a command by as much where a driver hangs.
+_STALLED_S: Final = 1.0
+_LATE: Final = NvmlFailure(
+    DeviceError,
+    "its driver had not answered when the recording began",
+    "keep drivers loaded with `sudo nvidia-smi -pm 1`; if it stays slow, see `dmesg | grep -i xid`",
+)
+
+OnAnswer = Callable[[], None]
+"""Called whenever the driver has answered, however it did."""
+
+
+class Deadline:
+    """Shares of the time that discovery may take; None where it may take any."""
+
+    def __init__(self, time_s: float | None) -> None:
+        self._time_s = time_s
+        self._start_s = monotonic()
+
+    def end_s(self, share: float) -> float | None:
+        return None if self._time_s is None else self._start_s + share * self._time_s
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A GPU that may be opened; ``fault`` is why it cannot be, ``asleep`` that it may not be."""
+
+    identity: GpuIdentity
+    handle: Any = None
+    fault: NvmlFailure | None = None
+    asleep: bool = False
+
+
+OpenGpu = Callable[[Candidate, OnAnswer], Device]
+
+
+class Opening:
+    """One GPU on its way: identified first, then opened once it is known to be wanted.
+
+    ``identify`` and ``open_gpu`` are called in a thread of its own, which holds NVML meanwhile.
+    What they raise is a fault of this GPU alone. Whoever starts it opens or dismisses it, which
+    its thread waits for.
+    """
+
+    def __init__(self, index: int, identify: Callable[[int, OnAnswer], Candidate]) -> None:
+        self._index = index
+        self._identify = identify
+        self._open: OpenGpu | None = None
+        self._candidate: Candidate | None = None
+        self._device: Device | None = None
+        self._is_identified = threading.Event()
+        self._is_wanted = threading.Event()
+        self._is_opened = threading.Event()
+        self._answered_s: float | None = None
+        self._thread = threading.Thread(target=self._run, name=FINDER, daemon=True)
+
+    def start(self) -> Opening:
+        nvml_library.acquire()  # at once, since whoever starts it holds NVML
+        self._thread.start()
+        return self
+
+    def candidate(self, end_s: float | None) -> Candidate:
+        """What is known of it by then: one that has not answered has its index alone."""
+        self._await(self._is_identified, end_s)
+        return self._candidate or Candidate(GpuIdentity(self._index, ""), fault=_LATE)
+
+    @property
+    def is_late(self) -> bool:
+        """Whether it has not even said which GPU it is."""
+        return self._candidate is None
+
+    def open(self, open_gpu: OpenGpu) -> None:
+        self._open = open_gpu
+        if not self.is_late:  # since it said who it is, it was not asked
+            self._answered()
+        self._is_wanted.set()
+
+    def dismiss(self, end_s: float | None) -> None:
+        """Where it was not opened, see to it that NVML is let go, unless that takes longer."""
+        if self._open is None:
+            self._is_wanted.set()
+            if not self.is_late:
+                self._await(self._is_opened, end_s)
+
+    def device(self, end_s: float | None) -> Device | None:
+        """The GPU as of then; None where it is on its way still."""
+        self._await(self._is_opened, end_s)
+        return self._device
+
+    def _await(self, event: threading.Event, end_s: float | None) -> None:
+        """Wait until the event, but not beyond ``end_s``, nor for a driver that has stalled."""
+        while not event.is_set():
+            if end_s is None:
+                event.wait()
+                return
+            # Before the first answer the GPU is being initialised, which may take long.
+            now_s = monotonic()
+            since_s = now_s if self._answered_s is None else self._answered_s
+            left_s = min(end_s, since_s + _STALLED_S) - now_s
+            if left_s <= 0:
+                return
+            event.wait(left_s)
+
+    def _answered(self) -> None:
+        self._answered_s = monotonic()
+
+    def _run(self) -> None:
+        try:
+            self._candidate = self._identified()
+            self._is_identified.set()
+            self._is_wanted.wait()
+            if self._open:
+                self._device = self._opened(self._open, self._candidate)
+        finally:
+            self._is_identified.set()
+            self._is_opened.set()
+            nvml_library.release()
+
+    def _identified(self) -> Candidate:
+        try:
+            return self._identify(self._index, self._answered)
+        except Exception as error:  # noqa: BLE001  # a bug must not cost the other GPUs
+            return Candidate(GpuIdentity(self._index, ""), fault=_unexpected(error))
+
+    def _opened(self, open_gpu: OpenGpu, candidate: Candidate) -> Device:
+        try:
+            return open_gpu(candidate, self._answered)
+        except Exception as error:  # noqa: BLE001  # likewise
+            faulty = replace(candidate, handle=None, fault=_unexpected(error))
+            return open_gpu(faulty, self._answered)
+
+
+def _unexpected(error: Exception) -> NvmlFailure:
+    what = f"unexpected {type(error).__name__}: {error}"
+    return NvmlFailure(DeviceError, what, "please report this as a bug")
+
+
+class LateGpu(SilentGpu):
+    """A GPU whose driver has not answered in time; it is there as soon as that has."""
+
+    is_late = True
+
+
+def late_gpu(info: DeviceInfo, opening: Opening, look: Callable[[], Device | None]) -> LateGpu:
+    """``look`` opens it again should it have answered, but with a fault."""
+
+    def answer() -> Device | None:
+        device = opening.device(end_s=0)
+        return look() if isinstance(device, SilentGpu) else device
+
+    return LateGpu(info, _LATE, answer)
+
 
 # Of the time for discovery: GPUs that have not said by then who they are, or are not open, are
 # late. Chosen: what is left is for the driver's own calls before and the devices after them.
@@ -41,7 +257,7 @@ def discover_and_count(
     """The GPUs, or why there is none, and how many NVML shows, hidden from CUDA or not."""
     deadline = Deadline(options.deadline_s)
     try:
-        session.acquire()
+        nvml_library.acquire()
     except pynvml.NVMLError as error:
         return fault(error.value).unavailable(), 0
     count = 0
@@ -51,7 +267,7 @@ def discover_and_count(
     except pynvml.NVMLError as error:
         return fault(error.value).unavailable(), count
     finally:
-        session.release()  # each device has its own count on NVML
+        nvml_library.release()  # each device has its own count on NVML
 
 
 def _discover(
@@ -128,7 +344,7 @@ def visible_keys(options: Options, root: Path = Path("/")) -> tuple[set[str], in
     """The keys of the GPUs that CUDA would see, and how many NVML shows; none is opened."""
     details = _needed_details(options.environ)
     try:
-        session.acquire()
+        nvml_library.acquire()
     except pynvml.NVMLError:
         return set(), 0
     try:
@@ -143,7 +359,7 @@ def visible_keys(options: Options, root: Path = Path("/")) -> tuple[set[str], in
     except pynvml.NVMLError:
         return set(), 0
     finally:
-        session.release()
+        nvml_library.release()
     seen = visible(options.environ, [candidate.identity for candidate in candidates])
     return {f"gpu{index}" for index in seen.indices}, count
 
@@ -172,7 +388,7 @@ def _nameless(environ: Mapping[str, str], openings: Mapping[int, Opening]) -> li
 def _reopen(index: int, note: str, options: Options, root: Path) -> Device | None:
     """A GPU that did not answer before, as it is now; None where not even NVML answers."""
     try:
-        session.acquire()
+        nvml_library.acquire()
     except pynvml.NVMLError:
         return None
     try:
@@ -193,7 +409,7 @@ def _reopen(index: int, note: str, options: Options, root: Path) -> Device | Non
     except pynvml.NVMLError:
         return None
     finally:
-        session.release()
+        nvml_library.release()
 
 
 def _ignore_answer() -> None:
@@ -209,7 +425,7 @@ def _sleeping(index: int, sleeper: Sleeper) -> Candidate:
     bus_id = f"0000{sleeper.bus_id}"  # NVML writes the domain with eight digits
     identity = GpuIdentity(index, sleeper.uuid, sleeper.name, bus_id)
     reason = "the GPU is asleep (runtime suspended), and reading it would wake it"
-    return Candidate(identity, fault=Fault(DeviceError, reason, FIX), asleep=True)
+    return Candidate(identity, fault=NvmlFailure(DeviceError, reason, FIX), asleep=True)
 
 
 def _candidate(index: int, on_answer: OnAnswer, details: _Details) -> Candidate:

@@ -1,8 +1,13 @@
-"""NVML's readings, one row each: which call, with what, and how its answer becomes our unit."""
+"""NVML's readings, one row each: which call, with what, and how its answer becomes our unit.
+
+The driver's own samples, taken out of its buffer in one piece.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+import ctypes
+import struct
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter, itemgetter
 from typing import Any, Final
@@ -10,10 +15,10 @@ from typing import Any, Final
 import pynvml
 
 from joulewise.data import Quantity, SensorInfo, Unavailable
-from joulewise.devices.nvidia.faults import fault
-from joulewise.devices.nvidia.generations import Generation, Timing, timing
-from joulewise.devices.nvidia.origin import reading_source
-from joulewise.devices.nvidia.scopes import POWER_AVERAGE, POWER_INSTANT
+from joulewise.devices.nvidia.nvml_errors import fault
+from joulewise.devices.nvidia.nvml_library import reading_source
+from joulewise.devices.nvidia.power_scopes import POWER_AVERAGE, POWER_INSTANT
+from joulewise.devices.nvidia.sensor_tables import Generation, GenerationTiming, timing
 from joulewise.errors import NotSupportedError
 from joulewise.units import MJ_PER_J, MW_PER_W
 
@@ -41,7 +46,7 @@ def open_sensors(
     quantities: Container[Quantity],
     on_answer: Callable[[], None],
     *,
-    rows: Sequence[Row] | None = None,
+    rows: Sequence[NvmlReading] | None = None,
 ) -> tuple[Mapping[Quantity, SensorInfo | Unavailable], Mapping[Quantity, Read]]:
     """Try each reading of ``quantities`` once: what there is or why not, and how to read it.
 
@@ -77,14 +82,14 @@ def open_sensors(
 
 
 @dataclass(frozen=True)
-class Row:
+class NvmlReading:
     """A reading: the call with its arguments after the handle, and how its answer is converted."""
 
     quantity: Quantity
     function: str
     arguments: tuple[Any, ...] = ()
     convert: Callable[[Any], float] = float
-    timing: Timing | None = None
+    timing: GenerationTiming | None = None
     slow: bool = False
     note: str = ""
 
@@ -101,7 +106,7 @@ def _lack(read: Read, gpu: int) -> Unavailable | None:
     return None
 
 
-def _bind(row: Row, handle: Any) -> Read:
+def _bind(row: NvmlReading, handle: Any) -> Read:
     function = getattr(pynvml, row.function, _not_in_this_nvidia_ml_py)
     convert, arguments = row.convert, (handle, *row.arguments)
     return lambda: convert(function(*arguments))
@@ -151,61 +156,69 @@ def _state(state: int) -> float:
     return float(state)
 
 
-def scoped_row(quantity: Quantity, field: int, scope: int, note: str = "") -> Row:
+def scoped_row(quantity: Quantity, field: int, scope: int, note: str = "") -> NvmlReading:
     """The power of one of NVML's scopes."""
-    return Row(quantity, "nvmlDeviceGetFieldValues", ([(field, scope)],), _field_watts, note=note)
+    return NvmlReading(
+        quantity, "nvmlDeviceGetFieldValues", ([(field, scope)],), _field_watts, note=note
+    )
 
 
 _KERNELS: Final = "share of the last 1/6 to 1 s in which a kernel ran, not of the GPU in use"
 _PCIE: Final = "the call itself counts for 20 ms"
 _ROWS: Final = (
     # Where a quantity comes twice, the second serves drivers and nvidia-ml-py without the first.
-    Row(Quantity.POWER, "nvmlDeviceGetPowerUsage", convert=_watts),
-    Row(
+    NvmlReading(Quantity.POWER, "nvmlDeviceGetPowerUsage", convert=_watts),
+    NvmlReading(
         Quantity.POWER_AVERAGE,
         "nvmlDeviceGetFieldValues",
         ([POWER_AVERAGE],),
         _field_watts,
     ),
-    Row(
+    NvmlReading(
         Quantity.POWER_INSTANT,
         "nvmlDeviceGetFieldValues",
         ([POWER_INSTANT],),
         _field_watts,
     ),
-    Row(Quantity.ENERGY, "nvmlDeviceGetTotalEnergyConsumption", convert=_joules),
-    Row(Quantity.ENFORCED_LIMIT, "nvmlDeviceGetEnforcedPowerLimit", convert=_watts),
-    Row(
+    NvmlReading(Quantity.ENERGY, "nvmlDeviceGetTotalEnergyConsumption", convert=_joules),
+    NvmlReading(Quantity.ENFORCED_LIMIT, "nvmlDeviceGetEnforcedPowerLimit", convert=_watts),
+    NvmlReading(
         Quantity.GPU_UTILISATION,
         "nvmlDeviceGetUtilizationRates",
         convert=attrgetter("gpu"),
         note=_KERNELS,
     ),
-    Row(Quantity.MEMORY_UTILISATION, "nvmlDeviceGetUtilizationRates", convert=attrgetter("memory")),
-    Row(Quantity.ENCODER_UTILISATION, "nvmlDeviceGetEncoderUtilization", convert=itemgetter(0)),
-    Row(Quantity.DECODER_UTILISATION, "nvmlDeviceGetDecoderUtilization", convert=itemgetter(0)),
-    Row(Quantity.SM_CLOCK, "nvmlDeviceGetClockInfo", (pynvml.NVML_CLOCK_SM,)),
-    Row(Quantity.MEMORY_CLOCK, "nvmlDeviceGetClockInfo", (pynvml.NVML_CLOCK_MEM,)),
-    Row(Quantity.PERFORMANCE_STATE, "nvmlDeviceGetPerformanceState", convert=_state),
-    Row(Quantity.TEMPERATURE, "nvmlDeviceGetTemperatureV", (pynvml.NVML_TEMPERATURE_GPU,)),
-    Row(Quantity.TEMPERATURE, "nvmlDeviceGetTemperature", (pynvml.NVML_TEMPERATURE_GPU,)),
-    Row(Quantity.FAN, "nvmlDeviceGetFanSpeed"),
-    Row(
+    NvmlReading(
+        Quantity.MEMORY_UTILISATION, "nvmlDeviceGetUtilizationRates", convert=attrgetter("memory")
+    ),
+    NvmlReading(
+        Quantity.ENCODER_UTILISATION, "nvmlDeviceGetEncoderUtilization", convert=itemgetter(0)
+    ),
+    NvmlReading(
+        Quantity.DECODER_UTILISATION, "nvmlDeviceGetDecoderUtilization", convert=itemgetter(0)
+    ),
+    NvmlReading(Quantity.SM_CLOCK, "nvmlDeviceGetClockInfo", (pynvml.NVML_CLOCK_SM,)),
+    NvmlReading(Quantity.MEMORY_CLOCK, "nvmlDeviceGetClockInfo", (pynvml.NVML_CLOCK_MEM,)),
+    NvmlReading(Quantity.PERFORMANCE_STATE, "nvmlDeviceGetPerformanceState", convert=_state),
+    NvmlReading(Quantity.TEMPERATURE, "nvmlDeviceGetTemperatureV", (pynvml.NVML_TEMPERATURE_GPU,)),
+    NvmlReading(Quantity.TEMPERATURE, "nvmlDeviceGetTemperature", (pynvml.NVML_TEMPERATURE_GPU,)),
+    NvmlReading(Quantity.FAN, "nvmlDeviceGetFanSpeed"),
+    NvmlReading(
         Quantity.MEMORY_USED,
         "nvmlDeviceGetMemoryInfo",
         (pynvml.nvmlMemory_v2,),
         attrgetter("used"),
     ),
-    Row(Quantity.MEMORY_USED, "nvmlDeviceGetMemoryInfo", convert=attrgetter("used")),
-    Row(Quantity.THROTTLE, "nvmlDeviceGetCurrentClocksEventReasons"),
-    Row(Quantity.THROTTLE, "nvmlDeviceGetCurrentClocksThrottleReasons"),
+    NvmlReading(Quantity.MEMORY_USED, "nvmlDeviceGetMemoryInfo", convert=attrgetter("used")),
+    NvmlReading(Quantity.THROTTLE, "nvmlDeviceGetCurrentClocksEventReasons"),
+    NvmlReading(Quantity.THROTTLE, "nvmlDeviceGetCurrentClocksThrottleReasons"),
     *(
-        Row(
+        NvmlReading(
             quantity,
             "nvmlDeviceGetPcieThroughput",
             (direction,),
             _megabytes,
-            timing=Timing(window_s=0.020),
+            timing=GenerationTiming(window_s=0.020),
             slow=True,
             note=_PCIE,
         )
@@ -215,3 +228,31 @@ _ROWS: Final = (
         )
     ),
 )
+
+
+def read_samples(handle: Any, kind: int, since_us: int) -> Iterator[tuple[int, float]]:
+    """Time (microseconds, of the driver's clock) and value of each, oldest first.
+
+    nvidia-ml-py has the same call, and makes an object of each sample: that takes three times as
+    long as all the rest.
+    """
+    count, value_type = ctypes.c_uint(), ctypes.c_uint()
+    arguments = (handle, kind, ctypes.c_ulonglong(since_us), ctypes.byref(value_type))
+    call = _function()
+    _check(call(*arguments, ctypes.byref(count), None))
+    buffer = ctypes.create_string_buffer(count.value * ctypes.sizeof(pynvml.c_nvmlSample_t))
+    _check(call(*arguments, ctypes.byref(count), buffer))
+    form = struct.Struct(sample_format(value_type.value))
+    return form.iter_unpack(memoryview(buffer)[: count.value * form.size])
+
+
+def _function() -> Any:
+    try:
+        return pynvml.nvmlLib.nvmlDeviceGetSamples
+    except AttributeError:  # not there, or NVML is closed
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND) from None
+
+
+def _check(code: int) -> None:
+    if code != pynvml.NVML_SUCCESS:
+        raise pynvml.NVMLError(code)

@@ -11,12 +11,11 @@ from typing import Any, Final
 
 from joulewise.data.contract import finite
 from joulewise.errors import UsageError
-from joulewise.record.files import UNENCODABLE
-from joulewise.report.charts.bundle import bundle, converter, vega_lite
-from joulewise.report.charts.chart import Chart
-from joulewise.report.charts.look import COLUMN_MM, POINTS_PER_MM, Spec, Theme, config, dressed
+from joulewise.report.charts.chart import Chart, bundle, converter, vega_lite
+from joulewise.report.charts.theme import COLUMN_MM, POINTS_PER_MM, Spec, Theme, config, dressed
+from joulewise.report.export import unwritten
 from joulewise.report.tables import as_csv
-from joulewise.report.unwritten import unwritten
+from joulewise.store.files import UNENCODABLE
 
 _SCREEN_WIDTH: Final = 680.0
 _SCREEN_SCALE, _PRINT_SCALE = 2.0, 600 / 72  # pixels a point; a printer has 600 to the inch

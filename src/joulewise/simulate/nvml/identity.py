@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 from typing import Any, Final
 
-from joulewise.simulate.model import Board, Module, Unit
+from joulewise.simulate.model import Board, BoardUnit, Module
 from joulewise.simulate.sensor import tick_sigma_ns
 from joulewise.units import MW_PER_W, NS_PER_S
 
@@ -19,7 +19,7 @@ _NVIDIA: Final = 14
 _BRANDS: Final = {"Tesla": 2, "Quadro RTX": 12, "GeForce": _GEFORCE, "NVIDIA GeForce": _GEFORCE}
 
 
-def fields(unit: Unit, index: int) -> dict[str, Any]:
+def fields(unit: BoardUnit, index: int) -> dict[str, Any]:
     """Every constant of ``struct jw_gpu`` for the unit at NVML index ``index``."""
     board = unit.board
     return {
@@ -44,7 +44,7 @@ def _scopes(module: Module | None) -> dict[str, Any]:
     }
 
 
-def _who(unit: Unit, index: int) -> dict[str, Any]:
+def _who(unit: BoardUnit, index: int) -> dict[str, Any]:
     board = unit.board
     unique = uuid.uuid5(_NAMESPACE, f"{board.key} {unit.seed} {index}")
     bus = 4 + 3 * index
@@ -95,7 +95,7 @@ def _clocks(board: Board) -> dict[str, Any]:
     }
 
 
-def _sensor(unit: Unit) -> dict[str, Any]:
+def _sensor(unit: BoardUnit) -> dict[str, Any]:
     sensor = unit.board.sensor
     period_ns, counter_period_ns = _ns(sensor.period_s), _ns(sensor.counter_period_s)
     return {

@@ -2,35 +2,154 @@
 
 Nothing happens between events: power is constant from piece to piece, and clients read the
 pieces for themselves.
+
+The line-based socket between the engine and everyone who uses its GPUs.
+
+An NVML client says ``client`` and stays connected for as long as it is one; after it set
+something it says ``changed GPU``. A training program says ``attach GPU`` and then, as often as it
+likes, ``step WORKLOAD BATCH_SIZE COUNT``. Answers are ``ok``, ``done START_NS END_NS`` once the
+steps are over, or ``error TEXT``. Who says anything else is disconnected.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import resource
 import selectors
+import socket
+import struct
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from operator import attrgetter
 
-from joulewise.command.child import Child
-from joulewise.command.linux import Timer
 from joulewise.errors import JoulewiseError
-from joulewise.simulate.course import Part, over_and_over
-from joulewise.simulate.dynamics.play import run_factors
-from joulewise.simulate.model import Unit, Workload
+from joulewise.process.child import Child
+from joulewise.process.linux import Timer
+from joulewise.simulate.model import BoardUnit, Workload
 from joulewise.simulate.nvml import identity
-from joulewise.simulate.nvml.shared import Shared
-from joulewise.simulate.realtime.accounting import Accounting
-from joulewise.simulate.realtime.card import FOR_EVER, Card, Job
-from joulewise.simulate.realtime.host import PERIOD_NS as HOST_PERIOD_NS
-from joulewise.simulate.realtime.host import HostChip, MachineLoad
-from joulewise.simulate.realtime.server import Peer, ProtocolError, Server, natural
-from joulewise.simulate.realtime.truth import Truth
-from joulewise.simulate.workloads import load_workload
+from joulewise.simulate.nvml.shared_memory import Shared
+from joulewise.simulate.physics.integrate import run_factors
+from joulewise.simulate.realtime.gpu import FOR_EVER, HostChip, Job, MachineLoad, RealtimeGpu
+from joulewise.simulate.realtime.gpu import PERIOD_NS as HOST_PERIOD_NS
+from joulewise.simulate.realtime.truth import Accounting, Truth
+from joulewise.simulate.workloads import StepSequence, load_workload, over_and_over
 from joulewise.units import NS_PER_S
+
+MAX_LINE_B = 256
+MAX_PEERS = 500
+_LONGEST_NUMBER = 12
+_OTHER_DESCRIPTORS = 32
+
+Handler = Callable[["Peer", list[str]], None]
+
+
+class ProtocolError(Exception):
+    """The peer does not keep to the protocol."""
+
+
+def natural(text: str) -> int:
+    if not text.isdecimal() or len(text) > _LONGEST_NUMBER:
+        raise ProtocolError("not a number that anyone would mean")
+    return int(text)
+
+
+class Peer:
+    """One connection, and the process at its other end."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self.connection = connection
+        self.pid = _pid(connection)
+        self._received = b""
+
+    def lines(self) -> list[str]:
+        """The whole lines that have come; OSError where the peer is gone."""
+        chunk = self.connection.recv(4096)
+        if not chunk:
+            raise ConnectionResetError
+        *lines, self._received = (self._received + chunk).split(b"\n")
+        if max(map(len, (*lines, self._received))) > MAX_LINE_B:
+            raise ProtocolError("line too long")
+        return [line.decode("ascii", "replace") for line in lines]
+
+    def answer(self, text: str) -> None:
+        """Answer; a peer that does not listen is hung up on, which its connection will tell."""
+        try:
+            self.connection.sendall(f"{text}\n".encode())
+        except OSError:
+            with suppress(OSError):
+                self.connection.shutdown(socket.SHUT_RDWR)
+
+
+class SimulationServer:
+    """Listens at an address, and hands every line to ``handle`` and every leave to ``leave``."""
+
+    def __init__(
+        self,
+        address: str,
+        selector: selectors.BaseSelector,
+        handle: Handler,
+        leave: Callable[[Peer], None],
+    ) -> None:
+        self._selector = selector
+        self._handle = handle
+        self._leave = leave
+        self._peers: set[Peer] = set()
+        descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._most = max(1, min(MAX_PEERS, descriptors - _OTHER_DESCRIPTORS))
+        self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._listener.setblocking(False)
+        self._listener.bind(address)
+        self._listener.listen(64)
+        selector.register(self._listener, selectors.EVENT_READ, self._accept)
+
+    def close(self) -> None:
+        self._listener.close()
+        for peer in self._peers:
+            peer.connection.close()
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:  # it went away again
+            return
+        peer = Peer(connection)
+        self._peers.add(peer)
+        self._selector.register(connection, selectors.EVENT_READ, lambda: self._read(peer))
+        if len(self._peers) == self._most:
+            self._selector.unregister(self._listener)
+
+    def _read(self, peer: Peer) -> None:
+        try:
+            lines = peer.lines()
+        except BlockingIOError:
+            return
+        except (OSError, ProtocolError):
+            self._disconnect(peer)
+            return
+        try:
+            for line in lines:
+                self._handle(peer, line.split())
+        except ProtocolError:
+            self._disconnect(peer)
+
+    def _disconnect(self, peer: Peer) -> None:
+        if len(self._peers) == self._most:
+            self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
+        self._peers.discard(peer)
+        self._selector.unregister(peer.connection)
+        peer.connection.close()
+        self._leave(peer)
+
+
+def _pid(connection: socket.socket) -> int:
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    return int(struct.unpack("iII", credentials)[0])
+
 
 _KEEP_NS = NS_PER_S // 2
 _RUNS_PER_UNIT = 1 << 20
@@ -58,7 +177,7 @@ class Engine:
 
     def __init__(
         self,
-        units: Sequence[Unit],
+        units: Sequence[BoardUnit],
         busy: Sequence[Workload | None],
         shared: Shared,
         truth: Truth | None,
@@ -69,7 +188,7 @@ class Engine:
         self._shared = shared
         self._truth = truth
         self._cards = [
-            Card(unit, shared.knobs(gpu), start_ns, partial(shared.publish, gpu))
+            RealtimeGpu(unit, shared.knobs(gpu), start_ns, partial(shared.publish, gpu))
             for gpu, unit in enumerate(units)
         ]
         for gpu in range(len(units)):
@@ -107,7 +226,7 @@ class Engine:
         self._timer = Timer()
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._timer, selectors.EVENT_READ, lambda: None)
-        self._server = Server(f"\0{name}", self._selector, self._on_line, self._on_leave)
+        self._server = SimulationServer(f"\0{name}", self._selector, self._on_line, self._on_leave)
 
     def run(self, child: Child) -> None:
         """Keep the GPUs going until the command has ended."""
@@ -202,7 +321,7 @@ class Engine:
         if user is None or user.busy or count == 0:
             raise ProtocolError("not attached, a step is not over, or none is to be done")
         workload = self._workload(name, user.gpu, natural(batch_size))
-        self._submit(peer, workload, Part("step", workload.step, count))
+        self._submit(peer, workload, StepSequence("step", workload.step, count))
         user.busy = True
 
     def _on_leave(self, peer: Peer) -> None:
@@ -240,8 +359,8 @@ class Engine:
         self,
         key: Peer | int,
         workload: Workload,
-        part: Part,
-        later: Iterator[Part] | None = None,
+        part: StepSequence,
+        later: Iterator[StepSequence] | None = None,
     ) -> None:
         user = self._users[key]
         card = self._cards[user.gpu]
@@ -266,7 +385,7 @@ class Engine:
         self._shared.set_processes(gpu, [(user.pid, user.memory_b) for user in users])
 
 
-def _identity(unit: Unit, index: int) -> dict[str, object]:
+def _identity(unit: BoardUnit, index: int) -> dict[str, object]:
     fields = identity.fields(unit, index)
     return {
         "index": index,

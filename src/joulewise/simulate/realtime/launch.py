@@ -1,11 +1,37 @@
-"""What a command finds among simulated GPUs."""
+"""A command among simulated GPUs, from what was asked for to its exit status.
+
+What a command finds among simulated GPUs.
+
+Which GPUs to simulate, from a text such as ``v100x2,a100``.
+
+A folder that is gone when its owner is, even if the owner was killed with SIGKILL.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
+import signal
+import socket
 import sys
-from collections.abc import Mapping
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NoReturn
+
+from joulewise.errors import SimulationError, UsageError, did_you_mean
+from joulewise.process.child import Child, find_program
+from joulewise.process.signals import take_signals
+from joulewise.simulate.boards import BOARDS, load_board, make_unit
+from joulewise.simulate.model import BoardUnit, Workload
+from joulewise.simulate.nvml.faults import LIBRARY_ABSENT, NO_LATENCY, InjectedFault, Latency, parse
+from joulewise.simulate.nvml.shared_memory import CONSTANTS, Shared, library
+from joulewise.simulate.realtime.engine import Engine
+from joulewise.simulate.realtime.truth import Truth
+from joulewise.simulate.workloads import load_workload
 
 _NVML = Path(__file__).parents[1] / "nvml"
 ABSENT = _NVML / "absent"
@@ -47,3 +73,216 @@ def search_path(base: Mapping[str, str]) -> str:
 
 def _before(paths: str | None, first: Path) -> str:
     return f"{first}{os.pathsep}{paths}" if paths else str(first)
+
+
+MOST = 64  # as in layout.h
+
+
+def parse_fleet(text: str, boards: tuple[str, ...]) -> tuple[str, ...]:
+    """One key of ``boards`` for each GPU, in order."""
+    counts = [_count(part.strip(), boards) for part in text.split(",")]
+    total = sum(count for _, count in counts)
+    if total > MOST:
+        raise UsageError(f"{total} GPUs are too many to simulate", f"ask for at most {MOST}")
+    return tuple(key for key, count in counts for _ in range(count))
+
+
+def _count(part: str, boards: tuple[str, ...]) -> tuple[str, int]:
+    if part in boards:
+        return part, 1
+    key, _, count = part.rpartition("x")
+    if key in boards and count.isascii() and count.isdigit() and int(count) > 0:
+        return key, int(count)
+    near = did_you_mean(part, boards) or did_you_mean(key, boards)
+    raise UsageError(
+        f"no such GPU to simulate: {part!r}",
+        f"{near}take one of {', '.join(boards)}; "
+        f"two of one kind are {boards[0]}x2, a mix is {boards[0]},{boards[-1]}",
+    )
+
+
+_SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # the folder below it has a random name
+
+
+class Janitor:
+    """Another process that makes a folder and removes it once this process lets go or dies.
+
+    It makes the folder itself, so that there is no moment at which one exists that nobody would
+    remove.
+    """
+
+    def __init__(self) -> None:
+        self._line, theirs = socket.socketpair()
+        self._pid = os.fork()
+        if self._pid == 0:
+            _watch(theirs)
+        theirs.close()
+        name = self._line.recv(4096)
+        if not name:
+            os.waitpid(self._pid, 0)
+            raise SimulationError(
+                "no temporary folder could be made", "make room in /dev/shm or in $TMPDIR"
+            )
+        self.folder = Path(os.fsdecode(name))
+
+    def close(self) -> None:
+        """Have the folder removed, and see that it is."""
+        self._line.close()
+        os.waitpid(self._pid, 0)
+        # Only where something killed the janitor before us is there anything left to do.
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+def _watch(line: socket.socket) -> NoReturn:
+    try:
+        # A session of its own and no signal but SIGKILL: neither Ctrl-C nor a closed terminal
+        # may end it before its owner.
+        os.setsid()
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        _keep_only(line.fileno())
+        home = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
+        folder = tempfile.mkdtemp(prefix="joulewise-sim-", dir=home)
+        try:
+            Path(folder).chmod(0o755)  # the command may change its user, and still have its GPUs
+            line.sendall(os.fsencode(folder))
+            while line.recv(4096):
+                pass
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os._exit(0)
+
+
+def _keep_only(descriptor: int) -> None:
+    """Close all else: whoever reads the command's output must not wait for the janitor."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for standard in range(3):
+        os.dup2(nothing, standard)
+    for other in [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]:
+        if other > 2 and other != descriptor:
+            with suppress(OSError):  # the one that listed the folder
+                os.close(other)
+
+
+SEEDS_PER_FLEET = 64
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to simulate, checked; ``busy`` is each GPU's own load, if it has one."""
+
+    units: tuple[BoardUnit, ...]
+    busy: tuple[Workload | None, ...]
+    faults: tuple[InjectedFault, ...]
+    latency: Latency
+    as_root: bool
+    accounting: bool
+    truth: Path | None
+    library: Path
+    command: Sequence[str]
+    environ: Mapping[str, str]
+
+
+def prepare(
+    *,
+    gpus: str,
+    workload: str | None,
+    batch_size: int | None,
+    truth: Path | None,
+    faults: Sequence[str],
+    latency: bool,
+    seed: int,
+    persistence: bool | None,
+    as_root: bool,
+    accounting: bool,
+    command: Sequence[str],
+    environ: Mapping[str, str],
+) -> Plan:
+    """Everything that can be wrong with the request is found here, before anything starts."""
+    if truth == Path("-"):
+        raise UsageError("stdout belongs to the command", "give --truth a file")
+    if batch_size is not None and workload is None:
+        raise UsageError("--batch-size is that of a workload", "add --workload resnet50")
+    boards = [load_board(key) for key in parse_fleet(gpus, BOARDS)]
+    if persistence is not None:
+        boards = [replace(board, persistence=persistence) for board in boards]
+    parsed = tuple(fault for text in faults for fault in parse(text))
+    for fault in parsed:
+        if fault.gpu is not None and fault.gpu >= len(boards):
+            raise UsageError(
+                f"a fault on gpu{fault.gpu}, and {len(boards)} GPUs to simulate",
+                "they are counted from gpu0; gpu* is all of them",
+            )
+    if len(parsed) > CONSTANTS["FAULTS"]:
+        raise UsageError(
+            f"{len(parsed)} faults are too many", f"ask for {CONSTANTS['FAULTS']} at most"
+        )
+    if not command:
+        raise UsageError("no command to run", "put it after --, as in: -- nvidia-smi")
+    find_program(command[0], search_path(environ))
+    absent = any(fault.kind == LIBRARY_ABSENT for fault in parsed)
+    return Plan(
+        units=tuple(
+            make_unit(board, seed * SEEDS_PER_FLEET + index) for index, board in enumerate(boards)
+        ),
+        busy=tuple(
+            None if workload is None else load_workload(workload, board, batch_size)
+            for board in boards
+        ),
+        faults=parsed,
+        latency=Latency() if latency else NO_LATENCY,
+        as_root=as_root,
+        accounting=accounting,
+        truth=truth,
+        library=ABSENT if absent else library().parent,
+        command=command,
+        environ=environ,
+    )
+
+
+def run(plan: Plan) -> int:
+    """Run the command to its end; its exit status."""
+    with ExitStack() as stack:
+        truth = stack.enter_context(closing(Truth(plan.truth))) if plan.truth else None
+        signals = stack.enter_context(closing(take_signals()))
+        janitor = stack.enter_context(closing(Janitor()))
+        state = janitor.folder / "state"
+        state.mkdir()
+        start_ns = time.monotonic_ns()
+        shared = stack.enter_context(
+            closing(
+                Shared.create(
+                    plan.units,
+                    latency=plan.latency,
+                    faults=plan.faults,
+                    as_root=plan.as_root,
+                    accounting=plan.accounting,
+                    start_ns=start_ns,
+                    socket_name=janitor.folder.name,
+                    folder=janitor.folder,
+                )
+            )
+        )
+        engine = stack.enter_context(
+            closing(
+                Engine(
+                    plan.units,
+                    plan.busy,
+                    shared,
+                    truth,
+                    start_ns=start_ns,
+                    name=janitor.folder.name,
+                )
+            )
+        )
+        modules = [unit.board.module for unit in plan.units if unit.board.module]
+        environ = environment(
+            plan.environ,
+            library=plan.library,
+            shared=Path(shared.path),
+            state=state,
+            cpu_w=modules[0].host_full_w if modules else None,
+        )
+        child = stack.enter_context(closing(Child(plan.command, environ, signals)))
+        engine.run(child)
+        return child.exit_status

@@ -1,0 +1,427 @@
+"""Which devices a command used: these are in its total, and each joule is there once."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from joulewise.data import Caution, Excluded, Kind, Quantity, RunWarning
+from joulewise.data.devices import find_contained, find_replaced
+from joulewise.record.processes import ENDED, SIMULATION
+from joulewise.store.files import open_regular
+from joulewise.store.layout import PROCESSES
+from joulewise.store.manifest import Manifest, RecordedDevice
+from joulewise.store.runs import KILLED, status
+from joulewise.units import NS_PER_S
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from joulewise.analyse.activity import Activity
+    from joulewise.analyse.time_intervals import TimeSet
+
+# Reasons to leave devices out of a total; they are told of one as of several.
+UNTOUCHED = "not used by any process of the command"
+UNSEEN = "no process of the command was seen on it"
+HOST_IDS = Caution.HOST_PROCESS_IDS.value
+_ENERGY = {Quantity.POWER.value, Quantity.ENERGY.value}
+_LOOK_NS = 2 * NS_PER_S
+# A process may have come since the last look, and what it did be seen first: where the time of
+# that look was not recorded, it was a second before, and some.
+_CAME_NS = round(1.5 * NS_PER_S)
+# Clocks stay up for some seconds after the last kernel: 2 to 5 s of the simulated boards, and one.
+_HOLD_NS = 6 * NS_PER_S
+_GRAPHICS = "graphics"
+_ALONE_HINT = (
+    "if the command does not use this GPU, hide it from the command: CUDA_VISIBLE_DEVICES="
+)
+_DOCTOR = "joulewise doctor tells more"
+_SHORT_HINT = "a command of some seconds has its GPUs told apart"
+_HOST_IDS_HINT = "in a container started with --pid=host, the command's GPUs are told apart"
+
+
+@dataclass(frozen=True)
+class DeviceProcess:
+    """A process on a device. ``ours`` is None where nobody can tell whose it is."""
+
+    pid: int
+    name: str
+    ours: bool | None
+    kind: str = "compute"
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """Who held a device from then on; ``holders`` is None where the driver did not say.
+
+    ``since_ns`` is the look before, after which they came, None where that is not known.
+    One that ``looks_back`` has those who held it before, at some time of the recording, and ended.
+    """
+
+    t_ns: int
+    device: str
+    holders: tuple[DeviceProcess, ...] | None
+    looks_back: bool = False
+    since_ns: int | None = None
+
+
+@dataclass(frozen=True)
+class CountedDevices:
+    """The devices that count, and why the others do not.
+
+    ``missing`` are those that count and could not be read: the total is a lower bound.
+    """
+
+    counted: tuple[str, ...]
+    excluded: tuple[Excluded, ...]
+    warnings: tuple[RunWarning, ...]
+    missing: tuple[str, ...] = ()
+
+
+def read_sightings(run: Path) -> tuple[Sighting, ...]:
+    """What processes.jsonl tells; a line that was cut off is none."""
+    try:
+        with open_regular(run / PROCESSES) as file:
+            lines = file.read().splitlines()
+    except OSError:
+        return ()
+    return tuple(parse_sightings(lines))
+
+
+def choose(
+    manifest: Manifest,
+    sightings: Sequence[Sighting],
+    start_ns: int,
+    end_ns: int,
+    *,
+    busy: Collection[str] = (),
+    unread: Collection[str] = (),
+    damaged: Mapping[str, str] | None = None,
+    activity: Callable[[str, TimeSet], Activity] | None = None,
+) -> CountedDevices:
+    """What counts in the stretch from ``start_ns`` to ``end_ns``.
+
+    CPUs, memory and the node always count. A GPU counts where a process of the command held it, or
+    where its ``activity``, of which it is told when others computed on it, rose and these do not
+    explain it; and, with a word, where neither can be told. One that is ``busy`` while the driver
+    names nobody may be the command's. ``unread`` are devices without an energy,
+    and ``damaged`` has those whose trace is damaged, and how. Without ``activity`` only processes
+    decide, as they do while a run goes on.
+    """
+    sightings = merge_parts(manifest, sightings)
+    seen = {d.info.key: _during(sightings, d.info.key, start_ns, end_ns) for d in manifest.devices}
+    foreign = {n.get("device") for n in manifest.notes if n.get("code") == HOST_IDS}
+    gpus = [d.info.key for d in manifest.devices if d.info.kind is Kind.GPU and d.sources]
+    unsure = [
+        key
+        for key in gpus
+        if key in foreign or seen[key] is None or (key in busy and not seen[key])
+    ]
+    usage: dict[str, Usage] = {}
+    for key in gpus:
+        if _ours(seen[key]):
+            usage[key] = Usage.SEEN
+        elif key not in unsure:
+            looks = [s for s in sightings if s.device == key and not s.looks_back]
+            active = activity(key, _explained(looks)) if activity else None
+            usage[key] = _usage(looks, active)
+            if usage[key] is Usage.NONE and any(h.kind == ENDED for h in seen[key] or ()):
+                usage[key] = Usage.UNKNOWN  # somebody was there whom no look has caught
+    excluded: dict[str, str] = {}
+    silent: dict[str, str] = {}
+    for device in manifest.devices:
+        key = device.info.key
+        if key in usage and usage[key] in _NOT_COUNTED:
+            excluded[key] = _NOT_COUNTED[usage[key]] + _loaded_by(seen[key] or ())
+        elif not device.sources:
+            why = device.unavailable.reason if device.unavailable else "it has no sensor"
+            (silent if device.asleep_ns is None else excluded)[key] = f"cannot be read: {why}"
+        elif key in unread:
+            silent[key], _ = _why_unread(manifest, device, damaged or {})
+    _leave_out_unused_parts(manifest, excluded, silent)
+    _leave_out_contained(manifest, excluded, silent)
+    counted = tuple(d.info.key for d in manifest.devices if d.info.key not in excluded)
+    return CountedDevices(
+        counted,
+        tuple(Excluded(key, reason) for key, reason in excluded.items()),
+        tuple(_warnings(manifest, excluded, unsure, seen, silent=silent, time_ns=end_ns - start_ns))
+        + tuple(_unseen_uses({key: usage[key] for key in counted if key in usage})),
+        tuple(silent),
+    )
+
+
+class Usage(Enum):
+    """What is known of a command's use of a GPU."""
+
+    SEEN = "a process of the command was seen on it"
+    SHOWN = "its activity rose, and no process of others explains that"
+    UNKNOWN = "neither processes nor activity can tell"
+    OTHERS = "others explain its activity"
+    NONE = "no process of the command was seen, and no activity that began with it"
+
+
+_NOT_COUNTED: Mapping[Usage, str] = {Usage.OTHERS: UNSEEN, Usage.NONE: UNTOUCHED}
+
+
+def _usage(looks: Sequence[Sighting], active: Activity | None) -> Usage:
+    """Of a GPU on which no process of the command was seen."""
+    if active is None:
+        return Usage.NONE
+    if active.is_active:
+        return Usage.SHOWN if active.is_unexplained else Usage.OTHERS
+    if active.is_complete:
+        return Usage.NONE
+    # Where others compute on it all the time, activity could not have told anyway.
+    is_others = bool(looks) and all(_explains(each) for each in looks)
+    return Usage.OTHERS if is_others else Usage.UNKNOWN
+
+
+def _explained(looks: Sequence[Sighting]) -> TimeSet:
+    """When a process of others computed on the device.
+
+    Nobody looks before the recording: who is there at the first look was before.
+    """
+    import numpy as np
+
+    from joulewise.analyse.time_intervals import TimeSet
+
+    first_ns, last_ns = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    times_ns = [
+        (
+            first_ns if not i else look.t_ns - _CAME_NS if look.since_ns is None else look.since_ns,
+            looks[i + 1].t_ns + _HOLD_NS if i + 1 < len(looks) else last_ns,
+        )
+        for i, look in enumerate(looks)
+        if _explains(look)
+    ]
+    start_ns, end_ns = np.array(times_ns, np.int64).reshape(-1, 2).T
+    return TimeSet.union(start_ns, end_ns)
+
+
+def _explains(sighting: Sighting) -> bool:
+    """A desktop's server is always there, and does little."""
+    return any(
+        holder.ours is False and holder.kind != _GRAPHICS for holder in sighting.holders or ()
+    )
+
+
+def merge_parts(manifest: Manifest, sightings: Sequence[Sighting]) -> Sequence[Sighting]:
+    """The same, where a GPU that reports for another is held by whoever holds either of them.
+
+    Such is an MI250, whose two dies are two GPUs with one reading of energy.
+    """
+    merged = list(sightings)
+    for part, whole in _unread_parts(manifest).items():
+        looks = [s for s in merged if s.device in (part, whole) and not s.looks_back]
+        rest = [s for s in merged if s.device != whole or s.looks_back]
+        held: dict[str, tuple[DeviceProcess, ...] | None] = {}
+        both: list[Sighting] = []
+        for look in sorted(looks, key=lambda each: each.t_ns):
+            held[look.device] = look.holders
+            told = [holders for holders in held.values() if holders is not None]
+            holders = tuple(dict.fromkeys(each for some in told for each in some)) if told else None
+            both.append(replace(look, device=whole, holders=holders))
+        back = [replace(s, device=whole) for s in merged if s.device == part and s.looks_back]
+        merged = sorted([*rest, *both, *back], key=lambda each: each.t_ns)
+    return merged
+
+
+def _unread_parts(manifest: Manifest) -> dict[str, str]:
+    """GPUs that another GPU reports for, by key, and the key of that one."""
+    unread = {d.info.key for d in manifest.devices if d.info.kind is Kind.GPU and not d.sources}
+    return {
+        part: device.info.key
+        for device in manifest.devices
+        if device.info.kind is Kind.GPU and device.sources
+        for part in device.info.contains
+        if part in unread
+    }
+
+
+def held_at(sightings: Sequence[Sighting], key: str, t_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Whether a process held the device at each of these times.
+
+    Nobody looks before the command starts: others who are there at the first look were before.
+    """
+    import numpy as np
+
+    mine = [each for each in sightings if each.device == key and not each.looks_back]
+    first = mine[0].holders or () if mine else ()
+    before = any(holder.ours is False for holder in first)
+    times = np.array([sighting.t_ns for sighting in mine], np.int64)
+    held = np.array([before, *(bool(sighting.holders) for sighting in mine)])
+    return held[np.searchsorted(times, t_ns, side="right")]
+
+
+def faults_of(manifest: Manifest, key: str) -> list[Mapping[str, str]]:
+    """What the recorder noted of this device's power and counter, or of all of it."""
+    return [
+        note
+        for note in manifest.notes
+        if note.get("code") == Caution.UNAVAILABLE.value
+        and note.get("device") == key
+        and note.get("quantity", Quantity.POWER.value) in _ENERGY
+        and "t_ns" in note
+    ]
+
+
+def strangers(
+    sightings: Sequence[Sighting], key: str, start_ns: int, end_ns: int
+) -> tuple[DeviceProcess, ...]:
+    """Processes of others that held the device in that stretch."""
+    held = _during(sightings, key, start_ns, end_ns) or ()
+    return tuple({holder.pid: holder for holder in held if holder.ours is False}.values())
+
+
+def parse_sightings(lines: Iterable[bytes]) -> Iterator[Sighting]:
+    for line in lines:
+        with suppress(ValueError, KeyError, TypeError):
+            told = json.loads(line.decode("utf-8", errors="replace"))
+            is_back = ENDED in told
+            listed = told[ENDED if is_back else "processes"]
+            holders = None if listed is None else tuple(map(_holder, listed))
+            since_ns = told.get("since_ns")
+            yield Sighting(told["t_ns"], told["device"], holders, is_back, since_ns)
+
+
+def _holder(told: Mapping[str, object]) -> DeviceProcess:
+    ours = told["ours"]
+    return DeviceProcess(
+        int(str(told["pid"])),
+        str(told.get("name") or ""),
+        ours if ours is None else bool(ours),
+        str(told.get("kind") or "compute"),
+    )
+
+
+def _during(
+    sightings: Sequence[Sighting], key: str, start_ns: int, end_ns: int
+) -> tuple[DeviceProcess, ...] | None:
+    """All who held it within the stretch; None where nobody ever looked, or could."""
+    mine = [each for each in sightings if each.device == key]
+    looks = [each for each in mine if not each.looks_back]
+    before = [sighting for sighting in looks if sighting.t_ns <= start_ns][-1:]
+    within = [sighting for sighting in looks if start_ns < sighting.t_ns <= end_ns]
+    within += [each for each in mine if each.looks_back]
+    told = [sighting.holders for sighting in before + within if sighting.holders is not None]
+    return tuple(holder for holders in told for holder in holders) if told else None
+
+
+def _ours(held: tuple[DeviceProcess, ...] | None) -> bool:
+    return any(holder.ours for holder in held or ())
+
+
+def _loaded_by(held: Iterable[DeviceProcess]) -> str:
+    """Whose load it was, as an aside; nothing where nobody was there."""
+    others = _names(held)
+    if others == SIMULATION:
+        return "; its load is the simulation's own (sim --workload)"
+    return f" (others did: {others})" if others else ""
+
+
+def _names(held: Iterable[DeviceProcess]) -> str:
+    return ", ".join(dict.fromkeys(holder.name or f"process {holder.pid}" for holder in held))
+
+
+def _unseen_uses(usage: Mapping[str, Usage]) -> Iterator[RunWarning]:
+    for key, what in usage.items():
+        if what is Usage.SHOWN:
+            message = f"{UNSEEN}, but its activity rose while the command ran: it counts"
+            yield RunWarning(Caution.UNSEEN_USE, message, _ALONE_HINT, key)
+        elif what is Usage.UNKNOWN:
+            message = f"{UNSEEN}, and it was not watched all the time: it counts, used or not"
+            yield RunWarning(Caution.UNSEEN_USE, message, _ALONE_HINT, key)
+
+
+def _why_unread(
+    manifest: Manifest, device: RecordedDevice, damaged: Mapping[str, str]
+) -> tuple[str, str]:
+    """Why there are no joules of a device, and what to do."""
+    if device.info.key in damaged:
+        return f"its trace is damaged: {damaged[device.info.key]}", _DOCTOR
+    why, hint = reason_unread(manifest, device)
+    return ": ".join(filter(None, ["hardly read while the command ran", why])), hint
+
+
+def reason_unread(manifest: Manifest, device: RecordedDevice) -> tuple[str, str]:
+    """Why a device was not read in all of the run, empty where nobody said, and what to do."""
+    for fault in faults_of(manifest, device.info.key):
+        return fault["message"], fault.get("hint") or _DOCTOR
+    if device.unavailable:
+        return device.unavailable.reason, device.unavailable.fix or _DOCTOR
+    if device.sources and has_recorder_ended(manifest):
+        return "the recorder was gone", "measure again"
+    return "", _DOCTOR
+
+
+def has_recorder_ended(manifest: Manifest) -> bool:
+    """Whether the recorder was gone before the command was."""
+    ended = Caution.RECORDER_ENDED.value
+    return status(manifest) == KILLED or any(n.get("code") == ended for n in manifest.notes)
+
+
+def _leave_out_unused_parts(
+    manifest: Manifest, excluded: dict[str, str], silent: dict[str, str]
+) -> None:
+    """Move to ``excluded`` what another GPU reports for, where that one was not used either."""
+    for part, whole in _unread_parts(manifest).items():
+        if part in silent and whole in excluded:
+            excluded[part] = excluded[whole]
+            del silent[part]
+
+
+def _leave_out_contained(
+    manifest: Manifest, excluded: dict[str, str], silent: dict[str, str]
+) -> None:
+    """Move to ``excluded`` what is inside a device that counts, or has its contents counted."""
+    infos = [device.info for device in manifest.devices]
+    contained = find_contained(infos, excluded, silent)
+    excluded |= {
+        info.key: f"part of the energy of {contained[info.key]}"
+        for info in infos
+        if info.key in contained
+    }
+    for key in contained:
+        silent.pop(key, None)
+    for key in find_replaced(infos, {**excluded, **silent}, contained):
+        if key in silent:
+            excluded[key] = silent.pop(key)
+
+
+def _warnings(
+    manifest: Manifest,
+    excluded: Mapping[str, str],
+    unsure: Sequence[str],
+    seen: Mapping[str, tuple[DeviceProcess, ...] | None],
+    *,
+    silent: Mapping[str, str],
+    time_ns: int,
+) -> Iterator[RunWarning]:
+    parts = _unread_parts(manifest)
+    for device in manifest.devices:
+        key = device.info.key
+        if key in parts and key in excluded:
+            continue  # what is said of the device that reports for it holds for both
+        if key in silent or (key in excluded and not device.sources):
+            _, hint = reason_unread(manifest, device)
+            yield RunWarning(Caution.UNAVAILABLE, {**excluded, **silent}[key], hint, key)
+        elif key in excluded:
+            hint = "what it drew stands beside the total"
+            yield RunWarning(Caution.EXCLUDED, excluded[key], hint, key)
+    counted = [key for key in unsure if key not in excluded and key not in silent]
+    if counted:
+        what, hint = "the driver tells no processes", _HOST_IDS_HINT
+        if any(seen[key] for key in counted):
+            what = "the driver tells the host's process ids, which say nothing in this container"
+        elif time_ns < _LOOK_NS:
+            what, hint = "the recording was over before the processes could be listed", _SHORT_HINT
+        elif any(faults_of(manifest, key) for key in counted):
+            what, hint = "a GPU that fails tells no processes", _DOCTOR
+        message = f"{what}, so all that {', '.join(counted)} drew is counted as the command's"
+        yield RunWarning(Caution.HOST_PROCESS_IDS, message, hint)

@@ -1,0 +1,138 @@
+"""How evenly a lane was sampled, and how many of its rows brought something new."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from joulewise.analyse.chunks import ChunkReader, Columns, Room, last_reading, mark_new_values
+from joulewise.analyse.curves.downsample import even_edges, show
+from joulewise.analyse.energy.power_integral import typical_step_ns
+from joulewise.analyse.time_intervals import Stretch
+from joulewise.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_BINS: Final = 90
+_REACH: Final = 3.0  # the histogram goes up to so many usual intervals, one of which is mid-bin
+_PIECES: Final = 200
+_ROWS_A_PIECE: Final = 20
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """Of the rows in one stretch of time.
+
+    ``rate_hz`` is rows a second, ``cv`` the standard deviation of the intervals between them over
+    their mean, ``sigma_hz`` the same in hertz. ``effective_hz`` is new values a second, between
+    the first row and the last: a sensor that is asked more often than it updates repeats itself.
+    ``histogram`` counts intervals between neighbours of ``interval_edges_s``, and ``longer`` those
+    beyond. The course is in pieces of one
+    length, between neighbours of ``edges_ns``.
+    """
+
+    rows: int
+    rate_hz: float
+    sigma_hz: float
+    cv: float
+    effective_hz: float
+    longest_s: float
+    interval_edges_s: NDArray[np.float64]
+    histogram: NDArray[np.int64]
+    longer: int
+    edges_ns: NDArray[np.int64]
+    course_hz: NDArray[np.float64]
+    course_effective_hz: NDArray[np.float64]
+
+
+class Intervals:
+    """Sees a lane chunk by chunk: its times, and whether ``column`` changed from row to row."""
+
+    def __init__(self, lane: ChunkReader, column: str, stretch: Stretch) -> None:
+        self.columns = (column,)
+        self._room = Room()
+        self._usual_ns = max(typical_step_ns(lane), 1.0)
+        self._bin_ns = max(_REACH * self._usual_ns / _BINS, 1.0)
+        expected = min(lane.rows, stretch.time_ns / self._usual_ns)
+        self._edges_ns = even_edges(stretch, min(_PIECES, int(expected / _ROWS_A_PIECE)))
+        self._rows, self._news = np.zeros((2, len(self._edges_ns) - 1), np.int64)
+        self._histogram = np.zeros(_BINS + 1, np.int64)
+        self._apart_ns, self._squares_ns2 = 0.0, 0.0
+        self._longest_ns = 0
+        self._first_ns: int | None = None
+        self._last_ns, self._last = 0, math.nan
+
+    def take(self, chunk: Columns) -> None:
+        all_ns = chunk["t_ns"]
+        first = np.searchsorted(all_ns, self._edges_ns[0])
+        end = np.searchsorted(all_ns, self._edges_ns[-1], "right")
+        t_ns, values = all_ns[first:end], chunk[self.columns[0]][first:end]
+        if not len(t_ns):
+            return
+        self._count(t_ns, mark_new_values(values, self._last).view(np.int8))
+        steps_ns = self._room.of("steps", len(t_ns), np.int64)
+        steps_ns[0] = t_ns[0] - self._last_ns
+        np.subtract(t_ns[1:], t_ns[:-1], out=steps_ns[1:])
+        if self._first_ns is None:
+            self._first_ns, steps_ns = int(t_ns[0]), steps_ns[1:]
+        if len(steps_ns):
+            self._add(steps_ns)
+        self._last_ns, self._last = int(t_ns[-1]), last_reading(values, self._last)
+
+    def _count(self, t_ns: NDArray[np.int64], changed: NDArray[np.int8]) -> None:
+        cuts = np.searchsorted(t_ns, self._edges_ns)
+        cuts[-1] = len(t_ns)
+        counts = np.diff(cuts)
+        filled = np.flatnonzero(counts)
+        self._rows += counts
+        self._news[filled] += np.add.reduceat(changed, cuts[filled], dtype=np.int64)
+
+    def _add(self, steps_ns: NDArray[np.int64]) -> None:
+        self._longest_ns = max(self._longest_ns, int(steps_ns.max()))
+        apart_ns, places = (
+            self._room.of(name, len(steps_ns), np.float64) for name in ("apart", "places")
+        )
+        np.subtract(steps_ns, self._usual_ns, out=apart_ns)
+        self._apart_ns += float(apart_ns.sum())
+        np.multiply(apart_ns, 1 / self._bin_ns, out=places)
+        places += self._usual_ns / self._bin_ns + 0.5
+        np.minimum(places, _BINS, out=places)
+        np.copyto(steps_ns, places, casting="unsafe")
+        self._histogram += np.bincount(steps_ns, minlength=_BINS + 1)
+        self._squares_ns2 += float(np.square(apart_ns, out=apart_ns).sum())
+
+    def sampling(self) -> Sampling | None:
+        """None of fewer than three rows: two intervals are the least that can differ."""
+        intervals = int(self._histogram.sum())
+        time_ns = self._last_ns - (self._first_ns or 0)
+        if intervals < 2 or time_ns <= 0:
+            return None
+        apart_ns = self._apart_ns / intervals
+        variance_ns2 = (self._squares_ns2 - intervals * apart_ns**2) / (intervals - 1)
+        mean_ns = time_ns / intervals
+        cv, rate_hz = math.sqrt(max(variance_ns2, 0.0)) / mean_ns, NS_PER_S / mean_ns
+        piece_s = np.diff(self._edges_ns) / NS_PER_S
+        return Sampling(
+            rows=intervals + 1,
+            rate_hz=rate_hz,
+            sigma_hz=cv * rate_hz,
+            cv=cv,
+            effective_hz=int(self._news.sum()) / intervals * rate_hz,
+            longest_s=self._longest_ns / NS_PER_S,
+            interval_edges_s=np.maximum(np.arange(_BINS + 1) - 0.5, 0) * self._bin_ns / NS_PER_S,
+            histogram=self._histogram[:_BINS],
+            longer=int(self._histogram[_BINS]),
+            edges_ns=self._edges_ns,
+            course_hz=self._rows / piece_s,
+            course_effective_hz=self._news / piece_s,
+        )
+
+
+def sampling_of(lane: ChunkReader, column: str, stretch: Stretch) -> Sampling | None:
+    intervals = Intervals(lane, column, stretch)
+    show(lane, intervals)
+    return intervals.sampling()

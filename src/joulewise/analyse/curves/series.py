@@ -1,0 +1,351 @@
+"""How a run's energy grew, with what it may be off by: the joules are those of the results.
+
+Sensors over time: heat, clocks, use, memory, PCIe, the limit, and what held clocks down.
+
+Energy and time of a run's epochs, and of the steps in them.
+
+Where a run's joules went: GPU, CPU, RAM; what idling would have drawn, and what work added.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from joulewise.analyse.chunks import ChunkReader, OpenLane, sensor_streams
+from joulewise.analyse.curves.average import Curve
+from joulewise.analyse.curves.downsample import Envelope, Thinning, even_edges, pixel_edges, show
+from joulewise.analyse.damage import SoundLanes
+from joulewise.analyse.energy.gaps import across_faults
+from joulewise.analyse.energy.load_steps import load_marks_of_result
+from joulewise.analyse.energy.windows import energy_of, window_energy
+from joulewise.analyse.time_intervals import Stretch
+from joulewise.data import Caution, Energy, Kind, Quantity, RunResult, Source, SpanResult, total
+from joulewise.data.throttling import throttle_names
+from joulewise.store.layout import StreamKind
+from joulewise.store.manifest import RecordedDevice, read_manifest
+from joulewise.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FAULTS: Final = {
+    Caution.GAP,
+    Caution.STUCK,
+    Caution.COUNTER_RESET,
+    Caution.UNAVAILABLE,
+    Caution.DAMAGED,
+    Caution.IMPLAUSIBLE,
+}
+"""Warnings by which it is known that a device did not answer for a while."""
+
+_PIECES: Final = 200
+_SHORTEST_S: Final = 0.1
+
+
+@dataclass(frozen=True)
+class Growth:
+    """Joules from the run's start up to each moment ``t_s``; NaN where they are not known.
+
+    ``error_j`` is a 95 % half-width. ``mean_w`` is the mean power from the moment before, so that
+    the first is NaN.
+    """
+
+    t_s: NDArray[np.float64]
+    energy_j: NDArray[np.float64]
+    error_j: NDArray[np.float64]
+    mean_w: NDArray[np.float64]
+
+
+def growth_edges(run: Stretch) -> NDArray[np.int64]:
+    """The moments at which the energy so far is told: few, and none closer than a sensor tells."""
+    return even_edges(run, int(np.clip(run.time_s / _SHORTEST_S, 1, _PIECES)))
+
+
+def growth_of(
+    lanes: OpenLane,
+    device: RecordedDevice,
+    edges_ns: NDArray[np.int64],
+    *,
+    faulty: bool,
+    end: Energy | None = None,
+    marks_ns: NDArray[np.int64] | None = None,
+) -> tuple[Growth, list[Energy | None]]:
+    """One device's, and its energy up to each edge in full; the first edge is the run's start.
+
+    ``end`` is the energy of the whole run in its result, at which the course ends, and ``marks_ns``
+    are the run's (load_marks.py), else its start and end.
+    ``faulty``: it is known that the device did not answer for a while. Where nobody knows of such
+    a time and the readings show none, none is looked for: that would take another pass or two.
+    """
+    fast, buffer = (lanes(device.info.key, lane) for lane in (StreamKind.FAST, StreamKind.BUFFER))
+    since_start_ns = np.column_stack([np.full(len(edges_ns) - 1, edges_ns[0]), edges_ns[1:]])
+    pieces_ns = np.column_stack([edges_ns[:-1], edges_ns[1:]])
+    windows_ns = np.concatenate([since_start_ns, pieces_ns])
+    marks_ns = edges_ns[[0, -1]] if marks_ns is None else marks_ns
+    told = window_energy(device, fast, buffer, windows_ns, marks_ns)
+    if faulty or told.counter_broken.any() or np.any((told.gap_s > 0) | (told.still_s > 0)):
+        told, _ = across_faults(told, fast, np.maximum(windows_ns, device.awake_ns or 0))
+    pieces = len(pieces_ns)
+    zero = Energy(0.0, 0.0, 0.0, next(iter(device.sources.values())))
+    energies = [zero, *(energy_of(told, i, device) for i in range(pieces))]
+    energies = _ending_at(end, energies)
+    return _growth(edges_ns, energies, np.append(np.nan, told.mean_w[pieces:])), energies
+
+
+def gpu_growth(run: Path, result: RunResult) -> Curve | None:
+    """Energy so far of all GPUs that count in a stored run, joules over seconds since its start.
+
+    It ends at their energy in the result. None where there is no GPU, or one was not read in all
+    of the run.
+    """
+    manifest = read_manifest(run)
+    gpus = [
+        device
+        for device in manifest.devices
+        if device.info.kind is Kind.GPU and device.info.key in result.counted
+    ]
+    ends = [result.run.devices[device.info.key].energy for device in gpus]
+    known_j = [energy.value for energy in ends if energy is not None and not energy.at_least]
+    stretch = Stretch(result.run.span.start_ns, result.run.span.end_ns)
+    if not gpus or len(known_j) < len(gpus) or stretch.time_ns <= 0:
+        return None
+    edges_ns = growth_edges(stretch)
+    faulty = {one.device for one in result.warnings if one.code in FAULTS}
+    energy_j, marks_ns = np.zeros(len(edges_ns)), load_marks_of_result(result)
+    lanes = SoundLanes(run, manifest)
+    for device, end in zip(gpus, ends, strict=True):
+        is_faulty = device.info.key in faulty
+        growth, _ = growth_of(lanes, device, edges_ns, faulty=is_faulty, end=end, marks_ns=marks_ns)
+        energy_j += growth.energy_j
+    return Curve(np.asarray((edges_ns - edges_ns[0]) / NS_PER_S), energy_j)
+
+
+def _ending_at(end: Energy | None, energies: list[Energy | None]) -> list[Energy | None]:
+    """The result may know more spans, which move its last digits: one run, one energy."""
+    last = energies[-1]
+    if end is None or last is None or not last.value:
+        return energies
+    scale = end.value / last.value
+    moved = [None if one is None else replace(one, value=one.value * scale) for one in energies]
+    return [*moved[:-1], end]
+
+
+def whole_growth(
+    result: RunResult,
+    edges_ns: NDArray[np.int64],
+    devices: Sequence[tuple[Growth, Sequence[Energy | None]]],
+) -> Growth | None:
+    """That of all devices that count, in their order; it ends at the run's own energy and error.
+
+    None where the run has no energy, or only a lower bound: a sum with a device left out would
+    pass for the whole.
+    """
+    if result.run.total is None or result.run.total.at_least or not devices:
+        return None
+    sums = [
+        total(known) if len(known := [e for e in at if e is not None]) == len(at) else None
+        for at in zip(*(energies for _, energies in devices), strict=True)
+    ]
+    sums[-1] = result.run.total
+    mean_w = np.sum([growth.mean_w for growth, _ in devices], axis=0)
+    return _growth(edges_ns, sums, mean_w)
+
+
+def _growth(
+    edges_ns: NDArray[np.int64], energies: Sequence[Energy | None], mean_w: NDArray[np.float64]
+) -> Growth:
+    t_s = (edges_ns - edges_ns[0]) / NS_PER_S
+    energy_j = np.array([np.nan if one is None else one.value for one in energies])
+    error_j = np.array([np.nan if one is None else one.error for one in energies])
+    return Growth(np.asarray(t_s), energy_j, error_j, mean_w)
+
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from joulewise.store.manifest import RecordedDevice
+
+DRAWN: Final = (
+    Quantity.TEMPERATURE,
+    Quantity.SM_CLOCK,
+    Quantity.MEMORY_CLOCK,
+    Quantity.GPU_UTILISATION,
+    Quantity.MEMORY_UTILISATION,
+    Quantity.MEMORY_USED,
+    Quantity.PERFORMANCE_STATE,
+    Quantity.PCIE_TX,
+    Quantity.PCIE_RX,
+    Quantity.ENFORCED_LIMIT,
+    Quantity.LOAD,
+)
+# An idle GPU's clocks are low because nothing is to be done.
+_HELD: Final = {
+    bit: name
+    for bit in (1 << shift for shift in range(11))
+    for name in throttle_names(bit)
+    if name != "idle"
+}
+
+
+@dataclass(frozen=True)
+class SensorCourses:
+    """``reasons`` has, for each reason that held the clocks down, its share of each pixel's looks.
+
+    ``held`` has its share of all of them.
+    """
+
+    columns: dict[Quantity, Envelope]
+    reasons: dict[str, Envelope]
+    held: dict[str, float]
+
+
+def sensor_courses(
+    lanes: OpenLane, device: RecordedDevice, run: Stretch, pixels: int
+) -> SensorCourses:
+    """Each stream in one pass, with at most as many pixels as it has readings.
+
+    What the driver sampled itself goes before what was polled.
+    """
+    columns: dict[Quantity, Envelope] = {}
+    reasons: dict[str, Envelope] = {}
+    streams = list(sensor_streams(lanes, device.info.key))
+    for _, together in groupby(streams, key=attrgetter("name")):
+        mine = {stream.quantity: stream.rows for stream in together}
+        drawn = [quantity for quantity in DRAWN if quantity in mine and quantity not in columns]
+        if not drawn and Quantity.THROTTLE not in mine:
+            continue
+        rows = next(iter(mine.values()))
+        edges_ns = pixel_edges(rows, run, pixels)
+        thinned = {quantity: Thinning(quantity.value, edges_ns) for quantity in drawn}
+        held = _reasons(rows, edges_ns, device.info.vendor)
+        show(rows, *thinned.values(), *held.values())
+        envelopes = {quantity: each.envelope() for quantity, each in thinned.items()}
+        columns.update({quantity: it for quantity, it in envelopes.items() if it.count.any()})
+        reasons.update({name: each.envelope() for name, each in held.items()})
+    shares = {name: _share(envelope) for name, envelope in reasons.items()}
+    return SensorCourses(
+        {quantity: columns[quantity] for quantity in DRAWN if quantity in columns},
+        {name: envelope for name, envelope in reasons.items() if shares[name]},
+        {name: share for name, share in shares.items() if share},
+    )
+
+
+def _reasons(rows: ChunkReader, edges_ns: NDArray[np.int64], vendor: str) -> dict[str, Thinning]:
+    column = Quantity.THROTTLE.value
+    if column not in rows.columns or vendor != "nvidia":  # others' bits have no names
+        return {}
+    return {name: Thinning(column, edges_ns, bit) for bit, name in _HELD.items()}
+
+
+def _share(envelope: Envelope) -> float:
+    looks = int(envelope.count.sum())
+    return float(np.nansum(envelope.mean * envelope.count)) / looks if looks else 0.0
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One span of a run, in seconds from its start; ``number`` counts those of its name from 1."""
+
+    number: int
+    start_s: float
+    end_s: float
+    energy: Energy
+
+    @property
+    def time_s(self) -> float:
+        return self.end_s - self.start_s
+
+
+def stages(result: RunResult, name: str = "epoch") -> list[Stage]:
+    """The spans of a name that were finished and have an energy, in the order of their starts.
+
+    The energy of some may be a lower bound: :func:`whole_stages` leaves these out.
+    """
+    return list(_numbered(result, name, lambda span: span.total))
+
+
+def whole_stages(result: RunResult, name: str = "epoch") -> list[Stage]:
+    """Those whose energy is known: a lower bound would pass for a span that took less."""
+    return [stage for stage in stages(result, name) if not stage.energy.at_least]
+
+
+def gpu_stages(result: RunResult, name: str = "epoch") -> list[Stage]:
+    """The same with the energy of the GPUs alone, where all of it is known.
+
+    A span in which a GPU that counts was not read throughout would pass for one that took less.
+    """
+    gpus = [key for key in result.counted if key.rpartition("/")[2].startswith("gpu")]
+    return list(_numbered(result, name, partial(_sum, gpus)))
+
+
+def _sum(keys: Sequence[str], span: SpanResult) -> Energy | None:
+    energies = [span.devices[key].energy for key in keys]
+    known = [energy for energy in energies if energy is not None and not energy.at_least]
+    return total(known) if len(known) == len(energies) else None
+
+
+def _numbered(
+    result: RunResult, name: str, energy_of: Callable[[SpanResult], Energy | None]
+) -> Iterator[Stage]:
+    origin_ns = result.run.span.start_ns
+    mine = [one for one in result.spans if one.span.name == name and one.span.closed]
+    for number, one in enumerate(sorted(mine, key=lambda each: each.span.start_ns), start=1):
+        start_s, end_s = (
+            (t_ns - origin_ns) / NS_PER_S for t_ns in (one.span.start_ns, one.span.end_ns)
+        )
+        energy = energy_of(one)
+        if energy is not None:
+            yield Stage(number, start_s, end_s, energy)
+
+
+class EnergyPart(str, Enum):
+    """Of a device's energy. Whole is what nobody can divide: its idle power is not known."""
+
+    IDLE = "idle"
+    DYNAMIC = "dynamic"
+    WHOLE = "not divided"
+
+
+@dataclass(frozen=True)
+class Share:
+    """Joules of one device, of those that count."""
+
+    device: str
+    kind: str
+    part: EnergyPart
+    energy_j: float
+    error_j: float
+    source: Source
+
+
+def breakdown(result: RunResult) -> list[Share]:
+    """Every device that counts and was read; an idle part only where its baseline is known."""
+    return [share for key in result.counted for share in _shares(result, key)]
+
+
+def _shares(result: RunResult, key: str) -> Iterator[Share]:
+    use = result.run.devices[key]
+    if use.energy is None:
+        return
+    kind = key.rpartition("/")[2].rstrip("0123456789")
+    if use.net is None:
+        yield Share(
+            key, kind, EnergyPart.WHOLE, use.energy.value, use.energy.error, use.energy.source
+        )
+        return
+    source = use.energy.source
+    # The board's gain is one factor of both; the rest of the error is that of the baseline.
+    idle_j = use.energy.value - use.net.value
+    gain_j = use.energy.error_gain - use.net.error_gain
+    sampling_j = max(use.net.error_sampling**2 - use.energy.error_sampling**2, 0.0) ** 0.5
+    yield Share(key, kind, EnergyPart.IDLE, idle_j, (gain_j**2 + sampling_j**2) ** 0.5, source)
+    yield Share(key, kind, EnergyPart.DYNAMIC, use.net.value, use.net.error, source)

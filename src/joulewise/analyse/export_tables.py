@@ -1,0 +1,311 @@
+"""A run's lanes and spans as tables of one shape, a piece at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pyarrow as pa
+
+from joulewise.analyse.chunks import OpenLane
+from joulewise.analyse.damage import SoundLanes
+from joulewise.analyse.device_energy import bounded_energy
+from joulewise.analyse.energy.load_steps import load_marks
+from joulewise.analyse.energy.windows import WindowEnergy, gain_error, source_of
+from joulewise.analyse.run_result import end_open_spans, is_cut_off, read_sound_spans
+from joulewise.analyse.time_intervals import Stretch
+from joulewise.data import Energy, RunResult, Source, Span, Use
+from joulewise.hooks.marks import NONE
+from joulewise.store.arrow_stream import schema as lane_schema
+from joulewise.store.layout import StreamKind
+from joulewise.store.manifest import Manifest, RecordedDevice
+from joulewise.store.spans import SpanTable
+from joulewise.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_ROWS: Final = 1 << 16
+_POWER: Final = (StreamKind.FAST, StreamKind.BUFFER)
+_SUMMED: Final = ("energy_j", "error_sampling_j", "error_gain_j")
+_WATTS: Final = ("mean_w", "peak_w", "counter_j", "integral_j")  # as in a Use
+_NAME: Final = pa.dictionary(pa.int32(), pa.string())
+_SPAN: Final = (
+    ("name", _NAME),
+    ("index", pa.int64()),
+    ("start_s", pa.float64()),
+    ("end_s", pa.float64()),
+    ("pid", pa.int64()),
+    ("closed", pa.bool_()),
+)
+_ENERGY: Final = tuple((name, pa.float64()) for name in _SUMMED)
+_ORIGIN: Final = (("source", _NAME), ("at_least", pa.bool_()))
+SPANS: Final = pa.schema([*_SPAN, *_ENERGY, *_ORIGIN])
+SPAN_DEVICES: Final = pa.schema(
+    [
+        *_SPAN,
+        ("device", _NAME),
+        *_ENERGY,
+        *((name, pa.float64()) for name in _WATTS),
+        *_ORIGIN,
+    ]
+)
+Pieces = tuple[pa.Schema, Iterable[pa.Table]]
+Figures = dict[str, "NDArray[Any]"]
+"""Columns of equal length; NaN, and None of a source, is what is not known."""
+
+
+def lane_table(
+    lanes: OpenLane, devices: Sequence[RecordedDevice], lane: StreamKind, origin_ns: int
+) -> Pieces:
+    """One lane of some devices, one after the other; ``t_s`` counts from ``origin_ns``."""
+    keys = {device.info.key: _lane_source(device, lane) for device in devices}
+    readers = {key: reader for key in keys if (reader := lanes(key, lane))}
+    columns = dict.fromkeys(name for reader in readers.values() for name in reader.columns)
+    told = lane_schema(tuple(columns) or ("t_ns",))
+    shape = pa.schema([("t_s", pa.float64()), ("device", _NAME), *told, ("source", _NAME)])
+
+    def pieces() -> Iterator[pa.Table]:
+        for key, reader in readers.items():
+            for chunk in reader.chunks(reader.columns):
+                t_s = (chunk["t_ns"] - origin_ns) / NS_PER_S
+                cells = {"t_s": t_s, "device": _alike(key, len(t_s)), **chunk}
+                cells["source"] = _alike(keys[key], len(t_s))
+                yield _table(cells, shape, len(t_s))
+
+    return shape, pieces()
+
+
+def _lane_source(device: RecordedDevice, lane: StreamKind) -> str:
+    """Power and energy may be modelled; whatever else a device tells is from a sensor."""
+    read = Source.SIMULATED if device.is_simulated else Source.MEASURED
+    return (read if lane is StreamKind.SLOW else next(iter(device.sources.values()), read)).value
+
+
+def span_table(
+    run: Path, manifest: Manifest, result: RunResult, *, spans: SpanTable | None = None
+) -> Pieces:
+    """Every span once, with the energy of all devices that count.
+
+    Spans that the result has are as it says, so that one span has one energy; a result has no more
+    than some of thousands. ``at_least`` is true of every energy that does not stand for all of its
+    span, also of one that is not known at all. Who has just read the ``spans`` passes them.
+    """
+
+    def pieces() -> Iterator[pa.Table]:
+        reckoning = _reckon(run, manifest, result, spans)
+        if reckoning is None:
+            return
+        total = _Total(len(reckoning.spans))
+        for device in manifest.devices:
+            if device.info.key in result.counted:
+                total.add(reckoning.of_device(device))
+        yield from _span_rows(reckoning, SPANS, {}, reckoning.of_total(total))
+
+    return SPANS, pieces()
+
+
+def span_device_table(
+    run: Path,
+    manifest: Manifest,
+    result: RunResult,
+    only: Collection[str] = (),
+    *,
+    spans: SpanTable | None = None,
+) -> Pieces:
+    """Every span on every device that counts, one device after the other, as in :func:`span_table`.
+
+    There is no total among the rows and no device that the total leaves out, so that they may be
+    added up. ``only`` names the devices that are wanted instead, whether they count or not.
+    """
+    wanted = only or result.counted
+    devices = [one for one in manifest.devices if one.info.key in wanted]
+
+    def pieces() -> Iterator[pa.Table]:
+        reckoning = _reckon(run, manifest, result, spans)
+        if reckoning is None:
+            return
+        for device in devices:
+            figures = reckoning.of_device(device)
+            key = {"device": device.info.key}
+            yield from _span_rows(reckoning, SPAN_DEVICES, key, figures)
+
+    return SPAN_DEVICES, pieces()
+
+
+def _reckon(
+    run: Path, manifest: Manifest, result: RunResult, spans: SpanTable | None
+) -> _Reckoning | None:
+    """None where nothing was marked."""
+    whole = result.run.span
+    read = read_sound_spans(run, manifest) if spans is None else spans
+    ended = end_open_spans(read, manifest, Stretch(whole.start_ns, whole.end_ns))
+    return _Reckoning(run, manifest, result, ended) if len(ended) else None
+
+
+class _Reckoning:
+    """The figures of a run's spans: those of its result, and what it does not say."""
+
+    def __init__(self, run: Path, manifest: Manifest, result: RunResult, spans: SpanTable) -> None:
+        self._lanes, self.spans = SoundLanes(run, manifest), spans
+        self.origin_ns = result.run.span.start_ns
+        stored = {_identity(one.span): one for one in result.spans}
+        # No name is there in part, and of those with a million spans there are none.
+        likely = np.flatnonzero(spans.is_named(*{one.span.name for one in result.spans}))
+        mine = [stored.get(_identity(span)) for span in spans.where(likely)]
+        self._stored = [one for one in mine if one is not None]
+        self._is_stored = np.zeros(len(spans), bool)
+        self._is_stored[likely] = [one is not None for one in mine]
+        rest = spans.where(~self._is_stored)
+        self._windows_ns = np.column_stack([rest.start_ns, rest.end_ns])
+        self._goes_on = ~rest.ended & is_cut_off(manifest, result.state)
+        self._marks_ns = load_marks(result.run.span, spans)
+
+    def of_device(self, device: RecordedDevice) -> Figures:
+        key = device.info.key
+        uses = [one.devices.get(key, Use(None)) for one in self._stored]
+        known = {
+            **_energy_columns([use.energy for use in uses]),
+            **{name: _floats(getattr(use, name) for use in uses) for name in _WATTS},
+        }
+        return self._merged(known, self._computed(device))
+
+    def of_total(self, total: _Total) -> Figures:
+        known = _energy_columns([one.total for one in self._stored])
+        computed = total.figures()
+        return self._merged(known, {name: computed[name][~self._is_stored] for name in known})
+
+    def _computed(self, device: RecordedDevice) -> Figures:
+        if not device.sources or not len(self._windows_ns):
+            return _unread(len(self._windows_ns))
+        fast, buffer = (self._lanes(device.info.key, lane) for lane in _POWER)
+        is_bound = self._goes_on | self._lanes.is_damaged(device.info.key)
+        parts = []
+        for start in range(0, len(self._windows_ns), _ROWS):
+            part = slice(start, start + _ROWS)
+            energy, _, at_least = bounded_energy(
+                device, fast, buffer, self._windows_ns[part], self._marks_ns
+            )
+            parts.append(_columns(energy, device, at_least | is_bound[part]))
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def _merged(self, known: Figures, computed: Figures) -> Figures:
+        merged = {}
+        for name, values in computed.items():
+            merged[name] = np.empty(len(self.spans), values.dtype)
+            merged[name][self._is_stored] = known[name]
+            merged[name][~self._is_stored] = values
+        return merged
+
+
+class _Total:
+    """Sums the figures of devices; null where none is known."""
+
+    def __init__(self, spans: int) -> None:
+        self._sums = np.zeros((3, spans))
+        self._sources = np.full(spans, "", object)
+        self._at_least = np.zeros(spans, bool)
+
+    def add(self, figures: Figures) -> None:
+        energy_j, sampling_j, gain_j = (figures[name] for name in _SUMMED)
+        known, mine = np.isfinite(energy_j), figures["source"]
+        self._sums += np.where(known, [energy_j, sampling_j**2, gain_j**2], 0.0)
+        same = (self._sources == "") | (self._sources == mine)
+        merged = np.where(same, mine, Source.MIXED.value)
+        self._sources = np.where(known, merged, self._sources)
+        self._at_least |= figures["at_least"]
+
+    def figures(self) -> Figures:
+        unknown, sources = self._sources == "", self._sources.copy()
+        sources[unknown] = None
+        sums = np.where(unknown, np.nan, self._sums)
+        parts = (sums[0], np.sqrt(sums[1]), np.sqrt(sums[2]))
+        return {
+            **dict(zip(_SUMMED, parts, strict=True)),
+            "source": sources,
+            "at_least": self._at_least | unknown,
+        }
+
+
+def _identity(span: Span) -> tuple[object, ...]:
+    """What one span has in the result and among the marks; an open one ends later and later."""
+    end_ns = span.end_ns if span.closed else None
+    return span.name, span.index, span.pid, span.start_ns, end_ns
+
+
+def _energy_columns(energies: Sequence[Energy | None]) -> Figures:
+    return {
+        "energy_j": _floats(None if one is None else one.value for one in energies),
+        "error_sampling_j": _floats(
+            None if one is None else one.error_sampling for one in energies
+        ),
+        "error_gain_j": _floats(None if one is None else one.error_gain for one in energies),
+        "source": np.array([one and one.source.value for one in energies], object),
+        "at_least": np.array([one is None or one.at_least for one in energies], bool),
+    }
+
+
+def _floats(values: Iterable[float | None]) -> NDArray[np.float64]:
+    return np.array([np.nan if value is None else value for value in values], np.float64)
+
+
+def _unread(rows: int) -> Figures:
+    return {
+        **_energy_columns([None] * rows),
+        **{name: np.full(rows, np.nan) for name in _WATTS},
+    }
+
+
+def _columns(told: WindowEnergy, device: RecordedDevice, at_least: NDArray[np.bool_]) -> Figures:
+    counter, power = (source_of(device, counted=counted).value for counted in (True, False))
+    known = np.isfinite(told.energy_j)
+    sources = np.where(np.isfinite(told.counter_j), counter, power).astype(object)
+    sources[~known] = None
+    return {
+        "energy_j": told.energy_j,
+        "error_sampling_j": np.where(known, told.error_sampling_j, np.nan),
+        "error_gain_j": gain_error(device) * np.abs(told.energy_j),
+        **{name: np.where(known, getattr(told, name), np.nan) for name in _WATTS},
+        "source": sources,
+        "at_least": at_least | ~known,
+    }
+
+
+def _span_rows(
+    reckoning: _Reckoning, shape: pa.Schema, words: Mapping[str, str], figures: Figures
+) -> Iterator[pa.Table]:
+    """``words`` are the same in every row."""
+    spans, origin_ns = reckoning.spans, reckoning.origin_ns
+    names = pa.array(spans.names, pa.string())
+    for start in range(0, len(spans), _ROWS):
+        part = slice(start, start + _ROWS)
+        some = spans.where(np.arange(start, min(start + _ROWS, len(spans))))
+        rows = len(some)
+        cells = {
+            "name": pa.DictionaryArray.from_arrays(some.name.astype(np.int32), names),
+            "index": pa.array(some.index, mask=some.index == NONE),
+            "start_s": (some.start_ns - origin_ns) / NS_PER_S,
+            "end_s": (some.end_ns - origin_ns) / NS_PER_S,
+            "pid": some.pid,
+            "closed": some.closed,
+            **{name: _alike(word, rows) for name, word in words.items()},
+            **{name: values[part] for name, values in figures.items()},
+        }
+        yield _table(cells, shape, rows)
+
+
+def _alike(text: str, rows: int) -> pa.DictionaryArray:
+    return pa.DictionaryArray.from_arrays(np.zeros(rows, np.int32), pa.array([text], pa.string()))
+
+
+def _table(cells: dict[str, Any], shape: pa.Schema, rows: int) -> pa.Table:
+    """What could not be read, and what a device lacks, is null."""
+    arrays = [
+        pa.array(cells[field.name], field.type, from_pandas=True)
+        if field.name in cells
+        else pa.nulls(rows, field.type)
+        for field in shape
+    ]
+    return pa.Table.from_arrays(arrays, schema=shape)

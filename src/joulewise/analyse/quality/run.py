@@ -1,0 +1,394 @@
+"""What a reader of a result must know, as typed warnings, from what was recorded.
+
+A framework that was at work without a single mark: its epochs cannot be told apart.
+
+Spans that the sensors hardly saw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from joulewise.analyse.attribution import Sighting
+from joulewise.analyse.chunks import OpenLane
+from joulewise.analyse.device_energy import CpuShare, MeasuredDevice
+from joulewise.analyse.quality import devices
+from joulewise.analyse.quality.devices import waiting
+from joulewise.analyse.time_intervals import Stretch
+from joulewise.data import Caution, Kind, RunWarning, total
+from joulewise.record.environment import FrameworkUse
+from joulewise.store.manifest import Manifest
+from joulewise.units import NS_PER_S, prefixed
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from joulewise.analyse.device_energy import MeasuredDevice
+    from joulewise.analyse.time_intervals import Stretch
+    from joulewise.store.spans import SpanTable
+
+TOO_WIDE: Final = 0.2
+"""A sampling error beyond this share of the energy says that the sensors hardly saw the span."""
+
+_NAMED: Final = 5
+_USEFUL: Final = 0.1
+_SURELY_SHORT_S: Final = 1.0
+_ASKED: Final = 0.9  # of a sensor's period: one that is asked about as often has no more to tell
+
+
+def too_short(
+    counted: Sequence[MeasuredDevice],
+    spans: SpanTable,
+    energy_j: NDArray[np.float64],
+    sampling_j: NDArray[np.float64],
+    rate_hz: float,
+) -> Iterator[RunWarning]:
+    """One warning for all of them; where a sensor failed, length is not to blame."""
+    times_s = (spans.end_ns - spans.start_ns) / NS_PER_S
+    with np.errstate(invalid="ignore"):
+        short = sampling_j > TOO_WIDE * np.abs(energy_j)
+    for measured in counted:
+        short &= measured.clean[1:] & (spans.start_ns >= (measured.device.awake_ns or 0))
+    if not short.any():
+        return
+    names, useful_s = {}, []
+    for code in np.unique(spans.name[short]).tolist():
+        mine = spans.name == code
+        bad = mine & short
+        share = bad.sum() / mine.sum()
+        many = "all" if share == 1 else f"{100 * share:.0f} % of the"
+        names[spans.names[code]] = f"{many} spans {spans.names[code]!r} ({_about(times_s[bad])})"
+        useful_s.append(_useful_s(times_s[bad], energy_j[bad], sampling_j[bad]))
+    only = next(iter(names)) if len(names) == 1 else None
+    more = f" and those of {len(names) - _NAMED} more names" if len(names) > _NAMED else ""
+    told = ", ".join(list(names.values())[:_NAMED]) + more
+    yield _warning(told, max(useful_s), counted, rate_hz, only)
+
+
+def without_length(spans: SpanTable) -> Iterator[RunWarning]:
+    """Why a span has no energy: its marks lie at one moment, or it began where the trace ends."""
+    is_empty = spans.end_ns <= spans.start_ns
+    if not is_empty.any():
+        return
+    codes, counts = np.unique(spans.name[is_empty], return_counts=True)
+    names = [spans.names[code] for code in codes.tolist()]
+    told = [f"{count} of {name!r}" for name, count in zip(names, counts.tolist(), strict=True)]
+    more = f" and those of {len(names) - _NAMED} more names" if len(names) > _NAMED else ""
+    yield RunWarning(
+        Caution.SPAN_TOO_SHORT,
+        f"no energy is known of spans that have no length: {', '.join(told[:_NAMED])}{more}",
+        "each began where it ended, or where the recording ends: the run's energy has it all",
+        span=names[0] if len(names) == 1 else None,
+    )
+
+
+def too_short_run(
+    counted: Sequence[MeasuredDevice], run: Stretch, rate_hz: float
+) -> Iterator[RunWarning]:
+    """In the shortest runs a sensor does not fail: there was no time for it to answer."""
+    energies = [measured.uses[0].energy for measured in counted]
+    whole = total(energy for energy in energies if energy)
+    clean = run.time_s < _SURELY_SHORT_S or all(
+        measured.clean[0] and run.start_ns >= (measured.device.awake_ns or 0)
+        for measured in counted
+    )
+    if clean and whole and whole.error_sampling > TOO_WIDE * abs(whole.value):
+        figures = ([run.time_s], [whole.value], [whole.error_sampling])
+        times_s, energy_j, sampling_j = map(np.array, figures)
+        useful_s = _useful_s(times_s, energy_j, sampling_j)
+        yield _warning(f"the run ({_about(times_s)})", useful_s, counted, rate_hz, "run")
+
+
+def _useful_s(
+    times_s: NDArray[np.float64], energy_j: NDArray[np.float64], sampling_j: NDArray[np.float64]
+) -> float:
+    """From which length on spans have a useful error, by those that have not; 0 if unknown.
+
+    The edges of a span cost about the same joules however long it lasts, so that its error falls as
+    1 / length. The longest of these has more than ``TOO_WIDE``: it would have to be longer by more
+    than ``TOO_WIDE / _USEFUL`` itself, whatever the others have on average.
+    """
+    power_w = float(energy_j.sum()) / max(float(times_s.sum()), 1e-9)
+    if power_w <= 0:
+        return 0.0
+    typical_s = float(np.median(sampling_j)) / (_USEFUL * power_w)
+    return max(typical_s, float(times_s.max()) * TOO_WIDE / _USEFUL)
+
+
+def _warning(
+    which: str, useful_s: float, counted: Sequence[MeasuredDevice], rate_hz: float, name: str | None
+) -> RunWarning:
+    enough = f"of {_about(useful_s)} and more" if useful_s else "that last longer"
+    faster = "; a higher --rate may help" if _outpaced(counted, rate_hz) else ""
+    return RunWarning(
+        Caution.SPAN_TOO_SHORT,
+        f"too short for the sensors, whose sampling error is above {100 * TOO_WIDE:.0f} %: {which}",
+        f"spans {enough} have less than {100 * _USEFUL:.0f} % here{faster}",
+        span=name,
+    )
+
+
+def _outpaced(counted: Sequence[MeasuredDevice], rate_hz: float) -> bool:
+    """Whether some sensor has news more often than it is asked."""
+    return any(
+        period_s is not None and period_s * rate_hz < _ASKED
+        for device in (measured.device for measured in counted)
+        if device.has_sensor
+        for period_s in (device.card.update_period_s, device.card.counter_period_s)
+    )
+
+
+def _about(times_s: NDArray[np.float64] | float) -> str:
+    seconds = float(np.median(times_s))
+    if seconds >= 1:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    return f"{1e3 * seconds:.1f} ms" if seconds < 0.01 else f"{1e3 * seconds:.0f} ms"
+
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from joulewise.store.spans import SpanTable
+
+_CLOCK_STEP_S: Final = 0.5  # a clock that is only kept right moves less in a day
+_LATE_SHARE: Final = 0.002
+_LATE_LEAST: Final = 3
+_BUSY_SHARE: Final = 0.1
+_NEARLY_ALL: Final = 0.95  # chosen, as is _MOST: from such a share on it is so called
+_MOST: Final = 0.6
+_BUSY_CPUS: Final = 0.2
+_ELSEWHERE: Final = {Caution.UNAVAILABLE, Caution.HOST_PROCESS_IDS, Caution.RECORDER_ENDED}
+_NOTED: Final = {caution.value: caution for caution in Caution if caution not in _ELSEWHERE}
+_HINTS: Final = {
+    Caution.SETTINGS_UNGUARDED: "the figures may be of several settings: measure again",
+    Caution.LEFT_RUNNING: "have the command wait for them, or measure one: joulewise run --pid PID",
+    Caution.CLOCK_SET: "energies and times are not affected: they rest on a clock nobody can set",
+    Caution.SUSPENDED: "that time is in no figure: the clock that times rest on stood still",
+    Caution.NOT_STORED: "make room where the runs are; the figures are of what could be written",
+}
+
+
+def cautions(
+    *,
+    manifest: Manifest,
+    state: str,
+    run: Stretch,
+    last_row_ns: int | None,
+    counted: Sequence[MeasuredDevice],
+    cpu: CpuShare,
+    sightings: Sequence[Sighting],
+    spans: SpanTable,
+    energy_j: NDArray[np.float64],
+    sampling_j: NDArray[np.float64],
+    lanes: OpenLane,
+) -> Iterator[RunWarning]:
+    """All of them; ``energy_j`` and ``sampling_j`` are of the spans, over what is counted."""
+    known = [measured.uses[0].energy for measured in counted]
+    yield from from_notes(manifest, sum(one.value for one in known if one), run.time_s)
+    yield from clock_set(manifest)
+    yield from recorder_ended(manifest, state, run, last_row_ns)
+    yield from late(manifest)
+    yield from no_baseline(manifest, counted)
+    for measured in counted:
+        yield from devices.cautions(measured, manifest, sightings, run)
+        yield from waiting(measured, spans, lanes, run)
+    yield from busy_with_others(cpu, run)
+    rate_hz = manifest.rate_hz
+    yield from too_short_run(counted, run, rate_hz)
+    yield from too_short(counted, spans, energy_j, sampling_j, rate_hz)
+    yield from without_length(spans)
+
+
+def from_notes(manifest: Manifest, energy_j: float, time_s: float) -> Iterator[RunWarning]:
+    """What the recorder and the budget had to say themselves.
+
+    A fault of a sensor is told as the gap that it made; processes and the recorder's end are
+    told with what they mean for the figures, and a budget with what the run took of it.
+    """
+    for note in manifest.notes:
+        code = _NOTED.get(note.get("code", ""))
+        if code:
+            hint = note.get("hint") or _HINTS.get(code, "")
+            message = note.get("message", "")
+            if code is Caution.BUDGET:
+                message = _budget_use(note, energy_j, time_s) or message
+            yield RunWarning(code, message, hint, note.get("device"))
+
+
+def _budget_use(note: Mapping[str, str], energy_j: float, time_s: float) -> str:
+    """What the whole run took of a budget; empty where that cannot be told.
+
+    A budget is taken for used up by what is known at that moment: all readings together may show
+    less, within the time between two of them.
+    """
+    try:
+        limit, factor = float(note["limit"]), float(note["factor"])
+        taken = time_s if note["kind"] == "time" else energy_j
+        amounts = [_in_unit(each / factor, note["unit"]) for each in (taken, taken - limit)]
+    except (KeyError, ValueError):  # recorded by a joulewise that did not write it
+        return ""
+    used, over = amounts
+    was, then = note.get("was", ""), note.get("then", "")
+    if taken > limit:
+        return f"{was}; the whole run took {used}, {over} over{then}"
+    return f"{was}, as was estimated at that moment; all readings together show {used}{then}"
+
+
+def _in_unit(amount: float, unit: str) -> str:
+    return f"{amount:.0f} {unit}" if amount >= 100 else f"{amount:.3g} {unit}"
+
+
+def clock_set(manifest: Manifest) -> Iterator[RunWarning]:
+    if manifest.wall_end_ns is None or manifest.monotonic_end_ns is None:
+        return
+    known = {Caution.CLOCK_SET.value, Caution.SUSPENDED.value}
+    if any(note.get("code") in known for note in manifest.notes):
+        return
+    wall_s = (manifest.wall_end_ns - manifest.wall_start_ns) / NS_PER_S
+    lasted_s = (manifest.monotonic_end_ns - manifest.monotonic_start_ns) / NS_PER_S
+    step_s = wall_s - lasted_s
+    if abs(step_s) > _CLOCK_STEP_S:
+        way = "forward" if step_s > 0 else "back"
+        yield RunWarning(
+            Caution.CLOCK_SET,
+            f"the machine's clock went {way} by {abs(step_s):.1f} s during the run",
+            _HINTS[Caution.CLOCK_SET],
+        )
+
+
+def recorder_ended(
+    manifest: Manifest, state: str, run: Stretch, last_row_ns: int | None
+) -> Iterator[RunWarning]:
+    """The recorder was gone before the command was."""
+    notes = [n for n in manifest.notes if n.get("code") == Caution.RECORDER_ENDED.value]
+    if state != "killed" and not notes:
+        return
+    hint = notes[0].get("hint") if notes else ""
+    up_to = ""
+    if last_row_ns is not None and last_row_ns <= run.start_ns:
+        up_to = ": nothing was recorded while the command ran"
+    elif last_row_ns is not None:
+        up_to = f": the trace ends {run.after_s(last_row_ns):.1f} s in"
+        if last_row_ns < run.end_ns:
+            up_to += ", and energies are lower bounds, up to there"
+    yield RunWarning(
+        Caution.RECORDER_ENDED,
+        f"the recorder ended before the run was over{up_to}",
+        hint or "look into dmesg: the kernel ends processes for want of memory",
+    )
+
+
+def no_baseline(manifest: Manifest, counted: Sequence[MeasuredDevice]) -> Iterator[RunWarning]:
+    """Idle time was asked for before the command, and a GPU was not idle."""
+    wanted_s = manifest.options.get("baseline_s") or 0.0
+    for measured in counted:
+        if wanted_s > 0 and measured.device.info.kind is Kind.GPU and not measured.baseline:
+            yield RunWarning(
+                Caution.NO_BASELINE,
+                f"no idle baseline: {measured.no_baseline}",
+                "ask for more seconds with --baseline, while nothing else uses it",
+                measured.device.info.key,
+            )
+
+
+def late(manifest: Manifest) -> Iterator[RunWarning]:
+    """Deadlines that went by unserved, on the lanes that joules come from."""
+    lanes = manifest.recorder.lanes if manifest.recorder else {}
+    worst, where = 0.0, ""
+    for name, lane in lanes.items():
+        rows, missed = lane.get("rows") or 0, lane.get("missed") or 0
+        share = missed / (rows + missed) if missed else 0.0
+        if share > worst and missed >= _LATE_LEAST and not name.endswith(".slow"):
+            worst, where = share, name
+    if worst > _LATE_SHARE:
+        yield RunWarning(
+            Caution.LATE,
+            f"the recorder missed up to {100 * worst:.1f} % of its deadlines ({where})",
+            "the machine was busy, or a driver slow; a lower --rate asks less of both",
+            where.partition(".")[0],
+        )
+
+
+def busy_with_others(cpu: CpuShare, run: Stretch) -> Iterator[RunWarning]:
+    """CPU time of the machine that was not the command's."""
+    if cpu.busy_s is None or cpu.command_s is None:
+        return
+    recorder_s = cpu.recorder_s or 0.0
+    others_s = cpu.busy_s - cpu.command_s - recorder_s
+    if others_s > max(_BUSY_SHARE * cpu.busy_s, _BUSY_CPUS * run.time_s):
+        about = ""
+        if cpu.command_share_j is not None:
+            share = prefixed(cpu.command_share_j, "J")
+            about = f"; the command's share of the energy above idle is about {share}"
+        yield RunWarning(
+            Caution.OTHER_PROCESSES,
+            f"{_how_much(others_s / cpu.busy_s)} of the CPU work was by other programs "
+            f"({others_s:.1f} of {cpu.busy_s:.1f} s){about}",
+            "the CPU's energy is that of the whole machine; measure while nothing else runs",
+            "cpu0",
+        )
+
+
+def _how_much(share: float) -> str:
+    """A share in words, beside which the figures stand."""
+    if share > _NEARLY_ALL:
+        return "nearly all"
+    return "most" if share > _MOST else f"{100 * share:.0f} %"
+
+
+if TYPE_CHECKING:
+    from joulewise.analyse.time_intervals import Stretch
+    from joulewise.store.spans import SpanTable
+
+LEAST_S: Final = 10.0
+"""So long a framework must have been loaded: chosen, as longer than it takes to try something out
+and shorter than a training that one measures. With 20 s short experiments are no longer told."""
+
+LEAST_CPU_SHARE: Final = 0.1
+"""Of one core since the import: chosen, as a training keeps about one busy to start kernels, and a
+server that waits for requests none."""
+
+
+def unmarked(
+    uses: Sequence[FrameworkUse], spans: SpanTable, manifest: Manifest, run: Stretch
+) -> Iterator[RunWarning]:
+    """One warning for the process that used a framework the longest.
+
+    Nothing is told where there is any span, or where marks were lost.
+    """
+    if len(spans) or spans.warnings:
+        return
+    timed = [(time_s, use) for use in uses if (time_s := _time_s(use, manifest, run)) is not None]
+    time_s, use = max(timed, key=lambda pair: pair[0], default=(0.0, None))
+    if use is None or time_s < LEAST_S:
+        return
+    names = ", ".join(f"{name} {parts['version']}" for name, parts in use.frameworks.items())
+    yield RunWarning(
+        Caution.NO_MARKS,
+        f"{names} ran for {time_s:.0f} s, and no training, epoch or step was marked",
+        'mark them: with joulewise.span("epoch", i, total=n): … around each epoch',
+    )
+
+
+def _time_s(use: FrameworkUse, manifest: Manifest, run: Stretch) -> float | None:
+    """How long it was at work; None where it idled, or where that is not known."""
+    time_s, cpu_s = use.time_s, use.cpu_s
+    if time_s is None:  # the process was killed: of the command itself the CPU time is known
+        for command in manifest.commands:
+            is_killed = command.exit_code is not None and (
+                command.exit_code < 0 or command.exit_code > _SIGNALLED
+            )
+            if command.pid == use.pid and is_killed:
+                time_s, cpu_s = (
+                    run.after_s(run.end_ns) - run.after_s(use.imported_ns),
+                    command.cpu_s,
+                )
+    if time_s is None or cpu_s is None or cpu_s < LEAST_CPU_SHARE * time_s:
+        return None
+    return time_s
+
+
+_SIGNALLED: Final = 128  # a shell's exit status of a command that a signal ended is above this

@@ -1,0 +1,207 @@
+"""Many spans in few figures: counts, means and quantiles by name, and the steps of each epoch.
+
+Whether the epochs of a run contain their validations.
+
+Keras and Lightning validate within an epoch, the Trainer of Hugging Face and a loop of one's own
+mostly after it: where epochs are compared, that must be said.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from joulewise.data import RunResult
+from joulewise.hooks.marks import NONE
+from joulewise.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from joulewise.store.spans import SpanTable
+
+TRAINING: Final = "training"
+
+Figures = dict[str, "float | None"]
+
+
+def names_in_order(spans: SpanTable) -> NDArray[np.int64]:
+    """The codes of the names, as they first appear."""
+    codes, first = np.unique(spans.name, return_index=True)
+    return np.asarray(codes[np.argsort(first)])
+
+
+def by_name(
+    spans: SpanTable,
+    seen: SpanTable,
+    energy_j: NDArray[np.float64],
+    codes: NDArray[np.int64],
+) -> dict[str, dict[str, Any]]:
+    """Each of these names' spans.
+
+    Energies are of those in ``seen``, counts and times of all. A span that was cut off is none of
+    its kind: it counts as unfinished and is in no figure.
+    """
+    told = {}
+    trainings = spans.named(TRAINING)
+    closed = np.flatnonzero(seen.closed)
+    energies = _by_code(seen.name[closed], codes)
+    for code, positions, measured in zip(
+        codes.tolist(), _by_code(spans.name, codes), energies, strict=True
+    ):
+        mine = spans.where(positions)
+        told[spans.names[code]] = {
+            "count": int(mine.closed.sum()),
+            "announced": _announced(mine, trainings),
+            "unfinished": int((~mine.closed).sum()),
+            "time_s": figures(_times_s(mine)[mine.closed]),
+            "energy_j": figures(energy_j[closed[measured]]),
+        }
+    return told
+
+
+def _announced(mine: SpanTable, trainings: SpanTable) -> int | None:
+    """How many of them the program said there would be, in all its trainings; None of no word.
+
+    ``total`` is up to which index a training counts: one that goes on where another ended (Keras'
+    ``initial_epoch``) announces only what is left. Outside of trainings, and where several have no
+    marks of their own, one begins where the index does not grow.
+    """
+    if not (mine.total != NONE).any():
+        return None
+    owner = _owners(mine, trainings)
+    order = np.lexsort((mine.start_ns, owner, mine.pid))
+    pid, owner, index = mine.pid[order], owner[order], mine.index[order]
+    begins = np.ones(len(order), bool)
+    begins[1:] = (pid[1:] != pid[:-1]) | (owner[1:] != owner[:-1])
+    begins[1:] |= (index[1:] <= index[:-1]) & (index[1:] != NONE)
+    first = np.flatnonzero(begins)
+    totals = np.maximum.reduceat(mine.total[order], first)
+    counts = np.diff(np.append(first, len(order)))
+    up_to = np.where(index[first] == NONE, 0, index[first])
+    return int(np.where(totals == NONE, counts, np.maximum(totals - up_to, 0)).sum())
+
+
+def _owners(spans: SpanTable, trainings: SpanTable) -> NDArray[np.int64]:
+    """The position of the training of the same process in which each of them began; -1 is none."""
+    owner = np.full(len(spans), -1, np.int64)
+    for pid in np.unique(trainings.pid).tolist():
+        theirs = np.flatnonzero(trainings.pid == pid)
+        mine = np.flatnonzero(spans.pid == pid)
+        at = np.searchsorted(trainings.start_ns[theirs], spans.start_ns[mine], side="right") - 1
+        last = theirs[np.maximum(at, 0)]
+        inside = (at >= 0) & (spans.start_ns[mine] < trainings.end_ns[last])
+        owner[mine[inside]] = last[inside]
+    return owner
+
+
+def _by_code(names: NDArray[np.int64], codes: NDArray[np.int64]) -> list[NDArray[np.intp]]:
+    """The positions of each code, found by one sort however many there are."""
+    order = np.argsort(names, kind="stable")
+    first = np.searchsorted(names[order], codes)
+    end = np.searchsorted(names[order], codes, side="right")
+    return [order[a:b] for a, b in zip(first.tolist(), end.tolist(), strict=True)]
+
+
+def steps_by_epoch(
+    spans: SpanTable, seen: SpanTable, energy_j: NDArray[np.float64]
+) -> list[dict[str, Any]]:
+    """The steps of each epoch; those of no epoch stand under a null index.
+
+    Each training counts its epochs from 0, so it is named, too; null where there is no mark of it.
+    """
+    trainings = spans.named(TRAINING)
+    epochs, steps = spans.named("epoch"), spans.where(spans.closed).named("step")
+    seen, energy_j = seen.where(seen.closed), energy_j[seen.closed]
+    times_s = _times_s(steps)
+    all_by_epoch = _by_epoch(steps, epochs)
+    is_step = seen.is_named("step")
+    step_j, some_by_epoch = energy_j[is_step], _by_epoch(seen.where(is_step), epochs)
+    owners = _owners(epochs, trainings)
+    return [
+        {
+            "training": _index(trainings, int(owners[epoch]) if epoch >= 0 else -1),
+            "epoch": _index(epochs, epoch),
+            "count": len(mine),
+            "time_s": figures(times_s[mine]),
+            "energy_j": figures(step_j[some_by_epoch.get(epoch, [])]),
+        }
+        for epoch, mine in all_by_epoch.items()
+    ]
+
+
+def _index(spans: SpanTable, position: int) -> int | None:
+    """Which one of its kind a span is; None of none, or where it was not told."""
+    return None if position < 0 or spans.index[position] == NONE else int(spans.index[position])
+
+
+def figures(values: NDArray[np.float64]) -> Figures:
+    """Mean, standard deviation and quantiles of those values that there are."""
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return dict.fromkeys(("mean", "std", "min", "median", "p95", "max"))
+    values = np.sort(values)
+    # numpy's own quantiles cost more than all the rest where values are few.
+    last = len(values) - 1
+    median, high = np.interp([0.5 * last, 0.95 * last], np.arange(last + 1), values).tolist()
+    deviation = float(values.std(ddof=1)) if len(values) > 1 else None
+    return {
+        "mean": float(values.mean()),
+        "std": deviation,
+        "min": float(values[0]),
+        "median": median,
+        "p95": high,
+        "max": float(values[-1]),
+    }
+
+
+def _times_s(spans: SpanTable) -> NDArray[np.float64]:
+    return np.asarray((spans.end_ns - spans.start_ns) / NS_PER_S)
+
+
+def _by_epoch(steps: SpanTable, epochs: SpanTable) -> dict[int, NDArray[np.intp]]:
+    """The positions of each epoch's steps, by that of the epoch; -1 is none."""
+    if not len(steps):
+        return {}
+    middle_ns = (steps.start_ns + steps.end_ns) // 2
+    owner = np.searchsorted(epochs.start_ns, middle_ns, side="right") - 1
+    if len(epochs):
+        owner[middle_ns > epochs.end_ns[owner]] = -1
+    order = np.argsort(owner, kind="stable")
+    owners, first = np.unique(owner[order], return_index=True)
+    return dict(zip(owners.tolist(), np.split(order, first[1:]), strict=True))
+
+
+_EPOCH: Final = "epoch"
+_VALIDATION: Final = "validation"
+
+
+class ValidationPlace(str, Enum):
+    """Where the validations of a run lie."""
+
+    NONE = "no validation"
+    WITHIN = "within epochs"
+    OUTSIDE = "outside epochs"
+    BOTH = "within and outside epochs"
+
+
+def place_validations(result: RunResult) -> ValidationPlace:
+    """By the middle of each; NONE, too, where no epoch is marked."""
+    spans = {
+        name: [one.span for one in result.spans if one.span.name == name]
+        for name in (_EPOCH, _VALIDATION)
+    }
+    if not spans[_EPOCH]:
+        return ValidationPlace.NONE
+    middles_ns = [(it.start_ns + it.end_ns) // 2 for it in spans[_VALIDATION]]
+    within = {
+        any(epoch.start_ns <= middle_ns <= epoch.end_ns for epoch in spans[_EPOCH])
+        for middle_ns in middles_ns
+    }
+    if not within:
+        return ValidationPlace.NONE
+    if len(within) == 2:
+        return ValidationPlace.BOTH
+    return ValidationPlace.WITHIN if within.pop() else ValidationPlace.OUTSIDE

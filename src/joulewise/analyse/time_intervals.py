@@ -1,0 +1,72 @@
+"""A stretch of time, by CLOCK_MONOTONIC where nothing else is said.
+
+Stretches of time that do not overlap, and which readings lie in them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from joulewise.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Stretch:
+    start_ns: int
+    end_ns: int
+
+    @property
+    def time_ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+    @property
+    def time_s(self) -> float:
+        return self.time_ns / NS_PER_S
+
+    def later(self, by_ns: int) -> Stretch:
+        return Stretch(self.start_ns + by_ns, self.end_ns + by_ns)
+
+    def shared_ns(self, other: Stretch) -> int:
+        return max(0, min(self.end_ns, other.end_ns) - max(self.start_ns, other.start_ns))
+
+    def after_s(self, t_ns: int) -> float:
+        """How long after its start."""
+        return (t_ns - self.start_ns) / NS_PER_S
+
+    def holds(self, t_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
+        return (t_ns >= self.start_ns) & (t_ns <= self.end_ns)
+
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class TimeSet:
+    """``start_ns`` and ``end_ns`` of the stretches in their order; both belong to them."""
+
+    start_ns: NDArray[np.int64]
+    end_ns: NDArray[np.int64]
+
+    @classmethod
+    def union(cls, start_ns: NDArray[Any], end_ns: NDArray[Any]) -> TimeSet:
+        """Of stretches in any order; those that overlap or touch become one."""
+        if not len(start_ns):
+            return cls(start_ns, end_ns)
+        order = np.argsort(start_ns, kind="stable")
+        starts, ends = start_ns[order], np.maximum.accumulate(end_ns[order])
+        apart = starts[1:] > ends[:-1]
+        return cls(starts[np.append(True, apart)], ends[np.append(apart, True)])
+
+    def holds(self, t_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Which moments lie in any stretch."""
+        if not len(self.start_ns):
+            return np.zeros(len(t_ns), bool)
+        begun = np.searchsorted(self.start_ns, t_ns, side="right")
+        return np.asarray((begun > 0) & (t_ns <= self.end_ns[begun - 1]))

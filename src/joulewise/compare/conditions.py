@@ -1,0 +1,138 @@
+"""``--fail-if 'energy>+5%'``: what must not be the case, and whether it is.
+
+With a sign the amount is a change: ``+5%`` of A's value, ``+200J`` more than A. Without one it is
+B's own value: ``1.2kJ``. By the mean, unless it must be sure: then the whole interval must lie
+beyond.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from joulewise.compare.judgement import ComparedQuantity
+from joulewise.compare.quantities import EDP, ENERGY, PER_WORK, POWER, TIME, unit_of
+from joulewise.errors import UsageError, did_you_mean
+from joulewise.metrics.result import Interval
+
+_OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
+    ">=": operator.ge,
+    "<=": operator.le,
+    ">": operator.gt,
+    "<": operator.lt,
+}
+_QUANTITIES: Final = (ENERGY, TIME, POWER, EDP, *PER_WORK)
+_DEVICE: Final = re.compile(r"(?:[^\s/<>=]+/)?(?:gpu|cpu|dram|node)\d+")
+_FORM: Final = re.compile(
+    r"\s*(?P<quantity>[^\s<>=]+)\s*(?P<operator>>=|<=|>|<)\s*"
+    r"(?P<sign>[+-]?)\s*(?P<number>\d+(?:\.\d*)?|\.\d+)\s*(?P<unit>[^\s\d]*)\s*"
+)
+_HINT: Final = "as in: energy>+5%, time>+30s, gpu0>1.2kJ, energy/epoch>=+3%"
+_PREFIXES: Final = {"": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9}
+_UNITS: Final[Mapping[str, Mapping[str, float]]] = {
+    "J": {
+        **{f"{prefix}J": factor for prefix, factor in _PREFIXES.items()},
+        **{f"{prefix}Wh": 3600 * factor for prefix, factor in _PREFIXES.items()},
+    },
+    "s": {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0},
+    "W": {f"{prefix}W": factor for prefix, factor in _PREFIXES.items()},
+    "J·s": {f"{prefix}Js": factor for prefix, factor in _PREFIXES.items()},
+}
+
+
+@dataclass(frozen=True)
+class FailCondition:
+    """``amount`` is in the quantity's unit, or a share where ``is_share``.
+
+    ``is_change``: it is compared with what B has more than A, not with B's own value.
+    """
+
+    text: str
+    quantity: str
+    operator: str
+    amount: float
+    is_change: bool
+    is_share: bool
+
+
+@dataclass(frozen=True)
+class ConditionVerdict:
+    """``found`` is what the amount was compared with, in the same unit."""
+
+    condition: FailCondition
+    is_the_case: bool
+    found: Interval
+    within_noise: bool
+
+
+def parse_condition(text: str) -> FailCondition:
+    """Anything that cannot be meant is a UsageError, before a run is read."""
+    form = _FORM.fullmatch(text)
+    if form is None:
+        raise UsageError(f"--fail-if {text!r} is no condition", _HINT)
+    quantity, sign, unit = form["quantity"], form["sign"], form["unit"]
+    if quantity not in _QUANTITIES and not _DEVICE.fullmatch(quantity):
+        raise UsageError(
+            f"--fail-if {text!r}: there is no quantity {quantity!r}",
+            f"{did_you_mean(quantity, _QUANTITIES)}there are {', '.join(_QUANTITIES)}, and devices "
+            "such as gpu0",
+        )
+    number = float(form["number"]) * (-1 if sign == "-" else 1)
+    if unit == "%":
+        if not sign and number:
+            raise UsageError(
+                f"--fail-if {text!r}: is B to be {number:g} % more, or less?",
+                f"say +{number:g}% or -{number:g}%",
+            )
+        return FailCondition(text, quantity, form["operator"], number / 100, True, True)
+    known = _UNITS[unit_of(quantity)]
+    if unit not in known:
+        wrong = f"{unit!r} is not a unit of {quantity}" if unit else f"{number:g} of what unit?"
+        raise UsageError(
+            f"--fail-if {text!r}: {wrong}",
+            f"units are %, {', '.join(known)}",
+        )
+    amount = number * known[unit]
+    return FailCondition(text, quantity, form["operator"], amount, bool(sign), False)
+
+
+def judge(
+    condition: FailCondition, compared: ComparedQuantity | None, *, sure: bool = False
+) -> ConditionVerdict:
+    """Whether it is the case; what cannot be told is a UsageError, never a pass."""
+    found = _found(condition, compared)
+    if found is None:
+        why = compared.reason if compared and compared.reason else "it is not known of both"
+        raise UsageError(
+            f"--fail-if {condition.text!r} cannot be judged: {condition.quantity}: {why}",
+            "joulewise compare without it shows what can be compared",
+        )
+    beyond = _OPERATORS[condition.operator]
+    by_mean = beyond(found.mean, condition.amount)
+    if found.low is None or found.high is None:
+        if sure:
+            raise UsageError(
+                f"--fail-if {condition.text!r} cannot be judged with --sure: no error is known of "
+                f"{condition.quantity} in single runs",
+                "repeat the runs, or leave out --sure to judge by the mean",
+            )
+        return ConditionVerdict(condition, by_mean, found, within_noise=False)
+    surely = beyond(found.low, condition.amount) and beyond(found.high, condition.amount)
+    apart = not found.low <= condition.amount <= found.high
+    return ConditionVerdict(condition, surely if sure else by_mean, found, within_noise=not apart)
+
+
+def _found(condition: FailCondition, compared: ComparedQuantity | None) -> Interval | None:
+    if compared is None:
+        return None
+    if not condition.is_change:
+        return compared.b
+    ratio = compared.ratio
+    if ratio is None or compared.a is None:
+        return None
+    scale = 1.0 if condition.is_share else compared.a.mean
+    low, high = (None if it is None else scale * (it - 1) for it in (ratio.low, ratio.high))
+    return Interval(scale * (ratio.mean - 1), low, high)

@@ -1,0 +1,148 @@
+"""A comparison as JSON: the documented form of ``--json`` (docs/reference/compare-result.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from joulewise.compare.conditions import ConditionVerdict
+from joulewise.compare.judgement import ComparedQuantity
+from joulewise.compare.quantities import WorkCompared
+from joulewise.compare.runs import CompareWarning, Comparison, Side
+from joulewise.compare.sweeps import ChoiceCompared, SweepsCompared
+from joulewise.data.contract import finite
+from joulewise.metrics.result import Choice, SweepResult, interval_json
+
+COMPARE_RESULT_FORMAT: Final = 1
+
+
+def runs_json(found: Comparison) -> dict[str, Any]:
+    return _finite(
+        {
+            "format": COMPARE_RESULT_FORMAT,
+            "kind": "runs",
+            "a": _side(found.a),
+            "b": _side(found.b),
+            "work": _work(found.work),
+            "quantities": [_compared(it) for it in found.quantities],
+            "differences": [
+                {"what": it.what, "a": list(it.a), "b": list(it.b)} for it in found.differences
+            ],
+            "cautions": _cautions(found.cautions),
+        }
+    )
+
+
+def sweeps_json(found: SweepsCompared) -> dict[str, Any]:
+    return _finite(
+        {
+            "format": COMPARE_RESULT_FORMAT,
+            "kind": "sweeps",
+            "a": _sweep(found.a),
+            "b": _sweep(found.b),
+            "work": _work(found.work),
+            "settings": [
+                {
+                    "settings": it.setting.as_json(),
+                    "quantities": [_compared(each) for each in it.quantities],
+                }
+                for it in found.settings
+            ],
+            "choices": [_choices(it) for it in found.choices],
+            "only_a": [setting.as_json() for setting in found.only_a],
+            "only_b": [setting.as_json() for setting in found.only_b],
+            "cautions": _cautions(found.cautions),
+        }
+    )
+
+
+def judged_json(judged: Sequence[tuple[ConditionVerdict, str]]) -> list[dict[str, Any]]:
+    """With the sentence that says why."""
+    return [
+        {
+            "condition": it.condition.text,
+            "is_the_case": it.is_the_case,
+            "found": interval_json(it.found),
+            "within_noise": it.within_noise,
+            "sentence": sentence,
+        }
+        for it, sentence in judged
+    ]
+
+
+def _side(side: Side) -> dict[str, Any]:
+    return {
+        "name": side.name,
+        "runs": [run.id for run in side.runs],
+        "simulated": sorted({key for run in side.runs for key in run.result.simulated_counted}),
+        "left_out": [{"run": run, "reason": why} for run, why in side.left_out],
+    }
+
+
+def _work(work: WorkCompared) -> dict[str, Any]:
+    return {
+        "per": work.per,
+        "same": work.is_same,
+        "unit": work.unit or None,
+        "a": list(work.a),
+        "b": list(work.b),
+    }
+
+
+def _sweep(result: SweepResult) -> dict[str, Any]:
+    return {
+        "id": result.id,
+        "name": result.name,
+        "gpu_name": result.gpu_name,
+        "boundary": result.boundary,
+        "per": result.per,
+        "simulated": list(result.simulated),
+        "reference": result.reference.setting.as_json(),
+    }
+
+
+def _compared(it: ComparedQuantity) -> dict[str, Any]:
+    return {
+        "quantity": it.quantity,
+        "unit": it.unit,
+        "a": _own(it, 0),
+        "b": _own(it, 1),
+        "ratio": interval_json(it.ratio),
+        "verdict": it.verdict.value,
+        "basis": it.basis and it.basis.value,
+        "reason": it.reason or None,
+    }
+
+
+def _own(it: ComparedQuantity, side: int) -> dict[str, Any] | None:
+    told = interval_json((it.a, it.b)[side])
+    return told and {**told, "n": it.n[side]}
+
+
+def _choices(it: ChoiceCompared) -> dict[str, Any]:
+    return {
+        "metric": it.metric,
+        "a": _choice(it.a),
+        "b": _choice(it.b),
+        "energy": it.energy and _compared(it.energy),
+        "time": it.time and _compared(it.time),
+    }
+
+
+def _choice(choice: Choice | None) -> dict[str, Any] | None:
+    if choice is None:
+        return None
+    return {
+        "settings": choice.setting.as_json(),
+        "verdict": choice.verdict.value,
+        "energy_ratio": interval_json(choice.energy),
+        "time_ratio": interval_json(choice.time),
+    }
+
+
+def _cautions(cautions: Sequence[CompareWarning]) -> list[dict[str, str]]:
+    return [{"code": it.code.value, "message": it.message, "hint": it.hint} for it in cautions]
+
+
+def _finite(told: dict[str, Any]) -> dict[str, Any]:
+    return {name: finite(value) for name, value in told.items()}

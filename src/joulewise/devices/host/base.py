@@ -1,0 +1,101 @@
+"""What the devices of the host (CPUs, RAM) have in common."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from joulewise.data import DeviceInfo, Quantity, Reading, SensorInfo, Unavailable
+from joulewise.devices.device import BaseDevice
+from joulewise.units import NS_PER_S
+
+_LONGEST_COUNT: Final = len(str(2**64))
+
+
+class HostDevice(BaseDevice):
+    """A device that counts energy; a subclass says how, in :meth:`_energy`.
+
+    Power is the mean between the two latest readings at least ``window_s`` apart. The first
+    reading of power waits until there is such a pair; no later one does.
+    """
+
+    def __init__(
+        self,
+        info: DeviceInfo,
+        sensors: Mapping[Quantity, SensorInfo | Unavailable],
+        *,
+        window_s: float,
+        sleep: Callable[[float], None],
+    ) -> None:
+        self.info = info
+        self.sensors = sensors
+        self.knobs = {}
+        self._window_s = window_s
+        self._sleep = sleep
+        self._since: Reading | None = None
+        self._mean_w: float | Unavailable | None = None
+        self._lock = threading.Lock()
+
+    def _read(self, quantity: Quantity) -> Reading | Unavailable:
+        with self._lock:
+            return self._observe() if quantity is Quantity.ENERGY else self._derive(quantity)
+
+    def _processes(self) -> Unavailable:
+        return Unavailable("every process uses it")
+
+    def _energy(self) -> Reading | Unavailable:
+        raise NotImplementedError
+
+    def _derive(self, quantity: Quantity) -> Reading | Unavailable:
+        """Whatever else follows from the energy: power, unless a subclass has more."""
+        del quantity
+        return self._power()
+
+    def _observe(self) -> Reading | Unavailable:
+        energy = self._energy()
+        if isinstance(energy, Unavailable):
+            return energy
+        since = self._since
+        if since is None or energy.value < since.value:
+            self._since, self._mean_w = energy, None
+        elif (elapsed_s := (energy.t_ns - since.t_ns) / NS_PER_S) >= self._window_s:
+            mean_w = (energy.value - since.value) / elapsed_s
+            self._since = energy
+            self._mean_w = mean_w or Unavailable(f"its counter stood still for {elapsed_s:.3g} s")
+        return energy
+
+    def _power(self) -> Reading | Unavailable:
+        energy = self._observe()
+        if self._mean_w is None and isinstance(energy, Reading) and self._since is not None:
+            self._sleep(self._window_s - (energy.t_ns - self._since.t_ns) / NS_PER_S)
+            energy = self._observe()
+        if isinstance(energy, Unavailable):
+            return energy
+        if isinstance(self._mean_w, float):
+            return Reading(self._mean_w, energy.t_ns)
+        return self._mean_w or Unavailable(f"needs two readings {self._window_s:g} s apart")
+
+
+def read_text(path: Path, fix: str = "") -> str | Unavailable:
+    """What a file of the kernel says; ``fix`` is the command that makes it readable."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    except PermissionError:
+        lasts = " (the fix lasts until the next boot)" if fix else ""
+        return Unavailable(f"{path} is readable by root only{lasts}", fix)
+    except FileNotFoundError:
+        return Unavailable(f"{path} is not there")
+    except OSError as error:
+        return Unavailable(f"{path}: {error.strerror}")
+
+
+def read_int(path: Path, fix: str = "") -> int | Unavailable:
+    """A whole number that is not negative, which is all that the kernel counts in."""
+    text = read_text(path, fix)
+    if isinstance(text, Unavailable):
+        return text
+    if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_COUNT):
+        return Unavailable(f"{path} says {text[:40]!r}, which is no count")
+    return int(text)

@@ -1,0 +1,203 @@
+"""CPU packages, DRAM and the platform by RAPL's energy counters, through Linux's powercap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Final
+
+from joulewise.data import (
+    DeviceInfo,
+    Kind,
+    Knob,
+    KnobInfo,
+    Quantity,
+    Reading,
+    SensorInfo,
+    Source,
+    Unavailable,
+)
+from joulewise.devices.counter import WrappingCounter
+from joulewise.devices.host.base import HostDevice
+from joulewise.devices.host.cpu_model import CpuInfo, ModelledCpu, model_of, read_cpuinfo
+from joulewise.devices.host.powercap import (
+    PowerLimit,
+    Zone,
+    Zones,
+    counter_source,
+    find_zones,
+    power_limits,
+    rated_w,
+)
+from joulewise.devices.options import Options
+
+UPDATE_S: Final = 0.001
+WINDOW_S: Final = 0.05  # fifty updates: what the first and the last of them leave out is 2 %
+
+# More than any such part draws today for long; it bounds how soon a counter can wrap.
+_MOST_W: Final = {Kind.CPU: 600.0, Kind.DRAM: 150.0, Kind.NODE: 3000.0}
+
+
+class RaplDevice(HostDevice):
+    """One zone: its energy as counted, and its power limits.
+
+    The energy of a CPU whose counter cannot be read, as by most users, is modelled. The load of a
+    CPU is that of the model in any case: the kernel counts its busy time.
+    """
+
+    def __init__(self, zone: Zone, info: DeviceInfo, options: Options) -> None:
+        self._zone = zone
+        self._now_ns = options.now_ns
+        self._counter = _open_counter(zone, info.kind, options)
+        self._model: ModelledCpu | None = None
+        self._is_modelled = False
+        sensors = _sensors(self._counter, counter_source(options.powercap))
+        if info.kind is Kind.CPU:
+            self._model = model_of(zone.package, options)
+        if self._model and isinstance(self._counter, Unavailable):
+            self._is_modelled = True
+            sensors = self._model.sensors
+            info = replace(info, better=self._counter)
+        elif self._model:
+            sensors = {**sensors, Quantity.LOAD: self._model.sensors[Quantity.LOAD]}
+        super().__init__(info, sensors, window_s=WINDOW_S, sleep=options.sleep)
+        limits = power_limits(zone.path)
+        self._limits = {k: limit for k, limit in limits.items() if isinstance(limit, PowerLimit)}
+        self.knobs = {
+            knob: limit.info if isinstance(limit, PowerLimit) else limit
+            for knob, limit in limits.items()
+            if knob in self._limits or info.kind is Kind.CPU
+        }
+        self._observe()
+
+    def _read(self, quantity: Quantity) -> Reading | Unavailable:
+        is_of_model = self._is_modelled or quantity is Quantity.LOAD
+        if self._model and is_of_model:
+            return self._model.read(quantity)
+        return super()._read(quantity)
+
+    def _energy(self) -> Reading | Unavailable:
+        if isinstance(self._counter, Unavailable):
+            return self._counter
+        t_ns = self._now_ns()
+        energy_uj = self._zone.energy_uj()
+        if isinstance(energy_uj, Unavailable):
+            return energy_uj
+        return self._counter.update(energy_uj, t_ns)
+
+    def _get(self, knob: Knob) -> float | Unavailable:
+        return self._limits[knob].get()
+
+    def _set(self, info: KnobInfo, value: float) -> None:
+        self._limits[info.knob].set(self.info.key, value)
+
+    def _reset(self, info: KnobInfo) -> None:
+        """Back to what was found: RAPL keeps no record of the firmware's own choice."""
+        limit = self._limits[info.knob]
+        limit.set(self.info.key, limit.found_w)
+
+
+def find(options: Options) -> list[RaplDevice]:
+    """A device for each package, DRAM and platform that counts; none where RAPL is not there."""
+    zones = find_zones(options.powercap)
+    cpus = read_cpuinfo(options.proc)
+    dram_counts = _dram_counts(zones) is True
+    devices = []
+    for number, (package, dram) in _numbered(zones):
+        devices.append(RaplDevice(package, _cpu(package, number, cpus), options))
+        if dram and dram_counts:
+            devices.append(RaplDevice(dram, _dram(dram, number, cpus), options))
+    platforms = [RaplDevice(z, _platform(z, zones, cpus), options) for z in zones.platforms]
+    return devices + platforms
+
+
+def counts_dram(options: Options) -> bool | Unavailable:
+    """Whether memory is measured, or why the counters that there are cannot be read."""
+    return _dram_counts(find_zones(options.powercap))
+
+
+def _dram_counts(zones: Zones) -> bool | Unavailable:
+    told = [dram.energy_uj() for _, dram in zones.packages if dram]
+    refused = [why for why in told if isinstance(why, Unavailable)]
+    return refused[0] if refused and len(refused) == len(told) else bool(told)
+
+
+def _numbered(zones: Zones) -> list[tuple[int, tuple[Zone, Zone | None]]]:
+    """By package; where the dies of a package count apart, simply one after the other."""
+    numbers = [package.package for package, _ in zones.packages]
+    if len(set(numbers)) < len(numbers):
+        numbers = list(range(len(numbers)))
+    return list(zip(numbers, zones.packages, strict=True))
+
+
+def _cpu(zone: Zone, number: int, cpus: CpuInfo) -> DeviceInfo:
+    rated = rated_w(zone.path)
+    return DeviceInfo(
+        key=f"cpu{number}",
+        kind=Kind.CPU,
+        name=cpus.name,
+        uid=f"{zone.control}{zone.number}/{zone.name}",
+        vendor=cpus.vendor,
+        driver=zone.control,
+        note=f"rated {rated:g} W" if rated else "",
+    )
+
+
+def _dram(zone: Zone, number: int, cpus: CpuInfo) -> DeviceInfo:
+    return DeviceInfo(
+        key=f"dram{number}",
+        kind=Kind.DRAM,
+        name=f"memory of CPU {number}",
+        uid=f"{zone.control}{zone.number}/{zone.name}",
+        vendor=cpus.vendor,
+        driver=zone.control,
+    )
+
+
+def _platform(zone: Zone, zones: Zones, cpus: CpuInfo) -> DeviceInfo:
+    inside = [
+        number
+        for number, (package, _) in _numbered(zones)
+        if len(zones.platforms) == 1 or package.package == zone.package
+    ]
+    return DeviceInfo(
+        key=f"node{zone.package}",
+        kind=Kind.NODE,
+        name="platform (psys)",
+        uid=f"{zone.control}{zone.number}/{zone.name}",
+        vendor=cpus.vendor,
+        driver=zone.control,
+        # Its memory is inside too where that is not counted apart but assumed, as dram0.
+        contains=tuple(f"{kind}{number}" for number in inside for kind in ("cpu", "dram")),
+        note="what it covers is up to the maker of the board",
+    )
+
+
+def _open_counter(zone: Zone, kind: Kind, options: Options) -> WrappingCounter | Unavailable:
+    t_ns = options.now_ns()
+    first_uj, range_uj = zone.energy_uj(), zone.range_uj()
+    if isinstance(first_uj, Unavailable):
+        return first_uj
+    if isinstance(range_uj, Unavailable):
+        return range_uj
+    if first_uj > range_uj:
+        return Unavailable(f"{zone.path}: energy_uj is beyond max_energy_range_uj")
+    return WrappingCounter(first_uj, t_ns, range_uj=range_uj, most_w=_MOST_W[kind])
+
+
+def _sensors(
+    counter: WrappingCounter | Unavailable, source: Source
+) -> Mapping[Quantity, SensorInfo | Unavailable]:
+    if isinstance(counter, Unavailable):
+        return dict.fromkeys((Quantity.ENERGY, Quantity.POWER), counter)
+    wrap = f"wraps no sooner than after {counter.wrap_s:.0f} s: read it at least that often"
+    return {
+        Quantity.ENERGY: SensorInfo(Quantity.ENERGY, source, UPDATE_S, note=wrap),
+        Quantity.POWER: SensorInfo(
+            Quantity.POWER,
+            source,
+            update_period_s=WINDOW_S,
+            window_s=WINDOW_S,
+            note="mean between readings of the counter",
+        ),
+    }

@@ -1,0 +1,405 @@
+"""One NVIDIA GPU, through NVML.
+
+A GPU that is there and says nothing: lost, asleep, or out of reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from time import monotonic_ns
+from typing import Any, Final, NoReturn
+
+import pynvml
+
+from joulewise.data import (
+    DeviceInfo,
+    DriverSample,
+    Knob,
+    KnobInfo,
+    PowerScope,
+    Process,
+    Quantity,
+    Reading,
+    SensorInfo,
+    Unavailable,
+)
+from joulewise.devices.cuda_visible import IN_MIG_MODE
+from joulewise.devices.device import BaseDevice, Device
+from joulewise.devices.nvidia import nvml_library
+from joulewise.devices.nvidia.controls import Turn, open_knobs
+from joulewise.devices.nvidia.nvml_errors import NvmlFailure, fault
+from joulewise.devices.nvidia.nvml_library import generation, memory_b, mig_slices
+from joulewise.devices.nvidia.power_scopes import (
+    GPU,
+    GPU_PART,
+    MEMORY,
+    MEMORY_PART,
+    MODULE,
+    NO_CONTENTS,
+    NO_PART,
+    PARTS,
+    POWER_AVERAGE,
+    POWER_INSTANT,
+    UNSCOPED_SAMPLES,
+    assume_scope,
+    find_limit_scope,
+    find_module_limit_w,
+    module_contents,
+    probe_scopes,
+    scope_words,
+    watch_counter,
+)
+from joulewise.devices.nvidia.sensor_tables import timing
+from joulewise.devices.nvidia.sensors import (
+    ENERGY_QUANTITIES,
+    NvmlReading,
+    open_sensors,
+    read_samples,
+    scoped_row,
+)
+from joulewise.devices.options import Options
+from joulewise.errors import DeviceError, PermissionDeniedError
+from joulewise.units import MW_PER_W, NS_PER_MS, NS_PER_US
+
+_SAMPLES: Final[Mapping[Quantity, tuple[int, int]]] = {
+    Quantity.POWER: (pynvml.NVML_TOTAL_POWER_SAMPLES, MW_PER_W),
+    Quantity.GPU_UTILISATION: (pynvml.NVML_GPU_UTILIZATION_SAMPLES, 1),
+    Quantity.MEMORY_UTILISATION: (pynvml.NVML_MEMORY_UTILIZATION_SAMPLES, 1),
+    Quantity.ENCODER_UTILISATION: (pynvml.NVML_ENC_UTILIZATION_SAMPLES, 1),
+    Quantity.DECODER_UTILISATION: (pynvml.NVML_DEC_UTILIZATION_SAMPLES, 1),
+    Quantity.SM_CLOCK: (pynvml.NVML_PROCESSOR_CLK_SAMPLES, 1),
+    Quantity.MEMORY_CLOCK: (pynvml.NVML_MEMORY_CLK_SAMPLES, 1),
+}
+_TAKEN_W: Final = 0.5
+
+
+class NvidiaGpu(BaseDevice):
+    """A GPU that answers. It holds NVML until it is closed.
+
+    At first it has what joules come from, and no settings: ``complete`` asks for the rest.
+    """
+
+    def __init__(
+        self,
+        info: DeviceInfo,
+        handle: Any,
+        gpu: int,
+        on_answer: Callable[[], None],
+        options: Options | None = None,
+    ) -> None:
+        self.info = info
+        self._handle = handle
+        self._gpu = gpu
+        self._options = options or Options()
+        self._generation = generation(handle, on_answer)
+        self.sensors, self._reads = open_sensors(
+            handle, gpu, self._generation, ENERGY_QUANTITIES, on_answer
+        )
+        self._scopes = probe_scopes(
+            handle, self._generation.architecture, self._reads.get(Quantity.POWER)
+        )
+        on_answer()
+        self._note = info.note
+        self._plain = self.sensors, self._reads
+        self._is_complete = False
+        scope, self._assumed = assume_scope(self._scopes, self._options)
+        self._set_scope(scope, on_answer)
+        self.knobs: Mapping[Knob, KnobInfo | Unavailable] = {}
+        self._turns: Mapping[Knob, Turn] = {}
+        nvml_library.acquire()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all that it has is known."""
+        return self._is_complete
+
+    def complete(self, on_answer: Callable[[], None] = lambda: None) -> None:
+        """Ask for everything else: ``info``, ``sensors`` and ``knobs`` are whole afterwards.
+
+        About 20 calls, of which those for PCIe throughput take 20 ms each. Never raises.
+        """
+        others = [each for each in Quantity if each not in ENERGY_QUANTITIES]
+        sensors, reads = open_sensors(self._handle, self._gpu, self._generation, others, on_answer)
+        parts, part_reads = self._open_scoped(self._scoped_rows(), on_answer)
+        lacking = {part: NO_PART for part in PARTS if part not in self.sensors}
+        sensors, reads = {**sensors, **lacking, **parts}, {**reads, **part_reads}
+        turns = open_knobs(self._handle, self._gpu, self._generation.architecture)
+        on_answer()
+        info = self._whole_info()
+        if self._closed:
+            return
+        self._reads = {**self._reads, **reads}
+        self._turns = {k: turn for k, turn in turns.items() if isinstance(turn, Turn)}
+        self.sensors = {**self.sensors, **sensors}
+        self.knobs = {k: turn.info if isinstance(turn, Turn) else turn for k, turn in turns.items()}
+        self.info = info
+        self._is_complete = True
+
+    def check_scope(self, on_answer: Callable[[], None] = lambda: None) -> bool:
+        """Of a module: see whose energy the counter has, and read the power of the same.
+
+        Takes up to three seconds, and on other boards no time. Whether ``info`` is another now.
+        """
+        read_j = self._reads.get(Quantity.ENERGY)
+        if not self._scopes.has_module or read_j is None:
+            return False
+        found = None
+
+        def read_and_answer_j() -> float:
+            energy_j = read_j()
+            on_answer()  # a watch takes longer than a driver may be silent for
+            return energy_j
+
+        # On a busy machine the polls are few, and a load that changes meanwhile may mislead one
+        # watch: only what two of them say takes the place of what was likely.
+        for _ in range(2):
+            watched = watch_counter(
+                self._handle, read_and_answer_j, monotonic_ns, self._options.sleep
+            )
+            if watched in (None, self.info.power_scope) or self._closed:
+                return False
+            if found not in (None, watched):
+                return False
+            found = watched
+        self._set_scope(found, on_answer)
+        sensors, reads = self._open_scoped(self._scoped_rows(), on_answer)
+        if not self._closed:
+            self.sensors = {**self.sensors, **sensors}
+            self._reads = {**self._reads, **reads}
+        return True
+
+    def _set_scope(self, scope: PowerScope | None, on_answer: Callable[[], None]) -> None:
+        """Read the power of this scope; what is inside a module is told by its info."""
+        sensors, reads = self._plain
+        contents = NO_CONTENTS
+        field = {PowerScope.MODULE: MODULE, PowerScope.GPU: GPU}.get(scope) if scope else None
+        if self._scopes.has_module and field is not None and field in self._scopes.fields:
+            rows = [self._power_row(field)]
+            if scope is PowerScope.MODULE and GPU in self._scopes.fields:
+                part = self._scopes.fields[GPU]
+                rows.append(scoped_row(Quantity.GPU_POWER, part, GPU, GPU_PART))
+            scoped, scoped_reads = self._open_scoped(rows, on_answer)
+            sensors, reads = {**sensors, **scoped}, {**reads, **scoped_reads}
+        if scope is PowerScope.MODULE:
+            contents = module_contents(
+                self._handle, self._gpu, self._generation.architecture, self._options
+            )
+        scope_note = scope_words(scope, contents, self._assumed)
+        words = "; ".join(filter(None, (self._note, scope_note)))
+        self.info = replace(self.info, power_scope=scope, contains=contents.keys, note=words)
+        if Quantity.GPU_POWER not in reads:  # it may have been a part of the scope before
+            self._reads = {q: read for q, read in self._reads.items() if q != Quantity.GPU_POWER}
+            lacking = {Quantity.GPU_POWER: NO_PART} if self._is_complete else {}
+            sensors = {**sensors, **lacking}
+        self.sensors = {**self.sensors, **sensors}
+        self._reads = {**self._reads, **reads}
+
+    def _power_row(self, scope: int) -> NvmlReading:
+        """The power of a scope: where a counter has the joules, that of the moment, for its course.
+
+        An average over a second does not show the last moments of a run before it has ended.
+        """
+        if Quantity.ENERGY not in self._reads or scope not in self._scopes.instant:
+            return scoped_row(Quantity.POWER, self._scopes.fields[scope], scope)
+        known = self._generation
+        when = timing(known.architecture, known.capability, Quantity.POWER_INSTANT)
+        return replace(scoped_row(Quantity.POWER, POWER_INSTANT, scope), timing=when)
+
+    def _scoped_rows(self) -> list[NvmlReading]:
+        """The other powers of a module, and the parts of its own that the driver tells."""
+        rows = []
+        if self._scopes.has_module:
+            scope = MODULE if self.info.power_scope is PowerScope.MODULE else GPU
+            rows.append(scoped_row(Quantity.POWER_AVERAGE, POWER_AVERAGE, scope))
+            rows.append(scoped_row(Quantity.POWER_INSTANT, POWER_INSTANT, scope))
+        if MEMORY in self._scopes.fields:
+            field = self._scopes.fields[MEMORY]
+            rows.append(scoped_row(Quantity.MEMORY_POWER, field, MEMORY, MEMORY_PART))
+        return rows
+
+    def _open_scoped(
+        self, rows: Sequence[NvmlReading], on_answer: Callable[[], None]
+    ) -> tuple[Mapping[Quantity, SensorInfo | Unavailable], Mapping[Quantity, Callable[[], float]]]:
+        return open_sensors(
+            self._handle, self._gpu, self._generation, tuple(Quantity), on_answer, rows=rows
+        )
+
+    def _whole_info(self) -> DeviceInfo:
+        slices, note = self.info.slices, self.info.note
+        if not slices and (found := mig_slices(self._handle)):
+            slices = tuple(part.uuid for part in found)
+            note = "; ".join(filter(None, (IN_MIG_MODE, note)))
+            self._note = "; ".join(filter(None, (IN_MIG_MODE, self._note)))
+        has_module = self._scopes.has_module
+        return replace(
+            self.info,
+            slices=slices,
+            note=note,
+            memory_b=memory_b(self._handle),
+            limit_scope=find_limit_scope(self._handle) if has_module else None,
+            module_limit_w=find_module_limit_w(self._handle) if has_module else None,
+        )
+
+    def read(self, quantity: Quantity) -> Reading | Unavailable:
+        read = self._reads.get(quantity)
+        if read is None:
+            return super().read(quantity)
+        t_ns = monotonic_ns()
+        try:
+            return Reading(read(), t_ns)
+        except pynvml.NVMLError as error:
+            return self._fault(error).unavailable()
+
+    def _samples(self, quantity: Quantity, since_us: int) -> Sequence[DriverSample] | Unavailable:
+        if quantity not in _SAMPLES:
+            return super()._samples(quantity, since_us)
+        if quantity is Quantity.POWER and self._scopes.has_module:
+            return UNSCOPED_SAMPLES
+        kind, factor = _SAMPLES[quantity]
+        try:
+            samples = read_samples(self._handle, kind, since_us)
+        except pynvml.NVMLError as error:
+            if error.value == pynvml.NVML_ERROR_NOT_FOUND:  # nothing newer
+                return []
+            return self._fault(error).unavailable()
+        return [DriverSample(t_us, value / factor) for t_us, value in samples if t_us > since_us]
+
+    def _processes(self) -> Sequence[Process] | Unavailable:
+        try:
+            compute = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(self._handle)
+            graphics = pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3(self._handle)
+        except pynvml.NVMLError as error:
+            return self._fault(error).unavailable()
+        served = self._served() if compute else ()  # clients of MPS have its server listed
+        computing = {each.pid: each for each in (*served, *compute)}
+        by_pid: dict[int, Process] = {}
+        for kind, processes in (("compute", computing.values()), ("graphics", graphics)):
+            for each in processes:
+                both = f"{by_pid[each.pid].kind}+{kind}" if each.pid in by_pid else kind
+                by_pid[each.pid] = Process(each.pid, each.usedGpuMemory, both)
+        return list(by_pid.values())
+
+    def _ended_processes(self, since_us: int) -> Sequence[Process] | Unavailable:
+        """From the driver's accounting, where an administrator has switched it on.
+
+        Nobody else may: it costs every process a little, and clears what was kept.
+        """
+        try:
+            if pynvml.nvmlDeviceGetAccountingMode(self._handle) != pynvml.NVML_FEATURE_ENABLED:
+                return Unavailable("accounting mode is off")
+            pids = pynvml.nvmlDeviceGetAccountingPids(self._handle)
+        except pynvml.NVMLError as error:
+            return self._fault(error).unavailable()
+        return [each for pid in pids if (each := self._accounted(pid, since_us)) is not None]
+
+    def _accounted(self, pid: int, since_us: int) -> Process | None:
+        """A process that ended after ``since_us``; None of any other, and of what is forgotten."""
+        try:
+            stats = pynvml.nvmlDeviceGetAccountingStats(self._handle, pid)
+        except pynvml.NVMLError:
+            return None
+        end_us = stats.startTime + stats.time * (NS_PER_MS // NS_PER_US)
+        if stats.isRunning or end_us < since_us:
+            return None
+        return Process(pid, stats.maxMemoryUsage, "compute")
+
+    def _served(self) -> Sequence[Any]:
+        """Clients of CUDA MPS, whose server is all that the other list may show."""
+        try:
+            served: Sequence[Any] = pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3(self._handle)
+        except pynvml.NVMLError:  # no such thing on this GPU, or in this library
+            return ()
+        return served
+
+    def _get(self, knob: Knob) -> float | Unavailable:
+        get = self._turns[knob].get
+        if get is None:
+            return Unavailable("NVML does not tell whether a clock is locked")
+        try:
+            return get()
+        except pynvml.NVMLError as error:
+            return self._fault(error).unavailable()
+
+    def _set(self, info: KnobInfo, value: float) -> None:
+        turn = self._turns[info.knob]
+        doing = f"{self.info.key} was not set to {info.knob.value}={value:g}"
+        try:
+            turn.set(value)
+            taken = turn.get() if turn.get else value
+        except pynvml.NVMLError as error:
+            raise self._refusal(error, doing, turn.option.format(value)) from None
+        if abs(taken - value) > _TAKEN_W:
+            raise DeviceError(
+                f"{doing}: it stands at {taken:g}",
+                "something else holds it: see `nvidia-smi -q -d POWER,PERFORMANCE`",
+            )
+
+    def _reset(self, info: KnobInfo) -> None:
+        turn = self._turns[info.knob]
+        try:
+            turn.reset()
+        except pynvml.NVMLError as error:
+            doing = f"{self.info.key}'s {info.knob.value} was not reset"
+            raise self._refusal(error, doing, turn.reset_option) from None
+
+    def _release(self) -> None:
+        self._reads = {}
+        nvml_library.release()
+
+    def _fault(self, error: Any) -> NvmlFailure:
+        return fault(error.value, self._gpu)
+
+    def _refusal(self, error: Any, doing: str, option: str) -> Exception:
+        found = self._fault(error)
+        if found.error is not PermissionDeniedError:
+            return found.exception(doing)
+        by_hand = f"sudo nvidia-smi -i {self._gpu} {option}"
+        return found.exception(doing, f"{found.fix}; or by hand, and it stays set: `{by_hand}`")
+
+
+_KNOBS = (Knob.POWER_LIMIT, Knob.SM_CLOCK, Knob.MEMORY_CLOCK)
+
+
+class SilentGpu(BaseDevice):
+    """It is listed, so that nobody counts without it unawares, and gives one reason for all.
+
+    ``asleep`` is whether the kernel had it suspended when it was last looked at.
+    """
+
+    def __init__(
+        self,
+        info: DeviceInfo,
+        fault: NvmlFailure,
+        look: Callable[[], Device | None],
+        *,
+        asleep: bool = False,
+    ) -> None:
+        self.info = info
+        self.asleep = asleep
+        self._look = look
+        self._fault = fault
+        self._why = fault.unavailable()
+        self.sensors = {q: self._why for q in Quantity if q is not Quantity.LOAD}
+        self.knobs = dict.fromkeys(_KNOBS, self._why)
+
+    def reopened(self) -> Device | None:
+        """Look again, without waking it: the GPU itself once it answers, else None."""
+        found = self._look()
+        if isinstance(found, SilentGpu):
+            self.asleep = found.asleep
+            return None
+        self.asleep = False
+        return found
+
+    def _samples(self, _quantity: Quantity, _since_us: int) -> Unavailable:
+        return self._why
+
+    def _processes(self) -> Unavailable:
+        return self._why
+
+    def _ended_processes(self, _since_us: int) -> Unavailable:
+        return self._why
+
+    def _turnable(self, knob: Knob) -> NoReturn:
+        raise self._fault.exception(f"{self.info.key}'s {knob.value} cannot be turned")

@@ -1,0 +1,154 @@
+"""A sweep's runs as arrays: one row a setting, one column a block on a board.
+
+The settings of a sweep along one axis, all others held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import nan
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+from joulewise.data.sweeps import CONFIRMING, Setting, Sweep, Trial, TrialState
+from joulewise.metrics.boundary import BOUNDARIES, GPU, Line, TrialAmount, View, amount, not_marked
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class TrialTable:
+    """Arrays are settings by columns, NaN where there is no run; energies are by boundary.
+
+    ``reference`` is the row of the reference, ``boards`` the number of each column's board,
+    ``fresh`` whether its runs only confirm what a search had decided.
+    ``error_j`` is the sampling error of each run (95 %), ``gain_j`` that of the boards' gain.
+    ``power_w`` is the mean power of one GPU over the whole run, whatever work is counted.
+    """
+
+    settings: tuple[Setting, ...]
+    reference: int
+    boards: NDArray[np.int64]
+    fresh: NDArray[np.bool_]
+    time_s: Array
+    energy_j: Mapping[str, Array]
+    error_j: Mapping[str, Array]
+    gain_j: Mapping[str, Array]
+    power_w: Array
+    capped: Array
+    clock_mhz: Array
+    start_ns: Array
+    max_power_w: float | None
+    sources: Mapping[str, str]
+    assumed: tuple[str, ...]
+    simulated: tuple[str, ...] = ()
+
+
+def entering(sweep: Sweep) -> list[Trial]:
+    """The trials that are whole runs: no warm-up, no look, none that failed or was stopped."""
+    last = {
+        (trial.setting, trial.block, trial.gpu): trial
+        for trial in sweep.trials
+        if trial.state is TrialState.DONE and trial.block >= 0 and trial.look_s is None
+    }
+    return list(last.values())
+
+
+def tabulate(sweep: Sweep, view: View) -> TrialTable:
+    trials = entering(sweep)
+    counted = [(trial, found) for trial in trials if (found := amount(trial, view))]
+    if trials and not counted and (view.training is not None or view.per != "run"):
+        raise not_marked(view)
+    rows = _rows(sweep, trials)
+    columns = {key: at for at, key in enumerate(dict.fromkeys(_column(it) for it, _ in counted))}
+    boards = list(dict.fromkeys(board for _, board in columns))
+    line = Line.around(counted, view)
+    shape = (len(rows), len(columns))
+    arrays: dict[str, Array] = {name: np.full(shape, nan) for name in _PLAIN}
+    by_boundary = {
+        name: {part: np.full(shape, nan) for part in BOUNDARIES} for name in _BY_BOUNDARY
+    }
+    for trial, found in counted:
+        at = rows[trial.setting], columns[_column(trial)]
+        for name, value in zip(_PLAIN, _plain(trial, found), strict=True):
+            arrays[name][at] = nan if value is None else value
+        for part, energy in line.energies(found):
+            for name in _BY_BOUNDARY:
+                by_boundary[name][part][at] = getattr(energy, _BY_BOUNDARY[name])
+    gpus = max((_gpus(trial) for trial in trials), default=1)
+    return TrialTable(
+        settings=tuple(rows),
+        reference=rows[sweep.reference],
+        boards=np.array([boards.index(board) for _, board in columns], dtype=np.int64),
+        fresh=np.array([block >= CONFIRMING for block, _ in columns], dtype=bool),
+        time_s=arrays["time_s"],
+        energy_j=by_boundary["energy_j"],
+        error_j=by_boundary["error_j"],
+        gain_j=by_boundary["gain_j"],
+        power_w=arrays["power_w"],
+        capped=arrays["capped"],
+        clock_mhz=arrays["clock_mhz"],
+        start_ns=arrays["start_ns"],
+        max_power_w=sweep.limits_w[2] * gpus if sweep.limits_w else None,
+        sources=line.sources,
+        assumed=line.assumed,
+        simulated=line.simulated,
+    )
+
+
+_PLAIN: Final = ("time_s", "power_w", "capped", "clock_mhz", "start_ns")
+_BY_BOUNDARY: Final = {"energy_j": "value", "error_j": "error_sampling", "gain_j": "error_gain"}
+
+
+def _plain(trial: Trial, found: TrialAmount) -> tuple[float | None, ...]:
+    drawn, power_w = trial.energy.get(GPU), None
+    if drawn and trial.time_s:
+        power_w = drawn.value / trial.time_s / _gpus(trial)
+    return found.time_s, power_w, trial.capped, trial.clock_mhz, float(trial.start_wall_ns)
+
+
+def _rows(sweep: Sweep, trials: Sequence[Trial]) -> dict[Setting, int]:
+    first = () if sweep.reference in sweep.settings else (sweep.reference,)
+    tried = (trial.setting for trial in trials)
+    return {it: at for at, it in enumerate(dict.fromkeys((*first, *sweep.settings, *tried)))}
+
+
+def _column(trial: Trial) -> tuple[int, str]:
+    return trial.block, trial.gpu
+
+
+def _gpus(trial: Trial) -> int:
+    return trial.gpu.count(",") + 1
+
+
+@dataclass(frozen=True)
+class AxisSlice:
+    """Rows with a number on the axis, in its order; ``where`` is what they have in common."""
+
+    axis: str
+    where: Setting
+    rows: tuple[int, ...]
+    values: tuple[float, ...]
+
+
+@lru_cache(maxsize=64)
+def slices(settings: tuple[Setting, ...], axis: str) -> tuple[AxisSlice, ...]:
+    found: dict[Setting, list[tuple[float, int]]] = {}
+    for row, setting in enumerate(settings):
+        value = setting.get(axis)
+        if isinstance(value, int | float):
+            found.setdefault(_others(setting, axis), []).append((float(value), row))
+    return tuple(
+        AxisSlice(axis, where, tuple(row for _, row in at), tuple(value for value, _ in at))
+        for where, at in ((where, sorted(at)) for where, at in found.items())
+    )
+
+
+def _others(setting: Setting, axis: str) -> Setting:
+    return Setting(tuple(item for item in setting.values if item[0] != axis))

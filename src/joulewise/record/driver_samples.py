@@ -1,0 +1,148 @@
+"""The driver's own samples of one quantity of a device, drained before it forgets them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from time import monotonic_ns, time_ns
+from typing import Final
+
+from joulewise.data import DriverSample, Quantity, Unavailable
+from joulewise.devices.device import Device
+from joulewise.record.clocks import DriverClock
+from joulewise.record.schedule import NO_EDGE, EdgeTiming
+from joulewise.record.statistics import Statistics
+from joulewise.record.writer import RecorderNotes
+from joulewise.store.arrow_stream import EXTRA_NS, Pieces
+from joulewise.units import NS_PER_S, NS_PER_US
+
+# What a driver kept of utilisation would last for 20 s (120 samples at 6 Hz); a clock that is set,
+# or a machine that is suspended, is noticed within this.
+_LONGEST_PAUSE_NS: Final = 10 * NS_PER_S
+
+
+class DriverSamples:
+    """A channel that adds what is new in a driver's buffer to rows: none dropped, none doubled."""
+
+    def __init__(
+        self,
+        name: str,
+        device: Device,
+        quantity: Quantity,
+        *,
+        edge: EdgeTiming,
+        now_ns: Callable[[], int],
+        wall_ns: Callable[[], int],
+    ) -> None:
+        self.name = name
+        self.edge = edge
+        self.rows = Pieces([quantity.value])
+        self.statistics = Statistics(0, quantity.value)
+        self._device = device
+        self._quantity = quantity
+        self._clock = DriverClock(now_ns, wall_ns)
+        self._now_ns = now_ns
+        self._newest_ns = 0
+
+    def serve(self, deadline_ns: int) -> None:
+        self._drain(self._now_ns() - deadline_ns)
+
+    def serve_extra(self) -> None:
+        self._drain(EXTRA_NS)
+
+    def is_settled(self, end_ns: int) -> bool:
+        """Whether a sample was taken late enough to show all that was drawn until then."""
+        return not self.edge.tail_ns or self._newest_ns >= end_ns + self.edge.lag_ns
+
+    def skip(self, missed: int) -> None:
+        self.statistics.missed += missed
+
+    def _drain(self, late_ns: int) -> Sequence[DriverSample] | Unavailable:
+        """What the driver answered, after its samples were added to the rows."""
+        samples = self._device.samples(self._quantity, self._clock.since_us())
+        if not isinstance(samples, Unavailable):
+            times_ns, values = self._clock.place(samples)
+            self._newest_ns = times_ns[-1] if times_ns else self._newest_ns
+            self.rows.add(late_ns, times_ns, values)
+        return samples
+
+
+class Buffered(DriverSamples):
+    """Samples of power, drained at every deadline. What cannot be had is noted."""
+
+    def __init__(
+        self,
+        name: str,
+        device: Device,
+        notes: RecorderNotes,
+        *,
+        edge: EdgeTiming = NO_EDGE,
+        now_ns: Callable[[], int] = monotonic_ns,
+        wall_ns: Callable[[], int] = time_ns,
+    ) -> None:
+        super().__init__(name, device, Quantity.POWER, edge=edge, now_ns=now_ns, wall_ns=wall_ns)
+        self._notes = notes
+        self._fault = ""
+
+    def _drain(self, late_ns: int) -> Sequence[DriverSample] | Unavailable:
+        samples = super()._drain(late_ns)
+        fault = samples.reason if isinstance(samples, Unavailable) else ""
+        if fault and fault != self._fault:
+            key = self._device.info.key
+            self._notes.add("device_unavailable", fault, key, quantity="samples")
+        self._fault = fault
+        return samples
+
+
+class BufferedSeldom(DriverSamples):
+    """Samples of another quantity, which are drained when half of the driver's buffer is new.
+
+    Of a quantity that the driver keeps no samples of, the lane's statistics say why; it is not
+    asked for again. It is no energy: nothing is waited for at the end.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        device: Device,
+        quantity: Quantity,
+        *,
+        period_ns: int,
+        now_ns: Callable[[], int] = monotonic_ns,
+        wall_ns: Callable[[], int] = time_ns,
+    ) -> None:
+        super().__init__(name, device, quantity, edge=NO_EDGE, now_ns=now_ns, wall_ns=wall_ns)
+        self._period_ns = period_ns
+        self._pause_ns = 0
+        self._due_ns = 0
+        self._has_answered = False
+
+    def serve(self, deadline_ns: int) -> None:
+        if deadline_ns >= self._due_ns:
+            super().serve(deadline_ns)
+            self._due_ns = deadline_ns + self._pause_ns
+
+    def _drain(self, late_ns: int) -> Sequence[DriverSample] | Unavailable:
+        if self.statistics.unavailable and not self._has_answered:
+            return Unavailable(self.statistics.unavailable)
+        samples = super()._drain(late_ns)
+        if isinstance(samples, Unavailable):
+            self.statistics.unavailable = samples.reason
+        else:
+            self.statistics.unavailable, self._has_answered = "", True
+            self._pause_ns = self._pause_ns or self._half_of(samples)
+        return samples
+
+    def _half_of(self, samples: Sequence[DriverSample]) -> int:
+        """How long the buffer takes to fill by half, in whole periods; 0 while that is unknown.
+
+        The first time all that it holds is told. If it was not full then, this is too short, which
+        costs time and no samples.
+        """
+        if len(samples) < 2:
+            return 0
+        half_ns = (samples[-1].t_us - samples[0].t_us) * NS_PER_US // 2
+        return min(half_ns, _LONGEST_PAUSE_NS) // self._period_ns * self._period_ns
+
+
+def has_buffer(device: Device) -> bool:
+    return not isinstance(device.samples(Quantity.POWER), Unavailable)

@@ -1,0 +1,121 @@
+"""Joules so far, added up from the rows on their way to the disk."""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass
+from typing import Final
+
+from joulewise.data import Quantity
+from joulewise.store.arrow_stream import Batch
+from joulewise.units import NS_PER_S
+
+_ENOUGH: Final = 30  # batches
+# Models are read once a second beside sensors, and then and when the writer is late by a little.
+_HELD_S: Final = 1.1
+
+
+@dataclass(frozen=True)
+class Sum:
+    """What was drawn since the beginning, over which time; readings are ``interval_s`` apart."""
+
+    energy_j: float
+    time_s: float
+    interval_s: float
+    quantity: Quantity
+
+
+class Tally:
+    """Adds up what one device tells: its counter's steps, or else its power over time."""
+
+    def __init__(self, since_ns: int = 0) -> None:
+        self._lock = threading.Lock()
+        self._since_ns = since_ns
+        self._waiting: list[Batch] = []
+        self._last: tuple[int, float] | None = None
+        self._sum: Sum | None = None
+        self._power_w: float | None = None
+
+    def begin(self, t_ns: int) -> None:
+        """Count from here."""
+        with self._lock:
+            self._add_all()
+            self._since_ns, self._sum = t_ns, None
+
+    @property
+    def since_ns(self) -> int:
+        """From when on it counts."""
+        return self._since_ns
+
+    @property
+    def sum(self) -> Sum | None:
+        """None where it could not be read twice."""
+        with self._lock:
+            self._add_all()
+            return self._sum
+
+    @property
+    def power_w(self) -> float | None:
+        """The newest that it told; None where it was not read yet."""
+        with self._lock:
+            self._add_all()
+            return self._power_w
+
+    def energy_at(self, now_ns: int) -> float | None:
+        """Joules up to now, as if the newest power had lasted since the last reading.
+
+        No longer than two readings are apart as a rule: what comes after that is not known.
+        """
+        with self._lock:
+            self._add_all()
+            if self._power_w is None or self._last is None:
+                return None
+            since_s = (now_ns - max(self._last[0], self._since_ns)) / NS_PER_S
+            limit_s = max(self._sum.interval_s, _HELD_S) if self._sum else _HELD_S
+            energy_j = self._sum.energy_j if self._sum else 0.0
+            return energy_j + self._power_w * min(max(0.0, since_s), limit_s)
+
+    def add(self, batch: Batch) -> None:
+        """It is added up when somebody asks, or there is enough."""
+        with self._lock:
+            self._waiting.append(batch)
+            if len(self._waiting) >= _ENOUGH:
+                self._add_all()
+
+    def _add_all(self) -> None:
+        for batch in self._waiting:
+            self._add(batch)
+        self._waiting.clear()
+
+    def _add(self, batch: Batch) -> None:
+        quantity = Quantity.ENERGY if Quantity.ENERGY.value in batch.columns else Quantity.POWER
+        values = batch.values[batch.columns.index(quantity.value)]
+        energy_j, interval_s, last = 0.0, 0.0, self._last
+        power_w = self._power_w
+        for t_ns, value in zip(batch.values[0], values, strict=True):
+            if math.isnan(value):
+                continue
+            if last is not None and t_ns >= self._since_ns:
+                interval_s = (t_ns - last[0]) / NS_PER_S
+                # A counter shows less after a reset: that step is lost.
+                grown_j = max(value - last[1], 0.0)
+                step_j = grown_j if quantity is Quantity.ENERGY else last[1] * interval_s
+                energy_j += step_j
+                power_w = step_j / interval_s if interval_s else power_w
+            last = (t_ns, value)
+        self._last = last
+        told_w = _newest_power_w(batch)
+        self._power_w = power_w if told_w is None else told_w
+        if last is not None and interval_s:
+            before_j = self._sum.energy_j if self._sum else 0.0
+            time_s = (last[0] - self._since_ns) / NS_PER_S
+            self._sum = Sum(before_j + energy_j, time_s, interval_s, quantity)
+
+
+def _newest_power_w(batch: Batch) -> float | None:
+    """What the sensor told last; None where it tells no power."""
+    if Quantity.POWER.value not in batch.columns:
+        return None
+    told_w = reversed(batch.values[batch.columns.index(Quantity.POWER.value)])
+    return next((power_w for power_w in told_w if not math.isnan(power_w)), None)

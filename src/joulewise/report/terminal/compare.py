@@ -1,0 +1,38 @@
+"""Draws a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from rich.console import Console
+
+from joulewise.formatting import plain
+from joulewise.report.terminal.layout import Sheet
+from joulewise.report.views.compare import CompareView
+
+
+def draw(
+    shown: CompareView,
+    console: Console,
+    *,
+    judged: Iterable[tuple[bool, str]] = (),
+    commands: Iterable[tuple[str, str]] = (),
+) -> None:
+    """Ends with the finding, and with what was ``judged``: whether it is the case, and why."""
+    sheet = Sheet(console)
+    sheet.line(shown.title, "bold", 0)
+    for fact in shown.facts:
+        sheet.line(fact, "dim")
+    for table in shown.tables:
+        sheet.table(table)
+    console.print()
+    for caution in shown.cautions:
+        sheet.line(f"warning: {plain(caution.message)}", "yellow")
+        sheet.line(plain(caution.hint), "dim", 11)
+    if shown.cautions:
+        console.print()
+    sheet.line(shown.finding, "bold", 0)
+    for is_the_case, sentence in judged:
+        sheet.line(sentence, "red" if is_the_case else "green", 0)
+    for command, what in commands:
+        sheet.paste(command, what)

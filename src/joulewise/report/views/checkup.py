@@ -1,0 +1,177 @@
+"""What ``doctor`` has to show: every device with the state of its sensors and knobs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final
+
+from joulewise.data import (
+    DeviceInfo,
+    Knob,
+    KnobInfo,
+    Quantity,
+    SensorInfo,
+    Source,
+    Unavailable,
+)
+from joulewise.devices import Device, Discovery
+from joulewise.record.sensor_profiles import KeptCard, kept_card
+from joulewise.report.views import leases
+from joulewise.report.views.leases import Leases
+
+_SERVED: Final = Unavailable("the guard service turns it, as far as its list goes")
+
+
+@dataclass(frozen=True)
+class SensorState:
+    """A sensor that answered: what is known of it, and its value now."""
+
+    info: SensorInfo
+    value: float
+
+
+@dataclass(frozen=True)
+class KnobState:
+    """A knob that the device has; ``value`` says why where it does not tell its setting.
+
+    ``by_service`` is one that this process may not turn, and the guard service turns for it.
+    """
+
+    info: KnobInfo
+    value: float | Unavailable
+    by_service: bool = False
+
+
+@dataclass(frozen=True)
+class DeviceState:
+    """``card`` is what calibrating it has found, or why the card that is there does not count."""
+
+    info: DeviceInfo
+    sensors: Mapping[Quantity, SensorState | Unavailable]
+    knobs: Mapping[Knob, KnobState | Unavailable]
+    card: KeptCard | Unavailable | None = None
+
+    def energy_source(self) -> tuple[Source, str] | Unavailable:
+        """What its joules would rest on, and by which sensor."""
+        for quantity, means in ((Quantity.ENERGY, "counter"), (Quantity.POWER, "power samples")):
+            sensor = self.sensors.get(quantity)
+            if isinstance(sensor, SensorState):
+                return sensor.info.source, means
+        told = [self.sensors.get(quantity) for quantity in (Quantity.ENERGY, Quantity.POWER)]
+        return next((why for why in told if isinstance(why, Unavailable)), Unavailable("no sensor"))
+
+
+@dataclass(frozen=True)
+class Checkup:
+    devices: tuple[DeviceState, ...]
+    missing: Mapping[str, Unavailable]
+    leases: Leases = field(default_factory=Leases)
+
+
+def examine(discovery: Discovery, environ: Mapping[str, str] = os.environ) -> Checkup:
+    """Read every sensor and knob once, all devices at a time: some readings take a while."""
+    held = leases.leases(environ)
+    serves = isinstance(held.service, str)
+    with ThreadPoolExecutor(max(1, len(discovery.devices))) as pool:
+        states = pool.map(partial(_state, environ, serves=serves), discovery.devices)
+        return Checkup(tuple(states), dict(discovery.missing), held)
+
+
+def as_json(checkup: Checkup) -> dict[str, Any]:
+    """The documented form of ``doctor --json``."""
+    return {
+        "devices": [_device_json(device) for device in checkup.devices],
+        "missing": {family: _why(reason) for family, reason in checkup.missing.items()},
+        "leases": leases.as_json(checkup.leases),
+    }
+
+
+def _state(environ: Mapping[str, str], device: Device, *, serves: bool) -> DeviceState:
+    return DeviceState(
+        device.info,
+        {quantity: _sensor(device, quantity) for quantity in device.sensors},
+        {knob: _knob(device, knob, serves=serves) for knob in device.knobs},
+        kept_card(device.info, environ),
+    )
+
+
+def _sensor(device: Device, quantity: Quantity) -> SensorState | Unavailable:
+    info = device.sensors[quantity]
+    if isinstance(info, Unavailable):
+        return info
+    reading = device.read(quantity)
+    return reading if isinstance(reading, Unavailable) else SensorState(info, reading.value)
+
+
+def _knob(device: Device, knob: Knob, *, serves: bool) -> KnobState | Unavailable:
+    info = device.knobs[knob]
+    if isinstance(info, Unavailable):
+        return info
+    return KnobState(info, device.get(knob), serves and info.writable is not True)
+
+
+def _device_json(device: DeviceState) -> dict[str, Any]:
+    info = device.info
+    return {
+        "key": info.key,
+        "kind": info.kind.value,
+        "name": info.name,
+        "uid": info.uid,
+        "vendor": info.vendor,
+        "driver": info.driver,
+        "note": info.note,
+        "better": _why(info.better) if info.better else None,
+        "contains": list(info.contains),
+        "power_scope": info.power_scope and info.power_scope.value,
+        "limit_scope": info.limit_scope and info.limit_scope.value,
+        "calibrated": _card_json(device.card),
+        "sensors": {quantity.value: _sensor_json(s) for quantity, s in device.sensors.items()},
+        "knobs": {knob.value: _knob_json(state) for knob, state in device.knobs.items()},
+    }
+
+
+def _card_json(card: KeptCard | Unavailable | None) -> dict[str, str] | None:
+    if isinstance(card, KeptCard):
+        return {"when": card.when, "how": card.how, "gain": card.gain_how or "not calibrated"}
+    return None if card is None else {"when": "", **_why(card)}
+
+
+def _sensor_json(sensor: SensorState | Unavailable) -> dict[str, Any]:
+    if isinstance(sensor, Unavailable):
+        return {"value": None, **_why(sensor)}
+    return {
+        "value": sensor.value,
+        "source": sensor.info.source.value,
+        "update_period_s": sensor.info.update_period_s,
+        "window_s": sensor.info.window_s,
+        "slow": sensor.info.slow,
+        "note": sensor.info.note,
+    }
+
+
+def _knob_json(knob: KnobState | Unavailable) -> dict[str, Any]:
+    if isinstance(knob, Unavailable):
+        return {"value": None, **_why(knob)}
+    info, value = knob.info, knob.value
+    told: dict[str, Any] = {
+        "value": None if isinstance(value, Unavailable) else value,
+        "minimum": info.minimum,
+        "maximum": info.maximum,
+        "default": info.default,
+        "choices": None if info.choices is None else list(info.choices),
+        "readable": info.readable,
+        "writable": info.writable is True,
+    }
+    if isinstance(value, Unavailable) and info.readable:
+        told |= _why(value)
+    if isinstance(info.writable, Unavailable):
+        told |= _why(_SERVED if knob.by_service else info.writable)
+    return told
+
+
+def _why(unavailable: Unavailable) -> dict[str, str]:
+    return {"reason": unavailable.reason, "fix": unavailable.fix}

@@ -1,0 +1,422 @@
+"""A run in progress, seen from outside: what its recorder has written so far, read as it grows.
+
+One device of a run in progress: its watts over the last minutes, and what it tells besides.
+
+What a run in progress has come to, in words: for the terminal and for the page.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from shlex import join
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import numpy as np
+
+from joulewise.data import Energy, Quantity, listed_keys
+from joulewise.data.contract import TOTAL, told_energy
+from joulewise.errors import UsageError
+from joulewise.formatting import between, energy, joules, plain, seconds, watts
+from joulewise.report.tables import Column, Table
+from joulewise.report.views.run import outlook, source_parts
+from joulewise.session.budget import Budget, parse_budget
+from joulewise.store.files import read_regular
+from joulewise.store.layout import LIVE, MANIFEST, STREAM, StreamKind, lane_path
+from joulewise.store.manifest import Manifest, RecordedDevice, read_manifest
+from joulewise.store.runs import status
+from joulewise.store.trace import LaneFollower
+from joulewise.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+WINDOW_S: Final = 300
+"""So much of the past is kept."""
+
+_STALE_S: Final = 5
+_SPARE: Final = 1.25
+
+
+class Second(NamedTuple):
+    """The power in one second of the run, counted from when its recording began."""
+
+    at_s: int
+    mean_w: float
+    low_w: float
+    high_w: float
+
+
+@dataclass(frozen=True)
+class DeviceNow:
+    """None is what the device does not tell, or no longer does."""
+
+    key: str
+    name: str
+    power_w: float | None
+    limit_w: float | None
+    utilisation_pct: float | None
+    clock_mhz: float | None
+    temperature_c: float | None
+    course: tuple[Second, ...]
+
+
+class DeviceWatch:
+    """Follows a device's lanes. The driver's own samples are its course where there are any."""
+
+    def __init__(self, run: Path, device: RecordedDevice, manifest: Manifest) -> None:
+        self._run = run
+        self._device = device
+        self._key = device.info.key
+        self._start_ns = manifest.monotonic_start_ns
+        self._started_s = manifest.wall_start_ns / NS_PER_S
+        self._lane = StreamKind.FAST
+        self._power = self._follow(StreamKind.FAST)
+        self._others = self._follow(StreamKind.SLOW)
+        self._course = RecentPower(self._start_ns)
+        self._told: dict[str, float] = {}
+        self.last_ns = 0
+
+    def poll(self) -> None:
+        self._prefer_buffer()
+        for rows in self._power.poll():
+            self._course.add(rows)
+            self.last_ns = max(self.last_ns, int(rows["t_ns"][-1]))
+        for rows in self._others.poll():
+            self._told = {name: float(values[-1]) for name, values in rows.items()}
+
+    def now(self, last_ns: int) -> DeviceNow:
+        """As of ``last_ns``, when any device of the run was last heard of."""
+        course = self._course.seconds()
+        is_stale = last_ns - self.last_ns > _STALE_S * NS_PER_S
+        limit_w = self._value(Quantity.ENFORCED_LIMIT)
+        if limit_w is None:
+            limit_w = self._device.settings.get("power_limit_w")
+        return DeviceNow(
+            self._key,
+            self._device.info.name,
+            None if is_stale or not course else course[-1].mean_w,
+            limit_w,
+            self._value(Quantity.GPU_UTILISATION, Quantity.LOAD),
+            self._value(Quantity.SM_CLOCK),
+            self._value(Quantity.TEMPERATURE),
+            course,
+        )
+
+    def _prefer_buffer(self) -> None:
+        if (
+            self._lane is StreamKind.FAST
+            and lane_path(self._run, self._key, StreamKind.BUFFER, STREAM).exists()
+        ):
+            self._lane = StreamKind.BUFFER
+            self._power = self._follow(StreamKind.BUFFER)
+            self._course = RecentPower(self._start_ns)
+
+    def _follow(self, lane: StreamKind) -> LaneFollower:
+        """From where the window begins, by how fast the file has grown so far."""
+        path = lane_path(self._run, self._key, lane, STREAM)
+        share = min(1.0, _SPARE * WINDOW_S / max(time.time() - self._started_s, 1.0))
+        size_b = path.stat().st_size if path.exists() else 0
+        return LaneFollower(path, math.ceil(share * size_b))
+
+    def _value(self, *quantities: Quantity) -> float | None:
+        values = (self._told.get(quantity.value, math.nan) for quantity in quantities)
+        return next((value for value in values if not math.isnan(value)), None)
+
+
+class RecentPower:
+    """Power by the second, of which the last minutes are kept."""
+
+    def __init__(self, start_ns: int) -> None:
+        self._start_ns = start_ns
+        self._seconds: deque[tuple[int, float, int, float, float]] = deque(maxlen=WINDOW_S)
+        self._counted: tuple[int, float] | None = None
+
+    def add(self, rows: dict[str, NDArray[Any]]) -> None:
+        t_ns, power_w = rows["t_ns"], self._watts(rows)
+        # A driver's own samples begin before the run; those of other devices do not.
+        readable = ~np.isnan(power_w) & (t_ns >= self._start_ns)
+        t_ns, power_w = t_ns[readable], power_w[readable]
+        if not len(t_ns):
+            return
+        at_s = (t_ns - self._start_ns) // NS_PER_S
+        firsts = np.flatnonzero(np.diff(at_s, prepend=at_s[0] - 1))
+        sums = np.add.reduceat(power_w, firsts)
+        lows, highs = np.minimum.reduceat(power_w, firsts), np.maximum.reduceat(power_w, firsts)
+        counts = np.diff(firsts, append=len(at_s))
+        for each in zip(at_s[firsts], sums, counts, lows, highs, strict=True):
+            self._add_second(int(each[0]), float(each[1]), int(each[2]), *map(float, each[3:]))
+
+    def seconds(self) -> tuple[Second, ...]:
+        return tuple(Second(at, total / n, low, high) for at, total, n, low, high in self._seconds)
+
+    def _add_second(self, at_s: int, total: float, count: int, low: float, high: float) -> None:
+        if self._seconds and self._seconds[-1][0] == at_s:
+            _, total_before, count_before, low_before, high_before = self._seconds.pop()
+            total, count = total + total_before, count + count_before
+            low, high = min(low, low_before), max(high, high_before)
+        self._seconds.append((at_s, total, count, low, high))
+
+    def _watts(self, rows: dict[str, NDArray[Any]]) -> NDArray[np.float64]:
+        """As read, or from one reading of the counter to the next."""
+        if Quantity.POWER.value in rows:
+            return rows[Quantity.POWER.value].astype(float)
+        t_ns, energy_j = rows["t_ns"], rows[Quantity.ENERGY.value]
+        t_before, energy_before = self._counted or (t_ns[0], math.nan)
+        self._counted = int(t_ns[-1]), float(energy_j[-1])
+        with np.errstate(invalid="ignore", divide="ignore"):
+            spent_s = np.diff(t_ns, prepend=t_before) / NS_PER_S
+            watts = np.diff(energy_j, prepend=energy_before) / spent_s
+        return np.where(watts >= 0, watts, np.nan)
+
+
+@dataclass(frozen=True)
+class RunNow:
+    """``outlook`` and ``energies`` are as of ``told_ns``, when the recorder last told them.
+
+    ``simulated`` are those of ``counted`` that are not there.
+    """
+
+    id: str
+    name: str
+    command: str
+    state: str
+    time_s: float | None
+    told_ns: int
+    total: Energy | None
+    energies: Mapping[str, Energy | None]
+    counted: tuple[str, ...]
+    simulated: tuple[str, ...]
+    outlook: Mapping[str, Any] | None
+    budgets: tuple[Budget, ...]
+    devices: tuple[DeviceNow, ...]
+
+
+class RunWatch:
+    """Looks at a run again and again, at a cost that does not grow with it."""
+
+    def __init__(self, run: Path) -> None:
+        self.run = run
+        self._devices: dict[str, DeviceWatch] = {}
+        self._stamp: tuple[int, ...] = ()
+        self._manifest: Manifest | None = None
+        self._live = _Live()
+
+    def look(self) -> RunNow:
+        manifest = self._read_manifest()
+        self._live = _read_live(self.run) or self._live
+        for device in manifest.devices:
+            if device.sources and device.info.key not in self._devices:
+                self._devices[device.info.key] = DeviceWatch(self.run, device, manifest)
+        for watch in self._devices.values():
+            watch.poll()
+        live = self._live
+        last_ns = max([live.t_ns, *(watch.last_ns for watch in self._devices.values())])
+        starts = [command.start_ns for command in manifest.commands]
+        return RunNow(
+            id=manifest.id,
+            name=manifest.name,
+            command=join(manifest.commands[0].arguments) if starts else "",
+            state=status(manifest),
+            time_s=max(last_ns - min(starts), 0) / NS_PER_S if starts else None,
+            told_ns=live.t_ns,
+            total=live.energies.get(TOTAL),
+            energies=live.energies,
+            counted=live.counted,
+            simulated=tuple(
+                device.info.key
+                for device in manifest.devices
+                if device.is_simulated and device.info.key in live.counted
+            ),
+            outlook=live.outlook,
+            budgets=_budgets(manifest.options),
+            devices=tuple(watch.now(last_ns) for watch in self._devices.values()),
+        )
+
+    def _read_manifest(self) -> Manifest:
+        """Anew only where it was replaced."""
+        try:
+            told = (self.run / MANIFEST).stat()
+            stamp: tuple[int, ...] = (told.st_ino, told.st_mtime_ns, told.st_size)
+        except OSError:
+            stamp = ()
+        if self._manifest is None or stamp != self._stamp:
+            self._manifest, self._stamp = read_manifest(self.run), stamp
+        return self._manifest
+
+
+@dataclass(frozen=True)
+class _Live:
+    """What the recorder tells of itself (see ``session.live``), and nothing before it does."""
+
+    t_ns: int = 0
+    energies: Mapping[str, Energy | None] = field(default_factory=dict)
+    counted: tuple[str, ...] = ()
+    outlook: Mapping[str, Any] | None = None
+
+
+def _read_live(run: Path) -> _Live | None:
+    try:
+        told = json.loads(read_regular(run / LIVE))
+        energies = {key: told_energy(each) for key, each in told["energy_j"].items()}
+        counted = tuple(told.get("counted", ()))
+        outlook = {"at_s": told.get("time_s"), "epochs": told["epochs"], **told["outlook"]}
+        return _Live(int(told["t_ns"]), energies, counted, outlook)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _budgets(options: Mapping[str, Any]) -> tuple[Budget, ...]:
+    try:
+        gco2_per_kwh = options.get("gco2_per_kwh")
+        return tuple(parse_budget(text, gco2_per_kwh) for text in options.get("budgets", ()))
+    except (UsageError, TypeError):  # of a newer joulewise, or damaged
+        return ()
+
+
+MINUTE_S: Final = 60
+_BLOCKS: Final = "▁▂▃▄▅▆▇█"
+_LETTERS: Final = "_.-=+*%#"
+
+
+def title(now: RunNow) -> str:
+    return "  ".join(plain(part) for part in (f"run {now.id}", now.name) if part)
+
+
+def standing(now: RunNow) -> str:
+    """``recording · 42.0 s · 9.81 kJ ± 1.8 % (mixed)``."""
+    time = "its command has not begun" if now.time_s is None else seconds(now.time_s)
+    return f"{now.state} · {time} · {spent(now)}"
+
+
+def spent(now: RunNow) -> str:
+    if now.total is None:
+        return "no energy told yet" if not now.told_ns else "energy unavailable"
+    return f"{energy(now.total)} ({', '.join(source_parts(now.total, now.simulated))})"
+
+
+def foretold(now: RunNow) -> Iterator[str]:
+    """What the total leaves out so far, the outlook, and each budget."""
+    left_out = [
+        device.key
+        for device in now.devices
+        if now.counted and device.key not in now.counted and now.energies.get(device.key)
+    ]
+    if left_out:
+        yield f"not in the total so far: {plain(listed_keys(left_out))}"
+    yield from outlook(now.outlook)
+    for budget in now.budgets:
+        yield plain(_budget(now, budget))
+
+
+def device_table(now: RunNow, columns: int, encoding: str) -> Table:
+    """A row for each device, for a terminal of so many columns."""
+    width = min(max(columns - 64, 12 if columns >= 44 else 10), MINUTE_S)
+    signs = _BLOCKS if _has(encoding, _BLOCKS) else _LETTERS
+    return Table(
+        "",
+        (
+            Column("device", right=False),
+            Column("power"),
+            Column("limit", spare=2),
+            Column("minute", right=False, spare=4),
+            Column("load", spare=3),
+            Column("clock", spare=6),
+            Column("temp.", spare=5),
+            Column("energy", spare=1),
+        ),
+        tuple(
+            (
+                plain(device.key),
+                watts(device.power_w),
+                watts(device.limit_w),
+                sparkline(device, width, signs),
+                *cells(device),
+                energy(now.energies[device.key]) if device.key in now.energies else "-",
+            )
+            for device in now.devices
+        ),
+    )
+
+
+def cells(device: DeviceNow) -> tuple[str, str, str]:
+    """Utilisation, clock, temperature."""
+    return (
+        _figure(device.utilisation_pct, "%"),
+        _figure(device.clock_mhz, "MHz"),
+        _figure(device.temperature_c, "°C"),
+    )
+
+
+def scale_w(device: DeviceNow) -> float:
+    """What the top of its figure stands for: the limit, or what it drew where that is more."""
+    return max([device.limit_w or 0.0, *(second.high_w for second in device.course), 1.0])
+
+
+def sparkline(device: DeviceNow, width: int, signs: str = _BLOCKS) -> str:
+    """The last minute in so many signs; a blank is a time without a reading."""
+    if not device.course:
+        return ""
+    top, step_s = scale_w(device), MINUTE_S / width
+    first_s = device.course[-1].at_s + 1 - MINUTE_S
+    parts: list[list[Second]] = [[] for _ in range(width)]
+    for second in device.course:
+        if second.at_s >= first_s:
+            parts[int((second.at_s - first_s) / step_s)].append(second)
+    return "".join(_sign(part, top, signs) for part in parts)
+
+
+def _sign(part: Sequence[Second], top: float, signs: str) -> str:
+    if not part:
+        return " "
+    mean_w = sum(second.mean_w for second in part) / len(part)
+    return signs[min(int(mean_w / top * len(signs)), len(signs) - 1)]
+
+
+def _budget(now: RunNow, budget: Budget) -> str:
+    of_time = budget.kind == "time"
+    taken = now.time_s if of_time else None if now.total is None else now.total.value
+    name = f"budget {budget.text}"
+    if taken is None:
+        return f"{name}: nothing is known of it yet"
+    is_bound = not of_time and now.total is not None and now.total.at_least
+    used = f"{name}: {'at least ' if is_bound else ''}{_share(taken, budget)} used"
+    if taken > budget.limit:
+        return f"{used}, which is more than all of it"
+    whole = (now.outlook or {}).get("time_s" if of_time else "energy_j")
+    if not whole:
+        return used
+    if whole.get("at_least"):
+        will = "it will be exceeded" if whole["low"] > budget.limit else "it may be exceeded"
+        return f"{used}; {will} (at least {joules(whole['low'])} expected)"
+    verdict = _verdict(whole["low"], whole["high"], budget.limit)
+    within = between(whole["low"], whole["high"], "s" if of_time else "J")
+    return f"{used}; {verdict} ({within} expected)"
+
+
+def _verdict(low: float, high: float, limit: float) -> str:
+    if low > limit:
+        return "it will be exceeded"
+    return "it may be exceeded" if high > limit else "it will do"
+
+
+def _share(taken: float, budget: Budget) -> str:
+    percent = 100 * taken / budget.limit
+    return f"{percent:.0f} %" if percent >= 10 else f"{percent:.1f} %"
+
+
+def _figure(value: float | None, unit: str) -> str:
+    return "-" if value is None else f"{value:.0f} {unit}"
+
+
+def _has(encoding: str, signs: str) -> bool:
+    try:
+        signs.encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True

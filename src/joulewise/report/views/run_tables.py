@@ -1,0 +1,369 @@
+"""The tables of a run: its devices, its spans, and the runs of a group.
+
+The tables of a run's sensors: what they read, in which states, and how often it was new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from joulewise.data import Energy, Quantity, RunResult, Use
+from joulewise.data.contract import energy_json
+from joulewise.formatting import SENSORS, figure, figures, plain, seconds
+from joulewise.report.tables import Column, Table
+from joulewise.report.views.run import (
+    DeviceRow,
+    RunView,
+    ending,
+    is_bound,
+    mean_power_w,
+    provenance,
+    total_source,
+)
+from joulewise.units import digits
+
+_Record = Mapping[str, float | str | None]
+
+
+def total_table(result: RunResult, shown: RunView) -> Table:
+    """The run as one row: its time, and what all devices that count took together."""
+    row = shown.total
+    mean_w = mean_power_w(result)
+    return Table(
+        "Time and energy of the run",
+        (
+            Column("run", right=False),
+            Column("time"),
+            Column("energy"),
+            Column("error (95 %)"),
+            Column("mean power"),
+            Column("source", right=False),
+        ),
+        ((plain(result.id), seconds(result.time_s), row.energy, row.error, row.mean, row.source),),
+        (
+            {
+                "run": result.id,
+                "time_s": result.time_s,
+                **_energy_record(result.run.total),
+                "mean_power_w": mean_w,
+                # A total of mixed sources does not say by itself that some of them are simulated.
+                **({"provenance": shown.provenance} if shown.provenance else {}),
+            },
+        ),
+        provenance=shown.provenance,
+    )
+
+
+def devices_table(result: RunResult, shown: RunView) -> Table:
+    """Every device, with both parts of each error, and the source; for people their total, too."""
+    return Table(
+        "Energy by device",
+        (
+            Column("device", right=False),
+            Column("energy"),
+            Column("error (95 %)"),
+            Column("of it sampling", spare=3),
+            Column("of it gain", spare=3),
+            Column("mean power", spare=1),
+            Column("peak power", spare=2),
+            Column("source", right=False),
+        ),
+        tuple(map(_cells, (*shown.rows, shown.total))),
+        tuple(_device_record(key, use, result) for key, use in result.run.devices.items()),
+        provenance=shown.provenance,
+    )
+
+
+def spans_table(result: RunResult, shown: RunView) -> Table:
+    return Table(
+        "Time and energy of spans",
+        (
+            Column("span", right=False),
+            Column("count"),
+            Column("mean time"),
+            Column("least to most time"),
+            Column("mean energy"),
+            Column("least to most energy"),
+        ),
+        tuple(
+            (row.name, row.count, row.time, row.times, row.energy, row.energies)
+            for row in shown.spans
+        ),
+        tuple(
+            {
+                "span": name,
+                "count": kind["count"],
+                **_statistics("time", "s", kind["time_s"]),
+                **_statistics("energy", "j", kind["energy_j"]),
+            }
+            for name, kind in result.details.get("spans", {}).items()
+        ),
+        provenance=shown.provenance,
+    )
+
+
+def members_table(members: Sequence[RunResult]) -> Table:
+    """The runs of a group, each by itself."""
+    return Table(
+        "Runs of the group",
+        (
+            Column("run", right=False),
+            Column("host", right=False),
+            Column("ended", right=False),
+            Column("time"),
+            Column("energy"),
+            Column("error (95 %)"),
+            Column("source", right=False),
+        ),
+        tuple(_member_cells(each) for each in members),
+        tuple(
+            {
+                "run": each.id,
+                "host": each.details.get("about", {}).get("host", ""),
+                "state": each.state,
+                "exit_code": each.exit_code,
+                "time_s": each.time_s,
+                **_energy_record(each.run.total),
+            }
+            for each in members
+        ),
+        provenance=provenance(*members),
+    )
+
+
+def _cells(row: DeviceRow) -> tuple[str | None, ...]:
+    figures_ = (row.energy, row.error, *row.parts, row.mean, row.peak)
+    return (row.device, *(None if cell in {"", "-"} else cell for cell in figures_), row.source)
+
+
+def _device_record(key: str, use: Use, result: RunResult) -> _Record:
+    return {
+        "device": key,
+        **_energy_record(use.energy),
+        "mean_power_w": use.mean_w,
+        "peak_power_w": use.peak_w,
+        "read_s": use.read_s,
+        "counted": int(key in result.counted),
+    }
+
+
+def _energy_record(energy: Energy | None) -> _Record:
+    told = energy_json(energy) or {}
+    return {
+        "energy_j": told.get("value"),
+        **{f"{part}_j": told.get(part) for part in ("error", "error_sampling", "error_gain")},
+        "source": told.get("source"),
+        "at_least": int(energy.at_least) if energy else None,
+    }
+
+
+def _statistics(what: str, unit: str, told: Mapping[str, Any] | None) -> _Record:
+    return {f"{what}_{name}_{unit}": (told or {}).get(name) for name in ("mean", "min", "max")}
+
+
+def _member_cells(each: RunResult) -> tuple[str | None, ...]:
+    total = each.run.total
+    energy, error = (None, None) if total is None else figures(total)
+    codes = [warning.code for warning in each.warnings]
+    return (
+        plain(each.id),
+        plain(each.details.get("about", {}).get("host", "")),
+        ending(each.state, each.exit_code, codes, is_bound=is_bound(total)),
+        seconds(each.time_s),
+        energy,
+        error or None,
+        None if total is None else total_source(total, each.simulated_counted),
+    )
+
+
+_SensorTablesRecord = Mapping[str, float | str | None]
+_STATES: Final = (Quantity.PERFORMANCE_STATE, Quantity.THROTTLE)
+_OF_SPANS: Final = (
+    Quantity.GPU_UTILISATION,
+    Quantity.MEMORY_UTILISATION,
+    Quantity.SM_CLOCK,
+    Quantity.MEMORY_CLOCK,
+    Quantity.MEMORY_USED,
+    Quantity.PCIE_TX,
+    Quantity.PCIE_RX,
+    Quantity.LOAD,
+)
+_RATES: Final = (Quantity.POWER, Quantity.ENERGY, Quantity.GPU_UTILISATION)
+_STREAMS: Final = {"": "polls", ".slow": "polls", ".buffer": "driver's samples"}
+_FIGURES: Final = ("mean", "min", "max")
+_WHEN: Final = ("run", "idle", "load")
+
+
+def sensor_tables(runs: Mapping[str, RunResult]) -> tuple[Table, ...]:
+    """Of runs by what stands before their devices' names: nothing, or a group's node."""
+    return (readings_table(runs), states_table(runs), span_table(runs), rates_table(runs))
+
+
+def readings_table(runs: Mapping[str, RunResult]) -> Table:
+    """Mean, least and most of everything that was recorded of any device beside its power."""
+    told = [
+        (device, quantity, figures)
+        for device, sensors in _devices(runs)
+        for quantity, figures in _known(sensors["run"])
+        if quantity not in _STATES
+    ]
+    return Table(
+        "Sensors over the run",
+        (
+            Column("device", right=False),
+            Column("sensor", right=False),
+            Column("mean"),
+            Column("least"),
+            Column("most"),
+        ),
+        tuple(
+            (device, SENSORS[quantity], *(_cell(quantity, figures, of) for of in _FIGURES))
+            for device, quantity, figures in told
+        ),
+        tuple(
+            {
+                "device": device,
+                "quantity": quantity.value,
+                **{of: (figures or {}).get(of) for of in _FIGURES},
+            }
+            for device, quantity, figures in told
+        ),
+        provenance=provenance(*runs.values()),
+    )
+
+
+def states_table(runs: Mapping[str, RunResult]) -> Table:
+    """The share of the readings in each performance state, and of each reason for lower clocks."""
+    told = [
+        (device, quantity, state, share)
+        for device, sensors in _devices(runs)
+        for quantity, figures in _known(sensors["run"])
+        if quantity in _STATES
+        for state, share in (figures or {}).items()
+    ]
+    return Table(
+        "Share of the time in each state",
+        (
+            Column("device", right=False),
+            Column("sensor", right=False),
+            Column("state", right=False),
+            Column("share", "%"),
+        ),
+        tuple(
+            (device, SENSORS[quantity], plain(state), digits(100 * share))
+            for device, quantity, state, share in told
+        ),
+        tuple(
+            {"device": device, "quantity": quantity.value, "state": state, "share": share}
+            for device, quantity, state, share in told
+        ),
+        provenance=provenance(*runs.values()),
+    )
+
+
+def span_table(runs: Mapping[str, RunResult]) -> Table:
+    """Means over the spans of each name; a name in which nothing was read has no row."""
+    told = [
+        (device, plain(name), {q.value: _mean(summary, q) for q in _OF_SPANS})
+        for device, sensors in _devices(runs)
+        for name, summary in sensors["spans"].items()
+    ]
+    told = [each for each in told if any(value is not None for value in each[2].values())]
+    there = [q for q in _OF_SPANS if any(means[q.value] is not None for _, _, means in told)]
+    return Table(
+        "Sensors by span, means",
+        (
+            Column("span", right=False),
+            Column("device", right=False),
+            *(Column(SENSORS[quantity]) for quantity in there),
+        ),
+        tuple(
+            (name, device, *(_figure(quantity, means[quantity.value]) for quantity in there))
+            for device, name, means in told
+        ),
+        tuple({"span": name, "device": device, **means} for device, name, means in told),
+        provenance=provenance(*runs.values()),
+    )
+
+
+def rates_table(runs: Mapping[str, RunResult]) -> Table:
+    """How often each sensor was read and had a new value: in the run, idle, and under load."""
+    told = [
+        (f"{before}{key}", quantity, _stream(key, stream), rates)
+        for before, result in runs.items()
+        for key, quantities in result.details.get("sensor_rates", {}).items()
+        for quantity in _RATES
+        for stream, rates in quantities.get(quantity.value, {}).items()
+    ]
+    return Table(
+        "New values a second, of readings a second",
+        (
+            Column("device", right=False),
+            Column("sensor", right=False),
+            Column("read as", right=False),
+            Column("in the run", "Hz"),
+            Column("idle", "Hz"),
+            Column("under load", "Hz"),
+        ),
+        tuple(
+            (
+                plain(device),
+                SENSORS[quantity],
+                stream,
+                *(_new_of_read(rates.get(when)) for when in _WHEN),
+            )
+            for device, quantity, stream, rates in told
+        ),
+        tuple(
+            {
+                "device": device,
+                "quantity": quantity.value,
+                "read_as": stream,
+                **{
+                    f"{when}_{name}": (rates.get(when) or {}).get(name)
+                    for when in _WHEN
+                    for name in ("time_s", "read_hz", "new_hz")
+                },
+            }
+            for device, quantity, stream, rates in told
+        ),
+        provenance=provenance(*runs.values()),
+        note="A sensor that is read more often than it updates repeats itself.",
+        keys=3,
+    )
+
+
+def _devices(runs: Mapping[str, RunResult]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for before, result in runs.items():
+        for key, sensors in result.details.get("sensors", {}).items():
+            yield plain(f"{before}{key}"), sensors
+
+
+def _known(summary: Mapping[str, Any]) -> Iterable[tuple[Quantity, Mapping[str, float] | None]]:
+    """A newer joulewise may have more."""
+    names = {quantity.value: quantity for quantity in SENSORS}
+    return [(names[name], figures) for name, figures in summary.items() if name in names]
+
+
+def _mean(summary: Mapping[str, Any], quantity: Quantity) -> float | None:
+    figures = summary.get(quantity.value)
+    return figures["mean"] if figures else None
+
+
+def _cell(quantity: Quantity, figures: Mapping[str, float] | None, of: str) -> str | None:
+    return _figure(quantity, figures.get(of) if figures else None)
+
+
+def _figure(quantity: Quantity, value: float | None) -> str | None:
+    return None if value is None else figure(quantity, value)
+
+
+def _stream(key: str, stream: str) -> str:
+    kind = stream.removeprefix(key)
+    return _STREAMS[".buffer" if kind.startswith(".buffer") else kind]
+
+
+def _new_of_read(rates: Mapping[str, float] | None) -> str | None:
+    """``6.25 of 25.0``."""
+    return f"{digits(rates['new_hz'])} of {digits(rates['read_hz'])}" if rates else None

@@ -1,0 +1,76 @@
+"""The published measurements under power caps, and what their authors read from them."""
+
+from __future__ import annotations
+
+import csv
+from dataclasses import dataclass
+from importlib import resources
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+GPUS: Final = {"quadro6000": "rtx6000", "v100": "v100"}
+METRICS: Final = ("min_e", "min_edp", "min_eds_2.0", "min_eds_1.5")
+BANDS: Final = {
+    ("rtx6000", "min_edp"): (120.0, 255.0),
+    ("rtx6000", "min_eds_1.5"): (160.0, 255.0),
+    ("rtx6000", "min_eds_2.0"): (140.0, 255.0),
+    ("v100", "min_eds_1.5"): (210.0, 295.0),
+    ("v100", "min_eds_2.0"): (150.0, 295.0),
+}
+"""Where a cap beats the default for most networks, as the paper's text says."""
+
+_STEP_W: Final = 5.0
+
+
+@dataclass(frozen=True)
+class PublishedRow:
+    board: str
+    network: str
+    metric: str
+    cap_w: float
+    time_s: float
+    energy_j: float
+
+
+def read_table(path: Path | None = None) -> tuple[PublishedRow, ...]:
+    """Every row of the table: the project's own copy, or another file of that form."""
+    own = resources.files("joulewise.simulate") / "workloads" / "power-cap-table.csv"
+    return tuple(
+        PublishedRow(
+            GPUS[row["gpu"]],
+            row["network"],
+            row["metric"],
+            float(row["cap_w"]),
+            float(row["time_s"]),
+            1e3 * float(row["energy_kj"]),
+        )
+        for row in csv.DictReader((path or own).read_text("utf-8").splitlines())
+    )
+
+
+def grid_w(minimum_w: float, maximum_w: float) -> NDArray[np.float64]:
+    """The caps that the authors tried."""
+    return np.arange(minimum_w, maximum_w + _STEP_W / 2, _STEP_W)
+
+
+def scores(
+    time_s: NDArray[np.float64], energy_j: NDArray[np.float64]
+) -> dict[str, NDArray[np.float64]]:
+    """Each metric over the caps (the last axis), relative to the default, which comes last."""
+    time, energy = time_s / time_s[..., -1:], energy_j / energy_j[..., -1:]
+    return {
+        "min_e": energy,
+        "min_edp": energy * time,
+        "min_eds_2.0": _eds(time, energy, 2.0),
+        "min_eds_1.5": _eds(time, energy, 1.5),
+    }
+
+
+def _eds(time: NDArray[np.float64], energy: NDArray[np.float64], k: float) -> NDArray[np.float64]:
+    return np.asarray((k - 1) / k * energy + time / k)

@@ -1,0 +1,265 @@
+"""Arrow IPC streams that only grow: what was written stays readable, however the writer ends.
+
+A stream is a schema and then batches, each a message of its own. Whoever reads it takes whole
+messages until there are no more; half a message at the end is as if it were not there.
+
+Rows of a lane on their way to its file.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from joulewise.store.files import GrowingFile, open_regular
+
+TIME: Final = "t_ns"
+_LATE: Final = "late_ns"
+EXTRA_NS: Final = -1
+"""Stands for the lateness of a row that no deadline asked for."""
+# NVML tells milliwatts. A float32 holds each of them apart up to 8 kW (its steps there are 0.5 mW),
+# so that it gives back what the driver said, in half the room.
+_SINGLE: Final = "f"
+_DOUBLE: Final = "d"
+_WHOLE: Final = "q"
+_TYPECODES: Final = {
+    TIME: _WHOLE,
+    _LATE: _WHOLE,
+    # A counter's joules reach 1e9 with millijoules behind the point; bytes and bits are whole.
+    "energy_j": _DOUBLE,
+    "memory_used_b": _DOUBLE,
+    "throttle_reasons": _DOUBLE,
+}
+
+
+def typecode(column: str) -> str:
+    """How a column is held, in the letters of :mod:`array`: q, d or f."""
+    return _TYPECODES.get(column, _SINGLE)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Some rows, column by column; NaN stands for what could not be read.
+
+    ``late_ns`` tells how long after its deadline each row, or each piece of rows, was asked for, or
+    is ``EXTRA_NS``; it is not stored.
+    """
+
+    columns: tuple[str, ...]
+    values: Sequence[array[Any]]
+    late_ns: array[int] = field(default_factory=lambda: array(_WHOLE))
+
+    def __len__(self) -> int:
+        return len(self.values[0])
+
+    def has_gaps(self) -> bool:
+        return any(math.isnan(sum(values)) for values in self.values[1:])
+
+
+class RowBuffer:
+    """What one thread adds and another takes away, without a lock between them."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.columns = (TIME, *columns)
+        self._typecodes = tuple(typecode(column) for column in (*self.columns, _LATE))
+        # Sorting values into columns is for whoever takes them: who adds them has a deadline.
+        self._waiting: deque[tuple[float, ...]] = deque()
+
+    def add(self, t_ns: int, late_ns: int, values: Sequence[float]) -> None:
+        self._waiting.append((t_ns, *values, late_ns))
+
+    def take(self) -> Batch | None:
+        """All rows so far, which are then no longer here; None where there are none."""
+        rows = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        if not rows:
+            return None
+        *values, late_ns = map(array, self._typecodes, zip(*rows, strict=True))
+        return Batch(self.columns, values, late_ns)
+
+
+class Pieces:
+    """The same for rows that come column by column, many at a time."""
+
+    def __init__(self, columns: Sequence[str]) -> None:
+        self.columns = (TIME, *columns)
+        self._typecodes = tuple(map(typecode, self.columns))
+        self._waiting: deque[tuple[int, tuple[Sequence[float], ...]]] = deque()
+
+    def add(self, late_ns: int, *columns: Sequence[float]) -> None:
+        """Rows that were asked for at once, so late."""
+        if columns[0]:
+            self._waiting.append((late_ns, columns))
+
+    def take(self) -> Batch | None:
+        pieces = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        if not pieces:
+            return None
+        joined = map(chain.from_iterable, zip(*(columns for _, columns in pieces), strict=True))
+        values = tuple(map(array, self._typecodes, joined))
+        return Batch(self.columns, values, array(_WHOLE, [late_ns for late_ns, _ in pieces]))
+
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+_ALIGNMENT: Final = 8
+
+
+@lru_cache(maxsize=64)
+def schema(columns: tuple[str, ...]) -> pa.Schema:
+    import pyarrow as pa
+
+    types = {"q": pa.int64(), "d": pa.float64(), "f": pa.float32()}
+    return pa.schema(
+        [pa.field(name, types[typecode(name)], nullable=name != TIME) for name in columns]
+    )
+
+
+def message(batch: Batch) -> bytes:
+    """A batch as it stands in a stream."""
+    if batch.has_gaps():
+        return _built(batch)
+    start, padding = _frame(batch.columns, len(batch))
+    parts = (values.tobytes() + padding[i] for i, values in enumerate(batch.values))
+    return start + b"".join(parts)
+
+
+@lru_cache(maxsize=1024)
+def _frame(columns: tuple[str, ...], rows: int) -> tuple[bytes, tuple[bytes, ...]]:
+    """What goes before the values of a batch without gaps, and after each column.
+
+    It is the same for all that have as many rows, and building it costs ten times the rest.
+    """
+    values = [array(typecode(column), bytes(8 * rows))[:rows] for column in columns]
+    whole = _built(Batch(columns, values))
+    start_b = 8 + int.from_bytes(whole[4:8], "little")
+    return whole[:start_b], tuple(bytes(-len(v) * v.itemsize % _ALIGNMENT) for v in values)
+
+
+def _built(batch: Batch) -> bytes:
+    import pyarrow as pa
+
+    shape = schema(batch.columns)
+    gaps = batch.has_gaps()
+    arrays = [
+        pa.Array.from_buffers(
+            field.type,
+            len(values),
+            [_validity(values) if gaps and field.nullable else None, pa.py_buffer(values)],
+        )
+        for field, values in zip(shape, batch.values, strict=True)
+    ]
+    whole = pa.RecordBatch.from_arrays(arrays, schema=shape).serialize()
+    return bytes(whole.to_pybytes())
+
+
+class Stream:
+    """A lane's file, open for writing: batches wait in memory until they can be written.
+
+    Whoever reads the path in this process gets what waits, too: a full disk hides nothing.
+    """
+
+    def __init__(self, path: Path, columns: tuple[str, ...]) -> None:
+        header = schema(columns).serialize().to_pybytes()
+        self.file = GrowingFile(path, header)
+        _waiting[path] = lambda: header + b"".join(self.file.backlog) if self.file.backlog else b""
+
+    def add(self, batch: Batch) -> None:
+        self.file.add(message(batch))
+
+
+def write_stream(path: Path, table: pa.Table) -> None:
+    """A whole lane at once, as a stream that was written to its end."""
+    import pyarrow as pa
+
+    with (
+        pa.OSFile(os.fsencode(path), "wb") as file,
+        pa.ipc.new_stream(file, table.schema) as writer,
+    ):
+        writer.write_table(table)
+
+
+_waiting: dict[Path, Callable[[], bytes]] = {}
+
+
+def read_batches(path: Path, sound_b: int | None = None) -> Iterator[pa.RecordBatch]:
+    """Every whole batch of a stream, mapped from the file and not copied.
+
+    Only what lies within its first ``sound_b`` bytes, where it is damaged beyond them.
+    """
+    import pyarrow as pa
+
+    with suppress(OSError):  # it is gone, a folder, a link that leads back to itself…
+        if sound_b != 0 and _regular_size_b(path):
+            with pa.memory_map(os.fsencode(path)) as source:
+                sound = source if sound_b is None else pa.BufferReader(source.read_buffer(sound_b))
+                yield from _whole_batches(sound)
+    waiting = _waiting[path]() if path in _waiting else b""
+    if waiting:
+        yield from _whole_batches(pa.BufferReader(waiting))
+
+
+def _regular_size_b(path: Path) -> int:
+    with open_regular(path) as file:
+        return os.fstat(file.fileno()).st_size
+
+
+def is_whole(path: Path) -> bool:
+    """Whether nothing but whole batches is there: half of one, or other bytes, reads as the end."""
+    import pyarrow as pa
+
+    try:
+        open_regular(path).close()  # a pipe would be waited for
+        with pa.OSFile(os.fsencode(path)) as source:
+            for _ in _checked_batches(source):
+                pass
+    except (pa.ArrowException, OSError, ValueError, MemoryError):
+        return False
+    return True
+
+
+def _whole_batches(source: Any) -> Iterator[pa.RecordBatch]:
+    """Up to the end, to what was being written when the writer was killed, or to damage."""
+    import pyarrow as pa
+
+    with suppress(pa.ArrowException, OSError, ValueError, MemoryError):
+        yield from _checked_batches(source)
+
+
+def _checked_batches(source: Any) -> Iterator[pa.RecordBatch]:
+    """All batches; an error where one is not as we write them, such as after damage."""
+    import pyarrow as pa
+
+    reader = pa.ipc.open_stream(source)
+    names = tuple(reader.schema.names)
+    if TIME not in names or len(set(names)) < len(names) or reader.schema != schema(names):
+        raise pa.ArrowInvalid("these are not the columns of a lane")
+    for batch in reader:
+        batch.validate(full=True)
+        if batch.column(names.index(TIME)).null_count:
+            raise pa.ArrowInvalid("a row has no time")
+        yield batch
+
+
+def _validity(values: array[Any]) -> Any:
+    """Arrow's bitmap of what is there, lowest bit first; None where all is."""
+    import pyarrow as pa
+
+    bits = bytearray((len(values) + 7) // 8)
+    missing = 0
+    for index, value in enumerate(values):
+        if math.isnan(value):
+            missing += 1
+        else:
+            bits[index >> 3] |= 1 << (index & 7)
+    return pa.py_buffer(bytes(bits)) if missing else None

@@ -1,0 +1,290 @@
+"""The SQLite file of an index: its tables, its seal, and what is verified when that is broken."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from joulewise.process.linux import boot_id
+from joulewise.store.index.conditions import add_functions
+from joulewise.store.index.kind import ENDINGS, FolderKind, Record
+from joulewise.units import NS_PER_S
+
+MEMORY: Final = Path(":memory:")
+
+_FORMAT: Final = 1
+"""Of the tables; another number has them made anew."""
+
+_BUSY_S: Final = 2.0
+"""So long another process may take to write. Chosen: a batch takes 0.1 s; beyond that a list goes
+on without the file."""
+
+_SEAL_NS: Final = 2 * NS_PER_S  # the coarsest step of modification times in use (FAT)
+_SEAL_LOOKS: Final = 10
+_SEAL_PAUSE_S: Final = 0.01  # between the commit and the seal of another process are microseconds
+
+Row = tuple[bytes, bytes, int, tuple[Any, ...], bytes]
+"""Folder, stamp, whether it is open, values of the kind's columns, data."""
+
+
+class DamagedIndexError(Exception):
+    """The file is no index of this version, or one that was damaged: it is to be made anew."""
+
+
+def make_row(folder: bytes, stamp: bytes, record: Record) -> Row:
+    data = json.dumps(record.data, separators=(",", ":")).encode("ascii")
+    return folder, stamp, int(record.is_open), record.values, data
+
+
+class IndexDatabase:
+    """One connection to an index, for one kind of folder.
+
+    Errors are sqlite3.Error, or DamagedIndexError. The file is sealed: after each commit its
+    modification time is set to a value that is kept inside. Where they differ, somebody else has
+    written to it, or we were killed in between: then every row's checksum is verified.
+    """
+
+    def __init__(self, file: Path, kind: FolderKind) -> None:
+        self._file = None if file == MEMORY else file
+        self._kind = kind
+        self._names = tuple(kind.columns)
+        self._is_changed = False
+        # Transactions are begun by us, so that a query sees one state of the file.
+        self._connection = sqlite3.connect(
+            os.fspath(file), timeout=_BUSY_S, isolation_level=None, check_same_thread=True
+        )
+        try:
+            add_functions(self._connection)
+            for pragma in ("synchronous=OFF", "temp_store=MEMORY", "cache_spill=OFF"):
+                self._connection.execute(f"PRAGMA {pragma}")
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Whatever was not committed is undone."""
+        self._connection.close()
+
+    def begin(self) -> None:
+        """One state of the file from here on, whose rows can be trusted."""
+        self._connection.execute("BEGIN")
+        if not self._has_tables():
+            self._make_tables()
+        elif self._file is not None and not self._is_sealed():
+            self._verify()
+
+    def commit(self) -> None:
+        if not self._is_changed or self._file is None:
+            self._connection.execute("COMMIT")
+            return
+        seal_ns = time.time_ns() // _SEAL_NS * _SEAL_NS
+        self._set_meta("seal", seal_ns)
+        self._set_meta("boot", boot_id())
+        self._connection.execute("COMMIT")
+        self._is_changed = False
+        os.utime(self._file, ns=(seal_ns, seal_ns))
+
+    def rollback(self) -> None:
+        with suppress(sqlite3.Error):
+            self._connection.execute("ROLLBACK")
+        self._is_changed = False
+
+    def stamps(self) -> dict[bytes, bytes]:
+        """The folders that the file has a row of, with the stamp of each."""
+        return dict(self._connection.execute(f"SELECT folder, stamp FROM {self._kind.table}"))  # noqa: S608
+
+    def write(self, rows: Iterable[Row], gone: Iterable[bytes] = ()) -> None:
+        table = self._kind.table
+        self._delete(table, gone)
+        self._insert(f"main.{table}", f"main.{table}_data", rows)
+
+    def _delete(self, table: str, folders: Iterable[bytes]) -> None:
+        self._is_changed = True
+        gone = [(folder,) for folder in folders]
+        for name in (table, f"{table}_data"):
+            self._connection.executemany(f"DELETE FROM {name} WHERE folder = ?", gone)  # noqa: S608
+
+    def overlay(self, rows: Iterable[Row], hidden: Iterable[bytes]) -> None:
+        """Have ``rows`` in place of what the file says of them, and nothing of ``hidden``.
+
+        They are in memory, for this connection alone.
+        """
+        rows = list(rows)
+        taken = [(row[0],) for row in rows]
+        names = [*taken, *((folder,) for folder in hidden)]
+        self._connection.executemany("INSERT OR IGNORE INTO temp.hidden VALUES (?)", names)
+        for name in ("fresh", "fresh_data"):
+            self._connection.executemany(f"DELETE FROM temp.{name} WHERE folder = ?", taken)  # noqa: S608
+        self._insert("temp.fresh", "temp.fresh_data", rows)
+
+    def make_overlay(self) -> None:
+        """The view ``listed``: the file's rows but for the hidden ones, and the fresh ones."""
+        table, columns = self._kind.table, self._columns()
+        listed = ", ".join(("folder", "is_open", *self._names))
+        both = (
+            f"SELECT {listed} FROM main.{table} "  # noqa: S608
+            "WHERE folder NOT IN (SELECT folder FROM temp.hidden) "
+            f"UNION ALL SELECT {listed} FROM temp.fresh"
+        )
+        for statement in (
+            "CREATE TEMP TABLE IF NOT EXISTS hidden (folder BLOB PRIMARY KEY) WITHOUT ROWID",
+            f"CREATE TEMP TABLE IF NOT EXISTS fresh ({columns})",
+            "CREATE TEMP TABLE IF NOT EXISTS fresh_data (folder BLOB PRIMARY KEY, data BLOB)",
+            "DELETE FROM temp.hidden",
+            "DELETE FROM temp.fresh",
+            "DELETE FROM temp.fresh_data",
+            f"CREATE TEMP VIEW IF NOT EXISTS listed AS {both}",
+        ):
+            self._connection.execute(statement)
+
+    def open_rows(self) -> list[tuple[bytes, Mapping[str, Any]]]:
+        """Those of which a part is to be asked for on each use."""
+        found = self._connection.execute("SELECT folder FROM listed WHERE is_open").fetchall()
+        return [(folder, self.data(folder)) for (folder,) in found]
+
+    def data(self, folder: bytes) -> dict[str, Any]:
+        for table in ("temp.fresh_data", f"main.{self._kind.table}_data"):
+            query = f"SELECT data FROM {table} WHERE folder = ?"  # noqa: S608
+            found = self._connection.execute(query, (folder,)).fetchone()
+            if found is not None:
+                data: dict[str, Any] = json.loads(found[0])
+                return data
+        raise DamagedIndexError
+
+    def query(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        return self._connection.execute(sql, parameters).fetchall()
+
+    def _insert(self, table: str, data_table: str, rows: Iterable[Row]) -> None:
+        rows = list(rows)
+        holes = ", ".join("?" * (4 + len(self._names)))
+        self._connection.executemany(
+            f"INSERT OR REPLACE INTO {table} VALUES ({holes})",  # noqa: S608
+            [(*row[:3], _checksum(row), *row[3]) for row in rows],
+        )
+        self._connection.executemany(
+            f"INSERT OR REPLACE INTO {data_table} VALUES (?, ?)",  # noqa: S608
+            [(row[0], row[4]) for row in rows],
+        )
+
+    def _columns(self) -> str:
+        own = ", ".join(f"{name} {kind}" for name, kind in self._kind.columns.items())
+        return (
+            "folder BLOB PRIMARY KEY, stamp BLOB NOT NULL, is_open INTEGER NOT NULL, "
+            f"checksum INTEGER NOT NULL, {own}"
+        )
+
+    def _signature(self) -> str:
+        kind = self._kind
+        return f"{_FORMAT} {kind.version} {kind.formats} {self._columns()} {kind.order}"
+
+    def _has_tables(self) -> bool:
+        """Whether the tables are there and as this version makes them."""
+        found = self.query("SELECT name FROM main.sqlite_master WHERE type = 'table'")
+        names = {name for (name,) in found}
+        if not names:
+            return False
+        if "meta" not in names:
+            raise DamagedIndexError
+        table = self._kind.table
+        if {table, f"{table}_data"} <= names and self._meta(table) == self._signature():
+            return True
+        for name in (table, f"{table}_data"):
+            self._connection.execute(f"DROP TABLE IF EXISTS {name}")
+        return False
+
+    def _make_tables(self) -> None:
+        table = self._kind.table
+        self._is_changed = True
+        for statement in (
+            "CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value)",
+            f"CREATE TABLE {table} ({self._columns()})",
+            f"CREATE TABLE {table}_data (folder BLOB PRIMARY KEY, data BLOB NOT NULL)",
+            # Each holds all that a frequent query needs: the wide table is not read for it.
+            f"CREATE INDEX {table}_stamps ON {table} (folder, stamp)",
+            f"CREATE INDEX {table}_order ON {table} ({', '.join(self._kind.order)}, is_open)",
+        ):
+            self._connection.execute(statement)
+        self._set_meta(table, self._signature())
+
+    def _meta(self, key: str) -> Any:
+        found = self.query("SELECT value FROM meta WHERE key = ?", (key,))
+        return found[0][0] if found else None
+
+    def _set_meta(self, key: str, value: Any) -> None:
+        self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
+
+    def _is_sealed(self) -> bool:
+        """Whether only joulewise has written to the file, and in this boot of the machine."""
+        if self._meta("boot") != boot_id() or self._file is None:
+            return False
+        for _ in range(_SEAL_LOOKS):
+            if self._file.stat().st_mtime_ns == self._meta("seal"):
+                return True
+            time.sleep(_SEAL_PAUSE_S)  # who has just committed seals it in a moment
+        return False
+
+    def _verify(self) -> None:
+        """Delete the rows whose checksum is wrong, so that they are made anew.
+
+        Those of all kinds: the seal that follows is of the whole file.
+        """
+        if self.query("PRAGMA integrity_check(1)") != [("ok",)]:
+            raise DamagedIndexError
+        for table in self._tables():
+            bad = [folder for folder, is_good in self._verified(table) if not is_good]
+            others = (
+                f"SELECT folder FROM {table}_data "  # noqa: S608
+                f"WHERE folder NOT IN (SELECT folder FROM {table})"
+            )
+            self._delete(table, [*bad, *(folder for (folder,) in self.query(others))])
+
+    def _tables(self) -> list[str]:
+        """Of every kind that the file has rows of; names that no joulewise made are damage."""
+        found = self.query("SELECT name FROM main.sqlite_master WHERE type = 'table'")
+        names = {name for (name,) in found} - {"meta"}
+        tables = sorted(name for name in names if f"{name}_data" in names)
+        if not all(name.isidentifier() for name in names) or len(names) != 2 * len(tables):
+            raise DamagedIndexError
+        return tables
+
+    def _verified(self, table: str) -> Iterator[tuple[bytes, bool]]:
+        rows = self._connection.execute(
+            f"SELECT own.*, held.data FROM {table} AS own "  # noqa: S608
+            f"LEFT JOIN {table}_data AS held ON held.folder = own.folder"
+        )
+        for folder, stamp, is_open, checksum, *values, data in rows:
+            row = (folder, stamp, is_open, tuple(values), data)
+            yield folder, data is not None and _checksum(row) == checksum
+
+
+@contextmanager
+def opened_database(file: Path, kind: FolderKind) -> Iterator[IndexDatabase]:
+    database = IndexDatabase(file, kind)
+    try:
+        yield database
+    finally:
+        database.close()
+
+
+def discard(file: Path) -> None:
+    """Delete an index; an OSError where that cannot be done."""
+    for end in ENDINGS:
+        file.with_name(file.name + end).unlink(missing_ok=True)
+
+
+def is_unusable(error: sqlite3.Error) -> bool:
+    """Whether it is the place and not the content: locked, not writable, full, cannot be opened."""
+    words = ("locked", "readonly", "full", "unable to open", "disk i/o")
+    said = str(error).lower()
+    return isinstance(error, sqlite3.OperationalError) and any(word in said for word in words)
+
+
+def _checksum(row: Row) -> int:
+    return zlib.crc32(repr(row).encode("utf-8", "surrogatepass"))

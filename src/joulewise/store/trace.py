@@ -1,0 +1,322 @@
+"""Reading a lane back, whole or cut off, a stretch of it at a time.
+
+A lane while it grows: each time what is new, however much there is already.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from joulewise.data import Quantity
+from joulewise.store.arrow_stream import TIME, is_whole, read_batches, schema
+from joulewise.store.checksums import Damage, find_damage, is_verified
+from joulewise.store.files import is_there, open_regular
+from joulewise.store.layout import PACKED, STREAM, StreamKind, lane_path
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+    from pyarrow import parquet
+
+CHUNK_ROWS: Final = 1 << 18
+_OTHER_LANE: Final = "its columns are those of another file"
+
+
+class LaneReader:
+    """The rows of one lane in the order of their times."""
+
+    def __init__(
+        self,
+        columns: tuple[str, ...],
+        rows: int,
+        tables: Callable[[Sequence[str]], Iterator[pa.Table]],
+    ) -> None:
+        self.columns = columns
+        self.rows = rows
+        self._tables = tables
+
+    def chunks(self, columns: Sequence[str]) -> Iterator[dict[str, NDArray[Any]]]:
+        """These columns, some 100,000 rows at a time; what could not be read is NaN."""
+        for table in self._tables(columns):
+            yield {
+                name: column.to_numpy() for name, column in zip(columns, table.columns, strict=True)
+            }
+
+
+def open_lane(run: Path, key: str, lane: StreamKind) -> LaneReader | None:
+    """A lane's reader, or None where nothing of it was recorded, or nothing can be read.
+
+    Of a damaged file it has what lies before the damage (:func:`find_lane_damage`). A packed file
+    bears its name only once it is whole, so it goes before the stream.
+    """
+    path = lane_file(run, key, lane)
+    damage = find_damage(run, path)
+    if path.suffix == PACKED:
+        reader = _open_packed(path, damage)
+    else:
+        reader = _open_stream(path, None if damage is None else damage.sound_b)
+    return reader if reader is not None and _has_columns_of(lane, reader.columns) else None
+
+
+def find_lane_damage(
+    run: Path, key: str, lane: StreamKind, *, is_ended: bool, rows: int | None
+) -> Damage | None:
+    """What is wrong with the file of a lane, None where nothing is.
+
+    Its checksum tells. A file of an earlier version has none: there it has to be readable to its
+    end where the recorder ended in order (``is_ended``), and have as many ``rows`` as the recorder
+    wrote, None where that is not known.
+    """
+    path = lane_file(run, key, lane)
+    damage = find_damage(run, path)
+    if damage is not None or is_verified(run, path):
+        return damage
+    name = path.relative_to(run).as_posix()
+    if path.suffix == PACKED:
+        reason = _packed_fault(path, lane)
+    elif not is_there(path):
+        reason = "it is gone" if rows else ""
+    else:
+        reason = _stream_fault(path, lane, is_ended=is_ended)
+    if not reason and is_ended and rows:
+        reader = open_lane(run, key, lane)
+        there = reader.rows if reader else 0
+        reason = f"it has {there} of {rows} rows" if there < rows else ""
+    return Damage(name, reason, 0) if reason else None
+
+
+def _stream_fault(path: Path, lane: StreamKind, *, is_ended: bool) -> str:
+    """What is wrong with a stream of which there is no checksum."""
+    if is_ended and not is_whole(path):
+        return "it cannot be read to its end"
+    first = next(read_batches(path), None)
+    if first is None:  # a kill leaves the first write, header and rows at once, or nothing
+        return "" if is_ended or not path.stat().st_size else "nothing of it can be read"
+    return "" if _has_columns_of(lane, first.schema.names) else _OTHER_LANE
+
+
+def _has_columns_of(lane: StreamKind, columns: Collection[str]) -> bool:
+    """Whether a file with these columns can be of a lane, and was not put in place of another."""
+    joules_come_from = {Quantity.POWER.value, Quantity.ENERGY.value} & set(columns)
+    if lane is StreamKind.FAST:
+        return bool(joules_come_from)
+    if lane is StreamKind.SLOW:
+        return not joules_come_from
+    sampled = Quantity.POWER.value if lane is StreamKind.BUFFER else lane.value.rpartition(".")[2]
+    return set(columns) == {TIME, sampled}
+
+
+def lane_file(run: Path, key: str, lane: StreamKind) -> Path:
+    """The file that a lane is read from."""
+    packed = lane_path(run, key, lane, PACKED)
+    return packed if is_there(packed) else lane_path(run, key, lane, STREAM)
+
+
+def _open_stream(path: Path, sound_b: int | None) -> LaneReader | None:
+    columns: tuple[str, ...] = ()
+    rows = 0
+    for batch in read_batches(path, sound_b):
+        columns = tuple(batch.schema.names)
+        rows += batch.num_rows
+    if not rows:
+        return None
+    return LaneReader(columns, rows, lambda wanted: _of_stream(path, sound_b, wanted))
+
+
+def _of_stream(path: Path, sound_b: int | None, columns: Sequence[str]) -> Iterator[pa.Table]:
+    import pyarrow as pa
+
+    waiting: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in read_batches(path, sound_b):
+        waiting.append(batch.select(columns))
+        rows += batch.num_rows
+        if rows >= CHUNK_ROWS:
+            yield pa.Table.from_batches(waiting)
+            waiting, rows = [], 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def _open_packed(path: Path, damage: Damage | None) -> LaneReader | None:
+    """None where its index, which stands at its end, is damaged: then nothing can be found."""
+    if damage is not None and not damage.has_tail:
+        return None
+    try:
+        with _parquet_file(path) as file:
+            groups = _sound_groups(file, None if damage is None else damage.sound_b)
+            columns = tuple(file.schema_arrow.names)
+            rows = sum(file.metadata.row_group(group).num_rows for group in groups)
+            is_lane = file.schema_arrow.remove_metadata() == schema(columns)
+    except _unreadable_errors():
+        return None
+    if not rows or not is_lane:
+        return None
+    return LaneReader(columns, rows, lambda wanted: _of_packed(path, groups, wanted))
+
+
+def _sound_groups(file: parquet.ParquetFile, sound_b: int | None) -> range:
+    """The row groups that lie before the damage, and that can be decoded."""
+    groups = range(file.num_row_groups)
+    if sound_b is None:
+        return groups
+    ends_b = [max(_chunk_ends_b(file.metadata.row_group(group))) for group in groups]
+    return range(sum(end_b <= sound_b for end_b in ends_b))
+
+
+def _chunk_ends_b(group: Any) -> Iterator[int]:
+    for i in range(group.num_columns):
+        column = group.column(i)
+        yield column.data_page_offset + column.total_compressed_size
+
+
+def _packed_fault(path: Path, lane: StreamKind) -> str:
+    """Why a packed file of an earlier version, without a checksum, cannot be read to its end."""
+    try:
+        with _parquet_file(path) as file:
+            for group in range(file.num_row_groups):
+                file.read_row_group(group, [TIME])
+            columns = file.schema_arrow.names
+    except _unreadable_errors() as error:
+        return f"it cannot be read ({str(error).splitlines()[0]:.80})"
+    return "" if _has_columns_of(lane, columns) else _OTHER_LANE
+
+
+@contextmanager
+def _parquet_file(path: Path) -> Iterator[parquet.ParquetFile]:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    open_regular(path).close()  # a pipe would be waited for
+    # As bytes: pyarrow takes text for UTF-8, and a path need not be.
+    with (
+        pa.memory_map(os.fsencode(path)) as source,
+        parquet.ParquetFile(source, page_checksum_verification=True) as file,
+    ):
+        yield file
+
+
+def _unreadable_errors() -> tuple[type[Exception], ...]:
+    """What pyarrow raises for a file that is damaged."""
+    import pyarrow as pa
+
+    return pa.ArrowException, OSError, ValueError, MemoryError, KeyError, OverflowError
+
+
+def _of_packed(path: Path, groups: range, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Row group by row group, the next one decoded while the caller works on this one.
+
+    It ends where one cannot be decoded, as a stream does.
+    """
+    with suppress(*_unreadable_errors()), _parquet_file(path) as file:
+        if len(groups) == 1:
+            yield file.read_row_group(0, list(columns), use_threads=False).select(columns)
+            return
+        with ThreadPoolExecutor(1, "decode") as pool:
+            yield from _decoded_ahead(file, groups, columns, pool)
+
+
+def _decoded_ahead(
+    file: parquet.ParquetFile, groups: range, columns: Sequence[str], pool: ThreadPoolExecutor
+) -> Iterator[pa.Table]:
+    ahead: deque[Future[pa.Table]] = deque()
+    for group in groups:
+        ahead.append(pool.submit(file.read_row_group, group, list(columns)))
+        if len(ahead) > 1:
+            yield ahead.popleft().result().select(columns)
+    while ahead:
+        yield ahead.popleft().result().select(columns)
+
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+_ALIGNMENT: Final = 8
+_MARK: Final = b"\xff\xff\xff\xff"  # each message of a stream begins with it
+
+
+class LaneFollower:
+    """Reads what a stream gained since last time; who writes it never notices.
+
+    ``last_b`` is how much of what is there already matters: of a day's stream the last minutes
+    are found without going through the rest.
+    """
+
+    def __init__(self, path: Path, last_b: int) -> None:
+        self._path = path
+        self._last_b = last_b
+        self._schema: pa.Schema | None = None
+        self._read_b = 0
+
+    def poll(self) -> Iterator[dict[str, NDArray[Any]]]:
+        """New batches by column; half a batch at the end is left for the next time."""
+        import pyarrow as pa
+
+        try:
+            if self._path.stat().st_size <= self._read_b:
+                return
+            open_regular(self._path).close()  # a pipe would be waited for
+            with pa.OSFile(os.fsencode(self._path)) as source:
+                if self._schema is None:
+                    self._begin(source)
+                source.seek(self._read_b)
+                while (batch := _next(source, self._schema)) is not None:
+                    self._read_b = source.tell()
+                    yield {
+                        name: column.to_numpy(zero_copy_only=False)
+                        for name, column in zip(batch.schema.names, batch.columns, strict=True)
+                    }
+        except OSError:  # not there yet, or packed and gone
+            return
+
+    def _begin(self, source: pa.NativeFile) -> None:
+        import pyarrow as pa
+
+        try:
+            self._schema = pa.ipc.read_schema(pa.ipc.read_message(source))
+        except (pa.ArrowInvalid, EOFError):
+            raise FileNotFoundError from None  # as good as not there yet
+        first_b = self._read_b = source.tell()
+        last_b, start = max(self._last_b, 1), None
+        while start is None and source.size() - last_b > first_b:
+            start = _next_start(source, self._schema, source.size() - last_b)
+            last_b *= 4  # it was less than one batch
+        self._read_b = start or first_b
+
+
+def _next(source: pa.NativeFile, schema: pa.Schema) -> pa.RecordBatch | None:
+    import pyarrow as pa
+
+    try:
+        message = pa.ipc.read_message(source)
+        return pa.ipc.read_record_batch(message, schema)
+    except (pa.ArrowInvalid, OSError, EOFError):
+        return None
+
+
+def _next_start(source: pa.NativeFile, schema: pa.Schema, from_b: int) -> int | None:
+    """Where the first whole batch at or after ``from_b`` begins, None where there is none.
+
+    A value may look like the beginning of a batch. It is one if a batch can be read there, and
+    another begins where that one ends.
+    """
+    from_b -= from_b % _ALIGNMENT
+    source.seek(from_b)
+    rest: bytes = source.read()
+    at = rest.find(_MARK)
+    while at >= 0:
+        if at % _ALIGNMENT == 0:
+            source.seek(from_b + at)
+            if _next(source, schema) is not None:
+                after = source.tell() - from_b
+                if rest[after : after + len(_MARK)] in {_MARK, b""}:
+                    return from_b + at
+        at = rest.find(_MARK, at + 1)
+    return None

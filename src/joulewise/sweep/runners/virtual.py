@@ -1,0 +1,228 @@
+"""Runs in virtual time: hours of training in a second, stored and analysed like any other run."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import shutil
+from dataclasses import replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, Final
+
+from joulewise.analyse.stored_result import read_result
+from joulewise.data import DeviceInfo, Kind, Quantity, RunResult, SensorProfile, Source
+from joulewise.data.sweeps import (
+    MEM_CLOCK,
+    POWER_LIMIT,
+    SM_CLOCK,
+    Planned,
+    Setting,
+    Trial,
+    TrialState,
+)
+from joulewise.devices.nvidia.sensor_tables import timing
+from joulewise.record.channels import LEAST_BESIDE_BUFFER_HZ
+from joulewise.simulate.boards import load_board, make_unit, restart_unit
+from joulewise.simulate.model import Board, Knobs, Workload
+from joulewise.simulate.physics.board_state import settled_c
+from joulewise.simulate.physics.integrate import equilibrium_c
+from joulewise.simulate.virtual import Start, simulate
+from joulewise.store.manifest import RecordedDevice
+from joulewise.store.runs import new_directory, not_made
+from joulewise.sweep.runners.child_run import knob_options
+from joulewise.sweep.runners.cool_down import parse_cool_down
+from joulewise.sweep.runners.early_stop import Why, looked
+from joulewise.sweep.runners.runner import Hopeless
+from joulewise.sweep.runners.virtual_record import VirtualRecord, ending, made_here, write
+from joulewise.sweep.space import Space
+from joulewise.sweep.spec import SimulationSpec, SweepSpec
+from joulewise.sweep.trial import finished, tags, trial_of
+from joulewise.sweep.workload import load
+
+_ENDED: Final = 143  # a command's status that was told to end
+_KEY: Final = "gpu0"
+
+
+class Virtual:
+    """See :class:`joulewise.sweep.runners.runner.Runner`. One board for all runs of a sweep.
+
+    What differs from run to run follows from the sweep's seed, the setting and the block, never
+    from the order.
+    """
+
+    lanes = 1
+
+    def __init__(self, asked: SweepSpec, space: Space, store: Path, sweep_id: str) -> None:
+        assert asked.simulated is not None  # noqa: S101  # who asks for this has said of what
+        self._asked = asked
+        self._simulated: SimulationSpec = asked.simulated
+        self._store = store
+        self._sweep_id = sweep_id
+        self._board = load_board(self._simulated.gpu)
+        self._unit = make_unit(self._board, asked.seed)
+        self._device = _device(self._board, asked.seed)
+        self._here = made_here()
+        self._workload = cache(self._load)
+        for setting in space.points:
+            self._workload(_words(setting))
+
+    def run(self, planned: Planned, hopeless: Hopeless | None = None) -> Trial:
+        setting = planned.setting
+        seed = _seed(self._asked.seed, setting, planned.block)
+        knobs = _knobs(setting, self._board)
+        workload = self._workload(_words(setting))
+        played = simulate(
+            workload,
+            restart_unit(self._unit, seed),
+            knobs,
+            seed=seed,
+            run_noise=self._simulated.run_noise,
+            start=self._start(workload, knobs),
+        )
+        end_ns, why = ending(played, planned, self._asked.timeout_s, hopeless)
+        record = VirtualRecord(
+            played,
+            replace(self._device, settings=_settings(knobs)),
+            # Hours of training are played by the hundred: as few rows as eight GPUs would have.
+            self._asked.rate_hz or LEAST_BESIDE_BUFFER_HZ,
+            seed,
+            end_ns,
+            _ENDED if why else 0,
+        )
+        return self._told(planned, self._stored(record, planned), why)
+
+    def adopt(self, planned: Planned) -> Trial | None:
+        """What an earlier process had simulated, and was killed before it told."""
+        _, of_trial = tags(self._sweep_id, planned)
+        results = map(read_result, self._made.get(of_trial, ()))
+        return next((self._told(planned, result, None) for result in results if result), None)
+
+    def stop(self) -> None:
+        """Nothing is under way for long."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _stored(self, record: VirtualRecord, planned: Planned) -> RunResult:
+        """Where there is no room for one run, there is none for the next: that ends the sweep."""
+        run = None
+        try:
+            run = new_directory(self._store)
+            return write(run, record, **self._about(planned, record.played.workload))
+        except OSError as error:
+            if run:
+                shutil.rmtree(run, ignore_errors=True)
+            raise not_made("run", self._store, error) from None
+
+    @cached_property
+    def _made(self) -> dict[str, list[Path]]:
+        return finished(self._store, self._sweep_id)
+
+    def _load(self, words: tuple[tuple[str, str], ...]) -> Workload:
+        return load(self._simulated, dict(words), self._board, self._store)
+
+    def _start(self, workload: Workload, knobs: Knobs) -> Start | float:
+        """How long the board has idled since the last such run."""
+        cool_down, board = parse_cool_down(self._asked.cool_down), self._board
+        if cool_down.below_c is None:
+            return cool_down.wait_s or "warm"
+        warm_c = equilibrium_c(self._unit, workload.step, knobs)
+        idle_c = settled_c(board.thermal, board.idle.context_w)
+        if warm_c <= cool_down.below_c:
+            return "warm"
+        if cool_down.below_c <= idle_c:
+            return "cold"
+        share = (cool_down.below_c - idle_c) / (warm_c - idle_c)
+        return -board.thermal.time_constant_s * math.log(share)
+
+    def _about(self, planned: Planned, workload: Workload) -> dict[str, Any]:
+        setting, simulated = planned.setting, self._simulated
+        like = ("--like", simulated.like) if simulated.like else ("--workload", workload.name)
+        own = (word for name, each in _words(setting) for word in ("--set", f"{name}={each}"))
+        knobs = knob_options(setting, (), force=False)
+        return {
+            **self._here,
+            "arguments": ("joulewise", "sweep", "--sim", simulated.gpu, *like, *knobs, *own),
+            "tags": tags(self._sweep_id, planned),
+            "options": {
+                "settings": {_KEY: {k: v for k, v in setting.knobs.items() if v is not None}},
+                "simulated": {
+                    "gpu": simulated.gpu,
+                    "workload": workload.name,
+                    "batch_size": workload.batch_size,
+                    "epochs": workload.epochs,
+                    "source": workload.source,
+                },
+            },
+        }
+
+    def _told(self, planned: Planned, result: RunResult, why: Why | None) -> Trial:
+        trial = self._counted(trial_of(planned, result))
+        if why is Why.TOO_LONG:
+            reason = f"{why.value}: {self._asked.timeout_s:g} s"
+            return replace(trial, state=TrialState.FAILED, reason=reason)
+        if why is Why.DOMINATED:
+            return replace(trial, state=TrialState.STOPPED, reason=why.value)
+        if planned.look_s is not None:
+            return looked(trial, result, self._store / result.id)
+        return trial
+
+    def _counted(self, trial: Trial) -> Trial:
+        """With its samples, which nobody marks: how large its batches are is known here."""
+        steps = trial.spans.get("step")
+        if steps is None:
+            return trial
+        batch_size = self._workload(_words(trial.setting)).batch_size
+        samples = replace(steps, count=steps.count * batch_size)
+        return replace(trial, spans={**trial.spans, "sample": samples})
+
+
+def _seed(sweep: int, setting: Setting, block: int) -> int:
+    told = json.dumps([sweep, sorted(setting.as_json().items(), key=str), block])
+    return int.from_bytes(hashlib.sha256(told.encode()).digest()[:6], "big")
+
+
+def _knobs(setting: Setting, board: Board) -> Knobs:
+    turned = setting.knobs
+    limit_w = turned.get(POWER_LIMIT) or board.limits.default_w
+    return Knobs(limit_w, _lock(turned.get(SM_CLOCK)), _lock(turned.get(MEM_CLOCK)))
+
+
+def _lock(clock_mhz: float | None) -> tuple[float, float] | None:
+    return None if clock_mhz is None else (clock_mhz, clock_mhz)
+
+
+def _settings(knobs: Knobs) -> dict[str, float]:
+    locks = {SM_CLOCK: knobs.sm_lock_mhz, MEM_CLOCK: knobs.memory_lock_mhz}
+    locked = {name: lock[1] for name, lock in locks.items() if lock}
+    return {POWER_LIMIT: knobs.limit_w, **locked}
+
+
+def _words(setting: Setting) -> tuple[tuple[str, str], ...]:
+    return tuple(setting.words.items())
+
+
+def _device(board: Board, seed: int) -> RecordedDevice:
+    """As a recorder would have found it: what the tables say of its sensor is not all true."""
+    told = timing(board.architecture, board.compute_capability, Quantity.POWER)
+    sources = {Quantity.POWER.value: Source.SIMULATED}
+    if board.sensor.counter_period_s:
+        sources[Quantity.ENERGY.value] = Source.SIMULATED
+    return RecordedDevice(
+        DeviceInfo(
+            key=_KEY,
+            kind=Kind.GPU,
+            name=f"{board.name} (simulated)",
+            uid=f"simulated-{board.key}-{seed}",
+            vendor="nvidia",
+            note="it is not there: its readings are those of a simulated sensor",
+            memory_b=board.memory_b,
+            is_simulated=True,
+        ),
+        sources,
+        SensorProfile(told.update_period_s, told.window_s),
+        maximum_w=board.limits.maximum_w,
+        default_limit_w=board.limits.default_w,
+    )

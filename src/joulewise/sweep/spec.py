@@ -1,0 +1,70 @@
+"""What is asked of a sweep, wherever it was written: on the command line or in a file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class SimulationSpec:
+    """A GPU that is not there, and what trains on it: a workload by name, or one like a run's."""
+
+    gpu: str
+    workload: str = ""
+    like: str = ""
+    run_noise: float | None = None
+
+
+@dataclass(frozen=True)
+class SweepSpec:
+    """``axes`` and ``reference`` are by the name of the setting and as they were written.
+
+    ``cool_down`` is a time or a temperature (``60s``, ``50C``). ``each_gpu`` puts a run of its own
+    on every GPU at once. ``on`` is where it runs: nothing for here, ``ray`` or ``ray://HEAD``.
+    """
+
+    command: tuple[str, ...] = ()
+    axes: Mapping[str, str] = field(default_factory=dict)
+    reference: Mapping[str, str] = field(default_factory=dict)
+    constraints: tuple[str, ...] = ()
+    repeat: int = 5
+    seed: int = 0
+    warm_up: int = 0
+    cool_down: str = ""
+    gpus: tuple[int, ...] = ()
+    each_gpu: bool = False
+    max_slowdown: float | None = None
+    timeout_s: float | None = None
+    environ: Mapping[str, str] = field(default_factory=dict)
+    cwd: str = ""
+    simulated: SimulationSpec | None = None
+    on: str = ""
+    adaptive: bool = False
+    by: tuple[str, ...] = ()
+    tolerance: float | None = None
+    boundary: str = "gpu"
+    overhead_w: float | None = None
+    pue: float | None = None
+    rate_hz: float | None = None
+    hooks: bool = True
+    force: bool = False
+    name: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> SweepSpec:
+        lists = {name: tuple(told[name]) for name in ("command", "constraints", "gpus", "by")}
+        simulated = told["simulated"] and SimulationSpec(**told["simulated"])
+        return cls(**{**told, **lists, "simulated": simulated})
+
+    @property
+    def digest(self) -> str:
+        """The same for the same sweep: asked again, it goes on where it was."""
+        text = json.dumps(self.as_json(), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
