@@ -1,11 +1,13 @@
 """Whether a signal went to the whole group, by a process that got it too."""
 
+import os
 import signal
 
 import pytest
 
 from joulewise.process import linux, signals
 from joulewise.process.signals import Witness
+from tests.helpers.processes import eventually
 
 pytestmark = pytest.mark.skipif(not linux.HERE, reason="only Linux tells what is pending")
 TERM = 1 << signal.SIGTERM - 1
@@ -27,7 +29,9 @@ def looks(monkeypatch):
 
 @pytest.fixture
 def watching():
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     made = Witness()
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     yield made
     made.close()
 
@@ -46,3 +50,14 @@ def test_a_signal_that_only_we_got_is_waited_for_in_vain(looks, watching):
 def test_what_all_got_and_what_ends_nothing_is_not_waited_for_longer(looks, watching, numbers):
     assert watching.await_others(numbers) == 0
     assert len(looks) <= 2
+
+
+def test_what_only_others_got_is_forgotten(watching):
+    """As by ``pkill --parent``: the next signal of that number that we get is for the command."""
+    os.kill(watching._process.pid, signal.SIGTERM)
+    eventually(watching.pending)
+    watching.drop_stale(10.0)
+    watching.drop_stale(10.1)
+    assert watching.pending() == TERM, "whoever signals one process after the other is waited for"
+    watching.drop_stale(10.5)
+    assert watching.pending() == 0

@@ -5,8 +5,10 @@ import os
 import select
 import signal
 import subprocess
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.helpers.measured_runs import environ_of, environment, manifest, run, running, runs
@@ -171,6 +173,16 @@ while (came := signal.sigwaitinfo(numbers).si_signo) != signal.SIGUSR1:
             assert first_line(session.process.stdout) == "15\n"
         session.process.send_signal(signal.SIGUSR1)
         assert session.process.wait(DEADLINE_S) == 0
+
+
+def test_a_signal_to_joulewise_alone_is_not_taken_for_an_earlier_one_of_others(tmp_path):
+    with running(tmp_path, code=counts(signal.SIGUSR1)) as session:
+        children = psutil.Process(session.process.pid).children()
+        (witness,) = (each for each in children if each.name() == "cat")
+        witness.send_signal(signal.SIGUSR1)
+        time.sleep(1.5)  # by then it is known that joulewise did not get it
+        session.process.send_signal(signal.SIGUSR1)
+        assert session.process.wait(DEADLINE_S) == 7
 
 
 def test_two_signals_in_a_row_reach_the_command_once_each(tmp_path):

@@ -1,11 +1,13 @@
 """The process of one run of a sweep: whatever its words are, and wherever it cannot start."""
 
 import os
+import sys
 
 import pytest
 
 from joulewise.errors import JoulewiseError
 from joulewise.sweep.runners.child_run import MeasuredRun
+from tests.helpers.processes import eventually, gone
 
 
 @pytest.fixture
@@ -43,3 +45,22 @@ def test_why_joulewise_did_not_run_it_is_the_reason(tmp_path):
             run.result()
     assert "has no result" not in refused.value.message
     assert f"joulewise: {refused.value.message}" in run.tail().splitlines()
+
+
+@pytest.mark.parametrize("how", ["asked", "stubborn"])
+def test_what_is_ended_is_ended_with_all_that_it_started(tmp_path, how):
+    """A process behind a shell would go on beside the next run, and be in its figures."""
+    stubborn = "signal.signal(signal.SIGTERM, signal.SIG_IGN)" if how == "stubborn" else ""
+    pids = tmp_path / "pids"
+    child = f"""
+import os, signal, time
+{stubborn}
+with open({str(pids)!r}, "a") as file:
+    file.write(str(os.getpid()))
+time.sleep(600)
+"""
+    command = ["sh", "-c", '"$0" -c "$1"; true', sys.executable, child]
+    with begun(tmp_path, command, tmp_path / "one.log") as run:
+        (pid,) = eventually(lambda: pids.exists() and pids.read_text().split())
+        run.end(grace_s=5.0 if how == "asked" else 0.5)
+        assert gone(int(pid))

@@ -158,6 +158,7 @@ class Trial:
     clock_mhz: float | None = None
     temperature_c: float | None = None
     warnings: tuple[str, ...] = ()
+    doubtful: tuple[str, ...] = ()
     exit_code: int | None = None
     reason: str = ""
     log_tail: str = ""

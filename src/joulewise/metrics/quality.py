@@ -120,8 +120,11 @@ def _doubtful(sweep: Sweep) -> Iterator[SweepWarning]:
 
 def doubtful_trials(sweep: Sweep) -> list[tuple[Trial, list[str]]]:
     """The trials that enter and have warnings that put their figures in doubt, with these."""
-    doubtful = {code.value for code in DOUBTFUL}
-    found = ((trial, [it for it in trial.warnings if it in doubtful]) for trial in entering(sweep))
+    always = {code.value for code in DOUBTFUL}  # also of sweeps that did not write ``doubtful``
+    found = (
+        (trial, [it for it in trial.warnings if it in always or it in trial.doubtful])
+        for trial in entering(sweep)
+    )
     return [(trial, codes) for trial, codes in found if codes]
 
 

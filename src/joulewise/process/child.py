@@ -16,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -84,7 +85,8 @@ class Child:
     for, once it has ended.
     """
 
-    look_s: float | None = None  # there is no need to ask whether it has ended but for a signal
+    # It tells by a signal that it has ended; so often the witness of signals is looked at.
+    look_s: float | None = 0.5
 
     def __init__(
         self, command: Sequence[str], environ: Mapping[str, str], signals: Signals
@@ -132,6 +134,8 @@ class Child:
         came = self._came()
         if came and not self._reap(os.WNOHANG):
             self._pass_on(came)
+        elif not came:
+            self._witness.drop_stale(time.monotonic())
         is_over = self._reap(os.WNOHANG)
         if not is_over:
             self._stop_with_command()

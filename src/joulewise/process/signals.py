@@ -185,6 +185,7 @@ class Witness:
 
     def __init__(self) -> None:
         self._process = _start()
+        self._stale_since_s: float | None = None
 
     def await_others(self, numbers: Collection[int]) -> int:
         """Wait for whoever signals our group to signal all of it; return what was witnessed.
@@ -211,10 +212,24 @@ class Witness:
             return 0
         return int(found[1], 16) if found else 0
 
+    def drop_stale(self, now_s: float) -> None:
+        """Begin anew where it has had a signal for a while that did not come to us.
+
+        It was sent to other processes of the group, or to this one long after us, and would be
+        taken for the next one of its number.
+        """
+        if not self.pending():
+            self._stale_since_s = None
+        elif self._stale_since_s is None:
+            self._stale_since_s = now_s
+        elif now_s - self._stale_since_s > _ENDING_GRACE_S:
+            self.begin_anew()
+
     def begin_anew(self) -> None:
         """What it got would be taken for what comes next; what comes now, nobody witnesses."""
         self.close()
         self._process = _start()
+        self._stale_since_s = None
 
     def close(self) -> None:
         if self._process is not None:

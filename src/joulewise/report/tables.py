@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
 from joulewise.data.contract import finite
-from joulewise.report.export import unwritten
 from joulewise.store.files import UNENCODABLE
 
 if TYPE_CHECKING:
@@ -329,4 +328,6 @@ def write_tables(tables: Mapping[str, Table], folder: Path) -> Iterator[Path]:
                 path.write_text(form(table), encoding="utf-8", errors=UNENCODABLE)
                 yield path
     except OSError as error:
+        from joulewise.report.export import unwritten  # loads pyarrow
+
         raise unwritten(folder, error, "name a folder that can be written to") from None

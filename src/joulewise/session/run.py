@@ -29,7 +29,7 @@ from joulewise.session.budget import Budget, as_message, overdue, time_left_s
 from joulewise.session.recorder_client import NoResourcesError, NotReadyError, RecorderProcess
 from joulewise.session.request import Ready, Request
 from joulewise.session.settings import Turned
-from joulewise.session.terminate import COMMAND, Ending, listed
+from joulewise.session.terminate import COMMAND, COMMAND_ID, Ending, listed
 from joulewise.store.checksums import write_final_checksums
 from joulewise.store.manifest import (
     CommandRecord,
@@ -273,7 +273,7 @@ def run(
             if request.baseline_s:
                 time.sleep(request.baseline_s)
             signals = take_signals()  # for good: all that is left is to tell, and to exit
-            token = f"{os.getpid()}-{time.monotonic_ns()}"
+            token = environ.get(COMMAND_ID) or f"{os.getpid()}-{time.monotonic_ns()}"
             told = _environ(environ, recorder.ready.run, token, hooks=request.hooks)
             start_ns = time.monotonic_ns()
             child = stack.enter_context(closing(Child(command, told, signals)))
@@ -360,7 +360,9 @@ def _environ(base: Mapping[str, str], run: Path, token: str, *, hooks: bool) -> 
     from joulewise.hooks.install import environment
     from joulewise.store.layout import MARKS
 
-    return {**environment(base, run / MARKS, run.name, hooks=hooks), COMMAND: token}
+    environ = {**environment(base, run / MARKS, run.name, hooks=hooks), COMMAND: token}
+    environ.pop(COMMAND_ID, None)
+    return environ
 
 
 def asked_to_end(signals: Signals) -> bool:

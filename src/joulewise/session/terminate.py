@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 COMMAND: Final = "JOULEWISE_COMMAND"
 """The variable whose value all processes of one command have in their environment."""
 
+COMMAND_ID: Final = "JOULEWISE_COMMAND_ID"
+"""Where whoever starts ``joulewise run`` chooses that value, to end these processes itself."""
+
 _LOOK_S: Final = 0.05
 _KILLED_S: Final = 3.0
 _MOST_NAMED: Final = 3

@@ -51,6 +51,9 @@ def trial_of(planned: Planned, result: RunResult, *, log_tail: str = "") -> Tria
         clock_mhz=_mean(loads, "sm_clock_mhz"),
         temperature_c=_mean(loads, "temperature_c"),
         warnings=tuple(dict.fromkeys(warning.code.value for warning in result.warnings)),
+        doubtful=tuple(
+            dict.fromkeys(warning.code.value for warning in result.warnings if warning.is_doubtful)
+        ),
         exit_code=result.exit_code,
         reason="" if is_done else _reason(result),
         log_tail="" if is_done else log_tail,

@@ -19,11 +19,13 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final
+from uuid import uuid4
 
 from joulewise.data import RunResult
 from joulewise.data.contract import from_json
 from joulewise.data.sweeps import Setting, knob_option
 from joulewise.errors import JoulewiseError
+from joulewise.session.terminate import COMMAND_ID, Ending
 
 GRACE_S: Final = 30.0
 """So long may a command that was told to end take, with its knobs put back and its result told."""
@@ -64,6 +66,7 @@ class MeasuredRun:
         cwd: str | None = None,
     ) -> None:
         self._log = log
+        self._token = f"{os.getpid()}-{uuid4().hex}"
         log.parent.mkdir(parents=True, exist_ok=True)
         home = Path(__file__).parents[3]
         with log.open("ab") as output:
@@ -80,7 +83,7 @@ class MeasuredRun:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=dict(environ),
+                env={**environ, COMMAND_ID: self._token},
                 cwd=cwd,
                 # What a terminal sends goes to the sweep, which ends this in its own time.
                 start_new_session=True,
@@ -105,12 +108,17 @@ class MeasuredRun:
         return None
 
     def end(self, grace_s: float = GRACE_S) -> None:
-        """Tell the command to end; after the grace, see to it."""
+        """Ask the command to end, and all that it started; after the grace, kill them.
+
+        What is left of a command that was ended would go on beside the next run, and be in its
+        figures.
+        """
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
             if self.wait(grace_s) is None:
                 self._process.kill()
                 self._process.wait()
+            Ending(self._token).end(grace_s)
 
     def result(self) -> RunResult:
         """What it came to, once it has ended."""
