@@ -3,7 +3,7 @@
 import pytest
 
 from joulewise.analyse.run_result import analyse
-from joulewise.analyse.span_summary import ValidationPlace, place_validations
+from joulewise.analyse.validation import ValidationPlace, place_validations
 from joulewise.hooks.marks import Marks
 from joulewise.store.layout import MARKS
 from tests.helpers.runs import PID, START, MadeRun, S, device

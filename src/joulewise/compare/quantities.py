@@ -18,7 +18,7 @@ from typing import Final
 
 from joulewise.analyse.damage import tells_of_marks
 from joulewise.analyse.group import GroupRun
-from joulewise.analyse.span_summary import ValidationPlace, place_validations
+from joulewise.analyse.validation import ValidationPlace, place_validations
 from joulewise.compare.judgement import RunValue
 from joulewise.data import Caution, Energy, Kind, RunResult
 from joulewise.data.sweeps import Trial

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from joulewise.analyse.span_summary import ValidationPlace, place_validations
+from joulewise.analyse.validation import ValidationPlace, place_validations
 from joulewise.compare.judgement import (
     ComparedQuantity,
     RunValue,

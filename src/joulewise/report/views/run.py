@@ -12,7 +12,7 @@ from shlex import quote
 from typing import Any, Final
 
 from joulewise import formatting
-from joulewise.analyse.span_summary import ValidationPlace, place_validations
+from joulewise.analyse.validation import ValidationPlace, place_validations
 from joulewise.data import (
     Caution,
     Energy,
