@@ -8,11 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 
@@ -43,10 +42,6 @@ class Stretch:
         return (t_ns >= self.start_ns) & (t_ns <= self.end_ns)
 
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-
 @dataclass(frozen=True)
 class TimeSet:
     """``start_ns`` and ``end_ns`` of the stretches in their order; both belong to them."""
@@ -59,6 +54,8 @@ class TimeSet:
         """Of stretches in any order; those that overlap or touch become one."""
         if not len(start_ns):
             return cls(start_ns, end_ns)
+        import numpy as np
+
         order = np.argsort(start_ns, kind="stable")
         starts, ends = start_ns[order], np.maximum.accumulate(end_ns[order])
         apart = starts[1:] > ends[:-1]
@@ -66,6 +63,8 @@ class TimeSet:
 
     def holds(self, t_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which moments lie in any stretch."""
+        import numpy as np
+
         if not len(self.start_ns):
             return np.zeros(len(t_ns), bool)
         begun = np.searchsorted(self.start_ns, t_ns, side="right")

@@ -24,7 +24,7 @@ from joulewise.formatting import one_line
 from joulewise.metrics.boundary import GPU, View, boundary_read
 from joulewise.metrics.metric import parse
 from joulewise.metrics.result import Interval, SweepResult
-from joulewise.report.resolve import sides
+from joulewise.report.compare_sides import sides
 from joulewise.report.settings_text import COUNTED, counted, more_or_less, setting_words
 from joulewise.report.tables import Table
 from joulewise.report.views.compare_tables import (
