@@ -14,9 +14,8 @@ MOST_MODULES = 20
 def listed():
     def lines(kind):
         command = [sys.executable, ROOT / "script" / "shape", "--list", kind]
-        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split(
-            "\n"
-        )
+        done = subprocess.run(command, capture_output=True, text=True, check=True)
+        return done.stdout.split("\n")[:-1] if done.stdout.strip() else []
 
     return lines
 

@@ -11,7 +11,7 @@ from tests.helpers.processes import python
 
 def test_a_recorder_that_fails_at_its_start_lets_the_command_run_unmeasured(tmp_path):
     (tmp_path / "sitecustomize.py").write_text(
-        "import sys; sys.modules['joulewise.session.recorder_process'] = None"
+        "import sys; sys.modules['joulewise.session.recorder_server'] = None"
     )
     done = run(
         tmp_path / "store", *python("print('hi'); sys.exit(3)"),

@@ -54,5 +54,5 @@ def test_who_is_stopped_waits_no_more():
 
 def test_patience_ends(monkeypatch):
     now = iter(range(0, 10_000, 400))
-    monkeypatch.setattr("joulewise.sweep.runners.child_run.time.monotonic", lambda: next(now))
+    monkeypatch.setattr("joulewise.sweep.runners.cool_down.time.monotonic", lambda: next(now))
     assert "still 90 °C after 15 min" in CoolDown(below_c=50).wait(lambda: 90.0, Slept())
