@@ -16,7 +16,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import torch
 from beside import cpu_s, descendants
@@ -99,12 +99,17 @@ def pair(steps: Iterator[None], number: int, pids: list[int], slowed: float) -> 
     """The same number of steps watched and not watched, in random order."""
     took_s = {}
     for what in random.sample((signal.SIGCONT, signal.SIGSTOP), 2):
-        for pid in pids:
-            os.kill(pid, what)
+        send(what, pids)
         took_s[what] = run(steps, number, slowed if what == signal.SIGCONT else 0)
-    for pid in pids:
-        os.kill(pid, signal.SIGCONT)
+    send(signal.SIGCONT, pids)
     return took_s[signal.SIGCONT], took_s[signal.SIGSTOP]
+
+
+def send(number: signal.Signals, pids: list[int]) -> None:
+    """To those that live: the witness of signals, which only waits, may be a new one by now."""
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
 
 
 def account(
@@ -114,12 +119,21 @@ def account(
     slices = []
     begin_s = time.monotonic()
     while (start_s := time.monotonic()) < begin_s + seconds:
-        before_s, done = sum(map(cpu_s, pids)), 0
+        before_s, done = cpu_of(pids), 0
         while time.monotonic() < start_s + 1:
             run(steps, number)
             done += number
-        slices.append((sum(map(cpu_s, pids)) - before_s, time.monotonic() - start_s, done))
+        slices.append((cpu_of(pids) - before_s, time.monotonic() - start_s, done))
     return slices
+
+
+def cpu_of(pids: list[int]) -> float:
+    """CPU time of those that live."""
+    total_s = 0.0
+    for pid in pids:
+        with suppress(OSError):
+            total_s += cpu_s(pid)
+    return total_s
 
 
 def bare_step_s() -> list[float]:

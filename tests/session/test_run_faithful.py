@@ -177,8 +177,10 @@ while (came := signal.sigwaitinfo(numbers).si_signo) != signal.SIGUSR1:
 
 def test_a_signal_to_joulewise_alone_is_not_taken_for_an_earlier_one_of_others(tmp_path):
     with running(tmp_path, code=counts(signal.SIGUSR1)) as session:
-        children = psutil.Process(session.process.pid).children()
-        (witness,) = (each for each in children if each.name() == "cat")
+        joulewise = psutil.Process(session.process.pid)
+        (witness,) = eventually(
+            lambda: [each for each in joulewise.children() if each.name() == "cat"]
+        )
         witness.send_signal(signal.SIGUSR1)
         time.sleep(1.5)  # by then it is known that joulewise did not get it
         session.process.send_signal(signal.SIGUSR1)
