@@ -206,6 +206,7 @@ def test_a_limit_that_does_not_go_back_is_told_and_is_our_failure(sim):
 # Kills the guardian whose journal is there, and has another command find what it left.
 KILLS = """
 guardian=$(basename $JOULEWISE_STATE/leases/*.journal); kill -9 ${guardian%%-*}
+while readlink /proc/${guardian%%-*}/exe; do sleep 0.02; done >/dev/null  # it takes a moment to die
 joulewise ls; bash limits
 """
 
