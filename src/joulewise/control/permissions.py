@@ -134,19 +134,18 @@ def _by_container(proc: Path) -> str | None:
     return f"the container's process 1 ({first})" if pid == 1 and first not in _STAYS else None
 
 
-_TENANTS_PROC: Final = Path("/proc")
 _CUDA: Final = "/dev/nvidia-uvm"  # open in whatever computes, and not in what only looks on
 
 
 def no_strangers(
-    holder: LeaseHolder, device: Device, knob: Knob, _value: float, proc: Path = _TENANTS_PROC
+    holder: LeaseHolder, device: Device, knob: Knob, _value: float, proc: Path = _PROC
 ) -> None:
     """Refuses while somebody else uses the device, or may, by what the holder itself tells."""
     _refuse_strangers(holder, device, knob, _environ(holder.pid, proc), proc)
 
 
 def no_other_owners(
-    holder: LeaseHolder, device: Device, knob: Knob, _value: float, proc: Path = _TENANTS_PROC
+    holder: LeaseHolder, device: Device, knob: Knob, _value: float, proc: Path = _PROC
 ) -> None:
     """The same where the holder's word is not enough: by the kernel's and the driver's alone."""
     _refuse_strangers(holder, device, knob, {}, proc)

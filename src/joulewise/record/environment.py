@@ -105,7 +105,8 @@ def read_machine(root: Path = Path("/")) -> MachineResources:
 def _cores_physical(root: Path) -> int | None:
     """Logical cores that share a physical one list the same siblings."""
     files = (root / "sys/devices/system/cpu").glob("cpu[0-9]*/topology/thread_siblings_list")
-    return len({text for text in map(_machine_text, files) if text}) or None
+    texts = (_text(file).strip() for file in files)
+    return len({text for text in texts if text}) or None
 
 
 def _cores_allowed(root: Path) -> float | None:
@@ -118,18 +119,18 @@ def _cores_allowed(root: Path) -> float | None:
 def _quotas(root: Path) -> Iterator[float]:
     """In cores, of every cgroup around this process: the lowest is the one in force."""
     for folder in _cgroups(root, "cpu"):
-        quota_us, _, period_us = _machine_text(folder / "cpu.max").partition(" ")  # version 2
+        quota_us, _, period_us = _text(folder / "cpu.max").strip().partition(" ")  # version 2
         if not quota_us:
-            quota_us = _machine_text(
+            quota_us = _text(
                 folder / "cpu.cfs_quota_us"
-            )  # version 1, -1 where there is none
-            period_us = _machine_text(folder / "cpu.cfs_period_us")
+            ).strip()  # version 1, -1 where there is none
+            period_us = _text(folder / "cpu.cfs_period_us").strip()
         if quota_us.isdigit() and period_us.isdigit() and int(period_us):
             yield int(quota_us) / int(period_us)
 
 
 def _ram_b(root: Path) -> int | None:
-    total = re.search(r"^MemTotal:\s+(\d+) kB", _machine_text(root / "proc/meminfo"), re.MULTILINE)
+    total = re.search(r"^MemTotal:\s+(\d+) kB", _text(root / "proc/meminfo").strip(), re.MULTILINE)
     return int(total[1]) * _B_PER_KIB if total else None
 
 
@@ -138,7 +139,7 @@ def _ram_limit_b(root: Path, ram_b: int | None) -> int | None:
         int(text)
         for folder in _cgroups(root, "memory")
         for name in ("memory.max", "memory.limit_in_bytes")  # versions 2 and 1
-        if (text := _machine_text(folder / name)).isdigit()
+        if (text := _text(folder / name).strip()).isdigit()
     ]
     # Version 1 writes "no limit" as a number larger than any machine.
     lowest = min(limits, default=None)
@@ -151,7 +152,7 @@ def _cgroups(root: Path, controller: str) -> Iterator[Path]:
     In a container the path may be the host's, of which only the top is mounted: that is among them.
     """
     mount = root / "sys/fs/cgroup"
-    for line in _machine_text(root / "proc/self/cgroup").splitlines():
+    for line in _text(root / "proc/self/cgroup").strip().splitlines():
         number, _, named = line.partition(":")
         controllers, _, path = named.partition(":")
         if number == "0" and not controllers:
@@ -162,13 +163,6 @@ def _cgroups(root: Path, controller: str) -> Iterator[Path]:
             continue
         folder = top / path.strip("/")
         yield from (each for each in (folder, *folder.parents) if each.is_relative_to(top))
-
-
-def _machine_text(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8", errors="replace").strip()
-    except OSError:
-        return ""
 
 
 _GIT_S: Final = 1.0

@@ -41,7 +41,7 @@ _START_DEADLINE_S: Final = 20.0
 _END_DEADLINE_S: Final = 10.0
 _REAP_DEADLINE_S: Final = 1.0
 _REAP_LOOK_S: Final = 0.001
-_STARTING_LOOK_S: Final = 0.1
+_LOOK_S: Final = 0.1
 _MAIN: Final = "joulewise.session.recorder_process"
 
 
@@ -115,7 +115,7 @@ def _greet(
 def _answer(wire: Wire) -> Ready | None:
     deadline = time.monotonic() + _START_DEADLINE_S
     while not wire.closed:
-        for message in wire.receive(timeout_s=_STARTING_LOOK_S):
+        for message in wire.receive(timeout_s=_LOOK_S):
             if message["kind"] == "ready":
                 return Ready.told(message)
             if message["kind"] == "error":
@@ -159,10 +159,9 @@ def _reap(process: subprocess.Popen[bytes]) -> None:
 def await_close(wire: Wire, patience_s: float = _END_DEADLINE_S) -> None:
     deadline = time.monotonic() + patience_s
     while not wire.closed and time.monotonic() < deadline:
-        wire.receive(timeout_s=_STARTING_LOOK_S)
+        wire.receive(timeout_s=_LOOK_S)
 
 
-_LOOK_S: Final = 0.1
 _TRIES_TO_JOIN: Final = 10
 _SILENCE_S: Final = 15.0
 _LEAVING_S: Final = 2.0

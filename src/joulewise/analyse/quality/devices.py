@@ -36,7 +36,7 @@ from joulewise.store.layout import StreamKind
 from joulewise.store.manifest import Manifest
 from joulewise.units import NS_PER_S
 
-_CAP_CAUTION_SAME_W: Final = 0.5
+_SAME_W: Final = 0.5
 
 
 def is_limited_by_run(manifest: Manifest, key: str) -> bool:
@@ -64,16 +64,11 @@ def odd_cap(measured: MeasuredDevice, manifest: Manifest, run: Stretch) -> Itera
     if reasons is None or limits_w is None or device.info.vendor != "nvidia":
         return
     seen = run.holds(slow["t_ns"]) & np.isfinite(reasons) & np.isfinite(limits_w)
-    if (
-        not seen.any() or np.ptp(limits_w[seen]) > _CAP_CAUTION_SAME_W
-    ):  # who turned it meanwhile is told apart
+    if not seen.any() or np.ptp(limits_w[seen]) > _SAME_W:  # who turned it meanwhile is told apart
         return
     limit_w = float(limits_w[seen][0])
     turned = is_limited_by_run(manifest, key)
-    lowered = (
-        device.default_limit_w is not None
-        and limit_w < device.default_limit_w - _CAP_CAUTION_SAME_W
-    )
+    lowered = device.default_limit_w is not None and limit_w < device.default_limit_w - _SAME_W
     if not turned and not lowered:
         return
     found = binding(limit_w, reasons[seen].astype(np.int64).tolist(), mean_w)
@@ -97,7 +92,6 @@ def odd_cap(measured: MeasuredDevice, manifest: Manifest, run: Stretch) -> Itera
 _ESTIMATED_GAP_S: Final = 1.0  # what is modelled counts on by itself
 _GAP_ROWS: Final = 3
 _THROTTLED: Final = 0.01
-_SAME_W: Final = 0.5
 _MOST_CHANGES: Final = 3
 _LONG_S: Final = 2.0
 _LOAD_CHANGES_PCT: Final = 50.0

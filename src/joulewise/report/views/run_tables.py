@@ -177,7 +177,6 @@ def _member_cells(each: RunResult) -> tuple[str | None, ...]:
     )
 
 
-_SensorTablesRecord = Mapping[str, float | str | None]
 _STATES: Final = (Quantity.PERFORMANCE_STATE, Quantity.THROTTLE)
 _OF_SPANS: Final = (
     Quantity.GPU_UTILISATION,
