@@ -14,7 +14,7 @@ it drew before is known as well as ever, so that is what counts, marked as the l
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -39,6 +39,7 @@ from joulewise.analyse.energy.power_integral import typical_step_ns
 from joulewise.analyse.energy.windows import WindowEnergy, energy_of, window_energy
 from joulewise.analyse.time_intervals import Stretch
 from joulewise.data import Energy, Kind, PowerScope, Quantity, Source, Use
+from joulewise.data.energy import factors_of_estimates, scale
 from joulewise.devices.host.cpu_model import BUSY, IDLE
 from joulewise.store.layout import StreamKind
 from joulewise.store.manifest import Manifest, RecordedDevice
@@ -227,6 +228,39 @@ class MeasuredDevice:
     @property
     def baseline(self) -> Baseline | None:
         return chosen(self.idle)
+
+
+def bound_by_whole(
+    measured: Mapping[str, MeasuredDevice], counted: Collection[str]
+) -> dict[str, MeasuredDevice]:
+    """The same, with modelled parts that draw no more than a measured device around them.
+
+    The error of a model is one factor of the whole run: all windows are scaled alike.
+    """
+    energies = {key: one.uses[0].energy for key, one in measured.items()}
+    infos = [one.device.info for one in measured.values()]
+    factors = factors_of_estimates(energies, infos, counted)
+    return {key: _scaled(one, *factors.get(key, (1.0, 1.0))) for key, one in measured.items()}
+
+
+def _scaled(one: MeasuredDevice, factor: float, error_factor: float) -> MeasuredDevice:
+    if factor == error_factor == 1.0:
+        return one
+    return replace(
+        one,
+        uses=tuple(
+            replace(
+                use,
+                energy=scale(use.energy, factor, error_factor),
+                mean_w=use.mean_w and factor * use.mean_w,
+                peak_w=use.peak_w and factor * use.peak_w,
+                integral_j=use.integral_j and factor * use.integral_j,
+            )
+            for use in one.uses
+        ),
+        energy_j=factor * one.energy_j,
+        sampling_j=error_factor * one.sampling_j,
+    )
 
 
 def measure(
