@@ -437,6 +437,8 @@ _FEWEST: Final = 2
 def measure_parts(lanes: OpenLane, device: RecordedDevice, run: Stretch) -> dict[str, Energy]:
     """What each part drew in the run, by name; those that were read at least twice.
 
+    Of a run that is shorter than what a reading averages over nothing is known: most of what each
+    reading shows is of the time before.
     The readings are joined by straight lines (the trapezoidal rule). What the first and the last of
     them do not show is taken to be within the range of all.
     """
@@ -475,11 +477,11 @@ def _integrate(
 ) -> Energy | None:
     is_read = np.isfinite(power_w) & (t_ns >= run.start_ns)
     is_read &= t_ns <= run.end_ns + round(_WINDOW_S * NS_PER_S)
-    if is_read.sum() < _FEWEST:
+    end_s = (run.end_ns - run.start_ns) / NS_PER_S
+    if is_read.sum() < _FEWEST or end_s < _WINDOW_S:
         return None
     middle_s = (t_ns[is_read] - run.start_ns) / NS_PER_S - _WINDOW_S / 2
     watts = power_w[is_read]
-    end_s = (run.end_ns - run.start_ns) / NS_PER_S
     within = (middle_s > 0) & (middle_s < end_s)
     times_s = np.concatenate([[0.0], middle_s[within], [end_s]])
     levels_w = np.interp(times_s, middle_s, watts)
