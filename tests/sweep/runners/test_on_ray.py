@@ -1,4 +1,4 @@
-"""What is done with the tasks of a cluster; Ray itself is tried in test_ray."""
+"""What is done with the tasks of a cluster; Ray itself is tried in test_ray_cluster."""
 
 import io
 import tarfile

@@ -2,7 +2,7 @@
 
 A whole run cannot be recorded under libfaketime 0.9.10, which Debian 12 has: it fails the sleeps of
 Python 3.11 and later, also with FAKETIME_DONT_FAKE_MONOTONIC (wolfcw/libfaketime issue 426). The
-test of a run has a library of its own: tests/session/wall_clock.c.
+test of a run has a library of its own: tests/session/run/wall_clock.c.
 """
 
 import glob
@@ -13,7 +13,7 @@ import sys
 
 import pytest
 
-from tests.record.test_store_index import make, plain, write_result
+from tests.store.test_index import make, plain, write_result
 
 LIBRARIES = sorted(glob.glob("/usr/lib/*/faketime/libfaketime.so.1"))  # noqa: PTH207
 YEAR_S = 365 * 86400
