@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from joulewise.cli.report import FORMATS
-from tests.helpers.pages import embedded_data
+from tests.helpers.sample_pages import embedded_data
 
 ID, OTHER = "20261116-003512-7f3a", "20261116-003513-11bc"
 EVIL = "=cmd()</script><script>alert(1)</script><img src=x>\x1b[31m|&_%"

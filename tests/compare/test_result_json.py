@@ -13,7 +13,7 @@ from joulewise.compare.result_json import judged_json, runs_json, sweeps_json
 from joulewise.compare.runs import CompareCaution, compare_runs
 from joulewise.compare.sweeps import compare_sweeps
 from joulewise.data import Source
-from tests.helpers.comparisons import joules, made, side
+from tests.helpers.comparison_runs import joules, made, side
 from tests.helpers.paths import DOCS
 from tests.helpers.sweeps import grid
 

@@ -6,7 +6,7 @@ from joulewise.compare.judgement import CompareOutcome, VerdictBasis
 from joulewise.compare.runs import CompareCaution, compare_runs
 from joulewise.data import Source
 from joulewise.store.manifest import CommandRecord
-from tests.helpers.comparisons import joules, made, side
+from tests.helpers.comparison_runs import joules, made, side
 
 
 def codes(found):

@@ -15,7 +15,7 @@ from joulewise.metrics.boundary import SampleCount, View
 from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.result import SweepCaution
 from joulewise.store.manifest import CommandRecord
-from tests.helpers.comparisons import S, joules, made, side
+from tests.helpers.comparison_runs import S, joules, made, side
 from tests.helpers.sweeps import limit, sweep, trial
 
 WORK = {CompareCaution.DIFFERENT_WORK, CompareCaution.WORK_NOT_KNOWN}

@@ -9,7 +9,7 @@ import pytest
 from joulewise.process.linux import boot_id
 from joulewise.store.manifest import RecorderRecord, read_manifest, write_manifest
 from tests.helpers.processes import DEADLINE_S, eventually
-from tests.helpers.recordings import recorded
+from tests.helpers.recordings_in_progress import recorded
 
 OLD, NEW = "20261101-120000-aaaa", "20261116-003512-bbbb"
 

@@ -10,7 +10,7 @@ from joulewise.data import Energy, Source
 from joulewise.report.views.live import RunWatch, foretold, standing
 from joulewise.serve.site import LiveRuns
 from tests.helpers.processes import eventually
-from tests.helpers.recordings import recorded
+from tests.helpers.recordings_in_progress import recorded
 
 
 def now(view, run, after=""):

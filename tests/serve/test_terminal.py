@@ -23,7 +23,7 @@ from joulewise.report.views.live import RecentPower, RunWatch
 from joulewise.units import NS_PER_S
 from tests.helpers.measured_runs import environment
 from tests.helpers.processes import DEADLINE_S, JOULEWISE, first_line
-from tests.helpers.recordings import recorded
+from tests.helpers.recordings_in_progress import recorded
 from tests.helpers.runs import MadeRun, device
 
 RUN = "20261116-003512-bbbb"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from joulewise.data import Energy, Source
 from joulewise.data.sweeps import Setting, Sweep, Trial, TrialState, Work
 from joulewise.sweep.stored_sweeps import as_line, as_text, from_json
-from tests.helpers.fake_runs import setting
+from tests.helpers.fake_runner import setting
 
 NUMBERS = st.floats(0, 1e12)
 TEXT = st.text(max_size=8)

@@ -17,7 +17,7 @@ from joulewise.sweep import entry
 from joulewise.sweep.entry import find_newest, list_sweeps, read_sweep_entry
 from joulewise.sweep.lock import running
 from joulewise.sweep.stored_sweeps import FILE, as_text, create, cut_off, find, load, sweeps
-from tests.helpers.fake_runs import asked, space, trial
+from tests.helpers.fake_runner import asked, space, trial
 
 
 @pytest.fixture(autouse=True)

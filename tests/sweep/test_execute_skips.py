@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from joulewise.data import Energy, Source
 from joulewise.data.sweeps import CONFIRMING, WARM_UP, Planned, Setting, Sweep, TrialState
 from joulewise.sweep.execute import is_beaten, too_slow
-from tests.helpers.fake_runs import setting, trial
+from tests.helpers.fake_runner import setting, trial
 
 REFERENCE = Setting.of({"power_limit_w": 250.0, "sm_clock_mhz": None, "batch_size": "32"})
 

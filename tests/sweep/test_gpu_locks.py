@@ -7,7 +7,7 @@ import pytest
 from joulewise.errors import HeldError
 from joulewise.sweep.boards import TargetBoard
 from joulewise.sweep.lock import having
-from tests.helpers.simulated_gpus import simulated
+from tests.helpers.simulated_sweeps import simulated
 
 GPUS = [TargetBoard("gpu0", "GPU-0/1", "V100"), TargetBoard("gpu1", "GPU-2", "V100")]
 

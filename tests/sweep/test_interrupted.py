@@ -8,7 +8,7 @@ import pytest
 
 from joulewise.sweep.stored_sweeps import sweeps
 from tests.helpers.processes import JOULEWISE
-from tests.helpers.simulated_gpus import LIMITS, told
+from tests.helpers.simulated_sweeps import LIMITS, told
 
 SCRIPT = f"""
 import json, signal, subprocess, sys, time

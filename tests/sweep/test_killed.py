@@ -13,8 +13,8 @@ from joulewise.sweep.grid import Planned
 from joulewise.sweep.lock import CutOffError
 from joulewise.sweep.stored_sweeps import cut_off, load, sweeps
 from joulewise.sweep.trial import tags
-from tests.helpers import fake_runs
-from tests.helpers.fake_runs import StoredRunner, Watched, asked, go_on, space
+from tests.helpers import fake_runner
+from tests.helpers.fake_runner import StoredRunner, Watched, asked, go_on, space
 from tests.helpers.processes import JOULEWISE, first_line
 
 RUNS = [Planned(setting, block) for setting in space().settings for block in range(2)]
@@ -24,7 +24,7 @@ POINTS = {
     "after-rename-sweep.json": 8,
     "between-runs": 6,
 }
-PROGRAM = [sys.executable, fake_runs.__file__]
+PROGRAM = [sys.executable, fake_runner.__file__]
 
 
 def killed_at(store, point):
@@ -124,7 +124,7 @@ def test_what_is_ignored_stays_so(tmp_path):
         assert process.wait(60) == 0
 
 
-RUN_AS_MAIN = f"import runpy; runpy.run_path({fake_runs.__file__!r}, run_name='__main__')"
+RUN_AS_MAIN = f"import runpy; runpy.run_path({fake_runner.__file__!r}, run_name='__main__')"
 
 
 TWO = """

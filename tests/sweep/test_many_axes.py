@@ -10,8 +10,8 @@ from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.metric import parse
 from joulewise.sweep.lifecycle import conduct, prepare, strategy
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
-from tests.helpers.fake_runs import Watched
-from tests.helpers.simulated_gpus import JOULEWISE, simulated
+from tests.helpers.fake_runner import Watched
+from tests.helpers.simulated_sweeps import JOULEWISE, simulated
 
 AXES = {"power_limit_w": "150:300:50", "sm_clock_mhz": "1080:1530:150", "batch_size": "32,64,128"}
 SIMULATED = SimulationSpec("v100", "resnet50")

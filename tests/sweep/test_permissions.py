@@ -1,6 +1,6 @@
 """Whoever cannot turn the knobs of a sweep is told before its first run."""
 
-from tests.helpers.simulated_gpus import LIMITS, simulated
+from tests.helpers.simulated_sweeps import LIMITS, simulated
 
 SWEEP = """
 import subprocess, sys

@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 from tests.helpers.processes import JOULEWISE
-from tests.helpers.simulated_gpus import LIMITS, UNRULED, told
+from tests.helpers.simulated_sweeps import LIMITS, UNRULED, told
 
 TORCH = """
 import sys

@@ -17,8 +17,8 @@ from joulewise.errors import JoulewiseError, UsageError
 from joulewise.store.runs import Skipped, new_run, readable, runs
 from joulewise.sweep.lock import LOCK, running
 from joulewise.sweep.stored_sweeps import FILE, LOGS, as_text, create, cut_off, find, load, sweeps
-from tests.helpers import fake_runs
-from tests.helpers.fake_runs import asked, failed, space, trial
+from tests.helpers import fake_runner
+from tests.helpers.fake_runner import asked, failed, space, trial
 from tests.helpers.processes import JOULEWISE, first_line
 
 
@@ -105,7 +105,7 @@ class TestState:
     def test_of_a_killed_one_is_interrupted(self, tmp_path):
         environ = {**os.environ, "JOULEWISE_TEST_KILL_AT": "between-runs:2"}
         killed = subprocess.run(
-            [sys.executable, fake_runs.__file__, tmp_path], env=environ, check=False
+            [sys.executable, fake_runner.__file__, tmp_path], env=environ, check=False
         )
         assert killed.returncode == -signal.SIGKILL
         assert load(find(tmp_path, "last")).state == "interrupted"
@@ -303,7 +303,7 @@ def test_the_runs_of_the_store_are_not_disturbed(tmp_path):
 
 class TestTwoAtOnce:
     def test_the_second_is_told_who_and_since_when(self, tmp_path):
-        program = [sys.executable, fake_runs.__file__, str(tmp_path), "--wait"]
+        program = [sys.executable, fake_runner.__file__, str(tmp_path), "--wait"]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         with subprocess.Popen(program, **pipes) as first:
             try:

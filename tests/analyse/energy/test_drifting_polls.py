@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from joulewise.analyse.energy.windows import window_energy
-from tests.helpers.sensors import Sensor, device, lane, lanes, windows
+from tests.helpers.ideal_sensors import Sensor, device, lane, lanes, windows
 
 # As on a superchip: the module draws hundreds of watts when its GPU is idle, a reading averages a
 # quarter of the time, and the driver keeps no samples of it.

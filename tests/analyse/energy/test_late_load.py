@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from joulewise.analyse.energy.windows import energy_of, window_energy
-from tests.helpers.sensors import Sensor, device, lane, ns
+from tests.helpers.ideal_sensors import Sensor, device, lane, ns
 
 RECORDED = json.loads(Path(__file__).with_name("late_load.json").read_text())
 LATE_S = 17.81

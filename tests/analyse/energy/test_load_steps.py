@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from joulewise.analyse.energy.windows import window_energy
-from tests.helpers.sensors import Sensor, device, lane, lanes, windows
+from tests.helpers.ideal_sensors import Sensor, device, lane, lanes, windows
 
 IDLE_W, LOAD_W = 20.0, 200.0
 # A load each second, at other moments of the sensor's period each time.

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from joulewise.analyse.energy.windows import window_energy
-from tests.helpers.sensors import Sensor, constant, device, lane, lanes, ns, windows
+from tests.helpers.ideal_sensors import Sensor, constant, device, lane, lanes, ns, windows
 
 PASCAL = Sensor(noise_w=0.3)
 TURING = Sensor(0.1, 0.1, 0.02, noise_w=0.3)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from joulewise.analyse.chunks import blocks
 from joulewise.analyse.energy.windows import window_energy
-from tests.helpers.sensors import S, Sensor, device, lane, lanes, ns, windows
+from tests.helpers.ideal_sensors import S, Sensor, device, lane, lanes, ns, windows
 
 TIME_S = 8.0
 # Five of the slowest sensor's ticks.

@@ -7,7 +7,17 @@ import pytest
 
 from joulewise.analyse.energy.windows import energy_of, window_energy
 from joulewise.data import SensorProfile, Source
-from tests.helpers.sensors import S, Sensor, constant, device, lane, lanes, ramp, square, windows
+from tests.helpers.ideal_sensors import (
+    S,
+    Sensor,
+    constant,
+    device,
+    lane,
+    lanes,
+    ramp,
+    square,
+    windows,
+)
 
 TURING = Sensor(period_s=0.1, window_s=0.1, lag_s=0.05)
 

@@ -12,7 +12,7 @@ from joulewise.report.charts import chart as bundled
 from joulewise.report.charts.files import FORMATS, write_chart
 from joulewise.report.charts.sweep import sweep_charts
 from joulewise.report.tables import as_csv
-from tests.helpers.chart_tables import by_batch, by_limit, chart, swept
+from tests.helpers.table_sweeps import by_batch, by_limit, chart, swept
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from joulewise.metrics.trial_table import entering
 from joulewise.report.charts.sweep import sweep_charts
 from joulewise.sweep.lifecycle import conduct, prepare
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
-from tests.helpers.chart_tables import chart
+from tests.helpers.table_sweeps import chart
 
 LIMITS = [150, 200, 250, 300]
 

@@ -10,7 +10,7 @@ from joulewise.metrics.metric import Reference, parse
 from joulewise.report.charts.sweep import sweep_charts
 from joulewise.report.charts.theme import config, dressed
 from joulewise.simulate.boards import load_board
-from tests.helpers.chart_tables import by_batch, by_limit, chart, swept
+from tests.helpers.table_sweeps import by_batch, by_limit, chart, swept
 
 REFERENCE = {"batch_size": "32"}
 

@@ -19,7 +19,7 @@ from joulewise.report.charts.sweep import sweep_charts
 from joulewise.report.charts.theme import config, dressed
 from joulewise.sweep.lifecycle import conduct, prepare
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
-from tests.helpers.chart_tables import chart
+from tests.helpers.table_sweeps import chart
 
 LIMITS = [150.0, 300.0]
 REPEAT = 4

@@ -12,7 +12,7 @@ from axe_playwright_python.sync_playwright import Axe
 from joulewise.report.charts.chart import Chart
 from joulewise.report.html.render import Notice, Section, render
 from joulewise.report.tables import as_csv
-from tests.helpers.pages import CHART, PAGE, TABLE, embedded_data, with_charts
+from tests.helpers.sample_pages import CHART, PAGE, TABLE, embedded_data, with_charts
 
 OUTSIDE = re.compile(r"https?:|^//", re.IGNORECASE)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from joulewise.formatting import NO_BREAK
 from joulewise.report.html.render import render
-from tests.helpers.pages import PAGE
+from tests.helpers.sample_pages import PAGE
 
 COMMAND = "joulewise sweep --power-limit 150 W"
 

@@ -19,7 +19,7 @@ from joulewise.report.views.compare import (
     view_of_runs,
     view_of_sweeps,
 )
-from tests.helpers.comparisons import joules, made, side
+from tests.helpers.comparison_runs import joules, made, side
 from tests.helpers.sweeps import grid, limit, sweep, trial
 
 SCRIPT = "</script><script>alert(1)</script>"

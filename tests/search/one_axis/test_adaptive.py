@@ -14,7 +14,7 @@ from joulewise.metrics.metric import parse
 from joulewise.search.one_axis.acquisition import judge
 from joulewise.search.one_axis.adaptive import BUDGET, PAIRS, Adaptive
 from joulewise.search.one_axis.posterior import Draws
-from tests.helpers.searches import LIMITS_W, Board, searched
+from tests.helpers.known_boards import LIMITS_W, Board, searched
 
 
 @pytest.mark.parametrize("metric", ["energy", "edp", "eds:2.0"])

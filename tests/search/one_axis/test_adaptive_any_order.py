@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from joulewise.data.sweeps import CONFIRMING, WARM_UP, Planned, TrialState
 from joulewise.metrics.metric import parse
 from joulewise.search.one_axis.adaptive import BUDGET, PAIRS, Adaptive
-from tests.helpers.searches import Board, go_on, searched
+from tests.helpers.known_boards import Board, go_on, searched
 
 
 @settings(max_examples=12, deadline=None)

@@ -11,8 +11,8 @@ from joulewise.simulate.realtime.truth import Accounting
 from joulewise.units import NS_PER_MS
 from tests.helpers.nvml_shim import client, code_of, handle, simulated
 from tests.helpers.sim_processes import running_sim
-from tests.simulate.realtime.test_gpu import LOAD, Clock, ms
 from tests.simulate.realtime.test_engine import under
+from tests.simulate.realtime.test_gpu import LOAD, Clock, ms
 
 # Prints what accounting knows of a child that trains for a moment and ends.
 CHILD = """

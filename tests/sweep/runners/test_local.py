@@ -1,7 +1,7 @@
 """Runs on this machine: each a measured run of its own, ended early where it may be."""
 
 from joulewise.data.sweeps import TrialState
-from tests.helpers.simulated_gpus import told
+from tests.helpers.simulated_sweeps import told
 
 RUN = """
 import json, os, sys, threading

@@ -9,7 +9,7 @@ from joulewise.data.sweeps import Planned, TrialState
 from joulewise.sweep.runners import on_ray as on_ray_module
 from joulewise.sweep.runners.on_ray import Made, OnRay, measure
 from joulewise.sweep.trial import log_name
-from tests.helpers.fake_runs import LIMITS_W, asked, setting, trial
+from tests.helpers.fake_runner import LIMITS_W, asked, setting, trial
 
 PLANNED = Planned(setting(LIMITS_W[0]), 0)
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.helpers.processes import JOULEWISE, eventually
 from tests.helpers.ray_nodes import ENVIRON, cluster
-from tests.helpers.simulated_gpus import TRAIN
+from tests.helpers.simulated_sweeps import TRAIN
 
 pytest.importorskip("ray")
 SWEEP = ("--power-limit", "150,300", "--repeat", "2", "--json", "told.json")

@@ -1,6 +1,6 @@
 """A runner that runs nothing: what a sweep does with runs is the same whatever they are.
 
-As a program it is a sweep that a test may kill: ``python fake_runs.py STORE``.
+As a program it is a sweep that a test may kill: ``python fake_runner.py STORE``.
 """
 
 import os
