@@ -5,8 +5,8 @@ Each bound leaves room for three standard deviations of so few windows.
 
 import numpy as np
 import pytest
+from helpers.truth_windows import FAMILIES, Setup
 from truth import many
-from truth_windows import FAMILIES, Setup
 
 EACH = 8
 SEED = 77

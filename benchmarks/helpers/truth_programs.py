@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from truth_windows import fresh_unit, recorded_device
 
+from helpers.truth_windows import fresh_unit, recorded_device
 from joulewise.analyse.chunks import ArrayLane
 from joulewise.analyse.energy.windows import window_energy
 from joulewise.record.schedule import Deadlines

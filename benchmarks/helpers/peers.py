@@ -19,7 +19,7 @@ import numpy as np
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 OURS = "joulewise"
 PEERS = ("codecarbon", "zeus")
 JOULEWISE = str(Path(sys.executable).parent / "joulewise")

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from truth_programs import BOARDS, Judged
 
+from helpers.truth_programs import BOARDS, Judged
 from joulewise.analyse.energy.windows import window_energy
 from joulewise.store.layout import StreamKind
 from joulewise.store.manifest import read_manifest

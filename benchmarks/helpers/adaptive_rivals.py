@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from adaptive_cases import Curve
 from numpy.typing import NDArray
 
+from helpers.adaptive_cases import Curve
 from joulewise.metrics.metric import Metric, Reference
 
 REPEATS = 5

@@ -9,7 +9,8 @@ import time
 from collections.abc import Sequence
 
 import numpy as np
-from beside import JOULEWISE, OURS, Figure, Table, cpu_s, descendants, interval, program
+
+from helpers.peers import JOULEWISE, OURS, Figure, Table, cpu_s, descendants, interval, program
 
 # Beyond what is loaded once, five seconds after the start, for a first look at how far a run is:
 # what starting costs is told by start_up.py.

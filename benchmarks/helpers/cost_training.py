@@ -27,14 +27,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from beside import JOULEWISE, OURS, Figure, Table, interval, program
+
+from helpers.peers import JOULEWISE, OURS, Figure, Table, interval, program
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Array = NDArray[np.float64]
 
-TRAINING = str(Path(__file__).with_name("training.py"))
+TRAINING = str(Path(__file__).parents[1] / "training.py")
 OFFLINE = ["monitor", "--offline", "--country-iso-code", "GBR", "--"]
 BY_HAND = {
     "codecarbon": """

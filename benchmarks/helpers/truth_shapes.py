@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from truth_programs import (
+
+from helpers.truth_programs import (
     BATCH_SIZES,
     BOARDS,
     NETWORKS,
@@ -21,8 +22,7 @@ from truth_programs import (
     locked_spans,
     make_program,
 )
-from truth_windows import fresh_unit
-
+from helpers.truth_windows import fresh_unit
 from joulewise.analyse.energy.windows import window_energy
 from joulewise.simulate.boards import load_board
 from joulewise.simulate.model import BoardUnit, Load

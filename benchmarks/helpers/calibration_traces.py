@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from verdict import Verdicts
 
+from helpers.verdict import Verdicts
 from joulewise.simulate.boards import load_board
 from joulewise.simulate.model import Board, Load
 from joulewise.simulate.physics import steady_state

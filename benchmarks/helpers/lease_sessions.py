@@ -16,7 +16,8 @@ from functools import cached_property
 from pathlib import Path
 
 import pynvml
-from killing import (
+
+from helpers.kill_rounds import (
     DEADLINE_S,
     GUARDIAN,
     MARK,
@@ -28,7 +29,6 @@ from killing import (
     until,
     words,
 )
-
 from joulewise.process.linux import parent
 from joulewise.simulate.model import Knobs
 from joulewise.simulate.nvml.shared_memory import Shared
