@@ -23,10 +23,10 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from adaptive_cases import TRACES, Curve, measured, simulated
-from adaptive_rivals import best_constant, full_grid, luck
+from helpers.adaptive_cases import TRACES, Curve, measured, simulated
+from helpers.adaptive_rivals import best_constant, full_grid, luck
+from helpers.verdict import Verdicts
 from numpy.typing import NDArray
-from verdict import Verdicts
 
 from joulewise.data.devices import Source
 from joulewise.data.energy import Energy

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 from adaptive import METRICS, WITHIN
-from adaptive_cases import Curve, measured
+from helpers.adaptive_cases import Curve, measured
 from numpy.typing import NDArray
 
 from joulewise.metrics.metric import parse

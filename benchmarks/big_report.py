@@ -20,7 +20,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from big_run import ROWS, STEP_NS, make
-from verdict import Verdicts
+from helpers.verdict import Verdicts
 
 from joulewise.data import DeviceInfo, Kind, SensorProfile, Source
 from joulewise.hooks.marks import Marks

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from verdict import Verdicts
+from helpers.verdict import Verdicts
 
 from joulewise.analyse.energy.windows import window_energy
 from joulewise.data import DeviceInfo, Kind, SensorProfile, Source

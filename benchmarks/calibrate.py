@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from verdict import Verdicts
+from helpers.verdict import Verdicts
 
 from joulewise.calibrate.board import SENSORS, Calibration, calibrate
 from joulewise.calibrate.virtual_bench import VirtualBench

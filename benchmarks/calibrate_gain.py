@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 from calibrate import drawn_unit
-from verdict import Verdicts
+from helpers.verdict import Verdicts
 
 from joulewise.calibrate.bench import Burst
 from joulewise.calibrate.gain import WallMeter, gain_from_waves

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from calibration_traces import judge_traces
-from verdict import Verdicts
+from helpers.calibration_traces import judge_traces
+from helpers.verdict import Verdicts
 
 from joulewise.simulate import virtual
 from joulewise.simulate.boards import load_board, make_unit

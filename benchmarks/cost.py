@@ -4,7 +4,7 @@
 
 `recorder` (3 minutes): CPU time of watching alone. codecarbon and zeus are asked for the same
 rates as ours, which does not say that they keep them; zeus, left to choose, polls as fast as it
-can. `training` (6 minutes): what a training loses, see cost_training.py. The recorder watches 8
+can. `training` (6 minutes): what a training loses, see helpers/cost_training.py. The recorder has 8
 GPUs unless told otherwise, the training, which is bound by its CPU, has one.
 Every figure comes with its 95 % interval, whose upper end is what has to meet a limit. The
 simulation itself is not counted: its calls take no longer than they need (`--latency none`).
@@ -16,9 +16,9 @@ import argparse
 import os
 import sys
 
-from beside import OURS, PEERS, Table, adopt_orphans, install, simulated
-from cost_recorder import judge_recorder
-from cost_training import judge_training
+from helpers.cost_recorder import judge_recorder
+from helpers.cost_training import judge_training
+from helpers.peers import OURS, PEERS, Table, adopt_orphans, install, simulated
 
 GPUS = {"recorder": "v100x8", "training": "v100"}
 

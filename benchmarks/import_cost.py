@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 import numpy as np
-from verdict import Verdicts
+from helpers.verdict import Verdicts
 
 LIMIT = 1.5
 DRAWS = 4000

@@ -22,7 +22,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from killing import DEADLINE_S, LeftError, ended, kill, state, until
+from helpers.kill_rounds import DEADLINE_S, LeftError, ended, kill, state, until
 
 from joulewise.simulate.client import available
 from joulewise.store.layout import StreamKind

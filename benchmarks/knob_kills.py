@@ -26,8 +26,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from killing import MARK, LeftError, is_stopped, kill, kill_all, until
-from knob_sessions import (
+from helpers.kill_rounds import MARK, LeftError, is_stopped, kill, kill_all, until
+from helpers.lease_sessions import (
     BOARDS,
     GPUS,
     HOLDER,

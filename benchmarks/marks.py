@@ -18,8 +18,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-from beside import Figure, interval
-from verdict import Verdicts
+from helpers.peers import Figure, interval
+from helpers.verdict import Verdicts
 
 from joulewise.hooks.marks import RECORD_BYTES, Marks
 from joulewise.hooks.plain_loop import PlainLoop

@@ -18,7 +18,7 @@ import time
 from typing import Any
 
 import pynvml as nvml
-from beside import JOULEWISE
+from helpers.peers import JOULEWISE
 
 INSIDE = "--inside"
 

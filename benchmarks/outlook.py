@@ -17,8 +17,8 @@ from collections import defaultdict
 from dataclasses import dataclass, replace
 
 import numpy as np
+from helpers.verdict import Verdicts
 from numpy.typing import NDArray
-from verdict import Verdicts
 
 from joulewise.data import Span, Unavailable
 from joulewise.session.forecast import Forecaster

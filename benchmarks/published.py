@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from verdict import Verdicts
+from helpers.verdict import Verdicts
 
 from joulewise.data.sweeps import POWER_LIMIT
 from joulewise.metrics.evaluate import View, evaluate

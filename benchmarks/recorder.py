@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from verdict import Verdicts
+from helpers.verdict import Verdicts
 
 from joulewise.data import Quantity
 from joulewise.devices import discover

@@ -20,8 +20,8 @@ from statistics import fmean, stdev
 
 import numpy as np
 import optuna
+from helpers.verdict import Verdicts
 from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
-from verdict import Verdicts
 
 from joulewise.data.devices import Source
 from joulewise.data.energy import Energy

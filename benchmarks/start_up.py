@@ -20,7 +20,7 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
-from beside import (
+from helpers.peers import (
     JOULEWISE,
     OURS,
     Figure,

@@ -30,8 +30,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from beside import JOULEWISE, cost_s, cpu_s
-from verdict import Verdicts
+from helpers.peers import JOULEWISE, cost_s, cpu_s
+from helpers.verdict import Verdicts
 
 from joulewise.data.sweeps import RunCounts
 from joulewise.store.checksums import with_checksum

@@ -14,8 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from helpers.verdict import Verdicts
 from published import Silent
-from verdict import Verdicts
 
 from joulewise.data.sweeps import POWER_LIMIT, Sweep
 from joulewise.metrics.evaluate import evaluate

@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pynvml
-from killing import (
+from helpers.kill_rounds import (
     DEADLINE_S,
     GUARDIAN,
     MARK,
@@ -39,7 +39,7 @@ from killing import (
     until,
     words,
 )
-from knob_sessions import RESTORED_S
+from helpers.lease_sessions import RESTORED_S
 
 from joulewise.data.sweeps import Setting, Sweep, TrialState
 from joulewise.simulate.client import available

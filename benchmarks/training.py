@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import torch
-from beside import cpu_s, descendants
+from helpers.peers import cpu_s, descendants
 from torch.utils.data import DataLoader, TensorDataset
 
 BLOCK_S = 0.05

@@ -26,12 +26,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
-from truth_programs import BOARDS as PROGRAM_BOARDS
-from truth_programs import FAMILIES as STORIES
-from truth_programs import MODULES, Judged, constant_load, judge_programs
-from truth_shapes import judge_shapes
-from truth_windows import BOARDS, BY_DEFAULT, FAMILIES, Setup, Window, fresh_unit, make_window
-from verdict import Verdicts
+from helpers.truth_programs import BOARDS as PROGRAM_BOARDS
+from helpers.truth_programs import FAMILIES as STORIES
+from helpers.truth_programs import MODULES, Judged, constant_load, judge_programs
+from helpers.truth_shapes import judge_shapes
+from helpers.truth_windows import (
+    BOARDS,
+    BY_DEFAULT,
+    FAMILIES,
+    Setup,
+    Window,
+    fresh_unit,
+    make_window,
+)
+from helpers.verdict import Verdicts
 
 from joulewise.analyse.energy.windows import energy_of, window_energy
 
@@ -143,7 +151,7 @@ def main(options: argparse.Namespace) -> int:
     verdicts.at_least("100 Hz: sensed_j inside", fast.sensed_covered, ALL)
     judge_integral(many(seed + 4, each // 2, Setup(counter=False)), verdicts)
     if options.real:
-        from truth_real import real_results
+        from helpers.truth_real import real_results
 
         judge_real(real_results(options.real, seed), verdicts)
     verdicts.show()

@@ -13,8 +13,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from beside import JOULEWISE, adopt_orphans, cost_s
-from verdict import Verdicts
+from helpers.peers import JOULEWISE, adopt_orphans, cost_s
+from helpers.verdict import Verdicts
 
 from joulewise.store.runs import read_summary, runs
 

@@ -18,7 +18,7 @@ from math import isclose, isnan
 from pathlib import Path
 from statistics import fmean
 
-from verdict import Verdicts
+from helpers.verdict import Verdicts
 
 from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.metric import parse

@@ -18,7 +18,7 @@ from joulewise.analyse.baseline import (
 from joulewise.analyse.run_result import analyse
 from joulewise.data import Energy, SensorProfile, Source
 from joulewise.store.layout import StreamKind
-from tests.helpers import sensors as sensed
+from tests.helpers import ideal_sensors as sensed
 from tests.helpers.runs import PID, START, MadeRun, S, device
 
 CARD = SensorProfile(0.1, 0.1, 0.0)  # 0.2 s are left out at either end

@@ -16,7 +16,16 @@ from joulewise.errors import JoulewiseError
 from joulewise.sweep.execute import execute, identity
 from joulewise.sweep.grid import Grid
 from joulewise.sweep.stored_sweeps import FILE, create, load
-from tests.helpers.fake_runs import FakeRunner, Watched, asked, failed, go_on, setting, space, trial
+from tests.helpers.fake_runner import (
+    FakeRunner,
+    Watched,
+    asked,
+    failed,
+    go_on,
+    setting,
+    space,
+    trial,
+)
 
 ALL = {(each, block) for each in space().settings for block in range(2)}
 

@@ -1,0 +1,192 @@
+import json
+import pwd
+import re
+import struct
+import subprocess
+import sys
+
+import pytest
+
+from joulewise.errors import JoulewiseError, UsageError
+from joulewise.report.charts import chart as bundled
+from joulewise.report.charts.files import FORMATS, write_chart
+from joulewise.report.charts.sweep import sweep_charts
+from joulewise.report.tables import as_csv
+from tests.helpers.table_sweeps import by_batch, by_limit, chart, swept
+
+
+@pytest.fixture
+def figure(tmp_path):
+    return chart(sweep_charts(*swept(tmp_path, by_limit()), None), "energy-by-limit")
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    bundled.bundle.cache_clear()
+    yield
+    bundled.bundle.cache_clear()
+
+
+@pytest.fixture
+def making(monkeypatch):
+    """Counts how often the script is put together."""
+    import vl_convert
+
+    made = []
+
+    def make(snippet, version):
+        made.append(version)
+        return f"{snippet} '</script>'"
+
+    monkeypatch.setattr(vl_convert, "javascript_bundle", make)
+    return made
+
+
+def test_one_definition_becomes_a_file_of_every_form(figure, tmp_path):
+    for form in FORMATS:
+        write_chart(figure, tmp_path / f"figure{form}")
+    assert (tmp_path / "figure.pdf").read_bytes().startswith(b"%PDF-")
+    svg = (tmp_path / "figure.svg").read_text("utf-8")
+    assert f"<title>{figure.title}</title><desc>{figure.description}</desc>" in svg
+    assert svg.rstrip().endswith("</svg>")
+    spec = json.loads((tmp_path / "figure.json").read_text("utf-8"))
+    assert "vega-lite" in spec["$schema"]
+    assert spec["datasets"]["means"] == [dict(it) for it in figure.table.records]
+    assert (tmp_path / "figure.csv").read_text("utf-8") == as_csv(figure.table)
+    html = (tmp_path / "figure.html").read_text("utf-8")
+    assert "vegaEmbed" in html
+    assert len(html) > 500_000  # what draws it is in it
+    assert not re.search(r"""(src|href)\s*=\s*["']?(https?:)?//""", html)
+
+
+def test_a_png_has_twice_the_pixels_of_a_screen_and_more_in_print(figure, tmp_path):
+    def wide(theme):
+        write_chart(figure, tmp_path / "figure.png", theme)
+        return struct.unpack(">I", (tmp_path / "figure.png").read_bytes()[16:20])[0]
+
+    assert wide("light") == 2 * 680
+    assert wide("print") == pytest.approx(85 / 25.4 * 600, abs=8)
+
+
+@pytest.mark.parametrize("width_mm", [85.0, 178.0])
+def test_what_is_printed_is_as_wide_as_a_column_and_has_no_title(figure, tmp_path, width_mm):
+    write_chart(figure, tmp_path / "figure.pdf", "print", width_mm=width_mm)
+    write_chart(figure, tmp_path / "figure.svg", "print", width_mm=width_mm)
+    page = re.search(rb"MediaBox \[0 0 ([\d.]+)", (tmp_path / "figure.pdf").read_bytes())
+    assert float(page[1]) == pytest.approx(width_mm / 25.4 * 72, abs=1)
+    svg = (tmp_path / "figure.svg").read_text("utf-8")
+    assert float(re.search(r'width="([\d.]+)pt"', svg)[1]) == pytest.approx(float(page[1]), abs=1)
+    assert re.search(r'<svg [^>]* height="[\d.]+pt"', svg)
+    assert "degrees of freedom</text>" not in svg
+
+
+def test_words_of_others_stay_words(tmp_path, making):
+    hostile = ("</script><img src=x>", "=cmd()", "32")
+    rows = by_batch(hostile)
+    heat = chart(sweep_charts(*swept(tmp_path, rows, {"batch_size": "32"}), None), "heat-energy")
+    write_chart(heat, tmp_path / "figure.svg")
+    write_chart(heat, tmp_path / "figure.html")
+    write_chart(heat, tmp_path / "figure.csv")
+    assert "<img" not in (tmp_path / "figure.svg").read_text("utf-8")
+    html = (tmp_path / "figure.html").read_text("utf-8")
+    assert "<img" not in html
+    assert html.lower().count("</script") == 2
+    assert "'=cmd()" in (tmp_path / "figure.csv").read_text("utf-8")
+    assert len(making) == 1
+
+
+def test_a_name_that_is_no_figures_is_refused(figure, tmp_path):
+    with pytest.raises(UsageError, match="is no name for a figure"):
+        write_chart(figure, tmp_path / "figure.gif")
+    with pytest.raises(JoulewiseError, match="cannot write"):
+        write_chart(figure, tmp_path / "nowhere" / "figure.csv")
+
+
+@pytest.mark.parametrize("missing", ["altair", "vl_convert"])
+def test_without_the_extra_it_is_said_how_to_get_it(figure, tmp_path, monkeypatch, missing):
+    monkeypatch.setitem(sys.modules, missing, None)
+    for form in (".svg", ".html"):
+        with pytest.raises(JoulewiseError, match="figures need altair and vl-convert") as told:
+            write_chart(figure, tmp_path / f"figure{form}")
+        assert told.value.hint == "pip install 'joulewise[report]'"
+
+
+def test_the_script_is_put_together_once_and_kept(making, tmp_path):
+    first = bundled.bundle()
+    bundled.bundle.cache_clear()
+    assert bundled.bundle() == first
+    assert len(making) == 1
+    assert "</script" not in first
+    kept = list((tmp_path / "cache" / "joulewise").iterdir())
+    assert [path.suffix for path in kept] == [".js"]
+
+
+def test_a_script_of_another_version_is_not_taken(making, monkeypatch):
+    bundled.bundle()
+    bundled.bundle.cache_clear()
+    monkeypatch.setattr(bundled, "version", lambda _name: "0.0")
+    bundled.bundle()
+    assert len(making) == 2
+
+
+def test_where_nothing_can_be_kept_it_is_made_anew(making, tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    assert bundled.bundle()
+    bundled.bundle.cache_clear()
+    assert bundled.bundle()
+    assert len(making) == 2
+
+
+def test_a_cache_that_is_no_absolute_path_is_not_one(making, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", "here")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    bundled.bundle()
+    assert not (tmp_path / "here").exists()
+    assert list((tmp_path / ".cache" / "joulewise").iterdir())
+    assert making
+
+
+def test_a_user_without_a_home_has_figures_too(making, monkeypatch):
+    def unknown(_uid):
+        raise KeyError
+
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    monkeypatch.delenv("HOME", raising=False)
+    monkeypatch.setattr(pwd, "getpwuid", unknown)
+    assert bundled.bundle()
+    assert making
+
+
+def test_importing_altair_needs_no_home():
+    """In a process of its own: altair looks for a home only when it is imported."""
+    code = """
+import os, pwd
+from joulewise.report.charts.chart import Chart
+
+def unknown(_uid):
+    raise KeyError
+
+def drawing():
+    import altair as alt
+    return alt.Chart(alt.NamedData("rows")).mark_bar()
+
+os.environ.pop("HOME", None)
+pwd.getpwuid = unknown
+print(Chart("key", "title", "description", {}, drawing).spec()["mark"]["type"])
+assert "HOME" not in os.environ
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stdout == "bar\n", done.stderr
+
+
+def test_a_script_that_a_power_cut_left_empty_is_made_anew(making, tmp_path):
+    first = bundled.bundle()
+    bundled.bundle.cache_clear()
+    (kept,) = (tmp_path / "cache" / "joulewise").iterdir()
+    kept.write_bytes(b"")
+    assert bundled.bundle() == first
+    assert kept.read_text("utf-8") == first
+    assert len(making) == 2

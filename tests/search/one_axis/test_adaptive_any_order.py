@@ -1,0 +1,162 @@
+"""Whatever the search is told, in whatever order, by however many lanes: it goes on, and ends."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from joulewise.data.sweeps import CONFIRMING, WARM_UP, Planned, TrialState
+from joulewise.metrics.metric import parse
+from joulewise.search.one_axis.adaptive import BUDGET, PAIRS, Adaptive
+from tests.helpers.known_boards import Board, go_on, searched
+
+
+@settings(max_examples=12, deadline=None)
+@given(seed=st.integers(0, 10**6), noise=st.sampled_from([0.005, 0.03]), share=st.floats(0, 1))
+def test_cut_off_anywhere_it_goes_on_as_if_it_had_not_been(seed, noise, share):
+    board = Board(noise=noise)
+    whole, trials = searched(board, "eds:2.0", seed=seed)
+    told = trials[: round(share * len(trials))]
+    random.Random(seed).shuffle(told)
+    points = board.settings
+    resumed = Adaptive(points, points[-1], [parse("eds:2.0")], seed=seed)
+    again = go_on(resumed, board, told)
+    assert {(it.setting, it.block) for it in again} == {(it.setting, it.block) for it in trials}
+    assert again[len(told) :] == trials[len(told) :]
+    assert resumed.sure == whole.sure
+
+
+@settings(max_examples=8, deadline=None)
+@given(lanes=st.integers(2, 4), seed=st.integers(0, 10**6))
+def test_several_lanes_work_at_once(lanes, seed):
+    board, draw = Board(), random.Random(seed)
+    points = board.settings
+    strategy = Adaptive(points, points[-1], [parse("edp")], lanes=lanes, seed=seed)
+    busy, made = [], []
+    while True:
+        while len(busy) < lanes and (planned := strategy.ask(busy)):
+            assert planned.lane not in {it.lane for it in busy}
+            busy.append(planned)
+        if not busy:
+            break
+        ended = busy.pop(draw.randrange(len(busy)))
+        made.append(ended)
+        strategy.tell(board.run(ended, gpu=str(ended.lane)))
+    assert len({(it.setting, it.block) for it in made}) == len(made) <= BUDGET
+    lane_of = {it.block: it.lane for it in made}
+    assert all(lane_of[it.block] == it.lane for it in made)
+    said = strategy.sure["metrics"]["edp"]
+    assert said["is_reference"] or said["saving"]["pairs"] == PAIRS
+
+
+def test_nothing_is_confirmed_while_the_choice_may_still_change():
+    board = Board()
+    points = board.settings
+    strategy = Adaptive(points, points[-1], [parse("energy")], lanes=2)
+    while (planned := strategy.ask(())).block < CONFIRMING:
+        strategy.tell(board.run(planned))
+    assert strategy.ask([Planned(points[3], 1, lane=1)]) is None
+    assert strategy.ask([replace(planned, lane=1)]).block >= CONFIRMING
+
+
+def test_lanes_do_not_all_run_the_same():
+    board = Board()
+    strategy = Adaptive(board.settings, board.settings[-1], [parse("edp")], lanes=4)
+    for _ in range(8):
+        strategy.tell(board.run(strategy.ask(())))
+    busy = []
+    for _ in range(4):
+        busy.append(strategy.ask(busy))
+    others = {it.setting for it in busy} - {board.settings[-1]}
+    assert len(others) > 1
+
+
+@settings(max_examples=10, deadline=None)
+@given(seed=st.integers(0, 10**6), share=st.sampled_from([0.1, 0.5, 1.0]))
+def test_runs_that_fail_do_not_stop_it(seed, share):
+    board, draw = Board(), random.Random(seed)
+    points = board.settings
+    strategy = Adaptive(points, points[-1], [parse("energy")], seed=seed)
+    asked = []
+    while planned := strategy.ask(()):
+        asked.append((planned.setting, planned.block))
+        trial = board.run(planned)
+        if draw.random() < share:
+            trial = replace(trial, state=TrialState.FAILED, time_s=None, energy={})
+        strategy.tell(trial)
+    assert len(set(asked)) == len(asked) <= BUDGET + 4
+    assert strategy.left == 0
+    for said in strategy.sure["metrics"].values():
+        assert said["settings"] in [point.as_json() for point in points]
+
+
+def test_a_setting_that_failed_is_neither_run_again_nor_chosen():
+    board = Board(noise=0.005)
+    points = board.settings
+    best = searched(board, "energy")[0].sure["metrics"]["energy"]["settings"]
+    strategy = Adaptive(points, points[-1], [parse("energy")])
+    failed = []
+    while planned := strategy.ask(()):
+        trial = board.run(planned)
+        if planned.setting.as_json() == best:
+            failed.append(planned)
+            trial = replace(trial, state=TrialState.FAILED, time_s=None, energy={})
+        strategy.tell(trial)
+    assert len(failed) <= 1
+    assert strategy.sure["metrics"]["energy"]["settings"] != best
+
+
+def test_what_was_skipped_as_too_slow_is_not_chosen_nor_anything_slower():
+    board = Board(noise=0.005)
+    points = board.settings
+    strategy = Adaptive(points, points[-1], [parse("energy")])
+    while planned := strategy.ask(()):
+        trial = board.run(planned)
+        if points.index(planned.setting) < 8:
+            trial = replace(trial, state=TrialState.SKIPPED, time_s=None, energy={})
+        strategy.tell(trial)
+    said = strategy.sure["metrics"]["energy"]["settings"]
+    assert board.loss(said, "energy") > 0.01
+    assert points.index(next(it for it in points if it.as_json() == said)) >= 8
+
+
+def test_a_pair_that_was_lost_is_made_anew():
+    board = Board()
+    points = board.settings
+    strategy = Adaptive(points, points[-1], [parse("energy")])
+    lost = None
+    while planned := strategy.ask(()):
+        trial = board.run(planned)
+        if planned.block == CONFIRMING and lost is None:
+            lost = trial = replace(trial, state=TrialState.FAILED, time_s=None, energy={})
+        strategy.tell(trial)
+    assert lost is not None
+    assert strategy.sure["metrics"]["energy"]["saving"]["pairs"] == PAIRS
+
+
+def test_every_lane_warms_up_first():
+    board = Board()
+    strategy = Adaptive(board.settings, board.settings[-1], [parse("edp")], lanes=2, warm_up=1)
+    first = strategy.ask(())
+    second = strategy.ask([first])
+    assert {first.lane, second.lane} == {0, 1}
+    assert first.block == second.block == WARM_UP
+    for planned in (first, second):
+        strategy.tell(board.run(planned))
+    assert strategy.ask(()).block != WARM_UP
+    assert strategy.sure["runs"] == 0
+
+
+def test_without_any_energy_it_ends_and_says_so():
+    board = Board()
+    strategy = Adaptive(board.settings, board.settings[-1], [parse("energy")])
+    made = 0
+    while planned := strategy.ask(()):
+        strategy.tell(replace(board.run(planned), energy={}))
+        made += 1
+    assert made <= BUDGET
+    assert strategy.sure["metrics"] == {}
+    assert strategy.sure["reason"]
