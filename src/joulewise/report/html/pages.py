@@ -31,7 +31,7 @@ from joulewise.formatting import capitalised, plain
 from joulewise.metrics.boundary import View
 from joulewise.metrics.result import SweepResult
 from joulewise.report.charts.chart import Chart
-from joulewise.report.charts.compare import runs_charts, sweeps_charts
+from joulewise.report.charts.compare import chart_comparison, chart_sweep_comparison
 from joulewise.report.html.render import HtmlPage, Notice, Section
 from joulewise.report.rerun import run_again, sweep_again
 from joulewise.report.resolve import MeantRuns, MeantSweep
@@ -241,9 +241,9 @@ def _sensor_tables(found: MeantRuns) -> tuple[Table, ...]:
 
 
 def _charts(found: MeantRuns) -> tuple[Sequence[Chart], Sequence[Skipped]]:
-    from joulewise.report.charts.run import charted
+    from joulewise.report.charts.run import chart_runs
 
-    told = charted(found.runs, [member.result for member in found.members])
+    told = chart_runs(found.runs, [member.result for member in found.members])
     return told.charts, told.skipped
 
 
@@ -269,14 +269,14 @@ def sweep_page(
     (:func:`joulewise.report.terminal.sweep.draw`), ``more`` is what stands beside the result in
     its JSON.
     """
-    from joulewise.report.charts.sweep import sweep_charts
+    from joulewise.report.charts.sweep import chart_sweep
     from joulewise.report.charts.sweep.drift import NO_DRIFT
 
     sweep, folder = found.sweep, found.folder
     shown, how = sweep_view(result), went(sweep, folder, result.metrics)
     verdict, *others = shown.findings or ("No run of it counts.",)
     in_store = store if folder else None
-    charts, unread = charts_or_why(lambda: (sweep_charts(sweep, result, in_store, seen), ()))
+    charts, unread = charts_or_why(lambda: (chart_sweep(sweep, result, in_store, seen), ()))
     sections = (
         Section(
             "What to choose",
@@ -353,8 +353,8 @@ def compare_page(made: ComparisonResult, store: Path | None = None, again: str =
 
 def _compare_page_charts(made: ComparisonResult) -> list[Chart]:
     if isinstance(made.found, Comparison):
-        return runs_charts(made.found)
-    return sweeps_charts(made.found)
+        return chart_comparison(made.found)
+    return chart_sweep_comparison(made.found)
 
 
 def _compare_page_manifests(made: ComparisonResult) -> Iterator[Manifest]:

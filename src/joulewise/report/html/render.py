@@ -172,12 +172,12 @@ def _figure(chart: Chart, made: Embedded) -> EmbeddedChart:
 
 
 def _spec(chart: Chart, made: Embedded) -> dict[str, Any]:
-    from joulewise.report.charts.theme import dressed
+    from joulewise.report.charts.theme import apply_theme
 
     spec = chart.spec()
     for name in ("$schema", "datasets"):
         spec.pop(name, None)
-    themes = {theme: dressed(finite(spec), theme) for theme in THEMES}
+    themes = {theme: apply_theme(finite(spec), theme) for theme in THEMES}
     configs = {theme: drawn.pop("config", {}) for theme, drawn in themes.items()}
     return {
         "file": file_name(chart.key),
@@ -222,9 +222,9 @@ def render(page: HtmlPage, home: str = "") -> str:
     data = embedded(page)
     scripts = {name: source(f"{name}.js") for name in ("theme", "page")}
     if data.charts:
-        from joulewise.report.charts.chart import bundle
+        from joulewise.report.charts.vega import javascript_bundle
 
-        scripts["vega"] = bundle()
+        scripts["vega"] = javascript_bundle()
     hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts.values())
     template = environment(__package__).get_template("page.html")
     return template.render(

@@ -1,0 +1,117 @@
+"""Tables of figures: one record for each mark, which the drawing and the reader share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import mean, stdev
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from joulewise.report.tables import Column, Table
+from joulewise.units import digits, prefixed
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from joulewise.analyse.curves.average import Average
+
+Record = Mapping[str, float | str | None]
+
+_MIN_FOR_DEVIATION: Final = 3  # values: the deviation of two says nothing that both do not
+_ZERO: Final = digits(0.0)
+_PREFIXES: Final = {"G": 1e9, "M": 1e6, "k": 1e3, "m": 1e-3}
+# Significant digits of a thinned record: a plot of 1000 px shows three, and a page is half as large
+# as with all 17.
+_THINNED_DIGITS: Final = 6
+
+
+def record_table(
+    title: str,
+    columns: Mapping[str, Column],
+    records: Iterable[Mapping[str, Any]],
+    **formats: Callable[[Any], str],
+) -> Table:
+    """A table with a row for each record and a cell for each of its fields that has a column.
+
+    The other fields are for the drawing only. ``formats`` turn values of a field into text;
+    without one, a number is shown with the digits of :func:`joulewise.units.digits`.
+    """
+    records = tuple(records)
+    rows = tuple(
+        tuple(_cell(record.get(name), formats.get(name)) for name in columns) for record in records
+    )
+    return Table(title, tuple(columns.values()), rows, records)
+
+
+def _cell(value: Any, form: Callable[[Any], str] | None) -> str | None:
+    if value is None:
+        return None
+    if form is not None:
+        return form(value)
+    return digits(value) if isinstance(value, float) else str(value)
+
+
+def to_records(columns: Mapping[str, NDArray[Any]], **constant: float | str) -> list[Record]:
+    """A record for each index of arrays of one length; None for what is not finite."""
+    lists = [[finite(value) for value in values.tolist()] for values in columns.values()]
+    return [
+        {**constant, **dict(zip(columns, row, strict=True))} for row in zip(*lists, strict=True)
+    ]
+
+
+def to_thinned_records(
+    columns: Mapping[str, NDArray[Any]], **constant: float | str
+) -> list[Record]:
+    """The same with six significant digits, for curves of hundreds of points."""
+    rounded = {
+        name: np.array([float(f"{value:.{_THINNED_DIGITS}g}") for value in values])
+        for name, values in columns.items()
+    }
+    return to_records(rounded, **constant)
+
+
+def average_columns(average: Average, field: str) -> dict[str, NDArray[Any]]:
+    """Mean, standard deviation and band (mean ± deviation, not below 0) of curves over time.
+
+    ``field`` names the mean, such as ``energy_j``; its unit is the suffix of the other fields.
+    """
+    unit = field.rpartition("_")[2]
+    deviation = np.nan_to_num(average.sigma)
+    return {
+        "t_s": average.t_s,
+        field: average.mean,
+        f"sigma_{unit}": average.sigma,
+        f"low_{unit}": np.maximum(average.mean - deviation, 0.0),
+        f"high_{unit}": average.mean + deviation,
+        "runs": average.count,
+    }
+
+
+def finite(value: float | None) -> float | None:
+    """The value, or None where it is not a finite number."""
+    return None if value is None or not math.isfinite(value) else value
+
+
+def with_fields(records: Iterable[Record], *names: str) -> list[Record]:
+    """The records in which none of these fields is None."""
+    return [record for record in records if all(record.get(name) is not None for name in names)]
+
+
+def mean_and_deviation(values: Sequence[float], unit: str) -> str:
+    """``14.8 kJ (standard deviation 0.03 kJ)``; of fewer than three values only the mean.
+
+    Not written with ±, which everywhere else is the half-width of a 95 % interval.
+    """
+    number, _, prefixed_unit = prefixed(mean(values), unit).rpartition(" ")
+    per_unit = _PREFIXES.get(prefixed_unit.removesuffix(unit), 1.0)
+    enough = len(values) >= _MIN_FOR_DEVIATION
+    deviation = digits(stdev(values) / per_unit) if enough else _ZERO
+    scatter = "" if deviation == _ZERO else f" (standard deviation {deviation} {prefixed_unit})"
+    return f"{number} {prefixed_unit}{scatter}"
+
+
+def join_words(words: Sequence[str]) -> str:
+    """``a, b and c``."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
