@@ -13,9 +13,9 @@ from joulewise.analyse.group import GroupRun
 from joulewise.analyse.run_result import analyse
 from joulewise.analyse.stored_result import result_of
 from joulewise.data import Source
-from joulewise.report.charts.run import charted, run_charts
-from joulewise.report.charts.run.time_axis import spread
-from joulewise.report.charts.theme import config, dressed
+from joulewise.report.charts.run import chart_runs
+from joulewise.report.charts.records import mean_and_deviation
+from joulewise.report.charts.theme import apply_theme, theme_config
 from joulewise.report.html.pages import run_page
 from joulewise.report.resolve import MeantRuns
 from joulewise.report.tables import as_csv
@@ -59,7 +59,7 @@ def trained(path, keys=("gpu0",), *, seconds=30.0, epochs=10, seed=0, limit_w=la
 
 
 def charts(*runs):
-    return {chart.key: chart for chart in run_charts(runs)}
+    return {chart.key: chart for chart in chart_runs(runs).charts}
 
 
 @pytest.fixture
@@ -94,14 +94,14 @@ def test_specs_are_valid_take_all_data_from_their_tables_and_draw(which, request
     import vl_convert
 
     runs = request.getfixturevalue(which)
-    for chart in run_charts(runs if which == "several" else [runs]):
+    for chart in chart_runs(runs if which == "several" else [runs]).charts:
         text = json.dumps(chart.drawing().to_dict(validate=True))
         assert set(re.findall(r'"data": {"name": "(\w+)"}', text)) <= set(chart.tables)
         assert '"values"' not in text
         assert '"url"' not in text
-        assert set(re.findall(r'"style": "(\w+)"', text)) <= set(config("light")["style"])
+        assert set(re.findall(r'"style": "(\w+)"', text)) <= set(theme_config("light")["style"])
         assert not re.search(r"#[0-9a-fA-F]{6}", text)  # colours are the look's
-        spec = dressed(chart.spec(), "print", 240.0)
+        spec = apply_theme(chart.spec(), "print", 240.0)
         assert "NaN" not in json.dumps(spec)
         vl_convert.vegalite_to_svg(spec, show_warnings=True)
     said = capfd.readouterr()
@@ -131,7 +131,7 @@ def test_every_number_is_the_results_own(run):
 
 
 def test_cells_and_csv_are_the_records(run):
-    for chart in run_charts([run]):
+    for chart in chart_runs([run]).charts:
         for table in chart.tables.values():
             assert len(table.rows) == len(table.records)
             assert all(len(row) == len(table.columns) for row in table.rows)
@@ -147,13 +147,13 @@ def test_the_title_says_for_how_long_the_limit_held_it_back(tmp_path):
     chart = charts(made.write())["power"]
     (row,) = chart.table.records
     assert row["held_pct"] == pytest.approx(100 * 16 / 21)
-    assert chart.title == "The 150 W limit holds gpu0 back for 76 % of the time"
+    assert chart.title == "gpu0 is at its 150 W limit for 76 % of the time"
 
 
 def test_a_limit_that_never_binds_is_not_said_to_hold(tmp_path):
     made = MadeRun(tmp_path / "free").fast(device("gpu0"), lambda t: 90 + t % 2)
     made.slow("gpu0", enforced_limit_w=lambda _: 300, throttle_reasons=lambda _: 0)
-    assert charts(made.write())["power"].title.endswith("and its 300 W limit never binds")
+    assert charts(made.write())["power"].title.endswith(" and never reaches its 300 W limit")
 
 
 def test_memory_pcie_and_cpu_load_are_shown_over_time(run):
@@ -162,7 +162,9 @@ def test_memory_pcie_and_cpu_load_are_shown_over_time(run):
     assert memory["memory_used_max_gib"] == 3
     assert memory["pcie_tx_mb_s"] == pytest.approx(21, abs=0.1)
     assert memory["memory_clock_mhz"] == 877
-    assert found["memory"].title.startswith("gpu0 holds up to 3.00 GiB and gets 202 MB/s over PCIe")
+    assert found["memory"].title.startswith(
+        "gpu0 uses up to 3.00 GiB of memory and receives 202 MB/s"
+    )
     drawn = {one["quantity"] for one in found["memory"].tables["sensors"].records}
     assert drawn == {
         "memory_used_b",
@@ -256,9 +258,9 @@ def test_a_bar_has_the_error_of_its_device(run):
 
 
 def test_a_scatter_is_named_and_is_no_plus_minus(several):
-    said = spread([100.0, 110.0, 120.0], "J")
+    said = mean_and_deviation([100.0, 110.0, 120.0], "J")
     assert said == "110 J (standard deviation 10.0 J)"
-    assert not [chart.title for chart in run_charts(several) if "±" in chart.title]
+    assert not [chart.title for chart in chart_runs(several).charts if "±" in chart.title]
 
 
 def test_idle_and_dynamic_make_up_a_device_that_has_a_baseline(run):
@@ -276,8 +278,8 @@ def test_idle_and_dynamic_make_up_a_device_that_has_a_baseline(run):
 def test_more_devices_than_fit_are_in_the_tables_and_said(gpus):
     found = charts(gpus)
     assert len(found["power"].table.records) == 11
-    assert "Of 11 devices the first 8 are drawn" in found["power"].description
-    assert "Of 9 GPUs the first 7 are drawn" in found["sensors"].description
+    assert "Only the first 8 of 11 devices are drawn" in found["power"].description
+    assert "Only the first 7 of 9 GPUs are drawn" in found["sensors"].description
 
 
 def test_several_runs_are_averaged_and_who_has_ended_is_not_in_the_mean(several):
@@ -299,7 +301,7 @@ def test_a_damaged_run_is_named_and_the_rest_is_drawn(several, tmp_path):
     several[0].joinpath(MANIFEST).write_text("{")
     (several[1] / TRACE / f"gpu0{STREAM}").write_bytes(b"no stream")
     nowhere = tmp_path / "nowhere"
-    found = charted([*several, nowhere])
+    found = chart_runs([*several, nowhere])
     skipped = {one.path for one in found.skipped}
     assert {several[0], nowhere} <= skipped
     assert several[2] not in skipped
@@ -335,14 +337,14 @@ def test_a_run_that_goes_on_is_drawn_as_it_was_when_it_was_told(run):
 
 
 def test_where_nothing_can_be_read_there_is_nothing_to_draw(tmp_path):
-    found = charted([tmp_path])
+    found = chart_runs([tmp_path])
     assert (found.charts, len(found.skipped)) == ((), 1)
 
 
 def test_what_a_run_is_called_stays_text(several):
     for run in several:
         write_manifest(run, replace(read_manifest(run), id=HOSTILE))
-    for chart in run_charts(several):
+    for chart in chart_runs(several).charts:
         text = json.dumps(chart.spec(), ensure_ascii=False) + chart.title + chart.description
         assert "\x1b" not in text
         for table in chart.tables.values():

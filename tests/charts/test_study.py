@@ -10,7 +10,7 @@ from joulewise.analyse.stored_result import result_of
 from joulewise.data.sweeps import POWER_LIMIT
 from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.trial_table import entering
-from joulewise.report.charts.sweep import sweep_charts
+from joulewise.report.charts.sweep import chart_sweep
 from joulewise.sweep.lifecycle import conduct, prepare
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
 from tests.helpers.chart_tables import chart
@@ -54,7 +54,7 @@ def studied(tmp_path_factory):
 
 @pytest.mark.parametrize("network", ["ecg", "mnist-big"])
 def test_the_lowest_limit_takes_the_least_energy_and_edp(studied, network):
-    told = chart(sweep_charts(*studied(network)), "limits").table.records
+    told = chart(chart_sweep(*studied(network)), "limits").table.records
     for quantity in ("energy", "EDP"):
         mine = [it for it in told if it["quantity"] == quantity]
         assert [it["power_limit_w"] for it in mine] == LIMITS
@@ -71,19 +71,17 @@ def test_a_parabola_explains_nearly_all_of_ecg_and_less_of_mnist_big(studied, qu
     )
     assert ecg.adjusted_r2 > 0.99
     assert big.adjusted_r2 < ecg.adjusted_r2
-    figure = chart(sweep_charts(*studied("ecg")), f"{quantity}-by-limit")
-    assert f"{ecg.r2:.4f} of the runs" in figure.title
+    figure = chart(chart_sweep(*studied("ecg")), f"{quantity}-by-limit")
+    assert f"{ecg.r2:.4f} of the runs" in figure.description
     assert len(figure.tables["runs"].records) == 40
     assert figure.tables["parabola"].records
 
 
 def test_the_limit_of_mnist_small_never_binds(studied):
-    charts = sweep_charts(*studied("mnist-small"))
+    charts = chart_sweep(*studied("mnist-small"))
     for quantity, label in (("energy", "energy"), ("time", "time"), ("edp", "EDP")):
         figure = chart(charts, f"{quantity}-by-limit")
-        assert (
-            figure.title == f"The limit never binds: {label} at every limit differs by noise alone"
-        )
+        assert figure.title == f"No power limit is reached: differences in {label} are noise"
         assert "parabola" not in figure.tables
     courses = chart(charts, "power-over-time")
     assert all(it["mean_w"] < 100 for it in courses.table.records)
@@ -92,7 +90,7 @@ def test_the_limit_of_mnist_small_never_binds(studied):
 
 def test_power_over_time_is_shown_at_every_limit_with_its_epochs(studied):
     sweep, result, store = studied("mnist-big")
-    courses = chart(sweep_charts(sweep, result, store), "power-over-time")
+    courses = chart(chart_sweep(sweep, result, store), "power-over-time")
     limits = {it["power_limit_w"]: it for it in courses.table.records}
     assert list(limits) == LIMITS
     assert all(it["runs"] == 5 for it in limits.values())
@@ -119,10 +117,10 @@ def test_a_run_that_is_gone_is_said_and_the_rest_is_drawn(studied, tmp_path):
     other = next(it for it in sweep.trials if it.setting[POWER_LIMIT] == 200)
     for trace in (copy / other.run / "trace").iterdir():
         trace.write_bytes(b"not a trace")
-    courses = chart(sweep_charts(sweep, result, copy), "power-over-time")
+    courses = chart(chart_sweep(sweep, result, copy), "power-over-time")
     runs = {it["power_limit_w"]: it["runs"] for it in courses.table.records}
     assert runs == {150: 4, 200: 4, 250: 5, 300: 5}
-    assert "2 runs of these cannot be read any more." in courses.description
+    assert "2 runs of these can no longer be read." in courses.description
 
 
 OF_RUNS = {"power-over-time", "energy-over-time", "epochs-by-limit"}
@@ -130,7 +128,7 @@ OF_RUNS = {"power-over-time", "energy-over-time", "epochs-by-limit"}
 
 def test_energy_so_far_and_epochs_are_those_that_the_study_shows(studied):
     """At 150 W energy grows slowest, takes longest and ends lowest, in each epoch as in all."""
-    charts = sweep_charts(*studied("ecg"))
+    charts = chart_sweep(*studied("ecg"))
     growth = chart(charts, "energy-over-time").table.records
     assert [it["power_limit_w"] for it in growth] == LIMITS
     energies, times = ([it[name] for it in growth] for name in ("energy_j", "time_s"))
@@ -144,8 +142,8 @@ def test_energy_so_far_and_epochs_are_those_that_the_study_shows(studied):
 
 def test_without_its_runs_a_sweep_has_all_other_figures(studied, tmp_path):
     sweep, result, store = studied("mnist-big")
-    every = {each.key for each in sweep_charts(sweep, result, store)}
+    every = {each.key for each in chart_sweep(sweep, result, store)}
     for elsewhere in (None, tmp_path):
-        assert {each.key for each in sweep_charts(sweep, result, elsewhere)} == every - OF_RUNS
+        assert {each.key for each in chart_sweep(sweep, result, elsewhere)} == every - OF_RUNS
     nameless = replace(sweep, trials=tuple(replace(it, run=None) for it in sweep.trials))
-    assert {each.key for each in sweep_charts(nameless, result, store)} == every - OF_RUNS
+    assert {each.key for each in chart_sweep(nameless, result, store)} == every - OF_RUNS

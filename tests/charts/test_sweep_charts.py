@@ -7,8 +7,8 @@ import pytest
 
 from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.metric import Reference, parse
-from joulewise.report.charts.sweep import sweep_charts
-from joulewise.report.charts.theme import config, dressed
+from joulewise.report.charts.sweep import chart_sweep
+from joulewise.report.charts.theme import apply_theme, theme_config
 from joulewise.simulate.boards import load_board
 from tests.helpers.chart_tables import by_batch, by_limit, chart, swept
 
@@ -26,7 +26,7 @@ def batches(tmp_path):
 
 
 def charts_of(pair):
-    return sweep_charts(*pair, None)
+    return chart_sweep(*pair, None)
 
 
 def records(charts, key, table):
@@ -55,8 +55,8 @@ def test_specs_are_valid_and_take_all_data_from_their_tables(which, request, cap
         named = set(re.findall(r'"data": {"name": "(\w+)"}', json.dumps(spec)))
         assert named <= set(each.tables)
         assert not re.search(r'"(values|url)": ', json.dumps(spec.get("data", {})))
-        assert styles(spec) <= set(config("light")["style"])
-        vl_convert.vegalite_to_svg(dressed(each.spec(), "print", 240.0), show_warnings=True)
+        assert styles(spec) <= set(theme_config("light")["style"])
+        vl_convert.vegalite_to_svg(apply_theme(each.spec(), "print", 240.0), show_warnings=True)
     said = capfd.readouterr()
     assert said.out + said.err == ""
 
@@ -197,7 +197,7 @@ def test_the_front_in_the_plane_is_that_of_the_result(batches):
 def test_what_is_far_beyond_the_front_is_left_out_and_that_is_said(batches):
     plane = chart(charts_of(batches), "plane")
     assert not any(it["setting"].startswith("batch_size 8,") for it in plane.table.records)
-    assert "4 settings far beyond these are left out." in plane.description
+    assert "4 settings are far outside the figure and not drawn." in plane.description
 
 
 def test_a_parabola_ends_where_the_runs_do(limits):
@@ -209,9 +209,7 @@ def test_a_parabola_ends_where_the_runs_do(limits):
     assert (min(drawn), max(drawn)) == (175, 300)
 
 
-@pytest.mark.parametrize(
-    ("apart", "said"), [(0.2, "than noise may take it"), (0.0005, "less energy and")]
-)
+@pytest.mark.parametrize(("apart", "said"), [(0.2, "is within noise"), (0.0005, "less energy and")])
 def test_the_heat_map_claims_no_more_than_its_runs_show(tmp_path, apart, said):
     rows = [
         {**row, "block": block, "power_w": row["power_w"] * (1 + apart * (block * at % 3 - 1))}
@@ -263,7 +261,7 @@ def test_a_ray_of_idle_is_drawn_where_the_board_is_known_to_draw_so_much(batches
     idle = [it for it in rays if it["ray"] == "idle"]
     assert {it["power_w"] for it in idle} == {load_board("v100").idle.context_w}
     assert (
-        "is what the GPU draws when idle"
+        "W is the idle power of the GPU"
         in chart(charts_of((sweep, result)), "time-energy").description
     )
 
@@ -298,9 +296,11 @@ def test_a_parabola_is_drawn_with_what_it_is_worth(limits):
     energy = chart(charts_of(limits), "energy-by-limit")
     fit = next(it for it in result.fits if it.quantity == "energy")
     worth = f"R² {fit.means_r2:.4f} of the means, {fit.r2:.4f} of the runs"
-    assert f"{worth}, adjusted {fit.adjusted_r2:.4f}, {fit.dof} degrees" in energy.title
-    assert worth in energy.description
-    assert f"least at {fit.minimum_w:.0f} W" in energy.title
+    adjusted = f"adjusted R² {fit.adjusted_r2:.4f}, {fit.dof} degrees of freedom"
+    assert f"{worth}, {adjusted}" in energy.description
+    assert energy.title.startswith(
+        f"Quadratic fit of energy: minimum at {fit.minimum_w:.0f} W (R² "
+    )
     assert "fit" in styles(energy.spec())
     a, b, c = fit.coefficients
     for it in energy.tables["parabola"].records:
@@ -312,11 +312,11 @@ def test_a_parabola_is_drawn_with_what_it_is_worth(limits):
 def test_where_a_parabola_fails_none_is_drawn_and_the_title_says_why(tmp_path):
     pair = swept(tmp_path, by_limit(), capped=0.0)
     energy = chart(charts_of(pair), "energy-by-limit")
-    assert energy.title == "The limit never binds: energy at every limit differs by noise alone"
+    assert energy.title == "No power limit is reached: differences in energy are noise"
     assert "parabola" not in energy.tables
     assert "fit" not in styles(energy.spec())
     three = swept(tmp_path, by_limit((150, 200, 300)))
-    assert "No parabola" in chart(charts_of(three), "energy-by-limit").title
+    assert "No quadratic fit" in chart(charts_of(three), "energy-by-limit").title
 
 
 def test_a_drift_of_the_reference_is_shown_and_named(tmp_path):
@@ -324,7 +324,7 @@ def test_a_drift_of_the_reference_is_shown_and_named(tmp_path):
     sweep, _ = swept(tmp_path, rows)
     trials = [replace(it, start_wall_ns=10**9 * (60 * it.block + 1)) for it in sweep.trials]
     sweep = replace(sweep, trials=tuple(trials))
-    drift = chart(sweep_charts(sweep, evaluate(sweep), None), "drift")
+    drift = chart(chart_sweep(sweep, evaluate(sweep), None), "drift")
     assert drift.title.startswith("The energy of the reference rose by")
     energies = [it["ratio"] for it in drift.table.records if it["quantity"] == "energy"]
     assert energies == sorted(energies)
@@ -351,15 +351,15 @@ def test_no_caption_says_dashed_of_a_line_that_is_solid(limits, batches):
         if "dashed" in each.description:
             assert not {"line", "thin"} & styles(each.spec())
             assert "level" in styles(each.spec())
-            assert "strokeDash" in config("light")["style"]["level"]
+            assert "strokeDash" in theme_config("light")["style"]["level"]
 
 
 def test_a_full_training_has_no_single_runs_and_still_its_figures(limits):
     sweep, result = limits
-    keys = {each.key for each in sweep_charts(sweep, replace(result, per="training"), None)}
+    keys = {each.key for each in chart_sweep(sweep, replace(result, per="training"), None)}
     assert keys == {"limits", "plane", "boundaries"}
 
 
 def test_a_sweep_in_which_nothing_ran_has_no_figures(limits):
     sweep = replace(limits[0], trials=())
-    assert sweep_charts(sweep, evaluate(sweep), None) == []
+    assert chart_sweep(sweep, evaluate(sweep), None) == []

@@ -15,8 +15,8 @@ from joulewise.data.sweeps import POWER_LIMIT
 from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.trial_table import entering
 from joulewise.report.charts.files import write_chart
-from joulewise.report.charts.sweep import sweep_charts
-from joulewise.report.charts.theme import config, dressed
+from joulewise.report.charts.sweep import chart_sweep
+from joulewise.report.charts.theme import apply_theme, theme_config
 from joulewise.sweep.lifecycle import conduct, prepare
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
 from tests.helpers.chart_tables import chart
@@ -45,7 +45,7 @@ def swept(tmp_path_factory):
 
 def charts(swept):
     sweep, store = swept
-    return sweep_charts(sweep, evaluate(sweep), store)
+    return chart_sweep(sweep, evaluate(sweep), store)
 
 
 def results(swept, limit_w):
@@ -132,10 +132,10 @@ def test_they_are_valid_take_all_data_from_their_tables_and_draw(swept, key, tmp
     each = chart(charts(swept), key)
     text = json.dumps(each.drawing().to_dict(validate=True))
     assert set(re.findall(r'"data": {"name": "(\w+)"}', text)) == set(each.tables)
-    assert set(re.findall(r'"style": "(\w+)"', text)) <= set(config("light")["style"])
+    assert set(re.findall(r'"style": "(\w+)"', text)) <= set(theme_config("light")["style"])
     assert not re.search(r"#[0-9a-fA-F]{6}", text)  # colours are the look's
     for theme in ("light", "dark", "print"):
-        vl_convert.vegalite_to_svg(dressed(each.spec(), theme, 240.0), show_warnings=True)
+        vl_convert.vegalite_to_svg(apply_theme(each.spec(), theme, 240.0), show_warnings=True)
     said = capfd.readouterr()
     assert said.out + said.err == ""
     for form in ("pdf", "csv", "svg"):
@@ -148,7 +148,7 @@ def test_the_legend_shows_a_stroke_for_each_limit(swept):
     import vl_convert
 
     drawn = vl_convert.vegalite_to_svg(
-        dressed(chart(charts(swept), "energy-over-time").spec(), "light", 400.0)
+        apply_theme(chart(charts(swept), "energy-over-time").spec(), "light", 400.0)
     )
     symbols = re.findall(r'legend-symbol"[^>]*><path [^>]*stroke-width="([\d.]+)"', drawn)
     assert symbols == ["2"] * len(LIMITS)

@@ -101,7 +101,7 @@ def test_keys_reach_everything_that_can_be_used(demo_report, open_page):
         tab.keyboard.press("Tab")
         told = "e => [e.outerHTML.slice(0, 200), getComputedStyle(e).outlineStyle]"
         reached.append(tab.locator(":focus").evaluate(told))
-    assert "Skip to the verdict" in reached[0][0]
+    assert "Skip to the result" in reached[0][0]
     assert 'id="theme"' in reached[1][0]
     assert [element for element, _ in reached] == wanted
     assert all(outline != "none" for _, outline in reached)
@@ -122,7 +122,7 @@ def test_the_command_is_copied_by_key(demo_report, open_page):
     page = open_page(demo_report, permissions=["clipboard-read", "clipboard-write"])
     page.tab.locator("[data-copy]").first.focus()
     page.tab.keyboard.press("Enter")
-    page.tab.wait_for_function("() => document.getElementById('said').textContent == 'Copied'")
+    page.tab.wait_for_function("() => document.getElementById('status').textContent == 'Copied'")
     copied = page.tab.evaluate("navigator.clipboard.readText()")
     assert copied.startswith("joulewise sweep --sim v100 --workload resnet50 --power-limit full")
 

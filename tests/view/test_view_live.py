@@ -80,22 +80,22 @@ def test_many_pages_are_one_look(make_run):
     run = make_run("20261116-003512-bbbb")
     clock = [100.0]
     live = LiveRuns(lambda: clock[0])
-    first = live.look(run)
-    assert live.look(run) is first
+    first = live.poll(run)
+    assert live.poll(run) is first
     clock[0] += 0.5
-    assert live.look(run) is not first
+    assert live.poll(run) is not first
 
 
 def test_who_has_left_is_forgotten(make_run):
     one, other = make_run("20261116-003512-bbbb"), make_run("20261116-003512-cccc")
     clock = [100.0]
     live = LiveRuns(lambda: clock[0])
-    live.look(one)
+    live.poll(one)
     clock[0] += 61
-    live.look(other)
+    live.poll(other)
     assert list(live._watched) == [other]
     shutil.rmtree(other)
-    live.look(one)
+    live.poll(one)
     assert list(live._watched) == [one]
 
 

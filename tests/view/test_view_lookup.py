@@ -60,7 +60,7 @@ def test_a_link_out_of_the_store_is_told_of_and_not_followed(view, store, make_r
     (store / OTHER).symlink_to(outside)
     listed = view.get()
     assert "not to be seen" not in listed.text
-    assert "nothing outside of the store is shown" in listed.words
+    assert "nothing outside the store is shown" in listed.words
     for kind in ("run", "live", "now"):
         answer = view.get(f"{kind}/{OTHER}")
         assert answer.status == 404
@@ -78,7 +78,7 @@ def test_a_link_in_a_run_is_not_followed_either(view, make_run, tmp_path, file):
         answer = view.get(f"{kind}/{RUN}")
         assert answer.status == 500
         assert "not to be seen" not in answer.text
-        assert "a link" in answer.text
+        assert "a symbolic link" in answer.text
 
 
 def test_a_link_in_place_of_all_sweeps(view, store, tmp_path):
@@ -110,7 +110,7 @@ def test_a_sweep_that_names_runs_outside_is_not_shown(view, store, make_run, tmp
     (folder / FILE).write_text(as_text(replace(load(folder), trials=(trial,))))
     answer = view.get(f"sweep/{folder.name}")
     assert answer.status == 500
-    assert "names a run outside of the store" in answer.words
+    assert "names a run outside the store" in answer.words
     assert "not to be seen" not in answer.text
 
 

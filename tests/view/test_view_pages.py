@@ -94,8 +94,8 @@ class TestList:
         first = view.get()
         assert order(first) == [NEW, OLD]
         assert "23 runs" in first.words
-        assert "21 runs of sweeps are not listed here" in first.words
-        assert len(order(view.get(link(first, "List them, too")))) == 23
+        assert "21 runs of sweeps are hidden" in first.words
+        assert len(order(view.get(link(first, "Show them")))) == 23
 
 
 class TestPages:
@@ -159,7 +159,7 @@ def link(answer, label):
 
 
 def test_an_empty_store(view):
-    assert "joulewise run -- CMD makes one" in view.get().words
+    assert "joulewise run -- CMD records one" in view.get().words
 
 
 def test_a_store_that_is_not_there(view, store):
@@ -209,7 +209,7 @@ class TestReport:
     def test_the_oldest_are_forgotten_where_there_are_too_many(self, view, make_run, monkeypatch):
         from joulewise.serve import lookup
 
-        monkeypatch.setattr(lookup, "_MOST_B", 1)
+        monkeypatch.setattr(lookup, "_CACHE_B", 1)
         for run in (OLD, NEW):
             make_run(run)
             assert view.get(f"run/{run}").status == 200
@@ -232,7 +232,7 @@ class TestComparison:
 
         own = compare_page(compared(store, OLD, NEW))
         titles = [chart.title for section in own.sections for chart in section.charts]
-        assert "Power over time of both" in titles
+        assert "Power over time of A and B" in titles
         answer = view.get(f"compare?a={OLD}&b={NEW}")
         assert [title for title in titles if title not in answer.words] == []
 
@@ -242,7 +242,7 @@ class TestComparison:
     def test_needs_two_sides(self, view, query):
         answer = view.get(f"compare?{query}")
         assert answer.status == 400
-        assert "a comparison has two sides" in answer.words
+        assert "a comparison needs a side A and a side B" in answer.words
 
     def test_the_list_offers_both_sides(self, view):
         boxes = re.findall(r'name="([ab])" value="([^"]+)"', view.get().text)

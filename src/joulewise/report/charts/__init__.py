@@ -18,12 +18,4 @@ from joulewise.report.charts.chart import Chart, with_provenance
 from joulewise.report.charts.files import FORMATS, write_chart
 from joulewise.report.charts.theme import COLUMN_MM, THEMES, Theme
 
-__all__ = [
-    "COLUMN_MM",
-    "FORMATS",
-    "THEMES",
-    "Chart",
-    "Theme",
-    "with_provenance",
-    "write_chart",
-]
+__all__ = ["COLUMN_MM", "FORMATS", "THEMES", "Chart", "Theme", "with_provenance", "write_chart"]

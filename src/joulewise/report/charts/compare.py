@@ -15,31 +15,12 @@ from joulewise.compare.sweeps import SettingCompared, SweepsCompared
 from joulewise.data.sweeps import POWER_LIMIT
 from joulewise.formatting import joules, one_line, seconds
 from joulewise.metrics.result import Interval
+from joulewise.report.charts import encoding
 from joulewise.report.charts.chart import Chart, with_provenance
-from joulewise.report.charts.encoding import (
-    QUANTITIES,
-    DisplayUnit,
-    data_layer,
-    display_units,
-    encode_fill,
-    encode_lines,
-    encode_points,
-    interval_layer,
-    layer_with_fill,
-    limit_axis,
-    reference_line,
-    time_axis,
-    time_layer,
-    time_unit,
-)
+from joulewise.report.charts.encoding import DisplayUnit
 from joulewise.report.charts.records import Record, record_table
 from joulewise.report.charts.run import read_curves, skipped_text
-from joulewise.report.charts.run.average import (
-    AVERAGE_POWER,
-    DEVIATION_BAND,
-    average_power,
-    power_records,
-)
+from joulewise.report.charts.run.average import DEVIATION_BAND, average_power, power_records
 from joulewise.report.charts.vega import alt
 from joulewise.report.settings_text import value_words
 from joulewise.report.tables import Column
@@ -47,7 +28,7 @@ from joulewise.report.views.compare_tables import provenance, quantities_table
 from joulewise.report.views.sweep_tables import bounds
 
 _SIDES: Final = ("A", "B")
-_SIDE: Final = {"side": Column("side", right=False)}
+_WITH_UNITS: Final = {"energy_j": Column("energy"), "time_s": Column("time")}  # in every cell
 # Vega expression of a tick, as in the tables: a change in percent, or a factor where the percentage
 # would be in hundreds.
 _CHANGE: Final = (
@@ -102,7 +83,7 @@ def _draw_ratios(
     quantities: Sequence[str], verdicts: Sequence[str], ends: tuple[float, float]
 ) -> alt.TopLevelMixin:
     base = (
-        data_layer("compared")
+        encoding.data_layer("compared")
         .transform_filter("isValid(datum.ratio)")
         .encode(y=alt.Y("quantity:N").title(None).sort(list(quantities)))
     )
@@ -113,11 +94,11 @@ def _draw_ratios(
         for field in ("ratio", "ratio_low")
     )
     layers = (
-        reference_line("compared", "x"),
+        encoding.reference_line("compared", "x"),
         base.transform_filter("isValid(datum.ratio_low)")
         .mark_rule(style="interval")
         .encode(x=low, x2="ratio_high:Q"),
-        base.mark_point(style="mean").encode(x=x, **encode_points("verdict", verdicts)),
+        base.mark_point(style="mean").encode(x=x, **encoding.encode_points("verdict", verdicts)),
     )
     return alt.layer(*layers, height=max(_SMALLEST_PX, _QUANTITY_PX * len(quantities)))
 
@@ -177,18 +158,22 @@ def _chart_power(found: Comparison) -> Iterator[Chart]:
             + (f" Left out: {skipped_text(skipped)}." if skipped else "")
         ),
         tables={
-            "power": record_table("Power over time of A and B", {**_SIDE, **AVERAGE_POWER}, records)
+            "power": record_table(
+                "Power over time of A and B", "side t_s mean_w sigma_w runs", records
+            )
         },
-        drawing=partial(_draw_power, time_unit(longest_s)),
+        drawing=partial(_draw_power, encoding.time_unit(longest_s)),
     )
 
 
 def _draw_power(unit: DisplayUnit) -> alt.TopLevelMixin:
-    base = time_layer("power", unit).encode(x=time_axis(unit))
+    base = encoding.time_layer("power", unit).encode(x=encoding.time_axis(unit))
     low, mean = (alt.Y(f"{field}:Q").title("power (W)") for field in ("low_w", "mean_w"))
-    layered: alt.TopLevelMixin = layer_with_fill(
-        base.mark_area(style="band").encode(y=low, y2="high_w:Q", fill=encode_fill("side", _SIDES)),
-        base.mark_line().encode(y=mean, **encode_lines("side", _SIDES)),
+    layered: alt.TopLevelMixin = encoding.layer_with_fill(
+        base.mark_area(style="band").encode(
+            y=low, y2="high_w:Q", fill=encoding.encode_fill("side", _SIDES)
+        ),
+        base.mark_line().encode(y=mean, **encoding.encode_lines("side", _SIDES)),
     )
     return layered
 
@@ -197,14 +182,6 @@ def _chart_epochs(found: Comparison) -> Iterator[Chart]:
     records = [*_epoch_records("A", found.a), *_epoch_records("B", found.b)]
     if {record["side"] for record in records} != set(_SIDES):
         return
-    columns = {
-        **_SIDE,
-        "run": Column("run", right=False),
-        "epoch": Column("epoch"),
-        "energy_j": Column("energy"),
-        "time_s": Column("time"),
-    }
-    formats = {"run": one_line, "energy_j": joules, "time_s": seconds}
     yield Chart(
         key="epochs-compared",
         title="Energy and time per epoch of A and B",
@@ -212,8 +189,18 @@ def _chart_epochs(found: Comparison) -> Iterator[Chart]:
             "Every epoch of every run is a point. A box spans the middle half of them with a line "
             "at the median; whiskers reach to the farthest point within 1.5 times its height."
         ),
-        tables={"epochs": record_table("Epochs of A and B", columns, records, **formats)},
-        drawing=partial(_draw_epochs, display_units(records)),
+        tables={
+            "epochs": record_table(
+                "Epochs of A and B",
+                "side run epoch energy_j time_s",
+                records,
+                titles=_WITH_UNITS,
+                run=one_line,
+                energy_j=joules,
+                time_s=seconds,
+            )
+        },
+        drawing=partial(_draw_epochs, encoding.display_units(records)),
     )
 
 
@@ -232,8 +219,8 @@ def _epoch_records(letter: str, side: Side) -> Iterator[dict[str, Any]]:
 def _draw_epochs(units: Mapping[str, DisplayUnit]) -> alt.TopLevelMixin:
     panels = []
     for field, unit in units.items():
-        title = f"{QUANTITIES[field]} per epoch ({unit.name})"
-        base = data_layer("epochs", value=unit.expression(field)).encode(
+        title = f"{encoding.QUANTITIES[field]} per epoch ({unit.name})"
+        base = encoding.data_layer("epochs", value=unit.expression(field)).encode(
             x=alt.X("side:N").title(None).axis(labelAngle=0),
             y=alt.Y("value:Q").title(title).scale(zero=False),
             color=alt.Color("side:N").scale(domain=list(_SIDES)).legend(None),
@@ -255,13 +242,6 @@ def _chart_curves(found: SweepsCompared) -> Iterator[Chart]:
         return
     records = [record for compared in settings for record in _curve_records(compared)]
     series = list(dict.fromkeys(str(record["series"]) for record in records))
-    columns = {
-        "series": Column("of", right=False),
-        POWER_LIMIT: Column("limit", "W"),
-        "energy_j": Column("energy"),
-        "time_s": Column("time"),
-    }
-    formats = {POWER_LIMIT: "{:g}".format, "energy_j": joules, "time_s": seconds}
     yield Chart(
         key="curves-compared",
         title="Energy and time of A and B by power limit",
@@ -270,9 +250,17 @@ def _chart_curves(found: SweepsCompared) -> Iterator[Chart]:
             "which include the calibration error of the board's sensor."
         ),
         tables={
-            "curves": record_table("Energy and time of both sweeps", columns, records, **formats)
+            "curves": record_table(
+                "Energy and time of both sweeps",
+                "series power_limit_w energy_j time_s",
+                records,
+                titles=_WITH_UNITS,
+                power_limit_w="{:g}".format,
+                energy_j=joules,
+                time_s=seconds,
+            )
         },
-        drawing=partial(_draw_curves, series, display_units(records)),
+        drawing=partial(_draw_curves, series, encoding.display_units(records)),
     )
 
 
@@ -293,18 +281,18 @@ def _curve_records(compared: SettingCompared) -> Iterator[dict[str, Any]]:
 def _draw_curves(series: Sequence[str], units: Mapping[str, DisplayUnit]) -> alt.TopLevelMixin:
     panels = []
     for field, unit in units.items():
-        base = data_layer(
+        base = encoding.data_layer(
             "curves",
             value=unit.expression(field),
             low=unit.expression(f"{field}_low"),
             high=unit.expression(f"{field}_high"),
-        ).encode(x=limit_axis())
-        lines = encode_lines("series", series)
-        y = alt.Y("value:Q").title(f"{QUANTITIES[field]} ({unit.name})").scale(zero=False)
+        ).encode(x=encoding.limit_axis())
+        lines = encoding.encode_lines("series", series)
+        y = alt.Y("value:Q").title(f"{encoding.QUANTITIES[field]} ({unit.name})").scale(zero=False)
         panels.append(
             alt.layer(
                 base.mark_line().encode(y=y, **lines),
-                interval_layer(base, "y", "low", "high", color=lines["color"]),
+                encoding.interval_layer(base, "y", "low", "high", color=lines["color"]),
                 base.mark_point(style="mean").encode(y=y, color=lines["color"]),
             )
         )

@@ -19,7 +19,7 @@ import numpy as np
 from joulewise.report.charts.records import record_table
 from joulewise.report.charts.theme import LABEL_ACROSS_PX, LABEL_ALONG_PX, PLOT_HEIGHT_PX
 from joulewise.report.charts.vega import alt
-from joulewise.report.tables import Column, Table
+from joulewise.report.tables import Table
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -144,13 +144,6 @@ def place_labels(
     return placed
 
 
-_COLUMNS: Final = {
-    "label": Column("label", right=False),
-    "side": Column("side", right=False),
-    "from_px": Column("from", "px"),
-}
-
-
 def label_table(labels: Sequence[Label], positions: Sequence[Mapping[str, float]]) -> Table:
     """``positions`` has, for each point, the fields by which the drawing finds its position."""
     records = (
@@ -165,7 +158,7 @@ def label_table(labels: Sequence[Label], positions: Sequence[Mapping[str, float]
     )
     return record_table(
         "Labels, by the width of the figure",
-        _COLUMNS,
+        "label side from_px",
         records,
         side=lambda side: side.replace("_", " "),
         from_px="{:g}".format,

@@ -19,6 +19,65 @@ if TYPE_CHECKING:
 
 Record = Mapping[str, float | str | None]
 
+_TITLES: Final = {
+    "t_s": "time",
+    "mean_w": "mean power",
+    "power_w": "mean power",
+    "peak_w": "highest",
+    "low": "lowest",
+    "low_w": "lowest",
+    "high": "highest",
+    "high_w": "highest",
+    "highest_w": "highest reading",
+    "held_pct": "time at the limit",
+    "power_limit_w": "limit",
+    "error_j": "error (95 %)",
+    "low_j": "low (95 %)",
+    "high_j": "high (95 %)",
+    "sigma_w": "std. dev.",
+    "sigma_j": "std. dev.",
+    "sigma_hz": "std. dev.",
+    "least": "minimum",
+    "q1": "lower quartile",
+    "q3": "upper quartile",
+    "most": "maximum",
+    "time_ratio": "time vs ref.",
+    "energy_ratio": "energy vs ref.",
+    "pareto": "Pareto",
+    "temperature_max_c": "highest",
+    "sm_clock_mhz": "SM clock",
+    "gpu_utilisation_pct": "utilisation",
+    "held_down": "clocks reduced by",
+    "memory_used_max_gib": "highest",
+    "pcie_tx_mb_s": "PCIe sent",
+    "pcie_rx_mb_s": "PCIe received",
+    "load_max_pct": "highest",
+    "lane": "stream",
+    "rows": "readings",
+    "count": "readings",
+    "counted": "what",
+    "cv_pct": "CV",
+    "effective_hz": "new values",
+    "longest_s": "longest interval",
+    "interval_ms": "interval from",
+    "end_ms": "to",
+}
+"""Headings of fields whose name, without its unit, is not a heading already."""
+
+# Units by the suffix of a field's name; the longer of two suffixes comes first.
+_UNITS: Final = {
+    "_mb_s": "MB/s",
+    "_j": "J",
+    "_w": "W",
+    "_s": "s",
+    "_ms": "ms",
+    "_pct": "%",
+    "_hz": "Hz",
+    "_mhz": "MHz",
+    "_c": "°C",
+    "_gib": "GiB",
+    "_px": "px",
+}
 _MIN_FOR_DEVIATION: Final = 3  # values: the deviation of two says nothing that both do not
 _ZERO: Final = digits(0.0)
 _PREFIXES: Final = {"G": 1e9, "M": 1e6, "k": 1e3, "m": 1e-3}
@@ -29,20 +88,33 @@ _THINNED_DIGITS: Final = 6
 
 def record_table(
     title: str,
-    columns: Mapping[str, Column],
+    fields: str,
     records: Iterable[Mapping[str, Any]],
+    *,
+    titles: Mapping[str, str | Column] | None = None,
     **formats: Callable[[Any], str],
 ) -> Table:
-    """A table with a row for each record and a cell for each of its fields that has a column.
+    """A table with a row for each record and a column for each field, such as ``"t_s mean_w"``.
 
-    The other fields are for the drawing only. ``formats`` turn values of a field into text;
-    without one, a number is shown with the digits of :func:`joulewise.units.digits`.
+    Headings and units come from the names of the fields, except for ``titles``; texts are
+    left-aligned. Other fields of the records are for the drawing only. ``formats`` turn values of
+    a field into text; without one, a number has the digits of :func:`joulewise.units.digits`.
     """
-    records = tuple(records)
+    records, names = tuple(records), fields.split()
+    columns = tuple(_column(name, (titles or {}).get(name), records) for name in names)
     rows = tuple(
-        tuple(_cell(record.get(name), formats.get(name)) for name in columns) for record in records
+        tuple(_cell(record.get(name), formats.get(name)) for name in names) for record in records
     )
-    return Table(title, tuple(columns.values()), rows, records)
+    return Table(title, columns, rows, records)
+
+
+def _column(field: str, title: str | Column | None, records: Sequence[Mapping[str, Any]]) -> Column:
+    if isinstance(title, Column):
+        return title
+    suffix = next((suffix for suffix in _UNITS if field.endswith(suffix)), "")
+    title = title or _TITLES.get(field) or field.removesuffix(suffix).replace("_", " ")
+    is_text = any(isinstance(record.get(field), str) for record in records)
+    return Column(title, _UNITS.get(suffix, ""), right=not is_text)
 
 
 def _cell(value: Any, form: Callable[[Any], str] | None) -> str | None:

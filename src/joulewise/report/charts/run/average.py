@@ -11,15 +11,9 @@ import numpy as np
 from joulewise.analyse.curves.average import Average, Curve, averaged, grid
 from joulewise.analyse.curves.run import PIXELS, DeviceCurves, RunCurves
 from joulewise.formatting import one_line, seconds
+from joulewise.report.charts import encoding
 from joulewise.report.charts.chart import Chart
-from joulewise.report.charts.encoding import (
-    DisplayUnit,
-    band_layers,
-    energy_unit,
-    time_axis,
-    time_layer,
-    time_unit,
-)
+from joulewise.report.charts.encoding import DisplayUnit
 from joulewise.report.charts.records import (
     Record,
     average_columns,
@@ -31,32 +25,12 @@ from joulewise.report.charts.records import (
 from joulewise.report.charts.run.energy import draw_growth
 from joulewise.report.charts.vega import alt
 from joulewise.report.settings_text import counted
-from joulewise.report.tables import Column
 from joulewise.units import digits
 
 DEVIATION_BAND: Final = (
     "The band is one standard deviation to either side. The mean is over the runs that have not "
     "ended yet."
 )
-_RUNS: Final = {
-    "run": Column("run", right=False),
-    "time_s": Column("time", "s"),
-    "energy_j": Column("energy", "J"),
-    "error_j": Column("error (95 %)", "J"),
-    "mean_w": Column("mean power", "W"),
-}
-AVERAGE_POWER: Final = {
-    "t_s": Column("time", "s"),
-    "mean_w": Column("mean power", "W"),
-    "sigma_w": Column("std. dev.", "W"),
-    "runs": Column("runs"),
-}
-AVERAGE_ENERGY: Final = {
-    "t_s": Column("time", "s"),
-    "energy_j": Column("energy so far", "J"),
-    "sigma_j": Column("std. dev.", "J"),
-    "runs": Column("runs"),
-}
 
 
 def chart_average(runs: Sequence[RunCurves]) -> Iterator[Chart]:
@@ -97,10 +71,12 @@ def _chart_power(runs: Sequence[RunCurves]) -> Iterator[Chart]:
             f"({_resampling(average)}). {DEVIATION_BAND}"
         ),
         tables={
-            "runs": record_table("The runs", _RUNS, summary),
-            "power": record_table("Average power over time", AVERAGE_POWER, power_records(average)),
+            "runs": record_table("The runs", "run time_s energy_j error_j mean_w", summary),
+            "power": record_table(
+                "Average power over time", "t_s mean_w sigma_w runs", power_records(average)
+            ),
         },
-        drawing=partial(_draw_power, time_unit(float(average.t_s[-1]))),
+        drawing=partial(_draw_power, encoding.time_unit(float(average.t_s[-1]))),
     )
 
 
@@ -121,10 +97,12 @@ def _chart_energy(runs: Sequence[RunCurves]) -> Iterator[Chart]:
             f"{seconds(max(times_s))}. {DEVIATION_BAND}"
         ),
         tables={
-            "runs": record_table("The runs", _RUNS, _summary(runs)),
-            "growth": record_table("Average energy so far", AVERAGE_ENERGY, records),
+            "runs": record_table("The runs", "run time_s energy_j error_j mean_w", _summary(runs)),
+            "growth": record_table("Average energy so far", "t_s energy_j sigma_j runs", records),
         },
-        drawing=partial(draw_growth, energy_unit(max(energies_j)), time_unit(max(times_s))),
+        drawing=partial(
+            draw_growth, encoding.energy_unit(max(energies_j)), encoding.time_unit(max(times_s))
+        ),
     )
 
 
@@ -191,4 +169,8 @@ def _resampling(average: Average) -> str:
 
 def _draw_power(unit: DisplayUnit) -> alt.TopLevelMixin:
     fields = ("low_w", "mean_w", "high_w")
-    return alt.layer(*band_layers(time_layer("power", unit), time_axis(unit), fields, "power (W)"))
+    return alt.layer(
+        *encoding.band_layers(
+            encoding.time_layer("power", unit), encoding.time_axis(unit), fields, "power (W)"
+        )
+    )

@@ -12,46 +12,17 @@ from joulewise.analyse.curves.run import RunCurves
 from joulewise.analyse.curves.series import EnergyPart, Share, breakdown
 from joulewise.data import Kind, RunResult
 from joulewise.formatting import KINDS, capitalised, energy, plain, seconds
+from joulewise.report.charts import encoding
 from joulewise.report.charts.chart import Chart
-from joulewise.report.charts.encoding import (
-    DisplayUnit,
-    band_layers,
-    data_layer,
-    encode_colour,
-    energy_unit,
-    interval_layer,
-    time_axis,
-    time_layer,
-    time_unit,
-)
+from joulewise.report.charts.encoding import DisplayUnit
 from joulewise.report.charts.records import Record, record_table, to_records, with_fields
 from joulewise.report.charts.vega import alt
-from joulewise.report.tables import Column
 
 if TYPE_CHECKING:
     from joulewise.analyse.curves.series import Growth
 
-_GROWTH: Final = {
-    "t_s": Column("time", "s"),
-    "energy_j": Column("energy so far", "J"),
-    "error_j": Column("error (95 %)", "J"),
-}
 _GROWTH_ROWS: Final = 10  # of the table to read; the other table has every moment that is drawn
 _MIN_MOMENTS: Final = 3  # fewer are no curve
-_PARTS: Final = {
-    "device": Column("device", right=False),
-    "part": Column("part", right=False),
-    "energy_j": Column("energy", "J"),
-    "error_j": Column("error (95 %)", "J"),
-    "share_pct": Column("share", "%"),
-    "source": Column("source", right=False),
-}
-_DEVICES: Final = {
-    "label": Column("device", right=False),
-    "energy_j": Column("energy", "J"),
-    "low_j": Column("low (95 %)", "J"),
-    "high_j": Column("high (95 %)", "J"),
-}
 # Height in pixels of a bar with the space around it, and of the space above and below all bars.
 _BAR_PX, _BARS_MARGIN_PX = 34, 10
 
@@ -72,22 +43,28 @@ def chart_energy(curves: RunCurves) -> Iterator[Chart]:
             "is constant over the run and cancels when runs on the same board are compared."
         ),
         tables={
-            "tenths": record_table("Energy so far", _GROWTH, records[::-step][::-1]),
-            "growth": record_table("Energy so far, every moment drawn", _GROWTH, records),
+            "tenths": record_table("Energy so far", "t_s energy_j error_j", records[::-step][::-1]),
+            "growth": record_table(
+                "Energy so far, every moment drawn", "t_s energy_j error_j", records
+            ),
         },
-        drawing=partial(draw_growth, energy_unit(total.value), time_unit(curves.result.time_s)),
+        drawing=partial(
+            draw_growth, encoding.energy_unit(total.value), encoding.time_unit(curves.result.time_s)
+        ),
     )
 
 
 def draw_growth(energy: DisplayUnit, time: DisplayUnit) -> alt.TopLevelMixin:
     """The table ``growth``: ``energy_j`` as a line in a band from ``low_j`` to ``high_j``."""
-    base = time_layer("growth", time).transform_calculate(
+    base = encoding.time_layer("growth", time).transform_calculate(
         energy=energy.expression("energy_j"),
         low=energy.expression("low_j"),
         high=energy.expression("high_j"),
     )
     title = f"energy so far ({energy.name})"
-    return alt.layer(*band_layers(base, time_axis(time), ("low", "energy", "high"), title))
+    return alt.layer(
+        *encoding.band_layers(base, encoding.time_axis(time), ("low", "energy", "high"), title)
+    )
 
 
 def _growth_records(growth: Growth) -> list[Record]:
@@ -125,13 +102,21 @@ def chart_breakdown(result: RunResult) -> Iterator[Chart]:
             "are the 95 % error of a device's total energy."
         ),
         tables={
-            "parts": record_table("Energy by device", _PARTS, records),
+            "parts": record_table(
+                "Energy by device", "device part energy_j error_j share_pct source", records
+            ),
             "devices": record_table(
-                "Energy of the devices", _DEVICES, _device_records(result, shares)
+                "Energy of the devices",
+                "label energy_j low_j high_j",
+                _device_records(result, shares),
+                titles={"label": "device"},
             ),
         },
         drawing=partial(
-            _draw_breakdown, parts, labels, energy_unit(max(share.energy_j for share in shares))
+            _draw_breakdown,
+            parts,
+            labels,
+            encoding.energy_unit(max(share.energy_j for share in shares)),
         ),
     )
 
@@ -186,16 +171,16 @@ def _draw_breakdown(
 ) -> alt.TopLevelMixin:
     y = alt.Y("label:N").title(None).sort(list(labels)).axis(labelLimit=0)
     x = alt.X("energy:Q").title(f"energy ({unit.name})").stack("zero").axis(tickCount=8)
-    bars = data_layer(
-        "parts",
-        energy=unit.expression("energy_j"),
-        text="format(datum.share_pct, '.0f') + ' %'",
+    bars = encoding.data_layer(
+        "parts", energy=unit.expression("energy_j"), text="format(datum.share_pct, '.0f') + ' %'"
     )
-    errors = data_layer("devices", low=unit.expression("low_j"), high=unit.expression("high_j"))
+    errors = encoding.data_layer(
+        "devices", low=unit.expression("low_j"), high=unit.expression("high_j")
+    )
     return alt.layer(
         bars.mark_bar(style="cell").encode(
-            x=x, y=y, order="order:Q", **encode_colour("part", parts)
+            x=x, y=y, order="order:Q", **encoding.encode_colour("part", parts)
         ),
-        interval_layer(errors, "x", "low", "high", y=y),
+        encoding.interval_layer(errors, "x", "low", "high", y=y),
         height=_BAR_PX * len(labels) + _BARS_MARGIN_PX,
     )

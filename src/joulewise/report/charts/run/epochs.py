@@ -14,7 +14,6 @@ from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.encoding import QUANTITIES, DisplayUnit, data_layer, display_units
 from joulewise.report.charts.records import Record, mean_and_deviation, record_table
 from joulewise.report.charts.vega import alt
-from joulewise.report.tables import Column
 
 EPOCH_PANEL_PX: Final = 240
 """Height of a panel of epochs."""
@@ -27,19 +26,7 @@ _MIN_FOR_QUARTILES: Final = 8  # two epochs in each quarter
 _SAME_WITHIN: Final = 0.001
 # Pixels: the widest box, and what the boxes of a panel share.
 _WIDEST_BOX_PX, _BOXES_PX = 18, 200
-_EPOCH: Final = {
-    "epoch": Column("epoch"),
-    "time_s": Column("time", "s"),
-    "energy_j": Column("energy", "J"),
-    "error_j": Column("error (95 %)", "J"),
-    "mean_w": Column("mean power", "W"),
-}
-_QUARTILES: Final = {
-    "quantity": Column("quantity", right=False),
-    "q1": Column("lower quartile"),
-    "median": Column("median"),
-    "q3": Column("upper quartile"),
-}
+_FIELDS: Final = "epoch time_s energy_j error_j mean_w"
 
 
 def box_width_px(boxes: int) -> int:
@@ -74,11 +61,7 @@ def chart_epochs_of_runs(results: Sequence[RunResult]) -> Iterator[Chart]:
             f"Energy and time of each epoch over {len(results)} runs. A box spans the middle half "
             "of the runs with a line at the median; whiskers reach to the minimum and the maximum."
         ),
-        tables={
-            "epochs": record_table(
-                "Epochs of all runs", {"run": Column("run", right=False), **_EPOCH}, records
-            )
-        },
+        tables={"epochs": record_table("Epochs of all runs", f"run {_FIELDS}", records)},
         drawing=partial(_draw_boxes, display_units(records), epochs),
     )
 
@@ -109,9 +92,9 @@ def _chart_one_run(found: Sequence[Stage], name: str) -> Chart:
         ),
         tables={
             "epochs": record_table(
-                f"{name.capitalize()}s", {**_EPOCH, "epoch": Column(name)}, records
+                f"{name.capitalize()}s", _FIELDS, records, titles={"epoch": name}
             ),
-            "quartiles": record_table("Quartiles", _QUARTILES, quartiles),
+            "quartiles": record_table("Quartiles", "quantity q1 median q3", quartiles),
         },
         drawing=partial(_draw_points, values, display_units(records), name),
     )

@@ -13,17 +13,9 @@ from joulewise.analyse.curves.run import DeviceCurves, RunCurves
 from joulewise.analyse.curves.series import stages
 from joulewise.data import PowerScope, Quantity, RunResult, listed_keys
 from joulewise.formatting import watts
+from joulewise.report.charts import encoding
 from joulewise.report.charts.chart import Chart
-from joulewise.report.charts.encoding import (
-    DisplayUnit,
-    are_shaded,
-    band_layers,
-    epoch_bands,
-    epoch_numbers,
-    time_axis,
-    time_layer,
-    time_unit,
-)
+from joulewise.report.charts.encoding import DisplayUnit
 from joulewise.report.charts.records import (
     Record,
     finite,
@@ -32,7 +24,6 @@ from joulewise.report.charts.records import (
     with_fields,
 )
 from joulewise.report.charts.vega import alt
-from joulewise.report.tables import Column
 from joulewise.units import NS_PER_S
 
 _MAX_PANELS: Final = 8  # devices drawn one above the other: as many as fit a screen
@@ -40,25 +31,6 @@ _PANEL_HEIGHT_PX: Final = 110
 # Share of the time above which a title says that the limit held the device back; below it, rounded
 # to whole percent, the title would say "0 %".
 _HELD_AT_ALL: Final = 0.005
-_POWER: Final = {
-    "device": Column("device", right=False),
-    "t_s": Column("time", "s"),
-    "mean_w": Column("mean", "W"),
-    "low_w": Column("lowest", "W"),
-    "high_w": Column("highest", "W"),
-}
-_SUMMARY: Final = {
-    "device": Column("device", right=False),
-    "mean_w": Column("mean power", "W"),
-    "peak_w": Column("highest", "W"),
-    "limit_w": Column("limit", "W"),
-    "held_pct": Column("held by the limit", "% of the time"),
-}
-_EPOCHS: Final = {
-    "epoch": Column("epoch"),
-    "start_s": Column("start", "s"),
-    "end_s": Column("end", "s"),
-}
 
 
 def chart_power(curves: RunCurves) -> Iterator[Chart]:
@@ -85,16 +57,16 @@ def chart_power(curves: RunCurves) -> Iterator[Chart]:
             "Power over time. The line is the mean of the readings in each pixel; the band spans "
             "their minimum and maximum."
             + (" The dotted line is the enforced power limit." if limits else "")
-            + (" Every other epoch is shaded." if are_shaded(len(epochs)) else "")
+            + (" Every other epoch is shaded." if encoding.are_shaded(len(epochs)) else "")
             + more
         ),
         tables={
-            "summary": record_table("Power of each device", _SUMMARY, summary),
-            "power": record_table("Power over time", _POWER, power),
-            "limits": record_table(
-                "Enforced power limit", {**_POWER, "limit_w": Column("limit", "W")}, limits
+            "summary": record_table(
+                "Power of each device", "device mean_w peak_w limit_w held_pct", summary
             ),
-            "epochs": record_table("Epochs", _EPOCHS, epochs),
+            "power": record_table("Power over time", "device t_s mean_w low_w high_w", power),
+            "limits": record_table("Enforced power limit", "device t_s limit_w", limits),
+            "epochs": record_table("Epochs", "epoch start_s end_s", epochs),
         },
         drawing=partial(
             _draw,
@@ -102,7 +74,7 @@ def chart_power(curves: RunCurves) -> Iterator[Chart]:
             {str(record["device"]) for record in limits},
             {key for key, count in readings.items() if count == 1},
             len(epochs),
-            time_unit(curves.result.time_s),
+            encoding.time_unit(curves.result.time_s),
         ),
     )
 
@@ -187,29 +159,31 @@ def _draw(
 
     def layers(key: str, x: alt.X, title: str) -> list[Any]:
         power, limits = (
-            time_layer(table, unit).transform_filter(alt.datum.device == key)
+            encoding.time_layer(table, unit).transform_filter(alt.datum.device == key)
             for table in ("power", "limits")
         )
         step_line = limits.mark_line(style="limit", interpolate="step-after")
         return [
-            *epoch_bands(epochs, unit, x),
-            *band_layers(power, x, ("low_w", "mean_w", "high_w"), title, is_single=key in single),
+            *encoding.epoch_bands(epochs, unit, x),
+            *encoding.band_layers(
+                power, x, ("low_w", "mean_w", "high_w"), title, is_single=key in single
+            ),
             *([step_line.encode(x=x, y=alt.Y("limit_w:Q").title(title))] if key in limited else []),
         ]
 
     if len(keys) > 1:
         panels = [
             alt.layer(
-                *layers(key, time_axis(unit, is_bare=key != keys[-1]), f"{key} (W)")
+                *layers(key, encoding.time_axis(unit, is_bare=key != keys[-1]), f"{key} (W)")
             ).properties(height=_PANEL_HEIGHT_PX)
             for key in keys
         ]
         stacked: alt.VConcatChart = alt.vconcat(*panels, spacing=6).resolve_scale(x="shared")
         return stacked
-    x = time_axis(unit)
-    drawn = [*layers(keys[0], x, "power (W)"), *epoch_numbers(epochs, unit)]
+    x = encoding.time_axis(unit)
+    drawn = [*layers(keys[0], x, "power (W)"), *encoding.epoch_numbers(epochs, unit)]
     if limited:
-        end = time_layer("limits", unit).transform_filter(alt.datum.device == keys[0])
+        end = encoding.time_layer("limits", unit).transform_filter(alt.datum.device == keys[0])
         text = (
             end.transform_filter("datum.last == 1")
             .transform_calculate(label="'limit ' + format(datum.limit_w, '.4~g') + ' W'")

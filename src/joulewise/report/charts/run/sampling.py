@@ -11,41 +11,13 @@ import numpy as np
 from joulewise.analyse.curves.run import RunCurves
 from joulewise.analyse.curves.sampling import Sampling
 from joulewise.formatting import seconds
+from joulewise.report.charts import encoding
 from joulewise.report.charts.chart import Chart
-from joulewise.report.charts.encoding import (
-    DisplayUnit,
-    data_layer,
-    encode_lines,
-    time_axis,
-    time_layer,
-    time_unit,
-)
+from joulewise.report.charts.encoding import DisplayUnit
 from joulewise.report.charts.records import Record, record_table, to_records
 from joulewise.report.charts.vega import alt
-from joulewise.report.tables import Column
 from joulewise.units import NS_PER_S, digits
 
-_SUMMARY: Final = {
-    "device": Column("device", right=False),
-    "lane": Column("what", right=False),
-    "rows": Column("readings"),
-    "rate_hz": Column("rate", "Hz"),
-    "sigma_hz": Column("std. dev.", "Hz"),
-    "cv_pct": Column("CV", "%"),
-    "effective_hz": Column("new values", "Hz"),
-    "longest_s": Column("longest interval", "s"),
-}
-_INTERVALS: Final = {
-    "interval_ms": Column("interval from", "ms"),
-    "end_ms": Column("to", "ms"),
-    "count": Column("readings"),
-    "share_pct": Column("share", "%"),
-}
-_RATES: Final = {
-    "t_s": Column("time", "s"),
-    "counted": Column("what", right=False),
-    "rate_hz": Column("rate", "Hz"),
-}
 _ALL, _NEW = "readings", "new values"
 # Empty bins of the histogram on each side, which show how narrow the distribution is (chosen).
 _EMPTY_BINS: Final = 3
@@ -71,7 +43,7 @@ def chart_sampling(curves: RunCurves) -> Iterator[Chart]:
             f"{digits(drawn.effective_hz)} of them with a new value"
         ),
         description=(
-            f"Left: interval between consecutive {name} of {key}, {seconds(1 / drawn.rate_hz)} on "
+            f"Left: interval between readings ({name} of {key}), {seconds(1 / drawn.rate_hz)} on "
             f"average with a coefficient of variation of {100 * drawn.cv:.2g} % and a maximum of "
             f"{seconds(drawn.longest_s)}. Right: readings per second over time, and how many of "
             "them had a new value; a sensor that is read more often than it updates repeats its "
@@ -79,12 +51,18 @@ def chart_sampling(curves: RunCurves) -> Iterator[Chart]:
         ),
         tables={
             "summary": record_table(
-                "Sampling rate of each device", _SUMMARY, [_summary(*stream) for stream in streams]
+                "Sampling rate of each device",
+                "device lane rows rate_hz sigma_hz cv_pct effective_hz longest_s",
+                [_summary(*stream) for stream in streams],
             ),
-            "intervals": record_table("Time between readings", _INTERVALS, _intervals(drawn)),
-            "course": record_table("Readings per second", _RATES, _rates(curves, drawn)),
+            "intervals": record_table(
+                "Time between readings", "interval_ms end_ms count share_pct", _intervals(drawn)
+            ),
+            "course": record_table(
+                "Readings per second", "t_s counted rate_hz", _rates(curves, drawn)
+            ),
         },
-        drawing=partial(_draw, time_unit(curves.result.time_s)),
+        drawing=partial(_draw, encoding.time_unit(curves.result.time_s)),
     )
 
 
@@ -131,7 +109,7 @@ def _rates(curves: RunCurves, sampling: Sampling) -> list[Record]:
 def _draw(unit: DisplayUnit) -> alt.TopLevelMixin:
     x = alt.X("interval_ms:Q").title("time between readings (ms)")
     histogram = (
-        data_layer("intervals")
+        encoding.data_layer("intervals")
         .mark_bar(orient="vertical")
         .encode(
             x=x.axis(tickCount=5).scale(zero=False),
@@ -140,12 +118,12 @@ def _draw(unit: DisplayUnit) -> alt.TopLevelMixin:
         )
     )
     rates = (
-        time_layer("course", unit)
+        encoding.time_layer("course", unit)
         .mark_line()
         .encode(
-            x=time_axis(unit),
+            x=encoding.time_axis(unit),
             y=alt.Y("rate_hz:Q").title("readings per second (Hz)"),
-            **encode_lines("counted", [_ALL, _NEW]),
+            **encoding.encode_lines("counted", [_ALL, _NEW]),
         )
     )
     return alt.hconcat(*(panel.properties(height=_PANEL_HEIGHT_PX) for panel in (histogram, rates)))

@@ -16,17 +16,9 @@ from joulewise.analyse.curves.run import RunCurves
 from joulewise.analyse.curves.series import SensorCourses
 from joulewise.data import Quantity
 from joulewise.formatting import SENSORS
+from joulewise.report.charts import encoding
 from joulewise.report.charts.chart import Chart
-from joulewise.report.charts.encoding import (
-    MAX_SERIES,
-    DisplayUnit,
-    band_layers,
-    data_layer,
-    encode_lines,
-    time_axis,
-    time_layer,
-    time_unit,
-)
+from joulewise.report.charts.encoding import DisplayUnit
 from joulewise.report.charts.records import (
     Record,
     finite,
@@ -36,7 +28,7 @@ from joulewise.report.charts.records import (
     with_fields,
 )
 from joulewise.report.charts.vega import alt
-from joulewise.report.tables import Column, Table
+from joulewise.report.tables import Table
 from joulewise.units import B_PER_GIB, NS_PER_S, digits
 
 
@@ -78,43 +70,6 @@ _MEMORY: Final = (
 _CPU: Final = (_SensorPanel(Quantity.LOAD, "CPU load", DisplayUnit("%"), high=100.0),)
 # Heights in pixels of a panel, and of a row of throttle reasons.
 _PANEL_HEIGHT_PX, _REASON_HEIGHT_PX = 100, 18
-_SERIES: Final = {
-    "device": Column("device", right=False),
-    "quantity": Column("quantity", right=False),
-    "t_s": Column("time", "s"),
-    "mean": Column("mean"),
-    "low": Column("lowest"),
-    "high": Column("highest"),
-}
-_DEVICE: Final = {"device": Column("device", right=False)}
-_WORK_SUMMARY: Final = {
-    **_DEVICE,
-    "temperature_c": Column("temperature", "°C"),
-    "temperature_max_c": Column("highest", "°C"),
-    "sm_clock_mhz": Column("SM clock", "MHz"),
-    "gpu_utilisation_pct": Column("utilisation", "%"),
-    "held_down": Column("clocks reduced by", right=False),
-}
-_MEMORY_SUMMARY: Final = {
-    **_DEVICE,
-    "memory_used_gib": Column("memory used", "GiB"),
-    "memory_used_max_gib": Column("highest", "GiB"),
-    "memory_utilisation_pct": Column("memory utilisation", "%"),
-    "memory_clock_mhz": Column("memory clock", "MHz"),
-    "pcie_tx_mb_s": Column("PCIe sent", "MB/s"),
-    "pcie_rx_mb_s": Column("PCIe received", "MB/s"),
-}
-_CPU_SUMMARY: Final = {
-    **_DEVICE,
-    "load_pct": Column("load", "%"),
-    "load_max_pct": Column("highest", "%"),
-}
-_REASONS: Final = {
-    "reason": Column("reason", right=False),
-    "t_s": Column("time", "s"),
-    "end_s": Column("until", "s"),
-    "share_pct": Column("share of the readings", "%"),
-}
 
 Sensors = Mapping[str, SensorCourses]
 """Curves of the sensors, by device."""
@@ -154,8 +109,14 @@ def _chart_work(curves: RunCurves, gpus: Sensors) -> Iterator[Chart]:
             else ""
         ),
         tables={
-            "summary": record_table("Means over the run", _WORK_SUMMARY, summary),
-            "reasons": record_table(f"What reduced the clocks{of}", _REASONS, reasons),
+            "summary": record_table(
+                "Means over the run",
+                "device temperature_c temperature_max_c sm_clock_mhz gpu_utilisation_pct held_down",
+                summary,
+            ),
+            "reasons": record_table(
+                f"What reduced the clocks{of}", "reason t_s end_s share_pct", reasons
+            ),
         },
         has_reasons=bool(reasons),
     )
@@ -175,7 +136,14 @@ def _chart_memory(curves: RunCurves, gpus: Sensors) -> Iterator[Chart]:
         title=_memory_title(summary),
         # nvmlDeviceGetPcieThroughput: "over a 20ms interval".
         more=" PCIe throughput is measured over 20 ms at each reading." if has_pcie else "",
-        tables={"summary": record_table("Memory and PCIe, means", _MEMORY_SUMMARY, summary)},
+        tables={
+            "summary": record_table(
+                "Memory and PCIe, means",
+                "device memory_used_gib memory_used_max_gib memory_utilisation_pct "
+                "memory_clock_mhz pcie_tx_mb_s pcie_rx_mb_s",
+                summary,
+            )
+        },
     )
 
 
@@ -192,7 +160,9 @@ def _chart_cpus(curves: RunCurves, cpus: Sensors) -> Iterator[Chart]:
         key="cpu-load",
         title=f"The CPUs are busy {sum(loads) / len(loads):.0f} % of the time",
         more=" The load is that of the whole machine, including other programs.",
-        tables={"summary": record_table("CPU load, means", _CPU_SUMMARY, summary)},
+        tables={
+            "summary": record_table("CPU load, means", "device load_pct load_max_pct", summary)
+        },
     )
 
 
@@ -216,7 +186,7 @@ def _chart(
     has_reasons: bool = False,
 ) -> Chart:
     """The panels one below the other, with a line for each device."""
-    keys = list(sensors)[:MAX_SERIES]
+    keys = list(sensors)[: encoding.MAX_SERIES]
     records = [
         record for device in keys for record in _series(curves, device, sensors[device], panels)
     ]
@@ -235,12 +205,17 @@ def _chart(
             + more
             + left_out
         ),
-        tables={**tables, "sensors": record_table("Sensors over time", _SERIES, records)},
+        tables={
+            **tables,
+            "sensors": record_table(
+                "Sensors over time", "device quantity t_s mean low high", records
+            ),
+        },
         drawing=partial(
             _draw,
             [(panel, _axis(panel, records)) for panel in panels],
             keys,
-            time_unit(curves.result.time_s),
+            encoding.time_unit(curves.result.time_s),
             has_reasons=has_reasons,
         ),
     )
@@ -380,7 +355,7 @@ def _draw(
 ) -> alt.TopLevelMixin:
     lowest = None if has_reasons else panels[-1][0]
     drawn = [
-        _draw_panel(panel, axis, keys, time_axis(unit, is_bare=panel is not lowest), unit)
+        _draw_panel(panel, axis, keys, encoding.time_axis(unit, is_bare=panel is not lowest), unit)
         for panel, axis in panels
     ]
     below = [_draw_reasons(unit)] if has_reasons else []
@@ -392,7 +367,7 @@ def _draw_panel(
     panel: _SensorPanel, axis: _Axis, keys: Sequence[str], x: alt.X, unit: DisplayUnit
 ) -> Any:
     base = (
-        time_layer("sensors", unit)
+        encoding.time_layer("sensors", unit)
         .transform_filter(alt.datum.quantity == panel.quantity.value)
         .transform_calculate(
             value=panel.unit.expression("mean"),
@@ -401,16 +376,15 @@ def _draw_panel(
         )
     )
     ends = {"domainMin": axis.low} if axis.high is None else {"domain": [axis.low, axis.high]}
-    options = {
-        "scale": alt.Scale(**ends, reverse=panel.reverse),
-        "axis": alt.Axis(tickCount=4),
-    }
+    options = {"scale": alt.Scale(**ends, reverse=panel.reverse), "axis": alt.Axis(tickCount=4)}
     if len(keys) == 1:
         fields = ("least", "value", "most")
-        layers = band_layers(base, x, fields, panel.title, is_single=axis.is_single, **options)
+        layers = encoding.band_layers(
+            base, x, fields, panel.title, is_single=axis.is_single, **options
+        )
     else:
         y = alt.Y("value:Q", **options).title(panel.title)
-        series = encode_lines("device", keys)
+        series = encoding.encode_lines("device", keys)
         if axis.is_single:
             layers = [base.mark_point(style="mean").encode(x=x, y=y, color=series["color"])]
         else:
@@ -419,12 +393,14 @@ def _draw_panel(
 
 
 def _draw_reasons(unit: DisplayUnit) -> Any:
-    base = data_layer("reasons", time=unit.expression("t_s"), until=unit.expression("end_s"))
+    base = encoding.data_layer(
+        "reasons", time=unit.expression("t_s"), until=unit.expression("end_s")
+    )
     opacity = alt.Opacity("share_pct:Q").scale(domain=[0, 100], range=[0, 1]).legend(None)
     return (
         base.mark_rect()
         .encode(
-            x=time_axis(unit),
+            x=encoding.time_axis(unit),
             x2="until:Q",
             y=alt.Y("reason:N").title(None).axis(grid=False, labelLimit=0),
             opacity=opacity,

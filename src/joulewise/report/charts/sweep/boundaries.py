@@ -9,13 +9,8 @@ from typing import Final
 from joulewise.metrics.boundary import BOUNDARIES
 from joulewise.metrics.metric import parse
 from joulewise.metrics.result import Choice, Interval
+from joulewise.report.charts import encoding
 from joulewise.report.charts.chart import Chart
-from joulewise.report.charts.encoding import (
-    data_layer,
-    encode_points,
-    interval_layer,
-    reference_line,
-)
 from joulewise.report.charts.sweep.source import SweptData, change_text
 from joulewise.report.charts.vega import alt
 from joulewise.report.settings_text import COUNTED, change, setting_words
@@ -129,10 +124,10 @@ def _table(choices: Sequence[Choice], names: Mapping[str, str]) -> Table:
 
 
 def _draw(rows: Sequence[str], boundaries: Sequence[str], *, has_bars: bool) -> alt.TopLevelMixin:
-    series = encode_points("boundary", boundaries, "system boundary")
+    series = encoding.encode_points("boundary", boundaries, "system boundary")
     x = alt.X("energy_ratio:Q", axis=alt.Axis(tickCount=6)).scale(zero=False)
     base = (
-        data_layer("boundaries")
+        encoding.data_layer("boundaries")
         .properties(height=_CHOICE_PX * len(rows))
         .encode(
             x=x.title("energy relative to the reference"),
@@ -141,9 +136,9 @@ def _draw(rows: Sequence[str], boundaries: Sequence[str], *, has_bars: bool) -> 
             color=series["color"],
         )
     )
-    bars = interval_layer(base, "x", "energy_ratio_low", "energy_ratio_high")
+    bars = encoding.interval_layer(base, "x", "energy_ratio_low", "energy_ratio_high")
     return alt.layer(
-        reference_line("boundaries", "x"),
+        encoding.reference_line("boundaries", "x"),
         *([bars] if has_bars else ()),
         base.mark_point(style="mean").encode(shape=series["shape"]),
     )

@@ -10,14 +10,9 @@ import numpy as np
 
 from joulewise.formatting import capitalised, seconds
 from joulewise.metrics.result import SweepCaution
+from joulewise.report.charts import encoding
 from joulewise.report.charts.chart import Chart
-from joulewise.report.charts.encoding import (
-    DisplayUnit,
-    data_layer,
-    encode_points,
-    reference_line,
-    time_unit,
-)
+from joulewise.report.charts.encoding import DisplayUnit
 from joulewise.report.charts.sweep.source import SweptData
 from joulewise.report.charts.vega import alt
 from joulewise.report.tables import Column, Table
@@ -51,7 +46,7 @@ def chart_drift(data: SweptData) -> Iterator[Chart]:
             "change of the machine."
         ),
         tables={"drift": table},
-        drawing=partial(_draw, time_unit(latest_s)),
+        drawing=partial(_draw, encoding.time_unit(latest_s)),
     )
 
 
@@ -94,16 +89,13 @@ def _percent(ratio: float) -> str | None:
 def _draw(unit: DisplayUnit) -> alt.TopLevelMixin:
     y = alt.Y("ratio:Q").title("ratio to the mean").scale(zero=False).axis(format=".3f")
     base = (
-        data_layer("drift", started=unit.expression("start_s"))
+        encoding.data_layer("drift", started=unit.expression("start_s"))
         .properties(height=_HEIGHT_PX)
-        .encode(
-            x=alt.X("started:Q").title(f"started after ({unit.name})").axis(tickCount=8),
-            y=y,
-        )
+        .encode(x=alt.X("started:Q").title(f"started after ({unit.name})").axis(tickCount=8), y=y)
     )
-    series = encode_points("quantity", ("energy", "time"))
+    series = encoding.encode_points("quantity", ("energy", "time"))
     return alt.layer(
-        reference_line("drift", "y"),
+        encoding.reference_line("drift", "y"),
         base.mark_line(style="thin").encode(color=series["color"]),
         base.mark_point(style="mean").encode(**series),
     )

@@ -7,39 +7,21 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import quantiles
-from typing import Any, Final
+from typing import Any
 
 from joulewise.analyse.curves.series import Stage, gpu_stages
 from joulewise.analyse.stored_result import result_of
 from joulewise.data.sweeps import POWER_LIMIT
 from joulewise.errors import JoulewiseError
 from joulewise.formatting import joules, seconds
+from joulewise.report.charts import encoding
 from joulewise.report.charts.chart import Chart
-from joulewise.report.charts.encoding import (
-    QUANTITIES,
-    DisplayUnit,
-    data_layer,
-    energy_unit,
-    time_unit,
-)
+from joulewise.report.charts.encoding import DisplayUnit
 from joulewise.report.charts.records import Record, record_table
 from joulewise.report.charts.run.epochs import EPOCH_PANEL_PX, box_width_px
 from joulewise.report.charts.sweep.source import SweptData, title_suffix
 from joulewise.report.charts.vega import alt
 from joulewise.report.settings_text import counted
-from joulewise.report.tables import Column
-
-_EPOCHS: Final = {
-    POWER_LIMIT: Column("limit", "W"),
-    "quantity": Column("quantity", right=False),
-    "runs": Column("runs"),
-    "epochs": Column("epochs"),
-    "least": Column("minimum"),
-    "q1": Column("lower quartile"),
-    "median": Column("median"),
-    "q3": Column("upper quartile"),
-    "most": Column("maximum"),
-}
 
 
 @dataclass(frozen=True)
@@ -67,7 +49,7 @@ def chart_epochs_by_limit(data: SweptData, store: Path | None) -> Iterator[Chart
     epochs = sum(len(limit.epochs) for limit in limits)
     most_j, most_s = (
         max(float(record["most"] or 0.0) for record in records if record["quantity"] == field)
-        for field in QUANTITIES
+        for field in encoding.QUANTITIES
     )
     yield Chart(
         key="epochs-by-limit",
@@ -78,9 +60,17 @@ def chart_epochs_by_limit(data: SweptData, store: Path | None) -> Iterator[Chart
             "runs at its limit with a line at the median; whiskers reach to the minimum and the "
             "maximum."
         ),
-        tables={"epochs": record_table("Epochs at each limit", _EPOCHS, records)},
+        tables={
+            "epochs": record_table(
+                "Epochs at each limit",
+                "power_limit_w quantity runs epochs least q1 median q3 most",
+                records,
+            )
+        },
         drawing=partial(
-            _draw, {"energy_j": energy_unit(most_j), "time_s": time_unit(most_s)}, len(limits)
+            _draw,
+            {"energy_j": encoding.energy_unit(most_j), "time_s": encoding.time_unit(most_s)},
+            len(limits),
         ),
     )
 
@@ -133,14 +123,14 @@ def _draw(units: Mapping[str, DisplayUnit], limits: int) -> alt.TopLevelMixin:
 
 def _draw_panel(field: str, unit: DisplayUnit, limits: int) -> Any:
     base = (
-        data_layer("epochs")
+        encoding.data_layer("epochs")
         .transform_filter(alt.datum.quantity == field)
         .transform_calculate(
             **{name: unit.expression(name) for name in ("least", "q1", "median", "q3", "most")}
         )
     )
     x = alt.X(f"{POWER_LIMIT}:O").title("power limit (W)").axis(labelAngle=0)
-    title = f"{QUANTITIES[field]} per epoch ({unit.name})"
+    title = f"{encoding.QUANTITIES[field]} per epoch ({unit.name})"
     least, q1, median = (
         alt.Y(f"{name}:Q").title(title).scale(zero=False) for name in ("least", "q1", "median")
     )

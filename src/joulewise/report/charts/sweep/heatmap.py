@@ -92,12 +92,7 @@ def _table(points: Sequence[PointResult], metric: str, best: Setting, axes: Axes
             Column("best", right=False),
         ),
         tuple(
-            (
-                row,
-                column,
-                change(point.ratios.get(metric)),
-                "best" if point.setting == best else "",
-            )
+            (row, column, change(point.ratios.get(metric)), "best" if point.setting == best else "")
             for point, row, column in values
         ),
         tuple(

@@ -15,19 +15,9 @@ from joulewise.metrics.intervals import means, ratios
 from joulewise.metrics.metric import Metric, parse
 from joulewise.metrics.result import Interval, ParabolaFit
 from joulewise.metrics.trial_table import AxisSlice, TrialTable
+from joulewise.report.charts import encoding
 from joulewise.report.charts.chart import Chart
-from joulewise.report.charts.encoding import (
-    WATTS,
-    DisplayUnit,
-    data_layer,
-    edp_unit,
-    encode_lines,
-    energy_unit,
-    interval_layer,
-    limit_axis,
-    reference_line,
-    time_unit,
-)
+from joulewise.report.charts.encoding import DisplayUnit
 from joulewise.report.charts.records import record_table
 from joulewise.report.charts.sweep.source import (
     SweptData,
@@ -148,13 +138,13 @@ def _ratio_table(data: SweptData, along: AxisSlice, curves: Curves) -> Table:
 def _draw_ratios(
     table: Table, labels: Sequence[str], limits: int, reference: str
 ) -> alt.TopLevelMixin:
-    lines = encode_lines("quantity", labels)
+    lines = encoding.encode_lines("quantity", labels)
     y = alt.Y("ratio:Q").title(f"ratio to {reference}").scale(zero=False)
-    base = data_layer("caps").encode(x=limit_axis(), y=y)
+    base = encoding.data_layer("caps").encode(x=encoding.limit_axis(), y=y)
     series = base.encode(color=lines["color"])
-    layers = [reference_line("caps", "y")]
+    layers = [encoding.reference_line("caps", "y")]
     if has_bounds(table, "ratio"):
-        layers.append(interval_layer(series, "y", "ratio_low", "ratio_high"))
+        layers.append(encoding.interval_layer(series, "y", "ratio_low", "ratio_high"))
     layers.append(series.mark_line().encode(strokeDash=lines["strokeDash"]))
     if limits <= _MAX_POINTS:
         layers.append(series.mark_point(style="mean"))
@@ -163,7 +153,7 @@ def _draw_ratios(
         layers += [
             series.transform_filter(is_chosen).mark_point(style="choice"),
             base.transform_filter(is_chosen)
-            .transform_calculate(label=WATTS)
+            .transform_calculate(label=encoding.WATTS)
             .mark_text(style="label_above")
             .encode(text=alt.Text("label:N")),
         ]
@@ -200,10 +190,12 @@ def _quantities(table: TrialTable, boundary: str) -> dict[str, _Quantity]:
         float(np.nanmax(values)) if np.isfinite(values).any() else 0.0
         for values in (time_s, energy_j)
     )
-    edp = edp_unit(longest_s * most_j)
+    edp = encoding.edp_unit(longest_s * most_j)
     return {
-        "energy": _Quantity("energy", "energy_j", energy_unit(most_j), energy_j, error_j),
-        "time": _Quantity("time", "time_s", time_unit(longest_s), time_s, np.zeros_like(time_s)),
+        "energy": _Quantity("energy", "energy_j", encoding.energy_unit(most_j), energy_j, error_j),
+        "time": _Quantity(
+            "time", "time_s", encoding.time_unit(longest_s), time_s, np.zeros_like(time_s)
+        ),
         "edp": _Quantity("EDP", "edp_j_s", edp, energy_j * time_s, error_j * time_s),
     }
 
@@ -234,7 +226,8 @@ def _fit_title(quantity: _Quantity, fit: ParabolaFit) -> str:
     title = f"Quadratic fit of {quantity.label}"
     if fit.minimum_w is not None and fit.quantity != "time":  # time only falls with the limit
         title += f": minimum at {fit.minimum_w:.0f} W"
-    return f"{title} (R² = {fit.r2:.3f})"
+    # To three digits, a fit that is not perfect must not be shown as one.
+    return f"{title} (R² {'> 0.999' if 0.9995 <= fit.r2 < 1 else f'= {fit.r2:.3f}'})"
 
 
 def _fit_text(fit: ParabolaFit) -> str:
@@ -305,11 +298,9 @@ def _fit_table(quantity: _Quantity, fit: ParabolaFit, along: AxisSlice) -> Table
 def _pair_table(title: str, quantity: _Quantity, pairs: Sequence[tuple[float, float]]) -> Table:
     return record_table(
         title,
-        {
-            POWER_LIMIT: Column("limit", "W"),
-            quantity.field: Column(quantity.label, quantity.unit.name),
-        },
+        f"{POWER_LIMIT} {quantity.field}",
         ({POWER_LIMIT: limit_w, quantity.field: value} for limit_w, value in pairs),
+        titles={quantity.field: Column(quantity.label, quantity.unit.name)},
         **{POWER_LIMIT: "{:g}".format, quantity.field: quantity.unit.format},
     )
 
@@ -317,7 +308,7 @@ def _pair_table(title: str, quantity: _Quantity, pairs: Sequence[tuple[float, fl
 def _draw_fit(label: str, field: str, unit: DisplayUnit, *, has_fit: bool) -> alt.TopLevelMixin:
     y = alt.Y("shown:Q").title(f"{label} ({unit.name})").scale(zero=False)
     runs, mean_points, fit = (
-        data_layer(name, shown=unit.expression(field)).encode(x=limit_axis(), y=y)
+        encoding.data_layer(name, shown=unit.expression(field)).encode(x=encoding.limit_axis(), y=y)
         for name in ("runs", "means", "parabola")
     )
     bars = mean_points.transform_calculate(
@@ -326,6 +317,6 @@ def _draw_fit(label: str, field: str, unit: DisplayUnit, *, has_fit: bool) -> al
     return alt.layer(
         *([fit.mark_line(style="fit")] if has_fit else []),
         runs.mark_point(style="run"),
-        interval_layer(bars, "y", "low", "high"),
+        encoding.interval_layer(bars, "y", "low", "high"),
         mean_points.mark_point(style="mean"),
     )

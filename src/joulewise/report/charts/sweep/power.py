@@ -25,20 +25,9 @@ from joulewise.data.sweeps import POWER_LIMIT
 from joulewise.errors import JoulewiseError
 from joulewise.formatting import seconds
 from joulewise.metrics.trial_table import AxisSlice
+from joulewise.report.charts import encoding
 from joulewise.report.charts.chart import Chart
-from joulewise.report.charts.encoding import (
-    WATTS,
-    DisplayUnit,
-    are_shaded,
-    data_layer,
-    encode_fill,
-    encode_lines,
-    energy_unit,
-    layer_with_fill,
-    time_axis,
-    time_layer,
-    time_unit,
-)
+from joulewise.report.charts.encoding import DisplayUnit
 from joulewise.report.charts.records import (
     Record,
     average_columns,
@@ -47,11 +36,10 @@ from joulewise.report.charts.records import (
     to_thinned_records,
     with_fields,
 )
-from joulewise.report.charts.run.average import AVERAGE_ENERGY, DEVIATION_BAND
+from joulewise.report.charts.run.average import DEVIATION_BAND
 from joulewise.report.charts.sweep.source import SweptData, title_suffix
 from joulewise.report.charts.vega import alt
 from joulewise.report.settings_text import counted
-from joulewise.report.tables import Column
 from joulewise.store.layout import StreamKind
 from joulewise.store.trace import open_lane
 from joulewise.units import NS_PER_S, digits
@@ -70,35 +58,6 @@ _MAX_PANELS: Final = 5  # limits that are drawn
 _MAX_RUNS: Final = 5  # repetitions that are read of each limit, the first ones
 _PANEL_HEIGHT_PX: Final = 74
 _POWER: Final = "power_w"
-
-_LIMIT: Final = {POWER_LIMIT: Column("limit", "W")}
-_POWER_LIMITS: Final = {
-    **_LIMIT,
-    "runs": Column("runs"),
-    "mean_w": Column("mean power", "W"),
-    "highest_w": Column("highest reading", "W"),
-    "time_s": Column("time", "s"),
-}
-_POWER_CURVES: Final = {
-    **_LIMIT,
-    "t_s": Column("time", "s"),
-    "mean_w": Column("mean power", "W"),
-    "low_w": Column("lowest", "W"),
-    "high_w": Column("highest", "W"),
-}
-_EPOCHS: Final = {
-    **_LIMIT,
-    "epoch": Column("epoch"),
-    "start_s": Column("start", "s"),
-    "end_s": Column("end", "s"),
-}
-_ENERGY_LIMITS: Final = {
-    **_LIMIT,
-    "runs": Column("runs"),
-    "time_s": Column("mean time", "s"),
-    "energy_j": Column("mean energy", "J"),
-    "sigma_j": Column("std. dev.", "J"),
-}
 
 
 @dataclass(frozen=True)
@@ -208,7 +167,7 @@ def _read_power(run: Path, key: str, edges_ns: NDArray[np.int64]) -> Envelope | 
 def _mean_epochs(runs: Sequence[Sequence[Stage]]) -> tuple[tuple[float, float], ...]:
     """Mean start and end of each epoch; empty where runs have different numbers of epochs."""
     count = len(runs[0])
-    if not are_shaded(count) or any(len(run) != count for run in runs):
+    if not encoding.are_shaded(count) or any(len(run) != count for run in runs):
         return ()
     return tuple(
         (
@@ -252,16 +211,22 @@ def _chart_power(limits: Sequence[LimitSeries], along: AxisSlice) -> Chart:
         ),
         tables={
             "limits": record_table(
-                "Mean power at each limit", _POWER_LIMITS, map(_power_limit_record, limits)
+                "Mean power at each limit",
+                "power_limit_w runs mean_w highest_w time_s",
+                map(_power_limit_record, limits),
             ),
-            "courses": record_table("Power over time", _POWER_CURVES, _power_records(limits)),
-            "epochs": record_table("Epochs at each limit", _EPOCHS, epochs),
+            "courses": record_table(
+                "Power over time", "power_limit_w t_s mean_w low_w high_w", _power_records(limits)
+            ),
+            "epochs": record_table(
+                "Epochs at each limit", "power_limit_w epoch start_s end_s", epochs
+            ),
         },
         drawing=partial(
             _draw_power,
             [limit.limit_w for limit in limits],
             _panel_w(limits),
-            time_unit(longest_s),
+            encoding.time_unit(longest_s),
             has_epochs=bool(epochs),
         ),
     )
@@ -336,16 +301,16 @@ def _draw_power(
     scale = alt.Scale(domain=[0, panel_w * len(limits_w)], nice=False)
     y = alt.Y("from:Q", axis=axis, scale=scale).title("power (W)")
     mean_y = alt.Y("mean:Q", axis=axis, scale=scale)
-    x = time_axis(unit)
+    x = encoding.time_axis(unit)
     by_limit = alt.Detail(f"{POWER_LIMIT}:Q")
-    curves = data_layer(
+    curves = encoding.data_layer(
         "courses",
         **{"time": unit.expression("t_s"), "from": f"datum.low_w + {below}"},
         to=f"datum.high_w + {below}",
         mean=f"datum.mean_w + {below}",
     ).properties(height=_PANEL_HEIGHT_PX * len(limits_w))
     epochs = (
-        data_layer("epochs")
+        encoding.data_layer("epochs")
         .transform_filter("datum.epoch % 2 == 1")
         .transform_calculate(
             **{"time": unit.expression("start_s"), "from": below},
@@ -353,10 +318,10 @@ def _draw_power(
             to=f"{below} + {panel_w}",
         )
     )
-    limits = data_layer(
+    limits = encoding.data_layer(
         "limits",
         **{"time": "0", "from": f"datum['{POWER_LIMIT}'] + {below}"},
-        label=f"'limit ' + {WATTS}",
+        label=f"'limit ' + {encoding.WATTS}",
     )
     shading = epochs.mark_rect(style="stretch").encode(x=x, x2="until:Q", y=y, y2="to:Q")
     return alt.layer(
@@ -386,18 +351,20 @@ def _chart_energy(limits: Sequence[LimitSeries], along: AxisSlice) -> Iterator[C
             f"time and energy.{f' {DEVIATION_BAND}' if runs > 1 else ''}"
         ),
         tables={
-            "limits": record_table("Energy at each limit", _ENERGY_LIMITS, summary),
+            "limits": record_table(
+                "Mean energy at each limit", "power_limit_w runs time_s energy_j sigma_j", summary
+            ),
             "growth": record_table(
                 "Energy so far at each limit",
-                {**_LIMIT, **AVERAGE_ENERGY},
+                "power_limit_w t_s energy_j sigma_j runs",
                 (record for limit in limits for record in _energy_records(limit, step_s)),
             ),
         },
         drawing=partial(
             _draw_energy,
             [limit.limit_w for limit in limits],
-            energy_unit(max(float(record["energy_j"] or 0.0) for record in summary)),
-            time_unit(longest_s),
+            encoding.energy_unit(max(float(record["energy_j"] or 0.0) for record in summary)),
+            encoding.time_unit(longest_s),
             has_bands=runs > 1,
         ),
     )
@@ -433,26 +400,26 @@ def _draw_energy(
     limits_w: Sequence[float], energy: DisplayUnit, time: DisplayUnit, *, has_bands: bool
 ) -> alt.TopLevelMixin:
     names = [f"{limit_w:g} W" for limit_w in limits_w]
-    fill = encode_fill("limit", names)
+    fill = encoding.encode_fill("limit", names)
     title = f"energy so far ({energy.name})"
-    x = time_axis(time)
+    x = encoding.time_axis(time)
     low, y = (alt.Y(f"{field}:Q").title(title) for field in ("low", "energy"))
-    growth = time_layer("growth", time).transform_calculate(
-        limit=WATTS,
+    growth = encoding.time_layer("growth", time).transform_calculate(
+        limit=encoding.WATTS,
         energy=energy.expression("energy_j"),
         low=energy.expression("low_j"),
         high=energy.expression("high_j"),
     )
-    ends = data_layer(
+    ends = encoding.data_layer(
         "limits",
-        limit=WATTS,
+        limit=encoding.WATTS,
         time=time.expression("time_s"),
         energy=energy.expression("energy_j"),
     )
     bands = growth.mark_area(style="band").encode(x=x, y=low, y2="high:Q", fill=fill)
-    layered: alt.TopLevelMixin = layer_with_fill(
+    layered: alt.TopLevelMixin = encoding.layer_with_fill(
         *([bands] if has_bands else []),
-        growth.mark_line().encode(x=x, y=y, **encode_lines("limit", names, "power limit")),
+        growth.mark_line().encode(x=x, y=y, **encoding.encode_lines("limit", names, "power limit")),
         ends.mark_point(style="mean").encode(x=x, y=y, fill=fill),
     )
     return layered

@@ -15,21 +15,9 @@ from joulewise.formatting import one_line
 from joulewise.metrics.boundary import GPU
 from joulewise.metrics.result import PointResult
 from joulewise.metrics.trial_table import entering
+from joulewise.report.charts import encoding
 from joulewise.report.charts.chart import Chart
-from joulewise.report.charts.encoding import (
-    MAX_SERIES,
-    data_layer,
-    encode_points,
-    energy_unit,
-    time_unit,
-)
-from joulewise.report.charts.labels import (
-    Frame,
-    Position,
-    label_layers,
-    label_table,
-    place_labels,
-)
+from joulewise.report.charts.labels import Frame, Position, label_layers, label_table, place_labels
 from joulewise.report.charts.records import Record, record_table
 from joulewise.report.charts.sweep.source import SweptData, axis_values, short_label, varied_axes
 from joulewise.report.charts.sweep.time_energy import MARGIN, chosen_layer, front_layer
@@ -174,19 +162,6 @@ def _front_ends_first(points: Sequence[PointResult]) -> list[int]:
     return list(dict.fromkeys(ordered))
 
 
-_POINTS: Final = {
-    "setting": Column("setting", right=False),
-    "time_s": Column("time", "s"),
-    "energy_j": Column("energy", "J"),
-    "power_w": Column("mean power", "W"),
-    "pareto": Column("Pareto", right=False),
-}
-_RAYS: Final = {
-    "ray": Column("ray", right=False),
-    "power_w": Column("mean power", "W"),
-    "time_s": Column("time", "s"),
-    "energy_j": Column("energy", "J"),
-}
 _FORMATS: Final = {
     "time_s": "{:.4g}".format,
     "energy_j": "{:.4g}".format,
@@ -209,8 +184,9 @@ def _points(data: SweptData, points: Sequence[PointResult], axis: str) -> Table:
     )
     return record_table(
         "Time, energy and mean power of every setting",
-        _POINTS,
+        "setting time_s energy_j power_w pareto",
         records,
+        titles={"pareto": Column("Pareto", right=False)},
         pareto=lambda is_front: "front" if is_front else "",
         **_FORMATS,
     )
@@ -245,7 +221,9 @@ def _rays(points: Sequence[PointResult], idle_w: float | None, frame: Frame) -> 
             }
             for time_s in sorted({start_s, label_s, end_s})
         ]
-    return record_table("Rays of constant mean power", _RAYS, records, **_FORMATS)
+    return record_table(
+        "Rays of constant mean power", "ray power_w time_s energy_j", records, **_FORMATS
+    )
 
 
 def _frame(points: Sequence[PointResult], idle_w: float | None) -> Frame:
@@ -274,14 +252,14 @@ def _axis_name(axis: str) -> str:
 
 
 def _draw(labels: Table, axis: str, names: Sequence[str], frame: Frame) -> alt.TopLevelMixin:
-    energy, time = energy_unit(frame.top), time_unit(frame.right)
+    energy, time = encoding.energy_unit(frame.top), encoding.time_unit(frame.right)
     shown = Frame(
         frame.left / time.of, frame.right / time.of, frame.bottom / energy.of, frame.top / energy.of
     )
     x = alt.X("time_shown:Q", scale=shown.scale("x")).title(f"time ({time.name})")
     y = alt.Y("energy_shown:Q", scale=shown.scale("y")).title(f"energy ({energy.name})")
     points, rays, label_base = (
-        data_layer(
+        encoding.data_layer(
             name, time_shown=time.expression("time_s"), energy_shown=energy.expression("energy_j")
         ).encode(x=x.axis(tickCount=6), y=y)
         for name in ("points", "rays", "labels")
@@ -304,7 +282,7 @@ def _draw(labels: Table, axis: str, names: Sequence[str], frame: Frame) -> alt.T
 
 def _encode_series(names: Sequence[str], axis: str) -> dict[str, Any]:
     """By shape, or from dark to light where there are too many values for that."""
-    if len(names) <= MAX_SERIES:
-        return encode_points("series", names, axis)
+    if len(names) <= encoding.MAX_SERIES:
+        return encoding.encode_points("series", names, axis)
     legend = alt.Legend(title=axis, columns=8)
     return {"color": alt.Color("series:O", sort=list(names), legend=legend)}

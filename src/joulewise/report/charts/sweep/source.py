@@ -93,10 +93,7 @@ class SweptData:
     def limit_slices(self) -> Iterator[AxisSlice]:
         """The power limits at the reference's other settings, and at those of the first choice."""
         settings = tuple(point.setting for point in self.result.points)
-        wanted = [
-            self.result.reference.setting,
-            *(choice.setting for choice in self.choices[:1]),
-        ]
+        wanted = [self.result.reference.setting, *(choice.setting for choice in self.choices[:1])]
         for along in slices(settings, POWER_LIMIT):
             with_runs = [row for row in along.rows if self.result.points[row].n]
             if len(with_runs) > 1 and any(settings[row] in wanted for row in along.rows):

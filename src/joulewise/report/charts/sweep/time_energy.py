@@ -10,20 +10,9 @@ import numpy as np
 
 from joulewise.metrics.metric import Metric, Reference, parse
 from joulewise.metrics.result import PointResult, Verdict
+from joulewise.report.charts import encoding
 from joulewise.report.charts.chart import Chart
-from joulewise.report.charts.encoding import (
-    data_layer,
-    encode_lines,
-    interval_layer,
-    reference_line,
-)
-from joulewise.report.charts.labels import (
-    Frame,
-    Position,
-    label_layers,
-    label_table,
-    place_labels,
-)
+from joulewise.report.charts.labels import Frame, Position, label_layers, label_table, place_labels
 from joulewise.report.charts.records import record_table
 from joulewise.report.charts.sweep.source import SweptData, short_label, varied_axes
 from joulewise.report.charts.vega import alt
@@ -146,14 +135,6 @@ def _points(data: SweptData) -> Table:
     )
 
 
-_LINES: Final = {
-    "metric": Column("metric", right=False),
-    "through": Column("through", right=False),
-    "time_ratio": Column("time vs ref."),
-    "energy_ratio": Column("energy vs ref."),
-}
-
-
 def _lines(data: SweptData, frame: Frame) -> Table:
     """Of each metric, the line through the reference and that through its best setting."""
     chosen = {choice.metric: data.result.point(choice.setting) for choice in data.choices}
@@ -180,7 +161,7 @@ def _lines(data: SweptData, frame: Frame) -> Table:
     ratio = "{:.3f}".format
     return record_table(
         "Lines of equal metric, through the reference and through the best setting",
-        _LINES,
+        "metric through time_ratio energy_ratio",
         records,
         time_ratio=ratio,
         energy_ratio=ratio,
@@ -266,12 +247,16 @@ def _draw(
     x = alt.X("time_ratio:Q", scale=frame.scale("x")).title(f"time relative to {reference}")
     x = x.axis(tickCount=6)
     y = alt.Y("energy_ratio:Q", scale=frame.scale("y")).title(f"energy relative to {reference}")
-    points, label_base = (data_layer(name).encode(x=x, y=y) for name in ("points", "labels"))
-    lines = data_layer("lines").encode(x=x, y=y, **encode_lines("metric", metrics))
+    points, label_base = (
+        encoding.data_layer(name).encode(x=x, y=y) for name in ("points", "labels")
+    )
+    lines = encoding.data_layer("lines").encode(
+        x=x, y=y, **encoding.encode_lines("metric", metrics)
+    )
     opacity = alt.FillOpacity("pareto:Q", legend=None).scale(domain=[0, 1], range=[0.4, 1])
     return alt.layer(
-        reference_line("points", "x"),
-        reference_line("points", "y"),
+        encoding.reference_line("points", "x"),
+        encoding.reference_line("points", "y"),
         *(
             lines.transform_filter(f"datum.through == '{through}'").mark_line(style=style)
             for through, style in ((THROUGH_REFERENCE, "line"), (THROUGH_CHOICE, "thin"))
@@ -279,7 +264,7 @@ def _draw(
         ),
         front_layer(points, "time_ratio"),
         *(
-            interval_layer(points, axis, f"{name}_low", f"{name}_high", clip=True)
+            encoding.interval_layer(points, axis, f"{name}_low", f"{name}_high", clip=True)
             for axis, name in (("x", "time_ratio"), ("y", "energy_ratio"))
             if has_bounds(table, name)
         ),
