@@ -13,8 +13,8 @@ from joulewise.analyse.group import GroupRun
 from joulewise.analyse.run_result import analyse
 from joulewise.analyse.stored_result import result_of
 from joulewise.data import Source
-from joulewise.report.charts.run import chart_runs
 from joulewise.report.charts.records import mean_and_deviation
+from joulewise.report.charts.run import chart_runs
 from joulewise.report.charts.theme import apply_theme, theme_config
 from joulewise.report.html.pages import run_page
 from joulewise.report.resolve import MeantRuns

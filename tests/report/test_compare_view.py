@@ -9,8 +9,12 @@ import pytest
 from joulewise.compare.runs import compare_runs
 from joulewise.compare.sweeps import compare_sweeps
 from joulewise.data import Energy, Source
-from joulewise.report.charts.compare import _draw_power
-from joulewise.report.charts.compare import _ratio_ticks, chart_comparison, chart_sweep_comparison
+from joulewise.report.charts.compare import (
+    _draw_power,
+    _ratio_ticks,
+    chart_comparison,
+    chart_sweep_comparison,
+)
 from joulewise.report.charts.encoding import time_unit
 from joulewise.report.html.pages import compare_page
 from joulewise.report.views.compare import (

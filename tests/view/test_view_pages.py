@@ -214,7 +214,7 @@ class TestReport:
             make_run(run)
             assert view.get(f"run/{run}").status == 200
         site = view.server._answer.__self__
-        assert list(site._reports._kept) == [("run", NEW)]
+        assert list(site._reports._cache) == [("run", NEW)]
 
 
 @pytest.mark.usefixtures("two")

@@ -202,6 +202,7 @@ def _styles(ink: _Palette, line: float, hair: float, small: float) -> Spec:
         "best_cell_inside": {"filled": False, "color": "white", "strokeWidth": line},
         "cell_label": {"fontSize": round(0.8 * small, 1)},
         "label": label,
+        "halo": {"stroke": ink.ground, "strokeWidth": 2 * line},  # below a label that crosses lines
         **_label_styles(ink, small),
         "label_within": {
             **label,

@@ -97,13 +97,20 @@ def chart_breakdown(result: RunResult) -> Iterator[Chart]:
         ),
         description=(
             "Energy of each counted device and its source: measured by a sensor, read from a "
-            "simulated sensor, modelled from the load, or assumed. Idle is what the device would "
-            "have drawn in that time without work; dynamic is what the work added. The lines "
-            "are the 95 % error of a device's total energy."
+            "simulated sensor, modelled from the load, or assumed. "
+            + (
+                "Idle is what the device would have drawn in that time without work; dynamic is "
+                "what the work added. "
+                if len(parts) > 1
+                else ""
+            )
+            + "The lines are the 95 % error of a device's total energy."
         ),
         tables={
             "parts": record_table(
-                "Energy by device", "device part energy_j error_j share_pct source", records
+                "Energy by device and part",
+                "device part energy_j error_j share_pct source",
+                records,
             ),
             "devices": record_table(
                 "Energy of the devices",
@@ -177,10 +184,9 @@ def _draw_breakdown(
     errors = encoding.data_layer(
         "devices", low=unit.expression("low_j"), high=unit.expression("high_j")
     )
+    series = encoding.encode_colour("part", parts) if len(parts) > 1 else {}
     return alt.layer(
-        bars.mark_bar(style="cell").encode(
-            x=x, y=y, order="order:Q", **encoding.encode_colour("part", parts)
-        ),
+        bars.mark_bar(style="cell").encode(x=x, y=y, order="order:Q", **series),
         encoding.interval_layer(errors, "x", "low", "high", y=y),
         height=_BAR_PX * len(labels) + _BARS_MARGIN_PX,
     )

@@ -126,4 +126,9 @@ def _draw(unit: DisplayUnit) -> alt.TopLevelMixin:
             **encoding.encode_lines("counted", [_ALL, _NEW]),
         )
     )
-    return alt.hconcat(*(panel.properties(height=_PANEL_HEIGHT_PX) for panel in (histogram, rates)))
+    panels = (panel.properties(height=_PANEL_HEIGHT_PX) for panel in (histogram, rates))
+    # The legend is that of the right panel only.
+    beside: alt.HConcatChart = alt.hconcat(*panels).resolve_scale(
+        color="independent", strokeDash="independent"
+    )
+    return beside

@@ -196,11 +196,12 @@ def _chart(
         if len(sensors) > len(keys)
         else ""
     )
+    names = [panel.name if panel in _CPU else SENSORS[panel.quantity] for panel in panels]
     return Chart(
         key=key,
         title=title,
         description=(
-            f"Over time: {join_words([SENSORS[panel.quantity] for panel in panels])}."
+            f"Over time: {join_words(names)}."
             + (" The band spans the lowest and the highest reading." if len(keys) == 1 else "")
             + more
             + left_out

@@ -62,7 +62,8 @@ def chart_heatmap(data: SweptData) -> Iterator[Chart]:
         else describe_choice(choice, "the reference")
     )
     ratios = [ratio.mean for point in points if (ratio := point.ratios.get(metric))]
-    middle = math.sqrt(min(ratios) * max(ratios))  # of the colours, whose scale is logarithmic
+    # The middle is that of the colours, whose scale is logarithmic.
+    ticks = min(ratios), math.sqrt(min(ratios) * max(ratios)), max(ratios)
     yield Chart(
         key=f"heat-{metric.replace(':', '-')}",
         title=capitalised(title),
@@ -73,7 +74,7 @@ def chart_heatmap(data: SweptData) -> Iterator[Chart]:
             "setting."
         ),
         tables={"cells": _table(points, metric, choice.setting, axes)},
-        drawing=partial(_draw, label, axes, columns, rows, middle),
+        drawing=partial(_draw, label, axes, columns, rows, ticks),
     )
 
 
@@ -121,7 +122,7 @@ def _axis_title(axis: str) -> str:
 
 
 def _draw(
-    label: str, axes: Axes, columns: Sequence[str], rows: Sequence[str], middle: float
+    label: str, axes: Axes, columns: Sequence[str], rows: Sequence[str], ticks: Sequence[float]
 ) -> alt.TopLevelMixin:
     x = alt.X("across:N", sort=list(columns)).title(_axis_title(axes[0]))
     y = alt.Y("down:N", sort=list(rows)).title(_axis_title(axes[1]))
@@ -132,7 +133,7 @@ def _draw(
         .encode(x=x.axis(labelAngle=0, tickSize=0), y=y.axis(grid=False))
     )
     best = base.transform_filter("datum.best == 1")
-    legend = {"title": f"{label} relative to the reference", "format": ".2f"}
+    legend = {"title": f"{label} relative to the reference", "format": ".2f", "values": list(ticks)}
     colour = alt.Color("ratio:Q").scale(type="log").legend(**legend)
     layers = [
         base.mark_rect(style="cell").encode(
@@ -144,7 +145,7 @@ def _draw(
     ]
     if len(columns) <= _MAX_LABELLED_COLUMNS:
         # The colours are dark at their low end in every theme.
-        ink = alt.condition(f"datum.ratio > {middle}", alt.value("black"), alt.value("white"))
+        ink = alt.condition(f"datum.ratio > {ticks[1]}", alt.value("black"), alt.value("white"))
         number = alt.Text("ratio:Q", format=".2f")
         layers.insert(1, base.mark_text(style="cell_label").encode(text=number, color=ink))
     return alt.layer(*layers)

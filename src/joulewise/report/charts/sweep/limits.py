@@ -150,12 +150,13 @@ def _draw_ratios(
         layers.append(series.mark_point(style="mean"))
     if any(record["chosen"] for record in table.records):
         is_chosen = "datum.chosen == 1"
+        labels_of = base.transform_filter(is_chosen).transform_calculate(label=encoding.WATTS)
         layers += [
             series.transform_filter(is_chosen).mark_point(style="choice"),
-            base.transform_filter(is_chosen)
-            .transform_calculate(label=encoding.WATTS)
-            .mark_text(style="label_above")
-            .encode(text=alt.Text("label:N")),
+            *(
+                labels_of.mark_text(style=style).encode(text=alt.Text("label:N"))
+                for style in (["label_above", "halo"], "label_above")
+            ),
         ]
     return alt.layer(*layers)
 
