@@ -9,7 +9,7 @@ def chart(number, *tables):
     return Chart(f"chart-{number}", "title", "description", named, drawing=dict)
 
 
-def test_each_keeps_its_own_tables_also_when_they_come_one_by_one():
+def test_charts_from_a_generator_keep_their_own_tables():
     # Each is freed before the next is made, which may then have its place in memory.
     charts = (chart(number, Table(f"of {number}", (), ())) for number in range(50))
     said = with_provenance(charts, "GPU simulated")
@@ -17,7 +17,7 @@ def test_each_keeps_its_own_tables_also_when_they_come_one_by_one():
     assert {each.table.provenance for each in said} == {"GPU simulated"}
 
 
-def test_charts_that_share_a_table_still_do():
+def test_charts_still_share_a_table_with_provenance():
     shared = Table("shared", (), ())
     first, second = with_provenance([chart(1, shared), chart(2, shared)], "GPU simulated")
     assert first.table is second.table

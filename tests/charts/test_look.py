@@ -26,7 +26,7 @@ def contrast(one, other):
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_what_is_dressed_has_the_look_and_its_data_and_the_spec_is_as_before(theme):
+def test_applying_a_theme_copies_the_spec_and_keeps_its_data(theme):
     before = json.dumps(SPEC)
     worn = apply_theme(SPEC, theme)
     assert worn["config"] == theme_config(theme)
@@ -35,7 +35,7 @@ def test_what_is_dressed_has_the_look_and_its_data_and_the_spec_is_as_before(the
     assert json.dumps(SPEC) == before
 
 
-def test_lengths_and_areas_are_as_small_as_the_type_of_a_paper():
+def test_lengths_and_areas_scale_with_the_type_in_print():
     light, paper = apply_theme(SPEC, "light", 400.0), apply_theme(SPEC, "print", 400.0)
     scale = (
         theme_config("print")["axis"]["titleFontSize"]
@@ -48,7 +48,7 @@ def test_lengths_and_areas_are_as_small_as_the_type_of_a_paper():
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_colours_are_for_all_eyes_and_are_seen_on_their_ground(theme):
+def test_colours_are_colour_blind_safe_and_have_contrast(theme):
     worn = theme_config(theme)
     ground, colours = worn["background"], worn["range"]["category"]
     assert {colour.upper() for colour in colours} - {"#FFFFFF"} <= OKABE_ITO
@@ -58,7 +58,7 @@ def test_colours_are_for_all_eyes_and_are_seen_on_their_ground(theme):
     assert contrast(worn["axis"]["labelColor"], ground) > 4.5
 
 
-def test_series_are_told_apart_without_colour():
+def test_series_differ_without_colour():
     colours = len(theme_config("light")["range"]["category"])
     assert len(set(map(tuple, encoding.DASHES))) >= colours
     assert len(set(encoding.SHAPES)) >= colours

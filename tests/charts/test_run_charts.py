@@ -84,13 +84,13 @@ def several(tmp_path):
     return [trained(tmp_path / f"run{i}", seconds=20.0 + 4 * i, seed=i).write() for i in range(3)]
 
 
-def test_a_figure_is_there_only_where_the_run_has_what_it_shows(run, bare):
+def test_a_run_has_only_figures_that_it_has_data_for(run, bare):
     assert set(charts(run)) == ALL
     assert set(charts(bare)) == {"power", "energy", "sampling"}
 
 
 @pytest.mark.parametrize("which", ["run", "gpus", "bare", "several"])
-def test_specs_are_valid_take_all_data_from_their_tables_and_draw(which, request, capfd):
+def test_specs_are_valid_and_draw_only_data_of_their_tables(which, request, capfd):
     import vl_convert
 
     runs = request.getfixturevalue(which)
@@ -108,7 +108,7 @@ def test_specs_are_valid_take_all_data_from_their_tables_and_draw(which, request
     assert said.out + said.err == ""
 
 
-def test_every_number_is_the_results_own(run):
+def test_numbers_equal_those_of_the_result(run):
     result, found = result_of(run), charts(run)
     total = result.run.total
     last = found["energy"].tables["growth"].records[-1]
@@ -130,7 +130,7 @@ def test_every_number_is_the_results_own(run):
         assert (row["mean_w"], row["peak_w"]) == (use.mean_w, use.peak_w)
 
 
-def test_cells_and_csv_are_the_records(run):
+def test_cells_and_csv_equal_the_records(run):
     for chart in chart_runs([run]).charts:
         for table in chart.tables.values():
             assert len(table.rows) == len(table.records)
@@ -138,7 +138,7 @@ def test_cells_and_csv_are_the_records(run):
             assert len(as_csv(table).splitlines()) == len(table.records) + 1
 
 
-def test_the_title_says_for_how_long_the_limit_held_it_back(tmp_path):
+def test_the_title_has_the_share_of_time_at_the_limit(tmp_path):
     made = MadeRun(tmp_path / "capped", seconds=20.0)
     made.fast(device("gpu0"), lambda t: 148 + t % 2)
     made.slow(
@@ -150,7 +150,7 @@ def test_the_title_says_for_how_long_the_limit_held_it_back(tmp_path):
     assert chart.title == "gpu0 is at its 150 W limit for 76 % of the time"
 
 
-def test_a_limit_that_never_binds_is_not_said_to_hold(tmp_path):
+def test_the_title_says_that_the_limit_is_never_reached(tmp_path):
     made = MadeRun(tmp_path / "free").fast(device("gpu0"), lambda t: 90 + t % 2)
     made.slow("gpu0", enforced_limit_w=lambda _: 300, throttle_reasons=lambda _: 0)
     assert charts(made.write())["power"].title.endswith(" and never reaches its 300 W limit")
@@ -183,7 +183,7 @@ def test_memory_pcie_and_cpu_load_are_shown_over_time(run):
     assert found["cpu-load"].title == "The CPUs are busy 58 % of the time"
 
 
-def test_what_a_device_does_not_tell_has_no_panel(tmp_path):
+def test_sensors_without_readings_have_no_panel(tmp_path):
     made = MadeRun(tmp_path / "run").fast(device("gpu0"), lambda t: 90 + t % 2)
     made.slow("gpu0", memory_clock_mhz=lambda _: 877, pcie_tx_mb_s=lambda _: np.nan)
     found = charts(made.write())
@@ -194,7 +194,7 @@ def test_what_a_device_does_not_tell_has_no_panel(tmp_path):
     assert (row["pcie_tx_mb_s"], row["memory_used_gib"]) == (None, None)
 
 
-def test_the_drivers_own_samples_are_drawn_before_polls(tmp_path):
+def test_driver_samples_are_preferred_to_polled_power(tmp_path):
     """At six a second they show what one look a second does not."""
     made = trained(tmp_path / "run")
     t_ns = START + (np.arange(180) * S / 6).astype(np.int64)
@@ -219,7 +219,7 @@ def test_the_limit_is_drawn_as_it_changes(tmp_path):
     assert limits[-1]["t_s"] == pytest.approx(30)
 
 
-def test_what_was_read_once_is_a_point_and_its_limit_a_line(tmp_path):
+def test_a_single_reading_is_a_point_and_its_limit_a_line(tmp_path):
     made = MadeRun(tmp_path / "short", seconds=1.2, lead_s=0.2, tail_s=0.1)
     made.fast(device("gpu0"), lambda t: 100 + t)
     made.slow("gpu0", temperature_c=lambda _: 40, enforced_limit_w=lambda _: 150)
@@ -231,7 +231,7 @@ def test_what_was_read_once_is_a_point_and_its_limit_a_line(tmp_path):
     assert [(one["limit_w"], one["last"]) for one in limits] == [(150, 0), (150, 1)]
 
 
-def test_a_device_without_a_limit_has_no_line_of_one(run):
+def test_a_device_without_a_limit_has_no_limit_line(run):
     panels = charts(run)["power"].spec()["vconcat"]
     lines = [sum(layer["data"]["name"] == "limits" for layer in each["layer"]) for each in panels]
     assert lines == [1, 0, 0]
@@ -257,13 +257,13 @@ def test_a_bar_has_the_error_of_its_device(run):
     assert rule["data"]["name"] == "devices"
 
 
-def test_a_scatter_is_named_and_is_no_plus_minus(several):
+def test_standard_deviation_is_named_and_not_written_as_plus_minus(several):
     said = mean_and_deviation([100.0, 110.0, 120.0], "J")
     assert said == "110 J (standard deviation 10.0 J)"
     assert not [chart.title for chart in chart_runs(several).charts if "±" in chart.title]
 
 
-def test_idle_and_dynamic_make_up_a_device_that_has_a_baseline(run):
+def test_idle_and_dynamic_energy_add_up_to_the_device(run):
     result = result_of(run)
     shares = {(one.device, one.part): one for one in breakdown(result)}
     use = result.run.devices["gpu0"]
@@ -275,14 +275,14 @@ def test_idle_and_dynamic_make_up_a_device_that_has_a_baseline(run):
     assert shares["dram0", EnergyPart.WHOLE].source is Source.ASSUMED
 
 
-def test_more_devices_than_fit_are_in_the_tables_and_said(gpus):
+def test_devices_beyond_the_last_panel_are_in_the_tables_and_mentioned(gpus):
     found = charts(gpus)
     assert len(found["power"].table.records) == 11
     assert "Only the first 8 of 11 devices are drawn" in found["power"].description
     assert "Only the first 7 of 9 GPUs are drawn" in found["sensors"].description
 
 
-def test_several_runs_are_averaged_and_who_has_ended_is_not_in_the_mean(several):
+def test_several_runs_are_averaged_without_those_that_have_ended(several):
     found = charts(*several)
     assert set(found) == {"power", "energy", "epochs"}
     power = found["power"].tables["power"].records
@@ -312,7 +312,7 @@ def test_a_damaged_run_is_named_and_the_rest_is_drawn(several, tmp_path):
 @pytest.mark.parametrize(
     "damage", [lambda whole: whole[: len(whole) // 2 + 3], lambda _: b"no stream", lambda _: b""]
 )
-def test_a_stream_that_is_cut_off_is_told_of(run, damage):
+def test_a_truncated_stream_is_reported(run, damage):
     result = result_of(run)
     found = MeantRuns(result, (run,), (GroupRun(read_manifest(run), result),))
     assert not [it for it in run_page(found, run.parent).notices if "figures lack" in it.message]
@@ -324,7 +324,7 @@ def test_a_stream_that_is_cut_off_is_told_of(run, damage):
     assert "gpu0.arrows" in told
 
 
-def test_a_run_that_goes_on_is_drawn_as_it_was_when_it_was_told(run):
+def test_a_run_in_progress_is_drawn_up_to_its_result(run):
     """Who analyses it a second time finds more joules than the page has said above."""
     result = result_of(run)
     whole = replace(result.run.total, value=0.9 * result.run.total.value)
@@ -336,12 +336,12 @@ def test_a_run_that_goes_on_is_drawn_as_it_was_when_it_was_told(run):
     assert page.data["energy_j"]["total"]["value"] == whole.value
 
 
-def test_where_nothing_can_be_read_there_is_nothing_to_draw(tmp_path):
+def test_an_unreadable_run_has_no_figures(tmp_path):
     found = chart_runs([tmp_path])
     assert (found.charts, len(found.skipped)) == ((), 1)
 
 
-def test_what_a_run_is_called_stays_text(several):
+def test_the_name_of_a_run_is_escaped(several):
     for run in several:
         write_manifest(run, replace(read_manifest(run), id=HOSTILE))
     for chart in chart_runs(several).charts:

@@ -64,7 +64,7 @@ def test_the_lowest_limit_takes_the_least_energy_and_edp(studied, network):
 
 
 @pytest.mark.parametrize("quantity", ["energy", "time", "edp"])
-def test_a_parabola_explains_nearly_all_of_ecg_and_less_of_mnist_big(studied, quantity):
+def test_a_quadratic_fit_suits_ecg_better_than_mnist_big(studied, quantity):
     ecg, big = (
         next(fit for fit in studied(network)[1].fits if fit.quantity == quantity)
         for network in ("ecg", "mnist-big")
@@ -77,7 +77,7 @@ def test_a_parabola_explains_nearly_all_of_ecg_and_less_of_mnist_big(studied, qu
     assert figure.tables["parabola"].records
 
 
-def test_the_limit_of_mnist_small_never_binds(studied):
+def test_mnist_small_never_reaches_its_limit(studied):
     charts = chart_sweep(*studied("mnist-small"))
     for quantity, label in (("energy", "energy"), ("time", "time"), ("edp", "EDP")):
         figure = chart(charts, f"{quantity}-by-limit")
@@ -108,7 +108,7 @@ def test_power_over_time_is_shown_at_every_limit_with_its_epochs(studied):
     assert max(highest) == pytest.approx(max(it["highest_w"] for it in limits.values()), rel=1e-5)
 
 
-def test_a_run_that_is_gone_is_said_and_the_rest_is_drawn(studied, tmp_path):
+def test_deleted_runs_are_mentioned_and_the_rest_is_drawn(studied, tmp_path):
     sweep, result, store = studied("mnist-big")
     first = next(it for it in sweep.trials if it.setting[POWER_LIMIT] == 150)
     copy = tmp_path / "store"
@@ -126,7 +126,7 @@ def test_a_run_that_is_gone_is_said_and_the_rest_is_drawn(studied, tmp_path):
 OF_RUNS = {"power-over-time", "energy-over-time", "epochs-by-limit"}
 
 
-def test_energy_so_far_and_epochs_are_those_that_the_study_shows(studied):
+def test_energy_so_far_and_epochs_match_the_study(studied):
     """At 150 W energy grows slowest, takes longest and ends lowest, in each epoch as in all."""
     charts = chart_sweep(*studied("ecg"))
     growth = chart(charts, "energy-over-time").table.records
@@ -140,7 +140,7 @@ def test_energy_so_far_and_epochs_are_those_that_the_study_shows(studied):
         assert medians[::order] == sorted(medians)
 
 
-def test_without_its_runs_a_sweep_has_all_other_figures(studied, tmp_path):
+def test_a_sweep_without_recorded_runs_has_all_other_figures(studied, tmp_path):
     sweep, result, store = studied("mnist-big")
     every = {each.key for each in chart_sweep(sweep, result, store)}
     for elsewhere in (None, tmp_path):

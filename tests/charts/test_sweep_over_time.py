@@ -68,7 +68,7 @@ def test_energy_so_far_ends_at_the_energy_of_the_results(swept):
         assert it["runs"] == REPEAT
 
 
-def test_energy_so_far_is_averaged_at_4_hz_over_the_runs_that_still_go_on(swept):
+def test_energy_so_far_is_averaged_at_4_hz_over_unfinished_runs(swept):
     growth = chart(charts(swept), "energy-over-time").tables["growth"].records
     for limit_w in LIMITS:
         mine, runs = at_limit(growth, limit_w), results(swept, limit_w)
@@ -108,7 +108,7 @@ def test_boxes_are_the_quartiles_of_all_epochs_at_a_limit(swept):
             assert (it["epochs"], it["runs"]) == (len(mine), REPEAT)
 
 
-def test_a_run_that_is_gone_is_in_no_box_and_no_mean(swept, tmp_path):
+def test_deleted_runs_are_left_out_of_boxes_and_means(swept, tmp_path):
     sweep, store = swept
     copy = tmp_path / "store"
     shutil.copytree(store, copy)
@@ -126,7 +126,7 @@ def test_a_run_that_is_gone_is_in_no_box_and_no_mean(swept, tmp_path):
 
 
 @pytest.mark.parametrize("key", ["energy-over-time", "epochs-by-limit"])
-def test_they_are_valid_take_all_data_from_their_tables_and_draw(swept, key, tmp_path, capfd):
+def test_specs_are_valid_and_draw_only_data_of_their_tables(swept, key, tmp_path, capfd):
     import vl_convert
 
     each = chart(charts(swept), key)
@@ -155,7 +155,7 @@ def test_the_legend_shows_a_stroke_for_each_limit(swept):
 
 
 @pytest.mark.parametrize("bound", [None, "at_least"])
-def test_a_gpu_that_was_not_read_throughout_is_in_no_box_and_no_mean(swept, bound):
+def test_partly_read_gpus_are_left_out_of_boxes_and_means(swept, bound):
     sweep, store = swept
     run = store / entering(sweep)[0].run
     result = result_of(run)

@@ -41,7 +41,7 @@ AS_IT_IS = Setting.of({"power_limit_w": None})
         "{outside_quoted}",
     ],
 )
-def test_what_is_not_in_the_list_is_not_there(view, make_run, tmp_path, kind, name):
+def test_unknown_names_are_not_found(view, make_run, tmp_path, kind, name):
     make_run(RUN)
     outside = make_run(OTHER, place=tmp_path / "outside", name="not to be seen")
     asked = name.format(outside=outside, outside_quoted=str(outside).replace("/", "%2f"))
@@ -51,11 +51,11 @@ def test_what_is_not_in_the_list_is_not_there(view, make_run, tmp_path, kind, na
 
 
 @pytest.mark.parametrize("target", ["static/../site.py", "static/site.py", "static/%2e%2e/site.py"])
-def test_only_some_files_are_static(view, target):
+def test_only_known_static_files_are_served(view, target):
     assert view.get(target).status == 404
 
 
-def test_a_link_out_of_the_store_is_told_of_and_not_followed(view, store, make_run, tmp_path):
+def test_a_link_out_of_the_store_is_reported_and_not_followed(view, store, make_run, tmp_path):
     outside = make_run(OTHER, place=tmp_path / "outside", name="not to be seen")
     (store / OTHER).symlink_to(outside)
     listed = view.get()
@@ -81,19 +81,19 @@ def test_a_link_in_a_run_is_not_followed_either(view, make_run, tmp_path, file):
         assert "a symbolic link" in answer.text
 
 
-def test_a_link_in_place_of_all_sweeps(view, store, tmp_path):
+def test_a_link_in_place_of_the_sweeps_folder_is_not_followed(view, store, tmp_path):
     (tmp_path / "elsewhere" / RUN).mkdir(parents=True)
     (store / SWEEPS).symlink_to(tmp_path / "elsewhere")
     assert view.get(f"sweep/{RUN}").status == 404
 
 
 @pytest.mark.parametrize("side", ["../outside", "%2e%2e/outside", "sweep:../../outside", ""])
-def test_a_comparison_looks_its_sides_up_as_well(view, make_run, side):
+def test_a_comparison_checks_the_names_of_both_sides(view, make_run, side):
     make_run(RUN)
     assert view.get(f"compare?a={RUN}&b={side}").status in {400, 404}
 
 
-def test_a_manifest_that_calls_itself_otherwise(view, make_run):
+def test_a_manifest_with_another_id_is_shown_by_its_folder(view, make_run):
     run = make_run(RUN)
     told = json.loads((run / MANIFEST).read_text())
     del told["crc32"]
@@ -114,7 +114,7 @@ def test_a_sweep_that_names_runs_outside_is_not_shown(view, store, make_run, tmp
     assert "not to be seen" not in answer.text
 
 
-def test_a_sweep_is_running_as_long_as_a_process_has_it(view, store):
+def test_a_sweep_is_running_while_a_process_holds_its_lock(view, store):
     """Nothing in its file tells a sweep that runs from one that was killed."""
     folder = create(store, SweepSpec(), Space((AS_IT_IS,), AS_IT_IS))
     trial = Trial(AS_IT_IS, 0, TrialState.DONE, time_s=1.0)

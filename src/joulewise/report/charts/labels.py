@@ -17,7 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from joulewise.report.charts.records import record_table
-from joulewise.report.charts.theme import LABEL_ACROSS_PX, LABEL_ALONG_PX, PLOT_HEIGHT_PX
+from joulewise.report.charts.theme import (
+    LABEL_ACROSS_PX,
+    LABEL_ALONG_PX,
+    LABEL_SIDES,
+    PLOT_HEIGHT_PX,
+)
 from joulewise.report.charts.vega import alt
 from joulewise.report.tables import Table
 
@@ -28,9 +33,6 @@ if TYPE_CHECKING:
 
 Position = tuple[float, float]
 """x and y in the units of the axes."""
-
-SIDES: Final = ("lower_left", "upper_right", "right", "left", "above", "below")
-"""The sides of a point, the preferred first: below and left of a Pareto front nothing lies."""
 
 _WIDTHS_PX: Final = (250.0, 300.0, 360.0, 430.0, 510.0, 610.0, 730.0, 870.0, 1040.0, 1250.0)
 """Widths of a plot, from a telephone's to a wide page's, between which labels do not move.
@@ -127,7 +129,7 @@ def place_labels(
             boxes = {
                 (text, side): _boxes(points_px[:, number], text, side)
                 for text in choices
-                for side in SIDES
+                for side in LABEL_SIDES
             }
             cost = {
                 candidate: (
@@ -168,7 +170,7 @@ def label_table(labels: Sequence[Label], positions: Sequence[Mapping[str, float]
 def label_layers(positioned: Any, table: Table) -> Iterator[Any]:
     """A layer of text for each side that is used; ``width`` is Vega's name for the plot's width."""
     is_shown = "datum.from_px <= width && (datum.below_px == null || width < datum.below_px)"
-    for side in SIDES:
+    for side in LABEL_SIDES:
         if any(record["side"] == side for record in table.records):
             yield (
                 positioned.transform_filter(f"datum.side == '{side}' && {is_shown}")
@@ -189,19 +191,11 @@ def _widen(values: Sequence[float], margin: float, is_log: bool) -> tuple[float,
 def _boxes(point_px: Floats, text: str, side: str) -> Floats:
     """Left, right, top and bottom of a text beside a point, one row for each width."""
     x, y = point_px.T
+    along, down = LABEL_SIDES[side]
     width_px = _LETTER_PX * len(text)
-    left = {
-        "lower_left": x - LABEL_ALONG_PX - width_px,
-        "left": x - LABEL_ALONG_PX - width_px,
-        "upper_right": x + LABEL_ALONG_PX,
-        "right": x + LABEL_ALONG_PX,
-    }.get(side, x - width_px / 2)
-    middle = {
-        "lower_left": y + LABEL_ACROSS_PX,
-        "upper_right": y - LABEL_ACROSS_PX,
-        "above": y - 2 * LABEL_ACROSS_PX,
-        "below": y + 2 * LABEL_ACROSS_PX,
-    }.get(side, y)
+    # From the point to the right, from the left to the point, or centred on it.
+    left = x + along * LABEL_ALONG_PX - (0.5, 0.0, 1.0)[along] * width_px
+    middle = y + down * LABEL_ACROSS_PX
     return np.stack([left, left + width_px, middle - _LINE_PX / 2, middle + _LINE_PX / 2], axis=-1)
 
 

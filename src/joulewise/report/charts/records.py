@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from joulewise.metrics.result import Interval
+from joulewise.report.settings_text import change
 from joulewise.report.tables import Column, Table
+from joulewise.report.views.sweep_tables import bounds
 from joulewise.units import digits, prefixed
 
 if TYPE_CHECKING:
@@ -43,7 +46,9 @@ _TITLES: Final = {
     "most": "maximum",
     "time_ratio": "time vs ref.",
     "energy_ratio": "energy vs ref.",
-    "pareto": "Pareto",
+    "pareto": "Pareto front",
+    "preferred_by": "best by",
+    "ratio": "vs ref.",
     "temperature_max_c": "highest",
     "sm_clock_mhz": "SM clock",
     "gpu_utilisation_pct": "utilisation",
@@ -98,14 +103,22 @@ def record_table(
 
     Headings and units come from the names of the fields, except for ``titles``; texts are
     left-aligned. Other fields of the records are for the drawing only. ``formats`` turn values of
-    a field into text; without one, a number has the digits of :func:`joulewise.units.digits`.
+    a field into text; without one, a number has the digits of :func:`joulewise.units.digits`, and
+    an Interval, which is three fields of the record, is a ratio that is shown as a change.
     """
     records, names = tuple(records), fields.split()
     columns = tuple(_column(name, (titles or {}).get(name), records) for name in names)
     rows = tuple(
         tuple(_cell(record.get(name), formats.get(name)) for name in names) for record in records
     )
-    return Table(title, columns, rows, records)
+    return Table(title, columns, rows, tuple(map(_expand_intervals, records)))
+
+
+def _expand_intervals(record: Mapping[str, Any]) -> Record:
+    expanded: dict[str, float | str | None] = {}
+    for name, value in record.items():
+        expanded |= bounds(name, value) if isinstance(value, Interval) else {name: value}
+    return expanded
 
 
 def _column(field: str, title: str | Column | None, records: Sequence[Mapping[str, Any]]) -> Column:
@@ -122,7 +135,14 @@ def _cell(value: Any, form: Callable[[Any], str] | None) -> str | None:
         return None
     if form is not None:
         return form(value)
+    if isinstance(value, Interval):
+        return change(value)
     return digits(value) if isinstance(value, float) else str(value)
+
+
+def yes_or_empty(flag: int) -> str:
+    """For fields that are 1 or 0."""
+    return "yes" if flag else ""
 
 
 def to_records(columns: Mapping[str, NDArray[Any]], **constant: float | str) -> list[Record]:

@@ -36,6 +36,19 @@ _SCALED_PROPERTIES: Final = {
 }
 # Distance in pixels from a point to its label, chosen so that they do not touch.
 LABEL_ALONG_PX, LABEL_ACROSS_PX = 9.0, 8.0
+LABEL_SIDES: Final = {
+    "lower_left": (-1, 1),
+    "upper_right": (1, -1),
+    "right": (1, 0),
+    "left": (-1, 0),
+    "above": (0, -2),
+    "below": (0, 2),
+}
+"""Sides of a point on which a label may stand: to the left or right, and how far down.
+
+The preferred come first: below and left of a Pareto front nothing lies.
+"""
+
 # Width in pixels that parts of a figure share before the page's script fits them, and what each
 # keeps free of it for its axis (both as in page.js); a part is never narrower than the last.
 _CONTAINER_PX, _AXIS_PX, _NARROWEST_PX = 640.0, 80, 60
@@ -102,11 +115,7 @@ def theme_config(theme: Theme) -> Spec:
         "padding": 2 if theme == "print" else 6,
         "view": {"stroke": None, "continuousHeight": round(PLOT_HEIGHT_PX * ink.scale)},
         "axis": {
-            "labelColor": ink.muted,
-            "titleColor": ink.text,
-            "labelFontSize": small,
-            "titleFontSize": plain,
-            "titleFontWeight": "normal",
+            **_text_config(ink.muted, small, ink.text, plain),
             "titlePadding": round(8 * ink.scale),
             "labelPadding": round(5 * ink.scale),
             "gridColor": ink.grid,
@@ -123,11 +132,7 @@ def theme_config(theme: Theme) -> Spec:
             "direction": "horizontal",
             "columns": 3,
             "offset": round(8 * ink.scale),
-            "labelColor": ink.text,
-            "titleColor": ink.muted,
-            "labelFontSize": small,
-            "titleFontSize": small,
-            "titleFontWeight": "normal",
+            **_text_config(ink.text, small, ink.muted, small),
             "labelLimit": 0,
             "symbolSize": 70 * ink.scale**2,
             "symbolStrokeWidth": line,
@@ -136,13 +141,7 @@ def theme_config(theme: Theme) -> Spec:
             "gradientLength": round(180 * ink.scale),
             "gradientThickness": round(10 * ink.scale),
         },
-        "header": {
-            "labelColor": ink.text,
-            "titleColor": ink.text,
-            "labelFontSize": plain,
-            "titleFontSize": plain,
-            "titleFontWeight": "normal",
-        },
+        "header": _text_config(ink.text, plain, ink.text, plain),
         "title": {
             "anchor": "start",
             "frame": "bounds",
@@ -167,6 +166,17 @@ def theme_config(theme: Theme) -> Spec:
         "text": {"color": ink.text},
         "rule": {"color": ink.muted},
         "style": _styles(ink, line, hair, small),
+    }
+
+
+def _text_config(label: str, label_px: float, title: str, title_px: float) -> Spec:
+    """Colours and sizes of the labels and the title of an axis, a legend or a header."""
+    return {
+        "labelColor": label,
+        "labelFontSize": label_px,
+        "titleColor": title,
+        "titleFontSize": title_px,
+        "titleFontWeight": "normal",
     }
 
 
@@ -220,18 +230,16 @@ def _styles(ink: _Palette, line: float, hair: float, small: float) -> Spec:
 
 def _label_styles(ink: _Palette, small: float) -> Spec:
     """A text on each side of a point, at the distances that :mod:`.labels` assumes."""
-    along, across = LABEL_ALONG_PX * ink.scale, LABEL_ACROSS_PX * ink.scale
-    sides: Spec = {
-        "lower_left": {"align": "right", "dx": -along, "dy": across},
-        "upper_right": {"align": "left", "dx": along, "dy": -across},
-        "right": {"align": "left", "dx": along},
-        "left": {"align": "right", "dx": -along},
-        "above": {"align": "center", "dy": -2 * across},
-        "below": {"align": "center", "dy": 2 * across},
-    }
     return {
-        f"label_{side}": {"color": ink.text, "fontSize": small, "baseline": "middle", **offset}
-        for side, offset in sides.items()
+        f"label_{side}": {
+            "color": ink.text,
+            "fontSize": small,
+            "baseline": "middle",
+            "align": ("center", "left", "right")[along],
+            "dx": along * LABEL_ALONG_PX * ink.scale,
+            "dy": down * LABEL_ACROSS_PX * ink.scale,
+        }
+        for side, (along, down) in LABEL_SIDES.items()
     }
 
 

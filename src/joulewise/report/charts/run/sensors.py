@@ -377,7 +377,10 @@ def _draw_panel(
         )
     )
     ends = {"domainMin": axis.low} if axis.high is None else {"domain": [axis.low, axis.high]}
-    options = {"scale": alt.Scale(**ends, reverse=panel.reverse), "axis": alt.Axis(tickCount=4)}
+    options: dict[str, Any] = {
+        "scale": alt.Scale(**ends, reverse=panel.reverse),
+        "axis": alt.Axis(tickCount=4),
+    }
     if len(keys) == 1:
         fields = ("least", "value", "most")
         layers = encoding.band_layers(

@@ -13,6 +13,7 @@ from joulewise.metrics.metric import parse
 from joulewise.metrics.result import PointResult, Verdict
 from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.encoding import data_layer
+from joulewise.report.charts.records import record_table, yes_or_empty
 from joulewise.report.charts.sweep.source import (
     SweptData,
     axis_values,
@@ -21,9 +22,8 @@ from joulewise.report.charts.sweep.source import (
     varied_axes,
 )
 from joulewise.report.charts.vega import alt
-from joulewise.report.settings_text import AXES, change, setting_words, value_words
+from joulewise.report.settings_text import AXES, setting_words, value_words
 from joulewise.report.tables import Column, Table
-from joulewise.report.views.sweep_tables import bounds
 
 _MAX_LABELLED_COLUMNS: Final = 15  # more leave no space for a number in each cell
 _MIN_VALUES: Final = 2  # of each axis
@@ -81,30 +81,25 @@ def chart_heatmap(data: SweptData) -> Iterator[Chart]:
 def _table(points: Sequence[PointResult], metric: str, best: Setting, axes: Axes) -> Table:
     across, down = axes
     label = parse(metric).label
-    values = [
-        (point, *(value_words(axis, point.setting[axis]) for axis in (down, across)))
+    records = (
+        {
+            "down": value_words(down, point.setting[down]),
+            "across": value_words(across, point.setting[across]),
+            "ratio": point.ratios.get(metric),
+            "best": int(point.setting == best),
+        }
         for point in points
-    ]
-    return Table(
+    )
+    headings = {
+        name: Column(_name(axis), AXES.get(axis, ("", ""))[1])
+        for name, axis in (("down", down), ("across", across))
+    }
+    return record_table(
         f"{label} relative to the reference",
-        (
-            *(Column(_name(axis), AXES.get(axis, ("", ""))[1]) for axis in (down, across)),
-            Column(f"{label} vs ref."),
-            Column("best", right=False),
-        ),
-        tuple(
-            (row, column, change(point.ratios.get(metric)), "best" if point.setting == best else "")
-            for point, row, column in values
-        ),
-        tuple(
-            {
-                "down": row,
-                "across": column,
-                **bounds("ratio", point.ratios.get(metric)),
-                "best": int(point.setting == best),
-            }
-            for point, row, column in values
-        ),
+        "down across ratio best",
+        records,
+        titles={**headings, "ratio": f"{label} vs ref."},
+        best=yes_or_empty,
     )
 
 
@@ -133,8 +128,10 @@ def _draw(
         .encode(x=x.axis(labelAngle=0, tickSize=0), y=y.axis(grid=False))
     )
     best = base.transform_filter("datum.best == 1")
-    legend = {"title": f"{label} relative to the reference", "format": ".2f", "values": list(ticks)}
-    colour = alt.Color("ratio:Q").scale(type="log").legend(**legend)
+    legend = alt.Legend(
+        title=f"{label} relative to the reference", format=".2f", values=list(ticks)
+    )
+    colour = alt.Color("ratio:Q", legend=legend).scale(type="log")
     layers = [
         base.mark_rect(style="cell").encode(
             color=colour,

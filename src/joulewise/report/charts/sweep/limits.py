@@ -242,34 +242,24 @@ def _fit_text(fit: ParabolaFit) -> str:
 def _mean_table(quantity: _Quantity, along: AxisSlice) -> Table:
     rows = list(along.rows)
     averages, unit = means(quantity.values[rows], quantity.errors[rows]), quantity.unit
-    limits = [
-        (limit_w, interval, int(averages.n[row]))
+    records = (
+        {POWER_LIMIT: limit_w, "runs": int(averages.n[row]), quantity.field: interval}
         for row, limit_w in enumerate(along.values)
         if (interval := averages.interval(row))
-    ]
-    return Table(
-        f"Mean {quantity.label} at each limit",
-        (
-            Column("limit", "W"),
-            Column("runs"),
-            Column(quantity.label, unit.name),
-            Column("95 % interval", unit.name, right=False),
-        ),
-        tuple(
-            (
-                f"{limit_w:g}",
-                str(n),
-                unit.format(interval.mean),
-                None
-                if interval.low is None or interval.high is None
-                else f"{unit.format(interval.low)} to {unit.format(interval.high)}",
-            )
-            for limit_w, interval, n in limits
-        ),
-        tuple(
-            {POWER_LIMIT: limit_w, "runs": n, **bounds(quantity.field, interval)}
-            for limit_w, interval, n in limits
-        ),
+    )
+
+    def format_mean(interval: Interval) -> str:
+        if interval.low is None or interval.high is None:
+            return unit.format(interval.mean)
+        low, mean, high = map(unit.format, (interval.low, interval.mean, interval.high))
+        return f"{mean} ({low} to {high})"
+
+    return record_table(
+        f"Mean {quantity.label} at each limit, with its 95 % interval",
+        f"{POWER_LIMIT} runs {quantity.field}",
+        records,
+        titles={quantity.field: Column(quantity.label, unit.name)},
+        **{POWER_LIMIT: "{:g}".format, quantity.field: format_mean},
     )
 
 

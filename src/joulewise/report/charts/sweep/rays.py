@@ -18,12 +18,12 @@ from joulewise.metrics.trial_table import entering
 from joulewise.report.charts import encoding
 from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.labels import Frame, Position, label_layers, label_table, place_labels
-from joulewise.report.charts.records import Record, record_table
+from joulewise.report.charts.records import Record, record_table, yes_or_empty
 from joulewise.report.charts.sweep.source import SweptData, axis_values, short_label, varied_axes
 from joulewise.report.charts.sweep.time_energy import MARGIN, chosen_layer, front_layer
 from joulewise.report.charts.vega import alt
 from joulewise.report.settings_text import setting_words, value_words
-from joulewise.report.tables import Column, Table
+from joulewise.report.tables import Table
 from joulewise.report.views.sweep_tables import bounds
 
 # What the ray of idle power may add to the figure below the points, as a share of their range, and
@@ -162,7 +162,7 @@ def _front_ends_first(points: Sequence[PointResult]) -> list[int]:
     return list(dict.fromkeys(ordered))
 
 
-_FORMATS: Final = {
+_FORMATS: Final[dict[str, Any]] = {
     "time_s": "{:.4g}".format,
     "energy_j": "{:.4g}".format,
     "power_w": "{:.1f}".format,
@@ -186,8 +186,7 @@ def _points(data: SweptData, points: Sequence[PointResult], axis: str) -> Table:
         "Time, energy and mean power of every setting",
         "setting time_s energy_j power_w pareto",
         records,
-        titles={"pareto": Column("Pareto", right=False)},
-        pareto=lambda is_front: "front" if is_front else "",
+        pareto=yes_or_empty,
         **_FORMATS,
     )
 

@@ -13,12 +13,12 @@ from joulewise.metrics.result import PointResult, Verdict
 from joulewise.report.charts import encoding
 from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.labels import Frame, Position, label_layers, label_table, place_labels
-from joulewise.report.charts.records import record_table
+from joulewise.report.charts.records import record_table, yes_or_empty
 from joulewise.report.charts.sweep.source import SweptData, short_label, varied_axes
 from joulewise.report.charts.vega import alt
-from joulewise.report.settings_text import change, setting_words
-from joulewise.report.tables import Column, Table
-from joulewise.report.views.sweep_tables import bounds, has_bounds
+from joulewise.report.settings_text import setting_words
+from joulewise.report.tables import Table
+from joulewise.report.views.sweep_tables import has_bounds
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -102,37 +102,18 @@ def _labels(data: SweptData, frame: Frame, lines: Table) -> Table:
 
 
 def _points(data: SweptData) -> Table:
-    rows = [(point, "; ".join(data.chosen_by(point.setting))) for point in data.near]
-    return Table(
-        "Time and energy of every setting",
-        (
-            Column("setting", right=False),
-            Column("time vs ref."),
-            Column("energy vs ref."),
-            Column("Pareto", right=False),
-            Column("best by", right=False),
-        ),
-        tuple(
-            (
-                setting_words(point.setting),
-                change(point.time_ratio),
-                change(point.energy_ratio),
-                "front" if point.pareto else "",
-                chosen_by,
-            )
-            for point, chosen_by in rows
-        ),
-        tuple(
-            {
-                "setting": setting_words(point.setting),
-                **bounds("time_ratio", point.time_ratio),
-                **bounds("energy_ratio", point.energy_ratio),
-                "pareto": int(point.pareto),
-                "preferred_by": chosen_by,
-            }
-            for point, chosen_by in rows
-        ),
+    records = (
+        {
+            "setting": setting_words(point.setting),
+            "time_ratio": point.time_ratio,
+            "energy_ratio": point.energy_ratio,
+            "pareto": int(point.pareto),
+            "preferred_by": "; ".join(data.chosen_by(point.setting)),
+        }
+        for point in data.near
     )
+    fields = "setting time_ratio energy_ratio pareto preferred_by"
+    return record_table("Time and energy of every setting", fields, records, pareto=yes_or_empty)
 
 
 def _lines(data: SweptData, frame: Frame) -> Table:
