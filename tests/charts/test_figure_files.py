@@ -107,9 +107,9 @@ def test_an_unknown_suffix_is_refused(figure, tmp_path):
 def test_a_missing_extra_names_the_install_command(figure, tmp_path, monkeypatch, missing):
     monkeypatch.setitem(sys.modules, missing, None)
     for form in (".svg", ".html"):
-        with pytest.raises(JoulewiseError, match="figures need altair and vl-convert") as told:
+        with pytest.raises(JoulewiseError, match="figures need altair and vl-convert") as error:
             write_chart(figure, tmp_path / f"figure{form}")
-        assert told.value.hint == "pip install 'joulewise[report]'"
+        assert error.value.hint == "pip install 'joulewise[report]'"
 
 
 def test_the_javascript_bundle_is_cached(making, tmp_path):
@@ -118,8 +118,8 @@ def test_the_javascript_bundle_is_cached(making, tmp_path):
     assert vega.javascript_bundle() == first
     assert len(making) == 1
     assert "</script" not in first
-    kept = list((tmp_path / "cache" / "joulewise").iterdir())
-    assert [path.suffix for path in kept] == [".js"]
+    cached = list((tmp_path / "cache" / "joulewise").iterdir())
+    assert [path.suffix for path in cached] == [".js"]
 
 
 def test_a_cached_bundle_of_another_version_is_ignored(making, monkeypatch):
@@ -185,8 +185,8 @@ assert "HOME" not in os.environ
 def test_an_empty_cached_bundle_is_built_anew(making, tmp_path):
     first = vega.javascript_bundle()
     vega.javascript_bundle.cache_clear()
-    (kept,) = (tmp_path / "cache" / "joulewise").iterdir()
-    kept.write_bytes(b"")
+    (cached,) = (tmp_path / "cache" / "joulewise").iterdir()
+    cached.write_bytes(b"")
     assert vega.javascript_bundle() == first
-    assert kept.read_text("utf-8") == first
+    assert cached.read_text("utf-8") == first
     assert len(making) == 2

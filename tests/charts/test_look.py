@@ -62,8 +62,8 @@ def test_series_differ_without_colour():
     colours = len(theme_config("light")["range"]["category"])
     assert len(set(map(tuple, encoding.DASHES))) >= colours
     assert len(set(encoding.SHAPES)) >= colours
-    told = encoding.encode_lines("what", ["a", "b"])
-    assert told["strokeDash"].to_dict()["scale"]["range"] == [[1, 0], [6, 3]]
+    lines = encoding.encode_lines("what", ["a", "b"])
+    assert lines["strokeDash"].to_dict()["scale"]["range"] == [[1, 0], [6, 3]]
     assert encoding.encode_points("what", ["a", "b"])["shape"].to_dict()["scale"]["domain"] == [
         "a",
         "b",

@@ -104,8 +104,8 @@ def test_specs_are_valid_and_draw_only_data_of_their_tables(which, request, capf
         spec = apply_theme(chart.spec(), "print", 240.0)
         assert "NaN" not in json.dumps(spec)
         vl_convert.vegalite_to_svg(spec, show_warnings=True)
-    said = capfd.readouterr()
-    assert said.out + said.err == ""
+    printed = capfd.readouterr()
+    assert printed.out + printed.err == ""
 
 
 def test_numbers_equal_those_of_the_result(run):
@@ -122,9 +122,9 @@ def test_numbers_equal_those_of_the_result(run):
         (max(one.value - one.error, 0.0), one.value + one.error) for one in energies
     ]
     epochs = [one for one in result.spans if one.span.name == "epoch"]
-    told = found["epochs"].table.records
-    assert [one["energy_j"] for one in told] == [one.total.value for one in epochs]
-    assert [one["error_j"] for one in told] == [one.total.error for one in epochs]
+    records = found["epochs"].table.records
+    assert [one["energy_j"] for one in records] == [one.total.value for one in epochs]
+    assert [one["error_j"] for one in records] == [one.total.error for one in epochs]
     for row in found["power"].table.records:
         use = result.run.devices[row["device"]]
         assert (row["mean_w"], row["peak_w"]) == (use.mean_w, use.peak_w)
@@ -249,17 +249,17 @@ def test_a_bar_has_the_error_of_its_device(run):
     chart, result = charts(run)["breakdown"], result_of(run)
     ends = {it["label"]: (it["low_j"], it["high_j"]) for it in chart.tables["devices"].records}
     for key in ("gpu0", "cpu0", "dram0"):
-        told = result.run.devices[key].energy
-        bounds = (max(told.value - told.error, 0), told.value + told.error)
-        assert ends[f"{key}, {told.source.value}"] == bounds
+        energy = result.run.devices[key].energy
+        bounds = (max(energy.value - energy.error, 0), energy.value + energy.error)
+        assert ends[f"{key}, {energy.source.value}"] == bounds
     layers = chart.spec()["layer"]
     rule = next(layer for layer in layers if layer["mark"].get("style") == "interval")
     assert rule["data"]["name"] == "devices"
 
 
 def test_standard_deviation_is_named_and_not_written_as_plus_minus(several):
-    said = mean_and_deviation([100.0, 110.0, 120.0], "J")
-    assert said == "110 J (standard deviation 10.0 J)"
+    text = mean_and_deviation([100.0, 110.0, 120.0], "J")
+    assert text == "110 J (standard deviation 10.0 J)"
     assert not [chart.title for chart in chart_runs(several).charts if "±" in chart.title]
 
 
@@ -319,17 +319,19 @@ def test_a_truncated_stream_is_reported(run, damage):
     stream = run / TRACE / f"gpu0{STREAM}"
     stream.write_bytes(damage(stream.read_bytes()))
     messages = [it.message for it in run_page(found, run.parent).notices]
-    (told,) = [message for message in messages if "figures lack what is lost" in message]
-    assert told.startswith("run: ")
-    assert "gpu0.arrows" in told
+    (message_of_damage,) = [
+        message for message in messages if "figures lack what is lost" in message
+    ]
+    assert message_of_damage.startswith("run: ")
+    assert "gpu0.arrows" in message_of_damage
 
 
 def test_a_run_in_progress_is_drawn_up_to_its_result(run):
     """Who analyses it a second time finds more joules than the page has said above."""
     result = result_of(run)
     whole = replace(result.run.total, value=0.9 * result.run.total.value)
-    told = replace(result, run=replace(result.run, total=whole))
-    found = MeantRuns(told, (run,), (GroupRun(read_manifest(run), told),))
+    shown = replace(result, run=replace(result.run, total=whole))
+    found = MeantRuns(shown, (run,), (GroupRun(read_manifest(run), shown),))
     page = run_page(found, run.parent)
     (energy,) = (c for it in page.sections for c in it.charts if c.key == "energy")
     assert energy.tables["growth"].records[-1]["energy_j"] == whole.value

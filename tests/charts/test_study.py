@@ -39,13 +39,13 @@ def studied(tmp_path_factory):
 
     def study(network):
         if network not in found:
-            asked = SweepSpec(
+            spec = SweepSpec(
                 axes={POWER_LIMIT: "150:300:50"},
                 repeat=10,
                 seed=3,
                 simulated=SimulationSpec("v100", network),
             )
-            sweep = conduct(prepare(asked), store, Silent())
+            sweep = conduct(prepare(spec), store, Silent())
             found[network] = sweep, evaluate(sweep), store
         return found[network]
 
@@ -54,9 +54,9 @@ def studied(tmp_path_factory):
 
 @pytest.mark.parametrize("network", ["ecg", "mnist-big"])
 def test_the_lowest_limit_takes_the_least_energy_and_edp(studied, network):
-    told = chart(chart_sweep(*studied(network)), "limits").table.records
+    records = chart(chart_sweep(*studied(network)), "limits").table.records
     for quantity in ("energy", "EDP"):
-        mine = [it for it in told if it["quantity"] == quantity]
+        mine = [it for it in records if it["quantity"] == quantity]
         assert [it["power_limit_w"] for it in mine] == LIMITS
         assert min(mine, key=lambda it: it["ratio"])["power_limit_w"] == 150
         assert [it["power_limit_w"] for it in mine if it["chosen"]] == [150]
@@ -98,8 +98,8 @@ def test_power_over_time_is_shown_at_every_limit_with_its_epochs(studied):
         mean_w = point.energy_j.mean / point.time_s.mean
         found = limits[point.setting[POWER_LIMIT]]
         runs = [it.run for it in entering(sweep) if it.setting == point.setting][:5]
-        told = [result_of(store / run).run.devices["gpu0"].mean_w for run in runs]
-        assert found["mean_w"] == pytest.approx(mean(told), rel=1e-9)
+        means_w = [result_of(store / run).run.devices["gpu0"].mean_w for run in runs]
+        assert found["mean_w"] == pytest.approx(mean(means_w), rel=1e-9)
         assert found["mean_w"] == pytest.approx(mean_w, rel=0.03)
         assert found["time_s"] == pytest.approx(point.time_s.mean, rel=0.03)
     epochs = courses.tables["epochs"].records

@@ -57,8 +57,8 @@ def test_specs_are_valid_and_take_all_data_from_their_tables(which, request, cap
         assert not re.search(r'"(values|url)": ', json.dumps(spec.get("data", {})))
         assert styles(spec) <= set(theme_config("light")["style"])
         vl_convert.vegalite_to_svg(apply_theme(each.spec(), "print", 240.0), show_warnings=True)
-    said = capfd.readouterr()
-    assert said.out + said.err == ""
+    printed = capfd.readouterr()
+    assert printed.out + printed.err == ""
 
 
 def test_no_interval_layer_without_intervals(limits, batches):
@@ -82,8 +82,8 @@ def test_every_figure_has_a_text_description(limits, batches):
 
 def test_curves_by_limit_equal_the_ratios_of_the_result(limits):
     _, result = limits
-    told = records(charts_of(limits), "limits", "caps")
-    by = {(it["quantity"], it["power_limit_w"]): it for it in told}
+    points = records(charts_of(limits), "limits", "caps")
+    by = {(it["quantity"], it["power_limit_w"]): it for it in points}
     for point in result.points:
         watts = point.setting["power_limit_w"]
         for label, ratio in (
@@ -96,7 +96,7 @@ def test_curves_by_limit_equal_the_ratios_of_the_result(limits):
             assert (found["ratio"], found["ratio_low"]) == (ratio.mean, ratio.low)
         power = by["power", watts]["ratio"]
         assert power == pytest.approx(point.energy_ratio.mean / point.time_ratio.mean)
-    chosen = {it["quantity"]: it["power_limit_w"] for it in told if it["chosen"]}
+    chosen = {it["quantity"]: it["power_limit_w"] for it in points if it["chosen"]}
     assert chosen["energy"] == result.best["energy"].setting["power_limit_w"] == 200
     assert chosen["EDP"] == result.best["edp"].setting["power_limit_w"]
 
@@ -189,9 +189,9 @@ def test_a_reference_far_from_all_others_makes_the_axes_of_the_plane_logarithmic
 
 def test_the_drawn_pareto_front_is_that_of_the_result(batches):
     _, result = batches
-    told = records(charts_of(batches), "plane", "points")
+    points = records(charts_of(batches), "plane", "points")
     front = {str(point.setting) for point in result.points if point.pareto}
-    assert {it["setting"] for it in told if it["pareto"]} == front
+    assert {it["setting"] for it in points if it["pareto"]} == front
 
 
 def test_settings_far_beyond_the_front_are_omitted_and_mentioned(batches):
@@ -209,15 +209,17 @@ def test_a_quadratic_fit_ends_where_the_runs_do(limits):
     assert (min(drawn), max(drawn)) == (175, 300)
 
 
-@pytest.mark.parametrize(("apart", "said"), [(0.2, "is within noise"), (0.0005, "less energy and")])
-def test_the_heat_map_title_reports_noise(tmp_path, apart, said):
+@pytest.mark.parametrize(
+    ("apart", "phrase"), [(0.2, "is within noise"), (0.0005, "less energy and")]
+)
+def test_the_heat_map_title_reports_noise(tmp_path, apart, phrase):
     rows = [
         {**row, "block": block, "power_w": row["power_w"] * (1 + apart * (block * at % 3 - 1))}
         for block in range(3)
         for at, row in enumerate(by_batch())
     ]
     pair = swept(tmp_path, rows, {"batch_size": "32", "power_limit_w": "150"})
-    assert said in chart(charts_of(pair), "heat-energy").title
+    assert phrase in chart(charts_of(pair), "heat-energy").title
 
 
 def test_the_heat_map_marks_the_best_setting(batches):

@@ -34,13 +34,13 @@ class Silent:
 def swept(tmp_path_factory):
     """Ten epochs of 0.8 s each; runs of one limit differ by some percent."""
     store = tmp_path_factory.mktemp("store")
-    asked = SweepSpec(
+    spec = SweepSpec(
         axes={POWER_LIMIT: "150,300"},
         repeat=REPEAT,
         seed=5,
         simulated=SimulationSpec("v100", "mnist-small"),
     )
-    return conduct(prepare(asked), store, Silent()), store
+    return conduct(prepare(spec), store, Silent()), store
 
 
 def charts(swept):
@@ -103,8 +103,8 @@ def test_boxes_are_the_quartiles_of_all_epochs_at_a_limit(swept):
         for it in at_limit(records, limit_w):
             mine = values[it["quantity"]]
             q1, median, q3 = quantiles(mine, n=4, method="inclusive")
-            told = (it["least"], it["q1"], it["median"], it["q3"], it["most"])
-            assert told == pytest.approx((min(mine), q1, median, q3, max(mine)))
+            drawn = (it["least"], it["q1"], it["median"], it["q3"], it["most"])
+            assert drawn == pytest.approx((min(mine), q1, median, q3, max(mine)))
             assert (it["epochs"], it["runs"]) == (len(mine), REPEAT)
 
 
@@ -136,8 +136,8 @@ def test_specs_are_valid_and_draw_only_data_of_their_tables(swept, key, tmp_path
     assert not re.search(r"#[0-9a-fA-F]{6}", text)  # colours are the look's
     for theme in ("light", "dark", "print"):
         vl_convert.vegalite_to_svg(apply_theme(each.spec(), theme, 240.0), show_warnings=True)
-    said = capfd.readouterr()
-    assert said.out + said.err == ""
+    printed = capfd.readouterr()
+    assert printed.out + printed.err == ""
     for form in ("pdf", "csv", "svg"):
         write_chart(each, tmp_path / f"figure.{form}", "print")
         assert (tmp_path / f"figure.{form}").stat().st_size > 100

@@ -29,9 +29,7 @@ def page_file(tmp_path):
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1100, 360])
-def test_the_demo_report_is_drawn_without_console_messages(
-    theme, width, demo_report, open_page
-):
+def test_the_demo_report_is_drawn_without_console_messages(theme, width, demo_report, open_page):
     size = {"width": width, "height": 800}
     page = open_page(demo_report, color_scheme=theme, viewport=size)
     charts = embedded_data(demo_report.read_text("utf-8"))["charts"]
@@ -99,8 +97,8 @@ def test_all_controls_are_reached_by_keyboard(demo_report, open_page):
     reached = []
     for _ in wanted:
         tab.keyboard.press("Tab")
-        told = "e => [e.outerHTML.slice(0, 200), getComputedStyle(e).outlineStyle]"
-        reached.append(tab.locator(":focus").evaluate(told))
+        script = "e => [e.outerHTML.slice(0, 200), getComputedStyle(e).outlineStyle]"
+        reached.append(tab.locator(":focus").evaluate(script))
     assert "Skip to the result" in reached[0][0]
     assert 'id="theme"' in reached[1][0]
     assert [element for element, _ in reached] == wanted

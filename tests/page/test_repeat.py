@@ -30,7 +30,7 @@ def heard(command):
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "spec",
     [
         SweepSpec(
             simulated=SimulationSpec("v100", "resnet50", run_noise=0.015),
@@ -60,15 +60,15 @@ def heard(command):
         ),
     ],
 )
-def test_the_command_of_a_sweep_repeats_it(asked):
-    command, besides = sweep_again(asked.as_json())
-    assert heard(command) == asked
+def test_the_command_of_a_sweep_repeats_it(spec):
+    command, besides = sweep_again(spec.as_json())
+    assert heard(command) == spec
     assert not besides
 
 
 def test_options_from_a_file_are_mentioned():
-    asked = SweepSpec(command=("true",), constraints=("a < b",), environ={"X": "1"})
-    assert sweep_again(asked.as_json())[1] == "constraints and variables"
+    spec = SweepSpec(command=("true",), constraints=("a < b",), environ={"X": "1"})
+    assert sweep_again(spec.as_json())[1] == "constraints and variables"
 
 
 def test_the_command_of_a_run_has_its_options():
@@ -85,13 +85,13 @@ def test_the_command_of_a_run_has_its_options():
     }
     words = shlex.split(run_again(replace(MANIFEST, options=options)))
     context = run_verb.command.make_context("run", words[2:])
-    told = context.params
-    assert told["command"] == MANIFEST.commands[0].arguments
-    assert told["no_hooks"]
-    assert (told["power_limit"], told["gpus"]) == ("150", "0,1")
+    parsed = context.params
+    assert parsed["command"] == MANIFEST.commands[0].arguments
+    assert parsed["no_hooks"]
+    assert (parsed["power_limit"], parsed["gpus"]) == ("150", "0,1")
     for name in ("rate_hz", "name", "group", "gco2_per_kwh", "epochs"):
-        assert told[name] == options[name]
-    assert [list(told[name]) for name in ("tags", "budgets")] == [["a", "b"], ["2kWh:stop"]]
+        assert parsed[name] == options[name]
+    assert [list(parsed[name]) for name in ("tags", "budgets")] == [["a", "b"], ["2kWh:stop"]]
 
 
 def test_different_limits_per_board_are_not_in_the_command():

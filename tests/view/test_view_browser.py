@@ -24,7 +24,10 @@ def opened(chromium, view):
         contexts.append(context)
         tab = context.new_page()
         tab.set_default_timeout(1000 * DEADLINE_S)
-        tab.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
+        tab.on(
+            "console",
+            lambda message: problems.append(message.text) if message.type == "error" else None,
+        )
         tab.on("pageerror", lambda error: problems.append(str(error)))
         tab.on("request", note)
         tab.goto(view.server.url)

@@ -56,10 +56,10 @@ def test_prints_its_address_and_ends_cleanly(store, make_run, number, status):
         assert found == 200
         assert "mine" in text
         process.send_signal(number)
-        said = process.stderr.read()
+        stderr = process.stderr.read()
         assert process.wait(DEADLINE_S) == status
-    assert said.startswith("joulewise: ")
-    assert said.count("\n") == 1
+    assert stderr.startswith("joulewise: ")
+    assert stderr.count("\n") == 1
 
 
 def test_a_run_is_opened_by_its_name(store, make_run):
@@ -111,10 +111,10 @@ def test_the_browser_gets_the_secret_from_a_private_file(store, tmp_path):
     browser.chmod(0o755)
     environ = {"BROWSER": str(browser), "OPENED": str(opened), "TMPDIR": str(tmp_path)}
     with viewing(store, "--port", "0", "--open", **environ) as (process, url):
-        asked = eventually(lambda: opened.exists() and opened.read_text().strip())
-        path = Path(urlsplit(asked).path)
-        assert asked.startswith("file://")
-        assert urlsplit(url).path not in asked
+        address = eventually(lambda: opened.exists() and opened.read_text().strip())
+        path = Path(urlsplit(address).path)
+        assert address.startswith("file://")
+        assert urlsplit(url).path not in address
         assert f"url={url}" in path.read_text()
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         process.send_signal(signal.SIGTERM)

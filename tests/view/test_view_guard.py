@@ -36,9 +36,9 @@ def test_another_host_name_is_refused(view, host):
 
 
 def test_the_default_port_may_be_left_out():
-    asked = HttpRequest("/secret/", ["127.0.0.1"])
-    assert refusal(asked, 80, "secret") is None
-    assert refusal(asked, 8080, "secret").status == 421
+    request = HttpRequest("/secret/", ["127.0.0.1"])
+    assert refusal(request, 80, "secret") is None
+    assert refusal(request, 8080, "secret").status == 421
 
 
 def test_two_host_headers_are_refused(view):
@@ -86,16 +86,16 @@ def test_the_address_without_a_final_slash_redirects(view):
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "something-new"])
 @pytest.mark.parametrize("inside", ["", "run/x", "now/x", "static/view.js"])
 def test_requests_from_other_pages_are_refused(view, site, inside):
-    asked = {"Sec_Fetch_Site": site, "Sec_Fetch_Mode": "no-cors", "Sec_Fetch_Dest": "script"}
-    assert view.get(inside, **asked).status == 403
+    headers = {"Sec_Fetch_Site": site, "Sec_Fetch_Mode": "no-cors", "Sec_Fetch_Dest": "script"}
+    assert view.get(inside, **headers).status == 403
 
 
 def test_a_link_to_the_first_page_is_answered(view):
-    asked = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate"}
-    assert view.get(Sec_Fetch_Dest="document", **asked).status == 200
-    assert view.get(Sec_Fetch_Dest="iframe", **asked).status == 403
-    assert view.get("run/x", Sec_Fetch_Dest="document", **asked).status == 403
-    assert view.get("?filter=/run/x", Sec_Fetch_Dest="document", **asked).status == 200
+    headers = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate"}
+    assert view.get(Sec_Fetch_Dest="document", **headers).status == 200
+    assert view.get(Sec_Fetch_Dest="iframe", **headers).status == 403
+    assert view.get("run/x", Sec_Fetch_Dest="document", **headers).status == 403
+    assert view.get("?filter=/run/x", Sec_Fetch_Dest="document", **headers).status == 200
 
 
 @pytest.mark.parametrize("site", ["none", "same-origin"])
@@ -107,13 +107,13 @@ def test_every_response_has_security_headers(view, make_run):
     make_run(RUN)
     answers = [view.get(), view.get(f"run/{RUN}"), view.get("run/none"), view.ask("/")]
     for answer in answers:
-        told = answer.headers
-        assert told["X-Content-Type-Options"] == "nosniff"
-        assert told["Referrer-Policy"] == "no-referrer"
-        assert told["Cache-Control"] == "no-store"
-        assert "frame-ancestors 'none'" in told["Content-Security-Policy"]
-        assert not [name for name in told if name.lower().startswith("access-control-")]
-        assert told["Server"] == "joulewise"
+        headers = answer.headers
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Referrer-Policy"] == "no-referrer"
+        assert headers["Cache-Control"] == "no-store"
+        assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+        assert not [name for name in headers if name.lower().startswith("access-control-")]
+        assert headers["Server"] == "joulewise"
     for own in (answers[0], answers[2]):
         assert "unsafe" not in own.headers["Content-Security-Policy"]
         assert "default-src 'none'" in own.headers["Content-Security-Policy"]

@@ -52,10 +52,10 @@ def test_a_slow_client_gets_no_extra_time():
 
 
 def test_connections_are_limited(store):
-    asked, go_on = threading.Semaphore(0), threading.Event()
+    arrived, go_on = threading.Semaphore(0), threading.Event()
 
     def answer(_):
-        asked.release()
+        arrived.release()
         go_on.wait(DEADLINE_S)
         return plain_text("done", 200)
 
@@ -66,7 +66,7 @@ def test_connections_are_limited(store):
             connection.sendall(
                 f"GET {view.base} HTTP/1.1\r\nHost: localhost:{view.port}\r\n\r\n".encode()
             )
-            assert asked.acquire(timeout=DEADLINE_S)
+            assert arrived.acquire(timeout=DEADLINE_S)
             return connection
 
         waiting = [held(), held()]
@@ -107,10 +107,10 @@ def test_a_bug_is_reported_without_a_traceback(store):
         raise ZeroDivisionError("of a secret")
 
     with served(store, answer) as view:
-        told = view.get()
-    assert told.status == 500
-    assert told.text.startswith("unexpected ZeroDivisionError")
-    assert "secret" not in told.text
+        answer = view.get()
+    assert answer.status == 500
+    assert answer.text.startswith("unexpected ZeroDivisionError")
+    assert "secret" not in answer.text
 
 
 def test_idle_connections_are_evicted(store):

@@ -19,14 +19,14 @@ def now(view, run, after=""):
 
 def test_a_run_is_followed_from_start_to_report(view, store):
     with recorded(store, "--name", "mine", "--rate", "20", "--budget", "1MJ") as (process, run):
-        told = eventually(lambda: (it := now(view, run))["devices"] and it["last_s"] > 1 and it)
-        assert told["is_live"]
-        gpu = told["devices"][0]
+        state = eventually(lambda: (it := now(view, run))["devices"] and it["last_s"] > 1 and it)
+        assert state["is_live"]
+        gpu = state["devices"][0]
         assert (gpu["key"], gpu["limit_w"]) == ("gpu0", 300)
         at_s, mean_w, low_w, high_w = gpu["seconds"][-1]
         assert low_w <= mean_w <= high_w <= 400
-        assert told["text"]["limit-0"] == "300 W"
-        assert told["text"]["power-0"].endswith(" W")
+        assert state["text"]["limit-0"] == "300 W"
+        assert state["text"]["power-0"].endswith(" W")
         # What is new since, and no more than that.
         later = eventually(lambda: (it := now(view, run, f"?after={at_s}"))["last_s"] > at_s and it)
         assert later["devices"][0]["seconds"][0][0] >= at_s
@@ -72,8 +72,8 @@ def test_a_silent_device_has_no_power(store):
     made = MadeRun(store / "20261116-003512-bbbb")
     made.fast(device("gpu0"), lambda _: 200.0)
     made.fast(device("gpu1"), lambda _: 200.0, until_s=2.0)
-    told = RunWatch(made.write()).look().devices
-    assert [device.power_w for device in told] == [pytest.approx(200), None]
+    devices = RunWatch(made.write()).look().devices
+    assert [device.power_w for device in devices] == [pytest.approx(200), None]
 
 
 def test_many_pages_share_one_poll(make_run):
@@ -103,9 +103,9 @@ def test_runs_that_no_page_shows_are_forgotten(make_run):
 def test_a_damaged_live_json_is_ignored(make_run, damage):
     run = make_run("20261116-003512-bbbb")
     (run / "live.json").write_text(damage)
-    told = RunWatch(run).look()
-    assert standing(told) == "complete · 10.5 s · no energy told yet"
-    assert list(foretold(told)) == []
+    polled = RunWatch(run).look()
+    assert standing(polled) == "complete · 10.5 s · no energy told yet"
+    assert list(foretold(polled)) == []
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Nothing outside of the store is served, however it is asked for."""
+"""Nothing outside the store is served, whatever the address."""
 
 import json
 from dataclasses import replace
@@ -44,8 +44,8 @@ AS_IT_IS = Setting.of({"power_limit_w": None})
 def test_unknown_names_are_not_found(view, make_run, tmp_path, kind, name):
     make_run(RUN)
     outside = make_run(OTHER, place=tmp_path / "outside", name="not to be seen")
-    asked = name.format(outside=outside, outside_quoted=str(outside).replace("/", "%2f"))
-    answer = view.get(f"{kind}/{asked}")
+    path = name.format(outside=outside, outside_quoted=str(outside).replace("/", "%2f"))
+    answer = view.get(f"{kind}/{path}")
     assert answer.status == 404
     assert "not to be seen" not in answer.text
 
@@ -95,9 +95,9 @@ def test_a_comparison_checks_the_names_of_both_sides(view, make_run, side):
 
 def test_a_manifest_with_another_id_is_shown_by_its_folder(view, make_run):
     run = make_run(RUN)
-    told = json.loads((run / MANIFEST).read_text())
-    del told["crc32"]
-    (run / MANIFEST).write_text(json.dumps({**told, "id": "../../etc/passwd"}))
+    manifest = json.loads((run / MANIFEST).read_text())
+    del manifest["crc32"]
+    (run / MANIFEST).write_text(json.dumps({**manifest, "id": "../../etc/passwd"}))
     assert f'href="run/{RUN}"' in view.get().text
 
 

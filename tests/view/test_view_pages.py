@@ -108,9 +108,9 @@ class TestPages:
         for run_id in self.IDS[1:]:
             shutil.copytree(first, store / run_id)
             path = store / run_id / MANIFEST
-            told = json.loads(path.read_text().replace(self.IDS[0], run_id))
-            del told["crc32"]
-            path.write_text(json.dumps(told))
+            payload = json.loads(path.read_text().replace(self.IDS[0], run_id))
+            del payload["crc32"]
+            path.write_text(json.dumps(payload))
 
     def test_each_run_is_on_one_page_and_pages_are_linked(self, view):
         answer = view.get()
@@ -197,7 +197,7 @@ class TestReport:
         make_run(NEW, name="before")
         made = []
         draw = render.render
-        monkeypatch.setattr(render, "render", lambda *told: made.append(1) or draw(*told))
+        monkeypatch.setattr(render, "render", lambda *arguments: made.append(1) or draw(*arguments))
         first = view.get(f"run/{NEW}").text
         assert view.get(f"run/{NEW}").text == first
         assert len(made) == 1

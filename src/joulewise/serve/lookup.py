@@ -157,8 +157,8 @@ class Reports:
         from joulewise.report.resolve import MeantRuns
 
         result = result_of(folder)
-        found = MeantRuns(result, (folder,), (GroupRun(read_manifest(folder), result),))
-        return run_page(found, self._store, program=self._program)
+        resolved = MeantRuns(result, (folder,), (GroupRun(read_manifest(folder), result),))
+        return run_page(resolved, self._store, program=self._program)
 
     def _sweep_page(self, folder: Path) -> HtmlPage:
         from joulewise.metrics.boundary import GPU, View, boundary_read
@@ -187,16 +187,16 @@ class Reports:
             side_a, side_b = (
                 Side(", ".join(names), tuple(self._run(name) for name in names)) for names in (a, b)
             )
-            made = compared_runs(side_a, side_b, CompareOptions())
+            comparison = compared_runs(side_a, side_b, CompareOptions())
         elif of_sweeps == [True, True]:
             sweep_a, sweep_b = (self._sweep(self._side(name)) for name in (*a, *b))
-            made = compared_sweeps(sweep_a, sweep_b, CompareOptions())
+            comparison = compared_sweeps(sweep_a, sweep_b, CompareOptions())
         else:
             raise UsageError(
                 "a sweep can only be compared with one other sweep",
                 "select one sweep as A and one as B, or only runs",
             )
-        return compare_page(made, self._store, f"{self._program} compare {again}")
+        return compare_page(comparison, self._store, f"{self._program} compare {again}")
 
     def _side(self, name: str) -> Path:
         if name.startswith(_SWEEP):

@@ -44,19 +44,19 @@ _MARGIN: Final = 0.04  # of the axis on both sides, so that no interval ends at 
 _QUANTITY_PX, _SMALLEST_PX = 28, 80  # height in pixels of each quantity, and of the whole at least
 
 
-def chart_comparison(found: Comparison) -> list[Chart]:
+def chart_comparison(comparison: Comparison) -> list[Chart]:
     """Figures of two groups of runs, each only where the runs have data for it."""
-    charts = [*_chart_ratios(found), *_chart_power(found), *_chart_epochs(found)]
-    return with_provenance(charts, provenance(found))
+    charts = [*_chart_ratios(comparison), *_chart_power(comparison), *_chart_epochs(comparison)]
+    return with_provenance(charts, provenance(comparison))
 
 
-def chart_sweep_comparison(found: SweepsCompared) -> list[Chart]:
+def chart_sweep_comparison(comparison: SweepsCompared) -> list[Chart]:
     """Figures of two sweeps."""
-    return with_provenance(_chart_curves(found), provenance(found))
+    return with_provenance(_chart_curves(comparison), provenance(comparison))
 
 
-def _chart_ratios(found: Comparison) -> Iterator[Chart]:
-    table = quantities_table(found)
+def _chart_ratios(comparison: Comparison) -> Iterator[Chart]:
+    table = quantities_table(comparison)
     compared = [record for record in table.records if record["ratio"] is not None]
     if not compared:
         return
@@ -132,9 +132,9 @@ def _ratio_ticks(low: float, high: float) -> list[float]:
     return [tick for tick in ticks if least <= tick <= most]
 
 
-def _chart_power(found: Comparison) -> Iterator[Chart]:
+def _chart_power(comparison: Comparison) -> Iterator[Chart]:
     """Each side as the average of its runs, where all have one trace that can be read."""
-    sides = dict(zip(_SIDES, (found.a, found.b), strict=True))
+    sides = dict(zip(_SIDES, (comparison.a, comparison.b), strict=True))
     if not all(len(run.paths) == 1 for side in sides.values() for run in side.runs):
         return  # a group on several nodes has several traces
     records: list[Record] = []
@@ -178,8 +178,8 @@ def _draw_power(unit: DisplayUnit) -> alt.TopLevelMixin:
     return layered
 
 
-def _chart_epochs(found: Comparison) -> Iterator[Chart]:
-    records = [*_epoch_records("A", found.a), *_epoch_records("B", found.b)]
+def _chart_epochs(comparison: Comparison) -> Iterator[Chart]:
+    records = [*_epoch_records("A", comparison.a), *_epoch_records("B", comparison.b)]
     if {record["side"] for record in records} != set(_SIDES):
         return
     yield Chart(
@@ -231,11 +231,11 @@ def _draw_epochs(units: Mapping[str, DisplayUnit]) -> alt.TopLevelMixin:
     return alt.hconcat(*panels)
 
 
-def _chart_curves(found: SweepsCompared) -> Iterator[Chart]:
+def _chart_curves(comparison: SweepsCompared) -> Iterator[Chart]:
     """Against the power limit, where both sweeps vary it."""
     settings = [
         compared
-        for compared in found.settings
+        for compared in comparison.settings
         if isinstance(compared.setting.get(POWER_LIMIT), float | int)
     ]
     if len({compared.setting.get(POWER_LIMIT) for compared in settings}) < 2:

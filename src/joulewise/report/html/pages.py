@@ -48,7 +48,11 @@ _LIBRARIES: Final = {"cuda": "CUDA", "cudnn": "cuDNN", "hip": "HIP"}
 
 
 def run_page(
-    found: MeantRuns, store: Path, *, rates: PriceAndCarbon = NO_RATES, program: str = "joulewise"
+    resolved: MeantRuns,
+    store: Path,
+    *,
+    rates: PriceAndCarbon = NO_RATES,
+    program: str = "joulewise",
 ) -> HtmlPage:
     """The result as ``show`` prints it, the figures, and the environment of a run or a group.
 
@@ -57,10 +61,10 @@ def run_page(
     from joulewise.report.charts.run import chart_runs
 
     def make_charts() -> tuple[Sequence[Chart], Sequence[Skipped]]:
-        drawn = chart_runs(found.runs, [member.result for member in found.members])
+        drawn = chart_runs(resolved.runs, [member.result for member in resolved.members])
         return drawn.charts, drawn.skipped
 
-    result = found.result
+    result = resolved.result
     shown = run_view(result, rates, program)
     charts, unread = _charts_or_notices(make_charts)
     sections = (
@@ -71,36 +75,36 @@ def run_page(
         ),
         Section("Figures", charts=charts),
         Section("Spans", tables=(spans_table(result, shown),)),
-        Section("Sensors", tables=_sensor_tables(found), folded=True, written=False),
+        Section("Sensors", tables=_sensor_tables(resolved), folded=True, written=False),
         Section(
             "Runs",
-            tables=(members_table([member.result for member in found.members]),)
-            if _is_group(found)
+            tables=(members_table([member.result for member in resolved.members]),)
+            if _is_group(resolved)
             else (),
         ),
     )
-    again = run_again(found.members[0].manifest)
+    again = run_again(resolved.members[0].manifest)
     return HtmlPage(
         title=shown.title,
         verdict=shown.finding,
         facts=shown.facts,
         notices=(
             *unread,
-            *_damage_notices(found),
-            *(Notice(f"{name} is left out: {plain(reason)}") for name, reason in found.left_out),
+            *_damage_notices(resolved),
+            *(Notice(f"{name} is left out: {plain(reason)}") for name, reason in resolved.left_out),
             *(Notice(warned(warning), plain(warning.hint)) for warning in shown.warnings),
         ),
         sections=tuple(section for section in sections if section.has_content),
-        environment=describe_environment([member.manifest for member in found.members], store),
+        environment=describe_environment([member.manifest for member in resolved.members], store),
         commands=(*([(again, "Repeat this run.")] if again else ()), *shown.commands),
         data=as_json(result),
     )
 
 
 def sweep_page(
-    found: MeantSweep,
+    resolved: MeantSweep,
     result: SweepResult,
-    seen: View,
+    view: View,
     store: Path,
     *,
     also: Sequence[Table] = (),
@@ -110,18 +114,18 @@ def sweep_page(
 ) -> HtmlPage:
     """The result as ``choose`` prints it, every figure, and every setting of a sweep.
 
-    ``seen`` is the view that the result was evaluated with; ``also`` (tables), ``ahead``
+    ``view`` is the view that the result was evaluated with; ``also`` (tables), ``ahead``
     (forecasts) and ``commands`` are as in the terminal
     (:func:`joulewise.report.terminal.sweep.draw`), ``more`` are further fields of its JSON.
     """
     from joulewise.report.charts.sweep import chart_sweep
     from joulewise.report.charts.sweep.drift import NO_DRIFT
 
-    sweep, folder = found.sweep, found.folder
+    sweep, folder = resolved.sweep, resolved.folder
     shown, search = sweep_view(result), went(sweep, folder, result.metrics)
     verdict, *others = shown.findings or ("No valid run.",)
     in_store = store if folder else None
-    charts, unread = _charts_or_notices(lambda: (chart_sweep(sweep, result, in_store, seen), ()))
+    charts, unread = _charts_or_notices(lambda: (chart_sweep(sweep, result, in_store, view), ()))
     sections = (
         Section(
             "Best settings",
@@ -154,12 +158,14 @@ def sweep_page(
     )
 
 
-def compare_page(made: ComparisonResult, store: Path | None = None, again: str = "") -> HtmlPage:
+def compare_page(
+    comparison: ComparisonResult, store: Path | None = None, again: str = ""
+) -> HtmlPage:
     """The comparison as ``compare`` prints it, and the figures.
 
     ``again`` is the command that repeats it.
     """
-    compared, shown = made.found, made.view
+    compared, shown = comparison.found, comparison.view
     if isinstance(compared, Comparison):
         charts, unread = _charts_or_notices(lambda: (chart_comparison(compared), ()))
         runs = (*compared.a.runs, *compared.b.runs)
@@ -176,12 +182,14 @@ def compare_page(made: ComparisonResult, store: Path | None = None, again: str =
             *(Notice(plain(warning.message), plain(warning.hint)) for warning in shown.cautions),
         ),
         sections=(
-            Section("Comparison", tuple(sentence for _, sentence in made.judged), shown.tables),
+            Section(
+                "Comparison", tuple(sentence for _, sentence in comparison.judged), shown.tables
+            ),
             Section("Figures", charts=charts),
         ),
         environment=describe_environment(manifests, store),
         commands=((again, "Repeat this comparison."),) if again else (),
-        data=made.told,
+        data=comparison.told,
     )
 
 
@@ -204,13 +212,13 @@ def _charts_or_notices(
     return tuple(charts), tuple(Notice(plain(text), _STORED) for text in texts)
 
 
-def _damage_notices(found: MeantRuns) -> Iterator[Notice]:
+def _damage_notices(resolved: MeantRuns) -> Iterator[Notice]:
     """Damaged files and implausible readings that the stored result does not mention.
 
     Not of a run in progress, whose last batch may be half written.
     """
-    known = {warning.message for member in found.members for warning in member.result.warnings}
-    for run, member in zip(found.runs, found.members, strict=True):
+    known = {warning.message for member in resolved.members for warning in member.result.warnings}
+    for run, member in zip(resolved.runs, resolved.members, strict=True):
         if member.manifest.state == "recording":
             continue
         streams = SoundLanes(run, member.manifest)
@@ -218,23 +226,23 @@ def _damage_notices(found: MeantRuns) -> Iterator[Notice]:
             if damage.warning.message not in known:
                 text = f"{run.name}: {damage.message}; figures lack what is lost"
                 yield Notice(plain(text), HINT)
-        for warning in (found.warning for found in streams.find_implausible()):
+        for warning in (implausible.warning for implausible in streams.find_implausible()):
             if warning.message not in known:
                 yield Notice(plain(f"{run.name}: {warning.message}"), warning.hint)
 
 
-def _is_group(found: MeantRuns) -> bool:
-    return "runs" in found.result.details
+def _is_group(resolved: MeantRuns) -> bool:
+    return "runs" in resolved.result.details
 
 
-def _sensor_tables(found: MeantRuns) -> tuple[Table, ...]:
+def _sensor_tables(resolved: MeantRuns) -> tuple[Table, ...]:
     """Devices of a group are prefixed with their node, or their run where a node has several."""
-    runs = {"": found.result}
-    if _is_group(found):
-        nodes = [member.node for member in found.members]
+    runs = {"": resolved.result}
+    if _is_group(resolved):
+        nodes = [member.node for member in resolved.members]
         runs = {
             f"{member.node if nodes.count(member.node) == 1 else member.result.id}/": member.result
-            for member in found.members
+            for member in resolved.members
         }
     return tuple(table for table in sensor_tables(runs) if table.rows)
 
@@ -262,16 +270,16 @@ def describe_environment(manifests: Sequence[Manifest], store: Path | None) -> d
 
     Values that differ between the runs are listed; what is not known is left out.
     """
-    found: dict[str, dict[str, None]] = {}
+    facts: dict[str, dict[str, None]] = {}
     for manifest in manifests:
         for name, value in _facts(manifest):
             if value:
-                found.setdefault(name, {})[value] = None
+                facts.setdefault(name, {})[value] = None
     if store is not None:
         # Relative: a page that is passed on need not tell where somebody's home is.
         path = os.path.relpath(store)
-        found["Store"] = {store.name if path.startswith("..") else path: None}
-    return {name: ", ".join(values) for name, values in found.items()}
+        facts["Store"] = {store.name if path.startswith("..") else path: None}
+    return {name: ", ".join(values) for name, values in facts.items()}
 
 
 def _facts(manifest: Manifest) -> Iterator[tuple[str, str]]:

@@ -102,14 +102,14 @@ class SweptData:
     @property
     def main_slice(self) -> AxisSlice | None:
         """The power limits around the first choice, else around the reference."""
-        found = list(self.limit_slices())
+        limit_slices = list(self.limit_slices())
         first = [choice.setting for choice in self.choices[:1]]
         around_choice = [
             along
-            for along in found
+            for along in limit_slices
             if any(self.result.points[row].setting in first for row in along.rows)
         ]
-        return next(iter((*around_choice, *found)), None)
+        return next(iter((*around_choice, *limit_slices)), None)
 
     def runs_at(self, store: Path, along: AxisSlice, limit_w: float) -> list[Path]:
         """The recorded runs at one power limit, in the order of the repetitions."""
