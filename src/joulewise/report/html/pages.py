@@ -123,6 +123,7 @@ def sweep_page(
 
     sweep, folder = resolved.sweep, resolved.folder
     shown, search = sweep_view(result), went(sweep, folder, result.metrics)
+    # The first finding is the headline of the page, the others are sentences of its first section.
     verdict, *others = shown.findings or ("No valid run.",)
     in_store = store if folder else None
     charts, unread = _charts_or_notices(lambda: (chart_sweep(sweep, result, in_store, view), ()))
@@ -149,6 +150,7 @@ def sweep_page(
             *(Notice(plain(warning.message), plain(warning.hint)) for warning in shown.cautions),
             *(Notice(problem, "\n".join(hints)) for problem, hints in search.problems),
         ),
+        # A section that is not folded is shown even if it is empty, as the place to look for it.
         sections=tuple(
             section for section in sections if section.has_content or not section.folded
         ),

@@ -232,6 +232,8 @@ def render(page: HtmlPage, home: str = "") -> str:
         numbers=data.numbers,
         figures=data.figures,
         most_rows=_MAX_ROWS,
+        # A table may stand twice on a page, in a section and below its figure: its caption's element
+        # needs an id of its own. Tables and charts are looked up by the identity of the object.
         unique=count(1).__next__,
         id=id,
     )
@@ -325,4 +327,4 @@ def _is_report(path: Path) -> bool:
             head = file.read(_HEAD_B)
     except OSError:
         return False
-    return _MARK in head or not head
+    return _MARK in head or not head  # an empty file, as mktemp makes it, is nobody's work
