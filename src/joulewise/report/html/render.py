@@ -232,7 +232,7 @@ def render(page: HtmlPage, home: str = "") -> str:
         numbers=data.numbers,
         figures=data.figures,
         most_rows=_MAX_ROWS,
-        # A table may stand twice on a page, in a section and below its figure: its caption's element
+        # A table may stand twice on a page, in a section and below its figure, and each caption
         # needs an id of its own. Tables and charts are looked up by the identity of the object.
         unique=count(1).__next__,
         id=id,
