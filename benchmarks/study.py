@@ -21,7 +21,7 @@ from joulewise.data.sweeps import POWER_LIMIT, Sweep
 from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.result import ParabolaFit, SweepResult
 from joulewise.report.charts.files import write_chart
-from joulewise.report.charts.sweep import sweep_charts
+from joulewise.report.charts.sweep import chart_sweep
 from joulewise.sweep.lifecycle import conduct, prepare
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
 
@@ -89,7 +89,7 @@ def show(network: str, result: SweepResult) -> None:
 
 def draw(network: str, sweep: Sweep, result: SweepResult, store: Path, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    for chart in sweep_charts(sweep, result, store):
+    for chart in chart_sweep(sweep, result, store):
         for theme, form in FORMS:
             write_chart(chart, folder / f"{network}-{chart.key}-{theme}{form}", theme)
 

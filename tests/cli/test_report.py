@@ -75,7 +75,7 @@ def test_it_says_where_the_page_is_and_replaces_only_its_own(joulewise, make_run
     made.write_text("a letter to grandmother", encoding="utf-8")
     ran = joulewise("report", ID)
     assert ran.returncode == 2
-    assert "no report of joulewise" in ran.stderr
+    assert "is not a joulewise report" in ran.stderr
     assert made.read_text("utf-8") == "a letter to grandmother"
     assert joulewise("report", ID, "--force").returncode == 0
     assert "<!doctype html>" in made.read_text("utf-8")

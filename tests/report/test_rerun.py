@@ -30,7 +30,7 @@ def heard(command):
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "spec",
     [
         SweepSpec(
             simulated=SimulationSpec("v100", "resnet50", run_noise=0.015),
@@ -60,18 +60,18 @@ def heard(command):
         ),
     ],
 )
-def test_a_sweeps_command_asks_for_the_same_sweep(asked):
-    command, besides = sweep_again(asked.as_json())
-    assert heard(command) == asked
+def test_the_command_of_a_sweep_repeats_it(spec):
+    command, besides = sweep_again(spec.as_json())
+    assert heard(command) == spec
     assert not besides
 
 
-def test_what_only_a_file_can_say_is_named():
-    asked = SweepSpec(command=("true",), constraints=("a < b",), environ={"X": "1"})
-    assert sweep_again(asked.as_json())[1] == "constraints and variables"
+def test_options_from_a_file_are_mentioned():
+    spec = SweepSpec(command=("true",), constraints=("a < b",), environ={"X": "1"})
+    assert sweep_again(spec.as_json())[1] == "constraints and variables"
 
 
-def test_a_runs_command_gives_the_same_options():
+def test_the_command_of_a_run_has_its_options():
     options = {
         "rate_hz": 20.0,
         "name": "base line",
@@ -85,19 +85,19 @@ def test_a_runs_command_gives_the_same_options():
     }
     words = shlex.split(run_again(replace(MANIFEST, options=options)))
     context = run_verb.command.make_context("run", words[2:])
-    told = context.params
-    assert told["command"] == MANIFEST.commands[0].arguments
-    assert told["no_hooks"]
-    assert (told["power_limit"], told["gpus"]) == ("150", "0,1")
+    parsed = context.params
+    assert parsed["command"] == MANIFEST.commands[0].arguments
+    assert parsed["no_hooks"]
+    assert (parsed["power_limit"], parsed["gpus"]) == ("150", "0,1")
     for name in ("rate_hz", "name", "group", "gco2_per_kwh", "epochs"):
-        assert told[name] == options[name]
-    assert [list(told[name]) for name in ("tags", "budgets")] == [["a", "b"], ["2kWh:stop"]]
+        assert parsed[name] == options[name]
+    assert [list(parsed[name]) for name in ("tags", "budgets")] == [["a", "b"], ["2kWh:stop"]]
 
 
-def test_boards_with_limits_of_their_own_get_no_common_one():
+def test_different_limits_per_board_are_not_in_the_command():
     settings = {"gpu0": {"power_limit_w": 150.0}, "gpu1": {"power_limit_w": 200.0}}
     assert "--power-limit" not in run_again(replace(MANIFEST, options={"settings": settings}))
 
 
-def test_a_run_that_never_began_has_no_command():
+def test_a_run_that_did_not_start_has_no_command():
     assert not run_again(replace(MANIFEST, commands=()))

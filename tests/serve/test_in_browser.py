@@ -24,7 +24,10 @@ def opened(chromium, view):
         contexts.append(context)
         tab = context.new_page()
         tab.set_default_timeout(1000 * DEADLINE_S)
-        tab.on("console", lambda said: problems.append(said.text) if said.type == "error" else None)
+        tab.on(
+            "console",
+            lambda message: problems.append(message.text) if message.type == "error" else None,
+        )
         tab.on("pageerror", lambda error: problems.append(str(error)))
         tab.on("request", note)
         tab.goto(view.server.url)
@@ -56,7 +59,7 @@ def test_from_the_list_to_a_report_and_back(opened, make_run):
     assert tab.locator("#verdict").inner_text() == "2 runs; 0 sweeps."
 
 
-def test_a_filter_and_a_column(opened, make_run):
+def test_the_list_is_filtered_and_sorted_in_the_browser(opened, make_run):
     make_run(OLD, name="one")
     make_run(NEW, name="two", watts=300.0)
     tab = opened()
@@ -69,7 +72,7 @@ def test_a_filter_and_a_column(opened, make_run):
     assert tab.locator("tbody th a").all_inner_texts() == ["one"]
 
 
-def test_two_that_are_ticked_are_compared(opened, make_run):
+def test_two_selected_runs_are_compared(opened, make_run):
     make_run(OLD, name="one")
     make_run(NEW, name="two", watts=300.0)
     tab = opened()
@@ -90,7 +93,7 @@ def test_without_javascript_there_are_list_reports_and_numbers(opened, make_run)
     assert tab.locator("#verdict").inner_text() == "1 run; 0 sweeps."
 
 
-def test_a_run_in_progress_until_it_ends(opened, store):
+def test_a_run_in_progress_is_followed_until_it_ends(opened, store):
     with recorded(store, "--name", "mine", "--rate", "20") as (process, _):
         tab = opened(color_scheme="dark", viewport={"width": 390, "height": 800})
         follow(tab, tab.get_by_role("link", name="mine"))
@@ -109,7 +112,7 @@ def test_a_run_in_progress_until_it_ends(opened, store):
         tab.get_by_role("heading", name="Energy", exact=True).wait_for()
 
 
-def test_a_run_that_has_only_begun_is_waited_for(opened, make_run):
+def test_a_run_without_devices_yet_reloads_the_page(opened, make_run):
     recorder = RecorderRecord.of_this_process()
     going_on = {"state": "recording", "recorder": recorder, "boot_id": boot_id(), "exit_code": None}
     run = make_run(NEW, **going_on, name="mine")
@@ -122,7 +125,7 @@ def test_a_run_that_has_only_begun_is_waited_for(opened, make_run):
     tab.locator("#power-0").wait_for()
 
 
-def test_the_theme_is_kept_from_page_to_page(opened, make_run):
+def test_the_theme_is_stored_across_pages(opened, make_run):
     make_run(OLD, name="one")
     tab = opened(color_scheme="light")
     tab.get_by_role("button", name="Dark theme", pressed=False).click()
@@ -132,7 +135,7 @@ def test_the_theme_is_kept_from_page_to_page(opened, make_run):
     assert tab.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
-def test_a_page_that_is_left_alone_says_so(opened, store):
+def test_a_page_without_a_server_says_so(opened, store):
     with recorded(store, "--name", "mine"):
         tab = opened()
         follow(tab, tab.get_by_role("link", name="mine"))

@@ -12,12 +12,12 @@ from tests.helpers.processes import DEADLINE_S, eventually
 from tests.helpers.view_servers import answer_of, served
 
 
-def test_a_request_line_that_never_ends(view):
+def test_an_endless_request_line_is_refused(view):
     answer = view.raw(b"GET /" + b"a" * (HEAD_B - 5))
     assert answer.status == 431
 
 
-def test_headers_without_end(view):
+def test_endless_headers_are_refused(view):
     start = f"GET {view.base} HTTP/1.1\r\n".encode()
     line = b"X: " + b"a" * 1000 + b"\r\n"
     assert view.raw((start + line * 20)[:HEAD_B]).status == 431
@@ -26,20 +26,20 @@ def test_headers_without_end(view):
 @pytest.mark.parametrize(
     "request_line", [b"GET", b"\x16\x03\x01\x02\x00", b"GET / HTTP/9.9 x", b"GET  /  HTTP/1.1"]
 )
-def test_what_is_no_http_gets_a_plain_answer(view, request_line):
+def test_invalid_http_gets_a_plain_answer(view, request_line):
     answer = view.raw(request_line + b"\r\n\r\n")
     assert 400 <= answer.status < 600
     assert b"Traceback" not in answer.content
 
 
-def test_who_says_nothing_more_is_left(store):
+def test_a_silent_client_is_disconnected(store):
     with served(store, head_s=0.1) as view, view.connect() as slow:
         slow.sendall(b"GET /")
         assert slow.recv(1) == b""
         assert view.get().status == 200
 
 
-def test_who_trickles_gets_no_more_time_for_it():
+def test_a_slow_client_gets_no_extra_time():
     clock = [0.0]
     ours, its = socket.socketpair()
     with ours, its, _Head(its, 10.0, lambda: clock[0]) as head:
@@ -51,11 +51,11 @@ def test_who_trickles_gets_no_more_time_for_it():
             head.read(1)
 
 
-def test_no_more_at_once_than_there_is_room_for(store):
-    asked, go_on = threading.Semaphore(0), threading.Event()
+def test_connections_are_limited(store):
+    arrived, go_on = threading.Semaphore(0), threading.Event()
 
     def answer(_):
-        asked.release()
+        arrived.release()
         go_on.wait(DEADLINE_S)
         return plain_text("done", 200)
 
@@ -66,7 +66,7 @@ def test_no_more_at_once_than_there_is_room_for(store):
             connection.sendall(
                 f"GET {view.base} HTTP/1.1\r\nHost: localhost:{view.port}\r\n\r\n".encode()
             )
-            assert asked.acquire(timeout=DEADLINE_S)
+            assert arrived.acquire(timeout=DEADLINE_S)
             return connection
 
         waiting = [held(), held()]
@@ -95,25 +95,25 @@ def test_a_connection_without_a_thread_is_not_idle(store, monkeypatch):
             assert idle.recv(1) == b""  # it had to go
 
 
-def test_who_leaves_early_is_no_news(view, capfd):
+def test_a_client_that_disconnects_is_not_reported(view, capfd):
     with view.connect() as connection:
         connection.sendall(f"GET {view.base} HTTP/1.1\r\n".encode())
     assert view.get().status == 200
     assert capfd.readouterr().err == ""
 
 
-def test_a_bug_is_a_line_and_no_traceback(store):
+def test_a_bug_is_reported_without_a_traceback(store):
     def answer(_):
         raise ZeroDivisionError("of a secret")
 
     with served(store, answer) as view:
-        told = view.get()
-    assert told.status == 500
-    assert told.text.startswith("unexpected ZeroDivisionError")
-    assert "secret" not in told.text
+        answer = view.get()
+    assert answer.status == 500
+    assert answer.text.startswith("unexpected ZeroDivisionError")
+    assert "secret" not in answer.text
 
 
-def test_idle_connections_keep_nobody_from_an_answer(store):
+def test_idle_connections_are_evicted(store):
     with served(store, lambda _: plain_text("done", 200), at_once=4) as view, ExitStack() as stack:
         idle = [stack.enter_context(view.connect()) for _ in range(400)]
         assert view.get().status == 200

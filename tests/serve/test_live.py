@@ -17,16 +17,16 @@ def now(view, run, after=""):
     return json.loads(view.get(f"now/{run.name}{after}").text)
 
 
-def test_from_its_first_second_to_its_report(view, store):
+def test_a_run_is_followed_from_start_to_report(view, store):
     with recorded(store, "--name", "mine", "--rate", "20", "--budget", "1MJ") as (process, run):
-        told = eventually(lambda: (it := now(view, run))["devices"] and it["last_s"] > 1 and it)
-        assert told["is_live"]
-        gpu = told["devices"][0]
+        state = eventually(lambda: (it := now(view, run))["devices"] and it["last_s"] > 1 and it)
+        assert state["is_live"]
+        gpu = state["devices"][0]
         assert (gpu["key"], gpu["limit_w"]) == ("gpu0", 300)
         at_s, mean_w, low_w, high_w = gpu["seconds"][-1]
         assert low_w <= mean_w <= high_w <= 400
-        assert told["text"]["limit-0"] == "300 W"
-        assert told["text"]["power-0"].endswith(" W")
+        assert state["text"]["limit-0"] == "300 W"
+        assert state["text"]["power-0"].endswith(" W")
         # What is new since, and no more than that.
         later = eventually(lambda: (it := now(view, run, f"?after={at_s}"))["last_s"] > at_s and it)
         assert later["devices"][0]["seconds"][0][0] >= at_s
@@ -47,7 +47,7 @@ def test_from_its_first_second_to_its_report(view, store):
     assert f'href="run/{run.name}"' in view.get().text
 
 
-def test_who_looks_later_sees_the_same(store):
+def test_a_later_poll_has_the_same_seconds(store):
     with recorded(store, "--rate", "50") as (_, run):
         early = RunWatch(run)
         eventually(lambda: len(early.look().devices[0].course) > 3)
@@ -57,7 +57,7 @@ def test_who_looks_later_sees_the_same(store):
             assert seen[second.at_s] == second
 
 
-def test_watts_from_a_counter_where_there_is_nothing_else(store):
+def test_power_comes_from_the_counter_without_a_power_sensor(store):
     from tests.helpers.runs import MadeRun, device
 
     made = MadeRun(store / "20261116-003512-bbbb")
@@ -66,46 +66,46 @@ def test_watts_from_a_counter_where_there_is_nothing_else(store):
     assert [second.mean_w for second in course] == pytest.approx([42.0] * len(course))
 
 
-def test_a_device_that_fell_silent_has_no_watts(store):
+def test_a_silent_device_has_no_power(store):
     from tests.helpers.runs import MadeRun, device
 
     made = MadeRun(store / "20261116-003512-bbbb")
     made.fast(device("gpu0"), lambda _: 200.0)
     made.fast(device("gpu1"), lambda _: 200.0, until_s=2.0)
-    told = RunWatch(made.write()).look().devices
-    assert [device.power_w for device in told] == [pytest.approx(200), None]
+    devices = RunWatch(made.write()).look().devices
+    assert [device.power_w for device in devices] == [pytest.approx(200), None]
 
 
-def test_many_pages_are_one_look(make_run):
+def test_many_pages_share_one_poll(make_run):
     run = make_run("20261116-003512-bbbb")
     clock = [100.0]
     live = LiveRuns(lambda: clock[0])
-    first = live.look(run)
-    assert live.look(run) is first
+    first = live.poll(run)
+    assert live.poll(run) is first
     clock[0] += 0.5
-    assert live.look(run) is not first
+    assert live.poll(run) is not first
 
 
-def test_who_has_left_is_forgotten(make_run):
+def test_runs_that_no_page_shows_are_forgotten(make_run):
     one, other = make_run("20261116-003512-bbbb"), make_run("20261116-003512-cccc")
     clock = [100.0]
     live = LiveRuns(lambda: clock[0])
-    live.look(one)
+    live.poll(one)
     clock[0] += 61
-    live.look(other)
+    live.poll(other)
     assert list(live._watched) == [other]
     shutil.rmtree(other)
-    live.look(one)
+    live.poll(one)
     assert list(live._watched) == [one]
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", '{"t_ns": 1}', '{"energy_j": 7, "t_ns": 1}'])
-def test_a_damaged_live_json_is_as_if_there_were_none(make_run, damage):
+def test_a_damaged_live_json_is_ignored(make_run, damage):
     run = make_run("20261116-003512-bbbb")
     (run / "live.json").write_text(damage)
-    told = RunWatch(run).look()
-    assert standing(told) == "complete · 10.5 s · no energy told yet"
-    assert list(foretold(told)) == []
+    polled = RunWatch(run).look()
+    assert standing(polled) == "complete · 10.5 s · no energy told yet"
+    assert list(foretold(polled)) == []
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_a_budget_in_words(make_run, energy_j, low, high, verdict):
     assert budget == verdict
 
 
-def test_what_the_total_leaves_out_is_said_while_it_runs(make_run):
+def test_devices_left_out_of_the_total_are_named_during_the_run(make_run):
     run = make_run("20261116-003512-bbbb")
     joules = {"value": 500.0, "error_sampling": 1, "error_gain": 1, "source": "measured"}
     live = {
@@ -161,7 +161,7 @@ def test_what_the_total_leaves_out_is_said_while_it_runs(make_run):
     assert next(foretold(RunWatch(run).look())).startswith("outlook at 5.00 s: ")
 
 
-def test_a_mixed_total_says_what_is_simulated_without_brackets_in_brackets(make_run):
+def test_a_mixed_total_names_what_is_simulated_without_nested_brackets(make_run):
     now = RunWatch(make_run("20261116-003512-bbbb")).look()
     total = Energy(500.0, 1.0, 1.0, Source.MIXED)
     mixed = replace(now, total=total, simulated=("gpu0",))

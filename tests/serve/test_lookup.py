@@ -1,4 +1,4 @@
-"""Nothing outside of the store is served, however it is asked for."""
+"""Nothing outside the store is served, whatever the address."""
 
 import json
 from dataclasses import replace
@@ -41,26 +41,26 @@ AS_IT_IS = Setting.of({"power_limit_w": None})
         "{outside_quoted}",
     ],
 )
-def test_what_is_not_in_the_list_is_not_there(view, make_run, tmp_path, kind, name):
+def test_unknown_names_are_not_found(view, make_run, tmp_path, kind, name):
     make_run(RUN)
     outside = make_run(OTHER, place=tmp_path / "outside", name="not to be seen")
-    asked = name.format(outside=outside, outside_quoted=str(outside).replace("/", "%2f"))
-    answer = view.get(f"{kind}/{asked}")
+    path = name.format(outside=outside, outside_quoted=str(outside).replace("/", "%2f"))
+    answer = view.get(f"{kind}/{path}")
     assert answer.status == 404
     assert "not to be seen" not in answer.text
 
 
 @pytest.mark.parametrize("target", ["static/../site.py", "static/site.py", "static/%2e%2e/site.py"])
-def test_only_some_files_are_static(view, target):
+def test_only_known_static_files_are_served(view, target):
     assert view.get(target).status == 404
 
 
-def test_a_link_out_of_the_store_is_told_of_and_not_followed(view, store, make_run, tmp_path):
+def test_a_link_out_of_the_store_is_reported_and_not_followed(view, store, make_run, tmp_path):
     outside = make_run(OTHER, place=tmp_path / "outside", name="not to be seen")
     (store / OTHER).symlink_to(outside)
     listed = view.get()
     assert "not to be seen" not in listed.text
-    assert "nothing outside of the store is shown" in listed.words
+    assert "nothing outside the store is shown" in listed.words
     for kind in ("run", "live", "now"):
         answer = view.get(f"{kind}/{OTHER}")
         assert answer.status == 404
@@ -78,26 +78,26 @@ def test_a_link_in_a_run_is_not_followed_either(view, make_run, tmp_path, file):
         answer = view.get(f"{kind}/{RUN}")
         assert answer.status == 500
         assert "not to be seen" not in answer.text
-        assert "a link" in answer.text
+        assert "a symbolic link" in answer.text
 
 
-def test_a_link_in_place_of_all_sweeps(view, store, tmp_path):
+def test_a_link_in_place_of_the_sweeps_folder_is_not_followed(view, store, tmp_path):
     (tmp_path / "elsewhere" / RUN).mkdir(parents=True)
     (store / SWEEPS).symlink_to(tmp_path / "elsewhere")
     assert view.get(f"sweep/{RUN}").status == 404
 
 
 @pytest.mark.parametrize("side", ["../outside", "%2e%2e/outside", "sweep:../../outside", ""])
-def test_a_comparison_looks_its_sides_up_as_well(view, make_run, side):
+def test_a_comparison_checks_the_names_of_both_sides(view, make_run, side):
     make_run(RUN)
     assert view.get(f"compare?a={RUN}&b={side}").status in {400, 404}
 
 
-def test_a_manifest_that_calls_itself_otherwise(view, make_run):
+def test_a_manifest_with_another_id_is_shown_by_its_folder(view, make_run):
     run = make_run(RUN)
-    told = json.loads((run / MANIFEST).read_text())
-    del told["crc32"]
-    (run / MANIFEST).write_text(json.dumps({**told, "id": "../../etc/passwd"}))
+    manifest = json.loads((run / MANIFEST).read_text())
+    del manifest["crc32"]
+    (run / MANIFEST).write_text(json.dumps({**manifest, "id": "../../etc/passwd"}))
     assert f'href="run/{RUN}"' in view.get().text
 
 
@@ -110,11 +110,11 @@ def test_a_sweep_that_names_runs_outside_is_not_shown(view, store, make_run, tmp
     (folder / FILE).write_text(as_text(replace(load(folder), trials=(trial,))))
     answer = view.get(f"sweep/{folder.name}")
     assert answer.status == 500
-    assert "names a run outside of the store" in answer.words
+    assert "names a run outside the store" in answer.words
     assert "not to be seen" not in answer.text
 
 
-def test_a_sweep_is_running_as_long_as_a_process_has_it(view, store):
+def test_a_sweep_is_running_while_a_process_holds_its_lock(view, store):
     """Nothing in its file tells a sweep that runs from one that was killed."""
     folder = create(store, SweepSpec(), Space((AS_IT_IS,), AS_IT_IS))
     trial = Trial(AS_IT_IS, 0, TrialState.DONE, time_s=1.0)

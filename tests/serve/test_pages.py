@@ -35,7 +35,7 @@ def order(answer):
 
 @pytest.mark.usefixtures("two")
 class TestList:
-    def test_what_it_says(self, view):
+    def test_rows_show_name_state_time_and_energy(self, view):
         words = view.get().words
         assert "2 runs; 0 sweeps." in words
         assert f"old {OLD} python train.py complete 10.0 s 2.00 kJ" in words
@@ -58,25 +58,25 @@ class TestList:
             ("filter=tag%3Da+energy%3E3kJ", []),
         ],
     )
-    def test_sorted_and_filtered(self, view, query, found):
+    def test_the_list_is_sorted_and_filtered(self, view, query, found):
         assert order(view.get(f"?{query}")) == found
 
-    def test_a_filter_that_cannot_be_read_says_so_and_hides_nothing(self, view):
+    def test_an_invalid_filter_is_reported_and_hides_nothing(self, view):
         answer = view.get("?filter=colour%3Dred")
         assert answer.status == 200
         assert "no field 'colour'" in answer.words
         assert order(answer) == [NEW, OLD]
 
-    def test_a_heading_leads_to_the_list_by_it_and_then_the_other_way_round(self, view):
+    def test_a_heading_sorts_and_then_reverses(self, view):
         first = link(view.get(), "Energy")
         assert order(view.get(first)) == [NEW, OLD]
         assert order(view.get(link(view.get(first), "Energy"))) == [OLD, NEW]
 
     @pytest.mark.parametrize("label", ["a", "x[1]*", "7"])
-    def test_a_tag_or_group_leads_to_those_that_have_it(self, view, label):
+    def test_a_tag_or_group_filters_the_list(self, view, label):
         assert order(view.get(link(view.get(), label))) == [OLD]
 
-    def test_a_damaged_run_stands_in_its_place(self, view, store):
+    def test_a_damaged_run_is_listed_by_its_time(self, view, store):
         for name in ("20261110-000000-cccc", "not-a-date"):
             (store / name).mkdir()
             (store / name / MANIFEST).write_text('{"id')
@@ -94,8 +94,8 @@ class TestList:
         first = view.get()
         assert order(first) == [NEW, OLD]
         assert "23 runs" in first.words
-        assert "21 runs of sweeps are not listed here" in first.words
-        assert len(order(view.get(link(first, "List them, too")))) == 23
+        assert "21 runs of sweeps are hidden" in first.words
+        assert len(order(view.get(link(first, "Show them")))) == 23
 
 
 class TestPages:
@@ -108,11 +108,11 @@ class TestPages:
         for run_id in self.IDS[1:]:
             shutil.copytree(first, store / run_id)
             path = store / run_id / MANIFEST
-            told = json.loads(path.read_text().replace(self.IDS[0], run_id))
-            del told["crc32"]
-            path.write_text(json.dumps(told))
+            payload = json.loads(path.read_text().replace(self.IDS[0], run_id))
+            del payload["crc32"]
+            path.write_text(json.dumps(payload))
 
-    def test_each_run_is_on_one_page_and_links_lead_from_page_to_page(self, view):
+    def test_each_run_is_on_one_page_and_pages_are_linked(self, view):
         answer = view.get()
         assert "5 runs; 0 sweeps." in answer.words
         assert "1 to 2 of 5, page 1 of 3" in answer.words
@@ -133,18 +133,18 @@ class TestPages:
         assert order(view.get(link(answer, "Started"))) == [self.IDS[4], self.IDS[3]]
 
     @pytest.mark.parametrize("page", ["99", "0", "-1", "x", "9" * 30, "²"])
-    def test_a_page_that_is_not_there_is_the_nearest(self, view, page):
+    def test_a_page_number_beyond_the_last_shows_the_last(self, view, page):
         answer = view.get(f"?page={quote(page)}")
         assert answer.status == 200
         assert len(order(answer)) == (1 if page == "99" else 2)
 
-    def test_what_cannot_be_read_is_on_its_page(self, view, store):
+    def test_unreadable_runs_are_on_their_page(self, view, store):
         (store / self.IDS[1] / MANIFEST).write_text("{")
         assert "run.json is damaged: it is not whole JSON" in view.get("?page=2").text
         assert "run.json is damaged: it is not whole JSON" in view.get("?sort=energy&page=3").text
 
 
-def test_a_run_that_is_recorded_shows_its_joules_so_far(view, store):
+def test_a_run_in_progress_shows_its_energy_so_far(view, store):
     run = new_run(store)
     energy = {"value": 1234.0, "error": 12.0, "error_sampling": 12.0, "error_gain": 0.0}
     energy |= {"source": "measured", "at_least": False}
@@ -159,16 +159,16 @@ def link(answer, label):
 
 
 def test_an_empty_store(view):
-    assert "joulewise run -- CMD makes one" in view.get().words
+    assert "joulewise run -- CMD records one" in view.get().words
 
 
-def test_a_store_that_is_not_there(view, store):
+def test_a_missing_store_is_an_empty_list(view, store):
     store.rmdir()
     assert view.get().status == 200
 
 
 @pytest.mark.parametrize("inside", ["", "run/{0}", "live/{0}", "now/{0}"])
-def test_what_is_hostile_stays_text(view, make_run, inside):
+def test_hostile_names_are_escaped(view, make_run, inside):
     make_run(NEW, name=HOSTILE, tags=(HOSTILE,), group=HOSTILE, host={"name": HOSTILE})
     answer = view.get(inside.format(NEW))
     assert answer.status == 200
@@ -184,20 +184,20 @@ def test_a_hostile_address_is_not_echoed_as_html(view):
 
 
 class TestReport:
-    def test_says_the_finding_and_leads_back(self, view, make_run):
+    def test_has_the_finding_and_a_link_to_the_list(self, view, make_run):
         make_run(NEW)
         answer = view.get(f"run/{NEW}")
         assert answer.status == 200
         assert "2.00 kJ" in answer.words
         assert '<a href="../">joulewise: all runs</a>' in answer.text
 
-    def test_is_kept_until_a_file_of_the_run_changes(self, view, make_run, store, monkeypatch):
+    def test_is_cached_until_a_file_of_the_run_changes(self, view, make_run, store, monkeypatch):
         from joulewise.report.html import render
 
         make_run(NEW, name="before")
         made = []
         draw = render.render
-        monkeypatch.setattr(render, "render", lambda *told: made.append(1) or draw(*told))
+        monkeypatch.setattr(render, "render", lambda *arguments: made.append(1) or draw(*arguments))
         first = view.get(f"run/{NEW}").text
         assert view.get(f"run/{NEW}").text == first
         assert len(made) == 1
@@ -206,15 +206,15 @@ class TestReport:
         assert "afterwards" in view.get(f"run/{NEW}").text
         assert len(made) == 2
 
-    def test_the_oldest_are_forgotten_where_there_are_too_many(self, view, make_run, monkeypatch):
+    def test_the_oldest_reports_leave_the_cache(self, view, make_run, monkeypatch):
         from joulewise.serve import lookup
 
-        monkeypatch.setattr(lookup, "_MOST_B", 1)
+        monkeypatch.setattr(lookup, "_CACHE_B", 1)
         for run in (OLD, NEW):
             make_run(run)
             assert view.get(f"run/{run}").status == 200
         site = view.server._answer.__self__
-        assert list(site._reports._kept) == [("run", NEW)]
+        assert list(site._reports._cache) == [("run", NEW)]
 
 
 @pytest.mark.usefixtures("two")
@@ -232,7 +232,7 @@ class TestComparison:
 
         own = compare_page(compared(store, OLD, NEW))
         titles = [chart.title for section in own.sections for chart in section.charts]
-        assert "Power over time of both" in titles
+        assert "Power over time of A and B" in titles
         answer = view.get(f"compare?a={OLD}&b={NEW}")
         assert [title for title in titles if title not in answer.words] == []
 
@@ -242,7 +242,7 @@ class TestComparison:
     def test_needs_two_sides(self, view, query):
         answer = view.get(f"compare?{query}")
         assert answer.status == 400
-        assert "a comparison has two sides" in answer.words
+        assert "a comparison needs a side A and a side B" in answer.words
 
     def test_the_list_offers_both_sides(self, view):
         boxes = re.findall(r'name="([ab])" value="([^"]+)"', view.get().text)
@@ -251,7 +251,7 @@ class TestComparison:
 
 @pytest.mark.usefixtures("two")
 @pytest.mark.parametrize("inside", [f"run/{NEW}", f"live/{NEW}", f"compare?a={OLD}&b={NEW}"])
-def test_a_run_that_is_deleted_while_it_is_shown(view, store, monkeypatch, inside):
+def test_a_run_deleted_during_a_request_is_not_found(view, store, monkeypatch, inside):
     from joulewise.serve import lookup, site
 
     def too_late(folder):
@@ -267,7 +267,7 @@ def test_a_run_that_is_deleted_while_it_is_shown(view, store, monkeypatch, insid
 
 
 @pytest.mark.usefixtures("two")
-def test_a_disk_that_cannot_be_read_is_no_bug_of_joulewise(view, monkeypatch):
+def test_an_unreadable_disk_is_not_reported_as_a_bug(view, monkeypatch):
     from joulewise.serve import lookup
 
     def broken(folder):
@@ -280,7 +280,7 @@ def test_a_disk_that_cannot_be_read_is_no_bug_of_joulewise(view, monkeypatch):
     assert "bug" not in answer.words
 
 
-def test_what_has_changed_shows_in_the_stamp(make_run):
+def test_a_stamp_differs_after_a_change(make_run):
     run = make_run(NEW)
     before = stamp(run)
     assert stamp(run) == before
@@ -288,7 +288,7 @@ def test_what_has_changed_shows_in_the_stamp(make_run):
     assert stamp(run) != before
 
 
-def test_sweeps_come_in_pages_as_well(view, store, monkeypatch):
+def test_sweeps_are_paged(view, store, monkeypatch):
     monkeypatch.setattr(listing, "PAGE", 2)
     folders = []
     for number in range(5):

@@ -48,7 +48,7 @@ def get(url):
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 0), (signal.SIGTERM, 143)])
-def test_prints_where_it_is_and_ends_cleanly(store, make_run, number, status):
+def test_prints_its_address_and_ends_cleanly(store, make_run, number, status):
     make_run(RUN, name="mine")
     with viewing(store, "--port", "0") as (process, url):
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", url)
@@ -56,10 +56,10 @@ def test_prints_where_it_is_and_ends_cleanly(store, make_run, number, status):
         assert found == 200
         assert "mine" in text
         process.send_signal(number)
-        said = process.stderr.read()
+        stderr = process.stderr.read()
         assert process.wait(DEADLINE_S) == status
-    assert said.startswith("joulewise: ")
-    assert said.count("\n") == 1
+    assert stderr.startswith("joulewise: ")
+    assert stderr.count("\n") == 1
 
 
 def test_a_run_is_opened_by_its_name(store, make_run):
@@ -69,7 +69,7 @@ def test_a_run_is_opened_by_its_name(store, make_run):
         assert get(url)[0] == 200
 
 
-def test_a_store_that_is_not_there_is_not_shown(tmp_path):
+def test_a_missing_store_is_an_error(tmp_path):
     arguments = ["--store", str(tmp_path / "nowhere"), "view", "--port", "0"]
     ran = subprocess.run(
         [*JOULEWISE, *arguments], capture_output=True, text=True, timeout=DEADLINE_S,
@@ -80,7 +80,7 @@ def test_a_store_that_is_not_there_is_not_shown(tmp_path):
     assert "--store" in ran.stderr
 
 
-def test_another_port_where_the_usual_is_taken(store):
+def test_another_port_is_used_where_the_default_is_in_use(store):
     with socket.socket() as taken:
         taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -94,7 +94,7 @@ def test_another_port_where_the_usual_is_taken(store):
 
 
 @pytest.mark.parametrize("arguments", [["--host", "0.0.0.0"], ["--port", "65536"], ["nobody"]])
-def test_what_it_cannot_do_is_a_usage_error(store, make_run, arguments):
+def test_impossible_options_are_usage_errors(store, make_run, arguments):
     make_run(RUN)
     done = subprocess.run(
         [*JOULEWISE, "--store", str(store), "view", *arguments],
@@ -105,16 +105,16 @@ def test_what_it_cannot_do_is_a_usage_error(store, make_run, arguments):
     assert done.stderr.count("\n") == 2
 
 
-def test_the_browser_gets_the_secret_by_way_of_a_file_that_is_its_owners(store, tmp_path):
+def test_the_browser_gets_the_secret_from_a_private_file(store, tmp_path):
     browser, opened = tmp_path / "browser", tmp_path / "opened"
     browser.write_text(BROWSER)
     browser.chmod(0o755)
     environ = {"BROWSER": str(browser), "OPENED": str(opened), "TMPDIR": str(tmp_path)}
     with viewing(store, "--port", "0", "--open", **environ) as (process, url):
-        asked = eventually(lambda: opened.exists() and opened.read_text().strip())
-        path = Path(urlsplit(asked).path)
-        assert asked.startswith("file://")
-        assert urlsplit(url).path not in asked
+        address = eventually(lambda: opened.exists() and opened.read_text().strip())
+        path = Path(urlsplit(address).path)
+        assert address.startswith("file://")
+        assert urlsplit(url).path not in address
         assert f"url={url}" in path.read_text()
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         process.send_signal(signal.SIGTERM)
@@ -122,7 +122,7 @@ def test_the_browser_gets_the_secret_by_way_of_a_file_that_is_its_owners(store, 
     assert not path.exists()
 
 
-def test_without_the_extra_it_says_what_to_install(store):
+def test_a_missing_extra_names_the_package(store):
     code = (
         "import importlib.util, sys\n"
         "found = importlib.util.find_spec\n"

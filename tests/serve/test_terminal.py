@@ -63,7 +63,7 @@ def at_a_terminal(store, *arguments, columns=80, rows=24, **environ):
         os.close(ours)
 
 
-def test_what_a_driver_sampled_before_the_run_is_not_drawn():
+def test_driver_samples_from_before_the_run_are_not_drawn():
     """Its buffer may hold two minutes; other devices have nothing from before the run."""
     start_ns = 1_000 * NS_PER_S
     course = RecentPower(start_ns)
@@ -72,7 +72,7 @@ def test_what_a_driver_sampled_before_the_run_is_not_drawn():
     assert [second.at_s for second in course.seconds()] == [0, 1, 2]
 
 
-def test_from_its_attaching_to_its_end(store):
+def test_a_run_is_followed_in_the_terminal_to_its_end(store):
     with (
         recorded(store, "--name", "mine", "--budget", "1MJ") as (run, _),
         at_a_terminal(store, "last") as (view, read_until),
@@ -101,7 +101,7 @@ def test_ctrl_c_leaves_the_run_alone(store):
         assert run.poll() is None
 
 
-def test_an_interrupt_that_a_destructor_swallowed_still_leaves_the_view(store, monkeypatch):
+def test_an_interrupt_swallowed_by_a_destructor_still_ends_the_view(store, monkeypatch):
     monkeypatch.setattr("sys.unraisablehook", lambda _: None)
 
     class Closed:
@@ -120,7 +120,7 @@ def test_an_interrupt_that_a_destructor_swallowed_still_leaves_the_view(store, m
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
-def test_the_newest_in_progress_is_meant_where_none_is_named(store, make_run):
+def test_without_a_name_the_newest_run_in_progress_is_shown(store, make_run):
     with recorded(store) as (_, run):
         make_run("22591231-235959-ffff", wall_start_ns=9_151_487_999 * 10**9)
         with at_a_terminal(store) as (_, read_until):
@@ -128,7 +128,7 @@ def test_the_newest_in_progress_is_meant_where_none_is_named(store, make_run):
             read_until("gpu0")
 
 
-def test_a_screen_is_given_back_also_on_sigterm(store):
+def test_the_screen_is_restored_on_sigterm(store):
     with recorded(store), at_a_terminal(store) as (view, read_until):
         read_until("gpu0")
         view.terminate()
@@ -136,7 +136,7 @@ def test_a_screen_is_given_back_also_on_sigterm(store):
         assert view.wait(DEADLINE_S) == 128 + signal.SIGTERM
 
 
-def test_no_colours_where_none_are_wanted(make_run, store):
+def test_no_colours_with_no_color(make_run, store):
     make_run(RUN)
     with at_a_terminal(store, NO_COLOR="1") as (_, read_until):
         assert not COLOUR.search(read_until("# all of it"))
@@ -144,7 +144,7 @@ def test_no_colours_where_none_are_wanted(make_run, store):
         assert COLOUR.search(read_until("# all of it"))
 
 
-def test_lines_where_nothing_can_be_drawn(store):
+def test_a_dumb_terminal_gets_lines(store):
     with recorded(store) as (run, path):
         with at_a_terminal(store, TERM="dumb") as (_, read_until):
             dumb = read_until(r"gpu0 \d+ W[^\n]*\n").splitlines()[0]
@@ -210,13 +210,13 @@ class TestNoRoom:
         for title in ("power", "limit", "minute", "load", "clock", "temp.", "energy"):
             assert any(title in line for line in headings)
 
-    def test_what_is_left_out_is_told(self, now):
+    def test_devices_that_do_not_fit_are_mentioned(self, now):
         lines = drawn_lines(now, 80, 12)
         shown = sum(line.startswith("gpu") for line in lines)
         assert 0 < shown < 8
         assert any(line.startswith(f"and {8 - shown} more") for line in lines)
 
-    def test_an_old_encoding_has_other_signs(self, now):
+    def test_an_old_encoding_gets_ascii_signs(self, now):
         out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
         console = Console(file=out, width=80, height=24)
         console.print(screen(now, console))

@@ -1,4 +1,4 @@
-"""The list of runs and sweeps: filtered as ``ls`` does it, sorted by any column, in pages."""
+"""The list of runs and sweeps: filtered as in ``ls``, sorted by any column, in pages."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from joulewise.formatting import figures, one_line, seconds
 from joulewise.report.filters import parse_filter
 from joulewise.report.views.listings import label
 from joulewise.report.views.run import ending, total_source
-from joulewise.serve.lookup import LINK, leads_out
+from joulewise.serve.lookup import LINK, link_problem
 from joulewise.store.index.conditions import ALWAYS, SqlCondition, text_is
 from joulewise.store.index.folder_index import FolderIndex, ListPage, query_index
 from joulewise.store.index.run_entry import NEWEST_FIRST, OLDEST_FIRST, RUNS, RunEntry, select_runs
@@ -35,37 +35,40 @@ COLUMNS: Final[Mapping[str, tuple[str, str]]] = {
     "started": ("Started", ""),
     "group": ("Group", "nullif(group_name, x'')"),
 }
-"""What the list can be sorted by, as it stands in the address: a heading, and the value in SQL."""
+"""Columns that the list can be sorted by: name in the address, heading, and value in SQL."""
 
 PAGE: Final = 100
 """Runs of a page; a browser lays out so many in some 50 ms."""
 
-_NEWEST: Final = "started"
-_OF_RESULT: Final = {"time", "energy"}
-_FEW: Final = 20
-_LONGEST: Final = 100
-_MOST_PAGE: Final = 10**6
-_HIDDEN: Final = SqlCondition("is_damaged OR is_link")
+_BY_START: Final = "started"
+_OF_RESULT: Final = {"time", "energy"}  # columns that need the result of a run, not only run.json
+# Up to so many runs of sweeps are listed among the others (chosen); more would hide those.
+_MAX_SWEEP_RUNS: Final = 20
+_TEXT_LETTERS: Final = 100  # of a command or a workload in a row, which is one line of a wide page
+_MAX_PAGE: Final = 10**6  # bounds what an address can ask SQLite to skip
+_PAGE_DIGITS: Final = 8  # of a page number in an address
+_UNREADABLE: Final = SqlCondition("is_damaged OR is_link")
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What of the list is wanted, as its address says."""
+class ListQuery:
+    """Which part of the list an address asks for."""
 
     filter: str = ""
-    sort: str = _NEWEST
+    sort: str = _BY_START
     is_rising: bool = False
     has_all: bool = False
     page: int = 1
     sweep_page: int = 1
 
     @classmethod
-    def of(cls, query: Mapping[str, list[str]]) -> Wish:
+    def parse(cls, query: Mapping[str, list[str]]) -> ListQuery:
+        """From the query of an address; unknown values are replaced by the default."""
         first = {name: values[0] for name, values in query.items()}
-        sort = first.get("sort", _NEWEST)
+        sort = first.get("sort", _BY_START)
         return cls(
             first.get("filter", ""),
-            sort if sort in COLUMNS else _NEWEST,
+            sort if sort in COLUMNS else _BY_START,
             first.get("order") == "rising",
             first.get("all") == "yes",
             _page_number(first.get("page", "")),
@@ -73,27 +76,27 @@ class Wish:
         )
 
     def address(self, **changed: Any) -> str:
-        """Of the same list, but for what is changed; of its first pages, unless they are given."""
-        wish = Wish(**{**vars(self), "page": 1, "sweep_page": 1, **changed})
-        told = {"filter": wish.filter, "sort": wish.sort}
-        told |= {"order": "rising"} if wish.is_rising else {}
-        told |= {"all": "yes"} if wish.has_all else {}
-        told |= {"page": str(wish.page)} if wish.page > 1 else {}
-        told |= {"sweeps": str(wish.sweep_page)} if wish.sweep_page > 1 else {}
-        return f"?{urlencode(told, errors='surrogateescape')}"
+        """The address of the same list with some fields changed, at its first page by default."""
+        query = replace(self, **{"page": 1, "sweep_page": 1, **changed})
+        fields = {"filter": query.filter, "sort": query.sort}
+        fields |= {"order": "rising"} if query.is_rising else {}
+        fields |= {"all": "yes"} if query.has_all else {}
+        fields |= {"page": str(query.page)} if query.page > 1 else {}
+        fields |= {"sweeps": str(query.sweep_page)} if query.sweep_page > 1 else {}
+        return f"?{urlencode(fields, errors='surrogateescape')}"
 
     def sorted_by(self, column: str) -> str:
-        """Where a column's heading leads: the other way round if it is sorted by that already."""
+        """The address of a column's heading, which reverses the order if sorted by it already."""
         return self.address(sort=column, is_rising=self.sort == column and not self.is_rising)
 
     def only(self, field: str, value: str) -> str:
-        """Where a tag or a group leads."""
+        """The address of a tag or a group, which filters by it."""
         return self.address(filter=shlex.quote(f"{field}={escape(value)}"))
 
 
 @dataclass(frozen=True)
 class RunRow:
-    """``problem`` is why there is nothing else to tell of it."""
+    """A run as text; ``problem`` is why it cannot be read."""
 
     folder: str
     id: str = ""
@@ -113,6 +116,8 @@ class RunRow:
 
 @dataclass(frozen=True)
 class SweepRow:
+    """A sweep as text; ``of`` is its workload, ``problem`` why it cannot be read."""
+
     folder: str
     name: str = ""
     state: str = ""
@@ -125,14 +130,14 @@ class SweepRow:
 
 @dataclass(frozen=True)
 class Listing:
-    """A page of the list, and one of the list of sweeps, of which there are ``sweep_total``.
+    """A page of the runs and a page of the sweeps, of which there are ``sweep_total``.
 
-    ``total`` runs meet the filter; ``hidden`` more belong to sweeps.
+    ``total`` runs match the filter; ``hidden`` more belong to sweeps and are not listed.
     """
 
     runs: tuple[RunRow, ...]
     sweeps: tuple[SweepRow, ...]
-    wish: Wish
+    query: ListQuery
     total: int = 0
     live: int = 0
     damaged: int = 0
@@ -146,8 +151,8 @@ class Listing:
 
     @property
     def first(self) -> int:
-        """The place of the page's first row in the whole list."""
-        return (self.wish.page - 1) * PAGE + 1
+        """The number of the page's first row in the whole list."""
+        return (self.query.page - 1) * PAGE + 1
 
     @property
     def sweep_pages(self) -> int:
@@ -155,31 +160,32 @@ class Listing:
 
     @property
     def first_sweep(self) -> int:
-        return (self.wish.sweep_page - 1) * PAGE + 1
+        return (self.query.sweep_page - 1) * PAGE + 1
 
 
-def list_store(store: Path, wish: Wish) -> Listing:
+def list_store(store: Path, query: ListQuery) -> Listing:
+    """The part of the list that ``query`` asks for; raises JoulewiseError if it cannot be read."""
     try:
-        condition, problem = parse_filter(wish.filter), ""
+        condition, problem = parse_filter(query.filter), ""
     except UsageError as error:
         condition, problem = ALWAYS, f"{error.message}; {error.hint}"
 
-    def use(index: FolderIndex) -> Listing:
-        return _page_of(index, store, wish, condition)
+    def select(index: FolderIndex) -> Listing:
+        return _select_page(index, store, query, condition)
 
     try:
-        is_first = not condition.is_of_result and wish.sort not in _OF_RESULT
-        found = query_index(store, RUNS, use, is_first_file_enough=is_first)
+        is_first = not condition.is_of_result and query.sort not in _OF_RESULT
+        listing = query_index(store, RUNS, select, is_first_file_enough=is_first)
     except FileNotFoundError:
-        found = Listing((), (), wish)
+        listing = Listing((), (), query)
     except OSError as error:
         raise unlistable(store, error) from None
-    return _with_sweeps(replace(found, problem=problem), store)
+    return _add_sweeps(replace(listing, problem=problem), store)
 
 
-def _with_sweeps(listing: Listing, store: Path) -> Listing:
-    """The page of sweeps that is wanted, or the last one there is."""
-    page = listing.wish.sweep_page
+def _add_sweeps(listing: Listing, store: Path) -> Listing:
+    """With the page of sweeps that is asked for, or the last one."""
+    page = listing.query.sweep_page
     found = list_sweeps(store, limit=PAGE, page=page)
     if page > _pages(found.total):
         page = _pages(found.total)
@@ -188,27 +194,28 @@ def _with_sweeps(listing: Listing, store: Path) -> Listing:
         listing,
         sweeps=tuple(_sweep_row(sweep) for sweep in found.sweeps),
         sweep_total=found.total,
-        wish=replace(listing.wish, sweep_page=page),
+        query=replace(listing.query, sweep_page=page),
     )
 
 
-def _page_of(index: FolderIndex, store: Path, wish: Wish, condition: SqlCondition) -> Listing:
-    shown = SqlCondition(f"NOT ({_HIDDEN.sql})") & condition
+def _select_page(
+    index: FolderIndex, store: Path, query: ListQuery, condition: SqlCondition
+) -> Listing:
+    shown = SqlCondition(f"NOT ({_UNREADABLE.sql})") & condition
     of_sweep, live = shown & SqlCondition("is_of_sweep"), text_is("state", RECORDING)
     total, of_sweeps, damaged, live_now = index.counts(
-        [shown, of_sweep, _HIDDEN, SqlCondition("is_open") & shown & live]
+        [shown, of_sweep, _UNREADABLE, SqlCondition("is_open") & shown & live]
     )
     hidden = 0
-    if not wish.has_all and not wish.filter and of_sweeps > _FEW:
+    if not query.has_all and not query.filter and of_sweeps > _MAX_SWEEP_RUNS:
         hidden, total = of_sweeps, total - of_sweeps
         shown = shown & SqlCondition("NOT is_of_sweep")
-    wish = replace(wish, page=min(wish.page, _pages(total + damaged)))
-    page = ListPage(_order(wish), PAGE, (wish.page - 1) * PAGE)
-    found = select_runs(index, store, shown | _HIDDEN, page)
+    query = replace(query, page=min(query.page, _pages(total + damaged)))
+    page = ListPage(_order(query), PAGE, (query.page - 1) * PAGE)
     return Listing(
-        runs=tuple(_run_row(run) for run in found),
+        runs=tuple(map(_run_row, select_runs(index, store, shown | _UNREADABLE, page))),
         sweeps=(),
-        wish=wish,
+        query=query,
         total=total,
         live=live_now,
         damaged=damaged,
@@ -217,24 +224,24 @@ def _page_of(index: FolderIndex, store: Path, wish: Wish, condition: SqlConditio
 
 
 def _page_number(text: str) -> int:
-    is_number = text.isascii() and text.isdecimal() and len(text) < 8
-    return min(max(int(text), 1), _MOST_PAGE) if is_number else 1
+    is_number = text.isascii() and text.isdecimal() and len(text) < _PAGE_DIGITS
+    return min(max(int(text), 1), _MAX_PAGE) if is_number else 1
 
 
 def _pages(rows: int) -> int:
     return max(1, math.ceil(rows / PAGE))
 
 
-def _order(wish: Wish) -> str:
-    """What has no value stands last, whichever way round, and then what cannot be read.
+def _order(query: ListQuery) -> str:
+    """SQL that puts runs without a value last in both directions, and unreadable ones after them.
 
-    Only by time that has a place: its name tells it.
+    By start, an unreadable run has its place too: its name contains the time.
     """
-    direction = "ASC" if wish.is_rising else "DESC"
-    if wish.sort == _NEWEST:
-        return OLDEST_FIRST if wish.is_rising else NEWEST_FIRST
-    value = COLUMNS[wish.sort][1]
-    return f"{_HIDDEN.sql}, {value} IS NULL, {value} {direction}, {NEWEST_FIRST}"
+    if query.sort == _BY_START:
+        return OLDEST_FIRST if query.is_rising else NEWEST_FIRST
+    direction = "ASC" if query.is_rising else "DESC"
+    value = COLUMNS[query.sort][1]
+    return f"{_UNREADABLE.sql}, {value} IS NULL, {value} {direction}, {NEWEST_FIRST}"
 
 
 def _run_row(run: RunEntry) -> RunRow:
@@ -247,7 +254,7 @@ def _run_row(run: RunEntry) -> RunRow:
         folder=run.path.name,
         id=run.id,
         name=run.name,
-        command=one_line(run.command, _LONGEST),
+        command=one_line(run.command, _TEXT_LETTERS),
         state=ending(run.state, run.exit_code, run.codes, is_bound=run.is_bound),
         is_live=run.state == RECORDING,
         time="–" if run.time_s is None else seconds(run.time_s),  # noqa: RUF001
@@ -262,7 +269,7 @@ def _run_row(run: RunEntry) -> RunRow:
 
 def _sweep_row(sweep: SweepEntry) -> SweepRow:
     folder = sweep.path
-    if problem := sweep.problem or leads_out(folder, FILE):
+    if problem := sweep.problem or link_problem(folder, FILE):
         return SweepRow(folder.name, problem=problem)
     return SweepRow(
         folder=folder.name,
@@ -270,7 +277,7 @@ def _sweep_row(sweep: SweepEntry) -> SweepRow:
         state=sweep.state,
         runs=str(sweep.runs.whole),
         settings=f"{sweep.settings}: {', '.join(map(label, sweep.axes))}",
-        of=one_line(sweep.workload, _LONGEST),
+        of=one_line(sweep.workload, _TEXT_LETTERS),
         started=_moment(datetime.fromtimestamp(sweep.start_wall_ns / NS_PER_S).astimezone()),
     )
 

@@ -1,6 +1,6 @@
-"""Finding what an address names: among what lies in the store, never by making a path of it.
+"""Finds what an address names among the entries of the store, and renders and caches reports.
 
-Reports, made when they are asked for and kept until what they are of has changed.
+A path is never built from an address. Links are not followed: nothing outside the store is shown.
 """
 
 from __future__ import annotations
@@ -15,13 +15,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from joulewise.errors import JoulewiseError, UsageError
-from joulewise.serve.server import REPORT, HttpResponse
+from joulewise.serve.server import REPORT_POLICY, HttpResponse
 from joulewise.store.layout import SWEEPS
 from joulewise.store.manifest import read_manifest
 from joulewise.sweep.lock import is_running
 
-LINK: Final = "a link, and nothing outside of the store is shown here"
+if TYPE_CHECKING:
+    from joulewise.compare.quantities import ComparedRun
+    from joulewise.data.sweeps import Sweep
+    from joulewise.report.html.render import HtmlPage
+
+LINK: Final = "a symbolic link; nothing outside the store is shown here"
+_CACHE_B: Final = 64 << 20  # of reports, about 50 (chosen); the one used least recently is dropped
+_SWEEP: Final = "sweep:"  # before the name of a sweep in the address of a comparison
+_NAME_LETTERS: Final = 60  # of an unknown name that are repeated in an error
 Stamp = tuple[tuple[str, int, int], ...]
+"""Path, modification time in ns and size of every file in a folder."""
 
 
 class NotThereError(UsageError):
@@ -29,38 +38,40 @@ class NotThereError(UsageError):
 
 
 def run_folder(store: Path, name: str) -> Path:
+    """The folder of a run; raises NotThereError."""
     if name == SWEEPS:
         raise _not_there("run", name)
     return _entry(store, "run", name)
 
 
 def sweep_folder(store: Path, name: str) -> Path:
+    """The folder of a sweep; raises NotThereError."""
     if (store / SWEEPS).is_symlink():
         raise _not_there("sweep", name)
     return _entry(store / SWEEPS, "sweep", name)
 
 
 def stamp(folder: Path) -> Stamp:
-    """What tells whether anything in it has changed; a link in it is an error."""
+    """A value that differs after any change in the folder; a link in it raises JoulewiseError."""
     return tuple(sorted(_stamps(folder)))
 
 
-def leads_out(folder: Path, *files: str) -> str:
-    """Why it is not shown, empty where it can be: it, or one of these files, is a link."""
+def link_problem(folder: Path, *files: str) -> str:
+    """Why the folder is not shown: it, or one of these files, is a link; empty if none is."""
     for path in (folder, *(folder / file for file in files)):
         if path.is_symlink():
             return f"{path} is {LINK}"
     return ""
 
 
-def _entry(folder: Path, what: str, name: str) -> Path:
+def _entry(folder: Path, kind: str, name: str) -> Path:
     try:
         with os.scandir(folder) as entries:
             found = any(e.name == name and e.is_dir(follow_symlinks=False) for e in entries)
     except OSError:
         found = False
     if not found:
-        raise _not_there(what, name)
+        raise _not_there(kind, name)
     return folder / name
 
 
@@ -69,59 +80,54 @@ def _stamps(folder: Path) -> Iterator[tuple[str, int, int]]:
         for entry in entries:
             if entry.is_symlink():
                 raise JoulewiseError(
-                    f"{entry.path} is {LINK}", "copy what it leads to into the store"
+                    f"{entry.path} is {LINK}", "copy what it points to into the store"
                 )
             if entry.is_dir():
                 yield from _stamps(Path(entry.path))
                 continue
-            with suppress(FileNotFoundError):  # replaced at this very moment
-                told = entry.stat()
-                yield entry.path, told.st_mtime_ns, told.st_size
+            with suppress(FileNotFoundError):  # replaced at this moment
+                status = entry.stat()
+                yield entry.path, status.st_mtime_ns, status.st_size
 
 
-def _not_there(what: str, name: str) -> NotThereError:
-    return NotThereError(f"there is no {what} {name[:60]!r} in this store", "go back to the list")
-
-
-if TYPE_CHECKING:
-    from joulewise.compare.quantities import ComparedRun
-    from joulewise.data.sweeps import Sweep
-    from joulewise.report.html.render import HtmlPage
-
-_MOST_B: Final = 64 << 20
-_SWEEP: Final = "sweep:"
+def _not_there(kind: str, name: str) -> NotThereError:
+    return NotThereError(
+        f"there is no {kind} {name[:_NAME_LETTERS]!r} in this store", "go back to the list"
+    )
 
 
 class Reports:
-    """One is made at a time: it takes a processor's whole attention for seconds."""
+    """Renders reports, one at a time since each takes seconds of a core, and caches them."""
 
     def __init__(self, store: Path, program: str) -> None:
         self._store = store
         self._program = program
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[str, ...], tuple[tuple[Stamp, ...], bytes]] = OrderedDict()
+        self._cache: OrderedDict[tuple[str, ...], tuple[tuple[Stamp, ...], bytes]] = OrderedDict()
 
     def run(self, name: str) -> HttpResponse:
+        """The report of a run."""
         folder = run_folder(self._store, name)
-        return self._made(("run", name), (folder,), lambda: self._run_page(folder), "..")
+        return self._cached(("run", name), (folder,), lambda: self._run_page(folder), "..")
 
     def sweep(self, name: str) -> HttpResponse:
+        """The report of a sweep."""
         folder = sweep_folder(self._store, name)
-        key = ("sweep", name, str(is_running(folder)))  # who is killed leaves all files as they are
-        return self._made(key, (folder,), lambda: self._sweep_page(folder), "..")
+        key = ("sweep", name, str(is_running(folder)))  # a sweep that is killed changes no file
+        return self._cached(key, (folder,), lambda: self._sweep_page(folder), "..")
 
     def compare(self, a: Sequence[str], b: Sequence[str]) -> HttpResponse:
-        """What B takes more or less than A; each is the names of runs, or that of one sweep."""
+        """The comparison of B with A; each is the names of runs, or that of one sweep."""
         if not a or not b or set(a) & set(b):
             raise UsageError(
-                "a comparison has two sides, A and B, and nothing is on both of them",
-                "go back, and tick what is to be on each",
+                "a comparison needs a side A and a side B that have nothing in common",
+                "go back, and select both sides",
             )
         folders = [self._side(name) for name in (*a, *b)]
         key = ("compare", *a, "", *b)
-        return self._made(key, folders, lambda: self._compare_page(a, b), ".")
+        return self._cached(key, folders, lambda: self._compare_page(a, b), ".")
 
-    def _made(
+    def _cached(
         self,
         key: tuple[str, ...],
         folders: Sequence[Path],
@@ -131,17 +137,18 @@ class Reports:
         from joulewise.report.html.render import render
 
         with self._lock:
-            # Before it is made: what changes meanwhile makes it old.
+            # Before it is rendered, so that a change in the meantime makes it outdated.
             stamps = tuple(stamp(folder) for folder in folders)
-            kept = self._kept.pop(key, None)
-            if kept is None or kept[0] != stamps:
-                kept = stamps, render(make(), f"{root}/").encode(errors="replace")
-            self._kept[key] = kept
-            while (
-                len(self._kept) > 1 and sum(len(each[1]) for each in self._kept.values()) > _MOST_B
-            ):
-                self._kept.popitem(last=False)
-            return HttpResponse(kept[1], policy=REPORT)
+            cached = self._cache.pop(key, None)
+            if cached is None or cached[0] != stamps:
+                cached = stamps, render(make(), f"{root}/").encode(errors="replace")
+            self._cache[key] = cached
+            while len(self._cache) > 1 and self._cache_b() > _CACHE_B:
+                self._cache.popitem(last=False)
+            return HttpResponse(cached[1], policy=REPORT_POLICY)
+
+    def _cache_b(self) -> int:
+        return sum(len(report) for _, report in self._cache.values())
 
     def _run_page(self, folder: Path) -> HtmlPage:
         from joulewise.analyse.group import GroupRun
@@ -150,8 +157,8 @@ class Reports:
         from joulewise.report.resolve import MeantRuns
 
         result = result_of(folder)
-        found = MeantRuns(result, (folder,), (GroupRun(read_manifest(folder), result),))
-        return run_page(found, self._store, program=self._program)
+        resolved = MeantRuns(result, (folder,), (GroupRun(read_manifest(folder), result),))
+        return run_page(resolved, self._store, program=self._program)
 
     def _sweep_page(self, folder: Path) -> HtmlPage:
         from joulewise.metrics.boundary import GPU, View, boundary_read
@@ -162,10 +169,10 @@ class Reports:
         from joulewise.report.views.projection import next_commands, outlook
 
         sweep = self._sweep(folder)
-        asked = sweep.asked
-        boundary = boundary_read(asked.get("boundary", GPU), sweep)
-        view = View(boundary, overhead_w=asked.get("overhead_w"), pue=asked.get("pue"))
-        result = evaluate(sweep, [parse(text) for text in asked.get("by") or ()], view)
+        options = sweep.asked
+        boundary = boundary_read(options.get("boundary", GPU), sweep)
+        view = View(boundary, overhead_w=options.get("overhead_w"), pue=options.get("pue"))
+        result = evaluate(sweep, [parse(text) for text in options.get("by") or ()], view)
         commands = next_commands(sweep, outlook(sweep, result, view), self._program)
         return sweep_page(MeantSweep(sweep, folder), result, view, self._store, commands=commands)
 
@@ -180,16 +187,16 @@ class Reports:
             side_a, side_b = (
                 Side(", ".join(names), tuple(self._run(name) for name in names)) for names in (a, b)
             )
-            made = compared_runs(side_a, side_b, CompareOptions())
+            comparison = compared_runs(side_a, side_b, CompareOptions())
         elif of_sweeps == [True, True]:
             sweep_a, sweep_b = (self._sweep(self._side(name)) for name in (*a, *b))
-            made = compared_sweeps(sweep_a, sweep_b, CompareOptions())
+            comparison = compared_sweeps(sweep_a, sweep_b, CompareOptions())
         else:
             raise UsageError(
-                "sweeps are compared with sweeps, and one with one other",
-                "tick one sweep as A and one as B, or only runs",
+                "a sweep can only be compared with one other sweep",
+                "select one sweep as A and one as B, or only runs",
             )
-        return compare_page(made, self._store, f"{self._program} compare {again}")
+        return compare_page(comparison, self._store, f"{self._program} compare {again}")
 
     def _side(self, name: str) -> Path:
         if name.startswith(_SWEEP):
@@ -204,7 +211,7 @@ class Reports:
         return ComparedRun.of(read_manifest(folder), result_of(folder), folder)
 
     def _sweep(self, folder: Path) -> Sweep:
-        """Its runs are named in a file, which could name what is no run of this store."""
+        """A sweep whose runs are all in this store: its file could name any path."""
         from joulewise.sweep.stored_sweeps import load
 
         sweep = load(folder)
@@ -212,8 +219,8 @@ class Reports:
             run = self._store / name
             if run.name != name or run.is_symlink():
                 raise JoulewiseError(
-                    f"{folder.name} names a run outside of the store: {name[:60]!r}",
-                    "joulewise choose shows it without its runs",
+                    f"{folder.name} names a run outside the store: {name[:_NAME_LETTERS]!r}",
+                    "use joulewise choose, which shows it without its runs",
                 )
             with suppress(FileNotFoundError):  # deleted since
                 stamp(run)

@@ -1,16 +1,9 @@
-"""A server on loopback, for few clients at a time.
+"""The HTTP server of ``joulewise view``: on loopback, for a few clients at a time.
 
-One request: checked, answered, and the connection closed.
-
-What is sent back, and what every answer tells the browser to keep to.
-
-Which requests are answered at all.
-
-Loopback is shared by all users of a machine, and by every page in the user's browser. What is
-answered names us as its host (no other name was made to lead here), comes from no other page, and
-has the secret that only the printed address has.
-
-Having the browser open an address that the list of processes must not show.
+Loopback is shared by all users of a machine and by every page in the user's browser. A request is
+therefore answered only if its Host header names this server (against DNS rebinding), it does not
+come from another page, and its address has the secret that only the printed address has. Each
+connection serves one request.
 """
 
 from __future__ import annotations
@@ -39,22 +32,26 @@ from typing import Any, Final, NamedTuple
 
 from joulewise.errors import UsageError
 
-_OWN: Final = (
+_OWN_POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-# A report is a file that has a stricter policy of its own, which names its scripts by their
-# hashes; this is what cannot be said from within.
-REPORT: Final = "connect-src 'none'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'"
+# A report has a stricter policy of its own, which names its scripts by their hashes; this adds what
+# a policy in the file itself cannot say.
+REPORT_POLICY: Final = (
+    "connect-src 'none'; object-src 'none'; base-uri 'none'; frame-ancestors 'none'"
+)
 _HTML: Final = "text/html; charset=utf-8"
 
 
 @dataclass(frozen=True)
 class HttpResponse:
+    """What is sent to the browser; ``kind`` is the Content-Type."""
+
     content: bytes
     kind: str = _HTML
     status: HTTPStatus = HTTPStatus.OK
-    policy: str = _OWN
+    policy: str = _OWN_POLICY
     location: str = ""
 
     @property
@@ -74,36 +71,38 @@ class HttpResponse:
         }
 
 
-def html(text: str, status: HTTPStatus = HTTPStatus.OK) -> HttpResponse:
+def html_response(text: str, status: HTTPStatus = HTTPStatus.OK) -> HttpResponse:
     return HttpResponse(text.encode(errors="replace"), status=status)
 
 
-def as_json(told: Any) -> HttpResponse:
-    return HttpResponse(json.dumps(told, allow_nan=False).encode(), "application/json")
+def json_response(payload: Any) -> HttpResponse:
+    return HttpResponse(json.dumps(payload, allow_nan=False).encode(), "application/json")
 
 
 def plain_text(text: str, status: HTTPStatus) -> HttpResponse:
     return HttpResponse(f"{text}\n".encode(errors="replace"), "text/plain; charset=utf-8", status)
 
 
-def elsewhere(location: str) -> HttpResponse:
+def redirect(location: str) -> HttpResponse:
     return HttpResponse(b"", status=HTTPStatus.PERMANENT_REDIRECT, location=location)
 
 
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
-"""All that is ever listened on."""
+"""The only addresses that the server binds to."""
 
-_NAMES: Final = ("127.0.0.1", "[::1]", "localhost")
-_FROM_NO_OTHER_PAGE: Final = {None, "none", "same-origin"}
+_HOST_NAMES: Final = ("127.0.0.1", "[::1]", "localhost")
+_NOT_FROM_ANOTHER_PAGE: Final = {None, "none", "same-origin"}
 
 
 class Refusal(NamedTuple):
+    """Why a request is not answered."""
+
     status: HTTPStatus
     reason: str
 
 
 class HttpRequest(NamedTuple):
-    """What a request says of itself; the ``fetch_`` headers only browsers send."""
+    """The headers of a request that are checked; only browsers send those of ``fetch_``."""
 
     target: str
     hosts: Sequence[str]
@@ -112,45 +111,46 @@ class HttpRequest(NamedTuple):
     fetch_dest: str | None = None
 
 
-def refusal(asked: HttpRequest, port: int, secret: str) -> Refusal | None:
-    """Why it is not answered, None where it is."""
-    # Of the usual port browsers say nothing.
-    ours = {f"{n}:{port}" for n in _NAMES} | ({*_NAMES} if port == HTTP_PORT else set())
-    if len(asked.hosts) != 1 or asked.hosts[0].lower() not in ours:
+def refusal(request: HttpRequest, port: int, secret: str) -> Refusal | None:
+    """Why the request is not answered, None where it is."""
+    own_hosts = {f"{name}:{port}" for name in _HOST_NAMES}
+    if port == HTTP_PORT:  # browsers leave out the default port
+        own_hosts.update(_HOST_NAMES)
+    if len(request.hosts) != 1 or request.hosts[0].lower() not in own_hosts:
         return Refusal(
             HTTPStatus.MISDIRECTED_REQUEST,
-            f"this is 127.0.0.1:{port}, and is asked for by no other name or port",
+            f"this server answers only as 127.0.0.1:{port} or localhost:{port}",
         )
-    first, inside = parted(asked.target)
+    first, inside = split_secret(request.target)
     if not hmac.compare_digest(first.encode(errors="replace"), secret.encode()):
         return Refusal(
-            HTTPStatus.FORBIDDEN, "open the address that joulewise view printed, all of it"
+            HTTPStatus.FORBIDDEN, "open the complete address that joulewise view printed"
         )
-    if asked.fetch_site not in _FROM_NO_OTHER_PAGE and not _opens_start(asked, inside):
-        return Refusal(HTTPStatus.FORBIDDEN, "another page asks for this")
+    if request.fetch_site not in _NOT_FROM_ANOTHER_PAGE and not _opens_start(request, inside):
+        return Refusal(HTTPStatus.FORBIDDEN, "the request comes from another page")
     return None
 
 
-def parted(target: str) -> tuple[str, str | None]:
+def split_secret(target: str) -> tuple[str, str | None]:
     """The secret, and the address below it with its query; None where not even a slash follows."""
-    path, asks, query = target.partition("?")
+    path, mark, query = target.partition("?")
     first, slash, rest = path.removeprefix("/").partition("/")
-    return first, f"{rest}{asks}{query}" if slash else None
+    return first, f"{rest}{mark}{query}" if slash else None
 
 
-def _opens_start(asked: HttpRequest, inside: str | None) -> bool:
-    """A link to the first page may be followed from elsewhere, such as a terminal in a browser."""
+def _opens_start(request: HttpRequest, inside: str | None) -> bool:
+    """A link to the first page may be followed from another page, such as a web terminal."""
     is_start = not inside or inside.startswith("?")
-    return is_start and (asked.fetch_mode, asked.fetch_dest) == ("navigate", "document")
+    return is_start and (request.fetch_mode, request.fetch_dest) == ("navigate", "document")
 
 
 HEAD_B: Final = 16 << 10
-"""So long a request line with all headers may be."""
+"""Limit of a request line with all headers (chosen): twice what Apache allows for each line."""
 
 HEAD_S: Final = 10.0
-"""So long it may take to come."""
+"""Time in which the head of a request must arrive (chosen): long enough for any browser."""
 
-_SEND_S: Final = 60.0
+_SEND_S: Final = 60.0  # without progress, after which a response is given up (chosen)
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -170,33 +170,32 @@ class Handler(BaseHTTPRequestHandler):
             super().handle()
         except LineTooLong:
             self.send_error(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
-        except OSError:  # whoever asked has left, or was too slow
+        except OSError:  # the client has left, or was too slow
             self.close_connection = True
 
     def parse_request(self) -> bool:
-        """Once the whole head is there, the connection is busy."""
-        is_sound = super().parse_request()
+        """Once the whole head has arrived, the connection is not idle any more."""
+        is_valid = super().parse_request()
         self.server.begin_answer(self.connection)
-        return is_sound
+        return is_valid
 
     def do_GET(self) -> None:
-        told = self.headers
-        asked = HttpRequest(
+        request = HttpRequest(
             self.path,
-            told.get_all("Host", ()),
-            *(told.get(f"Sec-Fetch-{name}") for name in ("Site", "Mode", "Dest")),
+            self.headers.get_all("Host", ()),
+            *(self.headers.get(f"Sec-Fetch-{name}") for name in ("Site", "Mode", "Dest")),
         )
-        refused = refusal(asked, self.server.server_port, self.server.secret)
+        refused = refusal(request, self.server.server_port, self.server.secret)
         if refused:
             self._send(plain_text(refused.reason, refused.status))
         else:
-            secret, inside = parted(self.path)
-            self._send(elsewhere(f"/{secret}/") if inside is None else self.server.answer(inside))
+            secret, inside = split_secret(self.path)
+            self._send(redirect(f"/{secret}/") if inside is None else self.server.answer(inside))
 
     do_HEAD = do_GET  # noqa: N815
 
     def send_error(self, code: int, *_: Any, **__: Any) -> None:
-        """As plain as can be: nothing of what was sent is sent back."""
+        """A plain text that repeats nothing of the request."""
         status = HTTPStatus(code)
         if status is HTTPStatus.NOT_IMPLEMENTED:  # a method for which there is no do_
             status = HTTPStatus.METHOD_NOT_ALLOWED
@@ -207,11 +206,13 @@ class Handler(BaseHTTPRequestHandler):
         return "joulewise"
 
     def log_message(self, *_: Any) -> None:
-        """Not at all: an address is a secret here."""
+        """Nothing is logged: an address contains the secret."""
 
     def _send(self, response: HttpResponse) -> None:
         self.connection.settimeout(_SEND_S)
-        self.request_version = self.protocol_version  # or who asks in none would get no headers
+        self.request_version = (
+            self.protocol_version
+        )  # a request without a version would get no headers
         self.send_response(response.status)
         for name, value in response.headers.items():
             self.send_header(name, value)
@@ -223,7 +224,7 @@ class Handler(BaseHTTPRequestHandler):
 
 
 class _Head(io.RawIOBase):
-    """What comes of a request, up to a time and a size, however slowly it trickles in."""
+    """Reads the head of a request, up to a time and a size, however slowly it arrives."""
 
     def __init__(
         self,
@@ -252,19 +253,23 @@ class _Head(io.RawIOBase):
 
 
 PORT: Final = 8765
-"""Where it listens if it may; if somebody else does, any that is free will do."""
+"""The preferred port; where it is in use, any free one is taken."""
 
-_AT_ONCE: Final = 32
-# Chosen: its thread only has to wake up and end. Twice as long delays others where none can.
+# Connections at once (chosen): a browser opens up to six. Each has a thread.
+_MAX_CONNECTIONS: Final = 32
+# Time for the thread of an evicted connection to end (chosen); more delays the next client.
 _EVICTED_S: Final = 1.0
 _FULL: Final = b"HTTP/1.0 503 Service Unavailable\r\nRetry-After: 1\r\nConnection: close\r\n\r\n"
 
 
 def listening(host: str, port: int | None, answer: Callable[[str], HttpResponse]) -> ViewServer:
-    """A server that listens; on a port that was not asked for by number only if it is free."""
+    """Start a server; without a ``port``, on the preferred one if it is free, else on any.
+
+    Raises UsageError for a host other than loopback, and where the port cannot be bound.
+    """
     if host not in LOOPBACK:
         raise UsageError(
-            f"{host} is not this machine itself, and runs may hold secrets",
+            f"{host} is not a loopback address, and runs may contain secrets",
             f"from another machine: ssh -t -L {PORT}:127.0.0.1:{PORT} THIS-MACHINE joulewise view",
         )
     try:
@@ -278,9 +283,9 @@ def listening(host: str, port: int | None, answer: Callable[[str], HttpResponse]
 
 
 class ViewServer(ThreadingHTTPServer):
-    """Answers what has the secret in its address; ``answer`` gets the rest of that address."""
+    """Serves addresses that have the secret; ``answer`` gets the rest of the address."""
 
-    request_queue_size = _AT_ONCE
+    request_queue_size = _MAX_CONNECTIONS
 
     def __init__(
         self,
@@ -288,17 +293,17 @@ class ViewServer(ThreadingHTTPServer):
         port: int,
         answer: Callable[[str], HttpResponse],
         *,
-        at_once: int = _AT_ONCE,
+        at_once: int = _MAX_CONNECTIONS,
         head_s: float = HEAD_S,
     ) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.secret = secrets.token_urlsafe(24)
         self.head_s = head_s
         self._answer = answer
-        self._room = threading.BoundedSemaphore(at_once)
-        self._idle: dict[socket.socket, None] = {}  # oldest first: no request has come yet
+        self._free = threading.BoundedSemaphore(at_once)
+        self._idle: dict[socket.socket, None] = {}  # oldest first: no request has arrived yet
         self._idle_lock = threading.Lock()
-        # Whatever somebody's hosts file makes of that name.
+        # Independent of what the hosts file says about that name.
         super().__init__((host.replace("localhost", "127.0.0.1"), port), Handler)
 
     @property
@@ -307,22 +312,20 @@ class ViewServer(ThreadingHTTPServer):
         return f"http://{f'[{host}]' if ':' in host else host}:{self.server_port}/{self.secret}/"
 
     def server_bind(self) -> None:
-        """Without the look-up of a name that HTTPServer would do, for nothing."""
+        """Without the reverse lookup of HTTPServer, whose result is not used."""
         TCPServer.server_bind(self)
         self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
 
     def answer(self, target: str) -> HttpResponse:
-        """Whatever goes wrong in it, a traceback is nothing for a page."""
+        """The response to an address; an unexpected error becomes a page without a traceback."""
         try:
             return self._answer(target)
         except Exception as error:  # noqa: BLE001
-            said = (
-                f"unexpected {type(error).__name__}, which is a bug in joulewise: please report it"
-            )
-            return plain_text(said, HTTPStatus.INTERNAL_SERVER_ERROR)
+            message = f"unexpected {type(error).__name__}, a bug in joulewise: please report it"
+            return plain_text(message, HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._has_room():
+        if not self._take_connection():
             request.send(_FULL)
             self.shutdown_request(request)
             return
@@ -330,43 +333,47 @@ class ViewServer(ThreadingHTTPServer):
             self._idle[request] = None
         try:
             super().process_request(request, client_address)
-        except BaseException:  # no thread could be started that would release it
-            self.begin_answer(request)  # it is closed now: nothing is left to evict
-            self._room.release()
+        except BaseException:  # no thread was started that would release it
+            self.begin_answer(request)  # it is closed, and must not be evicted
+            self._free.release()
             raise
 
     def begin_answer(self, request: socket.socket) -> None:
-        """A request has come through this connection, which is not idle any more."""
+        """Mark a connection as busy: a request has arrived."""
         with self._idle_lock:
             self._idle.pop(request, None)
 
-    def _has_room(self) -> bool:
-        """Whether another connection may be taken, if need be in place of the oldest idle one."""
-        if self._room.acquire(blocking=False):
+    def _take_connection(self) -> bool:
+        """Whether another connection is accepted, if necessary in place of the oldest idle one."""
+        if self._free.acquire(blocking=False):
             return True
         with self._idle_lock:
             oldest = next(iter(self._idle), None)
             if oldest is None:
                 return False
             del self._idle[oldest]
-            with suppress(OSError):  # it has just ended by itself
+            with suppress(OSError):  # it has just ended
                 oldest.shutdown(socket.SHUT_RDWR)
-        return self._room.acquire(timeout=_EVICTED_S)
+        return self._free.acquire(timeout=_EVICTED_S)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
             self.begin_answer(request)
-            self._room.release()
+            self._free.release()
 
     def handle_error(self, *_: Any) -> None:
-        """A client that misbehaves is no news, least of all a traceback."""
+        """Errors of a client are not reported."""
 
 
 @contextmanager
 def in_browser(url: str, *, is_wanted: bool) -> Iterator[None]:
-    """By way of a file that only its owner can read, and that lasts as long as the block."""
+    """Open an address in the browser without showing it in the list of processes.
+
+    The browser gets a file that redirects to it, which only its owner can read, and which exists
+    as long as the block runs.
+    """
     if not is_wanted:
         yield
         return

@@ -8,24 +8,24 @@ import sys
 import pytest
 
 from joulewise.errors import JoulewiseError, UsageError
-from joulewise.report.charts import chart as bundled
+from joulewise.report.charts import vega
 from joulewise.report.charts.files import FORMATS, write_chart
-from joulewise.report.charts.sweep import sweep_charts
+from joulewise.report.charts.sweep import chart_sweep
 from joulewise.report.tables import as_csv
 from tests.helpers.table_sweeps import by_batch, by_limit, chart, swept
 
 
 @pytest.fixture
 def figure(tmp_path):
-    return chart(sweep_charts(*swept(tmp_path, by_limit()), None), "energy-by-limit")
+    return chart(chart_sweep(*swept(tmp_path, by_limit()), None), "energy-by-limit")
 
 
 @pytest.fixture(autouse=True)
 def _cache(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    bundled.bundle.cache_clear()
+    vega.javascript_bundle.cache_clear()
     yield
-    bundled.bundle.cache_clear()
+    vega.javascript_bundle.cache_clear()
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def making(monkeypatch):
     return made
 
 
-def test_one_definition_becomes_a_file_of_every_form(figure, tmp_path):
+def test_a_chart_is_written_in_every_format(figure, tmp_path):
     for form in FORMATS:
         write_chart(figure, tmp_path / f"figure{form}")
     assert (tmp_path / "figure.pdf").read_bytes().startswith(b"%PDF-")
@@ -70,7 +70,7 @@ def test_a_png_has_twice_the_pixels_of_a_screen_and_more_in_print(figure, tmp_pa
 
 
 @pytest.mark.parametrize("width_mm", [85.0, 178.0])
-def test_what_is_printed_is_as_wide_as_a_column_and_has_no_title(figure, tmp_path, width_mm):
+def test_a_printed_figure_has_the_width_of_a_column_and_no_title(figure, tmp_path, width_mm):
     write_chart(figure, tmp_path / "figure.pdf", "print", width_mm=width_mm)
     write_chart(figure, tmp_path / "figure.svg", "print", width_mm=width_mm)
     page = re.search(rb"MediaBox \[0 0 ([\d.]+)", (tmp_path / "figure.pdf").read_bytes())
@@ -78,13 +78,13 @@ def test_what_is_printed_is_as_wide_as_a_column_and_has_no_title(figure, tmp_pat
     svg = (tmp_path / "figure.svg").read_text("utf-8")
     assert float(re.search(r'width="([\d.]+)pt"', svg)[1]) == pytest.approx(float(page[1]), abs=1)
     assert re.search(r'<svg [^>]* height="[\d.]+pt"', svg)
-    assert "degrees of freedom</text>" not in svg
+    assert "Quadratic fit of energy" not in re.sub("<(title|desc)>.*?</", "", svg)
 
 
-def test_words_of_others_stay_words(tmp_path, making):
+def test_hostile_names_are_escaped_in_every_format(tmp_path, making):
     hostile = ("</script><img src=x>", "=cmd()", "32")
     rows = by_batch(hostile)
-    heat = chart(sweep_charts(*swept(tmp_path, rows, {"batch_size": "32"}), None), "heat-energy")
+    heat = chart(chart_sweep(*swept(tmp_path, rows, {"batch_size": "32"}), None), "heat-energy")
     write_chart(heat, tmp_path / "figure.svg")
     write_chart(heat, tmp_path / "figure.html")
     write_chart(heat, tmp_path / "figure.csv")
@@ -96,67 +96,67 @@ def test_words_of_others_stay_words(tmp_path, making):
     assert len(making) == 1
 
 
-def test_a_name_that_is_no_figures_is_refused(figure, tmp_path):
-    with pytest.raises(UsageError, match="is no name for a figure"):
+def test_an_unknown_suffix_is_refused(figure, tmp_path):
+    with pytest.raises(UsageError, match="has no suffix of a figure"):
         write_chart(figure, tmp_path / "figure.gif")
     with pytest.raises(JoulewiseError, match="cannot write"):
         write_chart(figure, tmp_path / "nowhere" / "figure.csv")
 
 
 @pytest.mark.parametrize("missing", ["altair", "vl_convert"])
-def test_without_the_extra_it_is_said_how_to_get_it(figure, tmp_path, monkeypatch, missing):
+def test_a_missing_extra_names_the_install_command(figure, tmp_path, monkeypatch, missing):
     monkeypatch.setitem(sys.modules, missing, None)
     for form in (".svg", ".html"):
-        with pytest.raises(JoulewiseError, match="figures need altair and vl-convert") as told:
+        with pytest.raises(JoulewiseError, match="figures need altair and vl-convert") as error:
             write_chart(figure, tmp_path / f"figure{form}")
-        assert told.value.hint == "pip install 'joulewise[report]'"
+        assert error.value.hint == "pip install 'joulewise[report]'"
 
 
-def test_the_script_is_put_together_once_and_kept(making, tmp_path):
-    first = bundled.bundle()
-    bundled.bundle.cache_clear()
-    assert bundled.bundle() == first
+def test_the_javascript_bundle_is_cached(making, tmp_path):
+    first = vega.javascript_bundle()
+    vega.javascript_bundle.cache_clear()
+    assert vega.javascript_bundle() == first
     assert len(making) == 1
     assert "</script" not in first
-    kept = list((tmp_path / "cache" / "joulewise").iterdir())
-    assert [path.suffix for path in kept] == [".js"]
+    cached = list((tmp_path / "cache" / "joulewise").iterdir())
+    assert [path.suffix for path in cached] == [".js"]
 
 
-def test_a_script_of_another_version_is_not_taken(making, monkeypatch):
-    bundled.bundle()
-    bundled.bundle.cache_clear()
-    monkeypatch.setattr(bundled, "version", lambda _name: "0.0")
-    bundled.bundle()
+def test_a_cached_bundle_of_another_version_is_ignored(making, monkeypatch):
+    vega.javascript_bundle()
+    vega.javascript_bundle.cache_clear()
+    monkeypatch.setattr(vega, "version", lambda _name: "0.0")
+    vega.javascript_bundle()
     assert len(making) == 2
 
 
-def test_where_nothing_can_be_kept_it_is_made_anew(making, tmp_path, monkeypatch):
+def test_without_a_cache_the_bundle_is_built_anew(making, tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    assert bundled.bundle()
-    bundled.bundle.cache_clear()
-    assert bundled.bundle()
+    assert vega.javascript_bundle()
+    vega.javascript_bundle.cache_clear()
+    assert vega.javascript_bundle()
     assert len(making) == 2
 
 
-def test_a_cache_that_is_no_absolute_path_is_not_one(making, tmp_path, monkeypatch):
+def test_a_relative_cache_folder_is_ignored(making, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", "here")
     monkeypatch.setenv("HOME", str(tmp_path))
-    bundled.bundle()
+    vega.javascript_bundle()
     assert not (tmp_path / "here").exists()
     assert list((tmp_path / ".cache" / "joulewise").iterdir())
     assert making
 
 
-def test_a_user_without_a_home_has_figures_too(making, monkeypatch):
+def test_a_user_without_a_home_gets_figures(making, monkeypatch):
     def unknown(_uid):
         raise KeyError
 
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr(pwd, "getpwuid", unknown)
-    assert bundled.bundle()
+    assert vega.javascript_bundle()
     assert making
 
 
@@ -182,11 +182,11 @@ assert "HOME" not in os.environ
     assert done.stdout == "bar\n", done.stderr
 
 
-def test_a_script_that_a_power_cut_left_empty_is_made_anew(making, tmp_path):
-    first = bundled.bundle()
-    bundled.bundle.cache_clear()
-    (kept,) = (tmp_path / "cache" / "joulewise").iterdir()
-    kept.write_bytes(b"")
-    assert bundled.bundle() == first
-    assert kept.read_text("utf-8") == first
+def test_an_empty_cached_bundle_is_built_anew(making, tmp_path):
+    first = vega.javascript_bundle()
+    vega.javascript_bundle.cache_clear()
+    (cached,) = (tmp_path / "cache" / "joulewise").iterdir()
+    cached.write_bytes(b"")
+    assert vega.javascript_bundle() == first
+    assert cached.read_text("utf-8") == first
     assert len(making) == 2

@@ -49,7 +49,7 @@ def test_no_label_covers_another_or_a_point_at_any_width(places):
                 assert i == it.number or not (left < x < right and top < y < bottom)
 
 
-def test_what_must_be_named_is_named_at_every_width():
+def test_required_labels_are_placed_at_every_width():
     places = [(1 + i / 1000, 1 - i / 1000) for i in range(50)]
     frame = Frame.around(places, 0.06)
     labels = place_labels(frame, places, dict.fromkeys(range(50), ("48, 200 W",)), always=[20])
@@ -58,7 +58,7 @@ def test_what_must_be_named_is_named_at_every_width():
     assert len(at_width(labels, 250)) < len(at_width(labels, 960)) < 50
 
 
-def test_where_there_is_no_room_for_a_long_text_the_short_one_is_taken():
+def test_the_short_text_is_used_where_the_long_one_does_not_fit():
     places = [(0.0, 0.0), (1.0, 1.0), (0.5, 0.5)]
     frame = Frame.around(places, 0.06)
     labels = place_labels(frame, places, {2: ("long " * 20, "short")}, always=[2])
@@ -66,7 +66,7 @@ def test_where_there_is_no_room_for_a_long_text_the_short_one_is_taken():
     assert [it.text for it in at_width(labels, 1250)] == ["long " * 20]
 
 
-def test_points_that_are_all_in_one_place_have_a_frame():
+def test_identical_points_have_a_frame():
     frame = Frame.around([(1.0, 1.0)], 0.06)
     assert frame.left < 1 < frame.right
     assert all(map(math.isfinite, frame.in_pixels([(1.0, 1.0)], [250.0])[0, 0]))

@@ -13,9 +13,9 @@ from joulewise.analyse.group import GroupRun
 from joulewise.analyse.run_result import analyse
 from joulewise.analyse.stored_result import result_of
 from joulewise.data import Source
-from joulewise.report.charts.run import charted, run_charts
-from joulewise.report.charts.run.time_axis import spread
-from joulewise.report.charts.theme import config, dressed
+from joulewise.report.charts.records import mean_and_deviation
+from joulewise.report.charts.run import chart_runs
+from joulewise.report.charts.theme import apply_theme, theme_config
 from joulewise.report.html.pages import run_page
 from joulewise.report.resolve import MeantRuns
 from joulewise.report.tables import as_csv
@@ -59,7 +59,7 @@ def trained(path, keys=("gpu0",), *, seconds=30.0, epochs=10, seed=0, limit_w=la
 
 
 def charts(*runs):
-    return {chart.key: chart for chart in run_charts(runs)}
+    return {chart.key: chart for chart in chart_runs(runs).charts}
 
 
 @pytest.fixture
@@ -84,31 +84,31 @@ def several(tmp_path):
     return [trained(tmp_path / f"run{i}", seconds=20.0 + 4 * i, seed=i).write() for i in range(3)]
 
 
-def test_a_figure_is_there_only_where_the_run_has_what_it_shows(run, bare):
+def test_a_run_has_only_figures_that_it_has_data_for(run, bare):
     assert set(charts(run)) == ALL
     assert set(charts(bare)) == {"power", "energy", "sampling"}
 
 
 @pytest.mark.parametrize("which", ["run", "gpus", "bare", "several"])
-def test_specs_are_valid_take_all_data_from_their_tables_and_draw(which, request, capfd):
+def test_specs_are_valid_and_draw_only_data_of_their_tables(which, request, capfd):
     import vl_convert
 
     runs = request.getfixturevalue(which)
-    for chart in run_charts(runs if which == "several" else [runs]):
+    for chart in chart_runs(runs if which == "several" else [runs]).charts:
         text = json.dumps(chart.drawing().to_dict(validate=True))
         assert set(re.findall(r'"data": {"name": "(\w+)"}', text)) <= set(chart.tables)
         assert '"values"' not in text
         assert '"url"' not in text
-        assert set(re.findall(r'"style": "(\w+)"', text)) <= set(config("light")["style"])
+        assert set(re.findall(r'"style": "(\w+)"', text)) <= set(theme_config("light")["style"])
         assert not re.search(r"#[0-9a-fA-F]{6}", text)  # colours are the look's
-        spec = dressed(chart.spec(), "print", 240.0)
+        spec = apply_theme(chart.spec(), "print", 240.0)
         assert "NaN" not in json.dumps(spec)
         vl_convert.vegalite_to_svg(spec, show_warnings=True)
-    said = capfd.readouterr()
-    assert said.out + said.err == ""
+    printed = capfd.readouterr()
+    assert printed.out + printed.err == ""
 
 
-def test_every_number_is_the_results_own(run):
+def test_numbers_equal_those_of_the_result(run):
     result, found = result_of(run), charts(run)
     total = result.run.total
     last = found["energy"].tables["growth"].records[-1]
@@ -122,23 +122,23 @@ def test_every_number_is_the_results_own(run):
         (max(one.value - one.error, 0.0), one.value + one.error) for one in energies
     ]
     epochs = [one for one in result.spans if one.span.name == "epoch"]
-    told = found["epochs"].table.records
-    assert [one["energy_j"] for one in told] == [one.total.value for one in epochs]
-    assert [one["error_j"] for one in told] == [one.total.error for one in epochs]
+    records = found["epochs"].table.records
+    assert [one["energy_j"] for one in records] == [one.total.value for one in epochs]
+    assert [one["error_j"] for one in records] == [one.total.error for one in epochs]
     for row in found["power"].table.records:
         use = result.run.devices[row["device"]]
         assert (row["mean_w"], row["peak_w"]) == (use.mean_w, use.peak_w)
 
 
-def test_cells_and_csv_are_the_records(run):
-    for chart in run_charts([run]):
+def test_cells_and_csv_equal_the_records(run):
+    for chart in chart_runs([run]).charts:
         for table in chart.tables.values():
             assert len(table.rows) == len(table.records)
             assert all(len(row) == len(table.columns) for row in table.rows)
             assert len(as_csv(table).splitlines()) == len(table.records) + 1
 
 
-def test_the_title_says_for_how_long_the_limit_held_it_back(tmp_path):
+def test_the_title_has_the_share_of_time_at_the_limit(tmp_path):
     made = MadeRun(tmp_path / "capped", seconds=20.0)
     made.fast(device("gpu0"), lambda t: 148 + t % 2)
     made.slow(
@@ -147,13 +147,13 @@ def test_the_title_says_for_how_long_the_limit_held_it_back(tmp_path):
     chart = charts(made.write())["power"]
     (row,) = chart.table.records
     assert row["held_pct"] == pytest.approx(100 * 16 / 21)
-    assert chart.title == "The 150 W limit holds gpu0 back for 76 % of the time"
+    assert chart.title == "gpu0 is at its 150 W limit for 76 % of the time"
 
 
-def test_a_limit_that_never_binds_is_not_said_to_hold(tmp_path):
+def test_the_title_says_that_the_limit_is_never_reached(tmp_path):
     made = MadeRun(tmp_path / "free").fast(device("gpu0"), lambda t: 90 + t % 2)
     made.slow("gpu0", enforced_limit_w=lambda _: 300, throttle_reasons=lambda _: 0)
-    assert charts(made.write())["power"].title.endswith("and its 300 W limit never binds")
+    assert charts(made.write())["power"].title.endswith(" and never reaches its 300 W limit")
 
 
 def test_memory_pcie_and_cpu_load_are_shown_over_time(run):
@@ -162,7 +162,9 @@ def test_memory_pcie_and_cpu_load_are_shown_over_time(run):
     assert memory["memory_used_max_gib"] == 3
     assert memory["pcie_tx_mb_s"] == pytest.approx(21, abs=0.1)
     assert memory["memory_clock_mhz"] == 877
-    assert found["memory"].title.startswith("gpu0 holds up to 3.00 GiB and gets 202 MB/s over PCIe")
+    assert found["memory"].title.startswith(
+        "gpu0 uses up to 3.00 GiB of memory and receives 202 MB/s"
+    )
     drawn = {one["quantity"] for one in found["memory"].tables["sensors"].records}
     assert drawn == {
         "memory_used_b",
@@ -181,7 +183,7 @@ def test_memory_pcie_and_cpu_load_are_shown_over_time(run):
     assert found["cpu-load"].title == "The CPUs are busy 58 % of the time"
 
 
-def test_what_a_device_does_not_tell_has_no_panel(tmp_path):
+def test_sensors_without_readings_have_no_panel(tmp_path):
     made = MadeRun(tmp_path / "run").fast(device("gpu0"), lambda t: 90 + t % 2)
     made.slow("gpu0", memory_clock_mhz=lambda _: 877, pcie_tx_mb_s=lambda _: np.nan)
     found = charts(made.write())
@@ -192,7 +194,7 @@ def test_what_a_device_does_not_tell_has_no_panel(tmp_path):
     assert (row["pcie_tx_mb_s"], row["memory_used_gib"]) == (None, None)
 
 
-def test_the_drivers_own_samples_are_drawn_before_polls(tmp_path):
+def test_driver_samples_are_preferred_to_polled_power(tmp_path):
     """At six a second they show what one look a second does not."""
     made = trained(tmp_path / "run")
     t_ns = START + (np.arange(180) * S / 6).astype(np.int64)
@@ -217,7 +219,7 @@ def test_the_limit_is_drawn_as_it_changes(tmp_path):
     assert limits[-1]["t_s"] == pytest.approx(30)
 
 
-def test_what_was_read_once_is_a_point_and_its_limit_a_line(tmp_path):
+def test_a_single_reading_is_a_point_and_its_limit_a_line(tmp_path):
     made = MadeRun(tmp_path / "short", seconds=1.2, lead_s=0.2, tail_s=0.1)
     made.fast(device("gpu0"), lambda t: 100 + t)
     made.slow("gpu0", temperature_c=lambda _: 40, enforced_limit_w=lambda _: 150)
@@ -229,7 +231,7 @@ def test_what_was_read_once_is_a_point_and_its_limit_a_line(tmp_path):
     assert [(one["limit_w"], one["last"]) for one in limits] == [(150, 0), (150, 1)]
 
 
-def test_a_device_without_a_limit_has_no_line_of_one(run):
+def test_a_device_without_a_limit_has_no_limit_line(run):
     panels = charts(run)["power"].spec()["vconcat"]
     lines = [sum(layer["data"]["name"] == "limits" for layer in each["layer"]) for each in panels]
     assert lines == [1, 0, 0]
@@ -247,21 +249,21 @@ def test_a_bar_has_the_error_of_its_device(run):
     chart, result = charts(run)["breakdown"], result_of(run)
     ends = {it["label"]: (it["low_j"], it["high_j"]) for it in chart.tables["devices"].records}
     for key in ("gpu0", "cpu0", "dram0"):
-        told = result.run.devices[key].energy
-        bounds = (max(told.value - told.error, 0), told.value + told.error)
-        assert ends[f"{key}, {told.source.value}"] == bounds
+        energy = result.run.devices[key].energy
+        bounds = (max(energy.value - energy.error, 0), energy.value + energy.error)
+        assert ends[f"{key}, {energy.source.value}"] == bounds
     layers = chart.spec()["layer"]
     rule = next(layer for layer in layers if layer["mark"].get("style") == "interval")
     assert rule["data"]["name"] == "devices"
 
 
-def test_a_scatter_is_named_and_is_no_plus_minus(several):
-    said = spread([100.0, 110.0, 120.0], "J")
-    assert said == "110 J (standard deviation 10.0 J)"
-    assert not [chart.title for chart in run_charts(several) if "±" in chart.title]
+def test_standard_deviation_is_named_and_not_written_as_plus_minus(several):
+    text = mean_and_deviation([100.0, 110.0, 120.0], "J")
+    assert text == "110 J (standard deviation 10.0 J)"
+    assert not [chart.title for chart in chart_runs(several).charts if "±" in chart.title]
 
 
-def test_idle_and_dynamic_make_up_a_device_that_has_a_baseline(run):
+def test_idle_and_dynamic_energy_add_up_to_the_device(run):
     result = result_of(run)
     shares = {(one.device, one.part): one for one in breakdown(result)}
     use = result.run.devices["gpu0"]
@@ -273,14 +275,14 @@ def test_idle_and_dynamic_make_up_a_device_that_has_a_baseline(run):
     assert shares["dram0", EnergyPart.WHOLE].source is Source.ASSUMED
 
 
-def test_more_devices_than_fit_are_in_the_tables_and_said(gpus):
+def test_devices_beyond_the_last_panel_are_in_the_tables_and_mentioned(gpus):
     found = charts(gpus)
     assert len(found["power"].table.records) == 11
-    assert "Of 11 devices the first 8 are drawn" in found["power"].description
-    assert "Of 9 GPUs the first 7 are drawn" in found["sensors"].description
+    assert "Only the first 8 of 11 devices are drawn" in found["power"].description
+    assert "Only the first 7 of 9 GPUs are drawn" in found["sensors"].description
 
 
-def test_several_runs_are_averaged_and_who_has_ended_is_not_in_the_mean(several):
+def test_several_runs_are_averaged_without_those_that_have_ended(several):
     found = charts(*several)
     assert set(found) == {"power", "energy", "epochs"}
     power = found["power"].tables["power"].records
@@ -299,7 +301,7 @@ def test_a_damaged_run_is_named_and_the_rest_is_drawn(several, tmp_path):
     several[0].joinpath(MANIFEST).write_text("{")
     (several[1] / TRACE / f"gpu0{STREAM}").write_bytes(b"no stream")
     nowhere = tmp_path / "nowhere"
-    found = charted([*several, nowhere])
+    found = chart_runs([*several, nowhere])
     skipped = {one.path for one in found.skipped}
     assert {several[0], nowhere} <= skipped
     assert several[2] not in skipped
@@ -310,39 +312,41 @@ def test_a_damaged_run_is_named_and_the_rest_is_drawn(several, tmp_path):
 @pytest.mark.parametrize(
     "damage", [lambda whole: whole[: len(whole) // 2 + 3], lambda _: b"no stream", lambda _: b""]
 )
-def test_a_stream_that_is_cut_off_is_told_of(run, damage):
+def test_a_truncated_stream_is_reported(run, damage):
     result = result_of(run)
     found = MeantRuns(result, (run,), (GroupRun(read_manifest(run), result),))
     assert not [it for it in run_page(found, run.parent).notices if "figures lack" in it.message]
     stream = run / TRACE / f"gpu0{STREAM}"
     stream.write_bytes(damage(stream.read_bytes()))
     messages = [it.message for it in run_page(found, run.parent).notices]
-    (told,) = [message for message in messages if "figures lack what is lost" in message]
-    assert told.startswith("run: ")
-    assert "gpu0.arrows" in told
+    (message_of_damage,) = [
+        message for message in messages if "figures lack what is lost" in message
+    ]
+    assert message_of_damage.startswith("run: ")
+    assert "gpu0.arrows" in message_of_damage
 
 
-def test_a_run_that_goes_on_is_drawn_as_it_was_when_it_was_told(run):
+def test_a_run_in_progress_is_drawn_up_to_its_result(run):
     """Who analyses it a second time finds more joules than the page has said above."""
     result = result_of(run)
     whole = replace(result.run.total, value=0.9 * result.run.total.value)
-    told = replace(result, run=replace(result.run, total=whole))
-    found = MeantRuns(told, (run,), (GroupRun(read_manifest(run), told),))
+    shown = replace(result, run=replace(result.run, total=whole))
+    found = MeantRuns(shown, (run,), (GroupRun(read_manifest(run), shown),))
     page = run_page(found, run.parent)
     (energy,) = (c for it in page.sections for c in it.charts if c.key == "energy")
     assert energy.tables["growth"].records[-1]["energy_j"] == whole.value
     assert page.data["energy_j"]["total"]["value"] == whole.value
 
 
-def test_where_nothing_can_be_read_there_is_nothing_to_draw(tmp_path):
-    found = charted([tmp_path])
+def test_an_unreadable_run_has_no_figures(tmp_path):
+    found = chart_runs([tmp_path])
     assert (found.charts, len(found.skipped)) == ((), 1)
 
 
-def test_what_a_run_is_called_stays_text(several):
+def test_the_name_of_a_run_is_escaped(several):
     for run in several:
         write_manifest(run, replace(read_manifest(run), id=HOSTILE))
-    for chart in run_charts(several):
+    for chart in chart_runs(several).charts:
         text = json.dumps(chart.spec(), ensure_ascii=False) + chart.title + chart.description
         assert "\x1b" not in text
         for table in chart.tables.values():

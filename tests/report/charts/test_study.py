@@ -10,7 +10,7 @@ from joulewise.analyse.stored_result import result_of
 from joulewise.data.sweeps import POWER_LIMIT
 from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.trial_table import entering
-from joulewise.report.charts.sweep import sweep_charts
+from joulewise.report.charts.sweep import chart_sweep
 from joulewise.sweep.lifecycle import conduct, prepare
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
 from tests.helpers.table_sweeps import chart
@@ -39,13 +39,13 @@ def studied(tmp_path_factory):
 
     def study(network):
         if network not in found:
-            asked = SweepSpec(
+            spec = SweepSpec(
                 axes={POWER_LIMIT: "150:300:50"},
                 repeat=10,
                 seed=3,
                 simulated=SimulationSpec("v100", network),
             )
-            sweep = conduct(prepare(asked), store, Silent())
+            sweep = conduct(prepare(spec), store, Silent())
             found[network] = sweep, evaluate(sweep), store
         return found[network]
 
@@ -54,9 +54,9 @@ def studied(tmp_path_factory):
 
 @pytest.mark.parametrize("network", ["ecg", "mnist-big"])
 def test_the_lowest_limit_takes_the_least_energy_and_edp(studied, network):
-    told = chart(sweep_charts(*studied(network)), "limits").table.records
+    records = chart(chart_sweep(*studied(network)), "limits").table.records
     for quantity in ("energy", "EDP"):
-        mine = [it for it in told if it["quantity"] == quantity]
+        mine = [it for it in records if it["quantity"] == quantity]
         assert [it["power_limit_w"] for it in mine] == LIMITS
         assert min(mine, key=lambda it: it["ratio"])["power_limit_w"] == 150
         assert [it["power_limit_w"] for it in mine if it["chosen"]] == [150]
@@ -64,26 +64,24 @@ def test_the_lowest_limit_takes_the_least_energy_and_edp(studied, network):
 
 
 @pytest.mark.parametrize("quantity", ["energy", "time", "edp"])
-def test_a_parabola_explains_nearly_all_of_ecg_and_less_of_mnist_big(studied, quantity):
+def test_a_quadratic_fit_suits_ecg_better_than_mnist_big(studied, quantity):
     ecg, big = (
         next(fit for fit in studied(network)[1].fits if fit.quantity == quantity)
         for network in ("ecg", "mnist-big")
     )
     assert ecg.adjusted_r2 > 0.99
     assert big.adjusted_r2 < ecg.adjusted_r2
-    figure = chart(sweep_charts(*studied("ecg")), f"{quantity}-by-limit")
-    assert f"{ecg.r2:.4f} of the runs" in figure.title
+    figure = chart(chart_sweep(*studied("ecg")), f"{quantity}-by-limit")
+    assert f"{ecg.r2:.4f} of the runs" in figure.description
     assert len(figure.tables["runs"].records) == 40
     assert figure.tables["parabola"].records
 
 
-def test_the_limit_of_mnist_small_never_binds(studied):
-    charts = sweep_charts(*studied("mnist-small"))
+def test_mnist_small_never_reaches_its_limit(studied):
+    charts = chart_sweep(*studied("mnist-small"))
     for quantity, label in (("energy", "energy"), ("time", "time"), ("edp", "EDP")):
         figure = chart(charts, f"{quantity}-by-limit")
-        assert (
-            figure.title == f"The limit never binds: {label} at every limit differs by noise alone"
-        )
+        assert figure.title == f"No power limit is reached: differences in {label} are noise"
         assert "parabola" not in figure.tables
     courses = chart(charts, "power-over-time")
     assert all(it["mean_w"] < 100 for it in courses.table.records)
@@ -92,7 +90,7 @@ def test_the_limit_of_mnist_small_never_binds(studied):
 
 def test_power_over_time_is_shown_at_every_limit_with_its_epochs(studied):
     sweep, result, store = studied("mnist-big")
-    courses = chart(sweep_charts(sweep, result, store), "power-over-time")
+    courses = chart(chart_sweep(sweep, result, store), "power-over-time")
     limits = {it["power_limit_w"]: it for it in courses.table.records}
     assert list(limits) == LIMITS
     assert all(it["runs"] == 5 for it in limits.values())
@@ -100,8 +98,8 @@ def test_power_over_time_is_shown_at_every_limit_with_its_epochs(studied):
         mean_w = point.energy_j.mean / point.time_s.mean
         found = limits[point.setting[POWER_LIMIT]]
         runs = [it.run for it in entering(sweep) if it.setting == point.setting][:5]
-        told = [result_of(store / run).run.devices["gpu0"].mean_w for run in runs]
-        assert found["mean_w"] == pytest.approx(mean(told), rel=1e-9)
+        means_w = [result_of(store / run).run.devices["gpu0"].mean_w for run in runs]
+        assert found["mean_w"] == pytest.approx(mean(means_w), rel=1e-9)
         assert found["mean_w"] == pytest.approx(mean_w, rel=0.03)
         assert found["time_s"] == pytest.approx(point.time_s.mean, rel=0.03)
     epochs = courses.tables["epochs"].records
@@ -110,7 +108,7 @@ def test_power_over_time_is_shown_at_every_limit_with_its_epochs(studied):
     assert max(highest) == pytest.approx(max(it["highest_w"] for it in limits.values()), rel=1e-5)
 
 
-def test_a_run_that_is_gone_is_said_and_the_rest_is_drawn(studied, tmp_path):
+def test_deleted_runs_are_mentioned_and_the_rest_is_drawn(studied, tmp_path):
     sweep, result, store = studied("mnist-big")
     first = next(it for it in sweep.trials if it.setting[POWER_LIMIT] == 150)
     copy = tmp_path / "store"
@@ -119,18 +117,18 @@ def test_a_run_that_is_gone_is_said_and_the_rest_is_drawn(studied, tmp_path):
     other = next(it for it in sweep.trials if it.setting[POWER_LIMIT] == 200)
     for trace in (copy / other.run / "trace").iterdir():
         trace.write_bytes(b"not a trace")
-    courses = chart(sweep_charts(sweep, result, copy), "power-over-time")
+    courses = chart(chart_sweep(sweep, result, copy), "power-over-time")
     runs = {it["power_limit_w"]: it["runs"] for it in courses.table.records}
     assert runs == {150: 4, 200: 4, 250: 5, 300: 5}
-    assert "2 runs of these cannot be read any more." in courses.description
+    assert "2 runs of these can no longer be read." in courses.description
 
 
 OF_RUNS = {"power-over-time", "energy-over-time", "epochs-by-limit"}
 
 
-def test_energy_so_far_and_epochs_are_those_that_the_study_shows(studied):
+def test_energy_so_far_and_epochs_match_the_study(studied):
     """At 150 W energy grows slowest, takes longest and ends lowest, in each epoch as in all."""
-    charts = sweep_charts(*studied("ecg"))
+    charts = chart_sweep(*studied("ecg"))
     growth = chart(charts, "energy-over-time").table.records
     assert [it["power_limit_w"] for it in growth] == LIMITS
     energies, times = ([it[name] for it in growth] for name in ("energy_j", "time_s"))
@@ -142,10 +140,10 @@ def test_energy_so_far_and_epochs_are_those_that_the_study_shows(studied):
         assert medians[::order] == sorted(medians)
 
 
-def test_without_its_runs_a_sweep_has_all_other_figures(studied, tmp_path):
+def test_a_sweep_without_recorded_runs_has_all_other_figures(studied, tmp_path):
     sweep, result, store = studied("mnist-big")
-    every = {each.key for each in sweep_charts(sweep, result, store)}
+    every = {each.key for each in chart_sweep(sweep, result, store)}
     for elsewhere in (None, tmp_path):
-        assert {each.key for each in sweep_charts(sweep, result, elsewhere)} == every - OF_RUNS
+        assert {each.key for each in chart_sweep(sweep, result, elsewhere)} == every - OF_RUNS
     nameless = replace(sweep, trials=tuple(replace(it, run=None) for it in sweep.trials))
-    assert {each.key for each in sweep_charts(nameless, result, store)} == every - OF_RUNS
+    assert {each.key for each in chart_sweep(nameless, result, store)} == every - OF_RUNS

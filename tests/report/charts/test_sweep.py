@@ -7,8 +7,8 @@ import pytest
 
 from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.metric import Reference, parse
-from joulewise.report.charts.sweep import sweep_charts
-from joulewise.report.charts.theme import config, dressed
+from joulewise.report.charts.sweep import chart_sweep
+from joulewise.report.charts.theme import apply_theme, theme_config
 from joulewise.simulate.boards import load_board
 from tests.helpers.table_sweeps import by_batch, by_limit, chart, swept
 
@@ -26,7 +26,7 @@ def batches(tmp_path):
 
 
 def charts_of(pair):
-    return sweep_charts(*pair, None)
+    return chart_sweep(*pair, None)
 
 
 def records(charts, key, table):
@@ -37,7 +37,7 @@ def styles(spec):
     return set(re.findall(r'"style": "(\w+)"', json.dumps(spec)))
 
 
-def test_a_figure_is_there_only_where_the_sweep_has_what_it_shows(limits, batches):
+def test_a_sweep_has_only_figures_that_it_has_data_for(limits, batches):
     of_limits = {each.key for each in charts_of(limits)}
     of_batches = {each.key for each in charts_of(batches)}
     fits = {"energy-by-limit", "time-by-limit", "edp-by-limit"}
@@ -55,13 +55,13 @@ def test_specs_are_valid_and_take_all_data_from_their_tables(which, request, cap
         named = set(re.findall(r'"data": {"name": "(\w+)"}', json.dumps(spec)))
         assert named <= set(each.tables)
         assert not re.search(r'"(values|url)": ', json.dumps(spec.get("data", {})))
-        assert styles(spec) <= set(config("light")["style"])
-        vl_convert.vegalite_to_svg(dressed(each.spec(), "print", 240.0), show_warnings=True)
-    said = capfd.readouterr()
-    assert said.out + said.err == ""
+        assert styles(spec) <= set(theme_config("light")["style"])
+        vl_convert.vegalite_to_svg(apply_theme(each.spec(), "print", 240.0), show_warnings=True)
+    printed = capfd.readouterr()
+    assert printed.out + printed.err == ""
 
 
-def test_no_layer_is_drawn_of_intervals_that_nothing_has(limits, batches):
+def test_no_interval_layer_without_intervals(limits, batches):
     keys = {"plane", "boundaries", "limits"}
     of_repeats = {it.key: styles(it.spec()) for it in charts_of(limits) if it.key in keys}
     assert all("interval" in drawn for drawn in of_repeats.values())
@@ -71,7 +71,7 @@ def test_no_layer_is_drawn_of_intervals_that_nothing_has(limits, batches):
     assert all("interval" not in styles(it.spec()) for it in of_single)
 
 
-def test_every_figure_says_what_is_seen_to_whoever_cannot_see_it(limits, batches):
+def test_every_figure_has_a_text_description(limits, batches):
     for each in (*charts_of(limits), *charts_of(batches)):
         assert each.title[0].isupper() or each.title[0].isdigit() or "batch" in each.title
         assert each.description[0].isupper()
@@ -80,10 +80,10 @@ def test_every_figure_says_what_is_seen_to_whoever_cannot_see_it(limits, batches
         assert all(table.rows and table.records for table in each.tables.values())
 
 
-def test_curves_against_the_limit_are_the_ratios_of_the_result(limits):
+def test_curves_by_limit_equal_the_ratios_of_the_result(limits):
     _, result = limits
-    told = records(charts_of(limits), "limits", "caps")
-    by = {(it["quantity"], it["power_limit_w"]): it for it in told}
+    points = records(charts_of(limits), "limits", "caps")
+    by = {(it["quantity"], it["power_limit_w"]): it for it in points}
     for point in result.points:
         watts = point.setting["power_limit_w"]
         for label, ratio in (
@@ -96,7 +96,7 @@ def test_curves_against_the_limit_are_the_ratios_of_the_result(limits):
             assert (found["ratio"], found["ratio_low"]) == (ratio.mean, ratio.low)
         power = by["power", watts]["ratio"]
         assert power == pytest.approx(point.energy_ratio.mean / point.time_ratio.mean)
-    chosen = {it["quantity"]: it["power_limit_w"] for it in told if it["chosen"]}
+    chosen = {it["quantity"]: it["power_limit_w"] for it in points if it["chosen"]}
     assert chosen["energy"] == result.best["energy"].setting["power_limit_w"] == 200
     assert chosen["EDP"] == result.best["edp"].setting["power_limit_w"]
 
@@ -108,7 +108,7 @@ def metric_lines(charts, metric, through):
 
 
 @pytest.mark.parametrize("name", ["energy", "edp", "eds:1.5", "eds:2.0"])
-def test_along_a_line_in_the_plane_its_metric_stays_what_it_is_at_its_choice(limits, name):
+def test_a_metric_is_constant_along_its_line(limits, name):
     _, result = limits
     metric, reference = parse(name), Reference(1.0, 1.0)
     point = result.point(result.best[name].setting)
@@ -132,7 +132,7 @@ def test_a_line_of_every_metric_passes_through_the_reference(limits, name):
         assert there == pytest.approx(level)
 
 
-def test_lines_are_drawn_also_of_a_metric_that_prefers_the_reference(tmp_path):
+def test_a_metric_whose_best_is_the_reference_has_a_line(tmp_path):
     pair = swept(tmp_path, by_limit(), {"power_limit_w": "200"})
     charts = charts_of(pair)
     assert pair[1].best["energy"].setting == pair[1].reference.setting
@@ -187,20 +187,20 @@ def test_a_reference_far_from_all_others_makes_the_axes_of_the_plane_logarithmic
     assert "Both axes are logarithmic." in plane.description
 
 
-def test_the_front_in_the_plane_is_that_of_the_result(batches):
+def test_the_drawn_pareto_front_is_that_of_the_result(batches):
     _, result = batches
-    told = records(charts_of(batches), "plane", "points")
+    points = records(charts_of(batches), "plane", "points")
     front = {str(point.setting) for point in result.points if point.pareto}
-    assert {it["setting"] for it in told if it["pareto"]} == front
+    assert {it["setting"] for it in points if it["pareto"]} == front
 
 
-def test_what_is_far_beyond_the_front_is_left_out_and_that_is_said(batches):
+def test_settings_far_beyond_the_front_are_omitted_and_mentioned(batches):
     plane = chart(charts_of(batches), "plane")
     assert not any(it["setting"].startswith("batch_size 8,") for it in plane.table.records)
-    assert "4 settings far beyond these are left out." in plane.description
+    assert "4 settings are far outside the figure and not drawn." in plane.description
 
 
-def test_a_parabola_ends_where_the_runs_do(limits):
+def test_a_quadratic_fit_ends_where_the_runs_do(limits):
     sweep, _ = limits
     tried = [it for it in sweep.trials if it.setting["power_limit_w"] > 150]
     unfinished = replace(sweep, trials=tuple(tried))
@@ -210,19 +210,19 @@ def test_a_parabola_ends_where_the_runs_do(limits):
 
 
 @pytest.mark.parametrize(
-    ("apart", "said"), [(0.2, "than noise may take it"), (0.0005, "less energy and")]
+    ("apart", "phrase"), [(0.2, "is within noise"), (0.0005, "less energy and")]
 )
-def test_the_heat_map_claims_no_more_than_its_runs_show(tmp_path, apart, said):
+def test_the_heat_map_title_reports_noise(tmp_path, apart, phrase):
     rows = [
         {**row, "block": block, "power_w": row["power_w"] * (1 + apart * (block * at % 3 - 1))}
         for block in range(3)
         for at, row in enumerate(by_batch())
     ]
     pair = swept(tmp_path, rows, {"batch_size": "32", "power_limit_w": "150"})
-    assert said in chart(charts_of(pair), "heat-energy").title
+    assert phrase in chart(charts_of(pair), "heat-energy").title
 
 
-def test_the_heat_map_marks_what_is_chosen(batches):
+def test_the_heat_map_marks_the_best_setting(batches):
     _, result = batches
     cells = records(charts_of(batches), "heat-energy", "cells")
     assert len(cells) == 12
@@ -234,7 +234,7 @@ def test_the_heat_map_marks_what_is_chosen(batches):
     assert '["8", "32", "128"]' in json.dumps(spec)  # as numbers, not as words
 
 
-def test_along_a_ray_the_mean_power_is_the_same(batches):
+def test_mean_power_is_constant_along_a_ray(batches):
     for it in records(charts_of(batches), "time-energy", "rays"):
         assert it["energy_j"] == pytest.approx(it["power_w"] * it["time_s"])
 
@@ -256,14 +256,14 @@ def test_two_rays_bound_the_points(batches):
     assert rays == {"lowest": min(powers), "highest": max(powers)}
 
 
-def test_a_ray_of_idle_is_drawn_where_the_board_is_known_to_draw_so_much(batches):
+def test_the_idle_ray_is_drawn_where_idle_power_is_known(batches):
     sweep, result = batches
     sweep = replace(sweep, asked={"simulated": {"gpu": "v100"}})
     rays = records(charts_of((sweep, result)), "time-energy", "rays")
     idle = [it for it in rays if it["ray"] == "idle"]
     assert {it["power_w"] for it in idle} == {load_board("v100").idle.context_w}
     assert (
-        "is what the GPU draws when idle"
+        "W is the idle power of the GPU"
         in chart(charts_of((sweep, result)), "time-energy").description
     )
 
@@ -293,14 +293,16 @@ def test_a_choice_is_shown_at_each_boundary_with_its_interval(limits):
     assert "assumed" in boundaries.description
 
 
-def test_a_parabola_is_drawn_with_what_it_is_worth(limits):
+def test_a_quadratic_fit_is_drawn_with_its_r2(limits):
     _, result = limits
     energy = chart(charts_of(limits), "energy-by-limit")
     fit = next(it for it in result.fits if it.quantity == "energy")
     worth = f"R² {fit.means_r2:.4f} of the means, {fit.r2:.4f} of the runs"
-    assert f"{worth}, adjusted {fit.adjusted_r2:.4f}, {fit.dof} degrees" in energy.title
-    assert worth in energy.description
-    assert f"least at {fit.minimum_w:.0f} W" in energy.title
+    adjusted = f"adjusted R² {fit.adjusted_r2:.4f}, {fit.dof} degrees of freedom"
+    assert f"{worth}, {adjusted}" in energy.description
+    assert energy.title.startswith(
+        f"Quadratic fit of energy: minimum at {fit.minimum_w:.0f} W (R² "
+    )
     assert "fit" in styles(energy.spec())
     a, b, c = fit.coefficients
     for it in energy.tables["parabola"].records:
@@ -309,14 +311,14 @@ def test_a_parabola_is_drawn_with_what_it_is_worth(limits):
     assert len(energy.tables["runs"].records) == 28
 
 
-def test_where_a_parabola_fails_none_is_drawn_and_the_title_says_why(tmp_path):
+def test_the_title_says_why_there_is_no_quadratic_fit(tmp_path):
     pair = swept(tmp_path, by_limit(), capped=0.0)
     energy = chart(charts_of(pair), "energy-by-limit")
-    assert energy.title == "The limit never binds: energy at every limit differs by noise alone"
+    assert energy.title == "No power limit is reached: differences in energy are noise"
     assert "parabola" not in energy.tables
     assert "fit" not in styles(energy.spec())
     three = swept(tmp_path, by_limit((150, 200, 300)))
-    assert "No parabola" in chart(charts_of(three), "energy-by-limit").title
+    assert "No quadratic fit" in chart(charts_of(three), "energy-by-limit").title
 
 
 def test_a_drift_of_the_reference_is_shown_and_named(tmp_path):
@@ -324,7 +326,7 @@ def test_a_drift_of_the_reference_is_shown_and_named(tmp_path):
     sweep, _ = swept(tmp_path, rows)
     trials = [replace(it, start_wall_ns=10**9 * (60 * it.block + 1)) for it in sweep.trials]
     sweep = replace(sweep, trials=tuple(trials))
-    drift = chart(sweep_charts(sweep, evaluate(sweep), None), "drift")
+    drift = chart(chart_sweep(sweep, evaluate(sweep), None), "drift")
     assert drift.title.startswith("The energy of the reference rose by")
     energies = [it["ratio"] for it in drift.table.records if it["quantity"] == "energy"]
     assert energies == sorted(energies)
@@ -346,20 +348,20 @@ def test_a_sweep_in_virtual_time_has_no_drift(tmp_path):
         assert any(it.key == "drift" for it in charts_of((one, result))) is has_drift
 
 
-def test_no_caption_says_dashed_of_a_line_that_is_solid(limits, batches):
+def test_captions_name_dashed_lines_correctly(limits, batches):
     for each in (*charts_of(limits), *charts_of(batches)):
         if "dashed" in each.description:
             assert not {"line", "thin"} & styles(each.spec())
             assert "level" in styles(each.spec())
-            assert "strokeDash" in config("light")["style"]["level"]
+            assert "strokeDash" in theme_config("light")["style"]["level"]
 
 
 def test_a_full_training_has_no_single_runs_and_still_its_figures(limits):
     sweep, result = limits
-    keys = {each.key for each in sweep_charts(sweep, replace(result, per="training"), None)}
+    keys = {each.key for each in chart_sweep(sweep, replace(result, per="training"), None)}
     assert keys == {"limits", "plane", "boundaries"}
 
 
-def test_a_sweep_in_which_nothing_ran_has_no_figures(limits):
+def test_a_sweep_without_runs_has_no_figures(limits):
     sweep = replace(limits[0], trials=())
-    assert sweep_charts(sweep, evaluate(sweep), None) == []
+    assert chart_sweep(sweep, evaluate(sweep), None) == []

@@ -15,8 +15,8 @@ from joulewise.data.sweeps import POWER_LIMIT
 from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.trial_table import entering
 from joulewise.report.charts.files import write_chart
-from joulewise.report.charts.sweep import sweep_charts
-from joulewise.report.charts.theme import config, dressed
+from joulewise.report.charts.sweep import chart_sweep
+from joulewise.report.charts.theme import apply_theme, theme_config
 from joulewise.sweep.lifecycle import conduct, prepare
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
 from tests.helpers.table_sweeps import chart
@@ -34,18 +34,18 @@ class Silent:
 def swept(tmp_path_factory):
     """Ten epochs of 0.8 s each; runs of one limit differ by some percent."""
     store = tmp_path_factory.mktemp("store")
-    asked = SweepSpec(
+    spec = SweepSpec(
         axes={POWER_LIMIT: "150,300"},
         repeat=REPEAT,
         seed=5,
         simulated=SimulationSpec("v100", "mnist-small"),
     )
-    return conduct(prepare(asked), store, Silent()), store
+    return conduct(prepare(spec), store, Silent()), store
 
 
 def charts(swept):
     sweep, store = swept
-    return sweep_charts(sweep, evaluate(sweep), store)
+    return chart_sweep(sweep, evaluate(sweep), store)
 
 
 def results(swept, limit_w):
@@ -68,7 +68,7 @@ def test_energy_so_far_ends_at_the_energy_of_the_results(swept):
         assert it["runs"] == REPEAT
 
 
-def test_energy_so_far_is_averaged_at_4_hz_over_the_runs_that_still_go_on(swept):
+def test_energy_so_far_is_averaged_at_4_hz_over_unfinished_runs(swept):
     growth = chart(charts(swept), "energy-over-time").tables["growth"].records
     for limit_w in LIMITS:
         mine, runs = at_limit(growth, limit_w), results(swept, limit_w)
@@ -103,12 +103,12 @@ def test_boxes_are_the_quartiles_of_all_epochs_at_a_limit(swept):
         for it in at_limit(records, limit_w):
             mine = values[it["quantity"]]
             q1, median, q3 = quantiles(mine, n=4, method="inclusive")
-            told = (it["least"], it["q1"], it["median"], it["q3"], it["most"])
-            assert told == pytest.approx((min(mine), q1, median, q3, max(mine)))
+            drawn = (it["least"], it["q1"], it["median"], it["q3"], it["most"])
+            assert drawn == pytest.approx((min(mine), q1, median, q3, max(mine)))
             assert (it["epochs"], it["runs"]) == (len(mine), REPEAT)
 
 
-def test_a_run_that_is_gone_is_in_no_box_and_no_mean(swept, tmp_path):
+def test_deleted_runs_are_left_out_of_boxes_and_means(swept, tmp_path):
     sweep, store = swept
     copy = tmp_path / "store"
     shutil.copytree(store, copy)
@@ -126,18 +126,18 @@ def test_a_run_that_is_gone_is_in_no_box_and_no_mean(swept, tmp_path):
 
 
 @pytest.mark.parametrize("key", ["energy-over-time", "epochs-by-limit"])
-def test_they_are_valid_take_all_data_from_their_tables_and_draw(swept, key, tmp_path, capfd):
+def test_specs_are_valid_and_draw_only_data_of_their_tables(swept, key, tmp_path, capfd):
     import vl_convert
 
     each = chart(charts(swept), key)
     text = json.dumps(each.drawing().to_dict(validate=True))
     assert set(re.findall(r'"data": {"name": "(\w+)"}', text)) == set(each.tables)
-    assert set(re.findall(r'"style": "(\w+)"', text)) <= set(config("light")["style"])
+    assert set(re.findall(r'"style": "(\w+)"', text)) <= set(theme_config("light")["style"])
     assert not re.search(r"#[0-9a-fA-F]{6}", text)  # colours are the look's
     for theme in ("light", "dark", "print"):
-        vl_convert.vegalite_to_svg(dressed(each.spec(), theme, 240.0), show_warnings=True)
-    said = capfd.readouterr()
-    assert said.out + said.err == ""
+        vl_convert.vegalite_to_svg(apply_theme(each.spec(), theme, 240.0), show_warnings=True)
+    printed = capfd.readouterr()
+    assert printed.out + printed.err == ""
     for form in ("pdf", "csv", "svg"):
         write_chart(each, tmp_path / f"figure.{form}", "print")
         assert (tmp_path / f"figure.{form}").stat().st_size > 100
@@ -148,14 +148,14 @@ def test_the_legend_shows_a_stroke_for_each_limit(swept):
     import vl_convert
 
     drawn = vl_convert.vegalite_to_svg(
-        dressed(chart(charts(swept), "energy-over-time").spec(), "light", 400.0)
+        apply_theme(chart(charts(swept), "energy-over-time").spec(), "light", 400.0)
     )
     symbols = re.findall(r'legend-symbol"[^>]*><path [^>]*stroke-width="([\d.]+)"', drawn)
     assert symbols == ["2"] * len(LIMITS)
 
 
 @pytest.mark.parametrize("bound", [None, "at_least"])
-def test_a_gpu_that_was_not_read_throughout_is_in_no_box_and_no_mean(swept, bound):
+def test_partly_read_gpus_are_left_out_of_boxes_and_means(swept, bound):
     sweep, store = swept
     run = store / entering(sweep)[0].run
     result = result_of(run)

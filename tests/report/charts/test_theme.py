@@ -2,8 +2,8 @@ import json
 
 import pytest
 
-from joulewise.report.charts import theme
-from joulewise.report.charts.theme import THEMES, config, dressed
+from joulewise.report.charts import encoding
+from joulewise.report.charts.theme import THEMES, apply_theme, theme_config
 
 OKABE_ITO = {"#000000", "#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7"}
 SPEC = {
@@ -26,18 +26,21 @@ def contrast(one, other):
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_what_is_dressed_has_the_look_and_its_data_and_the_spec_is_as_before(theme):
+def test_applying_a_theme_copies_the_spec_and_keeps_its_data(theme):
     before = json.dumps(SPEC)
-    worn = dressed(SPEC, theme)
-    assert worn["config"] == config(theme)
+    worn = apply_theme(SPEC, theme)
+    assert worn["config"] == theme_config(theme)
     assert worn["datasets"] == SPEC["datasets"]
     assert worn["width"] == "container"
     assert json.dumps(SPEC) == before
 
 
-def test_lengths_and_areas_are_as_small_as_the_type_of_a_paper():
-    light, paper = dressed(SPEC, "light", 400.0), dressed(SPEC, "print", 400.0)
-    scale = config("print")["axis"]["titleFontSize"] / config("light")["axis"]["titleFontSize"]
+def test_lengths_and_areas_scale_with_the_type_in_print():
+    light, paper = apply_theme(SPEC, "light", 400.0), apply_theme(SPEC, "print", 400.0)
+    scale = (
+        theme_config("print")["axis"]["titleFontSize"]
+        / theme_config("light")["axis"]["titleFontSize"]
+    )
     assert paper["height"] == pytest.approx(scale * light["height"])
     assert paper["mark"]["dx"] == pytest.approx(scale * light["mark"]["dx"])
     assert paper["mark"]["size"] == pytest.approx(scale**2 * light["mark"]["size"])
@@ -45,8 +48,8 @@ def test_lengths_and_areas_are_as_small_as_the_type_of_a_paper():
 
 
 @pytest.mark.parametrize("theme", THEMES)
-def test_colours_are_for_all_eyes_and_are_seen_on_their_ground(theme):
-    worn = config(theme)
+def test_colours_are_colour_blind_safe_and_have_contrast(theme):
+    worn = theme_config(theme)
     ground, colours = worn["background"], worn["range"]["category"]
     assert {colour.upper() for colour in colours} - {"#FFFFFF"} <= OKABE_ITO
     assert len(set(colours)) == len(colours)
@@ -55,17 +58,20 @@ def test_colours_are_for_all_eyes_and_are_seen_on_their_ground(theme):
     assert contrast(worn["axis"]["labelColor"], ground) > 4.5
 
 
-def test_series_are_told_apart_without_colour():
-    colours = len(config("light")["range"]["category"])
-    assert len(set(map(tuple, theme.DASHES))) >= colours
-    assert len(set(theme.SHAPES)) >= colours
-    told = theme.dashed("what", ["a", "b"])
-    assert told["strokeDash"].to_dict()["scale"]["range"] == [[1, 0], [6, 3]]
-    assert theme.shaped("what", ["a", "b"])["shape"].to_dict()["scale"]["domain"] == ["a", "b"]
+def test_series_differ_without_colour():
+    colours = len(theme_config("light")["range"]["category"])
+    assert len(set(map(tuple, encoding.DASHES))) >= colours
+    assert len(set(encoding.SHAPES)) >= colours
+    lines = encoding.encode_lines("what", ["a", "b"])
+    assert lines["strokeDash"].to_dict()["scale"]["range"] == [[1, 0], [6, 3]]
+    assert encoding.encode_points("what", ["a", "b"])["shape"].to_dict()["scale"]["domain"] == [
+        "a",
+        "b",
+    ]
 
 
 def test_parts_of_a_figure_share_its_width():
     parts = {"hconcat": [{"mark": "point"}, {"mark": "point"}]}
-    worn = dressed(parts, "light", 600.0)
+    worn = apply_theme(parts, "light", 600.0)
     assert sum(part["width"] for part in worn["hconcat"]) < 600
     assert "width" not in worn

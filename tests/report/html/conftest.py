@@ -42,7 +42,7 @@ def open_page(chromium):
         contexts.append(context)
         context.add_init_script(NOTE_VIOLATIONS)
         page = Opened(context.new_page())
-        page.tab.on("console", lambda told: _note(page, told))
+        page.tab.on("console", lambda message: _note(page, message))
         page.tab.on("pageerror", lambda error: page.problems.append(str(error)))
         page.tab.on("dialog", lambda dialog: page.problems.append(dialog.message))
         page.tab.on("request", lambda request: page.requests.append(request.url))
@@ -54,9 +54,9 @@ def open_page(chromium):
         context.close()
 
 
-def _note(page, told):
-    if told.type in {"error", "warning"}:
-        page.problems.append(told.text)
+def _note(page, message):
+    if message.type in {"error", "warning"}:
+        page.problems.append(message.text)
 
 
 @pytest.fixture(scope="session")

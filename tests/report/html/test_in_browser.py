@@ -29,9 +29,7 @@ def page_file(tmp_path):
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
 @pytest.mark.parametrize("width", [1100, 360])
-def test_the_demos_report_is_drawn_without_a_word_of_complaint(
-    theme, width, demo_report, open_page
-):
+def test_the_demo_report_is_drawn_without_console_messages(theme, width, demo_report, open_page):
     size = {"width": width, "height": 800}
     page = open_page(demo_report, color_scheme=theme, viewport=size)
     charts = embedded_data(demo_report.read_text("utf-8"))["charts"]
@@ -63,7 +61,7 @@ def test_a_runs_report_is_drawn(width, run_report, open_page):
     assert not page.violations
 
 
-def test_the_theme_is_turned_and_kept(demo_report, open_page):
+def test_the_theme_is_switched_and_stored(demo_report, open_page):
     page = open_page(demo_report, color_scheme="light")
     page.see_all()
     tab = page.tab
@@ -91,7 +89,7 @@ def test_a_printer_gets_every_figure(demo_report, open_page):
     assert tab.pdf()[:4] == b"%PDF"
 
 
-def test_keys_reach_everything_that_can_be_used(demo_report, open_page):
+def test_all_controls_are_reached_by_keyboard(demo_report, open_page):
     tab = open_page(demo_report).tab
     tab.locator("details").evaluate_all("all => all.forEach(d => d.open = true)")
     usable = "a:visible, button:visible, summary:visible, [tabindex='0']:visible"
@@ -99,15 +97,15 @@ def test_keys_reach_everything_that_can_be_used(demo_report, open_page):
     reached = []
     for _ in wanted:
         tab.keyboard.press("Tab")
-        told = "e => [e.outerHTML.slice(0, 200), getComputedStyle(e).outlineStyle]"
-        reached.append(tab.locator(":focus").evaluate(told))
-    assert "Skip to the verdict" in reached[0][0]
+        script = "e => [e.outerHTML.slice(0, 200), getComputedStyle(e).outlineStyle]"
+        reached.append(tab.locator(":focus").evaluate(script))
+    assert "Skip to the result" in reached[0][0]
     assert 'id="theme"' in reached[1][0]
     assert [element for element, _ in reached] == wanted
     assert all(outline != "none" for _, outline in reached)
 
 
-def test_keys_open_what_is_folded_and_skip_to_the_verdict(demo_report, open_page):
+def test_folded_sections_open_by_keyboard(demo_report, open_page):
     tab = open_page(demo_report).tab
     summary = tab.locator("figure summary").first
     summary.focus()
@@ -122,7 +120,7 @@ def test_the_command_is_copied_by_key(demo_report, open_page):
     page = open_page(demo_report, permissions=["clipboard-read", "clipboard-write"])
     page.tab.locator("[data-copy]").first.focus()
     page.tab.keyboard.press("Enter")
-    page.tab.wait_for_function("() => document.getElementById('said').textContent == 'Copied'")
+    page.tab.wait_for_function("() => document.getElementById('status').textContent == 'Copied'")
     copied = page.tab.evaluate("navigator.clipboard.readText()")
     assert copied.startswith("joulewise sweep --sim v100 --workload resnet50 --power-limit full")
 
@@ -132,7 +130,7 @@ def test_axe_finds_nothing_in_the_demos_report(demo_report, open_page):
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
-def test_axe_finds_nothing_in_what_was_folded(theme, page_file, open_page):
+def test_axe_finds_nothing_in_folded_sections(theme, page_file, open_page):
     def fails():
         raise ValueError
 
@@ -161,7 +159,7 @@ def test_downloads_are_the_tables_and_the_result(page_file, open_page):
     assert json.loads(json_file.value.path().read_text("utf-8")) == PAGE.data
 
 
-def test_a_figure_is_saved_in_each_form(page_file, open_page):
+def test_a_figure_is_saved_in_each_format(page_file, open_page):
     tab = open_page(page_file(PAGE)).tab
     tab.locator("figure summary").click()
     saved = {}
@@ -205,7 +203,7 @@ def test_without_javascript_a_sentence_and_the_tables_remain(demo_report, open_p
     assert tab.locator("figure details table").first.is_visible()
 
 
-def test_nobodys_text_becomes_a_script(page_file, open_page):
+def test_inserted_text_is_escaped(page_file, open_page):
     evil = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\x1b[31m"
     hostile = replace(
         with_charts(replace(CHART, title=evil, description=evil, tables={"runs": _evil(evil)})),
@@ -232,7 +230,7 @@ def _evil(text):
     return replace(TABLE, title=text, rows=((text, text, text),), records=(row,), note=text)
 
 
-def test_a_script_that_came_in_is_not_run(page_file, open_page):
+def test_an_injected_script_is_blocked(page_file, open_page):
     """The second wall, in case that the first has a hole."""
     html = "<script>window.came = 1</script><img src='https://example.invalid/a.png'>"
     page = open_page(page_file(PAGE, lambda text: text.replace("<main>", f"<main>{html}")))
@@ -240,7 +238,7 @@ def test_a_script_that_came_in_is_not_run(page_file, open_page):
     assert [each.split("-")[0] for each in page.violations] == ["script", "img"]
 
 
-def test_there_is_nothing_to_load(demo_report):
+def test_the_page_loads_nothing_from_the_network(demo_report):
     html = demo_report.read_text("utf-8")
     head = html[: html.index("</head>")]
     body = re.sub(r"<script.*?</script>", "", html[html.index("<body>") :], flags=re.DOTALL)

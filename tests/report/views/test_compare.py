@@ -9,9 +9,13 @@ import pytest
 from joulewise.compare.runs import compare_runs
 from joulewise.compare.sweeps import compare_sweeps
 from joulewise.data import Energy, Source
-from joulewise.report.charts.compare import _draw as _draw_power
-from joulewise.report.charts.compare import _ratio_ticks, runs_charts, sweeps_charts
-from joulewise.report.charts.theme import time_unit
+from joulewise.report.charts.compare import (
+    _draw_power,
+    _ratio_ticks,
+    chart_comparison,
+    chart_sweep_comparison,
+)
+from joulewise.report.charts.encoding import time_unit
 from joulewise.report.html.pages import compare_page
 from joulewise.report.views.compare import (
     compared_runs,
@@ -98,13 +102,15 @@ def test_tables_figures_and_json_have_the_same_numbers():
         for name in ("a", "b", "ratio"):
             assert record[name] == told[name]["mean"]
             assert record[f"{name}_low"] == told[name]["low"]
-    ratios = runs_charts(made_of.found)[0]
+    ratios = chart_comparison(made_of.found)[0]
     assert ratios.table.records == table.records
     assert made_of.told["finding"] == made_of.view.finding
 
 
 def test_epochs_are_drawn_side_by_side():
-    chart = next(it for it in runs_charts(compare_runs(*both())) if it.key == "epochs-compared")
+    chart = next(
+        it for it in chart_comparison(compare_runs(*both())) if it.key == "epochs-compared"
+    )
     records = chart.table.records
     assert len(records) == 12
     assert {it["side"] for it in records} == {"A", "B"}
@@ -124,13 +130,13 @@ def test_sweeps_say_where_b_lies_and_what_is_chosen():
 
 def test_epochs_are_numbered_as_in_the_report_of_a_run():
     found = compare_runs(*both(runs("a", 200.0, epochs=2), runs("b", 150.0, epochs=2)))
-    (chart,) = (it for it in runs_charts(found) if it.key == "epochs-compared")
+    (chart,) = (it for it in chart_comparison(found) if it.key == "epochs-compared")
     assert [it["epoch"] for it in chart.table.records] == [1, 2] * 6
 
 
 def test_curves_of_sweeps_have_the_figures_of_the_table():
     found = compare_sweeps(grid(curve, (150, 300), 300), grid(dearer, (150, 300), 300))
-    (chart,) = sweeps_charts(found)
+    (chart,) = chart_sweep_comparison(found)
     settings = view_of_sweeps(found).tables[0].records
     of_b = [it for it in chart.table.records if it["series"] == "B"]
     assert [it["energy_j"] for it in of_b] == [it["energy_j_b"] for it in settings]
@@ -166,7 +172,7 @@ def test_a_page_is_worth_more_than_its_figures(monkeypatch):
     def damaged(_found):
         raise ValueError("of a trace")
 
-    monkeypatch.setattr("joulewise.report.html.pages.runs_charts", damaged)
+    monkeypatch.setattr("joulewise.report.html.pages.chart_comparison", damaged)
     page = compare_page(compared_runs(*both()))
     assert "of a trace" in page.notices[0].message
     assert page.sections[0].tables[0].rows
@@ -202,7 +208,7 @@ def marks_of(spec, kind):
 def test_ratios_lie_on_a_logarithmic_axis_with_room_for_all_intervals():
     pytest.importorskip("altair")
     wide = [made(f"b{at}", energies={"gpu0": joules(8e4 * f)}) for at, f in enumerate((1, 9, 0.3))]
-    chart = runs_charts(compare_runs(*both(b=wide)))[0]
+    chart = chart_comparison(compare_runs(*both(b=wide)))[0]
     (points,) = marks_of(chart.spec(), "point")
     x = points["encoding"]["x"]
     highs = [it["ratio_high"] for it in chart.table.records if it["ratio_high"]]

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 import joulewise
-from joulewise.report.html.pages import surroundings
+from joulewise.report.html.pages import describe_environment
 from joulewise.store.manifest import read_manifest
 from tests.helpers.measured_runs import environment, manifest
 from tests.helpers.processes import DEADLINE_S, JOULEWISE
@@ -37,7 +37,7 @@ def test_the_environment_of_a_simulated_run(tmp_path):
     assert kept["versions"]["torch"] == torch.__version__
     assert "keras" not in kept["versions"]  # ours has it, and the program did not use it
     (folder,) = (tmp_path / "store").glob("*/run.json")
-    rows = surroundings([read_manifest(folder.parent)], None)
+    rows = describe_environment([read_manifest(folder.parent)], None)
     assert rows["Frameworks"] == f"torch {torch.__version__}"
     assert "logical" in rows["Cores"]
     assert rows["RAM"].split(",")[0].endswith("GiB")
@@ -63,5 +63,5 @@ def test_a_run_of_before_has_none_of_it(tmp_path):
     path.write_text(json.dumps(told))
     kept = read_manifest(m.path)
     assert (kept.machine, kept.container, kept.frameworks) == (None, None, {})
-    rows = surroundings([kept], None)
+    rows = describe_environment([kept], None)
     assert not {"Container", "Cores", "RAM", "Frameworks"} & set(rows)

@@ -1,31 +1,21 @@
-"""Figures in two steps: what to show (tables), and how it is drawn (Vega-Lite, by Altair)."""
+"""Figures in two steps: compute what to show (tables), then draw it (Vega-Lite, by Altair).
 
-from __future__ import annotations
+::
 
-import os
-from contextlib import suppress
-from pathlib import Path
+    chart.py      Chart: the tables of a figure and the function that draws them
+    run/          figures of one run, or of the average of several
+    sweep/        figures of a sweep
+    compare.py    figures of a comparison of runs or of sweeps
+    records.py    tables from records, which a drawing and a reader share
+    encoding.py   units, axes, series and layers that several figures have in common
+    labels.py     places labels beside points so that they do not overlap
+    theme.py      colours, fonts and sizes: for screens (light, dark) and for print
+    files.py      writes a figure as SVG, PDF, PNG, HTML, JSON or CSV
+    vega.py       loads Altair and vl-convert when they are used, and Vega's JavaScript
+"""
 
+from joulewise.report.charts.chart import Chart, with_provenance
+from joulewise.report.charts.files import FORMATS, write_chart
+from joulewise.report.charts.theme import COLUMN_MM, THEMES, Theme
 
-def _import_altair_without_home() -> None:
-    """Import Altair where the user has no home folder, as in many containers.
-
-    Altair asks for the home folder once, when it is imported (``altair/datasets/_cache.py``, for a
-    cache that joulewise does not use), and the import fails where there is none. For that moment
-    ``HOME`` is a folder that does not exist. Where there is a home, nothing is imported here.
-    """
-    try:
-        Path.home()
-    except RuntimeError:
-        before = os.environ.get("HOME")
-        os.environ["HOME"] = "/nonexistent"  # what Debian calls the home of users without one
-        try:
-            with suppress(ModuleNotFoundError):  # whoever needs it says how to install it
-                import altair as alt  # noqa: F401
-        finally:
-            os.environ.pop("HOME")
-            if before is not None:
-                os.environ["HOME"] = before
-
-
-_import_altair_without_home()
+__all__ = ["COLUMN_MM", "FORMATS", "THEMES", "Chart", "Theme", "with_provenance", "write_chart"]

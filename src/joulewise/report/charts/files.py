@@ -1,4 +1,4 @@
-"""A figure as a file: one definition, every format, no network."""
+"""Write a figure to a file, in the format that its name ends in; nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -11,96 +11,108 @@ from typing import Any, Final
 
 from joulewise.data.contract import finite
 from joulewise.errors import UsageError
-from joulewise.report.charts.chart import Chart, bundle, converter, vega_lite
-from joulewise.report.charts.theme import COLUMN_MM, POINTS_PER_MM, Spec, Theme, config, dressed
+from joulewise.report.charts.chart import Chart
+from joulewise.report.charts.theme import (
+    COLUMN_MM,
+    POINTS_PER_MM,
+    Spec,
+    Theme,
+    apply_theme,
+    theme_config,
+)
+from joulewise.report.charts.vega import javascript_bundle, load_converter, vega_lite_version
 from joulewise.report.export import unwritten
 from joulewise.report.tables import as_csv
 from joulewise.store.files import UNENCODABLE
 
-_SCREEN_WIDTH: Final = 680.0
-_SCREEN_SCALE, _PRINT_SCALE = 2.0, 600 / 72  # pixels a point; a printer has 600 to the inch
-_LINE: Final = 80  # letters of a title
+_SCREEN_WIDTH_PX: Final = 680.0  # chosen: about the width of text in a page
+_SCREEN_SCALE, _PRINT_SCALE = 2.0, 600 / 72  # pixels of a PNG per point: high-density, 600 dpi
+_TITLE_LETTERS: Final = 80  # in one line of a title, as many as fit the width above
 
 
 def write_chart(
     chart: Chart, path: Path, theme: Theme = "light", *, width_mm: float = COLUMN_MM
 ) -> None:
-    """As the name of the file says: .svg .pdf .png .html .json (Vega-Lite) .csv.
+    """Write a chart as .svg .pdf .png .html .json (Vega-Lite) or .csv, by the suffix of ``path``.
 
-    What is for ``print`` is ``width_mm`` wide, and has no title: a paper has its captions. What
-    must be said of a figure, such as that it is simulated, stands in every form of it.
+    With the theme ``print`` it is ``width_mm`` wide and has no title, since a paper has captions.
+    Its provenance, such as that a GPU is simulated, is in every format. Raises UsageError for
+    another suffix, JoulewiseError where the file cannot be written.
     """
-    making = FORMATS.get(path.suffix.lower())
-    if making is None:
+    convert = FORMATS.get(path.suffix.lower())
+    if convert is None:
         raise UsageError(
-            f"{path.name} is no name for a figure", f"it ends in one of: {' '.join(FORMATS)}"
+            f"{path.name} has no suffix of a figure", f"use one of: {' '.join(FORMATS)}"
         )
-    made = making(chart, theme, width_mm)
+    content = convert(chart, theme, width_mm)
     try:
-        path.write_bytes(made if isinstance(made, bytes) else made.encode(errors=UNENCODABLE))
+        path.write_bytes(
+            content if isinstance(content, bytes) else content.encode(errors=UNENCODABLE)
+        )
     except OSError as error:
         raise unwritten(path, error, "name a folder that can be written to") from None
 
 
 def _svg(chart: Chart, theme: Theme, width_mm: float) -> str:
-    drawn: str = _converted("svg", chart, theme, width_mm)
-    head, rest = drawn.split(">", 1)
-    if theme == "print":  # a bare number is a pixel there, three quarters of a point
+    svg: str = _convert("svg", chart, theme, width_mm)
+    head, rest = svg.split(">", 1)
+    if theme == "print":  # a number without a unit is a pixel in SVG, three quarters of a point
         head = head.replace('" height="', 'pt" height="').replace('" viewBox', 'pt" viewBox')
-    said = f"<title>{escape(chart.title)}</title><desc>{escape(chart.caption)}</desc>"
-    return f'{head} role="img">{said}{rest}'
+    text = f"<title>{escape(chart.title)}</title><desc>{escape(chart.caption)}</desc>"
+    return f'{head} role="img">{text}{rest}'
 
 
 def _pdf(chart: Chart, theme: Theme, width_mm: float) -> bytes:
-    return bytes(_converted("pdf", chart, theme, width_mm))
+    return bytes(_convert("pdf", chart, theme, width_mm))
 
 
 def _png(chart: Chart, theme: Theme, width_mm: float) -> bytes:
     scale = _PRINT_SCALE if theme == "print" else _SCREEN_SCALE
-    return bytes(_converted("png", chart, theme, width_mm, scale=scale, ppi=72))
+    return bytes(_convert("png", chart, theme, width_mm, scale=scale, ppi=72))
 
 
 def _html(chart: Chart, theme: Theme, _width_mm: float) -> str:
-    """It is as wide as its window, and dark where the reader wants that."""
-    spec = dressed(_spec(chart), theme)
+    """A page with the figure as wide as its window, dark where the reader's system is."""
+    spec = apply_theme(_spec(chart), theme)
     return _PAGE.format(
         title=escape(chart.title),
         description=escape(chart.caption),
-        bundle=bundle(),
-        spec=_in_script(spec),
-        dark=_in_script(config("dark")),
+        bundle=javascript_bundle(),
+        spec=_json_for_script(spec),
+        dark=_json_for_script(theme_config("dark")),
     )
 
 
-def _in_script(told: Spec) -> str:
-    """JSON that cannot end the element which it stands in."""
-    return json.dumps(told, separators=(",", ":")).replace("<", "\\u003c")
+def _json_for_script(spec: Spec) -> str:
+    """JSON that cannot end the ``<script>`` element that it stands in."""
+    return json.dumps(spec, separators=(",", ":")).replace("<", "\\u003c")
 
 
 def _json(chart: Chart, theme: Theme, width_mm: float) -> str:
-    return json.dumps(_fixed(chart, theme, width_mm), indent=1, ensure_ascii=False)
+    return json.dumps(_sized_spec(chart, theme, width_mm), indent=1, ensure_ascii=False)
 
 
 def _csv(chart: Chart, _theme: Theme, _width_mm: float) -> str:
     return as_csv(chart.table)
 
 
-def _converted(form: str, chart: Chart, theme: Theme, width_mm: float, **how: float) -> Any:
-    convert = getattr(converter(), f"vegalite_to_{form}")
-    return convert(_fixed(chart, theme, width_mm), vl_version=vega_lite(), **how)
+def _convert(form: str, chart: Chart, theme: Theme, width_mm: float, **options: float) -> Any:
+    convert = getattr(load_converter(), f"vegalite_to_{form}")
+    spec = _sized_spec(chart, theme, width_mm)
+    return convert(spec, vl_version=vega_lite_version(), **options)
 
 
-def _fixed(chart: Chart, theme: Theme, width_mm: float) -> Spec:
+def _sized_spec(chart: Chart, theme: Theme, width_mm: float) -> Spec:
     spec = _spec(chart)
     if theme == "print":
-        return dressed(spec, theme, round(width_mm * POINTS_PER_MM, 1))
-    said = {"subtitle": chart.provenance} if chart.provenance else {}
-    title = {"text": wrap(chart.title, _LINE), **said}
-    return {**dressed(spec, theme, _SCREEN_WIDTH), "title": title}
+        return apply_theme(spec, theme, round(width_mm * POINTS_PER_MM, 1))
+    subtitle = {"subtitle": chart.provenance} if chart.provenance else {}
+    title = {"text": wrap(chart.title, _TITLE_LETTERS), **subtitle}
+    return {**apply_theme(spec, theme, _SCREEN_WIDTH_PX), "title": title}
 
 
 def _spec(chart: Chart) -> Spec:
-    converter()  # which says what is missing, if anything is
+    load_converter()  # raises with the install command where a library is missing
     spec: Spec = finite(chart.spec())
     return spec
 
@@ -113,7 +125,7 @@ FORMATS: Final[Mapping[str, Callable[[Chart, Theme, float], str | bytes]]] = {
     ".json": _json,
     ".csv": _csv,
 }
-"""By the end of a file's name."""
+"""How to convert a figure, by the suffix of the file."""
 
 _PAGE: Final = """<!doctype html>
 <html lang="en">

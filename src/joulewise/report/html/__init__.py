@@ -1,1 +1,8 @@
-"""One HTML file that opens offline, made from what is said of a run, a sweep or a comparison."""
+"""Reports as one HTML file that opens offline, of a run, a sweep or a comparison.
+
+::
+
+    pages.py      builds the content of each kind of page
+    render.py     HtmlPage and its parts; renders and writes the file
+    templates/    page.html (Jinja2), page.css, page.js (draws figures), theme.js (light or dark)
+"""

@@ -1,19 +1,14 @@
-"""A page as one HTML file that asks the network for nothing.
+"""``HtmlPage``: the content of a page, and how it becomes one HTML file that opens offline.
 
-The data of a page, each table once, and the figures that are drawn from it.
-
-What a page says, in the order in which it is read; ``render`` makes it HTML.
-
-What the tables of a page are called as files.
-
-A page as a file, which never takes the place of something else.
+All numbers of a page are embedded in it once, as JSON: its script draws the figures from them and
+offers each table as CSV. Nothing is loaded from the network.
 """
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
@@ -31,10 +26,13 @@ from joulewise.report.export import no_folder, unwritten
 from joulewise.report.tables import Table, file_name
 from joulewise.store.files import is_folder, open_regular, path_exists, replace_file
 
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
 
 @dataclass(frozen=True)
 class Notice:
-    """Something to beware of, and what to do about it."""
+    """A warning, and what to do about it."""
 
     message: str
     hint: str = ""
@@ -42,10 +40,10 @@ class Notice:
 
 @dataclass(frozen=True)
 class Section:
-    """A heading, sentences, tables, figures; what is empty is left out.
+    """A heading with sentences, tables and figures; parts that are empty are left out.
 
-    ``folded`` is what opens only on request, such as every single setting. ``written`` says whether
-    ``--tables`` writes its tables: those of what was found, not of how well it was measured.
+    ``folded`` sections open only on request, such as every single setting. ``written`` says whether
+    ``--tables`` writes the tables: those of results, not those of how well they were measured.
     """
 
     title: str
@@ -55,13 +53,18 @@ class Section:
     folded: bool = False
     written: bool = True
 
+    @property
+    def has_content(self) -> bool:
+        return bool(self.sentences or self.charts or any(table.rows for table in self.tables))
+
 
 @dataclass(frozen=True)
 class HtmlPage:
-    """``verdict`` answers the question in one sentence.
+    """The content of a page.
 
-    ``commands`` are pairs of what to type and what it does, the one that repeats this first;
-    ``environment`` are facts by name; ``data`` is the result as ``--json`` writes it.
+    ``verdict`` is the finding in one sentence. ``commands`` are pairs of a command and what it
+    does, first the one that repeats this result. ``environment`` are facts by name; ``data`` is
+    the result as ``--json`` writes it.
     """
 
     title: str
@@ -75,43 +78,40 @@ class HtmlPage:
 
 
 def named_tables(page: HtmlPage) -> dict[str, Table]:
-    """Each table once, in the order of the page: by its title, or by the figure that shows it."""
-    found: dict[str, Table] = {}
+    """Each table once, in the order of the page, by its name as a file."""
+    tables: dict[str, Table] = {}
     seen: set[int] = set()
-    for wish, table in _wishes(page):
+    for wanted, table in _tables_with_names(page):
         if id(table) in seen:
             continue
         seen.add(id(table))
-        names = (wish, *(f"{wish}-{number}" for number in range(2, len(seen) + 1)))
-        found[next(name for name in names if name not in found)] = table
-    return found
+        names = (wanted, *(f"{wanted}-{number}" for number in range(2, len(seen) + 1)))
+        tables[next(name for name in names if name not in tables)] = table
+    return tables
 
 
 def written_tables(page: HtmlPage) -> dict[str, Table]:
-    """Those that ``--tables`` writes: what the page found, without what its figures are drawn from.
+    """The tables that ``--tables`` writes: results, without the data behind figures.
 
-    The numbers behind a figure are written with it: ``--figures DIR --format csv``.
+    Those are written with the figures: ``--figures DIR --format csv``.
     """
-    wanted = {id(table) for it in page.sections if it.written for table in it.tables}
+    wanted = {id(table) for section in page.sections if section.written for table in section.tables}
     return {name: table for name, table in named_tables(page).items() if id(table) in wanted}
 
 
-def _wishes(page: HtmlPage) -> Iterator[tuple[str, Table]]:
+def _tables_with_names(page: HtmlPage) -> Iterator[tuple[str, Table]]:
+    """Named by their titles, or by the figures that show them; names may repeat."""
     for section in page.sections:
         for table in section.tables:
             yield table.file_name, table
         for chart in section.charts:
-            for at, (name, table) in enumerate(chart.tables.items()):
-                yield file_name(f"{chart.key} {name}" if at else chart.key), table
-
-
-THEMES: Final = ("light", "dark")
-"""What a page is read in; it is printed in the first."""
+            for number, (name, table) in enumerate(chart.tables.items()):
+                yield file_name(f"{chart.key} {name}" if number else chart.key), table
 
 
 @dataclass(frozen=True)
 class EmbeddedChart:
-    """A chart in its place on the page; ``problem`` is why it cannot be drawn."""
+    """A chart and its element on the page; ``problem`` is why it cannot be drawn."""
 
     chart: Chart
     id: str
@@ -119,18 +119,30 @@ class EmbeddedChart:
 
 
 @dataclass
-class Embedded:
-    """What the page's script reads; ``numbers`` are those of tables, by which they are asked for.
+class PageData:
+    """What the page's script reads.
 
-    A table is columns and rows, which takes half the room of records. A theme's configuration is
-    alike for nearly all figures, and kept once.
+    A table is stored as columns and rows, which takes half the space of records. A theme's
+    configuration is the same for nearly all figures, and stored once. ``numbers`` are the indices
+    of tables, and ``figures`` the charts, both by the ``id()`` of the object.
     """
 
     tables: list[dict[str, Any]] = field(default_factory=list)
     charts: dict[str, dict[str, Any]] = field(default_factory=dict)
     configs: list[dict[str, Any]] = field(default_factory=list)
-    figures: list[EmbeddedChart] = field(default_factory=list)
+    figures: dict[int, EmbeddedChart] = field(default_factory=dict)
     numbers: dict[int, int] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, page: HtmlPage) -> PageData:
+        data = cls()
+        for name, table in named_tables(page).items():
+            data.numbers[id(table)] = len(data.tables)
+            data.tables.append(_table_json(name, table))
+        for section in page.sections:
+            for chart in section.charts:
+                data._add_chart(chart)
+        return data
 
     def as_json(self, page: HtmlPage) -> dict[str, Any]:
         return {
@@ -140,91 +152,71 @@ class Embedded:
             "configs": self.configs,
         }
 
+    def _add_chart(self, chart: Chart) -> None:
+        """A chart that fails is replaced by the reason, and the others are drawn all the same."""
+        element, problem = f"figure-{len(self.figures) + 1}", ""
+        try:
+            self.charts[element] = self._chart_json(chart)
+        except Exception as error:  # noqa: BLE001  # the rest of the page is shown in any case
+            problem = plain(f"{type(error).__name__}: {error}")
+        self.figures[id(chart)] = EmbeddedChart(chart, element, problem)
 
-def embedded(page: HtmlPage) -> Embedded:
-    made = Embedded()
-    for name, table in named_tables(page).items():
-        made.numbers[id(table)] = len(made.tables)
-        made.tables.append(_columns(name, table))
-    for section in page.sections:
-        for chart in section.charts:
-            made.figures.append(_figure(chart, made))
-    return made
+    def _chart_json(self, chart: Chart) -> dict[str, Any]:
+        from joulewise.report.charts.theme import apply_theme
 
+        spec = chart.spec()
+        for name in ("$schema", "datasets"):
+            spec.pop(name, None)
+        light, dark = (apply_theme(finite(spec), theme) for theme in ("light", "dark"))
+        configs = {"light": self._config_index(light.pop("config"))}
+        configs["dark"] = self._config_index(dark["config"])
+        return {
+            "file": file_name(chart.key),
+            "spec": light,
+            "configs": configs,
+            "data": {name: self.numbers[id(table)] for name, table in chart.tables.items()},
+        }
 
-def _columns(name: str, table: Table) -> dict[str, Any]:
-    names = list(dict.fromkeys(name for record in table.records for name in record))
-    rows = [[record.get(name) for name in names] for record in table.records]
-    told = {"title": table.caption, "file": name, "columns": names, "rows": finite(rows)}
-    # Once for all rows: a figure may have thousands. The script puts it into each row of a CSV.
-    return told if "source" in names else {**told, "source": table.provenance}
-
-
-def _figure(chart: Chart, made: Embedded) -> EmbeddedChart:
-    """One that fails is named in its place, and the others are drawn all the same."""
-    number = len(made.figures) + 1
-    id_ = f"figure-{number}"
-    try:
-        made.charts[id_] = _spec(chart, made)
-    except Exception as error:  # noqa: BLE001  # whatever it is, the page is worth more
-        return EmbeddedChart(chart, id_, plain(f"{type(error).__name__}: {error}"))
-    return EmbeddedChart(chart, id_)
-
-
-def _spec(chart: Chart, made: Embedded) -> dict[str, Any]:
-    from joulewise.report.charts.theme import dressed
-
-    spec = chart.spec()
-    for name in ("$schema", "datasets"):
-        spec.pop(name, None)
-    themes = {theme: dressed(finite(spec), theme) for theme in THEMES}
-    configs = {theme: drawn.pop("config", {}) for theme, drawn in themes.items()}
-    return {
-        "file": file_name(chart.key),
-        "spec": themes["light"],
-        "configs": {theme: _index(made.configs, config) for theme, config in configs.items()},
-        "data": {name: made.numbers[id(table)] for name, table in chart.tables.items()},
-    }
+    def _config_index(self, config: dict[str, Any]) -> int:
+        if config not in self.configs:
+            self.configs.append(config)
+        return self.configs.index(config)
 
 
-def _index(known: list[dict[str, Any]], one: Mapping[str, Any]) -> int:
-    if one not in known:
-        known.append(dict(one))
-    return known.index(dict(one))
+def _table_json(name: str, table: Table) -> dict[str, Any]:
+    columns = list(dict.fromkeys(column for record in table.records for column in record))
+    rows = [[record.get(column) for column in columns] for record in table.records]
+    payload = {"title": table.caption, "file": name, "columns": columns, "rows": finite(rows)}
+    # Once for all rows: a figure may have thousands. The script adds it to each row of a CSV.
+    return payload if "source" in columns else {**payload, "source": table.provenance}
 
-
-def named(figures: Iterable[EmbeddedChart]) -> dict[int, EmbeddedChart]:
-    """By chart, as a template looks them up."""
-    return {id(figure.chart): figure for figure in figures}
-
-
-if TYPE_CHECKING:
-    from jinja2 import Environment
 
 GENERATOR: Final = "joulewise"
-"""What the page names as its maker; a file that does is one of ours."""
+"""What the page names as its generator, by which a report is recognised."""
 
-# Vega would compile expressions with eval, which this forbids: page.js has it use the interpreter
-# that Vega-Embed brings (`ast: true`). Scripts are named by their hashes, so that one that came in
-# with somebody's run name would not be run even if it had escaped our escaping.
+# Vega would compile expressions with eval, which this forbids; page.js makes it use the interpreter
+# of Vega-Embed (`ast: true`). Scripts are named by their hashes, so that one that came in with the
+# name of a run would not be executed even if it was not escaped.
 _POLICY: Final = (
     "default-src 'none'; script-src {scripts}; style-src 'unsafe-inline'; img-src data: blob:; "
     "base-uri 'none'; form-action 'none'"
 )
-_MOST_ROWS: Final = 200
-"""Of a table on the page, whoever wants more wants its CSV."""
+_MAX_ROWS: Final = 200  # of a table on the page (chosen); its CSV has all of them
+_HEAD_B: Final = 4096  # of a file, in which the generator is looked for; it is near the beginning
+_MARK: Final = f'<meta name="generator" content="{GENERATOR} '.encode()
+_NEEDED: Final = {"jinja2": "jinja2", "altair": "altair", "vl_convert": "vl-convert-python"}
 
 
 def render(page: HtmlPage, home: str = "") -> str:
-    """``home`` is where the name of the program leads to, if the page is one of several."""
+    """The page as HTML; ``home`` is the address of the list of runs, if the page is served."""
     from jinja2.utils import htmlsafe_json_dumps
 
-    data = embedded(page)
+    data = PageData.of(page)
     scripts = {name: source(f"{name}.js") for name in ("theme", "page")}
     if data.charts:
-        from joulewise.report.charts.chart import bundle
+        from joulewise.report.charts.vega import javascript_bundle
 
-        scripts["vega"] = bundle()
+        scripts["vega"] = javascript_bundle()
     hashes = " ".join(f"'sha256-{_digest(script)}'" for script in scripts.values())
     template = environment(__package__).get_template("page.html")
     return template.render(
@@ -238,24 +230,26 @@ def render(page: HtmlPage, home: str = "") -> str:
             data.as_json(page), allow_nan=False, separators=(",", ":"), ensure_ascii=False
         ),
         numbers=data.numbers,
-        figures=named(data.figures),
-        most_rows=_MOST_ROWS,
+        figures=data.figures,
+        most_rows=_MAX_ROWS,
+        # A table may stand twice on a page, in a section and below its figure, and each caption
+        # needs an id of its own. Tables and charts are looked up by the identity of the object.
         unique=count(1).__next__,
         id=id,
     )
 
 
 def source(name: str, package: str = __package__) -> str:
-    """A style or script of a page."""
+    """The text of a style sheet or script of a page."""
     return (files(package) / "templates" / name).read_text(encoding="utf-8")
 
 
 @cache
 def environment(package: str) -> Environment:
-    """The templates of a package, in which nobody's text becomes HTML."""
+    """The templates of a package, with all inserted text escaped."""
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    made = Environment(
+    templates = Environment(
         loader=PackageLoader(package),
         autoescape=True,
         undefined=StrictUndefined,
@@ -263,9 +257,9 @@ def environment(package: str) -> Environment:
         lstrip_blocks=True,
         finalize=_printable,
     )
-    made.filters["shown"] = _shown
-    made.filters["together"] = _together
-    return made
+    templates.filters["shown"] = _shown
+    templates.filters["together"] = _together
+    return templates
 
 
 def _digest(script: str) -> str:
@@ -273,30 +267,25 @@ def _digest(script: str) -> str:
 
 
 def _printable(value: Any) -> Any:
-    """No control character of somebody's text, except where a line of it ends."""
+    """Text without control characters, except for line breaks."""
     if isinstance(value, str) and not hasattr(value, "__html__"):
         return "\n".join(map(plain, value.split("\n")))
     return value
 
 
 def _together(text: str) -> Any:
-    """With no-break spaces, which are no printable character, put in after the check for those."""
+    """Text with no-break spaces between numbers and units, added after the check for printable."""
     from markupsafe import Markup, escape
 
-    return Markup(keep_together(str(escape(_printable(text)))))  # noqa: S704  # it is escaped
+    return Markup(keep_together(str(escape(_printable(text)))))  # noqa: S704  # escaped here
 
 
 def _shown(cell: str | None) -> str:
-    return "–" if cell is None else cell  # noqa: RUF001  # a figure that there is not
-
-
-_HEAD: Final = 4096
-_MARK: Final = f'<meta name="generator" content="{GENERATOR} '.encode()
-_NEEDED: Final = {"jinja2": "jinja2", "altair": "altair", "vl_convert": "vl-convert-python"}
+    return "–" if cell is None else cell  # noqa: RUF001  # no value
 
 
 def require_extra() -> None:
-    """What pages and figures are made with, before any work is done for them."""
+    """Raise JoulewiseError with the install command where a library for reports is missing."""
     missing = [name for module, name in _NEEDED.items() if find_spec(module) is None]
     if missing:
         raise JoulewiseError(
@@ -306,7 +295,7 @@ def require_extra() -> None:
 
 
 def write_page(page: HtmlPage, path: Path, *, force: bool = False) -> None:
-    """As a whole or not at all; over an earlier report, and over nothing else unless forced."""
+    """Write the page atomically; ``force`` allows to replace a file that is not a report."""
     check_place(path, force=force)
     text = render(page)
     try:
@@ -316,23 +305,26 @@ def write_page(page: HtmlPage, path: Path, *, force: bool = False) -> None:
 
 
 def check_place(path: Path, *, force: bool) -> None:
+    """Raise UsageError where a page cannot or must not be written."""
     if is_folder(path):
         raise UsageError(f"{path} is a folder", "name a file in it")
     if not is_folder(path.parent):
         raise no_folder(path)
-    if force or not path_exists(path) or _is_ours(path):
+    if force or not path_exists(path) or _is_report(path):
         return
-    raise UsageError(f"{path} is there, and no report of joulewise", "name another, or add --force")
+    raise UsageError(
+        f"{path} exists and is not a joulewise report", "name another file, or add --force"
+    )
 
 
 def default_name(word: str) -> str:
     return f"joulewise-{file_name(word)}.html"
 
 
-def _is_ours(path: Path) -> bool:
+def _is_report(path: Path) -> bool:
     try:
         with open_regular(path) as file:
-            head = file.read(_HEAD)
+            head = file.read(_HEAD_B)
     except OSError:
         return False
-    return _MARK in head or not head
+    return _MARK in head or not head  # an empty file, as mktemp makes it, is nobody's work

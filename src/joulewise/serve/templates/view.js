@@ -7,7 +7,7 @@
   }
 
   const [WIDTH, HEIGHT] = [300, 100];
-  const kept = new Map(); // of each device its seconds, by their number
+  const secondsByDevice = new Map(); // of each device its seconds, by their number
   let lastS = null;
 
   function curve(figure, seconds, limitW, toS, mostS) {
@@ -16,7 +16,7 @@
     const top = Math.max(limitW || 0, 1, ...seconds.map(([, , , high]) => high)) * 1.05;
     const x = (atS) => (WIDTH * (atS - toS + windowS)) / windowS;
     const y = (watts) => HEIGHT * (1 - watts / top);
-    const parts = []; // a time without a reading is no line
+    const parts = []; // no line where there is no reading
     for (const second of seconds) {
       const part = parts.at(-1);
       if (part && second[0] - part.at(-1)[0] <= 2) part.push(second);
@@ -32,33 +32,33 @@
     figure.querySelector(".since").textContent = `${windowS / 60} min ago`;
   }
 
-  function show(told) {
+  function show(state) {
     const figures = [...document.querySelectorAll(".curve")];
-    if (told.devices.map(({ key }) => key).join() !== figures.map((each) => each.dataset.device).join()) {
-      return location.reload(); // one that slept has woken up
+    if (state.devices.map(({ key }) => key).join() !== figures.map((each) => each.dataset.device).join()) {
+      return location.reload(); // a device has appeared
     }
-    for (const [id, text] of Object.entries(told.text)) {
-      const place = document.getElementById(id);
-      if (place && place.textContent !== text) place.textContent = text;
+    for (const [id, text] of Object.entries(state.text)) {
+      const element = document.getElementById(id);
+      if (element && element.textContent !== text) element.textContent = text;
       for (const copy of document.querySelectorAll(`[data-copy-of="${id}"]`)) copy.textContent = text;
     }
-    lastS = told.last_s;
-    told.devices.forEach(({ key, limit_w, seconds }, number) => {
-      const mine = kept.get(key) || new Map();
-      kept.set(key, mine);
-      for (const second of seconds) mine.set(second[0], second);
-      for (const atS of mine.keys()) if (atS <= lastS - told.window_s) mine.delete(atS);
-      const ordered = [...mine.values()].sort((a, b) => a[0] - b[0]);
-      curve(figures[number], ordered, limit_w, lastS, told.window_s);
+    lastS = state.last_s;
+    state.devices.forEach(({ key, limit_w, seconds }, number) => {
+      const own = secondsByDevice.get(key) || new Map();
+      secondsByDevice.set(key, own);
+      for (const second of seconds) own.set(second[0], second);
+      for (const atS of own.keys()) if (atS <= lastS - state.window_s) own.delete(atS);
+      const ordered = [...own.values()].sort((a, b) => a[0] - b[0]);
+      curve(figures[number], ordered, limit_w, lastS, state.window_s);
     });
-    document.getElementById("ended").hidden = told.is_live;
-    return told.is_live;
+    document.getElementById("ended").hidden = state.is_live;
+    return state.is_live;
   }
 
   async function poll() {
     let again = true;
     try {
-      const after = lastS === null ? "" : `?after=${lastS - 5}`; // the last ones may have gained
+      const after = lastS === null ? "" : `?after=${lastS - 5}`; // the last seconds may have changed
       const answer = await fetch(devices.dataset.now + after);
       if (!answer.ok) throw new Error(answer.status);
       again = show(await answer.json());

@@ -2,64 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from statistics import mean, quantiles
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from joulewise.analyse.curves.series import Stage, whole_stages
 from joulewise.data import RunResult
 from joulewise.formatting import between, one_line, seconds
 from joulewise.report.charts.chart import Chart
-from joulewise.report.charts.run.time_axis import Record, record_table, spread
-from joulewise.report.charts.theme import DisplayUnit, energy_unit, time_unit
-from joulewise.report.tables import Column
+from joulewise.report.charts.encoding import QUANTITIES, DisplayUnit, data_layer, display_units
+from joulewise.report.charts.records import Record, mean_and_deviation, record_table
+from joulewise.report.charts.vega import alt
 
-if TYPE_CHECKING:
-    import altair as alt
+EPOCH_PANEL_PX: Final = 240
+"""Height of a panel of epochs."""
 
-_FEWEST: Final = 2
-_BOXES: Final = 40  # more have no room
-_FOR_QUARTILES: Final = 8
-_ALIKE: Final = 0.001
-_EPOCH: Final = {
-    "epoch": Column("epoch"),
-    "time_s": Column("time", "s"),
-    "energy_j": Column("energy", "J"),
-    "error_j": Column("error (95 %)", "J"),
-    "mean_w": Column("mean power", "W"),
-}
-_QUARTILES: Final = {
-    "quantity": Column("quantity", right=False),
-    "q1": Column("lower quartile"),
-    "median": Column("median"),
-    "q3": Column("upper quartile"),
-}
+_MIN_EPOCHS: Final = 2  # one is the run itself
+_MAX_BOXES: Final = 40  # more would touch in a panel 250 px wide
+_MIN_FOR_QUARTILES: Final = 8  # two epochs in each quarter
+# Where values differ by less than this share, the axis is widened by 5 % on both sides, so that
+# the figure does not magnify their last digits.
+_SAME_WITHIN: Final = 0.001
+# Pixels: the widest box, and what the boxes of a panel share.
+_WIDEST_BOX_PX, _BOXES_PX = 18, 200
+_FIELDS: Final = "epoch time_s energy_j error_j mean_w"
 
 
-@dataclass(frozen=True)
-class _EpochPanel:
-    """``domain`` is set where all values are alike: their last digits are nothing to look at."""
-
-    field: str
-    title: str
-    unit: DisplayUnit
-    domain: tuple[float, float] | None
+def box_width_px(boxes: int) -> int:
+    """Width of each box of a panel that has so many."""
+    return max(min(_WIDEST_BOX_PX, _BOXES_PX // boxes), 2)
 
 
-def epoch_charts(result: RunResult) -> Iterator[Chart]:
-    """Of one run; where it has no epochs, of its steps."""
+def chart_epochs(result: RunResult) -> Iterator[Chart]:
+    """Epochs of one run; where it has none, its steps."""
     for name in ("epoch", "step"):
         found = whole_stages(result, name)
-        if len(found) >= _FEWEST:
-            yield _of_one(found, name)
+        if len(found) >= _MIN_EPOCHS:
+            yield _chart_one_run(found, name)
             return
 
 
-def epochs_of_runs_charts(results: Sequence[RunResult]) -> Iterator[Chart]:
+def chart_epochs_of_runs(results: Sequence[RunResult]) -> Iterator[Chart]:
+    """Epochs of several runs, a box for each epoch."""
     records = [
-        _record(one, run=one_line(result.id)) for result in results for one in whole_stages(result)
+        _record(epoch, run=one_line(result.id))
+        for result in results
+        for epoch in whole_stages(result)
     ]
     epochs = len({record["epoch"] for record in records})
     if len(records) == epochs or not epochs:
@@ -67,67 +56,60 @@ def epochs_of_runs_charts(results: Sequence[RunResult]) -> Iterator[Chart]:
     energies = [float(record["energy_j"] or 0.0) for record in records]
     yield Chart(
         key="epochs",
-        title=f"An epoch takes {spread(energies, 'J')} in {len(results)} runs",
+        title=f"An epoch takes {mean_and_deviation(energies, 'J')} in {len(results)} runs",
         description=(
-            f"Energy and time of each epoch over {len(results)} runs: the box holds the middle "
-            "half of the runs, the line in it is the median, whiskers reach to the least and the "
-            "most."
+            f"Energy and time of each epoch over {len(results)} runs. A box spans the middle half "
+            "of the runs with a line at the median; whiskers reach to the minimum and the maximum."
         ),
-        tables={
-            "epochs": record_table(
-                "Epochs of all runs", {"run": Column("run", right=False), **_EPOCH}, records
-            )
-        },
-        drawing=partial(_draw_boxes, *_units(records), epochs),
+        tables={"epochs": record_table("Epochs of all runs", f"run {_FIELDS}", records)},
+        drawing=partial(_draw_boxes, display_units(records), epochs),
     )
 
 
-def _of_one(found: Sequence[Stage], name: str) -> Chart:
-    records = [_record(one) for one in found]
-    energies = [float(record["energy_j"] or 0.0) for record in records]
-    times = [float(record["time_s"] or 0.0) for record in records]
-    is_many = len(records) >= _FOR_QUARTILES
-    quartiles = [_quartiles("energy_j", energies), _quartiles("time_s", times)] if is_many else []
-    noun = name.capitalize()
+def _chart_one_run(found: Sequence[Stage], name: str) -> Chart:
+    """``name`` is ``epoch`` or ``step``."""
+    records = [_record(stage) for stage in found]
+    values = {field: [float(record[field] or 0.0) for record in records] for field in QUANTITIES}
+    energies, times = values.values()
+    has_quartiles = len(records) >= _MIN_FOR_QUARTILES
+    quartiles = [_quartiles(*item) for item in values.items()] if has_quartiles else []
     article = "An" if name == "epoch" else "A"
     return Chart(
         key=f"{name}s",
-        title=f"{article} {name} takes {spread(energies, 'J')} and {seconds(mean(times))}",
+        title=(
+            f"{article} {name} takes {mean_and_deviation(energies, 'J')} and {seconds(mean(times))}"
+        ),
         description=(
             f"Energy and time of each {name}, in the order in which they ran: "
             f"{between(min(energies), max(energies), 'J')}, "
-            f"{between(min(times), max(times), 's')}. Bars are what the energy may be off by "
-            "(95 %, without the factor that is the same for all)."
+            f"{between(min(times), max(times), 's')}. Bars are the 95 % sampling error of the "
+            f"energy, without the calibration error, which is the same for every {name}."
             + (
-                " The band holds the middle half of them, the line is the median."
-                if is_many
+                f" The band spans the middle half of the {name}s; the line is the median."
+                if has_quartiles
                 else ""
             )
         ),
         tables={
-            "epochs": record_table(f"{noun}s", {**_EPOCH, "epoch": Column(name)}, records),
-            "quartiles": record_table("Quartiles", _QUARTILES, quartiles),
+            "epochs": record_table(
+                f"{name.capitalize()}s", _FIELDS, records, titles={"epoch": name}
+            ),
+            "quartiles": record_table("Quartiles", "quantity q1 median q3", quartiles),
         },
-        drawing=partial(
-            _draw_points,
-            _panel("energy", name, energies, energy_unit(max(energies))),
-            _panel("time", name, times, time_unit(max(times))),
-            name,
-            len(records),
-        ),
+        drawing=partial(_draw_points, values, display_units(records), name),
     )
 
 
-def _record(one: Stage, **same: str) -> Record:
+def _record(stage: Stage, **constant: str) -> Record:
     return {
-        **same,
-        "epoch": one.number,
-        "time_s": one.time_s,
-        "energy_j": one.energy.value,
-        "error_j": one.energy.error,
-        "low_j": one.energy.value - one.energy.error_sampling,
-        "high_j": one.energy.value + one.energy.error_sampling,
-        "mean_w": one.energy.value / one.time_s if one.time_s else None,
+        **constant,
+        "epoch": stage.number,
+        "time_s": stage.time_s,
+        "energy_j": stage.energy.value,
+        "error_j": stage.energy.error,
+        "low_j": stage.energy.value - stage.energy.error_sampling,
+        "high_j": stage.energy.value + stage.energy.error_sampling,
+        "mean_w": stage.energy.value / stage.time_s if stage.time_s else None,
     }
 
 
@@ -136,82 +118,62 @@ def _quartiles(quantity: str, values: Sequence[float]) -> Record:
     return {"quantity": quantity, "q1": q1, "median": median, "q3": q3}
 
 
-def _units(records: Sequence[Record]) -> tuple[DisplayUnit, DisplayUnit]:
-    most = (max(float(r[name] or 0) for r in records) for name in ("energy_j", "time_s"))
-    most_j, most_s = most
-    return energy_unit(most_j), time_unit(most_s)
+def _draw_points(
+    values: Mapping[str, Sequence[float]], units: Mapping[str, DisplayUnit], name: str
+) -> alt.TopLevelMixin:
+    return alt.hconcat(
+        *(_points_panel(field, values[field], unit, name) for field, unit in units.items())
+    )
 
 
-def _panel(quantity: str, name: str, values: Sequence[float], unit: DisplayUnit) -> _EpochPanel:
-    title = f"{quantity} of {_a(name)} ({unit.name})"
-    low, high = min(values) / unit.of, max(values) / unit.of
-    alike = high - low < _ALIKE * abs(high)
-    field = "energy_j" if quantity == "energy" else "time_s"
-    return _EpochPanel(field, title, unit, (0.95 * low, 1.05 * high) if alike else None)
-
-
-def _draw_points(energy: _EpochPanel, time: _EpochPanel, name: str, many: int) -> alt.TopLevelMixin:
-    import altair as alt
-
-    return alt.hconcat(*(_points(panel, name, many) for panel in (energy, time)))
-
-
-def _points(panel: _EpochPanel, name: str, many: int) -> Any:
-    import altair as alt
-
-    quantity, title, unit = panel.field, panel.title, panel.unit
-    scale = alt.Scale(domain=list(panel.domain)) if panel.domain else alt.Scale(zero=False)
-    whole = alt.Scale(domain=[0.5, many + 0.5], nice=False)
-    x = alt.X("epoch:Q").title(name).axis(tickMinStep=1, format="d").scale(whole)
-    y, low = (alt.Y(f"{field}:Q").title(title).scale(scale) for field in ("value", "low"))
-    base = alt.Chart(alt.NamedData("epochs")).transform_calculate(
-        value=unit.expression(quantity),
+def _points_panel(field: str, values: Sequence[float], unit: DisplayUnit, name: str) -> Any:
+    lowest, highest = min(values) / unit.of, max(values) / unit.of
+    scale = alt.Scale(zero=False)
+    if highest - lowest < _SAME_WITHIN * abs(highest):
+        scale = alt.Scale(domain=[0.95 * lowest, 1.05 * highest])
+    numbers = alt.Scale(domain=[0.5, len(values) + 0.5], nice=False)
+    x = alt.X("epoch:Q").title(name).axis(tickMinStep=1, format="d").scale(numbers)
+    title = f"{QUANTITIES[field]} per {name} ({unit.name})"
+    y, low = (alt.Y(f"{shown}:Q").title(title).scale(scale) for shown in ("value", "low"))
+    base = data_layer(
+        "epochs",
+        value=unit.expression(field),
         low=unit.expression("low_j"),
         high=unit.expression("high_j"),
     )
-    around = (
-        alt.Chart(alt.NamedData("quartiles"))
-        .transform_filter(alt.datum.quantity == quantity)
-        .transform_calculate(
-            low=unit.expression("q1"), high=unit.expression("q3"), value=unit.expression("median")
-        )
-    )
     layers: list[Any] = []
-    if many >= _FOR_QUARTILES:
-        layers += [
-            around.mark_rect(style="stretch").encode(y=low, y2="high:Q"),
-            around.mark_rule(style="reference").encode(y=y),
-        ]
-    if quantity == "energy_j":
-        bars = base.mark_rule(style="interval")
-        layers.append(bars.encode(x=x, y=low, y2="high:Q"))
-    layers.append(base.mark_point(style="mean" if many <= _BOXES else "run").encode(x=x, y=y))
-    return alt.layer(*layers).properties(height=240)
-
-
-def _draw_boxes(energy: DisplayUnit, time: DisplayUnit, epochs: int) -> alt.TopLevelMixin:
-    import altair as alt
-
-    panels = []
-    for quantity, title, unit in (
-        ("energy_j", f"energy of an epoch ({energy.name})", energy),
-        ("time_s", f"time of an epoch ({time.name})", time),
-    ):
-        base = alt.Chart(alt.NamedData("epochs")).transform_calculate(
-            value=unit.expression(quantity)
-        )
-        y = alt.Y("value:Q").title(title).scale(zero=False)
-        if epochs <= _BOXES:
-            x = alt.X("epoch:O").title("epoch").axis(labelAngle=0)
-            drawn = base.mark_boxplot(extent="min-max", size=min(18, 200 // epochs)).encode(
-                x=x, y=y
+    if len(values) >= _MIN_FOR_QUARTILES:
+        quartiles = (
+            data_layer("quartiles")
+            .transform_filter(alt.datum.quantity == field)
+            .transform_calculate(
+                low=unit.expression("q1"),
+                high=unit.expression("q3"),
+                value=unit.expression("median"),
             )
+        )
+        layers += [
+            quartiles.mark_rect(style="stretch").encode(y=low, y2="high:Q"),
+            quartiles.mark_rule(style="reference").encode(y=y),
+        ]
+    if field == "energy_j":
+        layers.append(base.mark_rule(style="interval").encode(x=x, y=low, y2="high:Q"))
+    style = "mean" if len(values) <= _MAX_BOXES else "run"
+    layers.append(base.mark_point(style=style).encode(x=x, y=y))
+    return alt.layer(*layers).properties(height=EPOCH_PANEL_PX)
+
+
+def _draw_boxes(units: Mapping[str, DisplayUnit], epochs: int) -> alt.TopLevelMixin:
+    panels = []
+    for field, unit in units.items():
+        base = data_layer("epochs", value=unit.expression(field))
+        title = f"{QUANTITIES[field]} per epoch ({unit.name})"
+        y = alt.Y("value:Q").title(title).scale(zero=False)
+        if epochs <= _MAX_BOXES:
+            x = alt.X("epoch:O").title("epoch").axis(labelAngle=0)
+            marks = base.mark_boxplot(extent="min-max", size=box_width_px(epochs))
         else:
-            x_wide = alt.X("epoch:Q").title("epoch").axis(tickMinStep=1, format="d")
-            drawn = base.mark_point(style="run").encode(x=x_wide, y=y)
-        panels.append(drawn.properties(height=240))
+            x = alt.X("epoch:Q").title("epoch").axis(tickMinStep=1, format="d")
+            marks = base.mark_point(style="run")
+        panels.append(marks.encode(x=x, y=y).properties(height=EPOCH_PANEL_PX))
     return alt.hconcat(*panels)
-
-
-def _a(name: str) -> str:
-    return f"an {name}" if name == "epoch" else f"a {name}"

@@ -1,87 +1,84 @@
-"""The runs of the reference in the course of a sweep: nothing but time lies between them."""
+"""Drift: runs of the reference over the course of a sweep, which differ in nothing but time."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
-from joulewise.formatting import seconds
+from joulewise.formatting import capitalised, seconds
 from joulewise.metrics.result import SweepCaution
+from joulewise.report.charts import encoding
 from joulewise.report.charts.chart import Chart
-from joulewise.report.charts.sweep.source import Swept
-from joulewise.report.charts.theme import DisplayUnit, shaped, time_unit
-from joulewise.report.settings_text import setting_words
+from joulewise.report.charts.encoding import DisplayUnit
+from joulewise.report.charts.sweep.source import SweptData
+from joulewise.report.charts.vega import alt
 from joulewise.report.tables import Column, Table
 from joulewise.units import NS_PER_S
 
-if TYPE_CHECKING:
-    import altair as alt
+_MIN_RUNS: Final = 3  # fewer show no trend
+_HEIGHT_PX: Final = 180
 
-_LEAST: Final = 3
-_NAMES: Final = ("energy", "time")
-
-
-NO_DRIFT: Final = (
-    "There is no figure of drift: runs in virtual time do not depend on when they were made."
-)
-"""What stands in place of the figure for a sweep that was simulated in virtual time."""
+NO_DRIFT: Final = "There is no figure of drift: the runs were simulated and do not depend on time."
+"""What stands in place of the figure for a sweep in virtual time."""
 
 
-def drift_charts(seen: Swept) -> Iterator[Chart]:
-    if seen.sweep.is_virtual:
+def chart_drift(data: SweptData) -> Iterator[Chart]:
+    """Energy and time of the reference's runs by when they started; not in virtual time."""
+    if data.sweep.is_virtual:
         return
-    table = _table(seen)
+    table = _table(data)
     if table is None:
         return
-    found = next((it for it in seen.result.cautions if it.code is SweepCaution.DRIFT), None)
-    reference = setting_words(seen.result.reference.setting)
-    title = found.message if found else f"The reference, {reference}, stayed the same within noise"
-    most_s = max(float(record["start_s"] or 0) for record in table.records)
+    warning = next((it for it in data.result.cautions if it.code is SweepCaution.DRIFT), None)
+    reference = f"The reference ({data.reference_text})"
+    latest_s = max(float(record["start_s"] or 0) for record in table.records)
     yield Chart(
         key="drift",
-        title=title[0].upper() + title[1:],
+        title=capitalised(warning.message)
+        if warning
+        else f"{reference} did not drift beyond noise",
         description=(
-            f"Energy and time of each run of the reference, {reference}, over their means, by when "
-            "it started. A slope is warmth, other load, or a changing machine."
+            f"Energy and time of each run of the reference ({data.reference_text}) relative to "
+            "their means, by when it started. A slope indicates warming up, other load, or a "
+            "change of the machine."
         ),
         tables={"drift": table},
-        drawing=partial(_draw, time_unit(most_s)),
+        drawing=partial(_draw, encoding.time_unit(latest_s)),
     )
 
 
-def _table(seen: Swept) -> Table | None:
-    if seen.table is None:
+def _table(data: SweptData) -> Table | None:
+    if data.table is None:
         return None
-    row = seen.table.reference
-    start_ns = seen.table.start_ns[row]
-    energy_j, time_s = seen.table.energy_j[seen.result.boundary][row], seen.table.time_s[row]
-    there = np.flatnonzero(~np.isnan(time_s) & (start_ns > 0))
-    if len(there) < _LEAST:
+    row = data.table.reference
+    start_ns = data.table.start_ns[row]
+    energy_j, time_s = data.table.energy_j[data.result.boundary][row], data.table.time_s[row]
+    known = np.flatnonzero(~np.isnan(time_s) & (start_ns > 0))
+    if len(known) < _MIN_RUNS:
         return None
-    there = there[np.argsort(start_ns[there])]
-    start_s = (start_ns[there] - start_ns[there[0]]) / NS_PER_S
-    courses = {"energy": energy_j[there], "time": time_s[there]}
-    means = {name: float(np.nanmean(it)) for name, it in courses.items() if not np.isnan(it).all()}
-    records: tuple[dict[str, float | str | None], ...] = tuple(
-        {"start_s": float(at_s), "quantity": name, "ratio": float(value / means[name])}
-        for name in means
-        for at_s, value in zip(start_s, courses[name], strict=True)
-        if not np.isnan(value)
-    )
+    known = known[np.argsort(start_ns[known])]
+    start_s = (start_ns[known] - start_ns[known[0]]) / NS_PER_S
+    ratios = {
+        name: values / float(np.nanmean(values))
+        for name, values in (("energy", energy_j[known]), ("time", time_s[known]))
+        if not np.isnan(values).all()
+    }
     return Table(
-        "The runs of the reference",
-        (Column("started after"), *(Column(f"{name} vs mean") for name in means)),
+        "Runs of the reference",
+        (Column("started after"), *(Column(f"{name} vs mean") for name in ratios)),
         tuple(
-            (
-                seconds(float(at_s)),
-                *(_percent(courses[name][at] / means[name]) for name in means),
-            )
-            for at, at_s in enumerate(start_s)
+            (seconds(float(at_s)), *(_percent(values[index]) for values in ratios.values()))
+            for index, at_s in enumerate(start_s)
         ),
-        records,
+        tuple(
+            {"start_s": float(at_s), "quantity": name, "ratio": float(ratio)}
+            for name, values in ratios.items()
+            for at_s, ratio in zip(start_s, values, strict=True)
+            if not np.isnan(ratio)
+        ),
     )
 
 
@@ -90,20 +87,15 @@ def _percent(ratio: float) -> str | None:
 
 
 def _draw(unit: DisplayUnit) -> alt.TopLevelMixin:
-    import altair as alt
-
-    data = alt.NamedData("drift")
+    y = alt.Y("ratio:Q").title("ratio to the mean").scale(zero=False).axis(format=".3f")
     base = (
-        alt.Chart(data, height=180)
-        .transform_calculate(started=unit.expression("start_s"))
-        .encode(
-            x=alt.X("started:Q").title(f"started after ({unit.name})").axis(tickCount=8),
-            y=alt.Y("ratio:Q").title("ratio to the mean").scale(zero=False).axis(format=".3f"),
-        )
+        encoding.data_layer("drift", started=unit.expression("start_s"))
+        .properties(height=_HEIGHT_PX)
+        .encode(x=alt.X("started:Q").title(f"started after ({unit.name})").axis(tickCount=8), y=y)
     )
-    told = shaped("quantity", _NAMES)
+    series = encoding.encode_points("quantity", ("energy", "time"))
     return alt.layer(
-        alt.Chart(data).mark_rule(style="reference").encode(y=alt.YDatum(1)),
-        base.mark_line(style="thin").encode(color=told["color"]),
-        base.mark_point(style="mean").encode(**told),
+        encoding.reference_line("drift", "y"),
+        base.mark_line(style="thin").encode(color=series["color"]),
+        base.mark_point(style="mean").encode(**series),
     )

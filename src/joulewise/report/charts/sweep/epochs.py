@@ -1,48 +1,31 @@
-"""Energy and time of an epoch at each limit, as box plots over the epochs of all repetitions."""
+"""Energy and time per epoch at each power limit, as box plots over the epochs of all runs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import quantiles
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
 from joulewise.analyse.curves.series import Stage, gpu_stages
 from joulewise.analyse.stored_result import result_of
 from joulewise.data.sweeps import POWER_LIMIT
 from joulewise.errors import JoulewiseError
 from joulewise.formatting import joules, seconds
+from joulewise.report.charts import encoding
 from joulewise.report.charts.chart import Chart
-from joulewise.report.charts.run.time_axis import Record, record_table
-from joulewise.report.charts.sweep.source import Swept, at, runs_at
-from joulewise.report.charts.theme import DisplayUnit, energy_unit, time_unit
+from joulewise.report.charts.encoding import DisplayUnit
+from joulewise.report.charts.records import Record, record_table
+from joulewise.report.charts.run.epochs import EPOCH_PANEL_PX, box_width_px
+from joulewise.report.charts.sweep.source import SweptData, title_suffix
+from joulewise.report.charts.vega import alt
 from joulewise.report.settings_text import counted
-from joulewise.report.tables import Column
-
-if TYPE_CHECKING:
-    import altair as alt
-
-_WIDEST_BOX: Final = 18  # pixels, as in the figure of one run's epochs
-_ROOM: Final = 200  # pixels that the boxes of a panel share
-
-_QUANTITIES: Final = {"energy_j": "energy", "time_s": "time"}
-_EPOCHS: Final = {
-    POWER_LIMIT: Column("limit", "W"),
-    "quantity": Column("quantity", right=False),
-    "runs": Column("runs"),
-    "epochs": Column("epochs"),
-    "least": Column("least"),
-    "q1": Column("lower quartile"),
-    "median": Column("median"),
-    "q3": Column("upper quartile"),
-    "most": Column("most"),
-}
 
 
 @dataclass(frozen=True)
-class _Limit:
+class _LimitEpochs:
     """The epochs of all runs at one limit that can be read."""
 
     limit_w: float
@@ -50,111 +33,110 @@ class _Limit:
     epochs: tuple[Stage, ...]
 
 
-def epochs_by_limit_charts(seen: Swept, store: Path | None) -> Iterator[Chart]:
-    along = seen.main_slice
+def chart_epochs_by_limit(data: SweptData, store: Path | None) -> Iterator[Chart]:
+    """Where at least two limits have epochs, and one of them several."""
+    along = data.main_slice
     if store is None or along is None:
         return
     limits = [
         limit
         for limit_w in along.values
-        if (limit := _read(limit_w, runs_at(seen, store, along, limit_w))).epochs
+        if (limit := _read_limit(limit_w, data.runs_at(store, along, limit_w))).epochs
     ]
     if len(limits) < 2 or max(len(limit.epochs) for limit in limits) < 2:
         return
     records = [record for limit in limits for record in _records(limit)]
     epochs = sum(len(limit.epochs) for limit in limits)
+    most_j, most_s = (
+        max(float(record["most"] or 0.0) for record in records if record["quantity"] == field)
+        for field in encoding.QUANTITIES
+    )
     yield Chart(
         key="epochs-by-limit",
-        title=_title(limits) + at(along.where),
+        title=_title(limits) + title_suffix(along.where),
         description=(
             f"Energy of the GPUs and time of {counted(epochs, 'epoch')} at "
-            f"{counted(len(limits), 'limit')}. A box holds the middle half of the epochs of all "
-            "runs at its limit, the line in it is the median, whiskers reach to the least and "
-            "the most."
+            f"{counted(len(limits), 'limit')}. A box spans the middle half of the epochs of all "
+            "runs at its limit with a line at the median; whiskers reach to the minimum and the "
+            "maximum."
         ),
-        tables={"epochs": record_table("Epochs at each limit", _EPOCHS, records)},
+        tables={
+            "epochs": record_table(
+                "Epochs at each limit",
+                "power_limit_w quantity runs epochs least q1 median q3 most",
+                records,
+            )
+        },
         drawing=partial(
             _draw,
-            energy_unit(_most(records, "energy_j")),
-            time_unit(_most(records, "time_s")),
+            {"energy_j": encoding.energy_unit(most_j), "time_s": encoding.time_unit(most_s)},
             len(limits),
         ),
     )
 
 
-def _read(limit_w: float, runs: Sequence[Path]) -> _Limit:
-    """A run that cannot be read any more, or has no epoch, is not in it."""
-    read = [epochs for run in runs if (epochs := _epochs(run))]
-    return _Limit(limit_w, len(read), tuple(epoch for epochs in read for epoch in epochs))
+def _read_limit(limit_w: float, runs: Sequence[Path]) -> _LimitEpochs:
+    """Without runs that cannot be read any more, or have no epoch."""
+    read = [epochs for run in runs if (epochs := _read_epochs(run))]
+    return _LimitEpochs(limit_w, len(read), tuple(epoch for epochs in read for epoch in epochs))
 
 
-def _epochs(run: Path) -> list[Stage]:
+def _read_epochs(run: Path) -> list[Stage]:
     try:
         return gpu_stages(result_of(run))
     except (JoulewiseError, OSError, ValueError, KeyError, TypeError):  # Arrow's are ValueErrors
         return []
 
 
-def _records(limit: _Limit) -> Iterator[Record]:
-    values = {
-        "energy_j": [one.energy.value for one in limit.epochs],
-        "time_s": [one.time_s for one in limit.epochs],
+def _records(limit: _LimitEpochs) -> Iterator[Record]:
+    quantities = {
+        "energy_j": [epoch.energy.value for epoch in limit.epochs],
+        "time_s": [epoch.time_s for epoch in limit.epochs],
     }
-    for quantity, each in values.items():
-        q1, median, q3 = quantiles(each, n=4, method="inclusive") if len(each) > 1 else each * 3
+    for quantity, values in quantities.items():
+        is_single = len(values) == 1
+        q1, median, q3 = values * 3 if is_single else quantiles(values, n=4, method="inclusive")
         yield {
             POWER_LIMIT: limit.limit_w,
             "quantity": quantity,
             "runs": limit.runs,
-            "epochs": len(each),
-            "least": min(each),
+            "epochs": len(values),
+            "least": min(values),
             "q1": q1,
             "median": median,
             "q3": q3,
-            "most": max(each),
+            "most": max(values),
         }
 
 
-def _most(records: Sequence[Record], quantity: str) -> float:
-    return max(float(it["most"] or 0.0) for it in records if it["quantity"] == quantity)
-
-
-def _title(limits: Sequence[_Limit]) -> str:
-    said = []
+def _title(limits: Sequence[_LimitEpochs]) -> str:
+    parts = []
     for limit in (limits[0], limits[-1]):
-        energy, time = _records(limit)
-        said.append(
-            f"{joules(float(energy['median'] or 0.0))} and "
-            f"{seconds(float(time['median'] or 0.0))} at {limit.limit_w:g} W"
-        )
-    return f"An epoch takes {', '.join(said)}"
+        energy, time = (float(record["median"] or 0.0) for record in _records(limit))
+        parts.append(f"{joules(energy)} and {seconds(time)} at {limit.limit_w:g} W")
+    return f"An epoch takes {', '.join(parts)}"
 
 
-def _draw(energy: DisplayUnit, time: DisplayUnit, limits: int) -> alt.TopLevelMixin:
-    import altair as alt
-
-    units = {"energy_j": energy, "time_s": time}
-    return alt.hconcat(*(_panel(quantity, unit, limits) for quantity, unit in units.items()))
+def _draw(units: Mapping[str, DisplayUnit], limits: int) -> alt.TopLevelMixin:
+    return alt.hconcat(*(_draw_panel(field, unit, limits) for field, unit in units.items()))
 
 
-def _panel(quantity: str, unit: DisplayUnit, limits: int) -> Any:
-    import altair as alt
-
-    title = f"{_QUANTITIES[quantity]} of an epoch ({unit.name})"
+def _draw_panel(field: str, unit: DisplayUnit, limits: int) -> Any:
     base = (
-        alt.Chart(alt.NamedData("epochs"))
-        .transform_filter(alt.datum.quantity == quantity)
+        encoding.data_layer("epochs")
+        .transform_filter(alt.datum.quantity == field)
         .transform_calculate(
             **{name: unit.expression(name) for name in ("least", "q1", "median", "q3", "most")}
         )
     )
     x = alt.X(f"{POWER_LIMIT}:O").title("power limit (W)").axis(labelAngle=0)
+    title = f"{encoding.QUANTITIES[field]} per epoch ({unit.name})"
     least, q1, median = (
         alt.Y(f"{name}:Q").title(title).scale(zero=False) for name in ("least", "q1", "median")
     )
-    size = max(min(_WIDEST_BOX, _ROOM // limits), 2)
+    size = box_width_px(limits)
     return alt.layer(
         base.mark_rule(style="interval").encode(x=x, y=least, y2="most:Q"),
         base.mark_bar(style="box", size=size).encode(x=x, y=q1, y2="q3:Q"),
         base.mark_tick(style="median", size=size).encode(x=x, y=median),
-    ).properties(height=240)
+    ).properties(height=EPOCH_PANEL_PX)

@@ -1,7 +1,4 @@
-"""Power, energy, time and the metrics against the limit, as ratios to the reference.
-
-Energy, time and EDP against the power limit: runs, means, and a parabola where it fits.
-"""
+"""Power, energy, time and the metrics by power limit: as ratios, and single runs with a fit."""
 
 from __future__ import annotations
 
@@ -13,107 +10,108 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from joulewise.data.sweeps import POWER_LIMIT
+from joulewise.formatting import capitalised
 from joulewise.metrics.intervals import means, ratios
 from joulewise.metrics.metric import Metric, parse
 from joulewise.metrics.result import Interval, ParabolaFit
-from joulewise.metrics.trial_table import AxisSlice
-from joulewise.metrics.trial_table import TrialTable as Runs
+from joulewise.metrics.trial_table import AxisSlice, TrialTable
+from joulewise.report.charts import encoding
 from joulewise.report.charts.chart import Chart
-from joulewise.report.charts.sweep.source import Swept, at, finding, place
-from joulewise.report.charts.theme import (
-    WATTS,
-    DisplayUnit,
-    dashed,
-    energy_unit,
-    limit_axis,
-    product_unit,
-    time_unit,
+from joulewise.report.charts.encoding import DisplayUnit
+from joulewise.report.charts.records import record_table
+from joulewise.report.charts.sweep.source import (
+    SweptData,
+    fixed_text,
+    summarise_finding,
+    title_suffix,
 )
-from joulewise.report.settings_text import change, fit_worth, setting_words
+from joulewise.report.charts.vega import alt
+from joulewise.report.settings_text import change, fit_worth
 from joulewise.report.tables import Column, Table
 from joulewise.report.views.sweep_tables import bounds, has_bounds
 
 if TYPE_CHECKING:
-    import altair as alt
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.float64]
+
+Curves = Mapping[str, Sequence[Interval | None]]
+"""Ratios to the reference by the label of their quantity, in the order of the limits."""
 
 _POWER: Final = Metric("power", "power", "W", lambda time_s, energy_j, _: energy_j / time_s)
-_FEW: Final = 12  # limits that a figure has room for as points
+_MAX_POINTS: Final = 12  # limits of a curve up to which each is marked by a point
+_FIT_POINTS: Final = 60  # of a drawn parabola: one for every 10 px, which looks smooth
 
 
-def caps_charts(seen: Swept) -> Iterator[Chart]:
-    """As in published tables: one curve a quantity, the best of each metric marked."""
-    for along in seen.along_limits():
-        curves = _curves(seen, along)
+def chart_limits(data: SweptData) -> Iterator[Chart]:
+    """As in published tables: a curve for each quantity, with the best of each metric marked."""
+    for along in data.limit_slices():
+        curves = _curves(data, along)
         if not curves:
             continue
-        where = place(along.where)
-        drawn = ", ".join(curves)
-        tables = {"caps": _table(seen, along, curves)}
+        table = _ratio_table(data, along, curves)
         yield Chart(
-            key="-".join(filter(None, ("limits", where.replace(" ", "-")))),
-            title=_title(seen, along, curves),
+            key=_key("limits", along),
+            title=_ratio_title(data, along, curves),
             description=(
-                f"{drawn[0].upper()}{drawn[1:]} against the power limit, each over that of the "
-                f"reference, {setting_words(seen.result.reference.setting)}. Below 1 is less than "
-                "the reference; points mark what each metric prefers; bars are 95 % intervals."
+                f"{capitalised(', '.join(curves))} by power limit, relative to the reference "
+                f"({data.reference_text}). Below 1 is less than the reference. Circles mark the "
+                "best setting by each metric; bars are 95 % intervals."
             ),
-            tables=tables,
+            tables={"caps": table},
             drawing=partial(
-                _draw,
-                tables["caps"],
-                list(curves),
-                len(along.rows),
-                setting_words(seen.result.reference.setting),
+                _draw_ratios, table, list(curves), len(along.rows), data.reference_text
             ),
         )
 
 
-def _title(seen: Swept, along: AxisSlice, curves: Mapping[str, Sequence[Interval | None]]) -> str:
-    """Of one of several slices what is its own."""
-    there = [
-        (it.mean, watts) for it, watts in zip(curves["energy"], along.values, strict=True) if it
+def _key(*parts_and_slice: str | AxisSlice) -> str:
+    *parts, along = parts_and_slice
+    fixed = fixed_text(along.where) if isinstance(along, AxisSlice) else ""
+    return "-".join(filter(None, (*map(str, parts), fixed.replace(" ", "-"))))
+
+
+def _ratio_title(data: SweptData, along: AxisSlice, curves: Curves) -> str:
+    """The finding of the sweep; of one of several slices, that of the slice."""
+    energies = [
+        (ratio.mean, limit_w)
+        for ratio, limit_w in zip(curves["energy"], along.values, strict=True)
+        if ratio
     ]
-    if not along.where.values or not there:
-        return finding(seen)
-    least, limit_w = min(there)
-    reference = setting_words(seen.result.reference.setting)
+    if not along.where.values or not energies:
+        return summarise_finding(data)
+    least, limit_w = min(energies)
     return (
-        f"With {place(along.where)}, energy is least at {limit_w:g} W: "
-        f"{100 * (least - 1):+.1f} % against {reference}"
+        f"With {fixed_text(along.where)}, energy is lowest at {limit_w:g} W: "
+        f"{100 * (least - 1):+.1f} % compared with {data.reference_text}"
     )
 
 
-def _curves(seen: Swept, along: AxisSlice) -> dict[str, list[Interval | None]]:
-    """By label, in the order of the limits; what is ruled out or unknown has no curve."""
-    points = [seen.result.points[row] for row in along.rows]
-    curves = {} if seen.table is None else {"power": _power(seen, along)}
-    curves |= {
-        "energy": [point.energy_ratio for point in points],
-        "time": [point.time_ratio for point in points],
-    }
-    for name in seen.result.metrics:
+def _curves(data: SweptData, along: AxisSlice) -> Curves:
+    """Curves of all quantities that are known; not of metrics that exclude settings."""
+    points = [data.result.points[row] for row in along.rows]
+    curves: dict[str, list[Interval | None]] = {}
+    if data.table is not None:
+        power = ratios(_POWER, data.table, data.result.boundary)
+        curves["power"] = [power.interval(row) for row in along.rows]
+    curves["energy"] = [point.energy_ratio for point in points]
+    curves["time"] = [point.time_ratio for point in points]
+    for name in data.result.metrics:
         metric = parse(name)
         if name not in curves and metric.max_slowdown is None:
             curves[metric.label] = [point.ratios.get(name) for point in points]
     return {label: curve for label, curve in curves.items() if any(curve)}
 
 
-def _power(seen: Swept, along: AxisSlice) -> list[Interval | None]:
-    if seen.table is None:
-        return []
-    of_all = ratios(_POWER, seen.table, seen.result.boundary)
-    return [of_all.interval(row) for row in along.rows]
-
-
-def _table(seen: Swept, along: AxisSlice, curves: Mapping[str, Sequence[Interval | None]]) -> Table:
-    steps = list(enumerate(zip(along.rows, along.values, strict=True)))
-    chosen = {step: seen.chosen(seen.result.points[row].setting) for step, (row, _) in steps}
+def _ratio_table(data: SweptData, along: AxisSlice, curves: Curves) -> Table:
+    limits = list(enumerate(along.values))
+    chosen = [data.chosen_by(data.result.points[row].setting) for row in along.rows]
     return Table(
         "Ratios to the reference",
         (
             Column("limit", "W"),
             *(Column(label) for label in curves),
-            Column("preferred by", right=False),
+            Column("best by", right=False),
         ),
         tuple(
             (
@@ -121,7 +119,7 @@ def _table(seen: Swept, along: AxisSlice, curves: Mapping[str, Sequence[Interval
                 *(change(curve[step]) for curve in curves.values()),
                 "; ".join(chosen[step]),
             )
-            for step, (_, limit_w) in steps
+            for step, limit_w in limits
         ),
         tuple(
             {
@@ -131,52 +129,41 @@ def _table(seen: Swept, along: AxisSlice, curves: Mapping[str, Sequence[Interval
                 "chosen": int(label in chosen[step]),
             }
             for label, curve in curves.items()
-            for step, (_, limit_w) in steps
+            for step, limit_w in limits
             if curve[step]
         ),
     )
 
 
-def _draw(table: Table, labels: Sequence[str], limits: int, reference: str) -> alt.TopLevelMixin:
-    import altair as alt
-
-    data = alt.NamedData("caps")
-    told = dashed("quantity", labels)
-    base = alt.Chart(data).encode(
-        x=limit_axis(), y=alt.Y("ratio:Q").title(f"ratio to {reference}").scale(zero=False)
-    )
-    series = base.encode(color=told["color"])
-    best = "datum.chosen == 1"
-    layers = [alt.Chart(data).mark_rule(style="reference").encode(y=alt.YDatum(1))]
+def _draw_ratios(
+    table: Table, labels: Sequence[str], limits: int, reference: str
+) -> alt.TopLevelMixin:
+    lines = encoding.encode_lines("quantity", labels)
+    y = alt.Y("ratio:Q").title(f"ratio to {reference}").scale(zero=False)
+    base = encoding.data_layer("caps").encode(x=encoding.limit_axis(), y=y)
+    series = base.encode(color=lines["color"])
+    layers = [encoding.reference_line("caps", "y")]
     if has_bounds(table, "ratio"):
-        bars = series.mark_rule(style="interval")
-        layers.append(bars.encode(y=alt.Y("ratio_low:Q"), y2=alt.Y2("ratio_high:Q")))
-    layers.append(series.mark_line().encode(strokeDash=told["strokeDash"]))
-    if limits <= _FEW:
+        layers.append(encoding.interval_layer(series, "y", "ratio_low", "ratio_high"))
+    layers.append(series.mark_line().encode(strokeDash=lines["strokeDash"]))
+    if limits <= _MAX_POINTS:
         layers.append(series.mark_point(style="mean"))
     if any(record["chosen"] for record in table.records):
+        is_chosen = "datum.chosen == 1"
+        labels_of = base.transform_filter(is_chosen).transform_calculate(label=encoding.WATTS)
         layers += [
-            series.transform_filter(best).mark_point(style="choice"),
-            base.transform_filter(best)
-            .transform_calculate(label=WATTS)
-            .mark_text(style="label_above")
-            .encode(text=alt.Text("label:N")),
+            series.transform_filter(is_chosen).mark_point(style="choice"),
+            *(
+                labels_of.mark_text(style=style).encode(text=alt.Text("label:N"))
+                for style in (["label_above", "halo"], "label_above")
+            ),
         ]
     return alt.layer(*layers)
 
 
-if TYPE_CHECKING:
-    import altair as alt
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
-
-_STEPS: Final = 60
-
-
 @dataclass(frozen=True)
 class _Quantity:
-    """``field`` is what records call it; values are of single runs, a row for each point."""
+    """Values and errors of single runs, a row for each point; ``field`` is its name in records."""
 
     label: str
     field: str
@@ -185,155 +172,142 @@ class _Quantity:
     errors: Array
 
 
-def fits_charts(seen: Swept) -> Iterator[Chart]:
-    along = seen.main_slice
-    if seen.table is None or along is None:
+def chart_fits(data: SweptData) -> Iterator[Chart]:
+    """Single runs by power limit, with a quadratic fit where there is one."""
+    along = data.main_slice
+    if data.table is None or along is None:
         return
-    quantities = _quantities(seen.table, seen.result.boundary)
-    for fit in seen.result.fits:
-        of = quantities[fit.quantity]
-        if fit.where == along.where and not np.isnan(of.values).all():
-            yield _chart(of, fit, along)
+    quantities = _quantities(data.table, data.result.boundary)
+    for fit in data.result.fits:
+        quantity = quantities[fit.quantity]
+        if fit.where == along.where and not np.isnan(quantity.values).all():
+            yield _chart_fit(quantity, fit, along)
 
 
-def _quantities(runs: Runs, boundary: str) -> dict[str, _Quantity]:
-    time_s, energy_j = runs.time_s, runs.energy_j[boundary]
-    error_j, none = runs.error_j[boundary], np.zeros_like(time_s)
-    most_s, most_j = _most(time_s), _most(energy_j)
-    product = product_unit(most_s * most_j)
+def _quantities(table: TrialTable, boundary: str) -> dict[str, _Quantity]:
+    time_s, energy_j = table.time_s, table.energy_j[boundary]
+    error_j = table.error_j[boundary]
+    longest_s, most_j = (
+        float(np.nanmax(values)) if np.isfinite(values).any() else 0.0
+        for values in (time_s, energy_j)
+    )
+    edp = encoding.edp_unit(longest_s * most_j)
     return {
-        "energy": _Quantity("energy", "energy_j", energy_unit(most_j), energy_j, error_j),
-        "time": _Quantity("time", "time_s", time_unit(most_s), time_s, none),
-        "edp": _Quantity("EDP", "edp_j_s", product, energy_j * time_s, error_j * time_s),
+        "energy": _Quantity("energy", "energy_j", encoding.energy_unit(most_j), energy_j, error_j),
+        "time": _Quantity(
+            "time", "time_s", encoding.time_unit(longest_s), time_s, np.zeros_like(time_s)
+        ),
+        "edp": _Quantity("EDP", "edp_j_s", edp, energy_j * time_s, error_j * time_s),
     }
 
 
-def _chart(of: _Quantity, fit: ParabolaFit, along: AxisSlice) -> Chart:
-    where = place(along.where)
-    drawn = not fit.problem
-    tables = {"means": _means(of, along), "runs": _runs(of, along)}
-    if drawn:
-        tables["parabola"] = _parabola(of, fit, along)
-    told = "a parabola is fitted to the single runs" if drawn else f"no parabola: {fit.problem}"
-    told += f" ({worth})" if (worth := fit_worth(fit)) else ""
+def _chart_fit(quantity: _Quantity, fit: ParabolaFit, along: AxisSlice) -> Chart:
+    has_fit = not fit.problem
+    tables = {"means": _mean_table(quantity, along), "runs": _run_table(quantity, along)}
+    if has_fit:
+        tables["parabola"] = _fit_table(quantity, fit, along)
     return Chart(
-        key="-".join(filter(None, (fit.quantity, "by-limit", where.replace(" ", "-")))),
-        title=_sweep_fits_title(of, fit) + at(along.where),
+        key=_key(fit.quantity, "by-limit", along),
+        title=_fit_title(quantity, fit) + title_suffix(along.where),
         description=(
-            f"{of.label[0].upper()}{of.label[1:]} of every run against the power limit (small "
-            f"points), the mean at each limit with its 95 % interval (large points); {told}."
+            f"{capitalised(quantity.label)} of every run by power limit (small points), and the "
+            f"mean at each limit with its 95 % interval (large points). {_fit_text(fit)}"
         ),
         tables=tables,
-        drawing=partial(_sweep_fits_draw, of.label, of.field, of.unit, drawn=drawn),
+        drawing=partial(_draw_fit, quantity.label, quantity.field, quantity.unit, has_fit=has_fit),
     )
 
 
-def _sweep_fits_title(of: _Quantity, fit: ParabolaFit) -> str:
-    """What the parabola is worth, or why there is none."""
+def _fit_title(quantity: _Quantity, fit: ParabolaFit) -> str:
+    """How good the fit is, and where its minimum lies, or why there is none."""
     if fit.problem.startswith("no limit binds"):
-        return f"The limit never binds: {of.label} at every limit differs by noise alone"
-    if fit.problem or fit.r2 is None or fit.adjusted_r2 is None:
-        return f"No parabola of {of.label} against the limit: {fit.problem}"
-    worth = f"{fit_worth(fit)}, adjusted {fit.adjusted_r2:.4f}, {fit.dof} degrees of freedom"
-    if fit.minimum_w is None or fit.quantity == "time":  # a limit that is raised slows nothing
-        return f"A parabola of {of.label}: {worth}"
-    return f"By a parabola {of.label} is least at {fit.minimum_w:.0f} W: {worth}"
+        return f"No power limit is reached: differences in {quantity.label} are noise"
+    if fit.problem or fit.r2 is None:
+        return f"No quadratic fit of {quantity.label}: {fit.problem}"
+    title = f"Quadratic fit of {quantity.label}"
+    if fit.minimum_w is not None and fit.quantity != "time":  # time only falls with the limit
+        title += f": minimum at {fit.minimum_w:.0f} W"
+    # To three digits, a fit that is not perfect must not be shown as one.
+    return f"{title} (R² {'> 0.999' if 0.9995 <= fit.r2 < 1 else f'= {fit.r2:.3f}'})"
 
 
-def _means(of: _Quantity, along: AxisSlice) -> Table:
+def _fit_text(fit: ParabolaFit) -> str:
+    text = f"No quadratic fit: {fit.problem}" if fit.problem else "Quadratic fit to the single runs"
+    quality = [fit_worth(fit)]
+    if not fit.problem and fit.adjusted_r2 is not None:
+        quality += [f"adjusted R² {fit.adjusted_r2:.4f}", f"{fit.dof} degrees of freedom"]
+    return f"{text} ({', '.join(quality)})." if quality[0] else f"{text}."
+
+
+def _mean_table(quantity: _Quantity, along: AxisSlice) -> Table:
     rows = list(along.rows)
-    found = means(of.values[rows], of.errors[rows])
-    told = [
-        (limit_w, interval, int(found.n[row]))
+    averages, unit = means(quantity.values[rows], quantity.errors[rows]), quantity.unit
+    records = (
+        {POWER_LIMIT: limit_w, "runs": int(averages.n[row]), quantity.field: interval}
         for row, limit_w in enumerate(along.values)
-        if (interval := found.interval(row))
+        if (interval := averages.interval(row))
+    )
+
+    def format_mean(interval: Interval) -> str:
+        if interval.low is None or interval.high is None:
+            return unit.format(interval.mean)
+        low, mean, high = map(unit.format, (interval.low, interval.mean, interval.high))
+        return f"{mean} ({low} to {high})"
+
+    return record_table(
+        f"Mean {quantity.label} at each limit, with its 95 % interval",
+        f"{POWER_LIMIT} runs {quantity.field}",
+        records,
+        titles={quantity.field: Column(quantity.label, unit.name)},
+        **{POWER_LIMIT: "{:g}".format, quantity.field: format_mean},
+    )
+
+
+def _run_table(quantity: _Quantity, along: AxisSlice) -> Table:
+    pairs = [
+        (limit_w, value)
+        for row, limit_w in zip(along.rows, along.values, strict=True)
+        for value in quantity.values[row].tolist()
+        if not np.isnan(value)
     ]
-    return Table(
-        f"Mean {of.label} at each limit",
-        (
-            Column("limit", "W"),
-            Column("runs"),
-            Column(of.label, of.unit.name),
-            Column("95 % interval", of.unit.name, right=False),
-        ),
-        tuple(
-            (
-                f"{limit_w:g}",
-                str(n),
-                of.unit.said(interval.mean),
-                None
-                if interval.low is None or interval.high is None
-                else f"{of.unit.said(interval.low)} to {of.unit.said(interval.high)}",
-            )
-            for limit_w, interval, n in told
-        ),
-        tuple(
-            {POWER_LIMIT: limit_w, "runs": n, **bounds(of.field, interval)}
-            for limit_w, interval, n in told
-        ),
-    )
+    return _pair_table(f"{capitalised(quantity.label)} of every run", quantity, pairs)
 
 
-def _runs(of: _Quantity, along: AxisSlice) -> Table:
-    return _pairs(
-        f"The {of.label} of every run",
-        of,
-        [
-            (limit_w, value)
-            for row, limit_w in zip(along.rows, along.values, strict=True)
-            for value in of.values[row].tolist()
-            if not np.isnan(value)
-        ],
-    )
-
-
-def _parabola(of: _Quantity, fit: ParabolaFit, along: AxisSlice) -> Table:
-    """From the lowest limit that has runs to the highest: beyond them it would be a guess."""
+def _fit_table(quantity: _Quantity, fit: ParabolaFit, along: AxisSlice) -> Table:
+    """From the lowest limit that has runs to the highest, without extrapolation."""
     tried = [
         limit_w
         for row, limit_w in zip(along.rows, along.values, strict=True)
-        if not np.isnan(of.values[row]).all()
+        if not np.isnan(quantity.values[row]).all()
     ]
-    limits_w = np.linspace(tried[0], tried[-1], _STEPS)
+    limits_w = np.linspace(tried[0], tried[-1], _FIT_POINTS)
     values = np.polyval(fit.coefficients or (), limits_w)
     pairs = list(zip(limits_w.tolist(), values.tolist(), strict=True))
-    return _pairs(f"The parabola of {of.label}", of, pairs)
+    return _pair_table(f"Quadratic fit of {quantity.label}", quantity, pairs)
 
 
-def _pairs(title: str, of: _Quantity, pairs: list[tuple[float, float]]) -> Table:
-    return Table(
+def _pair_table(title: str, quantity: _Quantity, pairs: Sequence[tuple[float, float]]) -> Table:
+    return record_table(
         title,
-        (Column("limit", "W"), Column(of.label, of.unit.name)),
-        tuple((f"{limit_w:g}", of.unit.said(value)) for limit_w, value in pairs),
-        tuple({POWER_LIMIT: limit_w, of.field: value} for limit_w, value in pairs),
+        f"{POWER_LIMIT} {quantity.field}",
+        ({POWER_LIMIT: limit_w, quantity.field: value} for limit_w, value in pairs),
+        titles={quantity.field: Column(quantity.label, quantity.unit.name)},
+        **{POWER_LIMIT: "{:g}".format, quantity.field: quantity.unit.format},
     )
 
 
-def _sweep_fits_draw(
-    label: str, field: str, unit: DisplayUnit, *, drawn: bool
-) -> alt.TopLevelMixin:
-    import altair as alt
-
+def _draw_fit(label: str, field: str, unit: DisplayUnit, *, has_fit: bool) -> alt.TopLevelMixin:
     y = alt.Y("shown:Q").title(f"{label} ({unit.name})").scale(zero=False)
-    base = {
-        name: alt.Chart(alt.NamedData(name))
-        .transform_calculate(shown=unit.expression(field))
-        .encode(x=limit_axis(), y=y)
+    runs, mean_points, fit = (
+        encoding.data_layer(name, shown=unit.expression(field)).encode(x=encoding.limit_axis(), y=y)
         for name in ("runs", "means", "parabola")
-    }
-    bars = (
-        base["means"]
-        .transform_calculate(
-            low=unit.expression(f"{field}_low"), high=unit.expression(f"{field}_high")
-        )
-        .mark_rule(style="interval")
-        .encode(y=alt.Y("low:Q"), y2=alt.Y2("high:Q"))
     )
-    fit = [base["parabola"].mark_line(style="fit")] if drawn else []
+    bars = mean_points.transform_calculate(
+        low=unit.expression(f"{field}_low"), high=unit.expression(f"{field}_high")
+    )
     return alt.layer(
-        *fit, base["runs"].mark_point(style="run"), bars, base["means"].mark_point(style="mean")
+        *([fit.mark_line(style="fit")] if has_fit else []),
+        runs.mark_point(style="run"),
+        encoding.interval_layer(bars, "y", "low", "high"),
+        mean_points.mark_point(style="mean"),
     )
-
-
-def _most(values: Array) -> float:
-    return float(np.nanmax(values)) if np.isfinite(values).any() else 0.0

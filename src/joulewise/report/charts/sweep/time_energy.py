@@ -1,149 +1,134 @@
-"""Every setting in the plane of time and energy, and lines along which metrics are the same."""
+"""Every setting in the time-energy plane, the Pareto front, and lines of equal metric."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from joulewise.metrics.metric import Metric, Reference, parse
 from joulewise.metrics.result import PointResult, Verdict
+from joulewise.report.charts import encoding
 from joulewise.report.charts.chart import Chart
-from joulewise.report.charts.labels import (
-    Frame,
-    label_layers,
-    label_table,
-    place_labels,
-)
-from joulewise.report.charts.sweep.source import Swept, brief, varied
-from joulewise.report.charts.theme import dashed
-from joulewise.report.settings_text import change, setting_words
-from joulewise.report.tables import Column, Table
-from joulewise.report.views.sweep_tables import bounds, has_bounds
+from joulewise.report.charts.labels import Frame, Position, label_layers, label_table, place_labels
+from joulewise.report.charts.records import record_table, yes_or_empty
+from joulewise.report.charts.sweep.source import SweptData, short_label, varied_axes
+from joulewise.report.charts.vega import alt
+from joulewise.report.settings_text import setting_words
+from joulewise.report.tables import Table
+from joulewise.report.views.sweep_tables import has_bounds
 
 if TYPE_CHECKING:
-    import altair as alt
     from numpy.typing import NDArray
 
-_STEPS: Final = 60
-_HALVINGS: Final = 60
-_MARGIN: Final = 0.06  # of the span of the points; less, and labels at the border have no room
-_MOST_ROOM: Final = 0.5  # for intervals, on each side; of two runs they are twelve times as long
-_FEW: Final = 10  # points that all can have their names
+    Array = NDArray[np.float64]
 
+# Points of a line of equal metric: one for every 10 px, which looks smooth.
+_LINE_POINTS: Final = 60
+# Bisections of energies from 0 to 10 times the reference's: more than a double can resolve.
+_BISECTIONS, _MAX_ENERGY_RATIO = 60, 10.0
+MARGIN: Final = 0.06
+"""Share of the range of the points that is free around them, for labels at the border."""
+
+# What intervals may add to the frame on each side, as a share of the range of the points: those of
+# two runs are twelve times as long (Student's t) and would leave the points no space.
+_INTERVAL_MARGIN: Final = 0.5
+_FEW_POINTS: Final = 10  # up to so many points are all labelled
 THROUGH_REFERENCE, THROUGH_CHOICE = "reference", "choice"
 
 
-def plane_charts(seen: Swept) -> Iterator[Chart]:
-    if len(seen.known) < 2:
+def chart_plane(data: SweptData) -> Iterator[Chart]:
+    """Energy against time, relative to the reference."""
+    if len(data.known) < 2:
         return
-    frame = _frame(seen.near)
-    lines = _lines(seen, frame)
-    points, labels = _points(seen), _labels(seen, frame, lines)
+    frame = _frame(data.near)
+    lines = _lines(data, frame)
+    points, labels = _points(data), _labels(data, frame, lines)
     metrics = list(dict.fromkeys(str(record["metric"]) for record in lines.records))
-    reference = setting_words(seen.result.reference.setting)
+    is_log = " Both axes are logarithmic." if frame.is_log else ""
+    front = sum(point.pareto for point in data.known)
     yield Chart(
         key="plane",
-        title=(
-            f"{sum(it.pareto for it in seen.known)} of {len(seen.known)} settings are beaten by no "
-            "other in both time and energy"
-        ),
+        title=f"{front} of {len(data.known)} settings are on the Pareto front of time and energy",
         description=(
-            f"Energy against time of every setting, both over those of {reference}, with 95 % "
-            f"intervals; to the lower left is better in both. {_lines_words(lines)}The grey line "
-            "joins the settings that no other beats in both: the Pareto front."
-            f"{_LOG_WORDS if frame.is_log else ''}{seen.beyond(seen.near)}"
+            f"Energy against time of every setting, both relative to {data.reference_text}, with "
+            f"95 % intervals; lower left is better in both. {_lines_text(lines)}The grey line is "
+            "the Pareto front: no other setting is better in both time and energy."
+            f"{is_log}{data.omitted_text(data.near)}"
         ),
         tables={"points": points, "lines": lines, "labels": labels},
-        drawing=partial(_draw, points, labels, metrics, reference, frame=frame),
+        drawing=partial(_draw, points, labels, metrics, data.reference_text, frame=frame),
     )
 
 
-_LOG_WORDS: Final = " Both axes are logarithmic."
-
-
-def _lines_words(lines: Table) -> str:
+def _lines_text(lines: Table) -> str:
     drawn = {record["through"] for record in lines.records}
-    words = ""
+    text = ""
     if THROUGH_REFERENCE in drawn:
-        words = (
-            "Along a coloured line through the reference, (1, 1), a metric is the same as there: "
-            "what lies below is better by it. "
+        text = (
+            "On a coloured line through the reference (1, 1), a metric equals that of the "
+            "reference; points below the line are better by that metric. "
         )
     if THROUGH_CHOICE in drawn:
-        words += (
-            "Along the thin line of the same colour it is the same as at the setting that it "
-            "prefers, which is ringed. "
+        text += (
+            "On the thin line of the same colour, it equals that of its best setting, which is "
+            "circled. "
         )
-    return words
+    return text
 
 
-def _labels(seen: Swept, frame: Frame, lines: Table) -> Table:
-    """Of the reference and what is chosen; of all where there are few that differ."""
-    apart = any(it.verdict is Verdict.BETTER for it in seen.choices)
-    every = apart and len(seen.near) <= _FEW
-    axes, reference = varied(seen.known), seen.result.reference.setting
-    settings = [point.setting for point in seen.near]
-    always = [i for i, it in enumerate(settings) if it == reference or seen.chosen(it)]
-    wanted = [*always, *(range(len(settings)) if every else ())]
-    places = [_ratios(point) for point in seen.near]
+def _labels(data: SweptData, frame: Frame, lines: Table) -> Table:
+    """Of the reference and the chosen settings; of all where there are few that differ."""
+    is_clear = any(choice.verdict is Verdict.BETTER for choice in data.choices)
+    axes, reference = varied_axes(data.known), data.result.reference.setting
+    settings = [point.setting for point in data.near]
+    always = [
+        number
+        for number, setting in enumerate(settings)
+        if setting == reference or data.chosen_by(setting)
+    ]
+    others = range(len(settings)) if is_clear and len(settings) <= _FEW_POINTS else ()
+    positions = [_ratios(point) for point in data.near]
     labels = place_labels(
         frame,
-        places,
-        {i: (brief(settings[i], axes),) for i in wanted},
+        positions,
+        {number: (short_label(settings[number], axes),) for number in (*always, *others)},
         always=always,
         lines=[(float(it["time_ratio"]), float(it["energy_ratio"])) for it in lines.records],  # type: ignore[arg-type]
     )
-    return label_table(labels, [{"time_ratio": x, "energy_ratio": y} for x, y in places])
+    return label_table(labels, [{"time_ratio": x, "energy_ratio": y} for x, y in positions])
 
 
-def _points(seen: Swept) -> Table:
-    rows = [(point, seen.chosen(point.setting)) for point in seen.near]
-    return Table(
-        "Time and energy of every setting",
-        (
-            Column("setting", right=False),
-            Column("time vs ref."),
-            Column("energy vs ref."),
-            Column("Pareto", right=False),
-            Column("preferred by", right=False),
-        ),
-        tuple(
-            (
-                setting_words(point.setting),
-                change(point.time_ratio),
-                change(point.energy_ratio),
-                "front" if point.pareto else "",
-                "; ".join(chosen),
-            )
-            for point, chosen in rows
-        ),
-        tuple(
-            {
-                "setting": setting_words(point.setting),
-                **bounds("time_ratio", point.time_ratio),
-                **bounds("energy_ratio", point.energy_ratio),
-                "pareto": int(point.pareto),
-                "preferred_by": "; ".join(chosen),
-            }
-            for point, chosen in rows
-        ),
+def _points(data: SweptData) -> Table:
+    records = (
+        {
+            "setting": setting_words(point.setting),
+            "time_ratio": point.time_ratio,
+            "energy_ratio": point.energy_ratio,
+            "pareto": int(point.pareto),
+            "preferred_by": "; ".join(data.chosen_by(point.setting)),
+        }
+        for point in data.near
     )
+    fields = "setting time_ratio energy_ratio pareto preferred_by"
+    return record_table("Time and energy of every setting", fields, records, pareto=yes_or_empty)
 
 
-def _lines(seen: Swept, frame: Frame) -> Table:
-    """Of each metric, the line through the reference and that through what it prefers."""
-    reference = seen.result.reference
-    chosen = {choice.metric: seen.result.point(choice.setting) for choice in seen.choices}
+def _lines(data: SweptData, frame: Frame) -> Table:
+    """Of each metric, the line through the reference and that through its best setting."""
+    chosen = {choice.metric: data.result.point(choice.setting) for choice in data.choices}
     through = [
         (name, passed, point)
-        for name in seen.result.metrics
-        if name != "time"  # the upright line at 1
-        for passed, point in ((THROUGH_REFERENCE, reference), (THROUGH_CHOICE, chosen.get(name)))
+        for name in data.result.metrics
+        if name != "time"  # the vertical line at 1
+        for passed, point in (
+            (THROUGH_REFERENCE, data.result.reference),
+            (THROUGH_CHOICE, chosen.get(name)),
+        )
     ]
-    records: list[dict[str, float | str | None]] = [
+    records = (
         {
             "metric": f"equal {parse(name).label}",
             "through": passed,
@@ -152,90 +137,72 @@ def _lines(seen: Swept, frame: Frame) -> Table:
         }
         for name, passed, point in through
         if point is not None
-        for time, energy in _line(seen, parse(name), point, frame)
-    ]
-    return Table(
-        "Where each metric is as at the reference, and as at the setting that it prefers",
-        (
-            Column("metric", right=False),
-            Column("through", right=False),
-            Column("time vs ref."),
-            Column("energy vs ref."),
-        ),
-        tuple(
-            (
-                str(it["metric"]),
-                str(it["through"]),
-                f"{it['time_ratio']:.3f}",
-                f"{it['energy_ratio']:.3f}",
-            )
-            for it in records
-        ),
-        tuple(records),
+        for time, energy in _line(data, parse(name), point, frame)
+    )
+    ratio = "{:.3f}".format
+    return record_table(
+        "Lines of equal metric, through the reference and through the best setting",
+        "metric through time_ratio energy_ratio",
+        records,
+        time_ratio=ratio,
+        energy_ratio=ratio,
     )
 
 
-def _line(
-    seen: Swept, metric: Metric, there: PointResult, frame: Frame
-) -> list[tuple[float, float]]:
-    """Energies, by halving, at which the metric stays the same; any rule that grows with them."""
-    if metric.max_slowdown is not None or not there.time_ratio or not there.energy_ratio:
+def _line(data: SweptData, metric: Metric, point: PointResult, frame: Frame) -> list[Position]:
+    """The part of the line of equal ``metric`` through a point that lies in the frame."""
+    if metric.max_slowdown is not None or not point.time_ratio or not point.energy_ratio:
         return []
-    reference = _reference(seen)
+    reference = _reference(data)
     try:
-        level = metric.rule(there.time_ratio.mean, there.energy_ratio.mean, reference)
+        level = metric.rule(point.time_ratio.mean, point.energy_ratio.mean, reference)
     except ValueError:
         return []
     spaced = np.geomspace if frame.is_log else np.linspace
-    time = np.union1d(spaced(frame.left, frame.right, _STEPS), there.time_ratio.mean)
-    energy = _solved(metric, time, level, reference)
+    time = np.union1d(spaced(frame.left, frame.right, _LINE_POINTS), point.time_ratio.mean)
+    energy = _solve_energy(metric, time, level, reference)
     inside = (energy >= frame.bottom) & (energy <= frame.top)
     return list(zip(time[inside].tolist(), energy[inside].tolist(), strict=True))
 
 
-def _solved(
-    metric: Metric, time: NDArray[np.float64], level: float, reference: Reference
-) -> NDArray[np.float64]:
-    low, high = np.zeros_like(time), np.full_like(time, 10.0)
-    for _ in range(_HALVINGS):
+def _solve_energy(metric: Metric, time: Array, level: float, reference: Reference) -> Array:
+    """Energies at which the metric has this value, by bisection: every metric grows with energy."""
+    low, high = np.zeros_like(time), np.full_like(time, _MAX_ENERGY_RATIO)
+    for _ in range(_BISECTIONS):
         middle = (low + high) / 2
         above = metric.rule(time, middle, reference) > level
         low, high = np.where(above, low, middle), np.where(above, middle, high)
     return np.asarray((low + high) / 2)
 
 
-def _reference(seen: Swept) -> Reference:
-    """Time and energy of 1, and the highest power in the same measure."""
-    there, most_w = seen.result.reference, None
-    if seen.table is not None and seen.table.max_power_w and there.time_s and there.energy_j:
-        most_w = seen.table.max_power_w * there.time_s.mean / there.energy_j.mean
+def _reference(data: SweptData) -> Reference:
+    """Time and energy of 1, and the highest power in the same unit."""
+    point, most_w = data.result.reference, None
+    if data.table is not None and data.table.max_power_w and point.time_s and point.energy_j:
+        most_w = data.table.max_power_w * point.time_s.mean / point.energy_j.mean
     return Reference(1.0, 1.0, most_w)
 
 
-def _ratios(point: PointResult) -> tuple[float, float]:
+def _ratios(point: PointResult) -> Position:
     if point.time_ratio is None or point.energy_ratio is None:
-        raise ValueError(f"{point.setting} has no place in the plane")
+        raise ValueError(f"{point.setting} has no time or no energy")
     return point.time_ratio.mean, point.energy_ratio.mean
 
 
 def _frame(points: Sequence[PointResult]) -> Frame:
-    """Around all points, and their intervals as far as those leave the points room."""
+    """Around all points, and their intervals as far as those leave the points space."""
     means = [_ratios(point) for point in points]
-    least, most = ([pick(place[axis] for place in means) for axis in (0, 1)] for pick in (min, max))
-    room = [_MOST_ROOM * (high - low) for low, high in zip(least, most, strict=True)]
-    ends = [
-        tuple(
-            min(max(at, low - spare), high + spare)
-            for at, low, high, spare in zip(place, least, most, room, strict=True)
-        )
-        for point in points
-        for place in _corners(point)
-    ]
-    places = [*means, *((x, y) for x, y in ends if x > 0 and y > 0)]
-    return Frame.around(places, _MARGIN, may_be_log=True)
+    least, most = np.min(means, axis=0), np.max(means, axis=0)
+    free = _INTERVAL_MARGIN * (most - least)
+    ends = np.clip(
+        [corner for point in points for corner in _corners(point)], least - free, most + free
+    )
+    return Frame.around(
+        [*means, *((x, y) for x, y in ends.tolist() if x > 0 and y > 0)], MARGIN, may_be_log=True
+    )
 
 
-def _corners(point: PointResult) -> Iterator[tuple[float, float]]:
+def _corners(point: PointResult) -> Iterator[Position]:
     """The lower and the upper ends of a point's intervals."""
     time, energy = point.time_ratio, point.energy_ratio
     if time is not None and energy is not None:
@@ -244,55 +211,50 @@ def _corners(point: PointResult) -> Iterator[tuple[float, float]]:
             yield time.mean if x is None else x, energy.mean if y is None else y
 
 
+def front_layer(base: Any, order: str) -> Any:
+    """The Pareto front as a line through its points, in the order of a field."""
+    front = base.transform_filter("datum.pareto == 1").mark_line(style="front")
+    return front.encode(order=alt.Order(f"{order}:Q"))
+
+
+def chosen_layer(base: Any) -> Any:
+    """Circles around the chosen settings."""
+    return base.transform_filter("datum.preferred_by != ''").mark_point(style="choice")
+
+
 def _draw(
     table: Table, labels: Table, metrics: Sequence[str], reference: str, *, frame: Frame
 ) -> alt.TopLevelMixin:
-    import altair as alt
-
-    x = alt.X("time_ratio:Q", scale=frame.scale("x")).title(f"time, ratio to {reference}")
+    x = alt.X("time_ratio:Q", scale=frame.scale("x")).title(f"time relative to {reference}")
     x = x.axis(tickCount=6)
-    y = alt.Y("energy_ratio:Q", scale=frame.scale("y")).title(f"energy, ratio to {reference}")
-    points = alt.Chart(alt.NamedData("points"))
-    placed = points.encode(x=x, y=y)
-    chosen = placed.transform_filter("datum.preferred_by != ''")
-    bars = {
-        "time_ratio": {"x": alt.X("time_ratio_low:Q"), "x2": alt.X2("time_ratio_high:Q")},
-        "energy_ratio": {"y": alt.Y("energy_ratio_low:Q"), "y2": alt.Y2("energy_ratio_high:Q")},
-    }
-    layers = [
-        points.mark_rule(style="reference").encode(x=alt.XDatum(1)),
-        points.mark_rule(style="reference").encode(y=alt.YDatum(1)),
-        *_line_layers(metrics, x, y),
-        placed.transform_filter("datum.pareto == 1")
-        .mark_line(style="front")
-        .encode(order=alt.Order("time_ratio:Q")),
+    y = alt.Y("energy_ratio:Q", scale=frame.scale("y")).title(f"energy relative to {reference}")
+    points, label_base = (
+        encoding.data_layer(name).encode(x=x, y=y) for name in ("points", "labels")
+    )
+    lines = encoding.data_layer("lines").encode(
+        x=x, y=y, **encoding.encode_lines("metric", metrics)
+    )
+    opacity = alt.FillOpacity("pareto:Q", legend=None).scale(domain=[0, 1], range=[0.4, 1])
+    return alt.layer(
+        encoding.reference_line("points", "x"),
+        encoding.reference_line("points", "y"),
         *(
-            placed.mark_rule(style="interval", clip=True).encode(**ends)
-            for name, ends in bars.items()
+            lines.transform_filter(f"datum.through == '{through}'").mark_line(style=style)
+            for through, style in ((THROUGH_REFERENCE, "line"), (THROUGH_CHOICE, "thin"))
+            if metrics
+        ),
+        front_layer(points, "time_ratio"),
+        *(
+            encoding.interval_layer(points, axis, f"{name}_low", f"{name}_high", clip=True)
+            for axis, name in (("x", "time_ratio"), ("y", "energy_ratio"))
             if has_bounds(table, name)
         ),
-        placed.mark_point(style="mean").encode(
-            fillOpacity=alt.FillOpacity("pareto:Q", legend=None).scale(
-                domain=[0, 1], range=[0.4, 1]
-            ),
+        points.mark_point(style="mean").encode(
+            fillOpacity=opacity,
             tooltip=[
-                alt.Tooltip("setting:N"),
-                alt.Tooltip("time_ratio:Q"),
-                alt.Tooltip("energy_ratio:Q"),
+                alt.Tooltip(field) for field in ("setting:N", "time_ratio:Q", "energy_ratio:Q")
             ],
         ),
-        chosen.mark_point(style="choice"),
-        *label_layers(alt.Chart(alt.NamedData("labels")).encode(x=x, y=y), labels),
-    ]
-    return alt.layer(*layers)
-
-
-def _line_layers(metrics: Sequence[str], x: alt.X, y: alt.Y) -> Iterator[alt.Chart]:
-    """Through the reference, and thin ones through what is preferred, in the same colours."""
-    import altair as alt
-
-    if not metrics:
-        return
-    lines = alt.Chart(alt.NamedData("lines")).encode(x=x, y=y, **dashed("metric", metrics))
-    for through, style in ((THROUGH_REFERENCE, "line"), (THROUGH_CHOICE, "thin")):
-        yield lines.transform_filter(f"datum.through == '{through}'").mark_line(style=style)
+        chosen_layer(points),
+        *label_layers(label_base, labels),
+    )

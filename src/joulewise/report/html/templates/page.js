@@ -1,10 +1,11 @@
 (() => {
   "use strict";
   const data = JSON.parse(document.getElementById("joulewise-data").textContent);
-  const said = document.getElementById("said");
+  const status = document.getElementById("status");
   const figures = [...document.querySelectorAll("figure[data-chart]")];
   const views = new Map();
-  const [NARROW, SHEET, AXES] = [480, 640, 80]; // CSS pixels
+  // CSS pixels: below the first, panels are stacked; the width of a sheet of paper; that of an axis.
+  const [NARROW, SHEET, AXES] = [480, 640, 80];
 
   let theme = "light";
   let printing = false;
@@ -12,28 +13,30 @@
   const records = ({ columns, rows }) =>
     rows.map((row) => Object.fromEntries(row.map((value, at) => [columns[at], value])));
 
-  // Vega-Lite fits a single view to its place. Of several it does not: they share it, or stand
-  // one below the other where it is narrow.
-  function fitted(spec, room) {
-    const across = spec.hconcat && room >= NARROW ? "hconcat" : "vconcat";
+  // Vega-Lite fits a single view to its container, but not several: these share the width, or are
+  // stacked where it is narrow.
+  function fitted(spec, width) {
+    const across = spec.hconcat && width >= NARROW ? "hconcat" : "vconcat";
     const parts = spec.hconcat || spec.vconcat;
     if (parts) {
       const { hconcat, vconcat, ...rest } = spec;
-      const share = across === "hconcat" ? room / parts.length : room;
+      const share = across === "hconcat" ? width / parts.length : width;
       return { ...rest, [across]: parts.map((part) => fitted(part, share)) };
     }
-    if (spec.spec) return { ...spec, spec: fitted(spec.spec, room / (spec.columns || 1)) };
-    return { ...spec, width: Math.max(60, Math.round(room - AXES)) };
+    if (spec.spec) return { ...spec, spec: fitted(spec.spec, width / (spec.columns || 1)) };
+    return { ...spec, width: Math.max(60, Math.round(width - AXES)) };
   }
 
-  // On paper it is light, and as wide as a sheet: the window's width says nothing there.
-  function whole(id, look, room) {
+  // The complete specification of a figure. In print it is light and as wide as a sheet, whatever
+  // the width of the window.
+  function completeSpec(id, look, width) {
     const { spec, configs, data: names } = data.charts[id];
     const datasets = {};
     for (const [name, number] of Object.entries(names)) datasets[name] = records(data.tables[number]);
     const isSingle = spec.width === "container";
-    const width = look === "print" ? SHEET : room;
-    const own = isSingle ? { ...spec, ...(look === "print" && { width }) } : fitted(spec, width);
+    const drawnWidth = look === "print" ? SHEET : width;
+    const printed = look === "print" && { width: drawnWidth };
+    const own = isSingle ? { ...spec, ...printed } : fitted(spec, drawnWidth);
     return { ...own, config: data.configs[configs[look === "dark" ? "dark" : "light"]], datasets };
   }
 
@@ -50,7 +53,7 @@
     mine.done = (async () => {
       try {
         // The interpreter in place of eval, which the page's policy forbids.
-        const made = await vegaEmbed(place, whole(figure.id, look, place.clientWidth), {
+        const made = await vegaEmbed(place, completeSpec(figure.id, look, place.clientWidth), {
           mode: "vega-lite",
           renderer: "svg",
           actions: false,
@@ -61,7 +64,7 @@
           return;
         }
         mine.view = made.view;
-        // To who cannot see it, it is one picture with a caption and a table, not hundreds of marks.
+        // For screen readers it is one picture with a caption and a table, not hundreds of marks.
         const picture = place.querySelector("svg");
         picture.setAttribute("role", "img");
         picture.setAttribute("aria-labelledby", `${figure.id}-title`);
@@ -78,8 +81,8 @@
     return mine.done;
   }
 
-  // One after the other, with a breath between them: whoever scrolls, prints or takes a picture of
-  // the page finds all of them, and the page answers meanwhile.
+  // One after the other, yielding in between: the page stays responsive, and all figures are there
+  // for whoever scrolls, prints or takes a screenshot.
   async function drawAll() {
     for (const figure of figures) {
       await draw(figure);
@@ -108,11 +111,11 @@
   function csv({ columns, rows, source }) {
     const cell = (value) => {
       if (typeof value !== "string") return value ?? "";
-      const text = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value; // no spreadsheet may run it
+      const text = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value; // or a spreadsheet would run it
       return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
     };
-    const said = source ? (row, at) => [...row, at ? source : "source"] : (row) => row;
-    return [columns, ...rows].map(said).map((row) => row.map(cell).join(",") + "\n").join("");
+    const withSource = source ? (row, at) => [...row, at ? source : "source"] : (row) => row;
+    return [columns, ...rows].map(withSource).map((row) => row.map(cell).join(",") + "\n").join("");
   }
 
   function save(url, name) {
@@ -120,14 +123,14 @@
     link.href = url;
     link.download = name;
     link.click();
-    said.textContent = `${name} is being saved`;
+    status.textContent = `${name} is being saved`;
   }
   const saveText = (text, name, type) => save(URL.createObjectURL(new Blob([text], { type })), name);
 
   async function saveFigure(id, form) {
     const { file } = data.charts[id];
     if (form === "json") {
-      return saveText(JSON.stringify(whole(id, "print"), null, 1), `${file}.vl.json`, "application/json");
+      return saveText(JSON.stringify(completeSpec(id, "print"), null, 1), `${file}.vl.json`, "application/json");
     }
     const figure = document.getElementById(id);
     await draw(figure);
@@ -138,12 +141,12 @@
     const code = button.parentElement.querySelector("code");
     try {
       await navigator.clipboard.writeText(code.textContent);
-      said.textContent = "Copied";
+      status.textContent = "Copied";
       button.firstChild.textContent = "Copied";
       setTimeout(() => (button.firstChild.textContent = "Copy"), 2000);
     } catch {
-      getSelection().selectAllChildren(code); // then one key does it
-      said.textContent = "The command is selected: copy it";
+      getSelection().selectAllChildren(code); // to be copied with one key
+      status.textContent = "The command is selected; copy it";
     }
   }
 

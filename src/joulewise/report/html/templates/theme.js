@@ -4,18 +4,18 @@
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const theme = () => root.dataset.theme || (dark.matches ? "dark" : "light");
 
-  // Before anything is painted, so that nobody who chose dark is shown white first.
+  // Before the first paint, so that a dark page does not flash white.
   root.classList.add("with-js");
   try {
-    const kept = localStorage.getItem("joulewise-theme");
-    if (kept) root.dataset.theme = kept;
+    const stored = localStorage.getItem("joulewise-theme");
+    if (stored) root.dataset.theme = stored;
   } catch {
-    // Some browsers keep nothing for files; then the system's theme it is.
+    // Some browsers store nothing for local files; then it is the system's theme.
   }
 
   addEventListener("DOMContentLoaded", () => {
     const toggle = document.getElementById("theme");
-    function tell() {
+    function announce() {
       toggle.setAttribute("aria-pressed", String(theme() === "dark"));
       dispatchEvent(new CustomEvent("joulewise-theme", { detail: theme() }));
     }
@@ -24,11 +24,11 @@
       try {
         localStorage.setItem("joulewise-theme", root.dataset.theme);
       } catch {
-        // Then it holds until the page is closed.
+        // Then the choice lasts until the page is closed.
       }
-      tell();
+      announce();
     });
-    dark.addEventListener("change", tell);
-    tell();
+    dark.addEventListener("change", announce);
+    announce();
   });
 })();
