@@ -19,7 +19,8 @@ from joulewise.data import (
     SpanResult,
     Use,
 )
-from joulewise.data.contract import as_json, finite, from_json
+from joulewise.data.codec import finite
+from joulewise.data.contract import as_json, from_json
 
 DAY_NS = 86_400 * 10**9
 JOULES = st.floats(0, 1e12)

@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
+import msgspec
+
 from joulewise.data.energy import Energy
 
 POWER_LIMIT: Final = "power_limit_w"
@@ -43,25 +45,35 @@ Value = float | str | None
 as it is put in the command's place for it."""
 
 
-@dataclass(frozen=True)
 class Setting:
-    """One point of a space, in the order of its axes."""
+    """One point of a space: the value of each axis, in the order of the axes. Immutable.
 
-    values: tuple[tuple[str, Value], ...]
+    It is not a dataclass, which :mod:`joulewise.data.codec` would write with its fields: in JSON a
+    setting is an object with a key for each axis.
+    """
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: tuple[tuple[str, Value], ...]) -> None:
+        self.values = values
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Setting) and self.values == other.values
+
+    def __hash__(self) -> int:
+        return hash(self.values)
+
+    def __repr__(self) -> str:
+        return f"Setting({self.values!r})"
 
     @classmethod
     def of(cls, values: Mapping[str, Value]) -> Setting:
         return cls(tuple(values.items()))
 
     @classmethod
-    def from_json(cls, told: Any) -> Setting:
-        """What :meth:`as_json` made; anything else is a TypeError."""
-        if not isinstance(told, dict):
-            raise TypeError(f"{told!r:.40} is no setting")
-        for value in told.values():
-            if not isinstance(value, float | int | str | None) or isinstance(value, bool):
-                raise TypeError(f"{value!r:.40} is no value of a setting")
-        return cls.of(told)
+    def from_json(cls, payload: Any) -> Setting:
+        """What :meth:`as_json` made; anything else is a ValueError."""
+        return cls.of(msgspec.convert(payload, dict[str, int | float | str | None]))
 
     def __str__(self) -> str:
         """``150 W, SM 1200 MHz, batch_size 32``."""

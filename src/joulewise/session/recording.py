@@ -34,7 +34,8 @@ from time import monotonic_ns
 from typing import TYPE_CHECKING, Any, Final
 
 from joulewise.data import Caution, Energy, Kind, RunResult, RunWarning, Span, Unavailable, total
-from joulewise.data.contract import TOTAL, energy_json, finite
+from joulewise.data.codec import finite
+from joulewise.data.contract import TOTAL, energy_json
 from joulewise.devices import Options, discover, visible_gpus
 from joulewise.errors import JoulewiseError
 from joulewise.record.recorder import Recorder, RecorderOptions

@@ -11,12 +11,12 @@ from time import time_ns
 from typing import Any, Final
 
 from joulewise.data import DeviceInfo, SensorProfile, Source, Unavailable
+from joulewise.data.codec import decode, encode
 from joulewise.data.machine import Container, MachineResources
 from joulewise.data.migration import name_simulated_manifest
 from joulewise.errors import JoulewiseError
 from joulewise.process.linux import pid_namespace, started_ticks
 from joulewise.store.checksums import DamagedJsonError, read_checked_json, with_checksum
-from joulewise.store.codec import decode, encode
 from joulewise.store.files import read_regular_bytes, replace_by_reserve, replace_file
 from joulewise.store.layout import FORMAT, MANIFEST, RESERVE
 

@@ -22,7 +22,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
-from joulewise.data.contract import RESULT_FORMAT, check_types
+from joulewise.data.contract import RESULT_FORMAT, check_result
 from joulewise.errors import JoulewiseError, UsageError, did_you_mean
 from joulewise.process.linux import boot_id, is_alive, pid_namespace
 from joulewise.store.checksums import DamagedJsonError, read_checked_json
@@ -408,7 +408,7 @@ def load_summary(run: Path) -> dict[str, Any] | None:
             told = _read_head(file.readline())
         if not isinstance(told, dict) or told.get("format") != RESULT_FORMAT:
             return None
-        check_types(told)
+        check_result(told)
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None
     return told

@@ -9,7 +9,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final
 
-from joulewise.data.contract import finite
+from joulewise.data.codec import finite
 from joulewise.errors import UsageError
 from joulewise.report.charts.chart import Chart, bundle, converter, vega_lite
 from joulewise.report.charts.theme import COLUMN_MM, POINTS_PER_MM, Spec, Theme, config, dressed
