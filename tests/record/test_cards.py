@@ -23,10 +23,10 @@ from joulewise.record.sensor_profiles import (
     CalibratedValue,
     KeptCard,
     SensorTiming,
-    card_for,
-    card_path,
     keep_card,
     kept_card,
+    profile_path,
+    sensor_profile_for,
     state_folder,
 )
 
@@ -65,31 +65,33 @@ def environ(tmp_path):
 
 
 def test_a_board_without_a_card_is_what_the_tables_say(environ):
-    assert card_for(Board(), environ) == SensorProfile(update_period_s=0.02, window_s=0.01)
+    assert sensor_profile_for(Board(), environ) == SensorProfile(
+        update_period_s=0.02, window_s=0.01
+    )
     assert kept_card(BOARD, environ) is None
 
 
 def test_what_is_modelled_may_be_off_by_a_factor(environ):
-    modelled = card_for(Board(source=Source.MODELLED), environ)
+    modelled = sensor_profile_for(Board(source=Source.MODELLED), environ)
     assert modelled.gain_sigma > 0.4
-    rapl = card_for(Board(replace(BOARD, kind=Kind.CPU)), environ)
+    rapl = sensor_profile_for(Board(replace(BOARD, kind=Kind.CPU)), environ)
     assert 0.025 < rapl.gain_sigma < modelled.gain_sigma
 
 
 def test_a_reading_that_the_board_lacks_has_no_times(environ):
-    assert card_for(Board(), environ, Quantity.POWER_INSTANT).update_period_s is None
+    assert sensor_profile_for(Board(), environ, Quantity.POWER_INSTANT).update_period_s is None
 
 
 def test_a_kept_card_comes_back_whole(environ):
     path = keep_card(CARD, environ)
     assert kept_card(BOARD, environ) == CARD
-    assert path == card_path(BOARD.uid, environ)
+    assert path == profile_path(BOARD.uid, environ)
     assert [file.name for file in path.parent.iterdir()] == ["GPU-1%2f2.json"]
 
 
 def test_a_kept_card_overrules_the_tables(environ):
     keep_card(CARD, environ)
-    card = card_for(Board(), environ)
+    card = sensor_profile_for(Board(), environ)
     assert (card.update_period_s, card.window_s, card.lag_s) == (0.021, 0.011, 0.005)
     assert card.counter_period_s == 0.021
     late_s, error_s = 0.005 + 0.011 / 2, math.hypot(0.0004, 0.0005 / 2)
@@ -100,7 +102,7 @@ def test_a_kept_card_overrules_the_tables(environ):
 
 def test_a_gain_that_a_meter_told_is_used_with_its_error(environ):
     keep_card(replace(CARD, sensors={}, gain=CalibratedValue(1.03, 0.0196)), environ)
-    card = card_for(Board(), environ)
+    card = sensor_profile_for(Board(), environ)
     assert card.gain == 1.03
     assert card.gain_sigma == pytest.approx(0.01)
     assert (card.update_period_s, card.timing_spread) == (0.02, 0.2)  # still the table's
@@ -109,7 +111,7 @@ def test_a_gain_that_a_meter_told_is_used_with_its_error(environ):
 def test_the_card_of_another_driver_is_not_used(environ):
     keep_card(CARD, environ)
     newer = Board(replace(BOARD, driver="550.2"))
-    assert card_for(newer, environ).origin == "table"
+    assert sensor_profile_for(newer, environ).origin == "table"
     why = kept_card(newer.info, environ)
     assert "535.1" in why.reason
     assert "550.2" in why.reason
@@ -118,9 +120,9 @@ def test_the_card_of_another_driver_is_not_used(environ):
 
 def test_the_card_of_another_board_is_not_used(environ):
     other = keep_card(replace(CARD, uid="GPU-9"), environ)
-    other.rename(card_path(BOARD.uid, environ))
+    other.rename(profile_path(BOARD.uid, environ))
     assert "another board" in kept_card(BOARD, environ).reason
-    assert card_for(Board(), environ).origin == "table"
+    assert sensor_profile_for(Board(), environ).origin == "table"
 
 
 def spoilt(**changes):
@@ -147,17 +149,17 @@ def spoilt(**changes):
     ],
 )
 def test_a_file_that_is_no_card_is_ignored_with_a_reason(text, environ):
-    path = card_path(BOARD.uid, environ)
+    path = profile_path(BOARD.uid, environ)
     path.parent.mkdir(parents=True)
     path.write_text(text)
     assert "no card" in kept_card(BOARD, environ).reason
-    assert card_for(Board(), environ).origin == "table"
+    assert sensor_profile_for(Board(), environ).origin == "table"
 
 
 def test_a_card_that_cannot_be_read_is_ignored_with_a_reason(environ):
-    card_path(BOARD.uid, environ).mkdir(parents=True)
+    profile_path(BOARD.uid, environ).mkdir(parents=True)
     assert "cannot be read" in kept_card(BOARD, environ).reason
-    assert card_for(Board(), environ).origin == "table"
+    assert sensor_profile_for(Board(), environ).origin == "table"
 
 
 def test_a_card_that_cannot_be_kept_leaves_the_old_one_and_no_litter(environ, monkeypatch):
@@ -180,6 +182,6 @@ def test_the_state_folder(monkeypatch):
 
 
 def test_what_is_computed_when_asked_has_no_ticks(environ):
-    assert card_for(Board(source=Source.ASSUMED), environ).counter_period_s == 0.0
-    assert card_for(Board(source=Source.MODELLED), environ).counter_period_s == 0.0
-    assert card_for(Board(), environ).counter_period_s is None
+    assert sensor_profile_for(Board(source=Source.ASSUMED), environ).counter_period_s == 0.0
+    assert sensor_profile_for(Board(source=Source.MODELLED), environ).counter_period_s == 0.0
+    assert sensor_profile_for(Board(), environ).counter_period_s is None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joulewise.record.sampling_loop import Loop, LoopWatchdog
+from joulewise.record.sampling_loop import LoopWatchdog, SamplingLoop
 from joulewise.record.schedule import Deadlines
 
 MS = 10**6
@@ -103,7 +103,7 @@ def watching(channels, *, once_more=False, period_ns=10 * MS):
     told = Told()
     watch = LoopWatchdog()
     deadlines, at_edges = Deadlines(0, period_ns), {"once_more": once_more, "is_awaited": once_more}
-    watch.start([Loop("fast", channels, deadlines, told, **at_edges)])
+    watch.start([SamplingLoop("fast", channels, deadlines, told, **at_edges)])
     return watch, told
 
 
@@ -208,8 +208,8 @@ def test_who_hangs_at_the_end_is_named_and_the_others_are_read_once_more():
 def test_a_loop_with_so_many_ticks_is_over_after_them_and_let_go():
     channel, others = Served("early"), Served("fast")
     told, watch = Told(), LoopWatchdog()
-    early = Loop("early", [channel], Deadlines(0, MS), told, ticks=3)
-    watch.start([early, Loop("fast", [others], Deadlines(0, MS), told)])
+    early = SamplingLoop("early", [channel], Deadlines(0, MS), told, ticks=3)
+    watch.start([early, SamplingLoop("fast", [others], Deadlines(0, MS), told)])
     eventually(lambda: early.is_done)
     assert channel.times == 3
     eventually(lambda: others.times > 10)

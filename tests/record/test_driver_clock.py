@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from joulewise.data import DeviceInfo, DriverSample, Kind, Quantity, Unavailable
 from joulewise.devices.device import BaseDevice
-from joulewise.record.driver_samples import Buffered
+from joulewise.record.driver_samples import PowerSamples
 from joulewise.record.writer import RecorderNotes
 
 S, MS = 10**9, 10**6
@@ -73,7 +73,7 @@ def check(driver, found, tolerance_ns=1000):
 
 
 def buffered_of(driver):
-    return Buffered(
+    return PowerSamples(
         "gpu0.buffer",
         driver,
         RecorderNotes(driver.clocks.ours),
@@ -143,7 +143,7 @@ def test_a_fault_is_noted_once_and_what_the_driver_kept_comes_afterwards():
     driver = Driver(Clocks())
     notes = RecorderNotes(driver.clocks.ours)
     clocks = {"now_ns": driver.clocks.ours, "wall_ns": driver.clocks.wall}
-    buffered = Buffered("gpu0.buffer", driver, notes, **clocks)
+    buffered = PowerSamples("gpu0.buffer", driver, notes, **clocks)
     for broken in (False, True, True, False):
         driver.broken = broken
         driver.elapse(700 * MS)

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from joulewise.record.environment import git_state, kept, surroundings
+from joulewise.record.environment import git_state, kept, read_run_environment
 
 GIT = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
 
@@ -71,7 +71,7 @@ def test_a_secret_in_a_kept_variable_is_masked():
 
 
 def test_the_surroundings_are_words(tmp_path):
-    found = surroundings(tmp_path, {})
+    found = read_run_environment(tmp_path, {})
     assert found.versions["joulewise"]
     assert found.versions["pyarrow"]
     assert found.host["kernel"].startswith("Linux ")

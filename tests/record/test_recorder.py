@@ -14,7 +14,7 @@ import pytest
 from joulewise.data import Quantity, Unavailable
 from joulewise.devices import Discovery
 from joulewise.record.recorder import Recorder, RecorderOptions
-from joulewise.record.sensor_profiles import card_for
+from joulewise.record.sensor_profiles import sensor_profile_for
 from joulewise.store.layout import MISSES, StreamKind
 from joulewise.store.manifest import CommandRecord, read_manifest
 from joulewise.store.runs import new_run, status
@@ -219,7 +219,7 @@ def test_a_gpu_that_sleeps_is_not_read_until_it_is_awake(tmp_path, monkeypatch):
     wait_for_rows(run, "gpu0", 10)
     now = recorder.manifest
     assert now.devices[0].sources.keys() == {"power_w", "energy_j"}
-    assert now.devices[0].card == card_for(real, {})
+    assert now.devices[0].card == sensor_profile_for(real, {})
     manifest = recorder.stop()
     assert not sleeper.touched
     assert woken_ns < manifest.devices[0].awake_ns < manifest.monotonic_end_ns

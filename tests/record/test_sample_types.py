@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from joulewise.data import DeviceInfo, DriverSample, Kind, Quantity, Unavailable
-from joulewise.record.driver_samples import BufferedSeldom
-from joulewise.store.layout import SAMPLED, StreamKind, buffer_lane
+from joulewise.record.driver_samples import OtherSamples
+from joulewise.store.layout import BUFFERED_QUANTITIES, StreamKind, buffer_lane
 from joulewise.store.trace import open_lane
 from tests.helpers.paths import ROOT
 
@@ -44,7 +44,7 @@ class SamplingDriver:
 
 
 def channel_of(driver):
-    return BufferedSeldom(
+    return OtherSamples(
         "gpu0.buffer.sm_clock_mhz",
         driver,
         Quantity.SM_CLOCK,
@@ -128,7 +128,7 @@ def run(tmp_path_factory):
     return run
 
 
-@pytest.mark.parametrize("quantity", [Quantity.POWER, *SAMPLED])
+@pytest.mark.parametrize("quantity", [Quantity.POWER, *BUFFERED_QUANTITIES])
 def test_every_type_is_a_lane_of_its_own_in_the_order_of_its_times(run, quantity):
     reader = open_lane(run, "gpu0", buffer_lane(quantity))
     assert reader.columns == ("t_ns", quantity.value)
@@ -147,7 +147,7 @@ def test_every_type_is_a_lane_of_its_own_in_the_order_of_its_times(run, quantity
 
 def test_lanes_of_samples_are_named_for_their_quantity():
     assert buffer_lane(Quantity.SM_CLOCK) is StreamKind.BUFFER_SM_CLOCK
-    assert {buffer_lane(quantity) for quantity in SAMPLED} | {
+    assert {buffer_lane(quantity) for quantity in BUFFERED_QUANTITIES} | {
         StreamKind.BUFFER,
         StreamKind.FAST,
         StreamKind.SLOW,

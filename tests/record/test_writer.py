@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from joulewise.record.statistics import Statistics
+from joulewise.record.statistics import StreamStatistics
 from joulewise.record.writer import PendingLines, RecorderNotes, Writer
 from joulewise.store import files
 from joulewise.store.arrow_stream import RowBuffer, Stream
@@ -39,7 +39,7 @@ def recording(tmp_path):
     notes, rows = RecorderNotes(), RowBuffer(["power_w"])
     writer = Writer(notes, lambda: None, room_b=3000)
     stream = Stream(lane_path(tmp_path, "gpu0", StreamKind.FAST, STREAM), rows.columns)
-    writer.add_stream(rows, stream, Statistics(0, "power_w"), hurry=True)
+    writer.add_stream(rows, stream, StreamStatistics(0, "power_w"), hurry=True)
     return SimpleNamespace(run=tmp_path, notes=notes, rows=rows, writer=writer, stream=stream)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, TypedDict
 
-from joulewise.data.codec import decode, finite
+from joulewise.data.codec import decode, encode
 from joulewise.data.energy import Energy
 from joulewise.data.runs import (
     Excluded,
@@ -17,7 +17,10 @@ from joulewise.data.runs import (
 )
 
 RESULT_FORMAT: Final = 1
+"""Version of the form of result.json; a file of another one is computed again."""
+
 TOTAL: Final = "total"
+"""The key under which the sum over devices stands beside the devices' own keys."""
 
 
 class _TotalTypes(TypedDict):
@@ -47,6 +50,7 @@ class _ResultTypes(TypedDict, total=False):
 
 
 def as_json(result: RunResult) -> dict[str, Any]:
+    """The documented form of a run's result, of plain values."""
     start_ns = result.run.span.start_ns
     return {
         "format": RESULT_FORMAT,
@@ -61,21 +65,12 @@ def as_json(result: RunResult) -> dict[str, Any]:
         "counted": list(result.counted),
         "simulated": list(result.simulated),
         "scopes": {key: scope.value for key, scope in result.power_scopes.items()},
-        "parts": finite(result.details.get("parts", {})),
-        "excluded": [{"device": out.device, "reason": out.reason} for out in result.excluded],
+        "parts": encode(result.details.get("parts", {})),
+        "excluded": encode(result.excluded),
         "spans": [_encode_span(span, start_ns) for span in result.spans],
-        "warnings": [
-            {
-                "code": warning.code.value,
-                "message": warning.message,
-                "hint": warning.hint,
-                "device": warning.device,
-                "span": warning.span,
-            }
-            for warning in result.warnings
-        ],
+        "warnings": encode(result.warnings),
         "outlook": result.outlook,
-        "details": finite(result.details),
+        "details": encode(result.details),
     }
 
 
@@ -115,6 +110,7 @@ def check_result(payload: Any) -> Any:
 
 
 def energy_json(energy: Energy | None) -> dict[str, Any] | None:
+    """An energy with its two errors and their sum in quadrature (``error``), in joules."""
     if energy is None:
         return None
     return {

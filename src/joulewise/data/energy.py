@@ -1,4 +1,4 @@
-"""A figure in joules, with where it comes from and how far it may be off."""
+"""Joules with their error and their source, and what is known of a power sensor."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Final
 from joulewise.data.devices import Source
 
 _SI: Final = ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ"))
-_KILO_FROM: Final = 1e4  # joules; below, kilojoules would hide digits that a short run has
+_KILO_FROM: Final = 1e4  # joules (chosen); below, kilojoules would hide digits of a short run
 
 
 @dataclass(frozen=True)
 class Energy:
     """Joules and their error, as 95 % half-widths.
 
-    ``error_sampling`` is what the sensor did not see; repeats shrink it. ``error_gain`` is one
-    unknown factor of the board: repeats do not shrink it, and it cancels in ratios on one board.
-    ``at_least`` marks a lower bound: part of what the figure stands for could not be read, and the
-    error is that of the part which was.
+    ``error_sampling`` is what the sensor's timing may have missed; repeating runs shrinks it.
+    ``error_gain`` comes from one unknown factor of the board (its calibration): repeating does not
+    shrink it, and it cancels in ratios on one board. ``at_least`` marks a lower bound: a part could
+    not be read, and the errors are those of the rest.
     """
 
     value: float
@@ -31,15 +31,15 @@ class Energy:
 
     @property
     def error(self) -> float:
+        """Both errors, which are independent, added in quadrature."""
         return math.hypot(self.error_sampling, self.error_gain)
 
     def __str__(self) -> str:
-        """As :func:`in_words` says it; ``value`` is the number."""
         return in_words(self)
 
 
 def total(parts: Iterable[Energy | None]) -> Energy | None:
-    """The sum over devices, whose errors know nothing of each other.
+    """The sum over devices; their errors are independent and add in quadrature.
 
     A part that is None belongs to the sum and could not be read: what is known of the others is
     then a lower bound, as it is where a part is one itself. None where nothing is known.
@@ -59,7 +59,7 @@ def total(parts: Iterable[Energy | None]) -> Energy | None:
 
 
 def total_of_one(parts: Iterable[Energy | None]) -> Energy | None:
-    """The sum over one device's times: its gain is off by the same in all of them."""
+    """The sum over stretches of one device, whose gain errors are the same and add up."""
     parts = list(parts)
     whole = total(parts)
     gains_j = (part.error_gain for part in parts if part is not None)
@@ -68,11 +68,13 @@ def total_of_one(parts: Iterable[Energy | None]) -> Energy | None:
 
 @dataclass(frozen=True)
 class SensorProfile:
-    """What is believed of a device's power sensor, and how firmly.
+    """What is known of a device's power sensor, and how well.
 
-    Times are None where nobody has said. ``timing_spread`` is the relative half-width (95 %)
-    within which period, window and lag may differ from what stands here. ``gain`` is reading
-    over truth, 1 until a meter has told; ``gain_sigma`` is its standard deviation.
+    Times are None where nobody has published them. ``timing_spread`` is the relative half-width
+    (95 %) of period, window and lag: 0.2 is chosen, and twice as much doubles the part of the
+    sampling error that comes from timing. ``gain`` is reading over truth, 1 until it is calibrated
+    against a meter; ``gain_sigma`` is its standard deviation (origin: ``record.sensor_profiles``).
+    ``origin`` is ``table``, or when it was calibrated.
     """
 
     update_period_s: float | None = None
@@ -86,9 +88,9 @@ class SensorProfile:
 
 
 def in_words(energy: Energy | None) -> str:
-    """``774.7 J ± 1.9 %``, or ``below 1.2 J`` where the error leaves nothing; and its source.
+    """An energy for people: ``774.7 J ± 1.9 %``, ``below 1.2 J`` where the error is larger.
 
-    A lower bound is ``at least 83.7 J ± 1.2 %``, with the error of what was read.
+    A lower bound is ``at least 83.7 J ± 1.2 %``. A source other than measured is named.
     """
     if energy is None:
         return "could not be read"
@@ -101,7 +103,7 @@ def in_words(energy: Energy | None) -> str:
 
 
 def joules(value: float) -> str:
-    """``774.7 J``, ``12.35 kJ``: kilojoules only from ten of them on."""
+    """Joules for people: ``774.7 J``, ``12.35 kJ``; kilojoules from ten of them on."""
     for factor, unit in _SI:
         if value >= factor * (_KILO_FROM / 1e3 if unit == "kJ" else 1):
             return f"{value / factor:.4g} {unit}"
@@ -109,7 +111,7 @@ def joules(value: float) -> str:
 
 
 def error_words(energy: Energy) -> str:
-    """A half-width in percent, in joules where the value is not above 0."""
+    """The error of an energy in percent, or in joules where the value is not above 0."""
     if energy.value <= 0:
         return f"{energy.error:.2g} J"
     percent = 100 * energy.error / energy.value

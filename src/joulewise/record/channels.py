@@ -12,22 +12,28 @@ from typing import Any, Final, TypeVar
 from joulewise.data import Quantity, SensorInfo
 from joulewise.devices import Device
 from joulewise.devices.device import PartlyOpened
-from joulewise.record.driver_samples import Buffered, BufferedSeldom, DriverSamples
+from joulewise.record.driver_samples import DriverSamples, OtherSamples, PowerSamples
 from joulewise.record.inventory import InventoryEntry
-from joulewise.record.processes import Family, Users
-from joulewise.record.readings import FAST, DeviceReader, Silent, fast_quantities, slow_quantities
+from joulewise.record.processes import CommandProcesses, DeviceUsers
+from joulewise.record.readings import (
+    FAST,
+    DeviceReader,
+    ReopenPoller,
+    fast_quantities,
+    slow_quantities,
+)
 from joulewise.record.running_total import Tally
-from joulewise.record.sampling_loop import Channel, Loop
+from joulewise.record.sampling_loop import Channel, SamplingLoop
 from joulewise.record.schedule import NO_EDGE, Deadlines, EdgeTiming, edge_timing
-from joulewise.record.sensor_profiles import card_for
-from joulewise.record.statistics import Statistics
+from joulewise.record.sensor_profiles import sensor_profile_for
+from joulewise.record.statistics import StreamStatistics
 from joulewise.record.writer import PendingLines, RecorderNotes, Writer
 from joulewise.store.arrow_stream import Stream
 from joulewise.store.files import GrowingFile
 from joulewise.store.layout import (
+    BUFFERED_QUANTITIES,
     MISSES,
     PROCESSES,
-    SAMPLED,
     STREAM,
     StreamKind,
     buffer_lane,
@@ -59,18 +65,18 @@ _ENERGY: Final = ("fast", "regular", "samples")
 _AWAITED: Final = ("fast", "regular")
 _MOST_MISSES: Final = 10_000
 _MOST_PROCESSES: Final = 100_000
-_Stored = TypeVar("_Stored", DeviceReader, Buffered, BufferedSeldom)
+_Stored = TypeVar("_Stored", DeviceReader, PowerSamples, OtherSamples)
 _OnReopened = Callable[[Device, "int | None"], None]
 
 
-class Lanes:
+class StreamLoops:
     """Makes the loops that fill a run's files, and knows how each file did."""
 
     def __init__(
         self,
         run: Path,
         rate_hz: float,
-        family: Family,
+        family: CommandProcesses,
         notes: RecorderNotes,
         writer: Writer,
         *,
@@ -91,7 +97,7 @@ class Lanes:
         self._lock = threading.Lock()
         self.tallies: dict[str, Tally] = {}
         self._since_ns = 0
-        self._users_by_key: dict[str, Users] = {}
+        self._users_by_key: dict[str, DeviceUsers] = {}
         self._slow_keys: set[str] = set()
         self._stored: list[DeviceReader | DriverSamples] = []
         self._unopened: list[tuple[DeviceReader | DriverSamples, Device, StreamKind]] = []
@@ -100,7 +106,7 @@ class Lanes:
         writer.add_journal(self._misses, GrowingFile(run / MISSES))
         writer.add_journal(self._processes, GrowingFile(run / PROCESSES))
 
-    def energy_loops(self, entries: Iterable[InventoryEntry]) -> list[Loop]:
+    def energy_loops(self, entries: Iterable[InventoryEntry]) -> list[SamplingLoop]:
         """The loops that read what joules come from: a command waits for these."""
         entries = list(entries)
         is_measured = bool(_measured(entries))
@@ -112,7 +118,7 @@ class Lanes:
 
     def other_loops(
         self, entries: Iterable[InventoryEntry], on_reopened: _OnReopened
-    ) -> list[Loop]:
+    ) -> list[SamplingLoop]:
         """The loops that read the rest, and look for processes and for devices to be opened."""
         loops = [
             loop
@@ -121,14 +127,14 @@ class Lanes:
         ]
         return [loop for loop in loops if loop.channels]
 
-    def completed_loops(self, entry: InventoryEntry) -> list[Loop]:
+    def completed_loops(self, entry: InventoryEntry) -> list[SamplingLoop]:
         """The loop that reads the rest of a device that is complete only now; none if one does."""
         slow = self._slow([entry.device])
         return [self._loop("slow", slow, _REGULAR_HZ)] if slow else []
 
     def _reading_energy(
         self, entries: Sequence[InventoryEntry], regular_hz: float
-    ) -> Iterator[Loop]:
+    ) -> Iterator[SamplingLoop]:
         measured, keeping = _measured(entries), _keeping(entries)
         modelled = [
             each.device
@@ -143,9 +149,13 @@ class Lanes:
         yield self._loop("fast", fast, self._rate_hz, dither_ns=self._dither_ns(measured))
         yield self._loop("regular", regular, regular_hz)
 
-    def _reading_others(self, entries: Sequence[InventoryEntry]) -> Iterator[Loop]:
+    def _reading_others(self, entries: Sequence[InventoryEntry]) -> Iterator[SamplingLoop]:
         measured = _measured(entries)
-        sampled = [self._sampled(device, each) for device in _keeping(entries) for each in SAMPLED]
+        sampled = [
+            self._sampled(device, each)
+            for device in _keeping(entries)
+            for each in BUFFERED_QUANTITIES
+        ]
         slow = self._slow([each.device for each in entries])
         yield self._loop("slow", [*self._users(measured), *slow], _REGULAR_HZ)
         yield self._loop("early", self._users(measured), _EARLY_HZ, ticks=_EARLY_TICKS)
@@ -153,11 +163,13 @@ class Lanes:
 
     def _opening(
         self, entries: Sequence[InventoryEntry], on_reopened: _OnReopened
-    ) -> Iterator[Loop]:
+    ) -> Iterator[SamplingLoop]:
         """The loops that look whether devices which do not answer can be opened by now."""
         unopened = [each.device for each in entries if hasattr(each.device, "reopened")]
-        silent = [Silent(d, on_reopened) for d in unopened if not getattr(d, "is_late", False)]
-        late = [Silent(d, on_reopened) for d in unopened if getattr(d, "is_late", False)]
+        silent = [
+            ReopenPoller(d, on_reopened) for d in unopened if not getattr(d, "is_late", False)
+        ]
+        late = [ReopenPoller(d, on_reopened) for d in unopened if getattr(d, "is_late", False)]
         yield self._loop("silent", silent, _SILENT_HZ)
         yield self._loop("late", late, _LATE_HZ)
 
@@ -172,19 +184,19 @@ class Lanes:
         with self._lock:
             return {channel.name: channel.statistics.summary() for channel in self._stored}
 
-    def look_again(self) -> list[threading.Thread]:
+    def poll_again(self) -> list[threading.Thread]:
         """A command has ended: have the processes of all GPUs looked at, each in its own time."""
         with self._lock:
             users = list(self._users_by_key.values())
-        looks = [threading.Thread(target=each.look_again, daemon=True) for each in users]
+        looks = [threading.Thread(target=each.poll_again, daemon=True) for each in users]
         for look in looks:
             look.start()
         return looks
 
-    def _users(self, devices: Iterable[Device]) -> list[Users]:
+    def _users(self, devices: Iterable[Device]) -> list[DeviceUsers]:
         users = []
         for device in devices:
-            new = Users(device, self._family, self._processes, self._notes)
+            new = DeviceUsers(device, self._family, self._processes, self._notes)
             with self._lock:
                 users.append(self._users_by_key.setdefault(device.info.key, new))
         return users
@@ -217,24 +229,28 @@ class Lanes:
         )
         return self._store(channel, device, lane)
 
-    def _buffered(self, device: Device) -> Buffered:
+    def _buffered(self, device: Device) -> PowerSamples:
         # The driver has kept what it saw before: nothing is to be read early.
         name, edge = (
             f"{device.info.key}{StreamKind.BUFFER.value}",
             replace(self._edge(device), lead_ns=0),
         )
         return self._store(
-            Buffered(name, device, self._notes, edge=edge), device, StreamKind.BUFFER
+            PowerSamples(name, device, self._notes, edge=edge), device, StreamKind.BUFFER
         )
 
-    def _sampled(self, device: Device, quantity: Quantity) -> BufferedSeldom:
+    def _sampled(self, device: Device, quantity: Quantity) -> OtherSamples:
         lane = buffer_lane(quantity)
         name, period_ns = f"{device.info.key}{lane.value}", round(NS_PER_S / _REGULAR_HZ)
-        channel = BufferedSeldom(name, device, quantity, period_ns=period_ns)
+        channel = OtherSamples(name, device, quantity, period_ns=period_ns)
         return self._store(channel, device, lane)
 
     def _edge(self, device: Device) -> EdgeTiming:
-        return NO_EDGE if _is_modelled(device) else edge_timing(card_for(device, self._environ))
+        return (
+            NO_EDGE
+            if _is_modelled(device)
+            else edge_timing(sensor_profile_for(device, self._environ))
+        )
 
     def _store(self, channel: _Stored, device: Device, lane: StreamKind) -> _Stored:
         if lane is StreamKind.FAST:
@@ -252,7 +268,7 @@ class Lanes:
             stream = Stream(
                 lane_path(self._run, device.info.key, lane, STREAM), channel.rows.columns
             )
-            told: list[Statistics | Tally] = [channel.statistics]
+            told: list[StreamStatistics | Tally] = [channel.statistics]
             if lane is StreamKind.FAST:
                 told.append(self.tallies[device.info.key])
             hurry = lane is StreamKind.FAST and not _is_modelled(device)
@@ -262,7 +278,7 @@ class Lanes:
         """As long as the longest counter's period, within that of reading it."""
         if not self._dithered or not devices:
             return 0
-        cards = [card_for(device, self._environ) for device in devices]
+        cards = [sensor_profile_for(device, self._environ) for device in devices]
         longest_s = max(card.counter_period_s or card.update_period_s or 0.0 for card in cards)
         return min(round(longest_s * NS_PER_S), round(NS_PER_S / self._rate_hz))
 
@@ -273,8 +289,8 @@ class Lanes:
         rate_hz: float,
         ticks: int | None = None,
         dither_ns: int = 0,
-    ) -> Loop:
-        return Loop(
+    ) -> SamplingLoop:
+        return SamplingLoop(
             name,
             channels,
             Deadlines(0, round(NS_PER_S / rate_hz), dither_ns),
@@ -297,7 +313,7 @@ class Lanes:
         self._misses.add(json.dumps(line))
 
 
-def usual_rate_hz(entries: Sequence[InventoryEntry]) -> float:
+def default_rate_hz(entries: Sequence[InventoryEntry]) -> float:
     """How often to read these devices where nobody has said."""
     measured = _measured(entries)
     spared = measured and all(each.has_buffer for each in entries if each.device in measured)

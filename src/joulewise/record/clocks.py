@@ -150,7 +150,7 @@ def boot_ns() -> int:
 
 
 @dataclass(frozen=True)
-class Lags:
+class ClockOffsets:
     """Our clock less the wall clock and less the boot clock, read within ``took_ns``."""
 
     took_ns: int
@@ -170,7 +170,7 @@ class ClockComparison:
         self._now_ns = now_ns
         self._wall_ns = wall_ns
         self._boot_ns = awake_or_not_ns
-        self._before: Lags | None = None
+        self._before: ClockOffsets | None = None
         self._known()
 
     def news(self) -> Iterator[tuple[Caution, str]]:
@@ -188,7 +188,7 @@ class ClockComparison:
         if not slept_ns and abs(set_by_ns) <= STEP_NS:
             self._before = before  # slow steps add up
 
-    def _known(self) -> Lags | None:
+    def _known(self) -> ClockOffsets | None:
         """How the clocks stand; None where this process did not come to read them at once."""
         lags = min((self._read() for _ in range(_TRIES)), key=lambda each: each.took_ns)
         if lags.took_ns > STEP_NS:
@@ -196,7 +196,7 @@ class ClockComparison:
         self._before = lags
         return lags
 
-    def _read(self) -> Lags:
+    def _read(self) -> ClockOffsets:
         """Between the two looks at the boot clock this process, or the machine, may have stopped.
 
         Our own clock would not tell the one, and the wall clock may be set meanwhile.
@@ -204,4 +204,4 @@ class ClockComparison:
         start_ns = self._boot_ns()
         now_ns, wall_ns = self._now_ns(), self._wall_ns()
         end_ns = self._boot_ns()
-        return Lags(end_ns - start_ns, now_ns - wall_ns, now_ns - (start_ns + end_ns) // 2)
+        return ClockOffsets(end_ns - start_ns, now_ns - wall_ns, now_ns - (start_ns + end_ns) // 2)

@@ -10,9 +10,9 @@ from joulewise.data import DriverSample, Quantity, Unavailable
 from joulewise.devices.device import Device
 from joulewise.record.clocks import DriverClock
 from joulewise.record.schedule import NO_EDGE, EdgeTiming
-from joulewise.record.statistics import Statistics
+from joulewise.record.statistics import StreamStatistics
 from joulewise.record.writer import RecorderNotes
-from joulewise.store.arrow_stream import EXTRA_NS, Pieces
+from joulewise.store.arrow_stream import EXTRA_NS, ColumnBuffer
 from joulewise.units import NS_PER_S, NS_PER_US
 
 # What a driver kept of utilisation would last for 20 s (120 samples at 6 Hz); a clock that is set,
@@ -35,8 +35,8 @@ class DriverSamples:
     ) -> None:
         self.name = name
         self.edge = edge
-        self.rows = Pieces([quantity.value])
-        self.statistics = Statistics(0, quantity.value)
+        self.rows = ColumnBuffer([quantity.value])
+        self.statistics = StreamStatistics(0, quantity.value)
         self._device = device
         self._quantity = quantity
         self._clock = DriverClock(now_ns, wall_ns)
@@ -66,7 +66,7 @@ class DriverSamples:
         return samples
 
 
-class Buffered(DriverSamples):
+class PowerSamples(DriverSamples):
     """Samples of power, drained at every deadline. What cannot be had is noted."""
 
     def __init__(
@@ -93,7 +93,7 @@ class Buffered(DriverSamples):
         return samples
 
 
-class BufferedSeldom(DriverSamples):
+class OtherSamples(DriverSamples):
     """Samples of another quantity, which are drained when half of the driver's buffer is new.
 
     Of a quantity that the driver keeps no samples of, the lane's statistics say why; it is not

@@ -189,7 +189,7 @@ _KEPT: Final = re.compile(
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class RunEnvironment:
     host: Mapping[str, str] = field(default_factory=dict)
     git: Mapping[str, str] = field(default_factory=dict)
     environ: Mapping[str, str] = field(default_factory=dict)
@@ -198,10 +198,10 @@ class Surroundings:
     container: Container | None = None
 
 
-def surroundings(cwd: Path | None, environ: Mapping[str, str]) -> Surroundings:
+def read_run_environment(cwd: Path | None, environ: Mapping[str, str]) -> RunEnvironment:
     """All of it. Never raises, and takes about a second where git is slow."""
     git = git_state(cwd, environ) if cwd else {}
-    return Surroundings(
+    return RunEnvironment(
         host=_host(),
         git=git,
         environ=kept(environ),

@@ -28,7 +28,7 @@ from joulewise.data import (
 from joulewise.devices import Device, Discovery, nvidia
 from joulewise.devices.device import PartlyOpened, ScopeChecked
 from joulewise.record.driver_samples import has_buffer
-from joulewise.record.sensor_profiles import card_for
+from joulewise.record.sensor_profiles import sensor_profile_for
 from joulewise.store.manifest import RecordedDevice
 from joulewise.units import NS_PER_MS
 
@@ -122,7 +122,7 @@ def recorded_device(
     return RecordedDevice(
         info=device.info,
         sources={sensor.quantity.value: sensor.source for sensor in known},
-        card=card_for(device, environ),
+        card=sensor_profile_for(device, environ),
         settings=(turned or {}).get(device.info.key, {}),
         maximum_w=_maximum_w(device.info, limit),
         default_limit_w=limit.default if isinstance(limit, KnobInfo) else None,
@@ -168,7 +168,7 @@ def _settings(device: Device) -> dict[str, float]:
     return settings
 
 
-class Completion:
+class DeviceCompletion:
     """Completes devices; ``on_complete`` is called in a thread of its own for each of them.
 
     ``on_failed`` is told what a device raised, which nobody expects.

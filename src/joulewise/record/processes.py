@@ -27,7 +27,7 @@ _OUTERMOST: Final = "pid:[4026531836]"
 _DEEPEST: Final = 64
 
 
-class Family:
+class CommandProcesses:
     """Tells the command's processes from others.
 
     They have the run's id in their environment, or one of them among their ancestors.
@@ -98,11 +98,11 @@ class Family:
         return False
 
 
-class Users:
+class DeviceUsers:
     """Writes down a device's processes whenever they change."""
 
     def __init__(
-        self, device: Device, family: Family, journal: PendingLines, notes: RecorderNotes
+        self, device: Device, family: CommandProcesses, journal: PendingLines, notes: RecorderNotes
     ) -> None:
         self.name = f"{device.info.key}.processes"
         self._device = device
@@ -120,7 +120,7 @@ class Users:
         with self._lock:
             self._look()
 
-    def look_again(self) -> None:
+    def poll_again(self) -> None:
         """A command has ended: who is there still, and who was since the recording began."""
         with self._lock:
             self._look()

@@ -13,7 +13,7 @@ from typing import Any, Final
 from joulewise.data import Quantity, Reading, SensorInfo, Unavailable
 from joulewise.devices.device import Device
 from joulewise.record.schedule import NO_EDGE, EdgeTiming
-from joulewise.record.statistics import Statistics
+from joulewise.record.statistics import StreamStatistics
 from joulewise.record.writer import RecorderNotes
 from joulewise.store.arrow_stream import EXTRA_NS, RowBuffer
 from joulewise.units import NS_PER_MS
@@ -61,7 +61,7 @@ class DeviceReader:
         self._quantities = tuple(quantities)
         # What is new is judged by power where that is read, else by the first.
         news = Quantity.POWER if Quantity.POWER in quantities else self._quantities[0]
-        self.statistics = Statistics(period_ns, news.value)
+        self.statistics = StreamStatistics(period_ns, news.value)
         self._notes = notes
         self._now_ns = now_ns
         self._faults: dict[Quantity, str] = {}
@@ -133,7 +133,7 @@ class DeviceReader:
             self._notes.add("device_back", "it is read again", self._key, quantity=quantity.value)
 
 
-class Silent:
+class ReopenPoller:
     """Asks the device whether it can be opened by now, and hands on what was opened, once.
 
     With it goes the moment up to which it is known to have slept, None where it was just lost.

@@ -17,18 +17,18 @@ from typing import Any, Final
 from joulewise.data import DeviceInfo
 from joulewise.devices import Device, Discovery
 from joulewise.process.linux import boot_id
-from joulewise.record.channels import Lanes, usual_rate_hz
+from joulewise.record.channels import StreamLoops, default_rate_hz
 from joulewise.record.clocks import ClockComparison
-from joulewise.record.environment import surroundings, with_frameworks
+from joulewise.record.environment import read_run_environment, with_frameworks
 from joulewise.record.inventory import (
-    Completion,
+    DeviceCompletion,
     InventoryEntry,
     recorded_device,
     take_inventory,
     unanswered_devices,
     with_settings,
 )
-from joulewise.record.processes import Family
+from joulewise.record.processes import CommandProcesses
 from joulewise.record.running_total import Tally
 from joulewise.record.sampling_loop import LoopWatchdog
 from joulewise.record.writer import RecorderNotes, Writer
@@ -87,14 +87,14 @@ class Recorder:
         self._options = options
         self._notes = RecorderNotes()
         self._watch = LoopWatchdog()
-        self._family = Family(run.name, environ=options.environ)
+        self._family = CommandProcesses(run.name, environ=options.environ)
         self._writer = Writer(self._notes, self._each_time)
         self._checksums = RecordingChecksums(run)
         self._inventory = take_inventory(
             discovery.devices, options.environ, options.options.get("settings")
         )
-        rate_hz = options.rate_hz or usual_rate_hz(self._inventory)
-        self._lanes = Lanes(
+        rate_hz = options.rate_hz or default_rate_hz(self._inventory)
+        self._lanes = StreamLoops(
             run,
             rate_hz,
             self._family,
@@ -105,7 +105,7 @@ class Recorder:
         )
         for entry in self._inventory:
             self._note_fault(entry)
-        self._completion = Completion(self._on_complete, self._on_incomplete)
+        self._completion = DeviceCompletion(self._on_complete, self._on_incomplete)
         self._hidden = set(options.hidden)
         self._others_started: set[str] = set()
         self._reopened: list[Device] = []
@@ -223,7 +223,7 @@ class Recorder:
             self._manifest = replace(self._manifest, commands=commands)
             self._changed = True
         if command.end_ns is not None:  # before its processes are gone from the list, if we can
-            self._looks += self._lanes.look_again()
+            self._looks += self._lanes.poll_again()
         if is_new:  # what was run is known though we be killed within the second
             self._writer.wake()
 
@@ -328,7 +328,7 @@ class Recorder:
 
     def _look_around(self) -> None:
         cwd = Path(self._options.cwd) if self._options.cwd else None
-        found = surroundings(cwd, self._options.environ)
+        found = read_run_environment(cwd, self._options.environ)
         with self._lock:
             self._manifest = replace(
                 self._manifest,

@@ -17,7 +17,7 @@ _HELD_S: Final = 1.1
 
 
 @dataclass(frozen=True)
-class Sum:
+class EnergySoFar:
     """What was drawn since the beginning, over which time; readings are ``interval_s`` apart."""
 
     energy_j: float
@@ -34,7 +34,7 @@ class Tally:
         self._since_ns = since_ns
         self._waiting: list[Batch] = []
         self._last: tuple[int, float] | None = None
-        self._sum: Sum | None = None
+        self._sum: EnergySoFar | None = None
         self._power_w: float | None = None
 
     def begin(self, t_ns: int) -> None:
@@ -49,7 +49,7 @@ class Tally:
         return self._since_ns
 
     @property
-    def sum(self) -> Sum | None:
+    def sum(self) -> EnergySoFar | None:
         """None where it could not be read twice."""
         with self._lock:
             self._add_all()
@@ -110,7 +110,7 @@ class Tally:
         if last is not None and interval_s:
             before_j = self._sum.energy_j if self._sum else 0.0
             time_s = (last[0] - self._since_ns) / NS_PER_S
-            self._sum = Sum(before_j + energy_j, time_s, interval_s, quantity)
+            self._sum = EnergySoFar(before_j + energy_j, time_s, interval_s, quantity)
 
 
 def _newest_power_w(batch: Batch) -> float | None:

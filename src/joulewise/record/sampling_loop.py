@@ -49,7 +49,7 @@ class EdgeChannel(Channel, Protocol):
         ...
 
 
-class Events(Protocol):
+class LoopEvents(Protocol):
     """Who is told of what goes wrong in a loop."""
 
     def on_missed(
@@ -59,7 +59,7 @@ class Events(Protocol):
     def on_failed(self, channel: Channel, error: Exception) -> None: ...
 
 
-class Loop:
+class SamplingLoop:
     """A thread that serves its channels one after the other, at every deadline.
 
     A channel that takes too long (a driver that hangs) keeps the thread to itself: ``part`` moves
@@ -75,7 +75,7 @@ class Loop:
         name: str,
         channels: Sequence[Channel],
         deadlines: Deadlines,
-        events: Events,
+        events: LoopEvents,
         *,
         once_more: bool = False,
         is_awaited: bool = False,
@@ -95,7 +95,7 @@ class Loop:
         self._lock = threading.Lock()
         self._serving: Channel | None = None
         self._since_ns = 0
-        self._others: Loop | None = None
+        self._others: SamplingLoop | None = None
         self._joining: list[tuple[int, Channel]] = []
         self._quick = 0
         self._over = False
@@ -156,7 +156,7 @@ class Loop:
         if self.alarm:
             self.alarm.close()
 
-    def part(self, now_ns: int) -> Loop | None:
+    def part(self, now_ns: int) -> SamplingLoop | None:
         """A loop for all channels but the one that has held them up for too long, if one has."""
         with self._lock:
             stuck = self._serving
@@ -164,7 +164,7 @@ class Loop:
             if stuck is None or not others or now_ns - self._since_ns < self._patience_ns:
                 self._set_alarm(now_ns)
                 return None
-            loop = Loop(
+            loop = SamplingLoop(
                 self.name,
                 others,
                 replace(self.deadlines),
@@ -305,7 +305,7 @@ class LoopWatchdog:
     """Runs loops, and parts one whose alarm goes off: the loop re-arms it while all is well."""
 
     def __init__(self) -> None:
-        self._loops: list[Loop] = []
+        self._loops: list[SamplingLoop] = []
         self._lock = threading.Lock()
         self._ending = False
         self._end_ns = 0
@@ -315,7 +315,7 @@ class LoopWatchdog:
         self._news, self._tell = os.pipe()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
-    def start(self, loops: Iterable[Loop]) -> None:
+    def start(self, loops: Iterable[SamplingLoop]) -> None:
         """Begin, and return when what is awaited has been served once."""
         if HERE:  # elsewhere there are no alarms to wait for
             self._thread.start()
@@ -339,7 +339,7 @@ class LoopWatchdog:
         for loop in self._loops:
             loop.end_lead()
 
-    def add(self, loops: Iterable[Loop]) -> None:
+    def add(self, loops: Iterable[SamplingLoop]) -> None:
         """Run more loops, a moment apart: one after the other they find the caches warm."""
         start_ns = monotonic_ns()
         for index, loop in enumerate(loops):
@@ -376,14 +376,14 @@ class LoopWatchdog:
         served = [loop.served_since() for loop in self._each_loop()]
         return {_key(name) for name, since_ns in served if name and now_ns - since_ns > _HANGS_NS}
 
-    def _each_loop(self) -> Iterable[Loop]:
+    def _each_loop(self) -> Iterable[SamplingLoop]:
         """Also those that come while the others are being ended."""
         index = 0
         while index < len(self._loops):
             yield self._loops[index]
             index += 1
 
-    def _start(self, loop: Loop) -> None:
+    def _start(self, loop: SamplingLoop) -> None:
         with self._lock:
             self._loops.append(loop)
             if self._ending:
@@ -394,7 +394,7 @@ class LoopWatchdog:
     def _run(self) -> None:
         poller = select.poll()
         poller.register(self._news, select.POLLIN)
-        watched: dict[int, Loop] = {}
+        watched: dict[int, SamplingLoop] = {}
         while not self._over:
             for descriptor, _ in poller.poll():
                 if descriptor == self._news:
@@ -405,7 +405,7 @@ class LoopWatchdog:
                     if others:
                         self._start(others)
 
-    def _look_through(self, poller: select.poll, watched: dict[int, Loop]) -> None:
+    def _look_through(self, poller: select.poll, watched: dict[int, SamplingLoop]) -> None:
         """Listen to the alarms of new loops, and let go of those that are done."""
         with self._lock:
             loops = list(self._loops)
@@ -421,7 +421,7 @@ class LoopWatchdog:
                 poller.register(loop.alarm, select.POLLIN)
 
 
-def _device(loop: Loop) -> str:
+def _device(loop: SamplingLoop) -> str:
     """The key of the device that a loop is reading now; empty where it waits."""
     name, _ = loop.served_since()
     return _key(name)

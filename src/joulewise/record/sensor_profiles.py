@@ -74,7 +74,7 @@ class KeptCard:
     format: int = FORMAT
 
 
-def card_for(
+def sensor_profile_for(
     device: Device, environ: Mapping[str, str], quantity: Quantity = Quantity.POWER
 ) -> SensorProfile:
     """What is believed of ``quantity`` (a reading of power) on this device."""
@@ -100,7 +100,7 @@ def table_card(device: Device, quantity: Quantity = Quantity.POWER) -> SensorPro
 
 def kept_card(info: DeviceInfo, environ: Mapping[str, str]) -> KeptCard | Unavailable | None:
     """The board's card; None where it has none, or why the one that is there does not count."""
-    path = card_path(info.uid, environ)
+    path = profile_path(info.uid, environ)
     again = f"joulewise calibrate --gpu {info.key.removeprefix('gpu')}"
     try:
         kept = _parse(json.loads(read_regular(path)))
@@ -120,7 +120,7 @@ def kept_card(info: DeviceInfo, environ: Mapping[str, str]) -> KeptCard | Unavai
 
 def keep_card(card: KeptCard, environ: Mapping[str, str]) -> Path:
     """Write the card as a whole or not at all, and say where."""
-    path = card_path(card.uid, environ)
+    path = profile_path(card.uid, environ)
     text = json.dumps(asdict(card), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     try:
         made(made(path.parent.parent) / path.parent.name)
@@ -133,7 +133,7 @@ def keep_card(card: KeptCard, environ: Mapping[str, str]) -> Path:
     return path
 
 
-def card_path(uid: str, environ: Mapping[str, str]) -> Path:
+def profile_path(uid: str, environ: Mapping[str, str]) -> Path:
     name = "".join(c if c.isalnum() or c in "-_." else f"%{ord(c):02x}" for c in uid)
     return state_folder(environ) / "cards" / f"{name}.json"
 

@@ -15,7 +15,7 @@ _ENOUGH: Final = 30  # batches
 _BINS: Final = 2_000  # up to 100 ms; the largest is kept apart
 
 
-class Statistics:
+class StreamStatistics:
     """Rows, new values, their rate, and how late they were asked for.
 
     Rates are those of the rows that deadlines asked for: dense readings at the edges of a run say

@@ -15,8 +15,8 @@ from typing import Final
 
 from joulewise.process.failpoints import point
 from joulewise.record.running_total import Tally
-from joulewise.record.statistics import Statistics
-from joulewise.store.arrow_stream import Pieces, RowBuffer, Stream
+from joulewise.record.statistics import StreamStatistics
+from joulewise.store.arrow_stream import ColumnBuffer, RowBuffer, Stream
 from joulewise.store.files import GrowingFile
 
 
@@ -95,7 +95,9 @@ class Writer:
         self._notes = notes
         self._each_time = each_time
         self._room_b = room_b
-        self._streams: list[tuple[RowBuffer | Pieces, Stream, tuple[Statistics | Tally, ...]]] = []
+        self._streams: list[
+            tuple[RowBuffer | ColumnBuffer, Stream, tuple[StreamStatistics | Tally, ...]]
+        ] = []
         self._journals: list[tuple[PendingLines, GrowingFile]] = []
         self._urgent: list[GrowingFile] = []
         self._rounds = 0
@@ -108,9 +110,9 @@ class Writer:
 
     def add_stream(
         self,
-        rows: RowBuffer | Pieces,
+        rows: RowBuffer | ColumnBuffer,
         stream: Stream,
-        *told: Statistics | Tally,
+        *told: StreamStatistics | Tally,
         hurry: bool = False,
     ) -> None:
         """``told`` of what is written; in a ``hurry`` where a power cut must cost 1 s at most."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from joulewise.data import Quantity
 from joulewise.store.arrow_stream import TIME, is_whole, read_batches, schema
 from joulewise.store.checksums import Damage, find_damage, is_verified
-from joulewise.store.files import is_there, open_regular
+from joulewise.store.files import entry_exists, open_regular
 from joulewise.store.layout import PACKED, STREAM, StreamKind, lane_path
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def find_lane_damage(
     name = path.relative_to(run).as_posix()
     if path.suffix == PACKED:
         reason = _packed_fault(path, lane)
-    elif not is_there(path):
+    elif not entry_exists(path):
         reason = "it is gone" if rows else ""
     else:
         reason = _stream_fault(path, lane, is_ended=is_ended)
@@ -115,7 +115,7 @@ def _has_columns_of(lane: StreamKind, columns: Collection[str]) -> bool:
 def lane_file(run: Path, key: str, lane: StreamKind) -> Path:
     """The file that a lane is read from."""
     packed = lane_path(run, key, lane, PACKED)
-    return packed if is_there(packed) else lane_path(run, key, lane, STREAM)
+    return packed if entry_exists(packed) else lane_path(run, key, lane, STREAM)
 
 
 def _open_stream(path: Path, sound_b: int | None) -> LaneReader | None:
