@@ -152,7 +152,7 @@ def test_a_file_that_is_no_card_is_ignored_with_a_reason(text, environ):
     path = profile_path(BOARD.uid, environ)
     path.parent.mkdir(parents=True)
     path.write_text(text)
-    assert "no card" in kept_card(BOARD, environ).reason
+    assert "is not a sensor profile" in kept_card(BOARD, environ).reason
     assert sensor_profile_for(Board(), environ).origin == "table"
 
 

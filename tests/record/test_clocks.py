@@ -33,7 +33,7 @@ def clocks(machine):
 
 
 def told(clocks):
-    return list(clocks.news())
+    return list(clocks.events())
 
 
 def test_nothing_happens(machine, clocks):
@@ -78,7 +78,7 @@ def test_a_stop_between_two_readings_is_no_clock_that_was_set(reading, what):
         return value
 
     clocks = ClockComparison(lambda: read("now"), lambda: read("wall"), lambda: read("boot"))
-    news = [*clocks.news(), *clocks.news()]
+    news = [*clocks.events(), *clocks.events()]
     assert [code for code, _ in news] == ([] if what == "stopped" else [Caution.SUSPENDED])
 
 
@@ -90,4 +90,4 @@ def test_a_clock_that_is_set_in_small_steps_is_told_when_they_add_up(machine, cl
 
 def test_this_machine_was_awake_while_it_ran_this():
     assert boot_ns() > 0
-    assert Caution.SUSPENDED not in [code for code, _ in ClockComparison().news()]
+    assert Caution.SUSPENDED not in [code for code, _ in ClockComparison().events()]

@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from joulewise.record.environment import git_state, kept, read_run_environment
+from joulewise.record.environment import git_state, read_run_environment, recorded_variables
 
 GIT = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
 
@@ -59,13 +59,13 @@ def test_only_variables_on_the_list_are_kept():
         "HOME": "/home/me",
         "MY_CUDA_VISIBLE_DEVICES": "x",
     }
-    assert kept(environ).keys() == {
+    assert recorded_variables(environ).keys() == {
         "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "SLURM_JOB_ID", "NCCL_DEBUG", "LOCAL_RANK"
     }  # fmt: skip
 
 
 def test_a_secret_in_a_kept_variable_is_masked():
-    assert kept({"XLA_FLAGS": "--xla_dump=https://me:pw@host/x"}) == {
+    assert recorded_variables({"XLA_FLAGS": "--xla_dump=https://me:pw@host/x"}) == {
         "XLA_FLAGS": "--xla_dump=https://***@host/x"
     }
 

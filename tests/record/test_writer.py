@@ -37,9 +37,9 @@ def disk(monkeypatch):
 def recording(tmp_path):
     (tmp_path / TRACE).mkdir()
     notes, rows = RecorderNotes(), RowBuffer(["power_w"])
-    writer = Writer(notes, lambda: None, room_b=3000)
+    writer = Writer(notes, lambda: None, backlog_b=3000)
     stream = Stream(lane_path(tmp_path, "gpu0", StreamKind.FAST, STREAM), rows.columns)
-    writer.add_stream(rows, stream, StreamStatistics(0, "power_w"), hurry=True)
+    writer.add_stream(rows, stream, StreamStatistics(0, "power_w"), is_urgent=True)
     return SimpleNamespace(run=tmp_path, notes=notes, rows=rows, writer=writer, stream=stream)
 
 

@@ -1,4 +1,4 @@
-"""Which device is read in which way, and how often."""
+"""Which device is read by which loop, how often, and into which stream."""
 
 from __future__ import annotations
 
@@ -41,28 +41,30 @@ from joulewise.store.layout import (
 )
 from joulewise.units import NS_PER_S
 
-# Between two readings of a model there is nothing to see: it counts on by itself. Beside devices
-# that are measured it is the least exact part of a total, and need not cost the most.
+# Rates in readings a second (all chosen; doubled, they cost twice the CPU time).
+# A model counts on by itself between two readings. Beside measured devices it is the least exact
+# part of a total, and need not cost the most.
 _MODELLED_HZ: Final = 10.0
-# Where the driver tells the course of power itself, the counter is read only to place its joules:
-# so many readings a second of all GPUs together are within 1 % of a core (benchmarks/recorder.py),
-# and of one GPU no fewer than the least, and no more than the usual rate.
-_USUAL_HZ: Final = 10.0
+# Where the driver buffers power itself, the counter is read only for its total: 20 readings a
+# second of all GPUs together are within 1 % of a core (benchmarks/recorder.py), of one GPU no fewer
+# than the least and no more than the default.
+_DEFAULT_HZ: Final = 10.0
 _BESIDE_BUFFER_HZ: Final = 20.0
 LEAST_BESIDE_BUFFER_HZ: Final = 2.5
 _REGULAR_HZ: Final = 1.0
-# A GPU that did not answer may be back any moment, and what it draws unseen is lost.
+# A GPU that did not answer may be back at any moment, and what it draws until then is lost.
 _SILENT_HZ: Final = 1.0
-# One that is being opened is not disturbed by looking: what it draws unseen is lost meanwhile.
+# Polling a device that is still being opened does not disturb it.
 _LATE_HZ: Final = 5.0
-# Who uses a device is asked more often in the first seconds: a short command is over by then.
+# Processes are polled more often in the first two seconds: a short command is over by then.
 _EARLY_HZ: Final = 5.0
 _EARLY_TICKS: Final = 10
-# What joules come from is read when a run begins and when it ends, however short it is.
+# Loops whose channels are read at the start and at the end of a run, however short it is.
 _ENERGY: Final = ("fast", "regular", "samples")
-# Of these a command waits for the first reading. Samples of utilisation and clocks are kept by the
-# driver meanwhile, and six buffers of a slow driver take a second.
+# Loops whose first reading a command waits for. The driver buffers utilisation and clocks
+# meanwhile, and six buffers of a slow driver take a second.
 _AWAITED: Final = ("fast", "regular")
+# Lines of a file at most (chosen), so that a recorder that is always late does not fill the disk.
 _MOST_MISSES: Final = 10_000
 _MOST_PROCESSES: Final = 100_000
 _Stored = TypeVar("_Stored", DeviceReader, PowerSamples, OtherSamples)
@@ -70,7 +72,7 @@ _OnReopened = Callable[[Device, "int | None"], None]
 
 
 class StreamLoops:
-    """Makes the loops that fill a run's files, and knows how each file did."""
+    """Makes the loops that fill a run's streams, and has the statistics of each stream."""
 
     def __init__(
         self,
@@ -83,9 +85,9 @@ class StreamLoops:
         environ: Mapping[str, str],
         dithered: bool = False,
     ) -> None:
-        """``dithered``: the fast lane is read a little unevenly, to meet all phases of a counter.
+        """``dithered``: fast streams are read a little unevenly, to meet all phases of a counter.
 
-        What ``loops`` are to fill becomes files with ``open_streams``.
+        ``open_streams`` makes the files.
         """
         self._run = run
         self._rate_hz = rate_hz
@@ -107,7 +109,7 @@ class StreamLoops:
         writer.add_journal(self._processes, GrowingFile(run / PROCESSES))
 
     def energy_loops(self, entries: Iterable[InventoryEntry]) -> list[SamplingLoop]:
-        """The loops that read what joules come from: a command waits for these."""
+        """The loops that read what energy comes from; a command waits for these."""
         entries = list(entries)
         is_measured = bool(_measured(entries))
         regular_hz = _REGULAR_HZ if is_measured else min(self._rate_hz, _MODELLED_HZ)
@@ -119,7 +121,7 @@ class StreamLoops:
     def other_loops(
         self, entries: Iterable[InventoryEntry], on_reopened: _OnReopened
     ) -> list[SamplingLoop]:
-        """The loops that read the rest, and look for processes and for devices to be opened."""
+        """The loops that read the rest, and poll processes and devices that do not answer."""
         loops = [
             loop
             for group in _groups(entries)
@@ -128,7 +130,7 @@ class StreamLoops:
         return [loop for loop in loops if loop.channels]
 
     def completed_loops(self, entry: InventoryEntry) -> list[SamplingLoop]:
-        """The loop that reads the rest of a device that is complete only now; none if one does."""
+        """The loop that reads the rest of a device that has just been completed, if none does."""
         slow = self._slow([entry.device])
         return [self._loop("slow", slow, _REGULAR_HZ)] if slow else []
 
@@ -164,7 +166,7 @@ class StreamLoops:
     def _opening(
         self, entries: Sequence[InventoryEntry], on_reopened: _OnReopened
     ) -> Iterator[SamplingLoop]:
-        """The loops that look whether devices which do not answer can be opened by now."""
+        """The loops that try to open devices that do not answer."""
         unopened = [each.device for each in entries if hasattr(each.device, "reopened")]
         silent = [
             ReopenPoller(d, on_reopened) for d in unopened if not getattr(d, "is_late", False)
@@ -174,24 +176,24 @@ class StreamLoops:
         yield self._loop("late", late, _LATE_HZ)
 
     def count_from(self, t_ns: int) -> None:
-        """A command begins: joules so far are counted from here."""
+        """A command begins: count the energy so far from here."""
         self._since_ns = t_ns
         for tally in list(self.tallies.values()):
             tally.begin(t_ns)
 
     def summary(self) -> dict[str, Any]:
-        """How each file did, by its name without the ending."""
+        """The statistics of each stream, by its file's name without the ending."""
         with self._lock:
             return {channel.name: channel.statistics.summary() for channel in self._stored}
 
     def poll_again(self) -> list[threading.Thread]:
-        """A command has ended: have the processes of all GPUs looked at, each in its own time."""
+        """A command has ended: poll the processes of all GPUs, each in a thread of its own."""
         with self._lock:
             users = list(self._users_by_key.values())
-        looks = [threading.Thread(target=each.poll_again, daemon=True) for each in users]
-        for look in looks:
-            look.start()
-        return looks
+        polls = [threading.Thread(target=each.poll_again, daemon=True) for each in users]
+        for poll in polls:
+            poll.start()
+        return polls
 
     def _users(self, devices: Iterable[Device]) -> list[DeviceUsers]:
         users = []
@@ -205,7 +207,7 @@ class StreamLoops:
         return self._readings(device, StreamKind.FAST, fast_quantities(device), rate_hz)
 
     def _slow(self, devices: Iterable[Device]) -> list[DeviceReader]:
-        """Of those that are complete, once: what is read follows from what they have."""
+        """Channels for the rest of the devices that are complete, once for each."""
         channels = []
         for device in devices:
             is_complete = not isinstance(device, PartlyOpened) or device.is_complete
@@ -230,11 +232,9 @@ class StreamLoops:
         return self._store(channel, device, lane)
 
     def _buffered(self, device: Device) -> PowerSamples:
-        # The driver has kept what it saw before: nothing is to be read early.
-        name, edge = (
-            f"{device.info.key}{StreamKind.BUFFER.value}",
-            replace(self._edge(device), lead_ns=0),
-        )
+        # The driver has buffered what was before: nothing is read early.
+        name = f"{device.info.key}{StreamKind.BUFFER.value}"
+        edge = replace(self._edge(device), lead_ns=0)
         return self._store(
             PowerSamples(name, device, self._notes, edge=edge), device, StreamKind.BUFFER
         )
@@ -261,25 +261,25 @@ class StreamLoops:
         return channel
 
     def open_streams(self) -> None:
-        """Have files made of what is read: what loads for that is slow, and reading has begun."""
+        """Make the files. That loads pyarrow, which is slow: reading has begun before."""
         with self._lock:
             unopened, self._unopened = self._unopened, []
         for channel, device, lane in unopened:
             stream = Stream(
                 lane_path(self._run, device.info.key, lane, STREAM), channel.rows.columns
             )
-            told: list[StreamStatistics | Tally] = [channel.statistics]
+            consumers: list[StreamStatistics | Tally] = [channel.statistics]
             if lane is StreamKind.FAST:
-                told.append(self.tallies[device.info.key])
-            hurry = lane is StreamKind.FAST and not _is_modelled(device)
-            self._writer.add_stream(channel.rows, stream, *told, hurry=hurry)
+                consumers.append(self.tallies[device.info.key])
+            is_urgent = lane is StreamKind.FAST and not _is_modelled(device)
+            self._writer.add_stream(channel.rows, stream, *consumers, is_urgent=is_urgent)
 
     def _dither_ns(self, devices: Sequence[Device]) -> int:
-        """As long as the longest counter's period, within that of reading it."""
+        """The longest update period of a counter, but no more than the period of reading it."""
         if not self._dithered or not devices:
             return 0
-        cards = [sensor_profile_for(device, self._environ) for device in devices]
-        longest_s = max(card.counter_period_s or card.update_period_s or 0.0 for card in cards)
+        profiles = [sensor_profile_for(device, self._environ) for device in devices]
+        longest_s = max(one.counter_period_s or one.update_period_s or 0.0 for one in profiles)
         return min(round(longest_s * NS_PER_S), round(NS_PER_S / self._rate_hz))
 
     def _loop(
@@ -314,18 +314,18 @@ class StreamLoops:
 
 
 def default_rate_hz(entries: Sequence[InventoryEntry]) -> float:
-    """How often to read these devices where nobody has said."""
+    """How often these devices are read, in Hz, where the user does not say."""
     measured = _measured(entries)
-    spared = measured and all(each.has_buffer for each in entries if each.device in measured)
-    if not spared:
-        return _USUAL_HZ
-    return min(_USUAL_HZ, max(_BESIDE_BUFFER_HZ / len(measured), LEAST_BESIDE_BUFFER_HZ))
+    all_buffered = measured and all(each.has_buffer for each in entries if each.device in measured)
+    if not all_buffered:
+        return _DEFAULT_HZ
+    return min(_DEFAULT_HZ, max(_BESIDE_BUFFER_HZ / len(measured), LEAST_BESIDE_BUFFER_HZ))
 
 
 def _groups(entries: Iterable[InventoryEntry]) -> list[list[InventoryEntry]]:
-    """Few threads with much to do, and for each device that is slow some of its own.
+    """The devices that share threads: all together, but each slow one alone.
 
-    A thread that wakes up finds its caches cold, which costs more than the reading.
+    Few threads, because one that wakes up finds its caches cold, which costs more than the reading.
     """
     entries = list(entries)
     together = [each for each in entries if not each.is_slow]
@@ -333,7 +333,7 @@ def _groups(entries: Iterable[InventoryEntry]) -> list[list[InventoryEntry]]:
 
 
 def _keeping(entries: Sequence[InventoryEntry]) -> list[Device]:
-    """The measured devices whose driver keeps samples."""
+    """The measured devices whose driver buffers samples."""
     measured = _measured(entries)
     return [each.device for each in entries if each.has_buffer and each.device in measured]
 

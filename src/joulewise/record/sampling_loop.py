@@ -1,6 +1,7 @@
-"""A thread that does something at every deadline, and nothing twice to catch up.
+"""A thread that serves its channels at every deadline, and a watchdog over such threads.
 
-Seeing to it that one device that hangs does not hold up the others.
+A missed deadline is skipped, never made up for. The watchdog sees to it that one device that hangs
+does not delay the others.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from joulewise.process.linux import HERE, Timer
 from joulewise.record.schedule import CoarseTicks, Deadlines, EdgeTiming, KernelTicks
 from joulewise.units import NS_PER_MS, NS_PER_S
 
+# Quick rounds after which a channel that was parted from the others joins them again (chosen).
+# Twice as many leave a driver that recovered in a thread of its own for twice as long.
 _QUICK: Final = 50
-_NEVER: Final = 0
+_NEVER: Final = 0  # disarms a timer (timerfd_settime(2))
 
 
 class Channel(Protocol):
-    """What is served at a deadline: one device, read in one way."""
+    """What a loop serves at a deadline: one device, read in one way."""
 
     @property
     def name(self) -> str: ...
@@ -35,22 +38,22 @@ class Channel(Protocol):
 
 @runtime_checkable
 class EdgeChannel(Channel, Protocol):
-    """A channel whose device shows an edge only after its sensor has been updated."""
+    """A channel whose device shows the start and end of a load only after its sensor's update."""
 
     @property
     def edge(self) -> EdgeTiming: ...
 
     def serve_extra(self) -> None:
-        """One more time, which no deadline asks for."""
+        """Read once more, at no deadline."""
         ...
 
     def is_settled(self, end_ns: int) -> bool:
-        """Whether it has shown what was drawn up to then."""
+        """Whether the sensor has shown all that was drawn up to then."""
         ...
 
 
 class LoopEvents(Protocol):
-    """Who is told of what goes wrong in a loop."""
+    """Receives what goes wrong in a loop."""
 
     def on_missed(
         self, loop: str, channels: Sequence[Channel], deadline_ns: int, missed: int
@@ -295,14 +298,15 @@ class SamplingLoop:
             self.alarm.set(from_ns + self._patience_ns if len(self.channels) > 1 else _NEVER)
 
 
-_APART_NS: Final = 3 * NS_PER_MS
-_FIRST_S: Final = 1.0
-# Chosen: a reading of the counter and the power of a driver that takes 1 s for each, and a half.
+_APART_NS: Final = 3 * NS_PER_MS  # between deadlines of loops: one ends before the next (chosen)
+_FIRST_S: Final = 1.0  # how long a command waits at most for first readings (chosen)
+# A driver hangs if one call lasts longer than this. Chosen: counter and power of a driver that
+# takes 1 s for each, and a half more. Twice as long delays the end of a run with such a driver.
 _HANGS_NS: Final = 3 * NS_PER_S
 
 
 class LoopWatchdog:
-    """Runs loops, and parts one whose alarm goes off: the loop re-arms it while all is well."""
+    """Runs loops, and parts one whose alarm goes off because it did not re-arm it in time."""
 
     def __init__(self) -> None:
         self._loops: list[SamplingLoop] = []
@@ -422,7 +426,7 @@ class LoopWatchdog:
 
 
 def _device(loop: SamplingLoop) -> str:
-    """The key of the device that a loop is reading now; empty where it waits."""
+    """The key of the device that a loop is reading now; empty where it waits for a deadline."""
     name, _ = loop.served_since()
     return _key(name)
 
