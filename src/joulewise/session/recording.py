@@ -31,11 +31,13 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from time import monotonic_ns
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from joulewise.data import Caution, Energy, Kind, RunResult, RunWarning, Span, Unavailable, total
 from joulewise.data.codec import finite
 from joulewise.data.contract import TOTAL, energy_json
+from joulewise.data.energy import factors_of_estimates, scale
 from joulewise.devices import Options, discover, visible_gpus
 from joulewise.errors import JoulewiseError
 from joulewise.record.recorder import Recorder, RecorderOptions
@@ -74,15 +76,21 @@ def draw_now(
     devices: Collection[RecordedDevice],
     counted: Collection[str],
     now_ns: int,
+    factors: Mapping[str, tuple[float, float]] = MappingProxyType({}),
 ) -> Draw | None:
     """The joules of the ``counted`` devices up to now; None where none of them was read.
+
+    ``factors`` are those of ``factors_of_estimates``, by device.
 
     A device that is not counted yet may be any moment: all of them are in the most, except those
     that never answered and whose maximum nobody knows.
     """
     read = {d.info.key: tallies[d.info.key] for d in devices if d.info.key in tallies}
-    energies_j = [read[key].energy_at(now_ns) for key in counted if key in read]
-    known_j = [energy_j for energy_j in energies_j if energy_j is not None]
+    known_j = [
+        energy_j * factors.get(key, (1.0, 1.0))[0]
+        for key in counted
+        if key in read and (energy_j := read[key].energy_at(now_ns)) is not None
+    ]
     most_w = sum(_most_w(read[d.info.key], d, now_ns) for d in devices if d.info.key in read)
     return Draw(sum(known_j), most_w) if known_j else None
 
@@ -496,7 +504,9 @@ class RunSoFar:
         }
         counted = self._count(manifest, now_ns)
         spans = self._follower.poll()
-        self._draw = draw_now(tallies, manifest.devices, counted, now_ns)
+        factors = factors_of_estimates(energies, [d.info for d in manifest.devices], counted)
+        energies |= {key: scale(energies[key], *each) for key, each in factors.items()}
+        self._draw = draw_now(tallies, manifest.devices, counted, now_ns, factors)
         return self.progress.look(now_ns, energies, counted, spans, draw=self._draw, ended=ended)
 
     @property
