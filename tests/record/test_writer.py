@@ -87,7 +87,7 @@ def test_a_disk_that_stays_full_costs_the_oldest(recording, disk):
 
 
 def test_lines_are_kept_whole_or_not_at_all(tmp_path, disk):
-    journal = PendingLines(most=3)
+    journal = PendingLines(limit=3)
     file = GrowingFile(tmp_path / "misses.jsonl")
     writer = Writer(RecorderNotes(), lambda: None)
     writer.add_journal(journal, file)

@@ -282,8 +282,9 @@ def id_second(name: str) -> int | None:
     fields = _ID.fullmatch(name)
     if fields is None:
         return None
+    year, month, day, hour, minute, second = map(int, fields.groups())
     try:
-        moment = datetime(*map(int, fields.groups()), tzinfo=timezone.utc)  # type: ignore[arg-type]
+        moment = datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc)
     except ValueError:
         return None
     return int(moment.timestamp())
