@@ -139,7 +139,7 @@ def test_a_driver_with_a_clock_of_its_own_has_just_taken_its_newest():
     check(driver, found, tolerance_ns=PERIOD_NS)
 
 
-def test_a_fault_is_noted_once_and_what_the_driver_kept_comes_afterwards():
+def test_a_fault_is_noted_once_and_buffered_samples_follow_afterwards():
     driver = Driver(Clocks())
     notes = RecorderNotes(driver.clocks.ours)
     clocks = {"now_ns": driver.clocks.ours, "wall_ns": driver.clocks.wall}

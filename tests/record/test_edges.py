@@ -51,7 +51,7 @@ def test_a_board_is_read_around_an_edge_as_often_and_as_long_as_it_updates(
     assert found == (step_ms, lead_ms, tail_ms)
 
 
-def test_what_is_computed_when_it_is_asked_for_has_no_edge():
+def test_a_modelled_device_has_no_edge():
     assert edge_timing(SensorProfile(counter_period_s=0.0)) == NO_EDGE
 
 

@@ -1,4 +1,4 @@
-"""Where a run took place, and what of it may be kept."""
+"""Where a run took place, and what of it may be recorded."""
 
 import subprocess
 
@@ -45,7 +45,7 @@ def test_without_git_there_is_no_commit(repository):
     assert git_state(folder, {**GIT, "PATH": "/nonexistent"}) == {}
 
 
-def test_only_variables_on_the_list_are_kept():
+def test_only_variables_on_the_list_are_recorded():
     environ = {
         "CUDA_VISIBLE_DEVICES": "0,1",
         "OMP_NUM_THREADS": "4",
@@ -64,7 +64,7 @@ def test_only_variables_on_the_list_are_kept():
     }  # fmt: skip
 
 
-def test_a_secret_in_a_kept_variable_is_masked():
+def test_a_secret_in_a_recorded_variable_is_masked():
     assert recorded_variables({"XLA_FLAGS": "--xla_dump=https://me:pw@host/x"}) == {
         "XLA_FLAGS": "--xla_dump=https://***@host/x"
     }

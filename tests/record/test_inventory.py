@@ -1,4 +1,4 @@
-"""Devices are asked beside each other before they are read, and a slow one is read apart."""
+"""Devices are asked in parallel before they are read, and a slow one is read by its own thread."""
 
 import threading
 from dataclasses import replace
@@ -37,7 +37,7 @@ def numbered(index):
     return device
 
 
-def test_all_devices_are_asked_at_once():
+def test_all_devices_are_asked_in_parallel():
     barrier = threading.Barrier(GPUS)
     devices = [Waiting(barrier) for _ in range(GPUS)]
     entries = take_inventory(devices, {})

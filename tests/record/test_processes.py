@@ -1,4 +1,4 @@
-"""Who uses a device, and whose they are."""
+"""Which processes use a device, and which of them are the command's."""
 
 import json
 import os
@@ -144,7 +144,7 @@ def test_the_load_of_the_simulation_is_called_so(tmp_path):
     assert CommandProcesses("run-7", tmp_path, {}).name(55) == "joulewise"
 
 
-def test_who_has_ended_is_told_where_the_driver_keeps_account(watched):
+def test_ended_processes_are_listed_where_the_driver_has_accounting(watched):
     watched.proc.add(10, environ="JOULEWISE_RUN=run-7")
     watched.look(Process(10, GB, "compute"))
     watched.proc.remove(10)
@@ -176,7 +176,7 @@ def test_in_a_container_too_only_a_change_is_a_line(watched):
     assert watched.look(stranger, other) == []
 
 
-def test_a_journal_that_is_full_is_said_once(watched):
+def test_a_full_journal_is_noted_once(watched):
     watched.users._journal = watched.journal = PendingLines(2)
     looks = [watched.look(Process(pid, GB, "compute")) for pid in (1, 2, 3, 4)]
     assert [len(lines) for lines in looks] == [1, 1, 0, 0]

@@ -1,4 +1,4 @@
-"""Rows of readings: what could not be read, what took long, and how it went."""
+"""Rows of readings: what could not be read, what took long, and their statistics."""
 
 import math
 from dataclasses import dataclass, field
@@ -18,7 +18,7 @@ S, MS = 10**9, 10**6
 
 @dataclass
 class Meter:
-    """Waits for its thread, takes its time, and fails when it is told to."""
+    """Waits for its thread, takes its time, and fails when it is asked to."""
 
     clock: ToyClock = field(default_factory=ToyClock)
     waits_s: float = 0.0
@@ -48,7 +48,7 @@ def columns(channel):
     return dict(zip(batch.columns, (list(values) for values in batch.values), strict=True))
 
 
-def test_a_row_bears_the_moment_at_which_the_counter_was_asked():
+def test_a_row_has_the_time_at_which_the_counter_was_read():
     device = Meter(takes_s=0.0001)
     channel, _ = readings(device, Quantity.ENERGY, Quantity.POWER)
     channel.serve(device.clock.now_ns)
@@ -83,8 +83,8 @@ def test_what_cannot_be_read_is_a_gap_and_noted_when_it_changes():
     assert [math.isnan(value) for value in found["energy_j"]] == [False, False, True, True, False]
     assert [math.isnan(value) for value in found["power_w"]] == [False, True, True, True, False]
     assert found["t_ns"] == sorted(found["t_ns"])
-    told = [(note["code"], note["quantity"], note["message"]) for note in notes.all()]
-    assert told == [
+    noted = [(note["code"], note["quantity"], note["message"]) for note in notes.all()]
+    assert noted == [
         ("device_unavailable", "power_w", "busy"),
         ("device_unavailable", "energy_j", "lost"),
         ("device_unavailable", "power_w", "lost"),
@@ -141,10 +141,10 @@ def test_dense_readings_at_the_edges_are_rows_and_no_matter_of_the_rate():
     rows = sorted([(t_ns, 0) for t_ns in regular] + [(t_ns, EXTRA_NS) for t_ns in dense + after])
     powers = [float(index) for index, _ in enumerate(rows)]
     statistics.add(batch_of([t_ns for t_ns, _ in rows], powers, [late for _, late in rows]))
-    told = statistics.summary()
-    assert told["rows"] == told["new_values"] == len(rows)
-    assert (told["effective_hz"], told["rate_hz"], told["rate_cv"]) == (10, 10, 0)
-    assert told["late_max_ms"] == 0
+    summary = statistics.summary()
+    assert summary["rows"] == summary["new_values"] == len(rows)
+    assert (summary["effective_hz"], summary["rate_hz"], summary["rate_cv"]) == (10, 10, 0)
+    assert summary["late_max_ms"] == 0
 
 
 def test_the_rate_is_steady_where_rows_come_a_little_late():
@@ -155,10 +155,10 @@ def test_the_rate_is_steady_where_rows_come_a_little_late():
         part = slice(start, start + 10)
         powers = [float(index) for index in range(len(times[part]))]
         statistics.add(batch_of(times[part], powers, late[part]))
-    told = statistics.summary()
-    assert told["rate_hz"] == 10
-    assert told["rate_cv"] == 0
-    assert told["late_max_ms"] == max(late) / MS
+    summary = statistics.summary()
+    assert summary["rate_hz"] == 10
+    assert summary["rate_cv"] == 0
+    assert summary["late_max_ms"] == max(late) / MS
 
 
 def test_seconds_without_rows_count_as_such():
@@ -168,7 +168,7 @@ def test_seconds_without_rows_count_as_such():
     assert statistics.summary()["rate_cv"] > 0.5
 
 
-def test_a_lane_that_is_silent_for_ages_is_counted_at_once():
+def test_a_stream_with_a_gap_of_ages_is_counted_at_once():
     statistics = StreamStatistics(10**12 * S, "power_w")
     statistics.add(batch_of([S, 9 * 10**9 * S], [1.0, 1.0], [0, 0]))
     assert statistics.summary()["rate_hz"] == 0
@@ -183,10 +183,10 @@ def test_percentiles_are_right_to_the_width_of_a_bin(late):
 
 
 def test_nothing_recorded_says_nothing():
-    told = StreamStatistics(0, "power_w").summary()
-    assert told["rows"] == 0
-    assert told["rate_hz"] is None
-    assert told["late_p99_ms"] is None
+    summary = StreamStatistics(0, "power_w").summary()
+    assert summary["rows"] == 0
+    assert summary["rate_hz"] is None
+    assert summary["late_p99_ms"] is None
 
 
 def test_a_batch_with_a_single_gap_knows_it():

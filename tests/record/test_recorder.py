@@ -231,7 +231,7 @@ def test_a_gpu_that_sleeps_is_not_read_until_it_is_awake(tmp_path, monkeypatch):
     assert real._closed
 
 
-def test_a_gpu_that_was_lost_is_not_said_to_have_slept(tmp_path, monkeypatch):
+def test_a_gpu_that_was_lost_is_not_recorded_as_asleep(tmp_path, monkeypatch):
     monkeypatch.setattr("joulewise.record.channels._SILENT_HZ", 50.0)
     lost = Sleeper(ToyDevice(ToyClock()))
     lost.asleep = False
@@ -256,7 +256,7 @@ def recorder(tmp_path):
     recorder.stop()
 
 
-def test_commands_are_kept_by_their_process_and_without_their_secrets(recorder):
+def test_commands_are_recorded_by_process_and_without_secrets(recorder):
     recorder.tell(CommandRecord(10, ("train.py", "--token", "abc"), 5))
     recorder.tell(CommandRecord(9, ("other",), 3))
     recorder.tell(CommandRecord(10, ("train.py", "--token", "abc"), 5, 8, 3, 1.25))

@@ -1,4 +1,4 @@
-"""The driver's samples of all seven types: none dropped, none doubled, none asked for in vain."""
+"""The driver's samples of all seven types: none lost, none twice, none requested in vain."""
 
 import subprocess
 import sys
@@ -80,7 +80,7 @@ def test_ten_minutes_of_samples_none_dropped_none_doubled(rate_hz, booted_s, mos
     assert driver.asked <= most_asked
 
 
-def test_a_type_that_the_driver_lacks_is_noted_and_not_asked_for_again():
+def test_a_type_that_the_driver_lacks_is_noted_and_not_requested_again():
     driver = SamplingDriver(broken=True)
     channel = channel_of(driver)
     for _ in range(5):
@@ -129,7 +129,7 @@ def run(tmp_path_factory):
 
 
 @pytest.mark.parametrize("quantity", [Quantity.POWER, *BUFFERED_QUANTITIES])
-def test_every_type_is_a_lane_of_its_own_in_the_order_of_its_times(run, quantity):
+def test_every_type_is_a_stream_of_its_own_in_order_of_time(run, quantity):
     reader = open_lane(run, "gpu0", buffer_lane(quantity))
     assert reader.columns == ("t_ns", quantity.value)
     chunks = list(reader.chunks(["t_ns", quantity.value]))
@@ -145,7 +145,7 @@ def test_every_type_is_a_lane_of_its_own_in_the_order_of_its_times(run, quantity
         assert (values > 20).all()
 
 
-def test_lanes_of_samples_are_named_for_their_quantity():
+def test_streams_of_samples_are_named_for_their_quantity():
     assert buffer_lane(Quantity.SM_CLOCK) is StreamKind.BUFFER_SM_CLOCK
     assert {buffer_lane(quantity) for quantity in BUFFERED_QUANTITIES} | {
         StreamKind.BUFFER,

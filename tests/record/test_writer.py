@@ -1,4 +1,4 @@
-"""Writing where the disk is full, and making room when it stays so."""
+"""Writing where the disk is full, and giving up the oldest when it stays full."""
 
 import errno
 import os
@@ -86,7 +86,7 @@ def test_a_disk_that_stays_full_costs_the_oldest(recording, disk):
     assert recording.stream.file.lost == 49 - (len(kept) - 1)
 
 
-def test_lines_are_kept_whole_or_not_at_all(tmp_path, disk):
+def test_lines_are_written_whole_or_not_at_all(tmp_path, disk):
     journal = PendingLines(limit=3)
     file = GrowingFile(tmp_path / "misses.jsonl")
     writer = Writer(RecorderNotes(), lambda: None)

@@ -1,4 +1,4 @@
-"""Ending what is read, though a driver hangs."""
+"""Ending the loops although a driver hangs."""
 
 import threading
 from time import sleep

@@ -1,4 +1,4 @@
-"""How often devices are read where nobody says."""
+"""How often devices are read where the user does not say."""
 
 import pytest
 
