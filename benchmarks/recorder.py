@@ -24,7 +24,7 @@ from verdict import Verdicts
 from joulewise.data import Quantity
 from joulewise.devices import discover
 from joulewise.record.recorder import Recorder, RecorderOptions
-from joulewise.store.layout import MISSES, BUFFERED_QUANTITIES, StreamKind, buffer_lane
+from joulewise.store.layout import BUFFERED_QUANTITIES, MISSES, StreamKind, buffer_lane
 from joulewise.store.manifest import read_manifest
 from joulewise.store.runs import new_run
 from joulewise.store.trace import open_lane

@@ -81,6 +81,7 @@ def from_json(payload: Mapping[str, Any]) -> RunResult:
             raise ValueError(f"a result of format {payload['format']!r}")
         result = check_result(payload)
         monotonic_ns, wall_ns = result["start_monotonic_ns"], result.get("start_wall_ns")
+        # Spans are stored in seconds after the start; a group of runs has only the wall clock.
         start_ns = result["start_wall_ns"] if monotonic_ns is None else monotonic_ns
         whole = Span("run", None, start_ns, start_ns + _ns(result["time_s"]))
         return RunResult(
@@ -175,6 +176,7 @@ def _decode_span(payload: Mapping[str, Any], origin_ns: int) -> SpanResult:
 
 def _decode_uses(span: Span, payload: Mapping[str, Any]) -> SpanResult:
     devices = {
+        # In JSON the fields of an energy stand beside those of its use.
         key: Use(None) if use is None else decode(Use, {**use, "energy": use})
         for key, use in payload.items()
         if key != TOTAL

@@ -250,6 +250,7 @@ def find_contained(
     """
     inside: dict[str, str] = {}
     for device in devices:
+        # The first of several that contain each other is not in ``inside`` yet when it is met.
         if device.key in not_counted or device.key in unread or device.key in inside:
             continue
         for key in device.contains:
@@ -261,7 +262,7 @@ def find_contained(
 def find_parts_of_uncounted(
     devices: Iterable[DeviceInfo], counted: Collection[str]
 ) -> dict[str, tuple[str, ...]]:
-    """Devices that do not count although something in them does, and what that is, by their keys.
+    """The counted parts of each device that does not count itself, by its key.
 
     Such is a superchip's module whose GPU was not used: its CPU and memory count.
     """

@@ -69,36 +69,36 @@ def total_of_one(parts: Iterable[Energy | None]) -> Energy | None:
 def factors_of_estimates(
     energies: Mapping[str, Energy | None], devices: Iterable[DeviceInfo], counted: Collection[str]
 ) -> dict[str, tuple[float, float]]:
-    """By what to multiply modelled energies of a run, and their errors, by the device's key.
+    """By what to multiply modelled energies and their errors, by the device's key.
 
-    A module whose GPU was not used does not count, and what is modelled of its contents in its
-    place may be far too high: together they draw no more than the module. Their sum lies in its own
-    interval and below the upper end of the module's: what is left is where the two overlap. Nothing
-    is said of devices for which that is their own interval.
+    A module whose GPU was not used does not count, and the model of its contents in its place may
+    be far too high: together they draw no more than the module. So their sum is confined to the
+    part of its interval that lies below the upper end of the module's. Devices whose interval lies
+    there already are left out.
     """
     factors: dict[str, tuple[float, float]] = {}
     for whole, keys in find_parts_of_uncounted(devices, counted).items():
-        around = energies.get(whole)
+        module = energies.get(whole)
         parts = {
             key: part
             for key in keys
             if (part := energies.get(key)) and part.source in (Source.MODELLED, Source.ASSUMED)
         }
         estimate = total(parts.values())
-        if not estimate or not around or around.at_least:
+        if not estimate or not module or module.at_least:
             continue
-        most_j = around.value + around.error
+        most_j = module.value + module.error
         if estimate.value + estimate.error <= most_j:
             continue
-        least_j = min(max(0.0, estimate.value - estimate.error), around.value)
+        least_j = min(max(0.0, estimate.value - estimate.error), module.value)
         half_j = (most_j - least_j) / 2
-        each = (least_j + half_j) / estimate.value, half_j / (estimate.error or half_j)
-        factors |= dict.fromkeys(parts, each)
+        pair = (least_j + half_j) / estimate.value, half_j / (estimate.error or half_j)
+        factors |= dict.fromkeys(parts, pair)
     return factors
 
 
 def scale(energy: Energy | None, factor: float, error_factor: float) -> Energy | None:
-    """The same energy times a factor, and its errors times another."""
+    """An energy times a factor, with its errors times another; None stays None."""
     return energy and replace(
         energy,
         value=factor * energy.value,

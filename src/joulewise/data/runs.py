@@ -204,6 +204,7 @@ class RunResult:
     @property
     def net_total(self) -> Energy | None:
         """What all counted GPUs drew above idle; None unless each has a baseline."""
+        # In a group of runs a key is "node/gpu0".
         keys = [key for key in self.counted if key.rpartition("/")[2].startswith("gpu")]
         uses = [self.run.devices[key] for key in keys if key in self.run.devices]
         if any(use.energy is not None and use.net is None for use in uses):

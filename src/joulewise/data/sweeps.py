@@ -242,6 +242,7 @@ class RunCounts:
 
     @classmethod
     def of(cls, trials: Iterable[Trial]) -> RunCounts:
+        # A probe of some steps that ended in order is no whole run.
         kinds = Counter(
             "looks" if trial.look_s is not None and state is TrialState.DONE else state.value
             for trial in trials

@@ -222,14 +222,14 @@ class StreamLoops:
         return channels
 
     def _readings(
-        self, device: Device, lane: StreamKind, quantities: Sequence[Quantity], rate_hz: float
+        self, device: Device, kind: StreamKind, quantities: Sequence[Quantity], rate_hz: float
     ) -> DeviceReader:
-        name, period_ns = f"{device.info.key}{lane.value}", round(NS_PER_S / rate_hz)
-        edge = self._edge(device) if lane is StreamKind.FAST else NO_EDGE
+        name, period_ns = f"{device.info.key}{kind.value}", round(NS_PER_S / rate_hz)
+        edge = self._edge(device) if kind is StreamKind.FAST else NO_EDGE
         channel = DeviceReader(
             name, device, quantities, self._notes, period_ns=period_ns, edge=edge
         )
-        return self._store(channel, device, lane)
+        return self._store(channel, device, kind)
 
     def _buffered(self, device: Device) -> PowerSamples:
         # The driver has buffered what was before: nothing is read early.
@@ -240,10 +240,10 @@ class StreamLoops:
         )
 
     def _sampled(self, device: Device, quantity: Quantity) -> OtherSamples:
-        lane = buffer_lane(quantity)
-        name, period_ns = f"{device.info.key}{lane.value}", round(NS_PER_S / _REGULAR_HZ)
+        kind = buffer_lane(quantity)
+        name, period_ns = f"{device.info.key}{kind.value}", round(NS_PER_S / _REGULAR_HZ)
         channel = OtherSamples(name, device, quantity, period_ns=period_ns)
-        return self._store(channel, device, lane)
+        return self._store(channel, device, kind)
 
     def _edge(self, device: Device) -> EdgeTiming:
         return (
@@ -252,26 +252,26 @@ class StreamLoops:
             else edge_timing(sensor_profile_for(device, self._environ))
         )
 
-    def _store(self, channel: _Stored, device: Device, lane: StreamKind) -> _Stored:
-        if lane is StreamKind.FAST:
+    def _store(self, channel: _Stored, device: Device, kind: StreamKind) -> _Stored:
+        if kind is StreamKind.FAST:
             self.tallies.setdefault(device.info.key, Tally(self._since_ns))
         with self._lock:
             self._stored.append(channel)
-            self._unopened.append((channel, device, lane))
+            self._unopened.append((channel, device, kind))
         return channel
 
     def open_streams(self) -> None:
         """Make the files. That loads pyarrow, which is slow: reading has begun before."""
         with self._lock:
             unopened, self._unopened = self._unopened, []
-        for channel, device, lane in unopened:
+        for channel, device, kind in unopened:
             stream = Stream(
-                lane_path(self._run, device.info.key, lane, STREAM), channel.rows.columns
+                lane_path(self._run, device.info.key, kind, STREAM), channel.rows.columns
             )
             consumers: list[StreamStatistics | Tally] = [channel.statistics]
-            if lane is StreamKind.FAST:
+            if kind is StreamKind.FAST:
                 consumers.append(self.tallies[device.info.key])
-            is_urgent = lane is StreamKind.FAST and not _is_modelled(device)
+            is_urgent = kind is StreamKind.FAST and not _is_modelled(device)
             self._writer.add_stream(channel.rows, stream, *consumers, is_urgent=is_urgent)
 
     def _dither_ns(self, devices: Sequence[Device]) -> int:
@@ -314,10 +314,10 @@ class StreamLoops:
 
 
 def _shows_use_of_module(channel: Channel) -> bool:
-    """Whether a last reading of it tells of a GPU that was used just before the end.
+    """Whether a reading after the end can still show that a GPU was used just before it.
 
     A module's power rises with its CPU's load, too, and the GPU's part is averaged over a quarter
-    of the time. The clock of a GPU stays up for a while after its last kernel.
+    of the time. The clock of a GPU stays high for a while after its last kernel.
     """
     return isinstance(channel, DeviceReader) and channel.is_of_module
 

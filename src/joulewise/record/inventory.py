@@ -141,7 +141,13 @@ def _maximum_w(info: DeviceInfo, limit: KnobInfo | Unavailable | None) -> float 
 
 def with_settings(recorded: RecordedDevice, device: Device) -> RecordedDevice:
     """The record with the settings that the device shows; this calls the driver."""
-    return replace(recorded, settings={**recorded.settings, **_settings(device)})
+    settings = dict(recorded.settings)
+    for knob, info in device.knobs.items():
+        if isinstance(info, KnobInfo) and info.readable:
+            value = device.get(knob)
+            if not isinstance(value, Unavailable):
+                settings[knob.value] = value
+    return replace(recorded, settings=settings)
 
 
 def unanswered_devices(discovery: Discovery) -> tuple[RecordedDevice, ...]:
@@ -157,16 +163,6 @@ def unanswered_devices(discovery: Discovery) -> tuple[RecordedDevice, ...]:
         for family in discovery.unanswered
         if family in _GPU_FAMILIES
     )
-
-
-def _settings(device: Device) -> dict[str, float]:
-    settings = {}
-    for knob, info in device.knobs.items():
-        if isinstance(info, KnobInfo) and info.readable:
-            value = device.get(knob)
-            if not isinstance(value, Unavailable):
-                settings[knob.value] = value
-    return settings
 
 
 class DeviceCompletion:

@@ -73,7 +73,7 @@ class CommandProcesses:
 
     def sees(self, pid: int) -> bool:
         """Whether the driver's process id is valid here: in a container NVML has the host's ids."""
-        return not self._in_container or (self._proc / str(pid)).exists()
+        return not self._in_container or self.exists(pid)
 
     def exists(self, pid: int) -> bool:
         return (self._proc / str(pid)).exists()
@@ -137,14 +137,7 @@ class DeviceUsers:
         if isinstance(ended, Unavailable) or not ended:
             return
         described = [
-            {
-                "pid": process.pid,
-                "memory_b": process.memory_b,
-                "kind": ENDED,
-                "name": "",
-                "ours": self._command.had(process.pid),
-            }
-            for process in ended
+            _describe(process, ENDED, "", self._command.had(process.pid)) for process in ended
         ]
         self._add(monotonic_ns(), ENDED, described)
 
@@ -164,7 +157,12 @@ class DeviceUsers:
         if state == self._state:
             return
         self._state = state
-        self._add(t_ns, "processes", self._describe(users, just_ended), since_ns=since_ns)
+        described = []
+        for user in sorted(users, key=lambda user: user.pid):
+            is_ours = self._command.had if user.pid in just_ended else self._command.has
+            name = self._command.name(user.pid)
+            described.append(_describe(user, user.kind, name, is_ours(user.pid)))
+        self._add(t_ns, "processes", described, since_ns=since_ns)
 
     def _add(
         self, t_ns: int, name: str, processes: list[dict[str, Any]], since_ns: int | None = None
@@ -191,16 +189,13 @@ class DeviceUsers:
         self._unseen = unseen
         return unseen
 
-    def _describe(self, users: Iterable[Process], just_ended: set[int]) -> list[dict[str, Any]]:
-        return [
-            {
-                "pid": process.pid,
-                "memory_b": process.memory_b,
-                "kind": process.kind,
-                "name": self._command.name(process.pid),
-                "ours": self._command.had(process.pid)
-                if process.pid in just_ended
-                else self._command.has(process.pid),
-            }
-            for process in sorted(users, key=lambda process: process.pid)
-        ]
+
+def _describe(process: Process, kind: str, name: str, is_ours: bool | None) -> dict[str, Any]:
+    """A process as ``processes.jsonl`` has it; None is where it is not known whose it is."""
+    return {
+        "pid": process.pid,
+        "memory_b": process.memory_b,
+        "kind": kind,
+        "name": name,
+        "ours": is_ours,
+    }

@@ -76,7 +76,7 @@ class DeviceReader:
 
     @property
     def is_of_module(self) -> bool:
-        """Whether its device tells the power of a module, which a sensor may show only later."""
+        """Whether its device reports the power of a superchip's module."""
         return self._device.info.power_scope is PowerScope.MODULE
 
     def serve(self, deadline_ns: int) -> None:

@@ -124,10 +124,10 @@ def kept_card(info: DeviceInfo, environ: Mapping[str, str]) -> KeptCard | Unavai
     return profile
 
 
-def keep_card(card: KeptCard, environ: Mapping[str, str]) -> Path:
+def keep_card(profile: KeptCard, environ: Mapping[str, str]) -> Path:
     """Write a calibrated profile as a whole or not at all; its path."""
-    path = profile_path(card.uid, environ)
-    text = json.dumps(asdict(card), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+    path = profile_path(profile.uid, environ)
+    text = json.dumps(asdict(profile), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     try:
         made(made(path.parent.parent) / path.parent.name)
         replace_file(path, text)
