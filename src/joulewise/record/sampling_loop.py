@@ -369,7 +369,9 @@ class LoopWatchdog:
         names = [
             channel.name
             for loop in self._each_loop()
-            if not loop.join(_left_s(now_ns if _device(loop) in hanging else deadline_ns))
+            if not loop.join(
+                _left_s(now_ns if _key(loop.served_since()[0]) in hanging else deadline_ns)
+            )
             for channel in loop.channels
         ]
         self._over = True
@@ -428,13 +430,8 @@ class LoopWatchdog:
                 poller.register(loop.alarm, select.POLLIN)
 
 
-def _device(loop: SamplingLoop) -> str:
-    """The key of the device that a loop is reading now; empty where it waits for a deadline."""
-    name, _ = loop.served_since()
-    return _key(name)
-
-
 def _key(channel_name: str) -> str:
+    """The key of a channel's device."""
     return channel_name.partition(".")[0]
 
 

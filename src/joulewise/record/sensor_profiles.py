@@ -91,7 +91,8 @@ def sensor_profile_for(
 
 def table_card(device: Device, quantity: Quantity = Quantity.POWER) -> SensorProfile:
     """What the vendor or the literature says of such a sensor; nobody has published its lag."""
-    power, energy = (_sensor(device, q) for q in (quantity, Quantity.ENERGY))
+    sensors = (device.sensors.get(q) for q in (quantity, Quantity.ENERGY))
+    power, energy = (each if isinstance(each, SensorInfo) else None for each in sensors)
     sensor = power or energy
     is_measured = sensor is None or sensor.source.is_sensor
     return SensorProfile(
@@ -185,11 +186,6 @@ def _spread(timing: SensorTiming) -> float:
 
 def _value(calibrated: CalibratedValue | None, documented: float | None) -> float | None:
     return documented if calibrated is None else calibrated.value
-
-
-def _sensor(device: Device, quantity: Quantity) -> SensorInfo | None:
-    sensor = device.sensors.get(quantity)
-    return sensor if isinstance(sensor, SensorInfo) else None
 
 
 def _tick_s(counter: SensorInfo) -> float | None:

@@ -199,18 +199,15 @@ def read_batches(path: Path, sound_b: int | None = None) -> Iterator[pa.RecordBa
     import pyarrow as pa
 
     with suppress(OSError):  # it is gone, a folder, a circular link…
-        if sound_b != 0 and _regular_size_b(path):
+        with open_regular(path) as file:
+            is_empty = not os.fstat(file.fileno()).st_size
+        if sound_b != 0 and not is_empty:
             with pa.memory_map(os.fsencode(path)) as source:
                 sound = source if sound_b is None else pa.BufferReader(source.read_buffer(sound_b))
                 yield from _whole_batches(sound)
     unwritten = _unwritten[path]() if path in _unwritten else b""
     if unwritten:
         yield from _whole_batches(pa.BufferReader(unwritten))
-
-
-def _regular_size_b(path: Path) -> int:
-    with open_regular(path) as file:
-        return os.fstat(file.fileno()).st_size
 
 
 def is_whole(path: Path) -> bool:

@@ -224,9 +224,8 @@ def resolve_run(store: Path, which: str) -> FoundRun:
     elif which:
         by_id = beginning(store, which)
         if len(by_id) > 1:
-            raise UsageError(
-                f"{which!r} begins {len(by_id)} runs: {_first_names(by_id)}", "give more of the id"
-            )
+            names = ", ".join([*(run.name for run in by_id[:3]), *("…" for _ in by_id[3:4])])
+            raise UsageError(f"{which!r} begins {len(by_id)} runs: {names}", "give more of the id")
         matches = by_id or named(store, which)
         if matches:  # a name may be used again: the newest run is taken
             return FoundRun(matches[-1], len(matches))
@@ -376,11 +375,6 @@ def manifest_of(run: Path) -> tuple[Path, Manifest] | Skipped:
         return run, read_manifest(run)
     except JoulewiseError as error:
         return Skipped(run, error.message)
-
-
-def _first_names(every_run: list[Path]) -> str:
-    names = [run.name for run in every_run]
-    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
 
 
 _HEAD_KEY: Final = "head_crc32"
