@@ -24,7 +24,7 @@ from helpers.verdict import Verdicts
 from joulewise.data import Quantity
 from joulewise.devices import discover
 from joulewise.record.recorder import Recorder, RecorderOptions
-from joulewise.store.layout import MISSES, SAMPLED, StreamKind, buffer_lane
+from joulewise.store.layout import BUFFERED_QUANTITIES, MISSES, StreamKind, buffer_lane
 from joulewise.store.manifest import read_manifest
 from joulewise.store.runs import new_run
 from joulewise.store.trace import open_lane
@@ -49,7 +49,7 @@ def main() -> None:
         _, cpu = recorded(Path(folder), None, given.seconds, "none")
         verdicts.at_most("CPU at the default rate, of one core", cpu, 0.01)
         run, _ = recorded(Path(folder), None, given.minutes * 60, "driver")
-        for quantity in (Quantity.POWER, *SAMPLED):
+        for quantity in (Quantity.POWER, *BUFFERED_QUANTITIES):
             what = f"samples of {quantity.value} over {given.minutes:g} minutes"
             judge_buffer(verdicts, run, buffer_lane(quantity), what)
     verdicts.show()

@@ -1,4 +1,8 @@
-"""What deep-learning training costs in joules, and the settings that cost fewer."""
+"""What deep-learning training costs in joules, and the settings that cost fewer.
+
+The names in ``__all__`` are the public interface. Each is imported at its first use, because
+``import joulewise`` stands in people's training scripts.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,7 @@ __all__ = [
     "span",
 ]
 
-_HOME = {
+_MODULES = {
     "Device": "joulewise.devices",
     "Discovery": "joulewise.devices",
     "discover": "joulewise.devices",
@@ -37,7 +41,6 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded at first use: `import joulewise` sits in people's training scripts.
     from importlib import import_module
 
     if name == "__version__":
@@ -46,8 +49,8 @@ def __getattr__(name: str) -> Any:
         return version("joulewise")
     if name == "control":
         return import_module("joulewise.control")
-    if name in _HOME:
-        return getattr(import_module(_HOME[name]), name)
+    if name in _MODULES:
+        return getattr(import_module(_MODULES[name]), name)
     raise AttributeError(f"module 'joulewise' has no attribute {name!r}")
 
 

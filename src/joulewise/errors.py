@@ -1,20 +1,20 @@
-"""Everything that can go wrong, said in one line, with one line of what to do.
+"""The errors of joulewise: one line of what is wrong, and one of what to do.
 
 ::
 
     JoulewiseError                   exit status 125: our own failure
-    ├── UsageError                   2: the request cannot be meant
-    │   └── OutOfRangeError          2: a value outside what the device takes
+    ├── UsageError                   2: the request makes no sense
+    │   └── OutOfRangeError          2: a value outside the range of the device
     ├── CommandNotExecutableError    126
     ├── CommandNotFoundError         127
-    ├── DeviceError                  125: a device did not do as it was asked
-    │   ├── DeviceLostError          it is gone, and comes back with a reset at best
-    │   ├── NotSupportedError        this model or driver has no such thing
+    ├── DeviceError                  125: a device did not do what was requested
+    │   ├── DeviceLostError          it is gone; at best a reset brings it back
+    │   ├── NotSupportedError        this model or driver cannot do that
     │   ├── PermissionDeniedError    the right is missing; the hint names what gives it
-    │   ├── HeldError                somebody else has turned the knob
-    │   ├── DriverMissingError       the vendor's library or driver is not there
-    │   └── DriverHangsError         it does not answer, and may yet do what it was asked
-    └── SimulationError              125: the simulated GPUs cannot be had
+    │   ├── HeldError                somebody else holds the setting
+    │   ├── DriverMissingError       the vendor's library or driver is not installed
+    │   └── DriverHangsError         it does not answer, and may still carry out the request
+    └── SimulationError              125: the simulated GPUs cannot be started
 
 They are raised anywhere and printed in one place, :func:`joulewise.cli.main`.
 """
@@ -25,7 +25,7 @@ from collections.abc import Iterable
 
 
 class JoulewiseError(Exception):
-    """What is wrong (``message``), what to do (``hint``), and the process's exit status."""
+    """Base class: what is wrong (``message``), what to do (``hint``), and the exit status."""
 
     exit_status = 125
 
@@ -35,7 +35,7 @@ class JoulewiseError(Exception):
         self.hint = hint
 
     def __str__(self) -> str:
-        # Whoever meets it in a traceback needs the hint no less than at the command line.
+        # The hint is useful in a traceback, too.
         return f"{self.message} ({self.hint})" if self.hint else self.message
 
 
@@ -88,9 +88,9 @@ class SimulationError(JoulewiseError):
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """``did you mean v100? `` for the beginning of a hint; nothing where no name is close."""
+    """The beginning of a hint, ``did you mean v100? ``; empty where no known name is close."""
     from difflib import get_close_matches
 
-    lower = {it.lower(): it for it in known}
-    close = get_close_matches(name.lower(), lower, 1)
-    return f"did you mean {lower[close[0]]}? " if close else ""
+    names_by_lower = {each.lower(): each for each in known}
+    close = get_close_matches(name.lower(), names_by_lower, 1)
+    return f"did you mean {names_by_lower[close[0]]}? " if close else ""

@@ -15,7 +15,6 @@ from joulewise.data import Energy, Kind, Knob, Quantity
 from joulewise.data.throttling import throttle_names
 from joulewise.units import digits, prefixed
 
-J_PER_KWH: Final = 3.6e6
 _PLAIN: Final = {
     "±": "+/-",
     "µ": "u",

@@ -92,7 +92,7 @@ def test_sure_is_never_more_than_by_the_mean(ratio, half, percent):
         ("energy>5%", "more, or less"),
         ("energy>5", "5 of what unit?"),
         ("time>5J", "not a unit of time"),
-        ("edp>5J", "not a unit of edp"),
+        ("edp>5J", "not a unit of energy-delay product"),
         ("energy/week>+5%", "there is no quantity"),
         ("gpu>+5%", "there is no quantity"),
         ("", "is no condition"),

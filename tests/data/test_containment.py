@@ -101,8 +101,8 @@ def test_a_modelled_cpu_draws_no_more_than_the_module_around_it():
     ],
 )
 def test_what_a_module_says_nothing_of_is_left_as_it_is(counted, change):
-    told = energies(**{"module_j": 1269.0, "cpu_j": 3264.0, "cpu_error_j": 3048.0, **change})
-    assert factors_of_estimates(told, [MODULE, CPU], counted) == {}
+    estimates = energies(**{"module_j": 1269.0, "cpu_j": 3264.0, "cpu_error_j": 3048.0, **change})
+    assert factors_of_estimates(estimates, [MODULE, CPU], counted) == {}
 
 
 @given(st.floats(1, 1e6), st.floats(0.1, 1e6), st.floats(0.01, 3))

@@ -79,9 +79,9 @@ def test_what_was_measured_stays_measured(tmp_path):
 
 
 @pytest.mark.parametrize("damaged", [[], {"devices": 3}, {"devices": [3, {"info": 3}]}])
-def test_a_damaged_file_is_left_to_whoever_decodes_it(damaged):
+def test_a_damaged_file_is_left_to_its_decoder(damaged):
     for bring in (name_simulated_manifest, name_simulated_result, name_simulated_sweep):
-        told = damaged if isinstance(damaged, dict) else {"trials": [3], "spans": [4]}
-        before = json.dumps(told)
-        bring(told)
-        assert json.dumps(told) == before
+        payload = damaged if isinstance(damaged, dict) else {"trials": [3], "spans": [4]}
+        before = json.dumps(payload)
+        bring(payload)
+        assert json.dumps(payload) == before

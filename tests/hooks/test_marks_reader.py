@@ -231,7 +231,7 @@ def test_marks_are_read_alike_whatever_is_read_at_once(run, monkeypatch):
     write(run, [(name, 0, 10, 20), ("epoch", 1, 30, 40), (name, 2, 50, None), ("x", 3, 60, 70)])
     at_once = seen(run)
     for records in (1, 2, 3):
-        monkeypatch.setattr("joulewise.store.spans._AT_ONCE", records)
+        monkeypatch.setattr("joulewise.store.spans._RECORDS_AT_ONCE", records)
         assert seen(run) == at_once
 
 

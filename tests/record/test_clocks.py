@@ -32,32 +32,32 @@ def clocks(machine):
     return ClockComparison(lambda: machine.now, lambda: machine.wall, lambda: machine.boot)
 
 
-def told(clocks):
-    return list(clocks.news())
+def events(clocks):
+    return list(clocks.events())
 
 
 def test_nothing_happens(machine, clocks):
     machine.goes_on(1000)
-    assert told(clocks) == []
+    assert events(clocks) == []
 
 
 def test_a_machine_that_slept_has_no_clock_that_was_set(machine, clocks):
     machine.goes_on(1, asleep_s=3600)
-    assert told(clocks) == [(Caution.SUSPENDED, "the machine was suspended for 3600.0 s")]
+    assert events(clocks) == [(Caution.SUSPENDED, "the machine was suspended for 3600.0 s")]
     machine.goes_on(1)
-    assert told(clocks) == []
+    assert events(clocks) == []
 
 
 def test_a_clock_that_was_set_is_no_sleep(machine, clocks):
     machine.goes_on(1, set_by_s=-3600)
-    assert told(clocks) == [(Caution.CLOCK_SET, "the wall clock was set by -3600.000 s")]
-    assert told(clocks) == []
+    assert events(clocks) == [(Caution.CLOCK_SET, "the wall clock was set by -3600.000 s")]
+    assert events(clocks) == []
 
 
-def test_both_at_once_are_told_apart(machine, clocks):
+def test_a_suspension_and_a_set_clock_at_once_are_distinguished(machine, clocks):
     machine.goes_on(1, asleep_s=60, set_by_s=2)
-    assert [code for code, _ in told(clocks)] == [Caution.SUSPENDED, Caution.CLOCK_SET]
-    assert told(clocks) == []
+    assert [code for code, _ in events(clocks)] == [Caution.SUSPENDED, Caution.CLOCK_SET]
+    assert events(clocks) == []
 
 
 @pytest.mark.parametrize("reading", range(1, 5))
@@ -78,16 +78,16 @@ def test_a_stop_between_two_readings_is_no_clock_that_was_set(reading, what):
         return value
 
     clocks = ClockComparison(lambda: read("now"), lambda: read("wall"), lambda: read("boot"))
-    news = [*clocks.news(), *clocks.news()]
-    assert [code for code, _ in news] == ([] if what == "stopped" else [Caution.SUSPENDED])
+    reported = [*clocks.events(), *clocks.events()]
+    assert [code for code, _ in reported] == ([] if what == "stopped" else [Caution.SUSPENDED])
 
 
-def test_a_clock_that_is_set_in_small_steps_is_told_when_they_add_up(machine, clocks):
+def test_a_clock_set_in_small_steps_is_reported_when_they_add_up(machine, clocks):
     for _ in range(3):
         machine.goes_on(1, set_by_s=0.0009)
-    assert [code for code, _ in told(clocks)] == [Caution.CLOCK_SET]
+    assert [code for code, _ in events(clocks)] == [Caution.CLOCK_SET]
 
 
 def test_this_machine_was_awake_while_it_ran_this():
     assert boot_ns() > 0
-    assert Caution.SUSPENDED not in [code for code, _ in ClockComparison().news()]
+    assert Caution.SUSPENDED not in [code for code, _ in ClockComparison().events()]

@@ -1,4 +1,4 @@
-"""Deadlines are kept, or missed and told; one that hangs holds up none of the others."""
+"""Deadlines are met, or missed and reported; a channel that hangs delays none of the others."""
 
 import threading
 import time
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joulewise.record.sampling_loop import Loop, LoopWatchdog
+from joulewise.record.sampling_loop import LoopWatchdog, SamplingLoop
 from joulewise.record.schedule import Deadlines
 
 MS = 10**6
@@ -23,7 +23,7 @@ def eventually(condition):
 
 
 class Served:
-    """Counts; hangs while it is told to."""
+    """Counts; hangs while a test wants it to."""
 
     def __init__(self, name):
         self.name = name
@@ -87,20 +87,20 @@ def test_dithered_deadlines_meet_a_counter_at_every_phase_and_are_nearly_even(di
     assert due_ns[100] == 100 * 100 * MS
 
 
-class Told:
+class Recorded:
     def __init__(self):
         self.missed = []
         self.failed = []
 
-    def on_missed(self, *told):
-        self.missed.append(told)
+    def on_missed(self, *event):
+        self.missed.append(event)
 
-    def on_failed(self, *told):
-        self.failed.append(told)
+    def on_failed(self, *event):
+        self.failed.append(event)
 
 
 def watching(channels, *, once_more=False, period_ns=10 * MS):
-    told = Told()
+    recorded = Recorded()
     watch = LoopWatchdog()
     deadlines, at_edges = (
         Deadlines(0, period_ns),
@@ -109,8 +109,8 @@ def watching(channels, *, once_more=False, period_ns=10 * MS):
             "is_awaited": once_more,
         },
     )
-    watch.start([Loop("fast", channels, deadlines, told, **at_edges)])
-    return watch, told
+    watch.start([SamplingLoop("fast", channels, deadlines, recorded, **at_edges)])
+    return watch, recorded
 
 
 def test_a_driver_that_hangs_holds_up_no_other_device():
@@ -152,11 +152,11 @@ def test_loops_that_are_done_are_let_go():
 def test_a_bug_in_one_ends_no_other():
     wrong, other = channels = [Served("gpu0"), Served("gpu1")]
     wrong.go_on = None
-    watch, told = watching(channels)
+    watch, recorded = watching(channels)
     try:
         eventually(lambda: other.times > 5)
         assert wrong.times > 4  # it may pass
-        channel, error = told.failed[0]
+        channel, error = recorded.failed[0]
         assert channel is wrong
         assert isinstance(error, AttributeError)
     finally:
@@ -176,20 +176,20 @@ def test_two_that_hang_hold_up_no_other():
         assert watch.end(DEADLINE_S) == []
 
 
-def test_deadlines_that_went_by_are_told_and_not_made_up_for():
+def test_missed_deadlines_are_reported_and_not_made_up_for():
     channel = Served("gpu0")
-    watch, told = watching([channel])
+    watch, recorded = watching([channel])
     try:
         eventually(lambda: channel.times > 2)
         channel.go_on.clear()
         time.sleep(0.1)  # ten deadlines go by
         channel.go_on.set()
         # On a loaded machine some deadlines may have gone by before that, too.
-        eventually(lambda: sum(count for *_, count in told.missed) >= 5)
+        eventually(lambda: sum(count for *_, count in recorded.missed) >= 5)
     finally:
         watch.end(DEADLINE_S)
-    assert {(name, channels) for name, channels, *_ in told.missed} == {("fast", (channel,))}
-    assert channel.skipped == sum(count for *_, count in told.missed)
+    assert {(name, channels) for name, channels, *_ in recorded.missed} == {("fast", (channel,))}
+    assert channel.skipped == sum(count for *_, count in recorded.missed)
 
 
 def test_the_first_reading_is_there_when_it_has_started_and_the_last_when_it_has_ended():
@@ -213,9 +213,9 @@ def test_who_hangs_at_the_end_is_named_and_the_others_are_read_once_more():
 
 def test_a_loop_with_so_many_ticks_is_over_after_them_and_let_go():
     channel, others = Served("early"), Served("fast")
-    told, watch = Told(), LoopWatchdog()
-    early = Loop("early", [channel], Deadlines(0, MS), told, ticks=3)
-    watch.start([early, Loop("fast", [others], Deadlines(0, MS), told)])
+    recorded, watch = Recorded(), LoopWatchdog()
+    early = SamplingLoop("early", [channel], Deadlines(0, MS), recorded, ticks=3)
+    watch.start([early, SamplingLoop("fast", [others], Deadlines(0, MS), recorded)])
     eventually(lambda: early.is_done)
     assert channel.times == 3
     eventually(lambda: others.times > 10)

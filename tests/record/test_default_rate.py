@@ -1,9 +1,9 @@
-"""How often devices are read where nobody says."""
+"""How often devices are read where the user does not say."""
 
 import pytest
 
 from joulewise.data import Unavailable
-from joulewise.record.channels import usual_rate_hz
+from joulewise.record.channels import default_rate_hz
 from joulewise.record.inventory import take_inventory
 from joulewise.testing.toy import ToyClock, ToyDevice
 
@@ -28,4 +28,4 @@ class WithoutBuffer(ToyDevice):
 )
 def test_drivers_that_keep_samples_spare_readings_where_there_are_many_gpus(devices, rate_hz):
     entries = take_inventory([device(ToyClock()) for device in devices], {})
-    assert usual_rate_hz(entries) == rate_hz
+    assert default_rate_hz(entries) == rate_hz

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from joulewise.data import DeviceInfo, DriverSample, Kind, Quantity, Unavailable
 from joulewise.devices.device import BaseDevice
-from joulewise.record.driver_samples import Buffered
+from joulewise.record.driver_samples import PowerSamples
 from joulewise.record.writer import RecorderNotes
 
 S, MS = 10**9, 10**6
@@ -73,7 +73,7 @@ def check(driver, found, tolerance_ns=1000):
 
 
 def buffered_of(driver):
-    return Buffered(
+    return PowerSamples(
         "gpu0.buffer",
         driver,
         RecorderNotes(driver.clocks.ours),
@@ -139,11 +139,11 @@ def test_a_driver_with_a_clock_of_its_own_has_just_taken_its_newest():
     check(driver, found, tolerance_ns=PERIOD_NS)
 
 
-def test_a_fault_is_noted_once_and_what_the_driver_kept_comes_afterwards():
+def test_a_fault_is_noted_once_and_buffered_samples_follow_afterwards():
     driver = Driver(Clocks())
     notes = RecorderNotes(driver.clocks.ours)
     clocks = {"now_ns": driver.clocks.ours, "wall_ns": driver.clocks.wall}
-    buffered = Buffered("gpu0.buffer", driver, notes, **clocks)
+    buffered = PowerSamples("gpu0.buffer", driver, notes, **clocks)
     for broken in (False, True, True, False):
         driver.broken = broken
         driver.elapse(700 * MS)

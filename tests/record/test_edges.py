@@ -15,9 +15,9 @@ from joulewise.data import (
     SensorProfile,
     Unavailable,
 )
-from joulewise.record.driver_samples import Buffered
+from joulewise.record.driver_samples import PowerSamples
 from joulewise.record.readings import DeviceReader
-from joulewise.record.sampling_loop import Loop, LoopWatchdog
+from joulewise.record.sampling_loop import LoopWatchdog, SamplingLoop
 from joulewise.record.schedule import NO_EDGE, Deadlines, EdgeTiming, edge_timing
 from joulewise.record.writer import RecorderNotes
 from joulewise.testing.toy import ToyClock
@@ -51,7 +51,7 @@ def test_a_board_is_read_around_an_edge_as_often_and_as_long_as_it_updates(
     assert found == (step_ms, lead_ms, tail_ms)
 
 
-def test_what_is_computed_when_it_is_asked_for_has_no_edge():
+def test_a_modelled_device_has_no_edge():
     assert edge_timing(SensorProfile(counter_period_s=0.0)) == NO_EDGE
 
 
@@ -136,7 +136,7 @@ def test_the_drivers_samples_are_settled_with_one_that_was_taken_late_enough():
     gpu = TickingGpu()
     end_ns = gpu.clock.now_ns + 70 * MS  # samples are taken 30 and 130 ms after
     gpu.clock.elapse(0.07)
-    channel = Buffered(
+    channel = PowerSamples(
         "gpu0.buffer",
         gpu,
         RecorderNotes(),
@@ -186,7 +186,7 @@ EDGE = EdgeTiming(step_ns=2 * MS, lead_ns=40 * MS, lag_ns=10 * MS, tail_ns=60 * 
 def watching(*channels):
     watch = LoopWatchdog()
     at_edges = {"once_more": lambda _: True, "is_awaited": True}
-    watch.start([Loop("fast", channels, Deadlines(0, HOUR_NS), Nobody(), **at_edges)])
+    watch.start([SamplingLoop("fast", channels, Deadlines(0, HOUR_NS), Nobody(), **at_edges)])
     return watch
 
 

@@ -1,10 +1,10 @@
-"""Where a run took place, and what of it may be kept."""
+"""Where a run took place, and what of it may be recorded."""
 
 import subprocess
 
 import pytest
 
-from joulewise.record.environment import git_state, kept, surroundings
+from joulewise.record.environment import git_state, read_run_environment, recorded_variables
 
 GIT = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", "GIT_CONFIG_NOSYSTEM": "1"}
 
@@ -45,7 +45,7 @@ def test_without_git_there_is_no_commit(repository):
     assert git_state(folder, {**GIT, "PATH": "/nonexistent"}) == {}
 
 
-def test_only_variables_on_the_list_are_kept():
+def test_only_variables_on_the_list_are_recorded():
     environ = {
         "CUDA_VISIBLE_DEVICES": "0,1",
         "OMP_NUM_THREADS": "4",
@@ -59,19 +59,19 @@ def test_only_variables_on_the_list_are_kept():
         "HOME": "/home/me",
         "MY_CUDA_VISIBLE_DEVICES": "x",
     }
-    assert kept(environ).keys() == {
+    assert recorded_variables(environ).keys() == {
         "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "SLURM_JOB_ID", "NCCL_DEBUG", "LOCAL_RANK"
     }  # fmt: skip
 
 
-def test_a_secret_in_a_kept_variable_is_masked():
-    assert kept({"XLA_FLAGS": "--xla_dump=https://me:pw@host/x"}) == {
+def test_a_secret_in_a_recorded_variable_is_masked():
+    assert recorded_variables({"XLA_FLAGS": "--xla_dump=https://me:pw@host/x"}) == {
         "XLA_FLAGS": "--xla_dump=https://***@host/x"
     }
 
 
 def test_the_surroundings_are_words(tmp_path):
-    found = surroundings(tmp_path, {})
+    found = read_run_environment(tmp_path, {})
     assert found.versions["joulewise"]
     assert found.versions["pyarrow"]
     assert found.host["kernel"].startswith("Linux ")

@@ -1,12 +1,12 @@
-"""Devices are asked beside each other before they are read, and a slow one is read apart."""
+"""Devices are asked in parallel before they are read, and a slow one is read by its own thread."""
 
 import threading
 from dataclasses import replace
 
 from joulewise.data import DeviceInfo, Kind
-from joulewise.record.channels import Lanes
+from joulewise.record.channels import StreamLoops
 from joulewise.record.inventory import take_inventory
-from joulewise.record.processes import Family
+from joulewise.record.processes import CommandProcesses
 from joulewise.record.writer import RecorderNotes, Writer
 from joulewise.testing.toy import ToyClock, ToyDevice
 from tests.helpers.processes import DEADLINE_S
@@ -37,7 +37,7 @@ def numbered(index):
     return device
 
 
-def test_all_devices_are_asked_at_once():
+def test_all_devices_are_asked_in_parallel():
     barrier = threading.Barrier(GPUS)
     devices = [Waiting(barrier) for _ in range(GPUS)]
     entries = take_inventory(devices, {})
@@ -68,8 +68,8 @@ def test_a_slow_device_holds_up_no_other(tmp_path):
     entries = take_inventory([numbered(index) for index in range(GPUS)], {})
     slow = [replace(entry, is_slow=entry.device.info.key in {"gpu2", "gpu5"}) for entry in entries]
     notes = RecorderNotes()
-    family = Family("run", environ={})
-    lanes = Lanes(tmp_path, 2.5, family, notes, Writer(notes, lambda: None), environ={})
+    family = CommandProcesses("run", environ={})
+    lanes = StreamLoops(tmp_path, 2.5, family, notes, Writer(notes, lambda: None), environ={})
     loops = lanes.energy_loops(slow)
     reading = [
         sorted(channel.name.partition(".")[0] for channel in loop.channels)

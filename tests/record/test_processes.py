@@ -1,4 +1,4 @@
-"""Who uses a device, and whose they are."""
+"""Which processes use a device, and which of them are the command's."""
 
 import json
 import os
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import pytest
 
 from joulewise.data import DeviceInfo, Kind, Process, Unavailable
-from joulewise.record.processes import SIMULATION, Family, Users
+from joulewise.record.processes import SIMULATION, CommandProcesses, DeviceUsers
 from joulewise.record.writer import PendingLines, RecorderNotes
 
 GB = 1 << 30
@@ -62,8 +62,8 @@ class Watched:
     notes: RecorderNotes = field(default_factory=RecorderNotes)
 
     def __post_init__(self):
-        self.family = Family("run-7", self.proc.path)
-        self.users = Users(self.gpu, self.family, self.journal, self.notes)
+        self.family = CommandProcesses("run-7", self.proc.path)
+        self.users = DeviceUsers(self.gpu, self.family, self.journal, self.notes)
 
     def look(self, *processes):
         self.gpu.used_by = processes
@@ -139,18 +139,18 @@ def test_one_that_has_just_ended_may_be_anybodys(watched):
 def test_the_load_of_the_simulation_is_called_so(tmp_path):
     proc = Proc(tmp_path)
     proc.add(55, name="joulewise")
-    family = Family("run-7", tmp_path, {"JOULEWISE_SIM_PID": "55"})
+    family = CommandProcesses("run-7", tmp_path, {"JOULEWISE_SIM_PID": "55"})
     assert family.name(55) == SIMULATION
-    assert Family("run-7", tmp_path, {}).name(55) == "joulewise"
+    assert CommandProcesses("run-7", tmp_path, {}).name(55) == "joulewise"
 
 
-def test_who_has_ended_is_told_where_the_driver_keeps_account(watched):
+def test_ended_processes_are_listed_where_the_driver_has_accounting(watched):
     watched.proc.add(10, environ="JOULEWISE_RUN=run-7")
     watched.look(Process(10, GB, "compute"))
     watched.proc.remove(10)
     watched.gpu.used_by = ()
     watched.gpu.ended = [Process(10, GB, "compute"), Process(11, GB, "compute")]
-    watched.users.look_again()
+    watched.users.poll_again()
     look, back = (json.loads(line) for line in watched.journal.take().splitlines())
     assert look["processes"] == []
     assert {each["pid"]: each["ours"] for each in back["ended"]} == {10: True, 11: None}
@@ -176,7 +176,7 @@ def test_in_a_container_too_only_a_change_is_a_line(watched):
     assert watched.look(stranger, other) == []
 
 
-def test_a_journal_that_is_full_is_said_once(watched):
+def test_a_full_journal_is_noted_once(watched):
     watched.users._journal = watched.journal = PendingLines(2)
     looks = [watched.look(Process(pid, GB, "compute")) for pid in (1, 2, 3, 4)]
     assert [len(lines) for lines in looks] == [1, 1, 0, 0]
@@ -193,7 +193,7 @@ def test_in_a_container_that_has_its_own_numbers_the_command_is_known(watched):
 
 
 def test_real_processes(tmp_path):
-    family = Family("run-9")
+    family = CommandProcesses("run-9")
     environ = {**os.environ, "JOULEWISE_RUN": "run-9"}
     command = [sys.executable, "-c", "input()"]
     mine = subprocess.Popen(command, stdin=subprocess.PIPE, env=environ)

@@ -14,7 +14,7 @@ import pytest
 from joulewise.data import Quantity, Unavailable
 from joulewise.devices import Discovery
 from joulewise.record.recorder import Recorder, RecorderOptions
-from joulewise.record.sensor_profiles import card_for
+from joulewise.record.sensor_profiles import sensor_profile_for
 from joulewise.store.layout import MISSES, StreamKind
 from joulewise.store.manifest import CommandRecord, read_manifest
 from joulewise.store.runs import new_run, status
@@ -219,7 +219,7 @@ def test_a_gpu_that_sleeps_is_not_read_until_it_is_awake(tmp_path, monkeypatch):
     wait_for_rows(run, "gpu0", 10)
     now = recorder.manifest
     assert now.devices[0].sources.keys() == {"power_w", "energy_j"}
-    assert now.devices[0].card == card_for(real, {})
+    assert now.devices[0].card == sensor_profile_for(real, {})
     manifest = recorder.stop()
     assert not sleeper.touched
     assert woken_ns < manifest.devices[0].awake_ns < manifest.monotonic_end_ns
@@ -231,7 +231,7 @@ def test_a_gpu_that_sleeps_is_not_read_until_it_is_awake(tmp_path, monkeypatch):
     assert real._closed
 
 
-def test_a_gpu_that_was_lost_is_not_said_to_have_slept(tmp_path, monkeypatch):
+def test_a_gpu_that_was_lost_is_not_recorded_as_asleep(tmp_path, monkeypatch):
     monkeypatch.setattr("joulewise.record.channels._SILENT_HZ", 50.0)
     lost = Sleeper(ToyDevice(ToyClock()))
     lost.asleep = False
@@ -256,7 +256,7 @@ def recorder(tmp_path):
     recorder.stop()
 
 
-def test_commands_are_kept_by_their_process_and_without_their_secrets(recorder):
+def test_commands_are_recorded_by_process_and_without_secrets(recorder):
     recorder.tell(CommandRecord(10, ("train.py", "--token", "abc"), 5))
     recorder.tell(CommandRecord(9, ("other",), 3))
     recorder.tell(CommandRecord(10, ("train.py", "--token", "abc"), 5, 8, 3, 1.25))

@@ -1,4 +1,4 @@
-"""Joules so far, from what is read anyway."""
+"""Joules so far, from the rows on their way to the disk."""
 
 import math
 from array import array
@@ -17,8 +17,8 @@ S = 1_000_000_000
 def batch(quantity, values, first_s=0):
     """Told a second apart; None could not be read."""
     times = array("q", [(first_s + second) * S for second in range(len(values))])
-    told = array("d", [math.nan if value is None else value for value in values])
-    return Batch(("t_ns", quantity.value), (times, told))
+    values_j = array("d", [math.nan if value is None else value for value in values])
+    return Batch(("t_ns", quantity.value), (times, values_j))
 
 
 def tallied(quantity, values):
@@ -52,8 +52,8 @@ def test_power_is_held_until_the_next_reading(watts):
 
 
 def test_the_counter_goes_before_power():
-    told = batch(Quantity.ENERGY, [0, 50])
-    both = Batch((*told.columns, "power_w"), (*told.values, array("d", [7, 7])))
+    values_j = batch(Quantity.ENERGY, [0, 50])
+    both = Batch((*values_j.columns, "power_w"), (*values_j.values, array("d", [7, 7])))
     tally = Tally()
     tally.add(both)
     assert tally.sum.energy_j == 50
@@ -94,7 +94,9 @@ def test_energy_goes_on_at_the_newest_power_for_about_a_second():
 def test_the_newest_power_is_the_sensors_or_the_last_step_of_the_counter():
     counter = tallied(Quantity.ENERGY, [0, 50, 120])
     assert counter.power_w == 70
-    told = batch(Quantity.ENERGY, [0, 50])
-    counter.add(Batch((*told.columns, "power_w"), (*told.values, array("d", [7, math.nan]))))
+    values_j = batch(Quantity.ENERGY, [0, 50])
+    counter.add(
+        Batch((*values_j.columns, "power_w"), (*values_j.values, array("d", [7, math.nan])))
+    )
     assert counter.power_w == 7
     assert (Tally().power_w, Tally().energy_at(S)) == (None, None)

@@ -1,4 +1,4 @@
-"""The driver's samples of all seven types: none dropped, none doubled, none asked for in vain."""
+"""The driver's samples of all seven types: none lost, none twice, none requested in vain."""
 
 import subprocess
 import sys
@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from joulewise.data import DeviceInfo, DriverSample, Kind, Quantity, Unavailable
-from joulewise.record.driver_samples import BufferedSeldom
-from joulewise.store.layout import SAMPLED, StreamKind, buffer_lane
+from joulewise.record.driver_samples import OtherSamples
+from joulewise.store.layout import BUFFERED_QUANTITIES, StreamKind, buffer_lane
 from joulewise.store.trace import open_lane
 from tests.helpers.paths import ROOT
 
@@ -44,7 +44,7 @@ class SamplingDriver:
 
 
 def channel_of(driver):
-    return BufferedSeldom(
+    return OtherSamples(
         "gpu0.buffer.sm_clock_mhz",
         driver,
         Quantity.SM_CLOCK,
@@ -80,7 +80,7 @@ def test_ten_minutes_of_samples_none_dropped_none_doubled(rate_hz, booted_s, mos
     assert driver.asked <= most_asked
 
 
-def test_a_type_that_the_driver_lacks_is_noted_and_not_asked_for_again():
+def test_a_type_that_the_driver_lacks_is_noted_and_not_requested_again():
     driver = SamplingDriver(broken=True)
     channel = channel_of(driver)
     for _ in range(5):
@@ -128,8 +128,8 @@ def run(tmp_path_factory):
     return run
 
 
-@pytest.mark.parametrize("quantity", [Quantity.POWER, *SAMPLED])
-def test_every_type_is_a_lane_of_its_own_in_the_order_of_its_times(run, quantity):
+@pytest.mark.parametrize("quantity", [Quantity.POWER, *BUFFERED_QUANTITIES])
+def test_every_type_is_a_stream_of_its_own_in_order_of_time(run, quantity):
     reader = open_lane(run, "gpu0", buffer_lane(quantity))
     assert reader.columns == ("t_ns", quantity.value)
     chunks = list(reader.chunks(["t_ns", quantity.value]))
@@ -145,9 +145,9 @@ def test_every_type_is_a_lane_of_its_own_in_the_order_of_its_times(run, quantity
         assert (values > 20).all()
 
 
-def test_lanes_of_samples_are_named_for_their_quantity():
+def test_streams_of_samples_are_named_for_their_quantity():
     assert buffer_lane(Quantity.SM_CLOCK) is StreamKind.BUFFER_SM_CLOCK
-    assert {buffer_lane(quantity) for quantity in SAMPLED} | {
+    assert {buffer_lane(quantity) for quantity in BUFFERED_QUANTITIES} | {
         StreamKind.BUFFER,
         StreamKind.FAST,
         StreamKind.SLOW,

@@ -1,4 +1,4 @@
-"""Which card speaks for a board: its own, while driver and board are the same, else the tables."""
+"""Which profile a board has: calibrated while driver and board are the same, else documented."""
 
 import json
 import math
@@ -23,10 +23,10 @@ from joulewise.record.sensor_profiles import (
     CalibratedValue,
     KeptCard,
     SensorTiming,
-    card_for,
-    card_path,
     keep_card,
     kept_card,
+    profile_path,
+    sensor_profile_for,
     state_folder,
 )
 
@@ -64,32 +64,34 @@ def environ(tmp_path):
     return {"JOULEWISE_STATE": str(tmp_path / "stéte of it")}
 
 
-def test_a_board_without_a_card_is_what_the_tables_say(environ):
-    assert card_for(Board(), environ) == SensorProfile(update_period_s=0.02, window_s=0.01)
+def test_a_board_without_a_calibration_has_the_documented_profile(environ):
+    assert sensor_profile_for(Board(), environ) == SensorProfile(
+        update_period_s=0.02, window_s=0.01
+    )
     assert kept_card(BOARD, environ) is None
 
 
 def test_what_is_modelled_may_be_off_by_a_factor(environ):
-    modelled = card_for(Board(source=Source.MODELLED), environ)
+    modelled = sensor_profile_for(Board(source=Source.MODELLED), environ)
     assert modelled.gain_sigma > 0.4
-    rapl = card_for(Board(replace(BOARD, kind=Kind.CPU)), environ)
+    rapl = sensor_profile_for(Board(replace(BOARD, kind=Kind.CPU)), environ)
     assert 0.025 < rapl.gain_sigma < modelled.gain_sigma
 
 
 def test_a_reading_that_the_board_lacks_has_no_times(environ):
-    assert card_for(Board(), environ, Quantity.POWER_INSTANT).update_period_s is None
+    assert sensor_profile_for(Board(), environ, Quantity.POWER_INSTANT).update_period_s is None
 
 
-def test_a_kept_card_comes_back_whole(environ):
+def test_a_written_profile_is_read_back_whole(environ):
     path = keep_card(CARD, environ)
     assert kept_card(BOARD, environ) == CARD
-    assert path == card_path(BOARD.uid, environ)
+    assert path == profile_path(BOARD.uid, environ)
     assert [file.name for file in path.parent.iterdir()] == ["GPU-1%2f2.json"]
 
 
-def test_a_kept_card_overrules_the_tables(environ):
+def test_a_calibrated_profile_overrides_the_documented_one(environ):
     keep_card(CARD, environ)
-    card = card_for(Board(), environ)
+    card = sensor_profile_for(Board(), environ)
     assert (card.update_period_s, card.window_s, card.lag_s) == (0.021, 0.011, 0.005)
     assert card.counter_period_s == 0.021
     late_s, error_s = 0.005 + 0.011 / 2, math.hypot(0.0004, 0.0005 / 2)
@@ -98,29 +100,29 @@ def test_a_kept_card_overrules_the_tables(environ):
     assert card.origin == "calibrated 2026-11-16T00:00:00+00:00"
 
 
-def test_a_gain_that_a_meter_told_is_used_with_its_error(environ):
+def test_a_gain_from_a_meter_is_used_with_its_error(environ):
     keep_card(replace(CARD, sensors={}, gain=CalibratedValue(1.03, 0.0196)), environ)
-    card = card_for(Board(), environ)
+    card = sensor_profile_for(Board(), environ)
     assert card.gain == 1.03
     assert card.gain_sigma == pytest.approx(0.01)
     assert (card.update_period_s, card.timing_spread) == (0.02, 0.2)  # still the table's
 
 
-def test_the_card_of_another_driver_is_not_used(environ):
+def test_the_profile_of_another_driver_is_not_used(environ):
     keep_card(CARD, environ)
     newer = Board(replace(BOARD, driver="550.2"))
-    assert card_for(newer, environ).origin == "table"
+    assert sensor_profile_for(newer, environ).origin == "table"
     why = kept_card(newer.info, environ)
     assert "535.1" in why.reason
     assert "550.2" in why.reason
     assert why.fix == "joulewise calibrate --gpu 1"
 
 
-def test_the_card_of_another_board_is_not_used(environ):
+def test_the_profile_of_another_board_is_not_used(environ):
     other = keep_card(replace(CARD, uid="GPU-9"), environ)
-    other.rename(card_path(BOARD.uid, environ))
+    other.rename(profile_path(BOARD.uid, environ))
     assert "another board" in kept_card(BOARD, environ).reason
-    assert card_for(Board(), environ).origin == "table"
+    assert sensor_profile_for(Board(), environ).origin == "table"
 
 
 def spoilt(**changes):
@@ -146,21 +148,21 @@ def spoilt(**changes):
         spoilt(gain=3),
     ],
 )
-def test_a_file_that_is_no_card_is_ignored_with_a_reason(text, environ):
-    path = card_path(BOARD.uid, environ)
+def test_a_file_that_is_not_a_profile_is_ignored_with_a_reason(text, environ):
+    path = profile_path(BOARD.uid, environ)
     path.parent.mkdir(parents=True)
     path.write_text(text)
-    assert "no card" in kept_card(BOARD, environ).reason
-    assert card_for(Board(), environ).origin == "table"
+    assert "is not a sensor profile" in kept_card(BOARD, environ).reason
+    assert sensor_profile_for(Board(), environ).origin == "table"
 
 
-def test_a_card_that_cannot_be_read_is_ignored_with_a_reason(environ):
-    card_path(BOARD.uid, environ).mkdir(parents=True)
+def test_a_profile_that_cannot_be_read_is_ignored_with_a_reason(environ):
+    profile_path(BOARD.uid, environ).mkdir(parents=True)
     assert "cannot be read" in kept_card(BOARD, environ).reason
-    assert card_for(Board(), environ).origin == "table"
+    assert sensor_profile_for(Board(), environ).origin == "table"
 
 
-def test_a_card_that_cannot_be_kept_leaves_the_old_one_and_no_litter(environ, monkeypatch):
+def test_a_profile_that_cannot_be_written_leaves_the_old_one_alone(environ, monkeypatch):
     path = keep_card(CARD, environ)
     monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(OSError(28, "disk full")))
     with pytest.raises(JoulewiseError, match="disk full"):
@@ -179,7 +181,7 @@ def test_the_state_folder(monkeypatch):
     assert state_folder({"XDG_STATE_HOME": "relative"}) == state_folder({}) == at_home
 
 
-def test_what_is_computed_when_asked_has_no_ticks(environ):
-    assert card_for(Board(source=Source.ASSUMED), environ).counter_period_s == 0.0
-    assert card_for(Board(source=Source.MODELLED), environ).counter_period_s == 0.0
-    assert card_for(Board(), environ).counter_period_s is None
+def test_a_modelled_counter_has_no_update_period(environ):
+    assert sensor_profile_for(Board(source=Source.ASSUMED), environ).counter_period_s == 0.0
+    assert sensor_profile_for(Board(source=Source.MODELLED), environ).counter_period_s == 0.0
+    assert sensor_profile_for(Board(), environ).counter_period_s is None

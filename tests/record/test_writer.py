@@ -1,4 +1,4 @@
-"""Writing where the disk is full, and making room when it stays so."""
+"""Writing where the disk is full, and giving up the oldest when it stays full."""
 
 import errno
 import os
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from joulewise.record.statistics import Statistics
+from joulewise.record.statistics import StreamStatistics
 from joulewise.record.writer import PendingLines, RecorderNotes, Writer
 from joulewise.store import files
 from joulewise.store.arrow_stream import RowBuffer, Stream
@@ -37,9 +37,9 @@ def disk(monkeypatch):
 def recording(tmp_path):
     (tmp_path / TRACE).mkdir()
     notes, rows = RecorderNotes(), RowBuffer(["power_w"])
-    writer = Writer(notes, lambda: None, room_b=3000)
+    writer = Writer(notes, lambda: None, backlog_b=3000)
     stream = Stream(lane_path(tmp_path, "gpu0", StreamKind.FAST, STREAM), rows.columns)
-    writer.add_stream(rows, stream, Statistics(0, "power_w"), hurry=True)
+    writer.add_stream(rows, stream, StreamStatistics(0, "power_w"), is_urgent=True)
     return SimpleNamespace(run=tmp_path, notes=notes, rows=rows, writer=writer, stream=stream)
 
 
@@ -86,8 +86,8 @@ def test_a_disk_that_stays_full_costs_the_oldest(recording, disk):
     assert recording.stream.file.lost == 49 - (len(kept) - 1)
 
 
-def test_lines_are_kept_whole_or_not_at_all(tmp_path, disk):
-    journal = PendingLines(most=3)
+def test_lines_are_written_whole_or_not_at_all(tmp_path, disk):
+    journal = PendingLines(limit=3)
     file = GrowingFile(tmp_path / "misses.jsonl")
     writer = Writer(RecorderNotes(), lambda: None)
     writer.add_journal(journal, file)

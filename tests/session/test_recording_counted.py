@@ -4,7 +4,7 @@ import json
 from types import SimpleNamespace
 
 from joulewise.data import DeviceInfo, Kind, Quantity, Source
-from joulewise.record.running_total import Sum
+from joulewise.record.running_total import EnergySoFar
 from joulewise.session.recording import RunSoFar
 from joulewise.session.request import Request
 from joulewise.store.layout import LIVE, PROCESSES
@@ -42,7 +42,7 @@ def sight(run, gpu, second, processes):
 
 def counted_j(course, run, keys, second):
     drawn = SimpleNamespace(
-        sum=Sum(100.0, 10.0, 0.1, Quantity.POWER), power_w=10.0, energy_at=lambda _: 100.0
+        sum=EnergySoFar(100.0, 10.0, 0.1, Quantity.POWER), power_w=10.0, energy_at=lambda _: 100.0
     )
     course.look(dict.fromkeys(keys, drawn), manifest(*keys), second * S, ended=False)
     total = json.loads((run / LIVE).read_text())["energy_j"]["total"]

@@ -62,10 +62,12 @@ class TestJson:
                 content = bytearray(TEXT.encode())
                 content[at] ^= 1 << bit
                 try:
-                    told = read_checked_json(bytes(content))
+                    payload = read_checked_json(bytes(content))
                 except DamagedJsonError:
                     continue
-                assert {key: told.get(key) for key in "abc"} == {key: known[key] for key in "abc"}
+                assert {key: payload.get(key) for key in "abc"} == {
+                    key: known[key] for key in "abc"
+                }
 
     @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "1" * 400])
     def test_a_file_without_a_checksum_must_have_finite_numbers(self, number):

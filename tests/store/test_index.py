@@ -324,7 +324,7 @@ def test_an_index_in_use_reads_only_what_has_changed(store, patched):
     assert read == [changed.name]
 
 
-def test_what_changed_just_now_is_not_kept(store, monkeypatch):
+def test_a_row_of_a_folder_that_changed_just_now_is_not_stored(store, monkeypatch):
     """A second edit of the same size may leave the same times: their clock advances in steps."""
     monkeypatch.setattr(folder_index, "SMALL_STORE", 0)
     read = read_counter(monkeypatch)
@@ -536,9 +536,9 @@ class TestHostileContent:
     @pytest.mark.parametrize("start_ns", [-1, 1 << 63, 10**40])
     def test_a_start_that_is_no_time(self, store, start_ns):
         path = make(store, 71) / MANIFEST
-        told = json.loads(path.read_text())
-        del told["crc32"]
-        path.write_text(json.dumps({**told, "wall_start_ns": start_ns}))
+        payload = json.loads(path.read_text())
+        del payload["crc32"]
+        path.write_text(json.dumps({**payload, "wall_start_ns": start_ns}))
         assert indexed(store) == plain(store)
         assert path.parent.name in dict(indexed(store)[1])
 
@@ -599,18 +599,18 @@ class TestALargeStore:
         assert opened(lambda: find(large, newest)) == set()
 
     def test_a_list_opens_what_has_changed(self, large):
-        told = []
+        payload = []
 
         @contextmanager
         def observer(total):
-            told.append(total)
-            yield told.append
+            payload.append(total)
+            yield payload.append
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(ProgressSlot, "observer", observer)
             (large / INDEX).unlink(missing_ok=True)
             assert len(opened(lambda: list_runs(large, limit=50))) == MANY
-        assert told[0] == sum(told[1:]) == MANY
+        assert payload[0] == sum(payload[1:]) == MANY
         page = list_runs(large, limit=50, page=2)
         assert (page.total, page.pages, len(page.runs)) == (MANY, 40, 50)
         assert page.runs[-1].name == f"job-{MANY - 51}"
@@ -631,7 +631,7 @@ class TestALargeStore:
         assert list_runs(large, limit=50).runs[7].energy_j == 6.0
 
 
-def test_an_id_tells_its_second():
+def test_an_id_contains_its_second():
     assert id_second("19700102-000001-abcd") == 86401
     for name in ("19700102-000001", "99999999-999999-abcd", "x9700102-000001-abcd", ""):
         assert id_second(name) is None

@@ -41,10 +41,12 @@ def test_its_results_are_the_ones_it_was_stored_with(store, run):
     kept = json.loads((store / run / "result.json").read_text("utf-8"))
     result = result_of(store / run)
     assert result.counted == tuple(kept["counted"])
-    for key, told in kept["energy_j"].items():
+    for key, stored in kept["energy_j"].items():
         energy = result.run.total if key == "total" else result.run.devices[key].energy
         names = ("value", "error_sampling", "error_gain")
-        assert figures(energy) == (None if told is None else tuple(told[name] for name in names))
+        assert figures(energy) == (
+            None if stored is None else tuple(stored[name] for name in names)
+        )
         assert energy is None or not energy.at_least
     assert len(result.spans) == len(kept["spans"])
 

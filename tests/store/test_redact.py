@@ -104,7 +104,7 @@ def test_secrets_in_json_and_in_scripts_are_masked(argument, kept):
         "logger={name: csv, max_tokens: 3}",
     ],
 )
-def test_other_values_in_json_and_in_scripts_are_kept(argument):
+def test_other_values_in_json_and_in_scripts_are_not_masked(argument):
     assert mask([argument]) == (argument,)
 
 
@@ -130,7 +130,7 @@ def test_other_values_in_json_and_in_scripts_are_kept(argument):
         "python -u train.py https://h/x?page=2&keyword=a",
     ],
 )
-def test_what_a_training_is_told_is_kept(line):
+def test_options_of_a_training_are_not_masked(line):
     assert mask(shlex.split(line)) == tuple(shlex.split(line))
 
 
@@ -217,7 +217,7 @@ def test_a_secret_without_an_option_of_its_own_is_masked(given_line, kept_line):
         "tool pass:2 pad_token:none max_tokens:4096 key:image",
     ],
 )
-def test_ordinary_options_that_look_alike_are_kept(line):
+def test_ordinary_options_that_look_similar_are_not_masked(line):
     assert mask(shlex.split(line)) == tuple(shlex.split(line))
 
 

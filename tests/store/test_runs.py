@@ -1,4 +1,4 @@
-"""Runs in a store: made, found, told apart, removed; and run.json read back."""
+"""Runs in a store are made, found, identified and removed, and run.json is read back."""
 
 import errno
 import json
@@ -76,25 +76,25 @@ def test_everything_in_a_manifest_comes_back(tmp_path):
     assert [path.name for path in run.iterdir() if path.is_file()] == [MANIFEST]
 
 
-def rewrite(run, told):
+def rewrite(run, payload):
     """As whoever edits run.json does: without the checksum, which is then not looked for."""
-    del told["crc32"]
-    (run / MANIFEST).write_text(json.dumps(told))
+    del payload["crc32"]
+    (run / MANIFEST).write_text(json.dumps(payload))
 
 
 def test_what_a_newer_joulewise_added_is_passed_over(tmp_path):
     run = made(tmp_path)
-    told = json.loads((run / MANIFEST).read_text())
-    told["weather"] = {"sun": True}
-    rewrite(run, told)
+    payload = json.loads((run / MANIFEST).read_text())
+    payload["weather"] = {"sun": True}
+    rewrite(run, payload)
     assert read_manifest(run).id == run.name
 
 
 def test_a_newer_format_is_refused_in_a_line(tmp_path):
     run = made(tmp_path)
-    told = json.loads((run / MANIFEST).read_text())
-    told["format"] = FORMAT + 1
-    rewrite(run, told)
+    payload = json.loads((run / MANIFEST).read_text())
+    payload["format"] = FORMAT + 1
+    rewrite(run, payload)
     with pytest.raises(JoulewiseError, match="newer joulewise") as refused:
         read_manifest(run)
     assert "\n" not in refused.value.message

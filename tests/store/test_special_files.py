@@ -1,4 +1,4 @@
-"""What lies in a store and is not a regular file is passed over, never waited for."""
+"""What lies in a store and is not a regular file is ignored, never waited for."""
 
 import json
 import os
@@ -129,7 +129,7 @@ def test_a_pipe_among_the_marks_does_not_hold_up_the_run(tmp_path):
     assert json.loads((run / CHECKSUMS).read_text())["is_final"]
 
 
-def test_a_link_to_a_run_is_not_deleted_and_the_reason_is_said(tmp_path):
+def test_a_link_to_a_run_is_not_deleted_and_the_error_says_why(tmp_path):
     store = tmp_path / "store"
     run = new_run(tmp_path / "elsewhere")
     shutil.copytree(run, store / "kept")

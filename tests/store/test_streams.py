@@ -51,7 +51,7 @@ def test_what_was_written_is_read_back(run):
     assert column(reader, "energy_j").tolist() == [t / 7 for t in range(20)]
 
 
-def test_a_lane_that_is_not_there_is_none(run):
+def test_a_stream_that_does_not_exist_is_none(run):
     assert open_lane(run, "gpu0", StreamKind.BUFFER) is None
 
 
@@ -73,7 +73,7 @@ def test_zeros_at_the_end_as_a_power_cut_leaves_them_are_no_rows(run):
     assert open_lane(run, "gpu0", StreamKind.FAST).rows == 10
 
 
-def test_an_empty_file_is_no_lane(run):
+def test_an_empty_file_is_not_a_stream(run):
     lane_path(run, "gpu0", StreamKind.FAST, STREAM).touch()
     assert open_lane(run, "gpu0", StreamKind.FAST) is None
 
@@ -94,7 +94,7 @@ def test_what_could_not_be_read_is_null_in_the_file_and_nan_to_a_reader(run, pac
     assert np.flatnonzero(np.isnan(column(reader, "energy_j"))).tolist() == [16, 17, 18, 19]
 
 
-def test_milliwatts_come_back_as_the_driver_said_them():
+def test_milliwatts_are_read_back_exactly():
     taken = RowBuffer(["power_w"])
     said_mw = [*range(0, 8_192_000, 997), 8_191_999]
     for mw in said_mw:
@@ -143,7 +143,7 @@ def test_many_small_batches_come_in_few_large_chunks(run, monkeypatch):
     assert list(chunks[0]) == ["energy_j", "t_ns"]
 
 
-def test_a_packed_lane_comes_row_group_by_row_group_in_order(run, monkeypatch):
+def test_a_packed_stream_is_read_row_group_by_row_group_in_order(run, monkeypatch):
     monkeypatch.setattr("joulewise.store.parquet.GROUP_ROWS", 256)
     record(run, [batch(start, 100) for start in range(0, 1000, 100)])
     compact(run, over_rows=0)

@@ -67,6 +67,7 @@ from joulewise.data import (
     Use,
     total,
 )
+from joulewise.data.codec import encode
 from joulewise.data.contract import energy_json
 from joulewise.data.machine import MachineResources
 from joulewise.record.environment import read_framework_uses
@@ -245,7 +246,7 @@ def environment(manifest: Manifest) -> dict[str, Any]:
     """Where it ran, as numbers and words; what is not known is null."""
     machine, container = manifest.machine or MachineResources(), manifest.container
     return {
-        "container": None if container is None else vars(container),
+        "container": encode(container),
         "cores": {
             "physical": machine.cores_physical,
             "logical": machine.cores_logical,

@@ -10,7 +10,7 @@ import click
 from joulewise.cli.output import STDOUT, pass_store, say
 from joulewise.data import Caution, Quantity
 from joulewise.errors import UsageError
-from joulewise.store.layout import SAMPLED, StreamKind, buffer_lane
+from joulewise.store.layout import BUFFERED_QUANTITIES, StreamKind, buffer_lane
 
 FORMATS = ("csv", "json", "parquet")
 # Warnings of a result that say that spans, or their energies, may be missing.
@@ -34,7 +34,7 @@ Examples:
 )
 @click.option(
     "--quantity",
-    type=click.Choice([quantity.value for quantity in (Quantity.POWER, *SAMPLED)]),
+    type=click.Choice([quantity.value for quantity in (Quantity.POWER, *BUFFERED_QUANTITIES)]),
     help="Of which the driver's samples are, with --what samples.  [default: power_w]",
 )
 @click.option(

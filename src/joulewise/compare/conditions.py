@@ -17,6 +17,7 @@ from joulewise.compare.judgement import ComparedQuantity
 from joulewise.compare.quantities import EDP, ENERGY, PER_WORK, POWER, TIME, unit_of
 from joulewise.errors import UsageError, did_you_mean
 from joulewise.metrics.result import Interval
+from joulewise.units import accepted_units, parse_amount
 
 _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     ">=": operator.ge,
@@ -31,16 +32,7 @@ _FORM: Final = re.compile(
     r"(?P<sign>[+-]?)\s*(?P<number>\d+(?:\.\d*)?|\.\d+)\s*(?P<unit>[^\s\d]*)\s*"
 )
 _HINT: Final = "as in: energy>+5%, time>+30s, gpu0>1.2kJ, energy/epoch>=+3%"
-_PREFIXES: Final = {"": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9}
-_UNITS: Final[Mapping[str, Mapping[str, float]]] = {
-    "J": {
-        **{f"{prefix}J": factor for prefix, factor in _PREFIXES.items()},
-        **{f"{prefix}Wh": 3600 * factor for prefix, factor in _PREFIXES.items()},
-    },
-    "s": {"ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0},
-    "W": {f"{prefix}W": factor for prefix, factor in _PREFIXES.items()},
-    "J·s": {f"{prefix}Js": factor for prefix, factor in _PREFIXES.items()},
-}
+_KINDS: Final = {"J": "energy", "s": "time", "W": "power", "J·s": "energy-delay product"}
 
 
 @dataclass(frozen=True)
@@ -88,15 +80,15 @@ def parse_condition(text: str) -> FailCondition:
                 f"say +{number:g}% or -{number:g}%",
             )
         return FailCondition(text, quantity, form["operator"], number / 100, True, True)
-    known = _UNITS[unit_of(quantity)]
-    if unit not in known:
-        wrong = f"{unit!r} is not a unit of {quantity}" if unit else f"{number:g} of what unit?"
+    kind = _KINDS[unit_of(quantity)]
+    try:
+        amount = parse_amount(form["number"] + unit, kind)
+    except ValueError as error:
         raise UsageError(
-            f"--fail-if {text!r}: {wrong}",
-            f"units are %, {', '.join(known)}",
-        )
-    amount = number * known[unit]
-    return FailCondition(text, quantity, form["operator"], amount, bool(sign), False)
+            f"--fail-if {text!r}: {error}", f"units are %, {accepted_units(kind)}"
+        ) from None
+    limit = amount.factor * number
+    return FailCondition(text, quantity, form["operator"], limit, bool(sign), False)
 
 
 def judge(

@@ -10,7 +10,7 @@ from joulewise.compare.judgement import ComparedQuantity
 from joulewise.compare.quantities import WorkCompared
 from joulewise.compare.runs import CompareWarning, Comparison, Side
 from joulewise.compare.sweeps import ChoiceCompared, SweepsCompared
-from joulewise.data.contract import finite
+from joulewise.data.codec import finite
 from joulewise.metrics.result import Choice, SweepResult, interval_json
 
 COMPARE_RESULT_FORMAT: Final = 1

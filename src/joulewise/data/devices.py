@@ -1,10 +1,8 @@
-"""What a device is, has and tells.
-
-Which devices' joules are already in another's: the one rule by which each counts once.
+"""A device: what it is, its sensors and controls, and the values that are read from it.
 
 A counter may contain others: ``psys`` contains the CPU packages and their memory, a superchip's
-module counter its GPU, CPU and memory. What contains what is told by ``DeviceInfo.contains``, by
-whoever opens the device; here is what follows from it for a total.
+module counter its GPU, CPU and memory. Whoever opens a device says so in ``DeviceInfo.contains``;
+``find_contained`` is the one rule by which each joule is then counted once.
 """
 
 from __future__ import annotations
@@ -16,10 +14,10 @@ from typing import Final, NamedTuple
 
 
 class Source(str, Enum):
-    """Where a figure comes from; a sum over devices may be of several.
+    """Where a number comes from; a sum over several devices may be ``MIXED``.
 
-    ``SIMULATED`` is what a sensor of joulewise's simulated GPUs and CPUs told: the device is not
-    there. Its timing, its noise and its error are treated as those of a measured one.
+    ``SIMULATED`` was read from a sensor of joulewise's simulated GPUs and CPUs: there is no such
+    device. Its timing, its noise and its error are treated as those of a measured one.
     """
 
     MEASURED = "measured"
@@ -30,12 +28,12 @@ class Source(str, Enum):
 
     @property
     def is_sensor(self) -> bool:
-        """Whether a sensor told it, real or simulated, rather than a model or an assumption."""
+        """Whether a sensor measured it, real or simulated, rather than a model or an assumption."""
         return self in {Source.MEASURED, Source.SIMULATED}
 
 
 class Quantity(str, Enum):
-    """What a sensor tells, with its unit in the name."""
+    """What a sensor measures, with its unit in the name."""
 
     POWER = "power_w"
     POWER_AVERAGE = "power_average_w"
@@ -61,7 +59,7 @@ class Quantity(str, Enum):
 
 
 class Knob(str, Enum):
-    """What can be turned, with its unit in the name (the words of a sweep's settings)."""
+    """A control of a device, with its unit in the name (the names in a sweep's settings)."""
 
     POWER_LIMIT = "power_limit_w"
     POWER_LIMIT_SHORT = "power_limit_short_w"
@@ -70,7 +68,7 @@ class Knob(str, Enum):
 
     @property
     def label(self) -> str:
-        """What people call it."""
+        """Its name for people."""
         return _LABELS[self]
 
     @property
@@ -96,10 +94,10 @@ class Kind(str, Enum):
 
 
 class PowerScope(str, Enum):
-    """What the power and the energy of a GPU's device are of.
+    """What the power and the energy of a GPU's device cover.
 
     ``GPU`` is the board with its memory. ``MODULE`` is all of a superchip (Grace Hopper): GPU, CPU
-    and their memory. A part that is told besides (``Quantity.GPU_POWER``,
+    and their memory. A part with a sensor of its own (``Quantity.GPU_POWER``,
     ``Quantity.MEMORY_POWER``) is inside it.
     """
 
@@ -109,16 +107,20 @@ class PowerScope(str, Enum):
 
 @dataclass(frozen=True)
 class Unavailable:
-    """What could not be had, why, and the exact command that would change it (or nothing)."""
+    """Stands for a value that could not be read.
+
+    ``reason`` says why, and ``fix`` is the exact command that would change it, empty where there is
+    none.
+    """
 
     reason: str
     fix: str = ""
 
 
 class Reading(NamedTuple):
-    """One value, and the moment (CLOCK_MONOTONIC) at which it was asked for.
+    """One value, and when (CLOCK_MONOTONIC) it was requested from the device.
 
-    A tuple, as a sample is one: both come by the hundred.
+    A tuple like ``DriverSample``, because hundreds are made in a second.
     """
 
     value: float
@@ -130,8 +132,8 @@ class SensorInfo:
     """What is known of a sensor without reading it.
 
     ``update_period_s`` and ``window_s`` are what the vendor or the literature states for this
-    generation; None where nobody has said. ``slow`` marks a call that takes milliseconds, which
-    belongs in a lane of its own.
+    generation; None where nobody has said. ``slow`` marks a call that takes milliseconds: it is
+    read last in its row.
     """
 
     quantity: Quantity
@@ -144,12 +146,12 @@ class SensorInfo:
 
 @dataclass(frozen=True)
 class KnobInfo:
-    """A knob's range and what it was delivered with.
+    """A control's range, and the value that the device was delivered with.
 
-    ``choices`` lists the only values it takes, ascending; None where any value in the range
-    does. ``readable`` is False where the device keeps a setting to itself (locked clocks).
-    ``writable`` is True, or why this process may not turn it. ``owner`` is the user id of whom the
-    system lets turn it beside root.
+    ``choices`` lists the only values that can be set, ascending; None where any value in the range
+    can. ``readable`` is False where the device does not show what is set (locked clocks).
+    ``writable`` is True, or why this process may not set it. ``owner`` is the id of the user who,
+    beside root, may set it.
     """
 
     knob: Knob
@@ -164,19 +166,20 @@ class KnobInfo:
 
 @dataclass(frozen=True)
 class DeviceInfo:
-    """Which device this is. ``key`` is its name in every result: ``gpu0``, ``cpu1``, ``dram0``.
+    """Which device this is.
 
-    ``contains`` lists keys whose energy is already inside this device's (a platform contains
-    its packages), so that a total counts each joule once. ``note`` says what a person must know
-    to read its figures, such as a MIG slice that is measured as its whole GPU. ``better`` says
-    how a better source can be had where there is one: what is in the way, and the exact command.
-    ``slices`` are the MIG instances into which a GPU is cut, which may be several tenants'.
-    ``memory_b`` is the memory that a GPU has in all, None where it is not told. ``power_scope`` is
-    what a GPU's power and energy are of, None where its driver does not tell, and ``limit_scope``
-    what its power limit holds, where these differ; ``module_limit_w`` is the most that the driver
-    lets its module draw, None where there is no module or it is not told. ``is_simulated`` says
-    that the device is not there, also of one that could never be read: its driver is joulewise's
-    simulated one.
+    - ``key``: its name in every result, such as ``gpu0``, ``cpu1`` or ``dram0``
+    - ``contains``: keys whose energy is already inside this device's (a platform contains its
+      packages), so that a total counts each joule once
+    - ``note``: what a person must know to read its numbers, such as that a MIG slice is measured
+      as its whole GPU
+    - ``better``: where there is a better source, what is in the way, and the exact command
+    - ``slices``: the MIG instances of a GPU, which may belong to several tenants
+    - ``memory_b``: the memory of a GPU in all; None where the driver does not say
+    - ``is_simulated``: its driver is joulewise's simulated one, also where it could never be read
+    - ``power_scope``: what a GPU's power and energy cover; None where the driver does not say
+    - ``limit_scope``: what its power limit covers, where that differs
+    - ``module_limit_w``: the most that the driver lets its module draw; None without a module
     """
 
     key: str
@@ -199,7 +202,7 @@ class DeviceInfo:
 class DriverSample(NamedTuple):
     """One entry of a driver's own buffer, at the driver's own time (microseconds).
 
-    A tuple, since that is made in a third of the time.
+    A tuple, because it is made in a third of the time of a dataclass.
     """
 
     t_us: int
@@ -208,7 +211,7 @@ class DriverSample(NamedTuple):
 
 @dataclass(frozen=True)
 class Process:
-    """A process that uses a device; ``memory_b`` is None where the driver does not tell."""
+    """A process that uses a device; ``memory_b`` is None where the driver does not say."""
 
     pid: int
     memory_b: int | None
@@ -216,17 +219,19 @@ class Process:
 
 
 def listed_keys(keys: Iterable[str]) -> str:
-    """``gpu0-gpu2, gpu5`` for gpu0, gpu1, gpu2, gpu5."""
-    rows: list[list[str]] = []
+    """Keys in words, with consecutive ones as a range: ``gpu0-gpu2, gpu5``."""
+    ranges: list[list[str]] = []
     for key in keys:
-        if rows and key == _next(rows[-1][-1]):
-            rows[-1].append(key)
+        if ranges and key == _next_key(ranges[-1][-1]):
+            ranges[-1].append(key)
         else:
-            rows.append([key])
-    return ", ".join(f"{row[0]}-{row[-1]}" if len(row) > 2 else ", ".join(row) for row in rows)
+            ranges.append([key])
+    return ", ".join(
+        f"{each[0]}-{each[-1]}" if len(each) > 2 else ", ".join(each) for each in ranges
+    )
 
 
-def _next(key: str) -> str:
+def _next_key(key: str) -> str:
     word = key.rstrip("0123456789")
     number = key[len(word) :]
     return f"{word}{int(number) + 1}" if number else ""
@@ -237,14 +242,15 @@ def find_contained(
     not_counted: Collection[str] = (),
     unread: Collection[str] = (),
 ) -> dict[str, str]:
-    """The key of each device that is inside another that counts, and the key of that one.
+    """Map each device that is inside another counted one to that one, by their keys.
 
     A device of ``not_counted`` contains nothing that counts, and is inside nothing. One that is
     ``unread`` contains nothing either, and may be inside another, which has its joules. Of two that
-    contain each other (two GPUs that both tell their module's energy) the first counts.
+    contain each other (two GPUs that both report their module's energy) the first counts.
     """
     inside: dict[str, str] = {}
     for device in devices:
+        # The first of several that contain each other is not in ``inside`` yet when it is met.
         if device.key in not_counted or device.key in unread or device.key in inside:
             continue
         for key in device.contains:
@@ -256,7 +262,7 @@ def find_contained(
 def find_parts_of_uncounted(
     devices: Iterable[DeviceInfo], counted: Collection[str]
 ) -> dict[str, tuple[str, ...]]:
-    """Devices that do not count although something in them does, and what that is, by their keys.
+    """The counted parts of each device that does not count itself, by its key.
 
     Such is a superchip's module whose GPU was not used: its CPU and memory count.
     """
@@ -267,9 +273,9 @@ def find_parts_of_uncounted(
 def find_replaced(
     devices: Iterable[DeviceInfo], unread: Collection[str], contained: Mapping[str, str]
 ) -> list[str]:
-    """Unread devices whose contents were all read: what is in them counts in their place.
+    """Keys of unread devices whose contents were all read: the contents count in their stead.
 
-    Not so a module: its GPU is in it and is no device besides.
+    A module is never among them: its GPU has no device beside it.
     """
     return [
         device.key

@@ -1,4 +1,4 @@
-"""A figure in joules, with where it comes from and how far it may be off."""
+"""Joules with their error and their source, and what is known of a power sensor."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from typing import Final
 from joulewise.data.devices import DeviceInfo, Source, find_parts_of_uncounted
 
 _SI: Final = ((1e9, "GJ"), (1e6, "MJ"), (1e3, "kJ"))
-_KILO_FROM: Final = 1e4  # joules; below, kilojoules would hide digits that a short run has
+_KILO_FROM: Final = 1e4  # joules (chosen); below, kilojoules would hide digits of a short run
 
 
 @dataclass(frozen=True)
 class Energy:
     """Joules and their error, as 95 % half-widths.
 
-    ``error_sampling`` is what the sensor did not see; repeats shrink it. ``error_gain`` is one
-    unknown factor of the board: repeats do not shrink it, and it cancels in ratios on one board.
-    ``at_least`` marks a lower bound: part of what the figure stands for could not be read, and the
-    error is that of the part which was.
+    ``error_sampling`` is what the sensor's timing may have missed; repeating runs shrinks it.
+    ``error_gain`` comes from one unknown factor of the board (its calibration): repeating does not
+    shrink it, and it cancels in ratios on one board. ``at_least`` marks a lower bound: a part could
+    not be read, and the errors are those of the rest.
     """
 
     value: float
@@ -31,15 +31,15 @@ class Energy:
 
     @property
     def error(self) -> float:
+        """Both errors, which are independent, added in quadrature."""
         return math.hypot(self.error_sampling, self.error_gain)
 
     def __str__(self) -> str:
-        """As :func:`in_words` says it; ``value`` is the number."""
         return in_words(self)
 
 
 def total(parts: Iterable[Energy | None]) -> Energy | None:
-    """The sum over devices, whose errors know nothing of each other.
+    """The sum over devices; their errors are independent and add in quadrature.
 
     A part that is None belongs to the sum and could not be read: what is known of the others is
     then a lower bound, as it is where a part is one itself. None where nothing is known.
@@ -59,7 +59,7 @@ def total(parts: Iterable[Energy | None]) -> Energy | None:
 
 
 def total_of_one(parts: Iterable[Energy | None]) -> Energy | None:
-    """The sum over one device's times: its gain is off by the same in all of them."""
+    """The sum over stretches of one device, whose gain errors are the same and add up."""
     parts = list(parts)
     whole = total(parts)
     gains_j = (part.error_gain for part in parts if part is not None)
@@ -69,36 +69,36 @@ def total_of_one(parts: Iterable[Energy | None]) -> Energy | None:
 def factors_of_estimates(
     energies: Mapping[str, Energy | None], devices: Iterable[DeviceInfo], counted: Collection[str]
 ) -> dict[str, tuple[float, float]]:
-    """By what to multiply modelled energies of a run, and their errors, by the device's key.
+    """By what to multiply modelled energies and their errors, by the device's key.
 
-    A module whose GPU was not used does not count, and what is modelled of its contents in its
-    place may be far too high: together they draw no more than the module. Their sum lies in its own
-    interval and below the upper end of the module's: what is left is where the two overlap. Nothing
-    is said of devices for which that is their own interval.
+    A module whose GPU was not used does not count, and the model of its contents in its place may
+    be far too high: together they draw no more than the module. So their sum is confined to the
+    part of its interval that lies below the upper end of the module's. Devices whose interval lies
+    there already are left out.
     """
     factors: dict[str, tuple[float, float]] = {}
     for whole, keys in find_parts_of_uncounted(devices, counted).items():
-        around = energies.get(whole)
+        module = energies.get(whole)
         parts = {
             key: part
             for key in keys
             if (part := energies.get(key)) and part.source in (Source.MODELLED, Source.ASSUMED)
         }
         estimate = total(parts.values())
-        if not estimate or not around or around.at_least:
+        if not estimate or not module or module.at_least:
             continue
-        most_j = around.value + around.error
+        most_j = module.value + module.error
         if estimate.value + estimate.error <= most_j:
             continue
-        least_j = min(max(0.0, estimate.value - estimate.error), around.value)
+        least_j = min(max(0.0, estimate.value - estimate.error), module.value)
         half_j = (most_j - least_j) / 2
-        each = (least_j + half_j) / estimate.value, half_j / (estimate.error or half_j)
-        factors |= dict.fromkeys(parts, each)
+        pair = (least_j + half_j) / estimate.value, half_j / (estimate.error or half_j)
+        factors |= dict.fromkeys(parts, pair)
     return factors
 
 
 def scale(energy: Energy | None, factor: float, error_factor: float) -> Energy | None:
-    """The same energy times a factor, and its errors times another."""
+    """An energy times a factor, with its errors times another; None stays None."""
     return energy and replace(
         energy,
         value=factor * energy.value,
@@ -109,11 +109,13 @@ def scale(energy: Energy | None, factor: float, error_factor: float) -> Energy |
 
 @dataclass(frozen=True)
 class SensorProfile:
-    """What is believed of a device's power sensor, and how firmly.
+    """What is known of a device's power sensor, and how well.
 
-    Times are None where nobody has said. ``timing_spread`` is the relative half-width (95 %)
-    within which period, window and lag may differ from what stands here. ``gain`` is reading
-    over truth, 1 until a meter has told; ``gain_sigma`` is its standard deviation.
+    Times are None where nobody has published them. ``timing_spread`` is the relative half-width
+    (95 %) of period, window and lag: 0.2 is chosen, and twice as much doubles the part of the
+    sampling error that comes from timing. ``gain`` is reading over truth, 1 until it is calibrated
+    against a meter; ``gain_sigma`` is its standard deviation (origin: ``record.sensor_profiles``).
+    ``origin`` is ``table``, or when it was calibrated.
     """
 
     update_period_s: float | None = None
@@ -127,9 +129,9 @@ class SensorProfile:
 
 
 def in_words(energy: Energy | None) -> str:
-    """``774.7 J ± 1.9 %``, or ``below 1.2 J`` where the error leaves nothing; and its source.
+    """An energy for people: ``774.7 J ± 1.9 %``, ``below 1.2 J`` where the error is larger.
 
-    A lower bound is ``at least 83.7 J ± 1.2 %``, with the error of what was read.
+    A lower bound is ``at least 83.7 J ± 1.2 %``. A source other than measured is named.
     """
     if energy is None:
         return "could not be read"
@@ -142,7 +144,7 @@ def in_words(energy: Energy | None) -> str:
 
 
 def joules(value: float) -> str:
-    """``774.7 J``, ``12.35 kJ``: kilojoules only from ten of them on."""
+    """Joules for people: ``774.7 J``, ``12.35 kJ``; kilojoules from ten of them on."""
     for factor, unit in _SI:
         if value >= factor * (_KILO_FROM / 1e3 if unit == "kJ" else 1):
             return f"{value / factor:.4g} {unit}"
@@ -150,7 +152,7 @@ def joules(value: float) -> str:
 
 
 def error_words(energy: Energy) -> str:
-    """A half-width in percent, in joules where the value is not above 0."""
+    """The error of an energy in percent, or in joules where the value is not above 0."""
     if energy.value <= 0:
         return f"{energy.error:.2g} J"
     percent = 100 * energy.error / energy.value

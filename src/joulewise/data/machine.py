@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Container:
-    """``runtime`` is docker, podman, kubernetes, apptainer, singularity, lxc or the like.
+    """A container. ``runtime`` is docker, podman, kubernetes, apptainer, singularity, lxc or other.
 
-    ``id`` and ``image`` are empty where they cannot be told from inside.
+    ``id`` and ``image`` are empty where they cannot be found from inside.
     """
 
     runtime: str
@@ -19,7 +19,7 @@ class Container:
 
 @dataclass(frozen=True)
 class MachineResources:
-    """What cannot be read is None, and so is a limit that nobody set.
+    """Cores and memory of a machine. None is what cannot be read, and a limit that is not set.
 
     ``cores_allowed`` is what affinity and the cgroup's quota leave of the logical cores: a quota
     of half a core is 0.5. ``ram_limit_b`` is the lowest limit of the cgroups around the process.

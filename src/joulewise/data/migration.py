@@ -1,7 +1,7 @@
-"""What versions of joulewise before this one wrote, brought into the words of this one.
+"""Files that older versions wrote, changed into the form of this one.
 
-Each function changes a JSON object as it was read from disk, before it becomes a data class. A file
-that is not in the expected form is left as it is: whoever decodes it says what is wrong with it.
+Each function changes a JSON object in place, between reading it from disk and decoding it. A file
+that is not in the expected form is left as it is: its decoder says what is wrong with it.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from typing import Any, Final
 from joulewise.data.devices import Source
 
 _VIRTUAL_UID: Final = "simulated-"
-"""How the uid of a board in virtual time begins (sweep/virtual.py); a real GPU's begins with GPU-.
+"""How the uid of a board in virtual time begins; a real GPU's begins with ``GPU-``.
 
-Boards behind the simulated NVML had nothing of the kind: what versions before this one recorded of
-them cannot be told from a real GPU, and stays "measured".
+Boards behind the simulated NVML had no such mark: what older versions recorded of them cannot be
+distinguished from a real GPU, and stays "measured".
 """
 
 
 def name_simulated_manifest(manifest: dict[str, Any]) -> None:
-    """run.json: the sensors of boards in virtual time were called measured."""
+    """run.json: call the sensors of boards in virtual time simulated; they were called measured."""
     for device in _objects(manifest.get("devices")):
         sources = device.get("sources")
         if isinstance(sources, dict) and _is_virtual(_object(device.get("info"))):
@@ -28,7 +28,7 @@ def name_simulated_manifest(manifest: dict[str, Any]) -> None:
 
 
 def name_simulated_result(result: dict[str, Any]) -> None:
-    """result.json: likewise the joules that they told, in the run and in each span."""
+    """result.json: likewise their energy, in the run and in each span."""
     devices = _object(_object(result.get("details")).get("devices"))
     virtual = {key for key, device in devices.items() if _is_virtual(_object(device))}
     if not virtual:
@@ -38,18 +38,18 @@ def name_simulated_result(result: dict[str, Any]) -> None:
         _rename(sources, sources)
     spans = (_object(span.get("energy_j")) for span in _objects(result.get("spans")))
     counted = result.get("counted")
-    whole = isinstance(counted, list) and set(counted) <= virtual
+    is_all_virtual = isinstance(counted, list) and set(counted) <= virtual
     for energies in (_object(result.get("energy_j")), *spans):
-        for key in (*virtual, *(("total",) if whole else ())):
+        for key in (*virtual, *(("total",) if is_all_virtual else ())):
             energy = _object(energies.get(key))
             _rename(energy, ("source",))
             _rename(_object(energy.get("net")), ("source",))
-    if whole:
+    if is_all_virtual:
         _rename(_object(result.get("net_total")), ("source",))
 
 
 def name_simulated_sweep(sweep: dict[str, Any]) -> None:
-    """sweep.json: likewise the joules of the trials of a sweep in virtual time."""
+    """sweep.json: likewise the energy of the trials of a sweep in virtual time."""
     if not _object(sweep.get("asked")).get("simulated"):
         return
     for trial in _objects(sweep.get("trials")):
@@ -74,4 +74,4 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _objects(value: Any) -> list[dict[str, Any]]:
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+    return [item for item in value if isinstance(item, dict)] if isinstance(value, list) else []

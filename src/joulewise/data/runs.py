@@ -1,4 +1,4 @@
-"""What a run consists of and what came out of it."""
+"""A run: its spans, what each device drew, warnings, and the result as a whole."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from joulewise.data.energy import Energy, total
 
 @dataclass(frozen=True)
 class Span:
-    """A named stretch of a run (CLOCK_MONOTONIC).
+    """A named stretch of a run, such as an epoch (times are CLOCK_MONOTONIC).
 
     ``total`` is how many of its kind the program announced (a training's epochs), None where it
-    did not say. ``closed`` is False where there is no mark of its end: the program was killed in
-    it, or is in it now. In a result such a span ends with its command, or with the recording.
+    did not. ``closed`` is False where its end is not marked: the program was killed in it, or is
+    still in it. In a result such a span ends with its command, or with the recording.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Span:
 
 
 class Caution(str, Enum):
-    """What a reader of a result must know; the words of a warning's ``code`` in JSON."""
+    """The codes of warnings, as a warning's ``code`` has them in JSON."""
 
     SPAN_TOO_SHORT = "span_too_short"
     GAP = "gap"
@@ -80,16 +80,16 @@ DOUBTFUL: Final = frozenset(
         Caution.OVERLAP,
     }
 )
-"""Warnings after which the figures of a run may be wrong by more than their errors.
+"""Warnings after which the numbers of a run may be wrong by more than their errors.
 
-Whatever is made of several runs repeats them. The others tell of the conditions of a run, of what
-is missing by request, or of something that is in the errors.
+Comparisons and sweeps repeat them. All others describe the conditions of a run, what was left out
+on request, or something that the errors include.
 """
 
 
 @dataclass(frozen=True)
 class RunWarning:
-    """One caution: where it applies, what is the case, and what to do."""
+    """A warning: what is the case, what to do (``hint``), and the device or span it applies to."""
 
     code: Caution
     message: str
@@ -99,9 +99,9 @@ class RunWarning:
 
     @property
     def is_doubtful(self) -> bool:
-        """Whether the figures of the run may be wrong by more than their errors.
+        """Whether the numbers of the run may be wrong by more than their errors.
 
-        A CPU is always shared; a GPU on which others ran has their joules in its energy.
+        Other processes on a GPU count: their energy is in its. A CPU is always shared.
         """
         is_shared_gpu = self.code is Caution.OTHER_PROCESSES and "gpu" in (self.device or "")
         return self.code in DOUBTFUL or is_shared_gpu
@@ -109,10 +109,12 @@ class RunWarning:
 
 @dataclass(frozen=True)
 class Use:
-    """What one device did over one stretch of time. ``net`` leaves out the idle baseline.
+    """What one device drew over one stretch of time; None is what could not be read.
 
-    ``read_s`` is how much of that time it was read, where its energy is a lower bound: what stands
-    here is of that time alone, ``mean_w`` too. None where it was read throughout.
+    ``net`` is the energy without the idle baseline. ``counter_j`` and ``integral_j`` are the same
+    energy from the counter and from the integral of power. ``read_s`` is how much of the time the
+    device was read, where its energy is a lower bound: all values are of that time alone. None
+    where it was read throughout.
     """
 
     energy: Energy | None
@@ -126,7 +128,7 @@ class Use:
 
 @dataclass(frozen=True)
 class SpanResult:
-    """A span and what every device drew in it; ``total`` sums those that count.
+    """A span and what every device drew in it; ``total`` is the sum over the counted ones.
 
     It is a lower bound (``at_least``) where one of them could not be read, None where none could.
     """
@@ -138,7 +140,7 @@ class SpanResult:
 
 @dataclass(frozen=True)
 class Excluded:
-    """A device that is visible and not in the total."""
+    """A device that is visible and not counted in the total, and why."""
 
     device: str
     reason: str
@@ -146,14 +148,13 @@ class Excluded:
 
 @dataclass(frozen=True)
 class RunResult:
-    """Everything that ``show`` tells of a run. ``run`` is the whole; ``spans`` lie within it.
-
-    ``outlook`` is what live.json says of a run that is being recorded: epochs done, and what the
-    whole of it will take, or why that cannot be told. A group of runs has its start in the world's
-    time only: nodes have no other in common.
+    """Everything that ``show`` shows of a run. ``run`` is the whole; ``spans`` lie within it.
 
     ``counted`` has every device that counts, also one that could not be read: its energy is None,
-    it is among ``missing``, and the totals are lower bounds.
+    it is among ``missing``, and the totals are lower bounds. ``outlook`` is the forecast in
+    live.json of a run that is being recorded: epochs done, and what the whole run will take, or why
+    there is no forecast. ``start_monotonic_ns`` is None for a group of runs: their nodes have only
+    the wall clock in common.
     """
 
     id: str
@@ -175,7 +176,7 @@ class RunResult:
 
     @property
     def simulated(self) -> tuple[str, ...]:
-        """The devices that are not there, whether they count or not, and could be read or not."""
+        """The simulated devices, whether they count or not, and could be read or not."""
         known = self.details.get("devices", {})
         keys = dict.fromkeys((*self.counted, *self.run.devices))
         return tuple(
@@ -184,25 +185,26 @@ class RunResult:
 
     @property
     def power_scopes(self) -> dict[str, PowerScope]:
-        """What the energy of each GPU is of, where its driver tells."""
+        """What the energy of each GPU covers, where its driver says so."""
         known = self.details.get("devices", {})
         scopes = {key: device.get("power_scope") for key, device in known.items()}
         return {key: PowerScope(scope) for key, scope in scopes.items() if scope}
 
     @property
     def simulated_counted(self) -> tuple[str, ...]:
-        """Those of them that count: of their joules a total consists."""
+        """The simulated devices that count in the total."""
         return tuple(key for key in self.simulated if key in self.counted)
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The devices that count and have no energy."""
+        """The devices that count and whose energy could not be read."""
         uses = self.run.devices
         return tuple(key for key in self.counted if key not in uses or uses[key].energy is None)
 
     @property
     def net_total(self) -> Energy | None:
-        """What all GPUs that count drew above idle; None unless each has a baseline."""
+        """What all counted GPUs drew above idle; None unless each has a baseline."""
+        # In a group of runs a key is "node/gpu0".
         keys = [key for key in self.counted if key.rpartition("/")[2].startswith("gpu")]
         uses = [self.run.devices[key] for key in keys if key in self.run.devices]
         if any(use.energy is not None and use.net is None for use in uses):
@@ -211,7 +213,7 @@ class RunResult:
 
 
 def _is_simulated(use: Use | None, device: Mapping[str, Any]) -> bool:
-    """``device`` is what a result's details say of it; older ones have its sources alone."""
+    """``device`` is its entry in a result's details; those of older versions have only sources."""
     if use is not None and use.energy is not None and use.energy.source is Source.SIMULATED:
         return True
     return bool(device.get("is_simulated")) or (

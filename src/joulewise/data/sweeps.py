@@ -1,4 +1,4 @@
-"""What a sweep consists of: settings, runs that are planned, and what each came to."""
+"""A sweep: its settings, the runs that are planned, and the outcome of each."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
+
+import msgspec
 
 from joulewise.data.energy import Energy
 
@@ -20,12 +22,12 @@ KNOB_KEYS: Final = {
     MEM_CLOCK: "mem_clock",
     CPU_LIMIT: "cpu_limit",
 }
-"""Each knob's key in a file of sweeps."""
+"""Each control's key in a sweep file."""
 
 KNOBS: Final = tuple(KNOB_KEYS)
-"""The names of settings that turn a knob; every other is the command's own."""
+"""The axes that set a control of a device; every other is a parameter of the command."""
 
-_KNOB_WORDS: Final = {
+_CONTROL_TEXTS: Final = {
     POWER_LIMIT: ("", "W", "limit as it is"),
     SM_CLOCK: ("SM ", "MHz", "SM unlocked"),
     MEM_CLOCK: ("memory ", "MHz", "memory unlocked"),
@@ -33,39 +35,52 @@ _KNOB_WORDS: Final = {
 }
 
 WARM_UP: Final = -1
-"""The block of runs that only warm up."""
+"""The block number of runs that only warm up the devices; real blocks count from 0."""
 
 CONFIRMING: Final = 1000
-"""From this block on, runs had no part in a search's choice: they confirm it afresh."""
+"""From this block on, runs had no part in a search's choice: they confirm it with new data.
+
+Chosen: no sweep has that many repetitions.
+"""
 
 Value = float | str | None
-"""Of a knob a number, or None where it is left as the device has it; of the command's own a word,
-as it is put in the command's place for it."""
+"""Of a control a number, or None where it is left as the device has it; of a parameter the text
+that is put into the command line."""
 
 
-@dataclass(frozen=True)
 class Setting:
-    """One point of a space, in the order of its axes."""
+    """One point of a space: the value of each axis, in the order of the axes. Immutable.
 
-    values: tuple[tuple[str, Value], ...]
+    It is not a dataclass, which :mod:`joulewise.data.codec` would write with its fields: in JSON a
+    setting is an object with a key for each axis.
+    """
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: tuple[tuple[str, Value], ...]) -> None:
+        self.values = values
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Setting) and self.values == other.values
+
+    def __hash__(self) -> int:
+        return hash(self.values)
+
+    def __repr__(self) -> str:
+        return f"Setting({self.values!r})"
 
     @classmethod
     def of(cls, values: Mapping[str, Value]) -> Setting:
         return cls(tuple(values.items()))
 
     @classmethod
-    def from_json(cls, told: Any) -> Setting:
-        """What :meth:`as_json` made; anything else is a TypeError."""
-        if not isinstance(told, dict):
-            raise TypeError(f"{told!r:.40} is no setting")
-        for value in told.values():
-            if not isinstance(value, float | int | str | None) or isinstance(value, bool):
-                raise TypeError(f"{value!r:.40} is no value of a setting")
-        return cls.of(told)
+    def from_json(cls, payload: Any) -> Setting:
+        """What :meth:`as_json` made; anything else is a ValueError."""
+        return cls.of(msgspec.convert(payload, dict[str, int | float | str | None]))
 
     def __str__(self) -> str:
         """``150 W, SM 1200 MHz, batch_size 32``."""
-        return ", ".join(_words(name, value) for name, value in self.values)
+        return ", ".join(_value_text(name, value) for name, value in self.values)
 
     def __getitem__(self, name: str) -> Value:
         return dict(self.values)[name]
@@ -81,21 +96,22 @@ class Setting:
 
     @property
     def words(self) -> dict[str, str]:
-        """What belongs to the command, by name."""
+        """The parameters of the command, by name."""
         return {name: str(value) for name, value in self.values if name not in KNOBS}
 
     @property
     def knobs(self) -> dict[str, float | None]:
+        """The controls of the device, by name."""
         return {name: value for name, value in self.values if name in KNOBS}  # type: ignore[misc]
 
 
 @dataclass(frozen=True)
 class Planned:
-    """A run to be made; setting and block tell it from every other of the sweep.
+    """A run that is to be made; setting and block identify it within the sweep.
 
-    ``block`` is the repetition, from 0. A block has its own run of the reference, and stays on
-    one ``lane`` (a GPU, or several that work together) if it can, so that they can be compared.
-    With ``look_s`` only so many seconds of steady steps are wanted, not the whole run.
+    ``block`` is the repetition, from 0. A block has its own run of the reference, and stays in one
+    ``lane`` if it can: a slot of one GPU, or of several that work together. With ``look_s`` only so
+    many seconds of steady steps are measured, not the whole run.
     """
 
     setting: Setting
@@ -105,10 +121,10 @@ class Planned:
 
 
 class TrialState(str, Enum):
-    """How a planned run ended; only ``done`` has figures of a whole run.
+    """How a planned run ended; only ``done`` has the numbers of a whole run.
 
     ``stopped``: another setting had finished with less time and less energy than this run had
-    taken already, which is what its figures are. ``skipped``: it must be too slow.
+    already taken; its numbers are those up to then. ``skipped``: it is certain to be too slow.
     """
 
     DONE = "done"
@@ -119,7 +135,7 @@ class TrialState(str, Enum):
 
 @dataclass(frozen=True)
 class Work:
-    """All spans of one name together: how many, their time and energy (by boundary, as below)."""
+    """All spans of one name in a run: how many, their time, and energy as in ``Trial.energy``."""
 
     count: int
     time_s: float
@@ -128,16 +144,17 @@ class Work:
 
 @dataclass(frozen=True)
 class Trial:
-    """A planned run and what it came to.
+    """A planned run and its outcome.
 
-    ``energy`` has ``gpu`` (the GPUs that the command used) and ``rest`` (CPU and memory), each
-    only where it is known; with ``look_s`` it is a look at some steps, not at a whole run.
-    ``bounds`` has those of which only a lower bound is known: no figure is made of them.
-    ``spans`` has the work that was marked (``epoch``, ``step``,
-    ``training``). ``capped`` is the share of the time under load in which the power limit held
-    the clocks down, None where nobody looked; ``clock_mhz`` the mean SM clock under load.
-    ``gpu`` names what it ran on, so that only runs of one board are compared. ``is_module`` says
-    that what is told of its GPUs is of their modules, CPU and memory included (a superchip).
+    - ``energy``: ``gpu`` (the GPUs that the command used) and ``rest`` (CPU and memory), each only
+      where it is known; with ``look_s`` of some steps, not of a whole run
+    - ``bounds``: those of which only a lower bound is known; nothing is computed from them
+    - ``spans``: the work that was marked (``epoch``, ``step``, ``training``)
+    - ``capped``: share of the time under load in which the power limit held the clocks down; None
+      where it was not measured
+    - ``clock_mhz``: mean SM clock under load
+    - ``gpu``: the board that it ran on; only runs of one board are compared
+    - ``is_module``: the GPU energy is that of superchip modules, CPU and memory included
     """
 
     setting: Setting
@@ -171,14 +188,16 @@ class Trial:
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep as its file has it; ``asked`` is all that it takes to repeat it.
+    """A sweep as its file has it.
 
-    ``state`` is ``running``, ``interrupted`` (nobody runs it, and runs are left) or ``finished``.
-    ``settings`` are all points of the grid in order, the reference among them or not. ``trials``
-    are in the order in which they ended. ``limits_w`` are the lowest, default and highest power
-    limit of the boards, None where they have none; of runs from a file (``is_table``), which names
-    no board, the lowest and highest that were tried. ``sure`` is what a search says of itself;
-    of each metric (``metrics``) it has at least the ``settings`` that it decided for.
+    - ``asked``: the request, with all that is needed to repeat it
+    - ``state``: ``running``, ``interrupted`` (nobody runs it, and runs are left) or ``finished``
+    - ``settings``: all points of the grid in order; the reference need not be among them
+    - ``trials``: in the order in which they ended
+    - ``limits_w``: lowest, default and highest power limit of the boards, None where they have
+      none; of runs from a file (``is_table``), which names no board, the lowest and highest tried
+    - ``sure``: the search's own account; for each of its ``metrics`` at least the ``settings`` that
+      it chose
     """
 
     id: str
@@ -203,17 +222,17 @@ class Sweep:
     def is_virtual(self) -> bool:
         """Whether its runs were simulated in virtual time, each from the same state.
 
-        When they were made is then a time of the simulating program, and means nothing.
+        Their start times are then those of the simulating program, and mean nothing.
         """
         return bool(self.asked.get("simulated"))
 
 
 @dataclass(frozen=True)
 class RunCounts:
-    """How many runs a sweep has, by what became of them; warm-ups and skipped ones are none.
+    """How many runs a sweep has, by how they ended; warm-ups and skipped ones are not counted.
 
-    Only ``whole`` ones are called runs where a sweep is shown: all figures come from them.
-    ``looks`` are at some steps of a run, and only lead a search.
+    Only ``whole`` ones are called runs where a sweep is shown: all results come from them.
+    ``looks`` measured some steps of a run, and only guide a search.
     """
 
     whole: int
@@ -223,6 +242,7 @@ class RunCounts:
 
     @classmethod
     def of(cls, trials: Iterable[Trial]) -> RunCounts:
+        # A probe of some steps that ended in order is no whole run.
         kinds = Counter(
             "looks" if trial.look_s is not None and state is TrialState.DONE else state.value
             for trial in trials
@@ -237,12 +257,12 @@ class RunCounts:
 
 
 def knob_option(knob: str) -> str:
-    """Its option on the command line."""
+    """The option of a control on the command line: ``--power-limit``."""
     return f"--{KNOB_KEYS[knob].replace('_', '-')}"
 
 
-def _words(name: str, value: Value) -> str:
-    if name not in _KNOB_WORDS:
+def _value_text(name: str, value: Value) -> str:
+    if name not in _CONTROL_TEXTS:
         return f"{name} {value}"
-    before, unit, untouched = _KNOB_WORDS[name]
-    return untouched if value is None else f"{before}{value:g} {unit}"
+    prefix, unit, unchanged = _CONTROL_TEXTS[name]
+    return unchanged if value is None else f"{prefix}{value:g} {unit}"

@@ -21,6 +21,6 @@ _NAMES: Final = {
 
 
 def throttle_names(bits: int) -> tuple[str, ...]:
-    """The reasons in ``bits``, lowest first; a bit that nobody has named is given in hex."""
-    alone = (1 << shift for shift in range(bits.bit_length()))
-    return tuple(_NAMES.get(bit, hex(bit)) for bit in alone if bits & bit)
+    """The reasons in NVML's ``bits``, lowest first; a bit without a name is given in hex."""
+    every_bit = (1 << shift for shift in range(bits.bit_length()))
+    return tuple(_NAMES.get(bit, hex(bit)) for bit in every_bit if bits & bit)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
-from joulewise.data.contract import finite
+from joulewise.data.codec import finite
 from joulewise.data.sweeps import Setting
 
 

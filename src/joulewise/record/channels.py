@@ -1,4 +1,4 @@
-"""Which device is read in which way, and how often."""
+"""Which device is read by which loop, how often, and into which stream."""
 
 from __future__ import annotations
 
@@ -12,22 +12,28 @@ from typing import Any, Final, TypeVar
 from joulewise.data import Quantity, SensorInfo
 from joulewise.devices import Device
 from joulewise.devices.device import PartlyOpened
-from joulewise.record.driver_samples import Buffered, BufferedSeldom, DriverSamples
+from joulewise.record.driver_samples import DriverSamples, OtherSamples, PowerSamples
 from joulewise.record.inventory import InventoryEntry
-from joulewise.record.processes import Family, Users
-from joulewise.record.readings import FAST, DeviceReader, Silent, fast_quantities, slow_quantities
+from joulewise.record.processes import CommandProcesses, DeviceUsers
+from joulewise.record.readings import (
+    FAST,
+    DeviceReader,
+    ReopenPoller,
+    fast_quantities,
+    slow_quantities,
+)
 from joulewise.record.running_total import Tally
-from joulewise.record.sampling_loop import Channel, Loop
+from joulewise.record.sampling_loop import Channel, SamplingLoop
 from joulewise.record.schedule import NO_EDGE, Deadlines, EdgeTiming, edge_timing
-from joulewise.record.sensor_profiles import card_for
-from joulewise.record.statistics import Statistics
+from joulewise.record.sensor_profiles import sensor_profile_for
+from joulewise.record.statistics import StreamStatistics
 from joulewise.record.writer import PendingLines, RecorderNotes, Writer
 from joulewise.store.arrow_stream import Stream
 from joulewise.store.files import GrowingFile
 from joulewise.store.layout import (
+    BUFFERED_QUANTITIES,
     MISSES,
     PROCESSES,
-    SAMPLED,
     STREAM,
     StreamKind,
     buffer_lane,
@@ -35,51 +41,53 @@ from joulewise.store.layout import (
 )
 from joulewise.units import NS_PER_S
 
-# Between two readings of a model there is nothing to see: it counts on by itself. Beside devices
-# that are measured it is the least exact part of a total, and need not cost the most.
+# Rates in readings a second (all chosen; doubled, they cost twice the CPU time).
+# A model counts on by itself between two readings. Beside measured devices it is the least exact
+# part of a total, and need not cost the most.
 _MODELLED_HZ: Final = 10.0
-# Where the driver tells the course of power itself, the counter is read only to place its joules:
-# so many readings a second of all GPUs together are within 1 % of a core (benchmarks/recorder.py),
-# and of one GPU no fewer than the least, and no more than the usual rate.
-_USUAL_HZ: Final = 10.0
+# Where the driver buffers power itself, the counter is read only for its total: 20 readings a
+# second of all GPUs together are within 1 % of a core (benchmarks/recorder.py), of one GPU no fewer
+# than the least and no more than the default.
+_DEFAULT_HZ: Final = 10.0
 _BESIDE_BUFFER_HZ: Final = 20.0
 LEAST_BESIDE_BUFFER_HZ: Final = 2.5
 _REGULAR_HZ: Final = 1.0
-# A GPU that did not answer may be back any moment, and what it draws unseen is lost.
+# A GPU that did not answer may be back at any moment, and what it draws until then is lost.
 _SILENT_HZ: Final = 1.0
-# One that is being opened is not disturbed by looking: what it draws unseen is lost meanwhile.
+# Polling a device that is still being opened does not disturb it.
 _LATE_HZ: Final = 5.0
-# Who uses a device is asked more often in the first seconds: a short command is over by then.
+# Processes are polled more often in the first two seconds: a short command is over by then.
 _EARLY_HZ: Final = 5.0
 _EARLY_TICKS: Final = 10
-# What joules come from is read when a run begins and when it ends, however short it is.
+# Loops whose channels are read at the start and at the end of a run, however short it is.
 _ENERGY: Final = ("fast", "regular", "samples")
-# Of these a command waits for the first reading. Samples of utilisation and clocks are kept by the
-# driver meanwhile, and six buffers of a slow driver take a second.
+# Loops whose first reading a command waits for. The driver buffers utilisation and clocks
+# meanwhile, and six buffers of a slow driver take a second.
 _AWAITED: Final = ("fast", "regular")
+# Lines of a file at most (chosen), so that a recorder that is always late does not fill the disk.
 _MOST_MISSES: Final = 10_000
 _MOST_PROCESSES: Final = 100_000
-_Stored = TypeVar("_Stored", DeviceReader, Buffered, BufferedSeldom)
+_Stored = TypeVar("_Stored", DeviceReader, PowerSamples, OtherSamples)
 _OnReopened = Callable[[Device, "int | None"], None]
 
 
-class Lanes:
-    """Makes the loops that fill a run's files, and knows how each file did."""
+class StreamLoops:
+    """Makes the loops that fill a run's streams, and has the statistics of each stream."""
 
     def __init__(
         self,
         run: Path,
         rate_hz: float,
-        family: Family,
+        family: CommandProcesses,
         notes: RecorderNotes,
         writer: Writer,
         *,
         environ: Mapping[str, str],
         dithered: bool = False,
     ) -> None:
-        """``dithered``: the fast lane is read a little unevenly, to meet all phases of a counter.
+        """``dithered``: fast streams are read a little unevenly, to meet all phases of a counter.
 
-        What ``loops`` are to fill becomes files with ``open_streams``.
+        ``open_streams`` makes the files.
         """
         self._run = run
         self._rate_hz = rate_hz
@@ -91,7 +99,7 @@ class Lanes:
         self._lock = threading.Lock()
         self.tallies: dict[str, Tally] = {}
         self._since_ns = 0
-        self._users_by_key: dict[str, Users] = {}
+        self._users_by_key: dict[str, DeviceUsers] = {}
         self._slow_keys: set[str] = set()
         self._stored: list[DeviceReader | DriverSamples] = []
         self._unopened: list[tuple[DeviceReader | DriverSamples, Device, StreamKind]] = []
@@ -100,8 +108,8 @@ class Lanes:
         writer.add_journal(self._misses, GrowingFile(run / MISSES))
         writer.add_journal(self._processes, GrowingFile(run / PROCESSES))
 
-    def energy_loops(self, entries: Iterable[InventoryEntry]) -> list[Loop]:
-        """The loops that read what joules come from: a command waits for these."""
+    def energy_loops(self, entries: Iterable[InventoryEntry]) -> list[SamplingLoop]:
+        """The loops that read what energy comes from; a command waits for these."""
         entries = list(entries)
         is_measured = bool(_measured(entries))
         regular_hz = _REGULAR_HZ if is_measured else min(self._rate_hz, _MODELLED_HZ)
@@ -112,8 +120,8 @@ class Lanes:
 
     def other_loops(
         self, entries: Iterable[InventoryEntry], on_reopened: _OnReopened
-    ) -> list[Loop]:
-        """The loops that read the rest, and look for processes and for devices to be opened."""
+    ) -> list[SamplingLoop]:
+        """The loops that read the rest, and poll processes and devices that do not answer."""
         loops = [
             loop
             for group in _groups(entries)
@@ -121,14 +129,14 @@ class Lanes:
         ]
         return [loop for loop in loops if loop.channels]
 
-    def completed_loops(self, entry: InventoryEntry) -> list[Loop]:
-        """The loop that reads the rest of a device that is complete only now; none if one does."""
+    def completed_loops(self, entry: InventoryEntry) -> list[SamplingLoop]:
+        """The loop that reads the rest of a device that has just been completed, if none does."""
         slow = self._slow([entry.device])
         return [self._loop("slow", slow, _REGULAR_HZ)] if slow else []
 
     def _reading_energy(
         self, entries: Sequence[InventoryEntry], regular_hz: float
-    ) -> Iterator[Loop]:
+    ) -> Iterator[SamplingLoop]:
         measured, keeping = _measured(entries), _keeping(entries)
         modelled = [
             each.device
@@ -143,9 +151,13 @@ class Lanes:
         yield self._loop("fast", fast, self._rate_hz, dither_ns=self._dither_ns(measured))
         yield self._loop("regular", regular, regular_hz)
 
-    def _reading_others(self, entries: Sequence[InventoryEntry]) -> Iterator[Loop]:
+    def _reading_others(self, entries: Sequence[InventoryEntry]) -> Iterator[SamplingLoop]:
         measured = _measured(entries)
-        sampled = [self._sampled(device, each) for device in _keeping(entries) for each in SAMPLED]
+        sampled = [
+            self._sampled(device, each)
+            for device in _keeping(entries)
+            for each in BUFFERED_QUANTITIES
+        ]
         slow = self._slow([each.device for each in entries])
         yield self._loop("slow", [*self._users(measured), *slow], _REGULAR_HZ)
         yield self._loop("early", self._users(measured), _EARLY_HZ, ticks=_EARLY_TICKS)
@@ -153,38 +165,40 @@ class Lanes:
 
     def _opening(
         self, entries: Sequence[InventoryEntry], on_reopened: _OnReopened
-    ) -> Iterator[Loop]:
-        """The loops that look whether devices which do not answer can be opened by now."""
+    ) -> Iterator[SamplingLoop]:
+        """The loops that try to open devices that do not answer."""
         unopened = [each.device for each in entries if hasattr(each.device, "reopened")]
-        silent = [Silent(d, on_reopened) for d in unopened if not getattr(d, "is_late", False)]
-        late = [Silent(d, on_reopened) for d in unopened if getattr(d, "is_late", False)]
+        silent = [
+            ReopenPoller(d, on_reopened) for d in unopened if not getattr(d, "is_late", False)
+        ]
+        late = [ReopenPoller(d, on_reopened) for d in unopened if getattr(d, "is_late", False)]
         yield self._loop("silent", silent, _SILENT_HZ)
         yield self._loop("late", late, _LATE_HZ)
 
     def count_from(self, t_ns: int) -> None:
-        """A command begins: joules so far are counted from here."""
+        """A command begins: count the energy so far from here."""
         self._since_ns = t_ns
         for tally in list(self.tallies.values()):
             tally.begin(t_ns)
 
     def summary(self) -> dict[str, Any]:
-        """How each file did, by its name without the ending."""
+        """The statistics of each stream, by its file's name without the ending."""
         with self._lock:
             return {channel.name: channel.statistics.summary() for channel in self._stored}
 
-    def look_again(self) -> list[threading.Thread]:
-        """A command has ended: have the processes of all GPUs looked at, each in its own time."""
+    def poll_again(self) -> list[threading.Thread]:
+        """A command has ended: poll the processes of all GPUs, each in a thread of its own."""
         with self._lock:
             users = list(self._users_by_key.values())
-        looks = [threading.Thread(target=each.look_again, daemon=True) for each in users]
-        for look in looks:
-            look.start()
-        return looks
+        polls = [threading.Thread(target=each.poll_again, daemon=True) for each in users]
+        for poll in polls:
+            poll.start()
+        return polls
 
-    def _users(self, devices: Iterable[Device]) -> list[Users]:
+    def _users(self, devices: Iterable[Device]) -> list[DeviceUsers]:
         users = []
         for device in devices:
-            new = Users(device, self._family, self._processes, self._notes)
+            new = DeviceUsers(device, self._family, self._processes, self._notes)
             with self._lock:
                 users.append(self._users_by_key.setdefault(device.info.key, new))
         return users
@@ -193,7 +207,7 @@ class Lanes:
         return self._readings(device, StreamKind.FAST, fast_quantities(device), rate_hz)
 
     def _slow(self, devices: Iterable[Device]) -> list[DeviceReader]:
-        """Of those that are complete, once: what is read follows from what they have."""
+        """Channels for the rest of the devices that are complete, once for each."""
         channels = []
         for device in devices:
             is_complete = not isinstance(device, PartlyOpened) or device.is_complete
@@ -208,62 +222,64 @@ class Lanes:
         return channels
 
     def _readings(
-        self, device: Device, lane: StreamKind, quantities: Sequence[Quantity], rate_hz: float
+        self, device: Device, kind: StreamKind, quantities: Sequence[Quantity], rate_hz: float
     ) -> DeviceReader:
-        name, period_ns = f"{device.info.key}{lane.value}", round(NS_PER_S / rate_hz)
-        edge = self._edge(device) if lane is StreamKind.FAST else NO_EDGE
+        name, period_ns = f"{device.info.key}{kind.value}", round(NS_PER_S / rate_hz)
+        edge = self._edge(device) if kind is StreamKind.FAST else NO_EDGE
         channel = DeviceReader(
             name, device, quantities, self._notes, period_ns=period_ns, edge=edge
         )
-        return self._store(channel, device, lane)
+        return self._store(channel, device, kind)
 
-    def _buffered(self, device: Device) -> Buffered:
-        # The driver has kept what it saw before: nothing is to be read early.
-        name, edge = (
-            f"{device.info.key}{StreamKind.BUFFER.value}",
-            replace(self._edge(device), lead_ns=0),
-        )
+    def _buffered(self, device: Device) -> PowerSamples:
+        # The driver has buffered what was before: nothing is read early.
+        name = f"{device.info.key}{StreamKind.BUFFER.value}"
+        edge = replace(self._edge(device), lead_ns=0)
         return self._store(
-            Buffered(name, device, self._notes, edge=edge), device, StreamKind.BUFFER
+            PowerSamples(name, device, self._notes, edge=edge), device, StreamKind.BUFFER
         )
 
-    def _sampled(self, device: Device, quantity: Quantity) -> BufferedSeldom:
-        lane = buffer_lane(quantity)
-        name, period_ns = f"{device.info.key}{lane.value}", round(NS_PER_S / _REGULAR_HZ)
-        channel = BufferedSeldom(name, device, quantity, period_ns=period_ns)
-        return self._store(channel, device, lane)
+    def _sampled(self, device: Device, quantity: Quantity) -> OtherSamples:
+        kind = buffer_lane(quantity)
+        name, period_ns = f"{device.info.key}{kind.value}", round(NS_PER_S / _REGULAR_HZ)
+        channel = OtherSamples(name, device, quantity, period_ns=period_ns)
+        return self._store(channel, device, kind)
 
     def _edge(self, device: Device) -> EdgeTiming:
-        return NO_EDGE if _is_modelled(device) else edge_timing(card_for(device, self._environ))
+        return (
+            NO_EDGE
+            if _is_modelled(device)
+            else edge_timing(sensor_profile_for(device, self._environ))
+        )
 
-    def _store(self, channel: _Stored, device: Device, lane: StreamKind) -> _Stored:
-        if lane is StreamKind.FAST:
+    def _store(self, channel: _Stored, device: Device, kind: StreamKind) -> _Stored:
+        if kind is StreamKind.FAST:
             self.tallies.setdefault(device.info.key, Tally(self._since_ns))
         with self._lock:
             self._stored.append(channel)
-            self._unopened.append((channel, device, lane))
+            self._unopened.append((channel, device, kind))
         return channel
 
     def open_streams(self) -> None:
-        """Have files made of what is read: what loads for that is slow, and reading has begun."""
+        """Make the files. That loads pyarrow, which is slow: reading has begun before."""
         with self._lock:
             unopened, self._unopened = self._unopened, []
-        for channel, device, lane in unopened:
+        for channel, device, kind in unopened:
             stream = Stream(
-                lane_path(self._run, device.info.key, lane, STREAM), channel.rows.columns
+                lane_path(self._run, device.info.key, kind, STREAM), channel.rows.columns
             )
-            told: list[Statistics | Tally] = [channel.statistics]
-            if lane is StreamKind.FAST:
-                told.append(self.tallies[device.info.key])
-            hurry = lane is StreamKind.FAST and not _is_modelled(device)
-            self._writer.add_stream(channel.rows, stream, *told, hurry=hurry)
+            consumers: list[StreamStatistics | Tally] = [channel.statistics]
+            if kind is StreamKind.FAST:
+                consumers.append(self.tallies[device.info.key])
+            is_urgent = kind is StreamKind.FAST and not _is_modelled(device)
+            self._writer.add_stream(channel.rows, stream, *consumers, is_urgent=is_urgent)
 
     def _dither_ns(self, devices: Sequence[Device]) -> int:
-        """As long as the longest counter's period, within that of reading it."""
+        """The longest update period of a counter, but no more than the period of reading it."""
         if not self._dithered or not devices:
             return 0
-        cards = [card_for(device, self._environ) for device in devices]
-        longest_s = max(card.counter_period_s or card.update_period_s or 0.0 for card in cards)
+        profiles = [sensor_profile_for(device, self._environ) for device in devices]
+        longest_s = max(one.counter_period_s or one.update_period_s or 0.0 for one in profiles)
         return min(round(longest_s * NS_PER_S), round(NS_PER_S / self._rate_hz))
 
     def _loop(
@@ -273,8 +289,8 @@ class Lanes:
         rate_hz: float,
         ticks: int | None = None,
         dither_ns: int = 0,
-    ) -> Loop:
-        return Loop(
+    ) -> SamplingLoop:
+        return SamplingLoop(
             name,
             channels,
             Deadlines(0, round(NS_PER_S / rate_hz), dither_ns),
@@ -298,27 +314,27 @@ class Lanes:
 
 
 def _shows_use_of_module(channel: Channel) -> bool:
-    """Whether a last reading of it tells of a GPU that was used just before the end.
+    """Whether a reading after the end can still show that a GPU was used just before it.
 
     A module's power rises with its CPU's load, too, and the GPU's part is averaged over a quarter
-    of the time. The clock of a GPU stays up for a while after its last kernel.
+    of the time. The clock of a GPU stays high for a while after its last kernel.
     """
     return isinstance(channel, DeviceReader) and channel.is_of_module
 
 
-def usual_rate_hz(entries: Sequence[InventoryEntry]) -> float:
-    """How often to read these devices where nobody has said."""
+def default_rate_hz(entries: Sequence[InventoryEntry]) -> float:
+    """How often these devices are read, in Hz, where the user does not say."""
     measured = _measured(entries)
-    spared = measured and all(each.has_buffer for each in entries if each.device in measured)
-    if not spared:
-        return _USUAL_HZ
-    return min(_USUAL_HZ, max(_BESIDE_BUFFER_HZ / len(measured), LEAST_BESIDE_BUFFER_HZ))
+    all_buffered = measured and all(each.has_buffer for each in entries if each.device in measured)
+    if not all_buffered:
+        return _DEFAULT_HZ
+    return min(_DEFAULT_HZ, max(_BESIDE_BUFFER_HZ / len(measured), LEAST_BESIDE_BUFFER_HZ))
 
 
 def _groups(entries: Iterable[InventoryEntry]) -> list[list[InventoryEntry]]:
-    """Few threads with much to do, and for each device that is slow some of its own.
+    """The devices that share threads: all together, but each slow one alone.
 
-    A thread that wakes up finds its caches cold, which costs more than the reading.
+    Few threads, because one that wakes up finds its caches cold, which costs more than the reading.
     """
     entries = list(entries)
     together = [each for each in entries if not each.is_slow]
@@ -326,7 +342,7 @@ def _groups(entries: Iterable[InventoryEntry]) -> list[list[InventoryEntry]]:
 
 
 def _keeping(entries: Sequence[InventoryEntry]) -> list[Device]:
-    """The measured devices whose driver keeps samples."""
+    """The measured devices whose driver buffers samples."""
     measured = _measured(entries)
     return [each.device for each in entries if each.has_buffer and each.device in measured]
 

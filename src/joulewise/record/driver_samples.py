@@ -1,4 +1,4 @@
-"""The driver's own samples of one quantity of a device, drained before it forgets them."""
+"""Draining the samples that a driver buffers itself, before it overwrites them."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from joulewise.data import DriverSample, Quantity, Unavailable
 from joulewise.devices.device import Device
 from joulewise.record.clocks import DriverClock
 from joulewise.record.schedule import NO_EDGE, EdgeTiming
-from joulewise.record.statistics import Statistics
+from joulewise.record.statistics import StreamStatistics
 from joulewise.record.writer import RecorderNotes
-from joulewise.store.arrow_stream import EXTRA_NS, Pieces
+from joulewise.store.arrow_stream import EXTRA_NS, ColumnBuffer
 from joulewise.units import NS_PER_S, NS_PER_US
 
-# What a driver kept of utilisation would last for 20 s (120 samples at 6 Hz); a clock that is set,
-# or a machine that is suspended, is noticed within this.
+# Chosen: a driver's buffer of utilisation lasts for 20 s (120 samples at 6 Hz), and a clock that
+# was set, or a machine that was suspended, is noticed within this.
 _LONGEST_PAUSE_NS: Final = 10 * NS_PER_S
 
 
 class DriverSamples:
-    """A channel that adds what is new in a driver's buffer to rows: none dropped, none doubled."""
+    """A channel that adds what is new in a driver's buffer to rows: no sample twice, none lost."""
 
     def __init__(
         self,
@@ -35,8 +35,8 @@ class DriverSamples:
     ) -> None:
         self.name = name
         self.edge = edge
-        self.rows = Pieces([quantity.value])
-        self.statistics = Statistics(0, quantity.value)
+        self.rows = ColumnBuffer([quantity.value])
+        self.statistics = StreamStatistics(0, quantity.value)
         self._device = device
         self._quantity = quantity
         self._clock = DriverClock(now_ns, wall_ns)
@@ -50,14 +50,15 @@ class DriverSamples:
         self._drain(EXTRA_NS)
 
     def is_settled(self, end_ns: int) -> bool:
-        """Whether a sample was taken late enough to show all that was drawn until then."""
+        """Whether a sample was taken late enough to show all that was drawn until ``end_ns``."""
         return not self.edge.tail_ns or self._newest_ns >= end_ns + self.edge.lag_ns
 
     def skip(self, missed: int) -> None:
+        """Count deadlines that were missed."""
         self.statistics.missed += missed
 
     def _drain(self, late_ns: int) -> Sequence[DriverSample] | Unavailable:
-        """What the driver answered, after its samples were added to the rows."""
+        """Add new samples to the rows; the driver's answer."""
         samples = self._device.samples(self._quantity, self._clock.since_us())
         if not isinstance(samples, Unavailable):
             times_ns, values = self._clock.place(samples)
@@ -66,8 +67,8 @@ class DriverSamples:
         return samples
 
 
-class Buffered(DriverSamples):
-    """Samples of power, drained at every deadline. What cannot be had is noted."""
+class PowerSamples(DriverSamples):
+    """Samples of power, drained at every deadline. A fault of the driver is noted."""
 
     def __init__(
         self,
@@ -93,11 +94,11 @@ class Buffered(DriverSamples):
         return samples
 
 
-class BufferedSeldom(DriverSamples):
-    """Samples of another quantity, which are drained when half of the driver's buffer is new.
+class OtherSamples(DriverSamples):
+    """Samples of another quantity, drained when half of the driver's buffer is new.
 
-    Of a quantity that the driver keeps no samples of, the lane's statistics say why; it is not
-    asked for again. It is no energy: nothing is waited for at the end.
+    Where the driver does not buffer the quantity, the stream's statistics say why, and it is not
+    requested again. Nothing is waited for at the end of a run, since no energy depends on it.
     """
 
     def __init__(
@@ -129,14 +130,14 @@ class BufferedSeldom(DriverSamples):
             self.statistics.unavailable = samples.reason
         else:
             self.statistics.unavailable, self._has_answered = "", True
-            self._pause_ns = self._pause_ns or self._half_of(samples)
+            self._pause_ns = self._pause_ns or self._half_full_ns(samples)
         return samples
 
-    def _half_of(self, samples: Sequence[DriverSample]) -> int:
+    def _half_full_ns(self, samples: Sequence[DriverSample]) -> int:
         """How long the buffer takes to fill by half, in whole periods; 0 while that is unknown.
 
-        The first time all that it holds is told. If it was not full then, this is too short, which
-        costs time and no samples.
+        The first answer is the whole buffer. If that was not full, this is too short, which costs
+        calls and no samples.
         """
         if len(samples) < 2:
             return 0
@@ -145,4 +146,5 @@ class BufferedSeldom(DriverSamples):
 
 
 def has_buffer(device: Device) -> bool:
+    """Whether the driver of a device buffers samples of power."""
     return not isinstance(device.samples(Quantity.POWER), Unavailable)

@@ -1,10 +1,7 @@
 """Where a run took place: host, machine, container, versions, git commit, and some variables.
 
-The container in which a run took place, told from the kernel's files and the environment.
-
-How much of a machine a run could use: its cores and its RAM, and what is allowed of them.
-
-What the measured processes told of their frameworks when they ended (``hooks.frameworks``).
+All of it is read from the kernel's files, the environment and package metadata; what the measured
+processes report of their frameworks comes from files that they write (``hooks.frameworks``).
 """
 
 from __future__ import annotations
@@ -16,11 +13,13 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from pathlib import Path, PurePosixPath
-from typing import Any, Final
+from typing import Final, TypedDict
 
+from joulewise.data.codec import decode
 from joulewise.data.machine import Container, MachineResources
 from joulewise.store.files import read_regular
 from joulewise.store.layout import MARKS
@@ -31,8 +30,8 @@ from joulewise.units import NS_PER_S
 # Engines name a container by 64 hexadecimal digits, in its cgroup and in the paths of its mounts.
 _ID: Final = re.compile(r"(?<![0-9a-f])[0-9a-f]{64}(?![0-9a-f])")
 _MOUNTED: Final = re.compile(r"containers/([0-9a-f]{64})/")
-# The words that an engine leaves in the path of a cgroup, the more special one first.
-_IN_CGROUP: Final = {
+# Words in the path of a cgroup by which an engine is recognised, the more specific one first.
+_ENGINES_BY_CGROUP: Final = {
     "kubepods": "kubernetes",
     "libpod": "podman",
     "docker": "docker",
@@ -43,7 +42,7 @@ _IN_CGROUP: Final = {
 
 
 def detect_container(environ: Mapping[str, str], root: Path = Path("/")) -> Container | None:
-    """The innermost one that this process is in; None where there is no sign of any.
+    """The innermost container that this process is in; None where there is no sign of one.
 
     ``environ`` is that of the measured program.
     """
@@ -55,33 +54,34 @@ def detect_container(environ: Mapping[str, str], root: Path = Path("/")) -> Cont
     if not runtime:
         return None
     # Podman writes this file; it has content where the container is rootless or privileged.
-    told = dict(re.findall(r'^(\w+)="([^"]*)"', _text(root / "run/.containerenv"), re.MULTILINE))
-    return Container(runtime, told.get("id") or _id(cgroup, root), told.get("image", ""))
+    podman = dict(re.findall(r'^(\w+)="([^"]*)"', _text(root / "run/.containerenv"), re.MULTILINE))
+    return Container(runtime, podman.get("id") or _id(cgroup, root), podman.get("image", ""))
 
 
 def _runtime(environ: Mapping[str, str], cgroup: str, root: Path) -> str:
     if "KUBERNETES_SERVICE_HOST" in environ:
         return "kubernetes"
-    for word, runtime in _IN_CGROUP.items():
+    for word, runtime in _ENGINES_BY_CGROUP.items():
         if word in cgroup:
             return runtime
     if (root / "run/.containerenv").exists():
         return "podman"
     if (root / ".dockerenv").exists():
         return "docker"
-    # What systemd's container interface asks of every other engine (lxc, systemd-nspawn, …).
+    # systemd's container interface, which every other engine follows (lxc, systemd-nspawn, …).
     return environ.get("container", "") or _text(root / "run/systemd/container").strip()
 
 
 def _id(cgroup: str, root: Path) -> str:
-    """Of the innermost; where the cgroup's path is hidden (version 2), from a mounted file."""
-    if named := _ID.findall(cgroup):
-        return str(named[-1])
+    """The id of the innermost container: from the cgroup, or from a mount where that is hidden."""
+    if ids := _ID.findall(cgroup):
+        return str(ids[-1])
     mounted = _MOUNTED.search(_text(root / "proc/self/mountinfo"))
     return mounted[1] if mounted else ""
 
 
 def _text(path: Path) -> str:
+    """The content of a file; empty where it cannot be read."""
     try:
         return path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -92,6 +92,7 @@ _B_PER_KIB: Final = 1024
 
 
 def read_machine(root: Path = Path("/")) -> MachineResources:
+    """Cores and RAM of this machine, and how much of them this process may use."""
     ram_b = _ram_b(root)
     return MachineResources(
         cores_physical=_cores_physical(root),
@@ -117,13 +118,12 @@ def _cores_allowed(root: Path) -> float | None:
 
 
 def _quotas(root: Path) -> Iterator[float]:
-    """In cores, of every cgroup around this process: the lowest is the one in force."""
+    """The CPU quota in cores of every cgroup around this process; the lowest is in force."""
     for folder in _cgroups(root, "cpu"):
         quota_us, _, period_us = _text(folder / "cpu.max").strip().partition(" ")  # version 2
         if not quota_us:
-            quota_us = _text(
-                folder / "cpu.cfs_quota_us"
-            ).strip()  # version 1, -1 where there is none
+            # Version 1, -1 where there is none.
+            quota_us = _text(folder / "cpu.cfs_quota_us").strip()
             period_us = _text(folder / "cpu.cfs_period_us").strip()
         if quota_us.isdigit() and period_us.isdigit() and int(period_us):
             yield int(quota_us) / int(period_us)
@@ -147,9 +147,9 @@ def _ram_limit_b(root: Path, ram_b: int | None) -> int | None:
 
 
 def _cgroups(root: Path, controller: str) -> Iterator[Path]:
-    """The folders of this process's cgroup and those above it, of either version.
+    """The folders of this process's cgroup and of those above it, of either version.
 
-    In a container the path may be the host's, of which only the top is mounted: that is among them.
+    In a container the path may be the host's, of which only the top is mounted; that is included.
     """
     mount = root / "sys/fs/cgroup"
     for line in _text(root / "proc/self/cgroup").strip().splitlines():
@@ -162,16 +162,16 @@ def _cgroups(root: Path, controller: str) -> Iterator[Path]:
         else:
             continue
         folder = top / path.strip("/")
-        yield from (each for each in (folder, *folder.parents) if each.is_relative_to(top))
+        yield from (above for above in (folder, *folder.parents) if above.is_relative_to(top))
 
 
-_GIT_S: Final = 1.0
+_GIT_S: Final = 1.0  # after which git is given up (chosen); a command's end waits for it at most
 _LIBRARIES: Final = ("joulewise", "numpy", "pyarrow", "nvidia-ml-py")
-# Of the measured program, where it shares our environment and does not tell itself
-# (``record.frameworks``). Nothing of them is imported.
+# Versions of the measured program's frameworks, where it shares our environment and does not report
+# them itself. Only their metadata is read; nothing is imported.
 FRAMEWORKS: Final = ("torch", "keras", "tensorflow", "jax", "lightning", "transformers")
 # What changes how a training runs. Everything else may hold a secret, and stays out.
-_KEPT: Final = re.compile(
+_RECORDED_VARIABLES: Final = re.compile(
     r"CUDA_(VISIBLE_DEVICES|DEVICE_ORDER|LAUNCH_BLOCKING|MODULE_LOADING|DEVICE_MAX_CONNECTIONS)"
     r"|NVIDIA_(VISIBLE_DEVICES|TF32_OVERRIDE)|(ROCR|HIP)_VISIBLE_DEVICES|GPU_DEVICE_ORDINAL"
     r"|(OMP|MKL|OPENBLAS|NUMEXPR|VECLIB_MAXIMUM|RAYON)_NUM_THREADS|OMP_(PROC_BIND|PLACES|SCHEDULE)"
@@ -189,7 +189,9 @@ _KEPT: Final = re.compile(
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class RunEnvironment:
+    """The fields of run.json that describe where the run took place."""
+
     host: Mapping[str, str] = field(default_factory=dict)
     git: Mapping[str, str] = field(default_factory=dict)
     environ: Mapping[str, str] = field(default_factory=dict)
@@ -198,35 +200,37 @@ class Surroundings:
     container: Container | None = None
 
 
-def surroundings(cwd: Path | None, environ: Mapping[str, str]) -> Surroundings:
-    """All of it. Never raises, and takes about a second where git is slow."""
+def read_run_environment(cwd: Path | None, environ: Mapping[str, str]) -> RunEnvironment:
+    """Read all of it. Never raises, and takes about a second where git is slow."""
     git = git_state(cwd, environ) if cwd else {}
-    return Surroundings(
+    return RunEnvironment(
         host=_host(),
         git=git,
-        environ=kept(environ),
+        environ=recorded_variables(environ),
         versions=_versions(),
         machine=read_machine(),
         container=detect_container(environ),
     )
 
 
-def kept(environ: Mapping[str, str]) -> dict[str, str]:
+def recorded_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables on the list; a secret in one of them is masked all the same."""
     return {
-        name: mask([value])[0] for name, value in sorted(environ.items()) if _KEPT.fullmatch(name)
+        name: mask([value])[0]
+        for name, value in sorted(environ.items())
+        if _RECORDED_VARIABLES.fullmatch(name)
     }
 
 
 def git_state(cwd: Path, environ: Mapping[str, str]) -> dict[str, str]:
     """The commit and whether files differ from it; empty outside of a repository."""
     command = ["git", "-C", str(cwd), "status", "--porcelain=v2", "--branch", "-uno"]
-    # What is measured must not find the repository locked by us.
+    # The measured program must not find the repository locked by us.
     environ = {**environ, "GIT_OPTIONAL_LOCKS": "0"}
     if not any((folder / ".git").exists() for folder in (cwd, *cwd.parents)):
         return {}
     try:
-        told = subprocess.run(
+        status = subprocess.run(
             command,
             env=environ,
             capture_output=True,
@@ -236,7 +240,7 @@ def git_state(cwd: Path, environ: Mapping[str, str]) -> dict[str, str]:
         )
     except (OSError, subprocess.SubprocessError):
         return {}
-    lines = told.stdout.decode(errors="replace").splitlines()
+    lines = status.stdout.decode(errors="replace").splitlines()
     heads = dict(line[2:].split(" ", 1) for line in lines if line.startswith("# "))
     dirty = any(not line.startswith("#") for line in lines)
     return {
@@ -260,33 +264,29 @@ def _host() -> dict[str, str]:
 
 
 def _system() -> str:
-    try:
-        text = Path("/etc/os-release").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return platform.system()
-    named = re.search(r'^PRETTY_NAME="?([^"\n]+)', text, re.MULTILINE)
-    return named[1] if named else platform.system()
+    """The name of the distribution, else of the kernel."""
+    release = _text(Path("/etc/os-release"))
+    name = re.search(r'^PRETTY_NAME="?([^"\n]+)', release, re.MULTILINE)
+    return name[1] if name else platform.system()
 
 
 def _versions() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in (*_LIBRARIES, *FRAMEWORKS):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:  # noqa: PERF203  # most are absent somewhere
-            continue
-    return found
+        with suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return versions
 
 
-SUFFIX: Final = ".frameworks.json"
+_SUFFIX: Final = ".frameworks.json"
 
 
 @dataclass(frozen=True)
 class FrameworkUse:
-    """One process that imported a framework.
+    """The frameworks that one process imported.
 
     ``time_s`` is from the first import to the end of the process and ``cpu_s`` the CPU time in it,
-    its children's included; both are None of a process that was killed. ``frameworks`` has the
+    its children's included; both are None for a process that was killed. ``frameworks`` has the
     ``version`` of each, and where it has them ``cuda``, ``cudnn`` and ``hip``.
     """
 
@@ -298,35 +298,34 @@ class FrameworkUse:
 
 
 def read_framework_uses(run: Path) -> list[FrameworkUse]:
-    """In the order of their imports; a file that cannot be read counts as none."""
-    read = map(_read, (run / MARKS).glob(f"*{SUFFIX}"))
-    return sorted((use for use in read if use is not None), key=lambda use: use.imported_ns)
+    """All of a run in the order of their imports; a file that cannot be read is ignored."""
+    uses = map(_read_use, (run / MARKS).glob(f"*{_SUFFIX}"))
+    return sorted((use for use in uses if use is not None), key=lambda use: use.imported_ns)
 
 
-def _read(path: Path) -> FrameworkUse | None:
+class _StoredUse(TypedDict):
+    """What a process wrote when it imported a framework, and again at its end."""
+
+    pid: int
+    imported_ns: int
+    end_ns: int | None
+    cpu_s: float | None
+    frameworks: dict[str, dict[str, str]]
+
+
+def _read_use(path: Path) -> FrameworkUse | None:
     try:
-        return _use(json.loads(read_regular(path)))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        stored = decode(_StoredUse, json.loads(read_regular(path)))
+    except (OSError, ValueError):
         return None
-
-
-def _use(told: Any) -> FrameworkUse:
-    imported_ns, end_ns = int(told["imported_ns"]), told["end_ns"]
-    return FrameworkUse(
-        pid=int(told["pid"]),
-        imported_ns=imported_ns,
-        time_s=None if end_ns is None else (int(end_ns) - imported_ns) / NS_PER_S,
-        cpu_s=None if told["cpu_s"] is None else float(told["cpu_s"]),
-        frameworks={
-            str(name): {str(key): str(value) for key, value in parts.items()}
-            for name, parts in told["frameworks"].items()
-        },
-    )
+    imported_ns, end_ns = stored["imported_ns"], stored["end_ns"]
+    time_s = None if end_ns is None else (end_ns - imported_ns) / NS_PER_S
+    return FrameworkUse(stored["pid"], imported_ns, time_s, stored["cpu_s"], stored["frameworks"])
 
 
 def with_frameworks(run: Path, manifest: Manifest) -> Manifest:
-    """The manifest with what the program used; that replaces what stands in our own environment."""
-    frameworks = _together(use.frameworks for use in read_framework_uses(run))
+    """The manifest with the program's own frameworks, in place of those in our environment."""
+    frameworks = _merge_versions(use.frameworks for use in read_framework_uses(run))
     if not frameworks:
         return manifest
     ours = {name: v for name, v in manifest.versions.items() if name not in FRAMEWORKS}
@@ -334,17 +333,17 @@ def with_frameworks(run: Path, manifest: Manifest) -> Manifest:
     return replace(manifest, frameworks=frameworks, versions={**ours, **theirs})
 
 
-def _together(
+def _merge_versions(
     uses: Iterable[Mapping[str, Mapping[str, str]]],
 ) -> dict[str, dict[str, str]]:
-    """Of several processes; where they differ, all that they have."""
+    """The versions of several processes; where they differ, all of them, separated by commas."""
     values: dict[str, dict[str, dict[str, None]]] = {}
     for frameworks in uses:
         for name, parts in frameworks.items():
             for key, value in parts.items():
                 values.setdefault(name, {}).setdefault(key, {})[value] = None
     return {
-        name: {key: ", ".join(each) for key, each in parts.items()}
+        name: {key: ", ".join(versions) for key, versions in parts.items()}
         for name, parts in values.items()
         if "version" in parts
     }

@@ -1,11 +1,9 @@
-"""What is asked of every device before it is read: whether samples are kept, and its settings.
+"""What each device has, asked before and while it is read.
 
-All devices are asked beside each other, a thread each: a driver of eight GPUs may take seconds.
-
-Asking devices for the rest of what they have, beside the recording.
-
-A device is opened with what joules come from alone, so that a slow driver delays no command. Its
-limits, clocks, memory and PCIe link are asked for meanwhile, by a thread for each device.
+Before: whether its driver buffers samples of power, and its settings. All devices are asked in
+parallel, each in a thread, because a driver of eight GPUs may take seconds. While it is read: its
+limits, clocks, memory and PCIe link. A device is opened only with what energy comes from, so that a
+slow driver delays no command, and ``DeviceCompletion`` asks for the rest.
 """
 
 from __future__ import annotations
@@ -28,17 +26,18 @@ from joulewise.data import (
 from joulewise.devices import Device, Discovery, nvidia
 from joulewise.devices.device import PartlyOpened, ScopeChecked
 from joulewise.record.driver_samples import has_buffer
-from joulewise.record.sensor_profiles import card_for
+from joulewise.record.sensor_profiles import sensor_profile_for
 from joulewise.store.manifest import RecordedDevice
 from joulewise.units import NS_PER_MS
 
 _GPU_FAMILIES = ("nvidia", "amd")
-# Whether samples are kept is two calls of a driver, as many as a reading takes. It answers one in
-# about 0.1 to 2 ms. Chosen: ten times that and more. Eight GPUs that are as slow cannot be read one
-# after the other within the usual period of 0.4 s; with twice as much, they miss every second one.
+# A device is slow, and read by a thread of its own, if asking for samples takes longer than this.
+# That is two calls of a driver, as many as a reading takes, of about 0.1 to 2 ms each. Chosen:
+# eight GPUs that are as slow cannot be read one after the other within the default period of
+# 0.4 s; with twice as much they miss every second deadline.
 _SLOW_NS = 60 * NS_PER_MS
-# Chosen: what a command waits at most for a driver that hangs. Its counter and power are read
-# without this answer; twice as long delays such a command by as much.
+# How long a command's start waits at most for a driver that hangs (chosen). Its counter and power
+# are read without this answer; twice as long delays such a command by 1 s more.
 _PATIENCE_S = 1.0
 
 
@@ -46,8 +45,8 @@ _PATIENCE_S = 1.0
 class InventoryEntry:
     """A device, what run.json says of it, and how it answered.
 
-    ``has_buffer``: its driver keeps samples of power. ``is_slow``: others must not wait for it.
-    ``fault`` is why it is not known whether there are samples; empty where it is.
+    ``has_buffer``: its driver buffers samples of power. ``is_slow``: others must not wait for it.
+    ``fault`` is why it is not known whether there are samples; empty where it is known.
     """
 
     device: Device
@@ -58,43 +57,45 @@ class InventoryEntry:
 
 
 Settings = Mapping[str, Mapping[str, float]]
-"""What was set for a run, by the key of the device and the name of the setting."""
+"""Values that were set for a run, by the key of the device and the name of the control."""
 
 
 def take_inventory(
     devices: Iterable[Device],
     environ: Mapping[str, str],
-    turned: Settings | None = None,
+    applied: Settings | None = None,
     patience_s: float = _PATIENCE_S,
 ) -> tuple[InventoryEntry, ...]:
-    """Ask them all at once; in the order of ``devices``.
+    """Ask all devices at once; the entries are in the order of ``devices``.
 
-    One that does not answer within ``patience_s`` is slow, and has no samples.
+    One that does not answer within ``patience_s`` counts as slow and without samples.
     """
-    askings = [_Asking(device, environ, turned) for device in devices]
-    for asking in askings:
-        asking.start()
+    queries = [_DeviceQuery(device, environ, applied) for device in devices]
+    for query in queries:
+        query.start()
     end_s = monotonic() + patience_s
-    return tuple(asking.entry(end_s) for asking in askings)
+    return tuple(query.entry(end_s) for query in queries)
 
 
-class _Asking(threading.Thread):
-    """One device being asked; what it raises is its own fault."""
+class _DeviceQuery(threading.Thread):
+    """Asks one device; what it raises becomes the fault of its entry."""
 
-    def __init__(self, device: Device, environ: Mapping[str, str], turned: Settings | None) -> None:
+    def __init__(
+        self, device: Device, environ: Mapping[str, str], applied: Settings | None
+    ) -> None:
         super().__init__(name=f"inventory {device.info.key}", daemon=True)
         self._device = device
-        self._recorded = recorded_device(device, environ, turned)
+        self._recorded = recorded_device(device, environ, applied)
         self._entry: InventoryEntry | None = None
         self._fault = "its driver had not answered when the recording began"
 
     def run(self) -> None:
         try:
             start_ns = monotonic_ns()
-            keeps_samples = has_buffer(self._device)
+            buffers_samples = has_buffer(self._device)
             is_slow = monotonic_ns() - start_ns > _SLOW_NS
             recorded = with_settings(self._recorded, self._device)
-            self._entry = InventoryEntry(self._device, recorded, keeps_samples, is_slow)
+            self._entry = InventoryEntry(self._device, recorded, buffers_samples, is_slow)
         except Exception as error:  # noqa: BLE001  # a bug must not cost the other devices
             self._fault = f"unexpected {type(error).__name__}: {error}"
 
@@ -109,11 +110,11 @@ class _Asking(threading.Thread):
 def recorded_device(
     device: Device,
     environ: Mapping[str, str],
-    turned: Settings | None = None,
+    applied: Settings | None = None,
 ) -> RecordedDevice:
-    """What is known of the device without asking it.
+    """What is known of a device without asking it.
 
-    ``turned`` is what was set for this run, by key: not every device tells its settings.
+    ``applied`` is what was set for this run: not every device shows its settings.
     """
     sensors = [device.sensors.get(quantity) for quantity in (Quantity.POWER, Quantity.ENERGY)]
     known = [sensor for sensor in sensors if isinstance(sensor, SensorInfo)]
@@ -122,8 +123,8 @@ def recorded_device(
     return RecordedDevice(
         info=device.info,
         sources={sensor.quantity.value: sensor.source for sensor in known},
-        card=card_for(device, environ),
-        settings=(turned or {}).get(device.info.key, {}),
+        card=sensor_profile_for(device, environ),
+        settings=(applied or {}).get(device.info.key, {}),
         maximum_w=_maximum_w(device.info, limit),
         default_limit_w=limit.default if isinstance(limit, KnobInfo) else None,
         unavailable=refused[0] if refused and not known else None,
@@ -132,19 +133,25 @@ def recorded_device(
 
 
 def _maximum_w(info: DeviceInfo, limit: KnobInfo | Unavailable | None) -> float | None:
-    """The most that its power can be: a GPU's own limit does not bound its module."""
+    """The most that a device can draw, in W; a GPU's own limit does not bound its module."""
     if info.power_scope is PowerScope.MODULE and info.limit_scope is not PowerScope.MODULE:
         return info.module_limit_w
     return limit.maximum if isinstance(limit, KnobInfo) else None
 
 
 def with_settings(recorded: RecordedDevice, device: Device) -> RecordedDevice:
-    """The same with what the device is set to, for which it is asked."""
-    return replace(recorded, settings={**recorded.settings, **_settings(device)})
+    """The record with the settings that the device shows; this calls the driver."""
+    settings = dict(recorded.settings)
+    for knob, info in device.knobs.items():
+        if isinstance(info, KnobInfo) and info.readable:
+            value = device.get(knob)
+            if not isinstance(value, Unavailable):
+                settings[knob.value] = value
+    return replace(recorded, settings=settings)
 
 
 def unanswered_devices(discovery: Discovery) -> tuple[RecordedDevice, ...]:
-    """One for each vendor whose driver is there and does not answer: its GPUs are missing."""
+    """A record for each vendor whose driver exists and does not answer: its GPUs are missing."""
     return tuple(
         RecordedDevice(
             DeviceInfo(
@@ -158,20 +165,10 @@ def unanswered_devices(discovery: Discovery) -> tuple[RecordedDevice, ...]:
     )
 
 
-def _settings(device: Device) -> dict[str, float]:
-    settings = {}
-    for knob, info in device.knobs.items():
-        if isinstance(info, KnobInfo) and info.readable:
-            value = device.get(knob)
-            if not isinstance(value, Unavailable):
-                settings[knob.value] = value
-    return settings
+class DeviceCompletion:
+    """Asks devices for the rest of what they have, each in a thread.
 
-
-class Completion:
-    """Completes devices; ``on_complete`` is called in a thread of its own for each of them.
-
-    ``on_failed`` is told what a device raised, which nobody expects.
+    ``on_complete`` is called there, or ``on_failed`` with what the device unexpectedly raised.
     """
 
     def __init__(
@@ -184,7 +181,7 @@ class Completion:
         self._threads: list[threading.Thread] = []
 
     def begin(self, entries: Iterable[InventoryEntry]) -> None:
-        """Ask those of them that are not complete yet."""
+        """Ask the devices that are not complete yet."""
         for entry in entries:
             device = entry.device
             if isinstance(device, PartlyOpened) and not device.is_complete:
@@ -198,7 +195,7 @@ class Completion:
                 thread.start()
 
     def join(self, timeout_s: float) -> None:
-        """Wait until all are complete, but no longer than that."""
+        """Wait until all are complete, but no longer than ``timeout_s``."""
         end_s = monotonic() + timeout_s
         for thread in self._threads:
             thread.join(max(0.0, end_s - monotonic()))
@@ -207,8 +204,8 @@ class Completion:
         try:
             device.complete()
             self._on_complete(entry)
-            # Not before the rest is read: it takes a while, and changes little.
+            # Last, because it takes two seconds and rarely changes anything.
             if isinstance(device, ScopeChecked) and device.check_scope():
                 self._on_complete(entry)
-        except Exception as error:  # noqa: BLE001  # its joules are read nevertheless
+        except Exception as error:  # noqa: BLE001  # its energy is read nevertheless
             self._on_failed(entry, error)

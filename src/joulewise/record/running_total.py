@@ -1,4 +1,4 @@
-"""Joules so far, added up from the rows on their way to the disk."""
+"""Joules so far of each device, added up from the rows on their way to the disk."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from joulewise.data import Quantity
 from joulewise.store.arrow_stream import Batch
 from joulewise.units import NS_PER_S
 
-_ENOUGH: Final = 30  # batches
-# Models are read once a second beside sensors, and then and when the writer is late by a little.
+_ENOUGH: Final = 30  # batches, of about 1 s each, that are added at once (chosen)
+# The newest power is extrapolated for no longer than this. Chosen: models are read once a second
+# beside sensors, and the writer may be a little late.
 _HELD_S: Final = 1.1
 
 
 @dataclass(frozen=True)
-class Sum:
-    """What was drawn since the beginning, over which time; readings are ``interval_s`` apart."""
+class EnergySoFar:
+    """Energy and time since the start of counting; ``interval_s`` is between the last readings."""
 
     energy_j: float
     time_s: float
@@ -27,45 +28,48 @@ class Sum:
 
 
 class Tally:
-    """Adds up what one device tells: its counter's steps, or else its power over time."""
+    """Adds up the energy of one device: steps of its counter, else power times time.
+
+    ``since_ns`` is from when on it counts (CLOCK_MONOTONIC).
+    """
 
     def __init__(self, since_ns: int = 0) -> None:
         self._lock = threading.Lock()
         self._since_ns = since_ns
         self._waiting: list[Batch] = []
         self._last: tuple[int, float] | None = None
-        self._sum: Sum | None = None
+        self._sum: EnergySoFar | None = None
         self._power_w: float | None = None
 
     def begin(self, t_ns: int) -> None:
-        """Count from here."""
+        """Count from this time on."""
         with self._lock:
             self._add_all()
             self._since_ns, self._sum = t_ns, None
 
     @property
     def since_ns(self) -> int:
-        """From when on it counts."""
+        """From when on it counts (CLOCK_MONOTONIC)."""
         return self._since_ns
 
     @property
-    def sum(self) -> Sum | None:
-        """None where it could not be read twice."""
+    def sum(self) -> EnergySoFar | None:
+        """The energy so far; None where the device was not read twice yet."""
         with self._lock:
             self._add_all()
             return self._sum
 
     @property
     def power_w(self) -> float | None:
-        """The newest that it told; None where it was not read yet."""
+        """The newest power; None where it was not read yet."""
         with self._lock:
             self._add_all()
             return self._power_w
 
     def energy_at(self, now_ns: int) -> float | None:
-        """Joules up to now, as if the newest power had lasted since the last reading.
+        """Joules up to now, with the newest power extrapolated since the last reading.
 
-        No longer than two readings are apart as a rule: what comes after that is not known.
+        For no longer than two readings are usually apart: after that nothing is known.
         """
         with self._lock:
             self._add_all()
@@ -77,7 +81,7 @@ class Tally:
             return energy_j + self._power_w * min(max(0.0, since_s), limit_s)
 
     def add(self, batch: Batch) -> None:
-        """It is added up when somebody asks, or there is enough."""
+        """Add rows; they are added up when the total is needed, or there are many."""
         with self._lock:
             self._waiting.append(batch)
             if len(self._waiting) >= _ENOUGH:
@@ -98,24 +102,24 @@ class Tally:
                 continue
             if last is not None and t_ns >= self._since_ns:
                 interval_s = (t_ns - last[0]) / NS_PER_S
-                # A counter shows less after a reset: that step is lost.
+                # After a reset a counter shows less than before: that step is lost.
                 grown_j = max(value - last[1], 0.0)
                 step_j = grown_j if quantity is Quantity.ENERGY else last[1] * interval_s
                 energy_j += step_j
                 power_w = step_j / interval_s if interval_s else power_w
             last = (t_ns, value)
         self._last = last
-        told_w = _newest_power_w(batch)
-        self._power_w = power_w if told_w is None else told_w
+        sensor_w = _newest_power_w(batch)
+        self._power_w = power_w if sensor_w is None else sensor_w
         if last is not None and interval_s:
             before_j = self._sum.energy_j if self._sum else 0.0
             time_s = (last[0] - self._since_ns) / NS_PER_S
-            self._sum = Sum(before_j + energy_j, time_s, interval_s, quantity)
+            self._sum = EnergySoFar(before_j + energy_j, time_s, interval_s, quantity)
 
 
 def _newest_power_w(batch: Batch) -> float | None:
-    """What the sensor told last; None where it tells no power."""
+    """The last reading of power in a batch; None where there is none."""
     if Quantity.POWER.value not in batch.columns:
         return None
-    told_w = reversed(batch.values[batch.columns.index(Quantity.POWER.value)])
-    return next((power_w for power_w in told_w if not math.isnan(power_w)), None)
+    newest_first_w = reversed(batch.values[batch.columns.index(Quantity.POWER.value)])
+    return next((power_w for power_w in newest_first_w if not math.isnan(power_w)), None)

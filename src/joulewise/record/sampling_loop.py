@@ -1,6 +1,7 @@
-"""A thread that does something at every deadline, and nothing twice to catch up.
+"""A thread that serves its channels at every deadline, and a watchdog over such threads.
 
-Seeing to it that one device that hangs does not hold up the others.
+A missed deadline is skipped, never made up for. The watchdog sees to it that one device that hangs
+does not delay the others.
 """
 
 from __future__ import annotations
@@ -18,12 +19,14 @@ from joulewise.process.linux import HERE, Timer
 from joulewise.record.schedule import CoarseTicks, Deadlines, EdgeTiming, KernelTicks
 from joulewise.units import NS_PER_MS, NS_PER_S
 
+# Quick rounds after which a channel that was parted from the others joins them again (chosen).
+# Twice as many leave a driver that recovered in a thread of its own for twice as long.
 _QUICK: Final = 50
-_NEVER: Final = 0
+_NEVER: Final = 0  # disarms a timer (timerfd_settime(2))
 
 
 class Channel(Protocol):
-    """What is served at a deadline: one device, read in one way."""
+    """What a loop serves at a deadline: one device, read in one way."""
 
     @property
     def name(self) -> str: ...
@@ -35,22 +38,22 @@ class Channel(Protocol):
 
 @runtime_checkable
 class EdgeChannel(Channel, Protocol):
-    """A channel whose device shows an edge only after its sensor has been updated."""
+    """A channel whose device shows the start and end of a load only after its sensor's update."""
 
     @property
     def edge(self) -> EdgeTiming: ...
 
     def serve_extra(self) -> None:
-        """One more time, which no deadline asks for."""
+        """Read once more, at no deadline."""
         ...
 
     def is_settled(self, end_ns: int) -> bool:
-        """Whether it has shown what was drawn up to then."""
+        """Whether the sensor has shown all that was drawn up to then."""
         ...
 
 
-class Events(Protocol):
-    """Who is told of what goes wrong in a loop."""
+class LoopEvents(Protocol):
+    """Receives what goes wrong in a loop."""
 
     def on_missed(
         self, loop: str, channels: Sequence[Channel], deadline_ns: int, missed: int
@@ -59,15 +62,15 @@ class Events(Protocol):
     def on_failed(self, channel: Channel, error: Exception) -> None: ...
 
 
-class Loop:
+class SamplingLoop:
     """A thread that serves its channels one after the other, at every deadline.
 
-    A channel that takes too long (a driver that hangs) keeps the thread to itself: ``part`` moves
-    the others to a loop of their own, and this one goes on with that channel alone, until it has
-    been quick for a while: then it joins the others, and this loop is over. ``alarm`` goes off
-    where parting may be due. Channels of which ``once_more`` is true are served at the end, too,
-    until they are settled; with ``is_awaited`` a command does not start before they were served
-    once. After so many ``ticks`` it is over by itself.
+    A channel that takes too long (a driver that hangs) keeps this thread: ``part`` moves the others
+    to a loop of their own, and this one goes on with that channel alone until it has been quick for
+    a while. Then it joins the others, and this loop is over. ``alarm`` goes off where parting may
+    be due. Channels of which ``once_more`` is true are served at the end, too, until they are
+    settled. With ``is_awaited`` a command does not start before they were served once. After so
+    many ``ticks`` the loop ends by itself.
     """
 
     def __init__(
@@ -75,7 +78,7 @@ class Loop:
         name: str,
         channels: Sequence[Channel],
         deadlines: Deadlines,
-        events: Events,
+        events: LoopEvents,
         *,
         once_more: Callable[[Channel], bool] = lambda _: False,
         is_awaited: bool = False,
@@ -95,7 +98,7 @@ class Loop:
         self._lock = threading.Lock()
         self._serving: Channel | None = None
         self._since_ns = 0
-        self._others: Loop | None = None
+        self._others: SamplingLoop | None = None
         self._joining: list[tuple[int, Channel]] = []
         self._quick = 0
         self._over = False
@@ -120,28 +123,28 @@ class Loop:
         return self._step_ns > 0
 
     def lead(self, start_ns: int) -> int:
-        """Read densely from there on, for twice as long as a command must wait for; until when."""
+        """Begin dense readings, for twice as long as a command waits; until when it has to wait."""
         lead_ns = max((edge.lead_ns for edge in self._edges()), default=0)
         self._dense_until_ns = start_ns + 2 * lead_ns
         return start_ns + lead_ns
 
     def end_lead(self) -> None:
-        """From here on, deadlines are all."""
+        """End the dense readings."""
         self._dense_until_ns = 0
 
     def end(self, end_ns: int) -> None:
-        """What was measured ended then: read what is still to be shown of it, and be over."""
+        """The command ended at ``end_ns``: read what its sensors have still to show, and end."""
         self._end_ns = end_ns
         self._over = True
         self._ticks.end()
 
     def join(self, timeout_s: float) -> bool:
-        """Whether it has ended, which it does not while a driver hangs."""
+        """Wait for its end; False where it goes on, because a driver hangs."""
         self._thread.join(timeout_s)
         return not self._thread.is_alive()
 
     def served_since(self) -> tuple[str, int]:
-        """The name of the channel that is being served, and since when; empty where none is."""
+        """The name of the channel that is being served, and since when (ns); else empty and 0."""
         with self._lock:
             return (self._serving.name, self._since_ns) if self._serving else ("", 0)
 
@@ -151,20 +154,20 @@ class Loop:
         return not (self.channels or self._thread.is_alive())
 
     def close(self) -> None:
-        """Let go of what the kernel holds for it, once it is done."""
+        """Close its timers, once it is done."""
         self._ticks.close()
         if self.alarm:
             self.alarm.close()
 
-    def part(self, now_ns: int) -> Loop | None:
-        """A loop for all channels but the one that has held them up for too long, if one has."""
+    def part(self, now_ns: int) -> SamplingLoop | None:
+        """A loop for all other channels where one has taken too long; None where none has."""
         with self._lock:
             stuck = self._serving
             others = [channel for channel in self.channels if channel is not stuck]
             if stuck is None or not others or now_ns - self._since_ns < self._patience_ns:
                 self._set_alarm(now_ns)
                 return None
-            loop = Loop(
+            loop = SamplingLoop(
                 self.name,
                 others,
                 replace(self.deadlines),
@@ -181,7 +184,7 @@ class Loop:
             return loop
 
     def take_in(self, channel: Channel, served_ns: int) -> None:
-        """Serve one more channel, from the first deadline after ``served_ns`` on."""
+        """Serve one more channel, from the first deadline after ``served_ns``."""
         with self._lock:
             if self._others is None:
                 self._joining.append((served_ns, channel))
@@ -203,7 +206,7 @@ class Loop:
             self._read_tail()
 
     def _due_ns(self) -> int:
-        """The next deadline, or a dense reading that is over before it."""
+        """The time of the next deadline, or of a dense reading that ends before it."""
         next_ns = self.deadlines.next_ns
         dense = self._served.is_set() and self._extra_ns < self._dense_until_ns
         return self._extra_ns if dense and self._extra_ns + self._took_ns < next_ns else next_ns
@@ -219,7 +222,7 @@ class Loop:
             self._serve(waiting, None)
 
     def _unsettled(self, last: Sequence[Channel], now_ns: int) -> tuple[EdgeChannel, ...]:
-        """Those of the ``last`` that have not been parted, and whose sensor has more to show."""
+        """Those of ``last`` that were not parted, and whose sensor has not shown the end yet."""
         return tuple(
             channel
             for channel in self.channels
@@ -245,7 +248,7 @@ class Loop:
         self._quick = self._quick + 1 if monotonic_ns() - began_ns < self._patience_ns // 2 else 0
 
     def _serve(self, channels: Sequence[Channel], deadline_ns: int | None) -> None:
-        """One after the other; None where no deadline asks for it.
+        """Serve channels one after the other; ``deadline_ns`` is None for an extra reading.
 
         Once one of them has been parted from the others, the rest is left to the other loop.
         """
@@ -269,7 +272,7 @@ class Loop:
         self._took_ns = monotonic_ns() - began_ns
 
     def _merged(self, deadline_ns: int) -> tuple[Channel, ...]:
-        """The channels, with those that join and were not served at this deadline already."""
+        """The channels, now with those that join and were not served at this deadline yet."""
         with self._lock:
             if self._joining:
                 ready = [channel for served_ns, channel in self._joining if served_ns < deadline_ns]
@@ -298,29 +301,30 @@ class Loop:
             self.alarm.set(from_ns + self._patience_ns if len(self.channels) > 1 else _NEVER)
 
 
-_APART_NS: Final = 3 * NS_PER_MS
-_FIRST_S: Final = 1.0
-# Chosen: a reading of the counter and the power of a driver that takes 1 s for each, and a half.
+_APART_NS: Final = 3 * NS_PER_MS  # between deadlines of loops: one ends before the next (chosen)
+_FIRST_S: Final = 1.0  # how long a command waits at most for first readings (chosen)
+# A driver hangs if one call lasts longer than this. Chosen: counter and power of a driver that
+# takes 1 s for each, and a half more. Twice as long delays the end of a run with such a driver.
 _HANGS_NS: Final = 3 * NS_PER_S
 
 
 class LoopWatchdog:
-    """Runs loops, and parts one whose alarm goes off: the loop re-arms it while all is well."""
+    """Runs loops, and parts one whose alarm goes off because it did not re-arm it in time."""
 
     def __init__(self) -> None:
-        self._loops: list[Loop] = []
+        self._loops: list[SamplingLoop] = []
         self._lock = threading.Lock()
         self._ending = False
         self._end_ns = 0
         self._lead_over_ns = 0
         self._first_until_ns = 0
         self._over = False
-        self._news, self._tell = os.pipe()
+        self._changed, self._notify = os.pipe()
         self._thread = threading.Thread(target=self._run, name="watch", daemon=True)
 
-    def start(self, loops: Iterable[Loop]) -> None:
-        """Begin, and return when what is awaited has been served once."""
-        if HERE:  # elsewhere there are no alarms to wait for
+    def start(self, loops: Iterable[SamplingLoop]) -> None:
+        """Start loops, and return when the awaited ones have been served once."""
+        if HERE:  # other systems have no alarms to wait for
             self._thread.start()
         loops, start_ns = list(loops), monotonic_ns()
         self._first_until_ns = start_ns + round(_FIRST_S * NS_PER_S)
@@ -329,30 +333,30 @@ class LoopWatchdog:
         self.wait_for_first()
 
     def wait_for_first(self) -> None:
-        """Until all loops that a command waits for have been served once, for 1 s in all."""
+        """Wait until all awaited loops have been served once, for 1 s in all."""
         for loop in self._each_loop():
             loop.wait_for_first(_left_s(self._first_until_ns))
 
     def wait_for_lead(self) -> None:
-        """Until sensors have been read densely for about one of their updates."""
+        """Wait until sensors have been read densely for about one of their updates."""
         time.sleep(_left_s(self._lead_over_ns))
 
     def end_lead(self) -> None:
-        """The command has started: from here on, deadlines are all."""
+        """The command has started: end the dense readings."""
         for loop in self._loops:
             loop.end_lead()
 
-    def add(self, loops: Iterable[Loop]) -> None:
-        """Run more loops, a moment apart: one after the other they find the caches warm."""
+    def add(self, loops: Iterable[SamplingLoop]) -> None:
+        """Start more loops, a moment apart: one after the other they find the caches warm."""
         start_ns = monotonic_ns()
         for index, loop in enumerate(loops):
             loop.deadlines.first_ns = start_ns + index * _APART_NS
             self._start(loop)
 
     def end(self, timeout_s: float, end_ns: int | None = None) -> list[str]:
-        """End every loop; the names of those channels whose driver does not come back.
+        """End every loop; the names of the channels whose driver does not return.
 
-        ``end_ns`` is when what was measured ended, now where that is not said.
+        ``end_ns`` is when the command ended (CLOCK_MONOTONIC); now, where it is not given.
         """
         now_ns = monotonic_ns()
         deadline_ns = now_ns + round(timeout_s * NS_PER_S)
@@ -365,51 +369,53 @@ class LoopWatchdog:
         names = [
             channel.name
             for loop in self._each_loop()
-            if not loop.join(_left_s(now_ns if _device(loop) in hanging else deadline_ns))
+            if not loop.join(
+                _left_s(now_ns if _key(loop.served_since()[0]) in hanging else deadline_ns)
+            )
             for channel in loop.channels
         ]
         self._over = True
-        os.write(self._tell, b"x")
+        os.write(self._notify, b"x")
         if HERE:
             self._thread.join()
         return names
 
     def _hanging_devices(self, now_ns: int) -> set[str]:
-        """Whose driver has kept a loop for seconds: none of their loops is worth waiting for."""
+        """The devices whose driver has not returned for seconds; nobody waits for their loops."""
         served = [loop.served_since() for loop in self._each_loop()]
         return {_key(name) for name, since_ns in served if name and now_ns - since_ns > _HANGS_NS}
 
-    def _each_loop(self) -> Iterable[Loop]:
-        """Also those that come while the others are being ended."""
+    def _each_loop(self) -> Iterable[SamplingLoop]:
+        """All loops, also those that are added during the iteration."""
         index = 0
         while index < len(self._loops):
             yield self._loops[index]
             index += 1
 
-    def _start(self, loop: Loop) -> None:
+    def _start(self, loop: SamplingLoop) -> None:
         with self._lock:
             self._loops.append(loop)
             if self._ending:
                 loop.end(self._end_ns)
         loop.start()
-        os.write(self._tell, b"x")
+        os.write(self._notify, b"x")
 
     def _run(self) -> None:
         poller = select.poll()
-        poller.register(self._news, select.POLLIN)
-        watched: dict[int, Loop] = {}
+        poller.register(self._changed, select.POLLIN)
+        watched: dict[int, SamplingLoop] = {}
         while not self._over:
             for descriptor, _ in poller.poll():
-                if descriptor == self._news:
-                    os.read(self._news, 1)
-                    self._look_through(poller, watched)
+                if descriptor == self._changed:
+                    os.read(self._changed, 1)
+                    self._update_watched(poller, watched)
                 elif descriptor in watched:
                     others = watched[descriptor].part(monotonic_ns())
                     if others:
                         self._start(others)
 
-    def _look_through(self, poller: select.poll, watched: dict[int, Loop]) -> None:
-        """Listen to the alarms of new loops, and let go of those that are done."""
+    def _update_watched(self, poller: select.poll, watched: dict[int, SamplingLoop]) -> None:
+        """Watch the alarms of new loops, and drop loops that are done."""
         with self._lock:
             loops = list(self._loops)
             done = [] if self._ending else [loop for loop in loops if loop.is_done]
@@ -424,13 +430,8 @@ class LoopWatchdog:
                 poller.register(loop.alarm, select.POLLIN)
 
 
-def _device(loop: Loop) -> str:
-    """The key of the device that a loop is reading now; empty where it waits."""
-    name, _ = loop.served_since()
-    return _key(name)
-
-
 def _key(channel_name: str) -> str:
+    """The key of a channel's device."""
     return channel_name.partition(".")[0]
 
 

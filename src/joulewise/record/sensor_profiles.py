@@ -1,7 +1,7 @@
-"""What is believed of a device's power sensor: its kept card, else what the tables say.
+"""What is known of a device's power sensor: its calibrated profile, else what is documented.
 
-``joulewise calibrate`` keeps a card for each board, as ``cards/<uid>.json`` in the state folder.
-It holds for the driver that it was made with: another may update and average otherwise.
+``joulewise calibrate`` writes a profile for each board: ``cards/<uid>.json`` in the state folder.
+It is valid for the driver that it was made with: another may update and average differently.
 """
 
 from __future__ import annotations
@@ -14,22 +14,25 @@ from pathlib import Path
 from typing import Any, Final
 
 from joulewise.data import DeviceInfo, Kind, Quantity, SensorInfo, SensorProfile, Unavailable
+from joulewise.data.codec import decode, encode
 from joulewise.devices.device import Device
 from joulewise.errors import JoulewiseError
 from joulewise.process.state_dir import made, state_folder
 from joulewise.store.files import read_regular, replace_file
 from joulewise.units import Z95
 
-FORMAT: Final = 1
+PROFILE_FORMAT: Final = 1
+"""Version of the file; one of another version is reported as unreadable."""
 
-# What a gain is off by, one standard deviation. GPUs: "a few percent" (arXiv:2312.02741; NVIDIA
-# documents 5 % for old boards and nothing for new ones). RAPL: a package is measured from Haswell
-# on (Hackenberg et al., IPDPSW 2015), modelled before and on AMD (Schöne et al., CLUSTER 2021);
-# DRAM is off by an offset that is worst when idle (Desrochers et al., MEMSYS 2016).
-_MEASURED: Final = {Kind.GPU: 0.025, Kind.CPU: 0.05, Kind.DRAM: 0.10, Kind.NODE: 0.05}
-# "Right within a factor of 2" (docs/explanation/cpu-and-ram.md), which 85 % of the model's points
-# are: ln 2 is 1.44 standard deviations.
-_WITHIN_A_FACTOR_OF_2: Final = 0.48
+# Standard deviation of the gain (reading over truth) of a measured device. Twice as much doubles
+# the calibration error of every energy. GPUs: "a few percent" (arXiv:2312.02741; NVIDIA documents
+# 5 % for old boards and nothing for new ones). RAPL: a package is measured from Haswell on
+# (Hackenberg et al., IPDPSW 2015), modelled before and on AMD (Schöne et al., CLUSTER 2021); DRAM
+# has an offset that is largest when idle (Desrochers et al., MEMSYS 2016).
+_GAIN_SIGMA: Final = {Kind.GPU: 0.025, Kind.CPU: 0.05, Kind.DRAM: 0.10, Kind.NODE: 0.05}
+# Of a modelled device: 85 % of the model's points are right within a factor of 2
+# (docs/explanation/cpu-and-ram.md), so that ln 2 is 1.44 standard deviations.
+_MODELLED_GAIN_SIGMA: Final = 0.48
 
 _TIMING_SPREAD: Final = SensorProfile().timing_spread
 
@@ -44,7 +47,7 @@ class CalibratedValue:
 
 @dataclass(frozen=True)
 class SensorTiming:
-    """What a power sensor was found to do; None where it could not be told."""
+    """The calibrated timing of a power sensor; None is what could not be determined."""
 
     update_period_s: CalibratedValue | None = None
     window_s: CalibratedValue | None = None
@@ -56,10 +59,11 @@ class SensorTiming:
 
 @dataclass(frozen=True)
 class KeptCard:
-    """A board's card as it lies on disk.
+    """A board's calibrated profile as it lies on disk.
 
-    ``sensors`` is by the name of the quantity (``power_w``, ``power_instant_w``). ``gain`` is
-    reading over truth; None until a meter has told.
+    ``when`` and ``how`` say when and how it was made. ``sensors`` is by the name of the quantity
+    (``power_w``, ``power_instant_w``). ``gain`` is reading over truth, None until it was compared
+    with a meter.
     """
 
     uid: str
@@ -71,140 +75,137 @@ class KeptCard:
     counter_period_s: CalibratedValue | None = None
     gain: CalibratedValue | None = None
     gain_how: str = ""
-    format: int = FORMAT
+    format: int = PROFILE_FORMAT
 
 
-def card_for(
+def sensor_profile_for(
     device: Device, environ: Mapping[str, str], quantity: Quantity = Quantity.POWER
 ) -> SensorProfile:
-    """What is believed of ``quantity`` (a reading of power) on this device."""
-    card = table_card(device, quantity)
-    kept = kept_card(device.info, environ)
-    return (
-        card if kept is None or isinstance(kept, Unavailable) else _calibrated(card, kept, quantity)
-    )
+    """What is known of the sensor of ``quantity`` (a reading of power) on this device."""
+    documented = table_card(device, quantity)
+    calibrated = kept_card(device.info, environ)
+    if calibrated is None or isinstance(calibrated, Unavailable):
+        return documented
+    return _with_calibration(documented, calibrated, quantity)
 
 
 def table_card(device: Device, quantity: Quantity = Quantity.POWER) -> SensorProfile:
-    """What the maker or the literature says of such a device. Nobody has said how late it is."""
-    power, energy = (_sensor(device, q) for q in (quantity, Quantity.ENERGY))
-    known = power or energy
-    measured = known is None or known.source.is_sensor
+    """What the vendor or the literature says of such a sensor; nobody has published its lag."""
+    sensors = (device.sensors.get(q) for q in (quantity, Quantity.ENERGY))
+    power, energy = (each if isinstance(each, SensorInfo) else None for each in sensors)
+    sensor = power or energy
+    is_measured = sensor is None or sensor.source.is_sensor
     return SensorProfile(
         update_period_s=power.update_period_s if power else None,
         window_s=power.window_s if power else None,
         counter_period_s=_tick_s(energy) if energy else None,
-        gain_sigma=_MEASURED[device.info.kind] if measured else _WITHIN_A_FACTOR_OF_2,
+        gain_sigma=_GAIN_SIGMA[device.info.kind] if is_measured else _MODELLED_GAIN_SIGMA,
     )
 
 
 def kept_card(info: DeviceInfo, environ: Mapping[str, str]) -> KeptCard | Unavailable | None:
-    """The board's card; None where it has none, or why the one that is there does not count."""
-    path = card_path(info.uid, environ)
-    again = f"joulewise calibrate --gpu {info.key.removeprefix('gpu')}"
+    """The board's calibrated profile; None where it has none, or why that cannot be used."""
+    path = profile_path(info.uid, environ)
+    fix = f"joulewise calibrate --gpu {info.key.removeprefix('gpu')}"
     try:
-        kept = _parse(json.loads(read_regular(path)))
+        profile = _parse(json.loads(read_regular(path)))
     except FileNotFoundError:
         return None
     except OSError as error:
-        return Unavailable(f"the card {path} cannot be read: {error.strerror}", again)
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return Unavailable(f"{path} is no card that this version reads", again)
-    if kept.uid != info.uid:
-        return Unavailable(f"{path} is the card of another board ({kept.uid})", again)
-    if kept.driver != info.driver:
-        was = f"the card was made with driver {kept.driver}, and this is {info.driver}"
-        return Unavailable(was, again)
-    return kept
+        return Unavailable(f"the sensor profile {path} cannot be read: {error.strerror}", fix)
+    except ValueError:
+        return Unavailable(f"{path} is not a sensor profile that this version reads", fix)
+    if profile.uid != info.uid:
+        return Unavailable(f"{path} is the sensor profile of another board ({profile.uid})", fix)
+    if profile.driver != info.driver:
+        reason = (
+            f"the sensor was calibrated with driver {profile.driver}, and this is {info.driver}"
+        )
+        return Unavailable(reason, fix)
+    return profile
 
 
-def keep_card(card: KeptCard, environ: Mapping[str, str]) -> Path:
-    """Write the card as a whole or not at all, and say where."""
-    path = card_path(card.uid, environ)
-    text = json.dumps(asdict(card), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
+def keep_card(profile: KeptCard, environ: Mapping[str, str]) -> Path:
+    """Write a calibrated profile as a whole or not at all; its path."""
+    path = profile_path(profile.uid, environ)
+    text = json.dumps(asdict(profile), indent=2, allow_nan=False, ensure_ascii=False) + "\n"
     try:
         made(made(path.parent.parent) / path.parent.name)
         replace_file(path, text)
     except OSError as error:
         raise JoulewiseError(
-            f"the card cannot be kept in {path.parent}: {error.strerror}",
+            f"the sensor profile cannot be written to {path.parent}: {error.strerror}",
             "make that folder writable, or name another with $JOULEWISE_STATE",
         ) from None
     return path
 
 
-def card_path(uid: str, environ: Mapping[str, str]) -> Path:
+def profile_path(uid: str, environ: Mapping[str, str]) -> Path:
+    """The file of a board's calibrated profile."""
     name = "".join(c if c.isalnum() or c in "-_." else f"%{ord(c):02x}" for c in uid)
     return state_folder(environ) / "cards" / f"{name}.json"
 
 
-def _calibrated(card: SensorProfile, kept: KeptCard, quantity: Quantity) -> SensorProfile:
-    timing = kept.sensors.get(quantity.value)
+def _with_calibration(
+    documented: SensorProfile, calibrated: KeptCard, quantity: Quantity
+) -> SensorProfile:
+    """The profile with every value that was calibrated in place of the documented one."""
+    timing = calibrated.sensors.get(quantity.value)
+    profile = replace(
+        documented,
+        counter_period_s=_value(calibrated.counter_period_s, documented.counter_period_s),
+        origin=f"calibrated {calibrated.when}",
+    )
     if timing is not None:
-        card = replace(
-            card,
-            update_period_s=_value(timing.update_period_s, card.update_period_s),
-            window_s=_value(timing.window_s, card.window_s),
-            lag_s=_value(timing.lag_s, card.lag_s),
+        profile = replace(
+            profile,
+            update_period_s=_value(timing.update_period_s, documented.update_period_s),
+            window_s=_value(timing.window_s, documented.window_s),
+            lag_s=_value(timing.lag_s, documented.lag_s),
             timing_spread=_spread(timing),
         )
-    if kept.gain is not None:
-        card = replace(card, gain=kept.gain.value, gain_sigma=kept.gain.error / Z95)
-    return replace(
-        card,
-        counter_period_s=_value(kept.counter_period_s, card.counter_period_s),
-        origin=f"calibrated {kept.when}",
-    )
+    if calibrated.gain is not None:
+        gain = calibrated.gain
+        profile = replace(profile, gain=gain.value, gain_sigma=gain.error / Z95)
+    return profile
 
 
 def _spread(timing: SensorTiming) -> float:
-    """The wider of the relative errors of the period, and of how late an edge shows."""
+    """The largest relative error of the period, the window, and the delay of a load's edge.
+
+    A moving average shows an edge half a window late, and then by the lag.
+    """
     period, window, lag = timing.update_period_s, timing.window_s, timing.lag_s
     if period is None or window is None:
         return _TIMING_SPREAD
-    late_s, error_s = window.value / 2, window.error / 2
+    delay_s, error_s = window.value / 2, window.error / 2
     if lag is not None:
-        late_s, error_s = late_s + lag.value, math.hypot(error_s, lag.error)
-    return max(period.error / period.value, window.error / window.value, error_s / late_s)
+        delay_s, error_s = delay_s + lag.value, math.hypot(error_s, lag.error)
+    return max(period.error / period.value, window.error / window.value, error_s / delay_s)
 
 
-def _value(found: CalibratedValue | None, otherwise: float | None) -> float | None:
-    return otherwise if found is None else found.value
-
-
-def _sensor(device: Device, quantity: Quantity) -> SensorInfo | None:
-    sensor = device.sensors.get(quantity)
-    return sensor if isinstance(sensor, SensorInfo) else None
+def _value(calibrated: CalibratedValue | None, documented: float | None) -> float | None:
+    return documented if calibrated is None else calibrated.value
 
 
 def _tick_s(counter: SensorInfo) -> float | None:
-    """What is modelled or assumed is computed when it is asked for, and has no ticks."""
+    """The update period of a counter; 0 for a modelled one, which is computed when it is read."""
     return counter.update_period_s if counter.source.is_sensor else 0.0
 
 
-def _parse(data: dict[str, Any]) -> KeptCard:
-    if data["format"] != FORMAT:
-        raise ValueError("another version's card")
-    texts = {name: data[name] for name in ("uid", "driver", "name", "when", "how", "gain_how")}
-    if not all(isinstance(text, str) for text in texts.values()):
-        raise TypeError("a text is none")
-    return KeptCard(
-        **texts,
-        sensors={name: _timing(told) for name, told in data["sensors"].items()},
-        counter_period_s=_figure(data["counter_period_s"], above_zero=True),
-        gain=_figure(data["gain"], above_zero=True),
-    )
-
-
-def _timing(told: dict[str, Any]) -> SensorTiming:
-    above = ("update_period_s", "window_s")
-    return SensorTiming(**{n: _figure(f, above_zero=n in above) for n, f in told.items()})
-
-
-def _figure(told: dict[str, float] | None, *, above_zero: bool = False) -> CalibratedValue | None:
-    if told is None:
-        return None
-    value, error = float(told["value"]), float(told["error"])
-    if value < 0 or error < 0 or (above_zero and not value) or not math.isfinite(value + error):
-        raise ValueError("out of range")
-    return CalibratedValue(value, error)
+def _parse(payload: Any) -> KeptCard:
+    """Decode and check a profile; a ValueError where it is damaged or of another version."""
+    profile = decode(KeptCard, payload)
+    # A number that is not finite, a missing key and an unknown one do not come back.
+    if profile.format != PROFILE_FORMAT or encode(profile) != payload:
+        raise ValueError("it is not a profile of this version")
+    above_zero = [profile.counter_period_s, profile.gain]
+    others = []
+    for timing in profile.sensors.values():
+        above_zero += [timing.update_period_s, timing.window_s]
+        others += [timing.lag_s, timing.unseen_share, timing.rate_busy_hz, timing.rate_idle_hz]
+    if any(each and (each.value < 0 or each.error < 0) for each in (*above_zero, *others)):
+        raise ValueError("a value is negative")
+    if any(each and not each.value for each in above_zero):
+        raise ValueError("a period, window or gain is 0")
+    return profile

@@ -1,4 +1,4 @@
-"""How well a lane kept its time, counted as it goes and kept in a few numbers."""
+"""How well a stream kept its time, counted while it is recorded."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from typing import Any, Final
 from joulewise.store.arrow_stream import EXTRA_NS, Batch
 from joulewise.units import NS_PER_MS, NS_PER_S
 
-_BIN_NS: Final = 50_000
-_ENOUGH: Final = 30  # batches
-_BINS: Final = 2_000  # up to 100 ms; the largest is kept apart
+_BIN_NS: Final = 50_000  # of the histogram of lateness: percentiles are exact to 0.05 ms (chosen)
+_BINS: Final = 2_000  # up to 100 ms (chosen); the largest lateness is stored apart
+_ENOUGH: Final = 30  # batches, of about 1 s each, that are counted at once (chosen)
 
 
-class Statistics:
-    """Rows, new values, their rate, and how late they were asked for.
+class StreamStatistics:
+    """Rows, new values, their rate, and how late they were read.
 
-    Rates are those of the rows that deadlines asked for: dense readings at the edges of a run say
-    nothing of how often it was read.
+    Rates are of the rows that were read at deadlines, without the dense readings at the start and
+    end of a run. ``value_column`` is the column in which new values are counted. ``period_ns`` is 0
+    where rows have times of the driver.
     """
 
-    def __init__(self, period_ns: int, news: str) -> None:
+    def __init__(self, period_ns: int, value_column: str) -> None:
         self._period_ns = period_ns
-        self._news = news
+        self._value_column = value_column
         self._waiting: list[Batch] = []
-        self.unavailable = ""  # why nothing can be read, where a lane says so itself
+        self.unavailable = ""  # why nothing can be read
         self.rows = 0
         self.missed = 0
         self.new_values = 0
@@ -41,7 +42,7 @@ class Statistics:
         self._sum = self._squares = 0
 
     def add(self, batch: Batch) -> None:
-        """Some more rows. They are counted when there are more: little by little costs more."""
+        """Add rows; they are counted later, because many at once cost less."""
         self._waiting.append(batch)
         if len(self._waiting) >= _ENOUGH:
             self._count_all()
@@ -52,15 +53,15 @@ class Statistics:
         self._waiting.clear()
 
     def _count(self, batch: Batch) -> None:
-        """The values of one column are looked at for news: a repeat is none."""
+        """Count rows, and values of one column that differ from the one before."""
         self.rows += len(batch)
-        values: Sequence[float] = batch.values[batch.columns.index(self._news)]
+        values: Sequence[float] = batch.values[batch.columns.index(self._value_column)]
         for value in values:
             if value != self._last and not math.isnan(value):
                 self.new_values += 1
                 self._last = value
         times_ns: Sequence[int] = batch.values[0]
-        if self._period_ns and EXTRA_NS in batch.late_ns:  # a lateness for each row
+        if self._period_ns and EXTRA_NS in batch.late_ns:  # one lateness for each row
             due = [i for i, late_ns in enumerate(batch.late_ns) if late_ns != EXTRA_NS]
             times_ns, values = [times_ns[i] for i in due], [values[i] for i in due]
         if times_ns:
@@ -72,13 +73,14 @@ class Statistics:
         self._latest_ns = max(self._latest_ns, *batch.late_ns, 0)
 
     def _count_changes(self, values: Sequence[float]) -> None:
-        """From one row to the next; the first of all is none, since no time has passed."""
+        """Count changes from one row to the next; the very first value is no change."""
         for value in values:
             if value != self._last_due and not math.isnan(value):
                 self._changes += not math.isnan(self._last_due)
                 self._last_due = value
 
     def _count_seconds(self, times_ns: Sequence[int]) -> None:
+        """Count rows in each whole second, for the mean and the spread of the rate."""
         if not self._first_ns:
             self._first_ns = times_ns[0]
             # Halfway between deadlines, so that a row that is a little late stays in its second.
@@ -101,33 +103,33 @@ class Statistics:
             self._second_ns += empty * NS_PER_S
 
     def summary(self) -> dict[str, Any]:
-        """For run.json. What cannot be said yet is null."""
+        """The statistics for run.json; null where there are too few rows to say."""
         self._count_all()
         mean, cv = self._rate()
         summary = {
             "rows": self.rows,
             "new_values": self.new_values,
-            "effective_hz": _said(self._effective_hz()),
-            "rate_hz": _said(mean),
-            "rate_cv": _said(cv),
+            "effective_hz": _round(self._effective_hz()),
+            "rate_hz": _round(mean),
+            "rate_cv": _round(cv),
             "missed": self.missed,
-            "late_p50_ms": _said(self._percentile_ns(0.50) / NS_PER_MS),
-            "late_p99_ms": _said(self._percentile_ns(0.99) / NS_PER_MS),
-            "late_max_ms": _said(self._latest_ns / NS_PER_MS),
+            "late_p50_ms": _round(self._percentile_ns(0.50) / NS_PER_MS),
+            "late_p99_ms": _round(self._percentile_ns(0.99) / NS_PER_MS),
+            "late_max_ms": _round(self._latest_ns / NS_PER_MS),
         }
         return {**summary, "unavailable": self.unavailable} if self.unavailable else summary
 
     def _effective_hz(self) -> float:
-        """New values a second, which are never more than readings."""
-        lasted_s = (self._newest_ns - self._first_ns) / NS_PER_S
-        if not lasted_s:
+        """New values a second, never more than readings."""
+        duration_s = (self._newest_ns - self._first_ns) / NS_PER_S
+        if not duration_s:
             return math.nan
         # A first row that was late makes the time shorter than its periods.
         most_hz = NS_PER_S / self._period_ns if self._period_ns else math.inf
-        return min(self._changes / lasted_s, most_hz)
+        return min(self._changes / duration_s, most_hz)
 
     def _rate(self) -> tuple[float, float]:
-        """Rows in a second: their mean, and their standard deviation as a share of it."""
+        """Rows in a second: the mean, and the coefficient of variation."""
         if not self._seconds:
             return math.nan, math.nan
         mean = self._sum / self._seconds
@@ -135,19 +137,16 @@ class Statistics:
         return mean, math.sqrt(variance) / mean if mean and self._seconds > 1 else math.nan
 
     def _percentile_ns(self, share: float) -> float:
-        """The upper edge of the bin that it falls into."""
-        wanted = share * sum(self._late)
+        """A percentile of the lateness, as the upper edge of its bin."""
+        rank = share * sum(self._late)
         seen = 0
         for index, count in enumerate(self._late):
             seen += count
-            if count and seen >= wanted:
-                return (
-                    min((index + 1) * _BIN_NS, self._latest_ns)
-                    if index < _BINS
-                    else self._latest_ns
-                )
+            if count and seen >= rank:
+                upper_ns = (index + 1) * _BIN_NS if index < _BINS else self._latest_ns
+                return min(upper_ns, self._latest_ns)
         return math.nan
 
 
-def _said(value: float) -> float | None:
+def _round(value: float) -> float | None:
     return None if math.isnan(value) else round(value, 4)

@@ -1,8 +1,7 @@
-"""The thread that writes, so that a slow or full disk holds up nothing but itself.
+"""The thread that writes, so that a slow or full disk delays nothing else.
 
-Lines of JSON that wait to be written.
-
-What the recorder has to say besides its rows, in words that go into run.json.
+It writes rows of streams, lines of JSON (``PendingLines``) and, through its callback, run.json with
+the recorder's notes (``RecorderNotes``).
 """
 
 from __future__ import annotations
@@ -15,21 +14,30 @@ from typing import Final
 
 from joulewise.process.failpoints import point
 from joulewise.record.running_total import Tally
-from joulewise.record.statistics import Statistics
-from joulewise.store.arrow_stream import Pieces, RowBuffer, Stream
+from joulewise.record.statistics import StreamStatistics
+from joulewise.store.arrow_stream import ColumnBuffer, RowBuffer, Stream
 from joulewise.store.files import GrowingFile
+
+_MOST_NOTES: Final = 500  # in run.json (chosen): a fault that repeats must not fill it
+_ROUND_S: Final = 1.0  # between two rounds of writing (chosen): what a kill loses of the rows
+# The first round is right after the readings of once a second, when the caches are still warm.
+_FIRST_S: Final = 0.05
+_SYNC_ALL: Final = (
+    5  # rounds (chosen): what a power cut may cost of the streams that are not urgent
+)
+_BACKLOG_B: Final = 64 << 20  # that a full disk does not take (chosen): a day and more of one GPU
 
 
 class PendingLines:
-    """Added to by any thread and taken by the one that writes; there is an end to how many."""
+    """Lines of JSON that any thread adds and the writer takes; at most ``limit`` in all."""
 
-    def __init__(self, most: int) -> None:
-        self._left = most
+    def __init__(self, limit: int) -> None:
+        self._left = limit
         self._lock = threading.Lock()
         self._lines: list[str] = []
 
     def add(self, line: str) -> bool:
-        """Whether there was room for it."""
+        """Add a line; False where the limit is reached."""
         with self._lock:
             if self._left <= 0:
                 return False
@@ -43,11 +51,8 @@ class PendingLines:
         return "".join(lines).encode()
 
 
-_MOST: Final = 500
-
-
 class RecorderNotes:
-    """Things to know, each said once, from whichever thread. There is an end to how many."""
+    """What readers of the run must know, added by any thread; they go into run.json."""
 
     def __init__(self, now_ns: Callable[[], int] = monotonic_ns) -> None:
         self._now_ns = now_ns
@@ -57,16 +62,16 @@ class RecorderNotes:
 
     def add(self, code: str, message: str, device: str = "", **more: str) -> None:
         with self._lock:
-            if len(self._all) < _MOST:
+            if len(self._all) < _MOST_NOTES:
                 note = {"code": code, "message": message, "t_ns": str(self._now_ns()), **more}
                 self._all.append(note | ({"device": device} if device else {}))
 
     def once(self, code: str, message: str, device: str = "") -> None:
-        """Add it unless such a one has been added of this device."""
+        """Add a note unless there is one with this code for this device."""
         with self._lock:
-            known = (code, device) in self._once
+            is_known = (code, device) in self._once
             self._once.add((code, device))
-        if not known:
+        if not is_known:
             self.add(code, message, device)
 
     def all(self) -> tuple[dict[str, str], ...]:
@@ -74,28 +79,24 @@ class RecorderNotes:
             return tuple(self._all)
 
 
-EVERY_S: Final = 1.0
-# Right after what is read once a second, when the caches are still warm.
-_FIRST_S: Final = 0.05
-_SYNC_ALL: Final = 5
-_ROOM_B: Final = 64 << 20
-
-
 class Writer:
     """Takes rows and lines about every second and appends them to their files.
 
-    What a full disk does not take waits in memory and is tried again; beyond ``room_b`` the
-    oldest is given up. Making the files durable is a thread of its own: a disk may take its time
-    for that, and what was handed to the kernel survives a kill of this process already.
+    What a full disk does not take waits in memory and is tried again; beyond ``backlog_b`` bytes
+    the oldest is given up. ``after_round`` is called after each round. Making the files durable is
+    a thread of its own, because a disk may be slow at that: what the kernel has already survives a
+    kill of this process.
     """
 
     def __init__(
-        self, notes: RecorderNotes, each_time: Callable[[], None], *, room_b: int = _ROOM_B
+        self, notes: RecorderNotes, after_round: Callable[[], None], *, backlog_b: int = _BACKLOG_B
     ) -> None:
         self._notes = notes
-        self._each_time = each_time
-        self._room_b = room_b
-        self._streams: list[tuple[RowBuffer | Pieces, Stream, tuple[Statistics | Tally, ...]]] = []
+        self._after_round = after_round
+        self._backlog_b = backlog_b
+        self._streams: list[
+            tuple[RowBuffer | ColumnBuffer, Stream, tuple[StreamStatistics | Tally, ...]]
+        ] = []
         self._journals: list[tuple[PendingLines, GrowingFile]] = []
         self._urgent: list[GrowingFile] = []
         self._rounds = 0
@@ -108,17 +109,21 @@ class Writer:
 
     def add_stream(
         self,
-        rows: RowBuffer | Pieces,
+        rows: RowBuffer | ColumnBuffer,
         stream: Stream,
-        *told: Statistics | Tally,
-        hurry: bool = False,
+        *consumers: StreamStatistics | Tally,
+        is_urgent: bool = False,
     ) -> None:
-        """``told`` of what is written; in a ``hurry`` where a power cut must cost 1 s at most."""
-        self._streams.append((rows, stream, told))
-        if hurry:
+        """Write these rows to a stream, and hand them to ``consumers``.
+
+        ``is_urgent``: a power cut must cost 1 s at most.
+        """
+        self._streams.append((rows, stream, consumers))
+        if is_urgent:
             self._urgent.append(stream.file)
 
     def add_journal(self, journal: PendingLines, file: GrowingFile) -> None:
+        """Write these lines to a file."""
         self._journals.append((journal, file))
 
     def start(self) -> None:
@@ -126,41 +131,41 @@ class Writer:
         self._syncer.start()
 
     def end(self) -> None:
-        """Write what is left and make it last, as far as the disk lets us."""
+        """Write what is left and make it durable, as far as the disk allows."""
         self._over = True
         self._awaited.set()
         self._thread.join()
         self._written.set()
         self._syncer.join()
-        self._try(GrowingFile.sync, self._files())
+        self._for_each(GrowingFile.sync, self._files())
         for file in self._files():
             file.close()
 
     @property
     def prefixes(self) -> dict[Path, list[tuple[int, int]]]:
-        """Of each file the checksums of what has been written of it."""
+        """The checksums of what was written so far, by file."""
         return {file.path: file.prefixes for file in self._files() if file.prefixes}
 
     def wake(self) -> None:
-        """Do now what is done each time; rows are written when it is their time."""
+        """Call ``after_round`` now; rows are written at the next round."""
         self._awaited.set()
 
     def write(self) -> None:
-        """One round. Never raises: what fails is noted, and tried again the next time."""
+        """Write all that waits. Never raises: what fails is noted, and tried again next time."""
         with self._lock:
             self._take()
-            self._try(GrowingFile.flush, self._files())
-            self._make_room()
+            self._for_each(GrowingFile.flush, self._files())
+            self._drop_oldest()
         point("after-batch")
         self._written.set()
 
     def _take(self) -> None:
-        for rows, stream, told in self._streams:
+        for rows, stream, consumers in self._streams:
             batch = rows.take()
             if batch is not None:
                 stream.add(batch)
-                for each in told:
-                    each.add(batch)
+                for consumer in consumers:
+                    consumer.add(batch)
         for journal, file in self._journals:
             lines = journal.take()
             if lines:
@@ -170,31 +175,34 @@ class Writer:
         next_s = monotonic() + _FIRST_S
         while not self._over:
             if not self._awaited.wait(max(0.0, next_s - monotonic())):
-                next_s = max(next_s + EVERY_S, monotonic())
+                next_s = max(next_s + _ROUND_S, monotonic())
                 self.write()
             self._awaited.clear()
-            self._each_time()
+            self._after_round()
         self.write()
-        self._each_time()
+        self._after_round()
 
     def _sync(self) -> None:
         while not self._over:
             self._written.wait()
             self._written.clear()
             self._rounds += 1
-            self._try(GrowingFile.sync, self._urgent if self._rounds % _SYNC_ALL else self._files())
+            self._for_each(
+                GrowingFile.sync, self._urgent if self._rounds % _SYNC_ALL else self._files()
+            )
 
-    def _try(self, action: Callable[[GrowingFile], None], files: list[GrowingFile]) -> None:
+    def _for_each(self, action: Callable[[GrowingFile], None], files: list[GrowingFile]) -> None:
         for file in files:
             try:
                 action(file)
-            except OSError as error:  # noqa: PERF203  # one file's trouble is not another's
+            except OSError as error:  # noqa: PERF203  # other files may still be written
                 self._notes.once("not_stored", f"{file.path.name}: {error.strerror}")
 
-    def _make_room(self) -> None:
+    def _drop_oldest(self) -> None:
+        """Give up the oldest pieces of the longest backlog while there is too much."""
         files = self._files()
         waiting_b = sum(len(piece) for file in files for piece in file.backlog)
-        while waiting_b > self._room_b:
+        while waiting_b > self._backlog_b:
             waiting_b -= max(files, key=lambda file: len(file.backlog)).drop_oldest()
 
     def _files(self) -> list[GrowingFile]:

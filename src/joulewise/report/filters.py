@@ -11,10 +11,10 @@ from fnmatch import fnmatchcase
 from typing import Final
 
 from joulewise.errors import UsageError
-from joulewise.session.budget import parse_budget, unclear_prefix
 from joulewise.store.index.conditions import SqlCondition, all_of, any_matches, text_matches
 from joulewise.store.index.run_entry import microseconds
 from joulewise.store.runs import STATES
+from joulewise.units import parse_amount
 
 _TERM: Final = re.compile(r"([a-z]+)(!=|>=|<=|=|>|<)(.*)", re.DOTALL)
 # A lower bound may stand for any figure from itself on: only what is surely above a limit is known.
@@ -88,15 +88,13 @@ def _figure(field: str, value: str, term: str) -> float:
         if not fits:
             raise _wrong(term, f"{value!r} is not {_A[field]}")
         return plain
+    why = f"{value!r} is not {_A[field]}"
+    if field == "exit":
+        raise _wrong(term, why)
     try:
-        amount = parse_budget(value)
-    except UsageError:
-        amount = None
-    if amount is None or amount.kind != field or amount.stop:
-        unclear = unclear_prefix(value)
-        why = f"{value!r} is not {_A[field]}"
-        raise _wrong(term, f"{why}: {unclear}" if unclear else why) from None
-    return amount.limit
+        return parse_amount(value, field).value
+    except ValueError as error:
+        raise _wrong(term, f"{why}: {error}") from None
 
 
 def _moment(value: str, term: str) -> datetime:

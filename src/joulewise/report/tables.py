@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from joulewise.data.contract import finite
+from joulewise.data.codec import finite
 from joulewise.store.files import UNENCODABLE
 
 if TYPE_CHECKING:

@@ -22,13 +22,12 @@ Only the standard library is imported here, so that the starting process stays l
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal, get_args
 
 from joulewise.errors import UsageError
-from joulewise.units import NS_PER_S
+from joulewise.units import J_PER_KWH, NS_PER_S, parse_amount
 
 if TYPE_CHECKING:
     from joulewise.session.forecast import ForecastInterval, RunForecast
@@ -36,35 +35,6 @@ if TYPE_CHECKING:
 Kind = Literal["energy", "time", "carbon"]
 State = Literal["foreseen", "exceeded"]
 
-J_PER_KWH: Final = 3.6e6
-_UNITS: Final[Mapping[str, tuple[Kind, float]]] = {
-    "µJ": ("energy", 1e-6),
-    "mJ": ("energy", 1e-3),
-    "J": ("energy", 1.0),
-    "kJ": ("energy", 1e3),
-    "MJ": ("energy", 1e6),
-    "GJ": ("energy", 1e9),
-    "µWh": ("energy", 3.6e-3),
-    "mWh": ("energy", 3.6),
-    "Wh": ("energy", 3.6e3),
-    "kWh": ("energy", J_PER_KWH),
-    "MWh": ("energy", 3.6e9),
-    "GWh": ("energy", 3.6e12),
-    "µs": ("time", 1e-6),
-    "ms": ("time", 1e-3),
-    "s": ("time", 1.0),
-    "min": ("time", 60.0),
-    "h": ("time", 3600.0),
-    "d": ("time", 86400.0),
-    "gCO2": ("carbon", 1.0),
-    "kgCO2": ("carbon", 1e3),
-    "tCO2": ("carbon", 1e6),
-}
-# A milli- or a mega-: only the exact spelling tells.
-_PREFIX_MATTERS: Final = {"mj", "mwh"}
-_ANY_CASE: Final = {unit.lower(): unit for unit in _UNITS if unit.lower() not in _PREFIX_MATTERS}
-_FORM: Final = re.compile(r"\s*([0-9.][0-9.eE+-]*)\s*([A-Za-zµ][A-Za-z0-9]*)\s*(:\s*stop)?\s*")
-_MICRO: Final = re.compile("\u03bc|u(?=[JWs])")  # the Greek letter, and what keyboards have
 _HINT: Final = "write it as 2kWh, 500Wh, 3MJ, 30min, 2h or 500gCO2, and :stop after it to stop"
 
 
@@ -94,38 +64,27 @@ class Event:
 
 
 def parse_budget(text: str, gco2_per_kwh: float | None = None) -> Budget:
-    """What was meant by ``2kWh``, ``30min``, ``500gCO2`` or one of them with ``:stop``."""
-    form = _FORM.fullmatch(_MICRO.sub("µ", text))
-    unit = form and (form[2] if form[2] in _UNITS else _ANY_CASE.get(form[2].lower()))
-    if unclear := unclear_prefix(text):
-        raise UsageError(f"cannot read the budget {text!r}: {unclear}", _HINT)
-    if not form or not unit:
-        raise UsageError(f"cannot read the budget {text!r}", _HINT)
-    kind, factor = _UNITS[unit]
+    """Read ``2kWh``, ``30min``, ``500gCO2`` or one of them with ``:stop``."""
+    written, colon, action = (part.strip() for part in text.partition(":"))
     try:
-        limit = float(form[1]) * factor
-    except ValueError:
-        raise UsageError(f"cannot read the budget {text!r}", _HINT) from None
-    if not 0 < limit < math.inf:
+        amount = parse_amount(written, *get_args(Kind))
+    except ValueError as error:
+        raise UsageError(f"cannot read the budget {text!r}: {error}", _HINT) from None
+    if colon and action != "stop":
+        raise UsageError(f"cannot read the budget {text!r}", _HINT)
+    if not 0 < amount.value < math.inf:
         raise UsageError(f"a budget of {text!r}", "it must be more than nothing")
-    plain = f"{form[1]}{unit}{':stop' if form[3] else ''}"
+    plain = f"{amount.number}{amount.unit}{':stop' if colon else ''}"
+    kind: Kind = amount.kind  # type: ignore[assignment]
     if kind != "carbon":
-        return Budget(plain, kind, limit, bool(form[3]))
+        return Budget(plain, kind, amount.value, bool(colon))
     if gco2_per_kwh is None or not 0 < gco2_per_kwh < math.inf:
         raise UsageError(
             f"a budget of {plain} needs to know how much the grid emits",
             "add --gco2-per-kwh with your grid's figure",
         )
-    return Budget(plain, kind, limit / gco2_per_kwh * J_PER_KWH, bool(form[3]), gco2_per_kwh)
-
-
-def unclear_prefix(text: str) -> str:
-    """``mJ or MJ?`` of an amount whose unit may have the prefix milli or mega; else nothing."""
-    form = _FORM.fullmatch(text)
-    if not form or form[2] in _UNITS:
-        return ""
-    alike = [unit for unit in _UNITS if unit.lower() == form[2].lower()]
-    return f"{' or '.join(alike)}?" if len(alike) > 1 else ""
+    limit_j = amount.value / gco2_per_kwh * J_PER_KWH
+    return Budget(plain, kind, limit_j, bool(colon), gco2_per_kwh)
 
 
 class BudgetWatch:
@@ -271,12 +230,10 @@ def _amount(budget: Budget, value: float) -> str:
 
 def _unit(budget: Budget) -> tuple[str, float]:
     """As the budget was written, and how many joules or seconds one of it is."""
-    form = _FORM.fullmatch(budget.text)
-    assert form is not None  # noqa: S101
-    factor = _UNITS[form[2]][1]
-    if budget.gco2_per_kwh is not None:
-        factor *= J_PER_KWH / budget.gco2_per_kwh
-    return form[2], factor
+    amount = parse_amount(budget.text.partition(":")[0], budget.kind)
+    if budget.gco2_per_kwh is None:
+        return amount.unit, amount.factor
+    return amount.unit, amount.factor * J_PER_KWH / budget.gco2_per_kwh
 
 
 def _time(time_s: float) -> str:

@@ -35,7 +35,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from joulewise.data import Caution, Energy, Kind, RunResult, RunWarning, Span, Unavailable, total
-from joulewise.data.contract import TOTAL, energy_json, finite
+from joulewise.data.codec import finite
+from joulewise.data.contract import TOTAL, energy_json
 from joulewise.data.energy import factors_of_estimates, scale
 from joulewise.devices import Options, discover, visible_gpus
 from joulewise.errors import JoulewiseError

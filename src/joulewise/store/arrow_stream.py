@@ -1,9 +1,8 @@
-"""Arrow IPC streams that only grow: what was written stays readable, however the writer ends.
+"""A device's stream while it is recorded: an Arrow IPC stream that only grows.
 
-A stream is a schema and then batches, each a message of its own. Whoever reads it takes whole
-messages until there are no more; half a message at the end is as if it were not there.
-
-Rows of a lane on their way to its file.
+It is a schema and then batches, each a message of its own. A reader takes whole messages until
+there are no more; half a message at the end is ignored. So what was written stays readable however
+the writer ends. Rows wait in a ``RowBuffer`` or ``ColumnBuffer`` until the writer takes them.
 """
 
 from __future__ import annotations
@@ -22,19 +21,23 @@ from typing import TYPE_CHECKING, Any, Final
 
 from joulewise.store.files import GrowingFile, open_regular
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 TIME: Final = "t_ns"
+ALIGNMENT_B: Final = 8  # of messages and columns, by the Arrow IPC format
 _LATE: Final = "late_ns"
 EXTRA_NS: Final = -1
-"""Stands for the lateness of a row that no deadline asked for."""
-# NVML tells milliwatts. A float32 holds each of them apart up to 8 kW (its steps there are 0.5 mW),
-# so that it gives back what the driver said, in half the room.
+"""In place of the lateness of a row that was read at no deadline."""
+# NVML reports milliwatts. A float32 distinguishes them up to 8 kW (its steps there are 0.5 mW), so
+# that it returns the driver's value exactly, in half the space of a float64.
 _SINGLE: Final = "f"
 _DOUBLE: Final = "d"
 _WHOLE: Final = "q"
 _TYPECODES: Final = {
     TIME: _WHOLE,
     _LATE: _WHOLE,
-    # A counter's joules reach 1e9 with millijoules behind the point; bytes and bits are whole.
+    # A counter reaches 1e9 J in steps of 1 mJ; bytes and bit masks must stay exact.
     "energy_j": _DOUBLE,
     "memory_used_b": _DOUBLE,
     "throttle_reasons": _DOUBLE,
@@ -42,7 +45,7 @@ _TYPECODES: Final = {
 
 
 def typecode(column: str) -> str:
-    """How a column is held, in the letters of :mod:`array`: q, d or f."""
+    """The type of a column, as a letter of :mod:`array`: q, d or f."""
     return _TYPECODES.get(column, _SINGLE)
 
 
@@ -50,8 +53,8 @@ def typecode(column: str) -> str:
 class Batch:
     """Some rows, column by column; NaN stands for what could not be read.
 
-    ``late_ns`` tells how long after its deadline each row, or each piece of rows, was asked for, or
-    is ``EXTRA_NS``; it is not stored.
+    ``late_ns`` is how long after its deadline each row, or each group of rows, was read, or
+    ``EXTRA_NS``; it is not stored.
     """
 
     columns: tuple[str, ...]
@@ -66,19 +69,19 @@ class Batch:
 
 
 class RowBuffer:
-    """What one thread adds and another takes away, without a lock between them."""
+    """Rows that one thread adds and another takes, without a lock between them."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         self.columns = (TIME, *columns)
         self._typecodes = tuple(typecode(column) for column in (*self.columns, _LATE))
-        # Sorting values into columns is for whoever takes them: who adds them has a deadline.
+        # Turned into columns by the thread that takes them: the one that adds has a deadline.
         self._waiting: deque[tuple[float, ...]] = deque()
 
     def add(self, t_ns: int, late_ns: int, values: Sequence[float]) -> None:
         self._waiting.append((t_ns, *values, late_ns))
 
     def take(self) -> Batch | None:
-        """All rows so far, which are then no longer here; None where there are none."""
+        """Remove and return all rows; None where there are none."""
         rows = [self._waiting.popleft() for _ in range(len(self._waiting))]
         if not rows:
             return None
@@ -86,8 +89,8 @@ class RowBuffer:
         return Batch(self.columns, values, late_ns)
 
 
-class Pieces:
-    """The same for rows that come column by column, many at a time."""
+class ColumnBuffer:
+    """The same for groups of rows that are added column by column."""
 
     def __init__(self, columns: Sequence[str]) -> None:
         self.columns = (TIME, *columns)
@@ -95,28 +98,22 @@ class Pieces:
         self._waiting: deque[tuple[int, tuple[Sequence[float], ...]]] = deque()
 
     def add(self, late_ns: int, *columns: Sequence[float]) -> None:
-        """Rows that were asked for at once, so late."""
+        """Add rows that were read in one call, ``late_ns`` after its deadline."""
         if columns[0]:
             self._waiting.append((late_ns, columns))
 
     def take(self) -> Batch | None:
-        pieces = [self._waiting.popleft() for _ in range(len(self._waiting))]
-        if not pieces:
+        groups = [self._waiting.popleft() for _ in range(len(self._waiting))]
+        if not groups:
             return None
-        joined = map(chain.from_iterable, zip(*(columns for _, columns in pieces), strict=True))
+        joined = map(chain.from_iterable, zip(*(columns for _, columns in groups), strict=True))
         values = tuple(map(array, self._typecodes, joined))
-        return Batch(self.columns, values, array(_WHOLE, [late_ns for late_ns, _ in pieces]))
-
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-
-_ALIGNMENT: Final = 8
+        return Batch(self.columns, values, array(_WHOLE, [late_ns for late_ns, _ in groups]))
 
 
 @lru_cache(maxsize=64)
 def schema(columns: tuple[str, ...]) -> pa.Schema:
+    """The Arrow schema of a stream with these columns; only the time is never null."""
     import pyarrow as pa
 
     types = {"q": pa.int64(), "d": pa.float64(), "f": pa.float32()}
@@ -126,9 +123,9 @@ def schema(columns: tuple[str, ...]) -> pa.Schema:
 
 
 def message(batch: Batch) -> bytes:
-    """A batch as it stands in a stream."""
+    """A batch as a message of a stream."""
     if batch.has_gaps():
-        return _built(batch)
+        return _serialize(batch)
     start, padding = _frame(batch.columns, len(batch))
     parts = (values.tobytes() + padding[i] for i, values in enumerate(batch.values))
     return start + b"".join(parts)
@@ -136,17 +133,18 @@ def message(batch: Batch) -> bytes:
 
 @lru_cache(maxsize=1024)
 def _frame(columns: tuple[str, ...], rows: int) -> tuple[bytes, tuple[bytes, ...]]:
-    """What goes before the values of a batch without gaps, and after each column.
+    """What goes before the values of a batch without gaps, and the padding after each column.
 
-    It is the same for all that have as many rows, and building it costs ten times the rest.
+    It is the same for all batches with as many rows, and costs ten times the rest.
     """
     values = [array(typecode(column), bytes(8 * rows))[:rows] for column in columns]
-    whole = _built(Batch(columns, values))
+    whole = _serialize(Batch(columns, values))
+    # A message begins with 4 bytes 0xff and 4 of the length of its metadata.
     start_b = 8 + int.from_bytes(whole[4:8], "little")
-    return whole[:start_b], tuple(bytes(-len(v) * v.itemsize % _ALIGNMENT) for v in values)
+    return whole[:start_b], tuple(bytes(-len(v) * v.itemsize % ALIGNMENT_B) for v in values)
 
 
-def _built(batch: Batch) -> bytes:
+def _serialize(batch: Batch) -> bytes:
     import pyarrow as pa
 
     shape = schema(batch.columns)
@@ -164,22 +162,23 @@ def _built(batch: Batch) -> bytes:
 
 
 class Stream:
-    """A lane's file, open for writing: batches wait in memory until they can be written.
+    """A stream's file, open for writing; batches wait in memory until they can be written.
 
-    Whoever reads the path in this process gets what waits, too: a full disk hides nothing.
+    ``read_batches`` in this process returns the waiting ones, too, so that a full disk hides none.
     """
 
     def __init__(self, path: Path, columns: tuple[str, ...]) -> None:
         header = schema(columns).serialize().to_pybytes()
         self.file = GrowingFile(path, header)
-        _waiting[path] = lambda: header + b"".join(self.file.backlog) if self.file.backlog else b""
+        backlog = self.file.backlog
+        _unwritten[path] = lambda: header + b"".join(backlog) if backlog else b""
 
     def add(self, batch: Batch) -> None:
         self.file.add(message(batch))
 
 
 def write_stream(path: Path, table: pa.Table) -> None:
-    """A whole lane at once, as a stream that was written to its end."""
+    """Write a whole stream at once, as if it had been recorded to its end."""
     import pyarrow as pa
 
     with (
@@ -189,37 +188,34 @@ def write_stream(path: Path, table: pa.Table) -> None:
         writer.write_table(table)
 
 
-_waiting: dict[Path, Callable[[], bytes]] = {}
+_unwritten: dict[Path, Callable[[], bytes]] = {}
 
 
 def read_batches(path: Path, sound_b: int | None = None) -> Iterator[pa.RecordBatch]:
     """Every whole batch of a stream, mapped from the file and not copied.
 
-    Only what lies within its first ``sound_b`` bytes, where it is damaged beyond them.
+    ``sound_b`` limits it to so many bytes, where the file is damaged beyond them.
     """
     import pyarrow as pa
 
-    with suppress(OSError):  # it is gone, a folder, a link that leads back to itself…
-        if sound_b != 0 and _regular_size_b(path):
+    with suppress(OSError):  # it is gone, a folder, a circular link…
+        with open_regular(path) as file:
+            is_empty = not os.fstat(file.fileno()).st_size
+        if sound_b != 0 and not is_empty:
             with pa.memory_map(os.fsencode(path)) as source:
                 sound = source if sound_b is None else pa.BufferReader(source.read_buffer(sound_b))
                 yield from _whole_batches(sound)
-    waiting = _waiting[path]() if path in _waiting else b""
-    if waiting:
-        yield from _whole_batches(pa.BufferReader(waiting))
-
-
-def _regular_size_b(path: Path) -> int:
-    with open_regular(path) as file:
-        return os.fstat(file.fileno()).st_size
+    unwritten = _unwritten[path]() if path in _unwritten else b""
+    if unwritten:
+        yield from _whole_batches(pa.BufferReader(unwritten))
 
 
 def is_whole(path: Path) -> bool:
-    """Whether nothing but whole batches is there: half of one, or other bytes, reads as the end."""
+    """Whether a file consists of whole batches; ``read_batches`` would silently stop at others."""
     import pyarrow as pa
 
     try:
-        open_regular(path).close()  # a pipe would be waited for
+        open_regular(path).close()  # pyarrow would wait for a pipe
         with pa.OSFile(os.fsencode(path)) as source:
             for _ in _checked_batches(source):
                 pass
@@ -229,7 +225,7 @@ def is_whole(path: Path) -> bool:
 
 
 def _whole_batches(source: Any) -> Iterator[pa.RecordBatch]:
-    """Up to the end, to what was being written when the writer was killed, or to damage."""
+    """Batches up to the end, to the one that a killed writer left unfinished, or to damage."""
     import pyarrow as pa
 
     with suppress(pa.ArrowException, OSError, ValueError, MemoryError):
@@ -237,13 +233,13 @@ def _whole_batches(source: Any) -> Iterator[pa.RecordBatch]:
 
 
 def _checked_batches(source: Any) -> Iterator[pa.RecordBatch]:
-    """All batches; an error where one is not as we write them, such as after damage."""
+    """All batches; an ArrowException or OSError at one that we would not have written."""
     import pyarrow as pa
 
     reader = pa.ipc.open_stream(source)
     names = tuple(reader.schema.names)
     if TIME not in names or len(set(names)) < len(names) or reader.schema != schema(names):
-        raise pa.ArrowInvalid("these are not the columns of a lane")
+        raise pa.ArrowInvalid("these are not the columns of a stream")
     for batch in reader:
         batch.validate(full=True)
         if batch.column(names.index(TIME)).null_count:
@@ -252,7 +248,7 @@ def _checked_batches(source: Any) -> Iterator[pa.RecordBatch]:
 
 
 def _validity(values: array[Any]) -> Any:
-    """Arrow's bitmap of what is there, lowest bit first; None where all is."""
+    """Arrow's validity bitmap, lowest bit first; None where no value is missing."""
     import pyarrow as pa
 
     bits = bytearray((len(values) + 7) // 8)

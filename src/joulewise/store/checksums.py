@@ -1,15 +1,15 @@
 """Checksums by which damage to a run directory is found, however small it is.
 
-A flipped bit in a stream or in a JSON file as a rule leaves a file that can be read, with another
-number in it. So the JSON files end with a checksum of themselves, and ``checksums.json`` has those
-of all other files: at the end of a run of every file, and while it is recorded, about every 30 s,
-of what had been written of the streams and marks by then. In between, ``checksums.log`` gains a
-line after each write, about every second: what a run that was killed wrote is verified, too.
+A flipped bit in a stream or in a JSON file usually leaves a readable file with another number in
+it. So the JSON files end with a checksum of themselves, and ``checksums.json`` has those of all
+other files: of every file at the end of a run, and about every 30 s while it is recorded, of what
+had been written of the streams and marks by then. In between, ``checksums.log`` gains a line after
+each write, about every second, so that what a killed run wrote is verified, too.
 
-Of each file it has the CRC-32 of several of its beginnings, the longest of which is the whole file.
-A damaged file is thereby known to be sound up to some point, and what was recorded before that
-point still counts. CRC-32 (ISO 3309, as in zlib and Parquet) finds every change of up to 32
-consecutive bits, and of all others all but one in 4 billion. It is no protection against intent.
+Of each file it has the CRC-32 of several prefixes, the longest of which is the whole file. A
+damaged file is thereby known to be sound up to some point, and what was recorded before that point
+still counts. CRC-32 (ISO 3309, as in zlib and Parquet) finds every change of up to 32 consecutive
+bits, and all but one in 4 billion of the others. It does not protect against intent.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
+from joulewise.data.codec import decode
 from joulewise.store.files import (
     MOST_PREFIXES,
     Prefix,
     add_prefix,
-    is_there,
+    entry_exists,
     open_regular,
     read_regular_bytes,
     replace_file,
@@ -54,7 +55,7 @@ modification time is another one.
 """
 
 _LEAST_B: Final = 4096  # between two prefixes: a block of a disk (chosen)
-_READ_B: Final = 1 << 20
+_READ_B: Final = 1 << 20  # read at a time; chosen, only memory depends on it
 _KEY: Final = "crc32"
 MARK_SUFFIX: Final = ".marks"
 _ENDING: Final = re.compile(rb',\s*"crc32": "([0-9a-f]{8})"\s*\}\s*\Z')
@@ -64,9 +65,6 @@ class DamagedJsonError(ValueError):
     """A JSON file that is not as it was written."""
 
 
-# -- JSON files
-
-
 def with_checksum(text: str) -> str:
     """The text of a JSON object with its checksum as the last key."""
     body = text.rstrip().removesuffix("}").rstrip()
@@ -74,9 +72,9 @@ def with_checksum(text: str) -> str:
 
 
 def read_checked_json(content: bytes) -> Any:
-    """What a JSON file says; a DamagedJsonError where it is not as it was written.
+    """Parse a JSON file; a DamagedJsonError where it is not as it was written.
 
-    A file of an earlier version has no checksum: then its numbers have to be finite, at least.
+    A file of an older version has no checksum: then its numbers have to be finite, at least.
     """
     ending = _ENDING.search(content[-64:])
     if ending is not None:
@@ -85,18 +83,18 @@ def read_checked_json(content: bytes) -> Any:
             raise DamagedJsonError("what it says does not match its checksum")
     elif f'"{_KEY}": "'.encode() in content:
         raise DamagedJsonError("what it says does not end with its checksum")
+    # A damaged number may be infinite, or an integer that takes minutes to parse.
+    checks: dict[str, Any] = {
+        "parse_constant": _refuse,
+        "parse_float": _finite_float,
+        "parse_int": _short_int,
+    }
     try:
-        return json.loads(content) if ending else _read_finite_json(content)
+        return json.loads(content, **({} if ending else checks))
     except DamagedJsonError:
         raise
     except (ValueError, RecursionError):
         raise DamagedJsonError("it is not whole JSON") from None
-
-
-def _read_finite_json(content: bytes) -> Any:
-    return json.loads(
-        content, parse_constant=_refuse, parse_float=_finite_float, parse_int=_short_int
-    )
 
 
 def _refuse(text: str) -> None:
@@ -111,20 +109,18 @@ def _finite_float(text: str) -> float:
 
 
 def _short_int(text: str) -> int:
-    """All of ours fit 64 bits."""
+    """All integers that we write fit 64 bits."""
     if len(text) > len(str(-(1 << 63))):
         _refuse(text)
     return int(text)
-
-
-# -- all other files
 
 
 @dataclass(frozen=True)
 class Damage:
     """A file that is not as it was written.
 
-    ``sound_b`` is how many bytes from its beginning are. ``has_tail`` says whether its end is, too.
+    ``sound_b`` is how many bytes from its beginning are sound. ``has_tail``: so is its end, which
+    in a Parquet file is the index.
     """
 
     file: str
@@ -135,7 +131,10 @@ class Damage:
 
 @dataclass(frozen=True)
 class FileChecksums:
-    """``file`` is its path within the run, ``tail`` of the index at the end of a Parquet file."""
+    """Checksums of one file; ``tail`` is that of the index at the end of a Parquet file.
+
+    ``file`` is its path within the run.
+    """
 
     file: str
     prefixes: tuple[Prefix, ...]
@@ -144,9 +143,9 @@ class FileChecksums:
 
 @dataclass(frozen=True)
 class RunChecksums:
-    """By the path of a file within the run; ``is_final`` where the run had ended.
+    """The checksums of a run by the path of each file; ``is_final`` where the run had ended.
 
-    ``damaged`` are files of checksums that are there and hold none.
+    ``damaged`` are files of checksums that exist and hold none.
     """
 
     files: Mapping[str, FileChecksums]
@@ -155,14 +154,14 @@ class RunChecksums:
 
 
 def write_final_checksums(run: Path, *, durable: bool = True) -> None:
-    """Of all files of a run that has ended; an OSError is the caller's to tell of.
+    """Write the checksums of all files of a run that has ended; OSErrors are the caller's.
 
-    Where the recorder noted how long a file was after a write, its beginnings end there, too: a
-    batch of rows before the damage is then not lost with the rest of a block.
+    Prefixes also end where the recorder noted the end of a write, so that a batch of rows before
+    damage is not lost with the rest of its block.
     """
     earlier = read_checksums(run).files
-    found = ((_name(run, path), path) for path in sorted(_checked_files(run)))
-    files = {name: _sum_file(name, path, earlier.get(name)) for name, path in found}
+    named = ((_name(run, path), path) for path in sorted(_checked_files(run)))
+    files = {name: _sum_file(name, path, earlier.get(name)) for name, path in named}
     _write(run, RunChecksums(files, is_final=True), durable=durable)
     (run / CHECKSUM_LOG).unlink(missing_ok=True)
 
@@ -175,7 +174,7 @@ class MarkSums:
         self._prefixes: dict[Path, list[Prefix]] = {}
 
     def read_on(self) -> Mapping[Path, Sequence[Prefix]]:
-        """Read what has been written since; the checksums of all that there is by now."""
+        """Read what was written since the last call; the checksums of everything up to now."""
         with suppress(OSError), os.scandir(self._folder) as entries:
             for entry in entries:
                 path = self._folder / entry.name
@@ -200,8 +199,8 @@ class RecordingChecksums:
     """Writes the checksums of a run while it is recorded; OSErrors are the caller's.
 
     :meth:`append` adds a line to ``checksums.log`` with the files that have grown since the last
-    one, and its own CRC-32. :meth:`save` writes ``checksums.json`` and empties the log, which
-    thereby stays below some 30 kB. A kill between the two leaves lines that say nothing new.
+    one, and the line's own CRC-32. :meth:`save` writes ``checksums.json`` and empties the log,
+    which thereby stays below about 30 kB. A kill between the two leaves lines that repeat the file.
     """
 
     def __init__(self, run: Path) -> None:
@@ -213,14 +212,14 @@ class RecordingChecksums:
         self._names: dict[Path, str] = {}
 
     def append(self, streams: Mapping[Path, Sequence[Prefix]]) -> None:
-        """``streams`` are the prefixes of the files that the recorder itself writes."""
-        newest = {path: each[-1] for path, each in self._all(streams).items()}
-        grown = {path: each for path, each in newest.items() if self._logged.get(path) != each}
+        """Log what has grown; ``streams`` are the prefixes of the recorder's own files."""
+        newest = {path: prefixes[-1] for path, prefixes in self._all(streams).items()}
+        grown = {path: last for path, last in newest.items() if self._logged.get(path) != last}
         if not grown:
             return
         for path in grown.keys() - self._names.keys():
             self._names[path] = _name(self._run, path)
-        body = json.dumps({self._names[path]: each for path, each in grown.items()}).encode()
+        body = json.dumps({self._names[path]: last for path, last in grown.items()}).encode()
         line = b"%s %08x\n" % (body, zlib.crc32(body))
         if self._descriptor < 0:
             flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_TRUNC | os.O_CLOEXEC
@@ -234,8 +233,8 @@ class RecordingChecksums:
     def save(self, streams: Mapping[Path, Sequence[Prefix]]) -> None:
         """Write ``checksums.json``, which has all that the log has."""
         files = {
-            (name := _name(self._run, path)): FileChecksums(name, tuple(each))
-            for path, each in self._all(streams).items()
+            (name := _name(self._run, path)): FileChecksums(name, tuple(prefixes))
+            for path, prefixes in self._all(streams).items()
         }
         _write(self._run, RunChecksums(files, is_final=False), durable=False)
         if self._size_b:
@@ -252,24 +251,24 @@ class RecordingChecksums:
 
 
 def damaged_files(run: Path) -> tuple[Damage, ...]:
-    """The files of a run that are not as they were written; of earlier versions nothing is known.
+    """The files of a run that are not as they were written; none where there are no checksums.
 
-    Each is read once, and not again as long as it stays as it is.
+    Each is read once, and not again as long as it does not change.
     """
     checksums = read_checksums(run)
     own = (Damage(name, "it holds no checksums", 0) for name in checksums.damaged)
-    found = (find_damage(run, run / name) for name in checksums.files)
-    return (*own, *(damage for damage in found if damage is not None))
+    others = (find_damage(run, run / name) for name in checksums.files)
+    return (*own, *(damage for damage in others if damage is not None))
 
 
 def find_damage(run: Path, path: Path) -> Damage | None:
-    """What is wrong with a file; None where nothing is, or nothing is known of it."""
+    """The damage to a file; None where there is none, or it has no checksums."""
     checksums = read_checksums(run)
     name = _name(run, path)
     known = checksums.files.get(name)
     if known is None or not known.prefixes:
         return None
-    if path.suffix == STREAM and is_there(path.with_suffix(PACKED)):
+    if path.suffix == STREAM and entry_exists(path.with_suffix(PACKED)):
         return None  # packed after these checksums were written, and the stream is not needed
     grows = path.parent.name == MARKS or not checksums.is_final
     try:
@@ -281,19 +280,20 @@ def find_damage(run: Path, path: Path) -> Damage | None:
 
 
 def file_stamp(path: Path) -> Stamp:
+    """What changes whenever the file does, without reading it."""
     state = path.stat()
     return state.st_size, state.st_ino, state.st_mtime_ns, state.st_ctime_ns
 
 
 def is_verified(run: Path, path: Path) -> bool:
-    """Whether the checksums are of the whole of a file: then :func:`find_damage` says all."""
+    """Whether the checksums cover the whole file, so that :func:`find_damage` finds everything."""
     checksums = read_checksums(run)
     return checksums.is_final and _name(run, path) in checksums.files
 
 
 @lru_cache(maxsize=256)
 def _check(path: Path, known: FileChecksums, stamp: Stamp, *, grows: bool) -> Damage | None:
-    """The file is not read again as long as its ``stamp`` is the same."""
+    """Compare a file with its checksums; cached as long as its ``stamp`` is the same."""
     size_b, name = stamp[0], known.file
     whole_b = known.prefixes[-1][0]
     sound_b = _sound_b(path, known.prefixes)
@@ -311,7 +311,7 @@ def _check(path: Path, known: FileChecksums, stamp: Stamp, *, grows: bool) -> Da
 
 
 def _sound_b(path: Path, prefixes: Sequence[Prefix]) -> int:
-    """The longest of these beginnings of a file that is as it was written."""
+    """The length of the longest prefix of a file that is as it was written."""
     sound_b = crc = read_b = 0
     with open_regular(path) as file:
         for end_b, wanted in prefixes:
@@ -348,7 +348,7 @@ def _sum_file(name: str, path: Path, earlier: FileChecksums | None) -> FileCheck
 
 
 def _sum_index(path: Path) -> Prefix:
-    """Of the index at the end of a Parquet file: its length and 4 letters come last."""
+    """The checksum of the index at the end of a Parquet file; its length and ``PAR1`` come last."""
     with open_regular(path) as file:
         file.seek(-8, 2)
         length_b = int.from_bytes(file.read(4), "little") + 8
@@ -368,22 +368,22 @@ def _name(run: Path, path: Path) -> str:
 
 
 def _write(run: Path, checksums: RunChecksums, *, durable: bool) -> None:
-    told = {
+    payload = {
         "is_final": checksums.is_final,
         "files": {
-            name: {"prefixes": each.prefixes, "tail": each.tail}
-            for name, each in checksums.files.items()
+            name: {"prefixes": file.prefixes, "tail": file.tail}
+            for name, file in checksums.files.items()
         },
     }
-    replace_file(run / CHECKSUMS, with_checksum(json.dumps(told)), durable=durable)
+    replace_file(run / CHECKSUMS, with_checksum(json.dumps(payload)), durable=durable)
 
 
 def read_checksums(run: Path) -> RunChecksums:
-    """The checksums of a run; none where it has none, or they are damaged themselves."""
+    """The checksums of a run; without files where there are none or they are damaged."""
     checksums = RunChecksums({}, is_final=False)
     path, log = run / CHECKSUMS, run / CHECKSUM_LOG
     with suppress(OSError):
-        checksums = _read_as_of(path, file_stamp(path))
+        checksums = _read_checksum_file(path, file_stamp(path))
     if checksums.is_final:
         return checksums
     with suppress(OSError):
@@ -392,13 +392,14 @@ def read_checksums(run: Path) -> RunChecksums:
 
 
 def _with_log(checksums: RunChecksums, log: Path, stamp: Stamp) -> RunChecksums:
+    """The checksums with those in the log, which are newer."""
     files = dict(checksums.files)
     every_logged, is_damaged = _read_log(log, stamp)
     damaged = (*checksums.damaged, *((CHECKSUM_LOG,) if is_damaged else ()))
     for name, logged in every_logged.items():
         known = files.get(name, FileChecksums(name, ()))
-        every = tuple(sorted({*known.prefixes, *logged}))
-        files[name] = FileChecksums(name, every, known.tail)
+        prefixes = tuple(sorted({*known.prefixes, *logged}))
+        files[name] = FileChecksums(name, prefixes, known.tail)
     return RunChecksums(files, is_final=False, damaged=damaged)
 
 
@@ -407,43 +408,40 @@ def _read_log(
     log: Path,
     stamp: Stamp,  # noqa: ARG001
 ) -> tuple[Mapping[str, Sequence[Prefix]], bool]:
-    """By file what the log has of it, and whether it has something and no line that is whole.
+    """The prefixes in the log by file, and whether it has content and not one sound line.
 
-    Lines that are damaged are as if they were not there. The recorder may empty the log at any
-    moment.
+    Damaged lines are ignored. The recorder may empty the log at any moment.
     """
-    found: dict[str, list[Prefix]] = {}
+    prefixes: dict[str, list[Prefix]] = {}
     try:
         content = read_regular_bytes(log)
     except OSError:
-        return found, False
+        return prefixes, False
     for line in content.split(b"\n"):
         body, _, crc = line.rpartition(b" ")
         if crc != b"%08x" % zlib.crc32(body):
             continue
-        with suppress(ValueError, TypeError, AttributeError):
-            for name, prefix in json.loads(body).items():
-                found.setdefault(name, []).append(_prefix(prefix))
-    return found, bool(content) and not found
+        with suppress(ValueError):
+            for name, prefix in decode(dict[str, Prefix], json.loads(body)).items():
+                prefixes.setdefault(name, []).append(prefix)
+    return prefixes, bool(content) and not prefixes
+
+
+class _StoredFile(TypedDict):
+    prefixes: tuple[Prefix, ...]
+    tail: Prefix | None
+
+
+class _StoredChecksums(TypedDict):
+    is_final: bool
+    files: dict[str, _StoredFile]
 
 
 @lru_cache(maxsize=64)
-def _read_as_of(path: Path, stamp: Stamp) -> RunChecksums:  # noqa: ARG001
+def _read_checksum_file(path: Path, stamp: Stamp) -> RunChecksums:  # noqa: ARG001
     try:
-        told = read_checked_json(read_regular_bytes(path))
-        files = {
-            str(name): FileChecksums(
-                str(name),
-                tuple(map(_prefix, each["prefixes"])),
-                each["tail"] and _prefix(each["tail"]),
-            )
-            for name, each in told["files"].items()
-        }
-        return RunChecksums(files, is_final=bool(told["is_final"]))
-    except (DamagedJsonError, KeyError, TypeError, ValueError, AttributeError):
+        stored = decode(_StoredChecksums, read_checked_json(read_regular_bytes(path)))
+    except ValueError:
         return RunChecksums({}, is_final=False, damaged=(CHECKSUMS,))
-
-
-def _prefix(told: Any) -> Prefix:
-    size_b, crc = told
-    return int(size_b), int(crc)
+    files = {name: FileChecksums(name, **file) for name, file in stored["files"].items()}
+    return RunChecksums(files, is_final=stored["is_final"])

@@ -1,4 +1,7 @@
-"""Files that only grow, files that are replaced as a whole, and neither lost by a power cut."""
+"""Writing files so that a kill or a power cut loses little: growing files, replaced files.
+
+Reading is for regular files only: a pipe in a run directory would be waited for without end.
+"""
 
 from __future__ import annotations
 
@@ -18,32 +21,32 @@ from joulewise.process.failpoints import point
 UNENCODABLE: Final = "backslashreplace"
 
 Prefix = tuple[int, int]
-"""How many bytes from the beginning of a file, and their CRC-32."""
+"""A length from the beginning of a file in bytes, and the CRC-32 of that part."""
 
 MOST_PREFIXES: Final = 64
-"""Of a file. With twice as many, half as much is lost around damage, for 1.3 kB more a file."""
+"""Prefixes of one file (chosen). Twice as many halve what damage costs, for 1.3 kB more a file."""
 
 
 def add_prefix(prefixes: Sequence[Prefix], prefix: Prefix) -> list[Prefix]:
-    """A new list with one prefix more; where they are many, with about half of the others.
+    """A new list with one more prefix; from ``MOST_PREFIXES`` on, about half of the others go.
 
-    Those that stay are evenly spaced over the file, so that damage anywhere in it costs about as
-    much: a 32nd of the file.
+    Those that stay are evenly spaced over the file, so that damage anywhere in it costs about the
+    same: a 32nd of the file.
     """
     if len(prefixes) < MOST_PREFIXES:
         return [*prefixes, prefix]
     step_b = prefix[0] / (MOST_PREFIXES // 2)
     spaced = [prefixes[0]]
-    for each in prefixes[1:]:
-        if each[0] - spaced[-1][0] >= step_b:
-            spaced.append(each)
+    for earlier in prefixes[1:]:
+        if earlier[0] - spaced[-1][0] >= step_b:
+            spaced.append(earlier)
     return [*spaced, prefix]
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """A regular file, open for reading; an OSError for any other kind.
+    """Open a regular file for reading; an OSError for any other kind.
 
-    A pipe without a writer would be waited for without end, and a device may never come to one.
+    Opening a pipe without a writer would block, and a device may never end.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | getattr(os, "O_NONBLOCK", 0))
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -59,12 +62,12 @@ def read_regular_bytes(path: Path) -> bytes:
 
 
 def read_regular(path: Path) -> str:
-    """Its text."""
+    """The text of a regular file; an OSError for any other kind."""
     return read_regular_bytes(path).decode("utf-8")
 
 
 def is_file(path: Path | str) -> bool:
-    """Whether a regular file is there; False also where that cannot be found out.
+    """Whether a regular file exists; False also where that cannot be determined.
 
     ``Path.is_file`` raises for a name that is too long and for a folder that may not be searched.
     """
@@ -72,22 +75,22 @@ def is_file(path: Path | str) -> bool:
 
 
 def is_folder(path: Path | str) -> bool:
-    """The same of a folder."""
+    """Whether a folder exists; False also where that cannot be determined."""
     return os.path.isdir(path)  # noqa: PTH112
 
 
 def path_exists(path: Path | str) -> bool:
-    """Whether anything is there; False also where that cannot be found out."""
+    """Whether anything exists there; False also where that cannot be determined."""
     return os.path.exists(path)  # noqa: PTH110
 
 
-def is_there(path: Path | str) -> bool:
-    """Whether a directory entry has that name, also a link that leads nowhere or to itself."""
+def entry_exists(path: Path | str) -> bool:
+    """Whether a directory entry has that name, also a dangling or circular link."""
     return os.path.lexists(path)
 
 
 def is_entry_folder(entry: os.DirEntry[Any]) -> bool:
-    """Whether an entry is a folder; False for a link that leads back to itself, for example."""
+    """Whether an entry is a folder; False where that cannot be determined (a circular link)."""
     try:
         return entry.is_dir()
     except OSError:
@@ -95,10 +98,10 @@ def is_entry_folder(entry: os.DirEntry[Any]) -> bool:
 
 
 class GrowingFile:
-    """A file that takes whole pieces or nothing. It begins with ``header`` once it has a piece.
+    """A file to which whole pieces are appended, or nothing. ``header`` goes before the first.
 
-    ``prefixes`` has the CRC-32 of what had been written at several times, with how many bytes that
-    was: of the first write and of the last, and of up to 62 between them.
+    ``prefixes`` has the length and the CRC-32 of the file as it was after its first write, after
+    its last, and after up to 62 between them. ``lost`` counts pieces that were given up.
     """
 
     def __init__(self, path: Path, header: bytes = b"") -> None:
@@ -116,7 +119,7 @@ class GrowingFile:
         self.backlog.append(piece)
 
     def flush(self) -> None:
-        """Write what waits, or raise the OSError that says why none of it was written."""
+        """Write all waiting pieces; an OSError says why none of them was written."""
         if not self.backlog:
             return
         if self._descriptor < 0:
@@ -138,11 +141,12 @@ class GrowingFile:
             self.backlog.popleft()
 
     def drop_oldest(self) -> int:
-        """Give up the piece that has waited longest; how large it was."""
+        """Give up the piece that has waited longest; its size in bytes."""
         self.lost += 1
         return len(self.backlog.popleft())
 
     def sync(self) -> None:
+        """Make what was written survive a power cut."""
         if self._synced_b != self._whole_b:
             self._synced_b = self._whole_b
             os.fdatasync(self._descriptor)
@@ -154,9 +158,9 @@ class GrowingFile:
 
 
 def replace_file(path: Path, text: str, *, durable: bool = True) -> None:
-    """Put ``text`` in place of what is there; a reader meanwhile finds the one or the other.
+    """Replace a file as a whole; a reader at any moment finds the old text or the new one.
 
-    What is not ``durable`` may be gone after a power cut: it can be made again.
+    What is not ``durable`` may be lost in a power cut: it can be computed again.
     """
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -176,10 +180,10 @@ def replace_file(path: Path, text: str, *, durable: bool = True) -> None:
 
 
 def replace_by_reserve(path: Path, text: str, reserve: Path) -> None:
-    """The same as :func:`replace_file` in the room that ``reserve`` takes, which is gone then.
+    """Replace a file in the disk space of ``reserve``, which is renamed to it.
 
-    Its blocks are written over, so that nobody else can take them on a full disk. A text that is
-    longer, or a file system that never writes over, needs more room.
+    The blocks of the reserve are overwritten, so that this works on a full disk. A longer text, or
+    a file system that never overwrites, needs more space.
     """
     with reserve.open("r+", encoding="utf-8", errors=UNENCODABLE) as file:
         file.write(text)
@@ -193,7 +197,7 @@ def replace_by_reserve(path: Path, text: str, reserve: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Have a file's content, or a folder's names, survive a power cut."""
+    """Make a file's content, or a folder's names, survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,10 +1,10 @@
-"""What lies where in a run directory.
+"""The files of a run directory.
 
 ::
 
     <store>/<id>/
         run.json                  the manifest (see ``manifest``), replaced as a whole
-        result.json               what ``show`` tells, once it has been computed
+        result.json               what ``show`` shows, once it has been computed
         trace/gpu0.arrows         while recording; then gpu0.parquet
         trace/gpu0.buffer.arrows  the driver's own samples of power
         trace/gpu0.buffer.sm_clock_mhz.arrows  and of other quantities, a file for each
@@ -13,10 +13,10 @@
         misses.jsonl              deadlines that the recorder did not meet
         marks/<pid>-<start>.marks begin and end of spans, a file for each process (see ``hooks``)
         marks/<pid>-<time>.frameworks.json  the frameworks that a process imported (``hooks``)
-        checksums.json            by which damage to these files is found (see ``checksums``)
+        checksums.json            to find damage to these files (see ``checksums``)
         checksums.log             while recording: the same of what was written since
-        live.json                 while recording: joules so far and the outlook
-        .reserve                  while recording: room for the last run.json on a full disk
+        live.json                 while recording: joules so far and the forecast
+        .reserve                  while recording: space for the final run.json on a full disk
     <store>/sweeps/               the sweeps that runs belong to (see ``sweep.store``)
     <store>/.index.sqlite         for quick lists; can be deleted at any time (see ``index``)
 """
@@ -30,6 +30,8 @@ from typing import Final
 from joulewise.data import Quantity
 
 FORMAT: Final = 1
+"""Version of run.json; a file of a later one is refused with a hint to update."""
+
 SWEEPS: Final = "sweeps"
 INDEX: Final = ".index.sqlite"
 MANIFEST: Final = "run.json"
@@ -45,8 +47,7 @@ RESERVE: Final = ".reserve"
 STREAM: Final = ".arrows"
 PACKED: Final = ".parquet"
 
-
-SAMPLED: Final = (
+BUFFERED_QUANTITIES: Final = (
     Quantity.GPU_UTILISATION,
     Quantity.MEMORY_UTILISATION,
     Quantity.ENCODER_UTILISATION,
@@ -54,17 +55,19 @@ SAMPLED: Final = (
     Quantity.SM_CLOCK,
     Quantity.MEMORY_CLOCK,
 )
-"""What a driver keeps samples of besides power (the other types of nvmlDeviceGetSamples)."""
+"""What a driver buffers samples of besides power (the other types of nvmlDeviceGetSamples)."""
 
 
 class StreamKind(str, Enum):
-    """How a series came about. Each is a file of its own: their times have nothing in common.
+    """How a device's stream is recorded; the value is the middle of its file's name.
 
-    ``FAST`` has ``t_ns`` (when the device was asked), ``power_w`` and ``energy_j``; ``BUFFER``
-    has ``t_ns`` (the driver's time of the sample, on our clock) and ``power_w``, and the other
-    ``BUFFER_…`` have the one quantity that they are named for; ``SLOW`` has ``t_ns`` and a column
-    for every other quantity, by its name. A column that the device lacks is absent; a value that
-    could not be read is null in the file and NaN to a reader.
+    - ``FAST``: ``t_ns`` (when the device was read), ``power_w`` and ``energy_j``
+    - ``BUFFER``: ``t_ns`` (the driver's time of the sample, on our clock) and ``power_w``
+    - ``BUFFER_…``: the same of the one other quantity that it is named for
+    - ``SLOW``: ``t_ns`` and a column for every other quantity, by its name
+
+    Each is a file of its own, because their times differ. A column that the device lacks is
+    absent; a value that could not be read is null in the file and NaN to a reader.
     """
 
     FAST = ""
@@ -79,11 +82,11 @@ class StreamKind(str, Enum):
 
 
 def buffer_lane(quantity: Quantity) -> StreamKind:
-    """The lane of the driver's own samples of a quantity."""
-    return (
-        StreamKind.BUFFER if quantity is Quantity.POWER else StreamKind(f".buffer.{quantity.value}")
-    )
+    """The stream of the driver's own samples of a quantity."""
+    is_power = quantity is Quantity.POWER
+    return StreamKind.BUFFER if is_power else StreamKind(f".buffer.{quantity.value}")
 
 
-def lane_path(run: Path, key: str, lane: StreamKind, suffix: str) -> Path:
-    return run / TRACE / f"{key}{lane.value}{suffix}"
+def lane_path(run: Path, key: str, kind: StreamKind, suffix: str) -> Path:
+    """The file of one stream of the device with that key; ``suffix`` is STREAM or PACKED."""
+    return run / TRACE / f"{key}{kind.value}{suffix}"

@@ -5,25 +5,25 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from time import time_ns
 from typing import Any, Final
 
 from joulewise.data import DeviceInfo, SensorProfile, Source, Unavailable
+from joulewise.data.codec import decode, encode
 from joulewise.data.machine import Container, MachineResources
 from joulewise.data.migration import name_simulated_manifest
 from joulewise.errors import JoulewiseError
 from joulewise.process.linux import pid_namespace, started_ticks
 from joulewise.store.checksums import DamagedJsonError, read_checked_json, with_checksum
-from joulewise.store.codec import decode, encode
 from joulewise.store.files import read_regular_bytes, replace_by_reserve, replace_file
 from joulewise.store.layout import FORMAT, MANIFEST, RESERVE
 
-# Room for the last run.json: of a node with eight GPUs it has 28 KiB. Chosen; twice as much costs
-# as much more of a disk while a run is recorded. A long command line makes it longer.
+# Disk space kept for the final run.json, which has 28 KiB on a node with eight GPUs. Chosen; twice
+# as much takes twice the space while a run is recorded. A long command line makes it longer.
 _RESERVE_B: Final = 64 << 10
-_GROWTH: Final = 4
+_GROWTH: Final = 4  # times the first run.json, which lacks statistics and notes (chosen)
 _MOST_NS: Final = 1 << 63  # what 64 bits hold, which is the year 2262
 
 
@@ -31,13 +31,15 @@ _MOST_NS: Final = 1 << 63  # what 64 bits hold, which is the year 2262
 class RecordedDevice:
     """A device as the recorder found it.
 
-    ``sources`` tells for ``power_w`` and ``energy_j`` where they come from; empty where the
-    device cannot be read, and ``unavailable`` says why. ``settings`` are its knobs' values at
-    the start. ``maximum_w`` bounds what it can draw, None where nobody knows, and
-    ``default_limit_w`` is the limit that it was delivered with. ``awake_ns`` is when a device
-    that slept, or did not answer, was opened after all (CLOCK_MONOTONIC), and ``unavailable``
-    why it was not before; None where it could be read from the start, or never. ``asleep_ns``
-    is up to when the kernel had it suspended, None where it did not sleep.
+    - ``sources``: where ``power_w`` and ``energy_j`` come from; empty where it cannot be read
+    - ``card``: what is known of its power sensor
+    - ``settings``: the values of its controls at the start
+    - ``maximum_w``: the most that it can draw; None where that is unknown
+    - ``unavailable``: why it cannot be read, or could not at first
+    - ``awake_ns``: when a device that slept, or did not answer, was opened after all
+      (CLOCK_MONOTONIC); None where it could be read from the start, or never
+    - ``asleep_ns``: until when the kernel had it suspended; None where it did not sleep
+    - ``default_limit_w``: the power limit that it was delivered with
     """
 
     info: DeviceInfo
@@ -52,7 +54,7 @@ class RecordedDevice:
 
     @property
     def has_sensor(self) -> bool:
-        """Whether a sensor, real or simulated, tells its power or energy; else a model does."""
+        """Whether a sensor, real or simulated, measures its power or energy; else a model does."""
         return any(source.is_sensor for source in self.sources.values())
 
     @property
@@ -62,7 +64,7 @@ class RecordedDevice:
 
 @dataclass(frozen=True)
 class CommandRecord:
-    """One command that the run measured: several where ranks share a recorder."""
+    """One command that the run measured; there are several where ranks share a recorder."""
 
     pid: int
     arguments: tuple[str, ...]
@@ -74,10 +76,11 @@ class CommandRecord:
 
 @dataclass(frozen=True)
 class RecorderRecord:
-    """How the recorder did; ``lanes`` tells of each file its rows, new values and lateness.
+    """The recorder's process and how well it kept up.
 
-    ``saved_wall_ns`` is when it last wrote this, twice a minute at least: its sign of life to who
-    cannot see its process, such as from another ``pid_namespace``.
+    ``lanes`` has the statistics of each stream: rows, new values and lateness. ``saved_wall_ns`` is
+    when it last wrote this, at least twice a minute: a sign of life for those who cannot see its
+    process, such as from another ``pid_namespace``.
     """
 
     pid: int
@@ -97,13 +100,13 @@ class RecorderRecord:
 
 @dataclass(frozen=True)
 class Manifest:
-    """All that run.json holds.
+    """The content of run.json.
 
-    ``state`` is recording, complete (the command ended and so did we, in order), stopped by budget
-    (the same, where a budget ended the command) or stopped.
-    ``frameworks`` is what the measured program used, as it told itself: of each the ``version``,
-    and where it has them ``cuda``, ``cudnn`` and ``hip``. ``machine`` and ``container`` are None in
-    runs of a joulewise that did not look, ``container`` also where there is none.
+    ``state`` is recording, complete (command and recorder ended in order), stopped by budget (the
+    same, where a budget ended the command) or stopped. ``frameworks`` is what the measured program
+    used, by its own account: of each the ``version``, and where it has them ``cuda``, ``cudnn`` and
+    ``hip``. ``machine`` and ``container`` are None in runs of older versions, ``container`` also
+    where there is none.
     """
 
     id: str
@@ -138,16 +141,16 @@ class Manifest:
 def with_command(
     commands: Iterable[CommandRecord], command: CommandRecord
 ) -> tuple[CommandRecord, ...]:
-    """In the order of their starts, this one in place of what was known of it.
+    """All commands in the order of their starts, this one in place of its earlier record.
 
-    The process id alone does not tell: it is used again.
+    A command is identified by process id and start, because process ids are used again.
     """
-    known = {(each.pid, each.start_ns): each for each in (*commands, command)}
-    return tuple(sorted(known.values(), key=lambda each: each.start_ns))
+    by_process = {(each.pid, each.start_ns): each for each in (*commands, command)}
+    return tuple(sorted(by_process.values(), key=lambda each: each.start_ns))
 
 
 def working_directory() -> str:
-    """Ours, as run.json has it: empty where it was deleted."""
+    """The current directory as run.json has it; empty where it was deleted."""
     try:
         return os.getcwd()  # noqa: PTH109  # as text, like all of run.json
     except OSError:
@@ -155,31 +158,28 @@ def working_directory() -> str:
 
 
 def read_manifest(run: Path) -> Manifest:
-    """What run.json says; keys that it has and we do not know are passed over."""
+    """Read run.json; a JoulewiseError says why that cannot be done. Unknown keys are ignored."""
     path = run / MANIFEST
     try:
-        told = read_checked_json(read_regular_bytes(path))
+        payload = read_checked_json(read_regular_bytes(path))
     except FileNotFoundError:
         raise _unreadable(run, f"it has no {MANIFEST}") from None
     except OSError as error:
         raise _unreadable(run, f"{MANIFEST}: {error.strerror}") from None
     except DamagedJsonError as error:
         raise _unreadable(run, f"{MANIFEST} is damaged: {error}") from None
-    if not isinstance(told, dict) or not isinstance(told.get("format"), int):
+    if not isinstance(payload, dict) or not isinstance(payload.get("format"), int):
         raise _unreadable(run, f"{MANIFEST} is not one of joulewise's")
-    if told["format"] > FORMAT:
+    if payload["format"] > FORMAT:
         raise JoulewiseError(
-            f"{run.name} was recorded by a newer joulewise (format {told['format']}, this one "
+            f"{run.name} was recorded by a newer joulewise (format {payload['format']}, this one "
             f"reads up to {FORMAT})",
             "update it: pip install -U joulewise",
         )
-    required = [one.name for one in fields(Manifest) if _is_required(one)]
-    if lacking := [name for name in required if name not in told]:
-        raise _unreadable(run, f"{MANIFEST} lacks {', '.join(lacking)}")
+    name_simulated_manifest(payload)
     try:
-        name_simulated_manifest(told)
-        manifest = decode(Manifest, told)
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        manifest = decode(Manifest, payload)
+    except ValueError as error:
         raise _unreadable(run, f"{MANIFEST} is damaged ({error})") from None
     if not 0 <= manifest.wall_start_ns < _MOST_NS:
         raise _unreadable(run, f"{MANIFEST} is damaged (wall_start_ns is no time)")
@@ -187,25 +187,25 @@ def read_manifest(run: Path) -> Manifest:
 
 
 def write_manifest(run: Path, manifest: Manifest, *, durable: bool = True) -> None:
-    """Replace run.json as a whole, so that there is a readable one at every moment."""
+    """Replace run.json as a whole, so that it is readable at every moment."""
     replace_file(run / MANIFEST, _text(manifest), durable=durable)
 
 
 def reserve_last(run: Path) -> None:
-    """Have room for the last manifest, should the disk be full by then."""
+    """Reserve disk space for the final run.json, in case the disk is full by then."""
     try:
         size_b = max(_RESERVE_B, _GROWTH * (run / MANIFEST).stat().st_size)
-        # A file system that compresses would make nothing of zeros.
+        # Random bytes, because a file system that compresses would not store zeros.
         (run / RESERVE).write_bytes(os.urandom(size_b))
     except OSError:
         (run / RESERVE).unlink(missing_ok=True)
 
 
 def write_last(run: Path, manifest: Manifest) -> None:
-    """Write how the run ended, in the room that was reserved for it."""
+    """Write the final run.json, in the space that was reserved for it."""
     try:
         replace_by_reserve(run / MANIFEST, _text(manifest), run / RESERVE)
-    except OSError:  # there is none, or not enough of it
+    except OSError:  # there is no reserve, or not enough of it
         (run / RESERVE).unlink(missing_ok=True)
         write_manifest(run, manifest)
 
@@ -214,12 +214,8 @@ def _text(manifest: Manifest) -> str:
     return with_checksum(json.dumps(encode(manifest), indent=1, allow_nan=False))
 
 
-def _is_required(one: Field[Any]) -> bool:
-    return one.default is MISSING and one.default_factory is MISSING
-
-
-def _unreadable(run: Path, why: str) -> JoulewiseError:
+def _unreadable(run: Path, reason: str) -> JoulewiseError:
     return JoulewiseError(
-        f"{run} is not a run that can be read: {why}",
+        f"{run} is not a run that can be read: {reason}",
         f"joulewise ls lists those that can; put {MANIFEST} back from a copy, or joulewise rm it",
     )

@@ -1,11 +1,11 @@
-"""The folder that holds the runs: making one, finding one, telling how it ended.
+"""The store, a folder of runs: making, listing, finding and removing them, and their states.
 
-The first line of result.json: what a run came to, without its spans and details.
+Also the head of result.json: its first line has the result without spans and details, with a
+checksum of its own, so that whoever lists runs reads one line of each.
 """
 
 from __future__ import annotations
 
-import calendar
 import errno
 import json
 import os
@@ -22,7 +22,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final
 
-from joulewise.data.contract import RESULT_FORMAT, check_types
+from joulewise.data.contract import RESULT_FORMAT, check_result
 from joulewise.errors import JoulewiseError, UsageError, did_you_mean
 from joulewise.process.linux import boot_id, is_alive, pid_namespace
 from joulewise.store.checksums import DamagedJsonError, read_checked_json
@@ -40,7 +40,7 @@ from joulewise.units import NS_PER_S
 FOLDER: Final = "joulewise-runs"
 LAST: Final = "last"
 _STAMP: Final = "%Y%m%d-%H%M%S"
-_ID: Final = re.compile(r"\d{8}-\d{6}-[0-9a-f]{4}")
+_ID: Final = re.compile(r"(\d{4})(\d\d)(\d\d)-(\d\d)(\d\d)(\d\d)-[0-9a-f]{4}")
 RECORDING, KILLED = "recording", "killed"
 COMPLETE, STOPPED_BY_BUDGET = "complete", "stopped by budget"
 STATES: Final = (RECORDING, COMPLETE, STOPPED_BY_BUDGET, "stopped", KILLED)
@@ -48,11 +48,12 @@ ENDED_IN_ORDER: Final = (COMPLETE, STOPPED_BY_BUDGET)
 """The states of runs that were recorded up to the end of their command."""
 
 SILENT_NS: Final = 90 * NS_PER_S
-"""So long after its last sign of life a process elsewhere counts as killed: a recorder saves
-``run.json`` every 30 s, and a sweep renews its lock as often."""
+"""A process elsewhere counts as killed this long after its last sign of life. Chosen as three times
+the 30 s after which a recorder saves ``run.json`` and a sweep renews its lock; twice as much shows
+a killed run as recording for twice as long."""
 
 _SUGGESTED: Final = 1000
-"""So many runs have their names compared with one that is not there. Chosen: 0.1 s at most."""
+"""Runs whose names are considered for "did you mean". Chosen: it takes 0.1 s at most."""
 ELSEWHERE: Final = "name another with --store DIR or $JOULEWISE_STORE"
 _REMEDIES: Final = {
     **dict.fromkeys((errno.EACCES, errno.EPERM, errno.EROFS), "make it writable, or "),
@@ -61,12 +62,12 @@ _REMEDIES: Final = {
 
 
 def default_store(environ: Mapping[str, str] | None = None) -> Path:
-    named = (os.environ if environ is None else environ).get("JOULEWISE_STORE")
-    return Path(named) if named else Path(FOLDER)
+    """``$JOULEWISE_STORE``, or ``joulewise-runs`` in the current directory."""
+    return Path((os.environ if environ is None else environ).get("JOULEWISE_STORE") or FOLDER)
 
 
 def new_run(store: Path, now_s: float | None = None) -> Path:
-    """Make a run's directory, with what is known of it before anything is."""
+    """Make a run directory with a first manifest; a JoulewiseError says why that fails."""
     try:
         run = new_directory(store, now_s)
         try:
@@ -82,12 +83,15 @@ def new_run(store: Path, now_s: float | None = None) -> Path:
 
 
 def not_made(what: str, store: Path, error: OSError) -> JoulewiseError:
-    do = _REMEDIES.get(error.errno or 0, "")
-    return JoulewiseError(f"cannot make a {what} in {store}: {error.strerror}", f"{do}{ELSEWHERE}")
+    """The error for a run or sweep (``what``) that could not be made in a store."""
+    remedy = _REMEDIES.get(error.errno or 0, "")
+    return JoulewiseError(
+        f"cannot make a {what} in {store}: {error.strerror}", f"{remedy}{ELSEWHERE}"
+    )
 
 
 def new_directory(store: Path, now_s: float | None = None) -> Path:
-    """An empty one for a run, named by the time (UTC) as no other is."""
+    """Make an empty directory with a unique name: the time (UTC) and 4 digits."""
     stamp = time.strftime(_STAMP, time.gmtime(now_s))
     store.mkdir(parents=True, exist_ok=True)
     while True:
@@ -98,7 +102,7 @@ def new_directory(store: Path, now_s: float | None = None) -> Path:
 
 
 def _first_manifest(run: Path) -> Manifest:
-    """Written before anything is known: who is killed while it looks for devices leaves a run."""
+    """Written before devices are opened, so that a kill during that leaves a run, too."""
     return Manifest(
         id=run.name,
         commands=(),
@@ -114,37 +118,37 @@ def _first_manifest(run: Path) -> Manifest:
 
 @dataclass(frozen=True)
 class Skipped:
-    """What lies in a store and is not a run that can be read."""
+    """A folder in a store that is not a readable run, and why."""
 
     path: Path
     reason: str
 
 
 def runs(store: Path) -> Iterator[Path]:
-    """The runs of a store by name; whatever else lies there is passed over."""
+    """The runs of a store by name; whatever else lies there is ignored."""
     for path in _directories(store):
         if is_file(path / MANIFEST):
             yield path
 
 
 def readable(store: Path) -> Iterator[tuple[Path, Manifest] | Skipped]:
-    """What cannot be read with the reason, then every run, oldest first: all of them are read.
+    """First what cannot be read, with the reason, then every run, oldest first. All are read.
 
-    No run is in the way of the others; only a store that is there and cannot be listed is an error.
+    Only a store that exists and cannot be listed is an error.
     """
-    found = []
+    readable_runs = []
     for path in _directories(store):
-        told = _told(path)
-        if isinstance(told, Skipped):
-            yield told
+        entry = manifest_of(path)
+        if isinstance(entry, Skipped):
+            yield entry
         else:
-            found.append((path, told))
-    yield from sorted(found, key=lambda each: order_of(each[0], each[1].wall_start_ns))
+            readable_runs.append(entry)
+    yield from sorted(readable_runs, key=lambda entry: order_of(entry[0], entry[1].wall_start_ns))
 
 
 @dataclass(frozen=True)
 class RecorderSign:
-    """What tells whether a recorder lives: where it runs, and when it last wrote ``run.json``."""
+    """Where a recorder runs and when it last wrote ``run.json``, to find out whether it lives."""
 
     boot_id: str
     host: str | None
@@ -155,6 +159,7 @@ class RecorderSign:
 
 
 def sign_of(manifest: Manifest) -> RecorderSign | None:
+    """The recorder's sign of life in a manifest; None where it names no recorder."""
     recorder = manifest.recorder
     if recorder is None:
         return None
@@ -169,40 +174,40 @@ def sign_of(manifest: Manifest) -> RecorderSign | None:
 
 
 def status(manifest: Manifest) -> str:
-    """How a run stands: one of ``STATES``; killed where nobody records it any more."""
+    """The state of a run, one of ``STATES``; killed where its recorder is dead."""
     return state_of(manifest.state, sign_of(manifest))
 
 
 def state_of(state: str, sign: RecorderSign | None) -> str:
-    """The same of what its manifest says, and of its recorder's sign of life."""
+    """The same, from the state in its manifest and its recorder's sign of life."""
     if state != RECORDING:
         return state
-    return RECORDING if sign and _lives(sign) else KILLED
+    return RECORDING if sign and _is_alive(sign) else KILLED
 
 
-def _lives(sign: RecorderSign) -> bool:
-    """Of another node or container only what it writes is seen, not whether its process lives."""
-    ours = sign.boot_id == boot_id() and sign.host in {None, platform.node()}
-    if ours and sign.pid_namespace in {"", pid_namespace()}:
+def _is_alive(sign: RecorderSign) -> bool:
+    """On another node or in another container its process cannot be seen, only what it writes."""
+    is_here = sign.boot_id == boot_id() and sign.host in {None, platform.node()}
+    if is_here and sign.pid_namespace in {"", pid_namespace()}:
         return is_alive(sign.pid, sign.started_ticks)
     return time.time_ns() - sign.saved_wall_ns < SILENT_NS
 
 
 @dataclass(frozen=True)
 class FoundRun:
-    """``alike`` is how many runs have the name that was given, of which this is the newest."""
+    """A run that was found by name; ``alike`` runs have that name, and this is the newest."""
 
     path: Path
     alike: int = 1
 
 
 def find(store: Path, which: str) -> Path:
-    """The run that is meant: a path, an id, the beginning of one, a name, or ``last``."""
+    """The run of that path, id, beginning of an id, or name, or ``last``; else a UsageError."""
     return resolve_run(store, which).path
 
 
 def resolve_run(store: Path, which: str) -> FoundRun:
-    """The same, and whether others have the same name.
+    """The same, with how many runs have that name.
 
     Ids begin with the time: for ``last`` and for the beginning of an id the names of the folders
     are enough, and no other run is read. Names are looked up in the index.
@@ -213,18 +218,17 @@ def resolve_run(store: Path, which: str) -> FoundRun:
     if which != LAST and path.name == which and _is_run(store / which):
         return FoundRun(store / which)
     if which == LAST:
-        last = _last(store)
-        if last is not None:
-            return FoundRun(last)
+        newest = _newest_run(store)
+        if newest is not None:
+            return FoundRun(newest)
     elif which:
         by_id = beginning(store, which)
         if len(by_id) > 1:
-            raise UsageError(
-                f"{which!r} begins {len(by_id)} runs: {_some(by_id)}", "give more of the id"
-            )
-        meant = by_id or named(store, which)
-        if meant:  # a name may be used again: the newest is meant
-            return FoundRun(meant[-1], len(meant))
+            names = ", ".join([*(run.name for run in by_id[:3]), *("…" for _ in by_id[3:4])])
+            raise UsageError(f"{which!r} begins {len(by_id)} runs: {names}", "give more of the id")
+        matches = by_id or named(store, which)
+        if matches:  # a name may be used again: the newest run is taken
+            return FoundRun(matches[-1], len(matches))
     if which == LAST or next(runs(store), None) is None:
         raise UsageError(
             f"there are no runs in {store}", f"joulewise run -- CMD… makes one; or {ELSEWHERE}"
@@ -236,22 +240,22 @@ def resolve_run(store: Path, which: str) -> FoundRun:
 
 
 def beginning(store: Path, start: str) -> list[Path]:
-    """The runs whose folder's name begins so, by name; only they are looked at."""
+    """The runs whose folder's name begins with ``start``, by name; no other is read."""
     names = sorted(name for name in _names(store) if name.startswith(start))
     return [store / name for name in names if is_file(store / name / MANIFEST)]
 
 
 def in_progress(store: Path) -> Path | None:
-    """The newest run that is being recorded."""
+    """The newest run that is being recorded; None where there is none."""
     from joulewise.store.index.conditions import text_is
     from joulewise.store.index.run_entry import find_runs
 
-    found = find_runs(store, text_is("state", RECORDING))
-    return found[-1].path if found else None
+    recording = find_runs(store, text_is("state", RECORDING))
+    return recording[-1].path if recording else None
 
 
 def _is_run(path: Path) -> bool:
-    """Also a directory whose maker was killed before it could write a manifest."""
+    """Also True for a directory whose maker was killed before it wrote a manifest."""
     return is_file(path / MANIFEST) or (bool(_ID.fullmatch(path.name)) and is_folder(path))
 
 
@@ -273,22 +277,22 @@ def run_names(store: Path) -> list[str]:
 
 
 def id_second(name: str) -> int | None:
-    """The second since 1970 at which a run of that id was made; None where it is no id."""
-    if not _ID.fullmatch(name):
+    """The second since 1970 at which a run of that id was made; None where it is not an id."""
+    fields = _ID.fullmatch(name)
+    if fields is None:
         return None
-    year, month, day = int(name[:4]), int(name[4:6]), int(name[6:8])
-    hour, minute, second = int(name[9:11]), int(name[11:13]), int(name[13:15])
+    year, month, day, hour, minute, second = map(int, fields.groups())
     try:
         moment = datetime(year, month, day, hour, minute, second, tzinfo=timezone.utc)
     except ValueError:
         return None
-    return calendar.timegm(moment.timetuple())
+    return int(moment.timestamp())
 
 
-def _last(store: Path) -> Path | None:
-    """The newest id; one that was renamed stands where its manifest says that it began.
+def _newest_run(store: Path) -> Path | None:
+    """The run with the newest id; a renamed run is placed by the start in its manifest.
 
-    Of several that were made in one second, and of those that were renamed, the start is read.
+    The manifest is read only of renamed runs, and of several that were made in one second.
     """
     ids: list[str] = []
     candidates: list[str] = []
@@ -301,20 +305,20 @@ def _last(store: Path) -> Path | None:
         candidates.append(name)
         if id_second(name) is not None and is_file(store / name / MANIFEST):
             newest = name[:15]
-    found = [store / name for name in candidates if is_file(store / name / MANIFEST)]
-    if len(found) < 2:
-        return found[0] if found else None
-    return max(found, key=lambda run: (*order_of(run, _started_ns(run)), run.name))
+    newest_runs = [store / name for name in candidates if is_file(store / name / MANIFEST)]
+    if len(newest_runs) < 2:
+        return newest_runs[0] if newest_runs else None
+    return max(newest_runs, key=lambda run: (*order_of(run, _started_ns(run)), run.name))
 
 
 def order_of(run: Path, start_ns: int) -> tuple[int, int]:
-    """Where a run stands among others: by the second in its id, then by its start."""
+    """The sorting key of a run: the second in its id, then its start (ns, wall clock)."""
     second = id_second(run.name)
     return start_ns // NS_PER_S if second is None else second, start_ns
 
 
 def check_is_no_link(run: Path) -> None:
-    """Raise where the run lies elsewhere: others may link to it, too."""
+    """Raise a UsageError where a run is a link: the run itself may be linked to by others."""
     if run.is_symlink():
         raise UsageError(
             f"{run} is a link to a run elsewhere", f"remove the link yourself: rm {run}"
@@ -323,7 +327,8 @@ def check_is_no_link(run: Path) -> None:
 
 def remove(run: Path) -> None:
     """Delete a run for good, unless it is being recorded."""
-    if _status(run) == RECORDING:
+    entry = manifest_of(run)
+    if not isinstance(entry, Skipped) and status(entry[1]) == RECORDING:
         raise UsageError(f"{run.name} is being recorded", "end its command first")
     check_is_no_link(run)
     try:
@@ -335,9 +340,10 @@ def remove(run: Path) -> None:
 
 
 def unlistable(store: Path, error: OSError) -> UsageError:
+    """The error for a store that exists and cannot be listed."""
     is_refused = error.errno in {errno.EACCES, errno.EPERM}
-    do = "have its owner open it, or " if is_refused else ""
-    return UsageError(f"cannot read {store}: {error.strerror}", f"{do}{ELSEWHERE}")
+    remedy = "have its owner open it, or " if is_refused else ""
+    return UsageError(f"cannot read {store}: {error.strerror}", f"{remedy}{ELSEWHERE}")
 
 
 def _directories(store: Path) -> list[Path]:
@@ -356,21 +362,11 @@ def _names(store: Path) -> list[str]:
 
 
 def _started_ns(run: Path) -> int:
-    """Of one that cannot be read its name may tell."""
-    told = _told(run)
-    if isinstance(told, Manifest):
-        return told.wall_start_ns
-    return (id_second(run.name) or 0) * NS_PER_S
-
-
-def _status(run: Path) -> str:
-    told = _told(run)
-    return status(told) if isinstance(told, Manifest) else ""
-
-
-def _told(run: Path) -> Manifest | Skipped:
-    found = manifest_of(run)
-    return found if isinstance(found, Skipped) else found[1]
+    """The start of a run (wall clock); of one that cannot be read, the time in its name."""
+    entry = manifest_of(run)
+    if isinstance(entry, Skipped):
+        return (id_second(run.name) or 0) * NS_PER_S
+    return entry[1].wall_start_ns
 
 
 def manifest_of(run: Path) -> tuple[Path, Manifest] | Skipped:
@@ -379,11 +375,6 @@ def manifest_of(run: Path) -> tuple[Path, Manifest] | Skipped:
         return run, read_manifest(run)
     except JoulewiseError as error:
         return Skipped(run, error.message)
-
-
-def _some(found: list[Path]) -> str:
-    names = [run.name for run in found]
-    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
 
 
 _HEAD_KEY: Final = "head_crc32"
@@ -402,28 +393,28 @@ def read_summary(run: Path) -> dict[str, Any] | None:
 
 
 def load_summary(run: Path) -> dict[str, Any] | None:
-    """The same, but that a file which is there and cannot be read is an OSError."""
+    """The same, except that a file that exists and cannot be read is an OSError."""
     try:
         with open_regular(run / RESULT) as file:
-            told = _read_head(file.readline())
-        if not isinstance(told, dict) or told.get("format") != RESULT_FORMAT:
+            summary = _read_head(file.readline())
+        if not isinstance(summary, dict) or summary.get("format") != RESULT_FORMAT:
             return None
-        check_types(told)
+        check_result(summary)
     except (FileNotFoundError, NotADirectoryError, ValueError, RecursionError):
         return None
-    return told
+    return summary
 
 
 def with_head_checksum(first: str) -> str:
-    """The first line, from the text of its object: ``ls`` reads no more than that."""
+    """The first line of result.json, from the text of its JSON object."""
     body = first.removesuffix("}")
     return f'{body}, "{_HEAD_KEY}": "{zlib.crc32(body.encode()):08x}",'
 
 
 def _read_head(line: bytes) -> Any:
-    """What the first line says; a ValueError where it is damaged."""
+    """The object in the first line; a ValueError where it is damaged."""
     ending = _HEAD_ENDING.search(line)
-    if ending is None:  # of a version that wrote none
+    if ending is None:  # written by an older version
         return read_checked_json(line.rstrip(b",\n") + b"}")
     body = line[: ending.start()]
     if zlib.crc32(body) != int(ending.group(1), 16):

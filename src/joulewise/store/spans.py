@@ -1,10 +1,9 @@
-"""The spans of a run, from the marks that its processes left.
+"""The spans of a run, from the files of marks that its processes wrote.
 
-One file of marks, as a process left it (docs/reference/marks.md).
-
-The ranks of one job as one: an epoch is from the first rank's begin to the last one's end.
-
-Trainings and epochs while they happen, for the outlook; or spans of other names.
+The format of those files is in docs/reference/marks.md. Here they are read (``read_mark_file``),
+the ranks of one job are merged (an epoch lasts from the first rank's begin to the last one's end),
+and all spans of a run become one table (``read_spans``). ``SpanFollower`` reads trainings and
+epochs while the program runs, for the forecast.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from joulewise.data import Caution, RunWarning, Span
-from joulewise.hooks import marks as written
-from joulewise.hooks.marks import NONE
+from joulewise.hooks import marks as mark_format
 from joulewise.store.checksums import find_damage
 from joulewise.store.files import open_regular
 from joulewise.store.layout import MARKS
@@ -34,15 +32,17 @@ RECORD = np.dtype(
         ("thread", "<u4"), ("token", "<u4"),
     ]
 )  # fmt: skip
-_AT_ONCE: Final = 65_536
+_RECORDS_AT_ONCE: Final = 65_536  # of 48 bytes: 3 MB; chosen, only memory depends on it
 
 
 class UnreadableMarksError(Exception):
-    """Not a file of marks, or one of a format that is not known here."""
+    """Not a file of marks, or one of a newer format."""
 
 
 @dataclass(frozen=True)
-class Header:
+class MarkHeader:
+    """The process that wrote a file of marks, and its rank; ``job`` is common to all ranks."""
+
     pid: int
     start_ns: int
     rank: int
@@ -53,13 +53,14 @@ class Header:
 
 @dataclass(frozen=True)
 class MarkFile:
-    """``spans`` are columns of equal length; ``name`` is the file's own code.
+    """The content of a file of marks.
 
-    ``whole`` is False where something other than records came in between; it ends there.
-    ``cut`` says that it ends in half a record: a disk was full, and nothing was written since.
+    ``spans`` are columns of equal length, with ``name`` as a code of ``names``. ``whole`` is False
+    where something other than a record was found; the rest is not read. ``cut`` says that the file
+    ends in half a record: a disk was full, and nothing was written since.
     """
 
-    header: Header
+    header: MarkHeader
     names: dict[int, str]
     spans: dict[str, NDArray[Any]]
     whole: bool
@@ -67,48 +68,49 @@ class MarkFile:
 
 
 def read_mark_file(path: Path, sound_b: int | None = None) -> MarkFile | None:
-    """What can be read; half a record at the end does not count. None of an empty file.
+    """Read a file of marks; half a record at the end is ignored. None of an empty file.
 
-    Only what lies within its first ``sound_b`` bytes, where it is damaged beyond them.
+    ``sound_b`` limits it to so many bytes, where the file is damaged beyond them.
     """
-    reading, header, whole = _Reading(), None, True
+    collector, header, whole = _SpanCollector(), None, True
     with open_regular(path) as stream:
-        left = os.fstat(stream.fileno()).st_size // RECORD.itemsize
-        if sound_b is not None:
-            left = min(left, sound_b // RECORD.itemsize)
-        while whole and len(records := np.fromfile(stream, RECORD, min(_AT_ONCE, left))):
+        size_b = os.fstat(stream.fileno()).st_size
+        left = (size_b if sound_b is None else min(size_b, sound_b)) // RECORD.itemsize
+        while whole and len(records := np.fromfile(stream, RECORD, min(_RECORDS_AT_ONCE, left))):
             left -= len(records)
             header = header or read_header(records[:1].tobytes())
-            sound = are_sound(records)
-            whole = bool(sound.all())
-            reading.take(records if whole else records[: int(np.argmin(sound))])
+            is_sound = has_sound_form(records)
+            whole = bool(is_sound.all())
+            collector.add(records if whole else records[: int(np.argmin(is_sound))])
     if header is None:
         return None
     cut = path.stat().st_size % RECORD.itemsize > 0
-    return MarkFile(header, read_names(reading.names()), reading.spans(), whole, cut)
+    return MarkFile(header, read_names(collector.names()), collector.spans(), whole, cut)
 
 
-def read_header(record: bytes) -> Header:
-    fields = written.HEADER_FORM.unpack(record)
+def read_header(record: bytes) -> MarkHeader:
+    """Decode the first record of a file; an UnreadableMarksError where it is not a header."""
+    fields = mark_format.HEADER_FORM.unpack(record)
     magic, kind, version, pid, start_ns, _, rank, world_size, local_rank, _, job = fields
-    if (magic, kind) != (written.MAGIC, written.HEADER):
+    if (magic, kind) != (mark_format.MAGIC, mark_format.HEADER):
         raise UnreadableMarksError("it is not a file of marks")
-    if version != written.VERSION:
+    if version != mark_format.VERSION:
         raise UnreadableMarksError(f"its format {version} is newer than this joulewise")
-    return Header(pid, start_ns, rank, world_size, local_rank, job)
+    return MarkHeader(pid, start_ns, rank, world_size, local_rank, job)
 
 
-def are_sound(records: NDArray[np.void]) -> NDArray[np.bool_]:
+def has_sound_form(records: NDArray[np.void]) -> NDArray[np.bool_]:
+    """Which records begin as every record does, and are of a known kind."""
     kind = records["kind"]
-    sound: NDArray[np.bool_] = records["magic"] == written.MAGIC
-    return sound & (kind >= written.HEADER) & (kind <= written.WHOLE)
+    has_magic: NDArray[np.bool_] = records["magic"] == mark_format.MAGIC
+    return has_magic & (kind >= mark_format.HEADER) & (kind <= mark_format.WHOLE)
 
 
 def read_names(records: NDArray[np.void]) -> dict[int, str]:
-    """Names by their code; each is written once, in parts, before its first use."""
+    """Names of spans by their code; each was written once, in parts, before its first use."""
     texts: dict[int, list[bytes]] = {}
-    for record in records[records["kind"] == written.NAME]:
-        *_, code, text = written.NAME_FORM.unpack(record.tobytes())
+    for record in records[records["kind"] == mark_format.NAME]:
+        *_, code, text = mark_format.NAME_FORM.unpack(record.tobytes())
         texts.setdefault(code, []).append(text)
     return {
         code: b"".join(parts).rstrip(b"\0").decode("utf-8", "replace")
@@ -116,8 +118,8 @@ def read_names(records: NDArray[np.void]) -> dict[int, str]:
     }
 
 
-class _Reading:
-    """Takes records as they come and keeps of them what spans need: millions of steps fit."""
+class _SpanCollector:
+    """Collects the columns of spans from records, little enough that millions of steps fit."""
 
     def __init__(self) -> None:
         self._names: list[NDArray[np.void]] = []
@@ -125,75 +127,73 @@ class _Reading:
         self._ends: list[dict[str, NDArray[Any]]] = []
         self._last_ns = 0
 
-    def take(self, records: NDArray[np.void]) -> None:
+    def add(self, records: NDArray[np.void]) -> None:
         kind = records["kind"]
-        self._names.append(records[kind == written.NAME])
-        spans = records[(kind == written.BEGIN) | (kind == written.WHOLE)]
+        self._names.append(records[kind == mark_format.NAME])
+        spans = records[(kind == mark_format.BEGIN) | (kind == mark_format.WHOLE)]
+        copied = ("name", "index", "total", "start_ns", "token")
         self._spans.append(
-            {
-                "name": spans["name"].copy(),
-                "index": spans["index"].copy(),
-                "total": spans["total"].copy(),
-                "start_ns": spans["start_ns"].copy(),
+            {column: spans[column].copy() for column in copied}
+            | {
                 "end_ns": spans["t_ns"].copy(),
-                "closed": spans["kind"] == written.WHOLE,
-                "ended": spans["kind"] == written.WHOLE,
-                "guessed": spans["flags"] & written.GUESSED > 0,
-                "token": spans["token"].copy(),
+                "closed": spans["kind"] == mark_format.WHOLE,
+                "ended": spans["kind"] == mark_format.WHOLE,
+                "guessed": spans["flags"] & mark_format.GUESSED > 0,
             }
         )
-        ends = records[kind == written.END]
+        ends = records[kind == mark_format.END]
         self._ends.append(
             {
                 "token": ends["token"].copy(),
                 "t_ns": ends["t_ns"].copy(),
-                "cut": ends["flags"] & written.CUT > 0,
+                "cut": ends["flags"] & mark_format.CUT > 0,
             }
         )
-        times_ns = records["t_ns"][kind >= written.BEGIN]
+        times_ns = records["t_ns"][kind >= mark_format.BEGIN]
         self._last_ns = max(self._last_ns, int(times_ns.max(initial=0)))
 
     def names(self) -> NDArray[np.void]:
         return np.concatenate(self._names)
 
     def spans(self) -> dict[str, NDArray[Any]]:
-        columns, ends = joined(self._spans), joined(self._ends)
+        """The columns of all spans, each begin matched with its end by its token."""
+        columns, ends = concatenate_columns(self._spans), concatenate_columns(self._ends)
         tokens = columns.pop("token")
         begun = np.flatnonzero(~columns["closed"])
-        columns["end_ns"][begun] = self._last_ns  # unless it ended: the last sign of life
+        columns["end_ns"][begun] = self._last_ns  # without an end: the last sign of life
         if len(begun) and len(ends["token"]):
             tokens = tokens[begun]
             order = np.argsort(tokens, kind="stable")
-            at = np.searchsorted(tokens, ends["token"], sorter=order)
-            at = order[np.minimum(at, len(order) - 1)]
-            known = tokens[at] == ends["token"]
-            at = begun[at[known]]
-            columns["end_ns"][at] = ends["t_ns"][known]  # of several, the last one stays
-            columns["closed"][at] = ~ends["cut"][known]
-            columns["ended"][at] = True
+            match = np.searchsorted(tokens, ends["token"], sorter=order)
+            match = order[np.minimum(match, len(order) - 1)]
+            is_known = tokens[match] == ends["token"]
+            row = begun[match[is_known]]
+            columns["end_ns"][row] = ends["t_ns"][is_known]  # of several ends, the last one holds
+            columns["closed"][row] = ~ends["cut"][is_known]
+            columns["ended"][row] = True
         np.maximum(columns["end_ns"], columns["start_ns"], out=columns["end_ns"])
         return columns
 
 
-def joined(parts: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """One after the other, column by column; what was joined is let go."""
+def concatenate_columns(parts: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """Concatenate parts column by column; the parts are emptied, to save memory."""
     return {
         column: np.concatenate([part.pop(column) for part in parts]) for column in list(parts[0])
     }
 
 
-Process = tuple[Header, dict[str, NDArray[Any]]]
+ProcessSpans = tuple[MarkHeader, dict[str, NDArray[Any]]]
 
 
-def jobs(processes: Sequence[Process]) -> list[list[Process]]:
-    """The processes that belong together, by rank.
+def group_by_job(processes: Sequence[ProcessSpans]) -> list[list[ProcessSpans]]:
+    """The processes of each job, by rank.
 
-    A job's key is not always its own (two that use one port, one after the other), so a rank that
-    is there already begins the next job.
+    Two jobs may have the same key (one after the other on one port), so a rank that is present
+    already begins the next job.
     """
-    alone = [[process] for process in processes if process[0].world_size <= 1]
-    open_jobs: dict[tuple[int, int], list[Process]] = {}
-    together = []
+    single = [[process] for process in processes if process[0].world_size <= 1]
+    open_jobs: dict[tuple[int, int], list[ProcessSpans]] = {}
+    jobs = []
     ranked = [process for process in processes if process[0].world_size > 1]
     for process in sorted(ranked, key=lambda process: process[0].start_ns):
         header = process[0]
@@ -201,22 +201,23 @@ def jobs(processes: Sequence[Process]) -> list[list[Process]]:
         job = open_jobs.get(key)
         if job is None or any(member.rank == header.rank for member, _ in job):
             job = open_jobs[key] = []
-            together.append(job)
+            jobs.append(job)
         job.append(process)
-    for job in together:
+    for job in jobs:
         job.sort(key=lambda process: process[0].rank)
-    return alone + together
+    return single + jobs
 
 
-def merged(job: Sequence[Process]) -> dict[str, NDArray[Any]]:
-    """One set of spans; of a name and index that repeats, the first goes with the first, and so on.
+def merge_ranks(job: Sequence[ProcessSpans]) -> dict[str, NDArray[Any]]:
+    """The spans of all ranks as one: earliest start, latest end.
 
-    What only some ranks did stays as they did it. The process named is the lowest rank's.
+    Where a name and index repeats, the first of each rank are merged, then the second, and so on.
+    A span that only some ranks have is theirs. The process id is that of the lowest rank.
     """
     if len(job) == 1:
         return job[0][1]
     member = np.repeat(np.arange(len(job)), [len(spans["name"]) for _, spans in job])
-    columns = joined([spans for _, spans in job])
+    columns = concatenate_columns([spans for _, spans in job])
     occurrence = _occurrences(member, columns)
     order = np.lexsort((member, occurrence, columns["index"], columns["name"]))
     keys = (columns["name"][order], columns["index"][order], occurrence[order])
@@ -237,71 +238,75 @@ def merged(job: Sequence[Process]) -> dict[str, NDArray[Any]]:
 
 
 def _occurrences(member: NDArray[np.int64], columns: dict[str, NDArray[Any]]) -> NDArray[np.int64]:
-    """How many of the same name and index the same process had before."""
+    """How many earlier spans of the same process have the same name and index."""
     order = np.lexsort((columns["start_ns"], columns["index"], columns["name"], member))
     new = _changes(member[order], columns["name"][order], columns["index"][order])
     position = np.arange(len(order))
-    begins = np.maximum.accumulate(np.where(new, position, 0))
+    first = np.maximum.accumulate(np.where(new, position, 0))
     occurrence = np.empty(len(order), np.int64)
-    occurrence[order] = position - begins
+    occurrence[order] = position - first
     return occurrence
 
 
 def _changes(*keys: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """True where a row differs from the one before."""
+    """True where a row differs from the row before, and in the first."""
     changed = np.ones(len(keys[0]), bool)
     changed[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
     return changed
 
 
-FOLLOWED = ("training", "epoch")
-MOST_BYTES = 4096 * RECORD.itemsize
+_FOLLOWED_NAMES: Final = ("training", "epoch")
+_BYTES_AT_ONCE: Final = 4096 * RECORD.itemsize  # 200 kB; chosen, only memory depends on it
 
 
 @dataclass
-class _Followed:
+class _FollowedFile:
+    """How far a growing file of marks was read; ``open`` are begun spans by their token."""
+
     path: Path
     offset: int = 0
-    header: Header | None = None
+    header: MarkHeader | None = None
     codes: dict[int, str] = field(default_factory=dict)
     open: dict[int, Span] = field(default_factory=dict)
 
 
 class SpanFollower:
-    """Reads what the marks folder gained; the first local rank stands for its job."""
+    """Reads the spans that were marked since the last poll, of the first local rank of each job."""
 
-    def __init__(self, marks: Path, names: Collection[str] = FOLLOWED) -> None:
+    def __init__(self, marks: Path, names: Collection[str] = _FOLLOWED_NAMES) -> None:
         self._marks = marks
         self._names = frozenset(names)
-        self._files: dict[str, _Followed | None] = {}
-        self._told: set[tuple[int, str]] = set()
+        self._files: dict[str, _FollowedFile | None] = {}
+        self._announced: set[tuple[int, str]] = set()
 
     def poll(self) -> list[Span]:
-        """Spans that began (``closed`` is False, the end is the start) or ended since last time.
+        """Spans that began or ended since the last poll, by their start.
 
-        One that was broken off is not closed, and has its end. Of a span that did both only the
-        ended one. A span that went on after its end (a step that
-        followed the last batch) comes again, with the later end.
+        One that only began is not ``closed``, and its end is its start. One that was broken off is
+        not closed either, and has its end. A span that went on after its end (a step that followed
+        the last batch) comes again, with the later end.
         """
         for path in sorted(self._marks.glob("*.marks")):
             if path.name not in self._files:
-                self._files[path.name] = _Followed(path)
+                self._files[path.name] = _FollowedFile(path)
         spans: list[Span] = []
         for name, file in self._files.items():
             if file is None:
                 continue
             try:
-                spans += _news(file, self._told, self._names)
+                spans += _read_new_spans(file, self._announced, self._names)
             except (OSError, UnreadableMarksError):
-                self._files[name] = None  # read_spans says what is wrong with it
+                self._files[name] = None  # read_spans warns of it
         return sorted(spans, key=lambda span: span.start_ns)
 
 
-def _news(file: _Followed, told: set[tuple[int, str]], names: frozenset[str]) -> list[Span]:
-    news: dict[int, Span] = {}
+def _read_new_spans(
+    file: _FollowedFile, announced: set[tuple[int, str]], names: frozenset[str]
+) -> list[Span]:
+    new_spans: dict[int, Span] = {}
     with open_regular(file.path) as stream:
         stream.seek(file.offset)
-        while data := stream.read(MOST_BYTES):
+        while data := stream.read(_BYTES_AT_ONCE):
             records = np.frombuffer(data, RECORD, len(data) // RECORD.itemsize)
             if not len(records):
                 break
@@ -310,42 +315,43 @@ def _news(file: _Followed, told: set[tuple[int, str]], names: frozenset[str]) ->
             if file.header is None:
                 file.header = read_header(records[:1].tobytes())
             if file.header.local_rank > 0:
-                raise UnreadableMarksError("another rank tells the same")
-            if not are_sound(records).all():
+                raise UnreadableMarksError("another rank marks the same spans")
+            if not has_sound_form(records).all():
                 raise UnreadableMarksError("damaged")
             file.codes |= {
                 code: name for code, name in read_names(records).items() if name in names
             }
-            _take(file, records, told, news)
-    return list(news.values())
+            _add_records(file, records, announced, new_spans)
+    return list(new_spans.values())
 
 
-def _take(
-    file: _Followed,
+def _add_records(
+    file: _FollowedFile,
     records: NDArray[np.void],
-    told: set[tuple[int, str]],
-    news: dict[int, Span],
+    announced: set[tuple[int, str]],
+    new_spans: dict[int, Span],
 ) -> None:
+    """Add spans by their token; guessed ones only if the process announces none of that name."""
     pid = file.header.pid if file.header is not None else 0
-    ours = np.isin(records["name"], list(file.codes)) & (records["kind"] == written.BEGIN)
+    ours = np.isin(records["name"], list(file.codes)) & (records["kind"] == mark_format.BEGIN)
     for record in records[ours]:
         name, t_ns = file.codes[int(record["name"])], int(record["t_ns"])
-        if not record["flags"] & written.GUESSED:
-            told.add((pid, name))
-        elif (pid, name) in told:
+        if not record["flags"] & mark_format.GUESSED:
+            announced.add((pid, name))
+        elif (pid, name) in announced:
             continue
-        index, total = (_or_none(int(record[key])) for key in ("index", "total"))
+        index, total = (_none_if_absent(int(record[key])) for key in ("index", "total"))
         span = Span(name, index, t_ns, t_ns, pid, total, closed=False)
-        file.open[int(record["token"])] = news[int(record["token"])] = span
-    ours = np.isin(records["token"], list(file.open)) & (records["kind"] == written.END)
+        file.open[int(record["token"])] = new_spans[int(record["token"])] = span
+    ours = np.isin(records["token"], list(file.open)) & (records["kind"] == mark_format.END)
     for record in records[ours]:
         token = int(record["token"])
-        is_cut = bool(record["flags"] & written.CUT)
-        news[token] = replace(file.open[token], end_ns=int(record["t_ns"]), closed=not is_cut)
+        is_cut = bool(record["flags"] & mark_format.CUT)
+        new_spans[token] = replace(file.open[token], end_ns=int(record["t_ns"]), closed=not is_cut)
 
 
-def _or_none(value: int) -> int | None:
-    return None if value == written.NONE else value
+def _none_if_absent(value: int) -> int | None:
+    return None if value == mark_format.NONE else value
 
 
 COLUMNS: Final = ("name", "index", "start_ns", "end_ns", "pid", "total", "closed", "ended")
@@ -353,11 +359,11 @@ COLUMNS: Final = ("name", "index", "start_ns", "end_ns", "pid", "total", "closed
 
 @dataclass(frozen=True)
 class SpanTable:
-    """Spans by their start, an outer one before what it contains; columns of equal length.
+    """All spans of a run, in columns of equal length; sorted by start, outer spans first.
 
-    ``name`` holds positions in ``names``; ``index`` and ``total`` are ``NONE`` where not told.
-    ``closed`` are those that came to their end, ``ended`` those whose end was marked: one that was
-    broken off, as by Ctrl-C, is ended and not closed.
+    ``name`` holds positions in ``names``; ``index`` and ``total`` are ``NONE`` where the program
+    did not give them. ``closed`` are those that came to their end, ``ended`` those whose end was
+    marked: one that was broken off, as by Ctrl-C, is ended and not closed.
     """
 
     names: tuple[str, ...]
@@ -379,92 +385,97 @@ class SpanTable:
         for name, index, start_ns, end_ns, pid, total, closed in zip(*columns, strict=True):
             yield Span(
                 self.names[name],
-                None if index == NONE else index,
+                _none_if_absent(index),
                 start_ns,
                 end_ns,
                 pid,
-                None if total == NONE else total,
+                _none_if_absent(total),
                 closed,
             )
 
     def named(self, *names: str) -> SpanTable:
-        """Those of the given names only."""
+        """Only the spans of these names."""
         return self.where(self.is_named(*names))
 
     def is_named(self, *names: str) -> NDArray[np.bool_]:
-        """Which of them have one of the given names."""
+        """Which spans have one of these names."""
         return np.array([name in names for name in self.names], bool)[self.name]
 
     def where(self, chosen: NDArray[Any]) -> SpanTable:
-        """Those that a mask or positions choose."""
+        """Only the spans that a mask or positions select."""
         columns = {column: getattr(self, column)[chosen] for column in COLUMNS}
         return SpanTable(self.names, **columns, warnings=self.warnings)
 
 
 def read_spans(run: Path) -> SpanTable:
-    """Every span of a run; the ranks of one job appear as one. Never raises for what it finds."""
+    """Every span of a run, with the ranks of one job merged; damage is a warning, not an error."""
     codes: dict[str, int] = {}
     warnings: list[RunWarning] = []
-    parts: list[Process] = []
+    parts: list[ProcessSpans] = []
     ended_early = {path.stem for path in (run / MARKS).glob("*.lost")}
     for path in sorted((run / MARKS).glob("*.marks")):
         try:
             damage = find_damage(run, path)
             file = read_mark_file(path, None if damage is None else damage.sound_b)
         except (OSError, UnreadableMarksError) as error:
-            warnings.append(_lost(path, str(error)))
+            warnings.append(_lost_spans(path, str(error)))
             continue
         if path.stem in ended_early or (file and file.cut):
-            warnings.append(_lost(path, "its process could write no more, as on a full disk"))
+            warnings.append(_lost_spans(path, "its process could write no more, as on a full disk"))
         if file is None:
             continue
         if not file.whole:
-            warnings.append(_lost(path, "it is damaged; what stands before the damage is used"))
+            warnings.append(
+                _lost_spans(path, "it is damaged; what stands before the damage is used")
+            )
         columns = file.spans
-        known = {code: codes.setdefault(name, len(codes)) for code, name in file.names.items()}
-        columns["name"] = _translated(columns["name"], known, codes)
+        own_codes = {code: codes.setdefault(name, len(codes)) for code, name in file.names.items()}
+        columns["name"] = _translate_names(columns["name"], own_codes, codes)
         columns["pid"] = np.full(len(columns["name"]), file.header.pid, np.int64)
         parts.append((file.header, columns))
-    return _table(codes, [merged(job) for job in jobs(_without_guesses(parts))], warnings)
+    return _make_table(
+        codes, [merge_ranks(job) for job in group_by_job(_drop_guesses(parts))], warnings
+    )
 
 
-def _without_guesses(parts: list[Process]) -> list[Process]:
-    """Where a process tells of its epochs, those that were guessed from its loaders go."""
-    told: dict[int, set[int]] = {}
+def _drop_guesses(parts: list[ProcessSpans]) -> list[ProcessSpans]:
+    """Drop spans that were guessed from loaders where the process announces spans of that name."""
+    announced: dict[int, set[int]] = {}
     for header, columns in parts:
-        told.setdefault(header.pid, set()).update(
+        announced.setdefault(header.pid, set()).update(
             np.unique(columns["name"][~columns["guessed"]]).tolist()
         )
-    kept = []
+    result = []
     for header, columns in parts:
-        keep = ~columns["guessed"] | ~np.isin(columns["name"], list(told[header.pid]))
-        rows = slice(None) if keep.all() else keep
-        kept.append((header, {column: columns.pop(column)[rows] for column in COLUMNS}))
-    return kept
+        valid = ~columns["guessed"] | ~np.isin(columns["name"], list(announced[header.pid]))
+        rows = slice(None) if valid.all() else valid
+        result.append((header, {column: columns.pop(column)[rows] for column in COLUMNS}))
+    return result
 
 
-def _translated(
-    names: NDArray[np.int64], known: dict[int, int], codes: dict[str, int]
+def _translate_names(
+    names: NDArray[np.int64], own_codes: dict[int, int], codes: dict[str, int]
 ) -> NDArray[np.int64]:
+    """A file's own codes of names as those of the run; "?" for a code without a name."""
     used = np.unique(names)
-    unknown = any(code not in known for code in used.tolist())
-    other = codes.setdefault("?", len(codes)) if unknown else -1
-    ours = np.array([known.get(code, other) for code in used.tolist()], np.int64)
-    return ours[np.searchsorted(used, names)]
+    has_unknown = any(code not in own_codes for code in used.tolist())
+    unknown = codes.setdefault("?", len(codes)) if has_unknown else -1
+    translated = np.array([own_codes.get(code, unknown) for code in used.tolist()], np.int64)
+    return translated[np.searchsorted(used, names)]
 
 
-def _table(
+def _make_table(
     codes: dict[str, int], parts: list[dict[str, NDArray[Any]]], warnings: list[RunWarning]
 ) -> SpanTable:
     flags = ("closed", "ended")
     empty = {column: np.zeros(0, bool if column in flags else np.int64) for column in COLUMNS}
-    columns = joined([empty, *parts])
+    columns = concatenate_columns([empty, *parts])
     order = np.lexsort((-columns["end_ns"], columns["start_ns"]))
     sorted_columns = {column: columns.pop(column)[order] for column in COLUMNS}
     return SpanTable(tuple(codes), **sorted_columns, warnings=tuple(warnings))
 
 
-def _lost(path: Path, reason: str) -> RunWarning:
+def _lost_spans(path: Path, reason: str) -> RunWarning:
     return RunWarning(
         Caution.SPANS_LOST,
         f"spans in {path.name} were lost: {reason}",

@@ -1,6 +1,7 @@
-"""Reading a lane back, whole or cut off, a stretch of it at a time.
+"""Reading a device's stream: whole, up to damage, or what is new while it grows.
 
-A lane while it grows: each time what is new, however much there is already.
+A stream is an Arrow file while it is recorded and may be a Parquet file afterwards; readers need
+not know which.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from joulewise.data import Quantity
-from joulewise.store.arrow_stream import TIME, is_whole, read_batches, schema
+from joulewise.store.arrow_stream import ALIGNMENT_B, TIME, is_whole, read_batches, schema
 from joulewise.store.checksums import Damage, find_damage, is_verified
-from joulewise.store.files import is_there, open_regular
+from joulewise.store.files import entry_exists, open_regular
 from joulewise.store.layout import PACKED, STREAM, StreamKind, lane_path
 
 if TYPE_CHECKING:
@@ -25,11 +26,14 @@ if TYPE_CHECKING:
     from pyarrow import parquet
 
 CHUNK_ROWS: Final = 1 << 18
-_OTHER_LANE: Final = "its columns are those of another file"
+"""Rows of an Arrow stream that are read at a time (chosen): about 5 MB. More only takes memory."""
+
+_OTHER_STREAM: Final = "its columns are those of another file"
+_MESSAGE_START: Final = b"\xff\xff\xff\xff"  # of each message, by the Arrow IPC format
 
 
 class LaneReader:
-    """The rows of one lane in the order of their times."""
+    """Reads the rows of one stream, in the order of their times."""
 
     def __init__(
         self,
@@ -42,80 +46,79 @@ class LaneReader:
         self._tables = tables
 
     def chunks(self, columns: Sequence[str]) -> Iterator[dict[str, NDArray[Any]]]:
-        """These columns, some 100,000 rows at a time; what could not be read is NaN."""
+        """These columns, some 100,000 rows at a time; a value that could not be read is NaN."""
         for table in self._tables(columns):
             yield {
                 name: column.to_numpy() for name, column in zip(columns, table.columns, strict=True)
             }
 
 
-def open_lane(run: Path, key: str, lane: StreamKind) -> LaneReader | None:
-    """A lane's reader, or None where nothing of it was recorded, or nothing can be read.
+def open_lane(run: Path, key: str, kind: StreamKind) -> LaneReader | None:
+    """The reader of a stream; None where nothing was recorded, or nothing can be read.
 
-    Of a damaged file it has what lies before the damage (:func:`find_lane_damage`). A packed file
-    bears its name only once it is whole, so it goes before the stream.
+    Of a damaged file it reads what lies before the damage (:func:`find_lane_damage`).
     """
-    path = lane_file(run, key, lane)
+    path = lane_file(run, key, kind)
     damage = find_damage(run, path)
     if path.suffix == PACKED:
         reader = _open_packed(path, damage)
     else:
         reader = _open_stream(path, None if damage is None else damage.sound_b)
-    return reader if reader is not None and _has_columns_of(lane, reader.columns) else None
+    return reader if reader is not None and _has_columns_of(kind, reader.columns) else None
 
 
 def find_lane_damage(
-    run: Path, key: str, lane: StreamKind, *, is_ended: bool, rows: int | None
+    run: Path, key: str, kind: StreamKind, *, is_ended: bool, rows: int | None
 ) -> Damage | None:
-    """What is wrong with the file of a lane, None where nothing is.
+    """The damage to the file of a stream, by its checksums; None where there is none.
 
-    Its checksum tells. A file of an earlier version has none: there it has to be readable to its
-    end where the recorder ended in order (``is_ended``), and have as many ``rows`` as the recorder
-    wrote, None where that is not known.
+    A file of an older version has no checksums: then it has to be readable to its end where the
+    recorder ended in order (``is_ended``), and have as many ``rows`` as the recorder wrote, None
+    where that is not known.
     """
-    path = lane_file(run, key, lane)
+    path = lane_file(run, key, kind)
     damage = find_damage(run, path)
     if damage is not None or is_verified(run, path):
         return damage
     name = path.relative_to(run).as_posix()
     if path.suffix == PACKED:
-        reason = _packed_fault(path, lane)
-    elif not is_there(path):
+        reason = _packed_fault(path, kind)
+    elif not entry_exists(path):
         reason = "it is gone" if rows else ""
     else:
-        reason = _stream_fault(path, lane, is_ended=is_ended)
+        reason = _stream_fault(path, kind, is_ended=is_ended)
     if not reason and is_ended and rows:
-        reader = open_lane(run, key, lane)
-        there = reader.rows if reader else 0
-        reason = f"it has {there} of {rows} rows" if there < rows else ""
+        reader = open_lane(run, key, kind)
+        rows_left = reader.rows if reader else 0
+        reason = f"it has {rows_left} of {rows} rows" if rows_left < rows else ""
     return Damage(name, reason, 0) if reason else None
 
 
-def _stream_fault(path: Path, lane: StreamKind, *, is_ended: bool) -> str:
-    """What is wrong with a stream of which there is no checksum."""
+def _stream_fault(path: Path, kind: StreamKind, *, is_ended: bool) -> str:
+    """What is wrong with an Arrow file without checksums; empty where nothing is."""
     if is_ended and not is_whole(path):
         return "it cannot be read to its end"
     first = next(read_batches(path), None)
-    if first is None:  # a kill leaves the first write, header and rows at once, or nothing
+    if first is None:  # header and first rows are one write: a kill leaves both or nothing
         return "" if is_ended or not path.stat().st_size else "nothing of it can be read"
-    return "" if _has_columns_of(lane, first.schema.names) else _OTHER_LANE
+    return "" if _has_columns_of(kind, first.schema.names) else _OTHER_STREAM
 
 
-def _has_columns_of(lane: StreamKind, columns: Collection[str]) -> bool:
-    """Whether a file with these columns can be of a lane, and was not put in place of another."""
-    joules_come_from = {Quantity.POWER.value, Quantity.ENERGY.value} & set(columns)
-    if lane is StreamKind.FAST:
-        return bool(joules_come_from)
-    if lane is StreamKind.SLOW:
-        return not joules_come_from
-    sampled = Quantity.POWER.value if lane is StreamKind.BUFFER else lane.value.rpartition(".")[2]
+def _has_columns_of(kind: StreamKind, columns: Collection[str]) -> bool:
+    """Whether a file with these columns can be that stream, and not another put in its place."""
+    energy_columns = {Quantity.POWER.value, Quantity.ENERGY.value} & set(columns)
+    if kind is StreamKind.FAST:
+        return bool(energy_columns)
+    if kind is StreamKind.SLOW:
+        return not energy_columns
+    sampled = Quantity.POWER.value if kind is StreamKind.BUFFER else kind.value.rpartition(".")[2]
     return set(columns) == {TIME, sampled}
 
 
-def lane_file(run: Path, key: str, lane: StreamKind) -> Path:
-    """The file that a lane is read from."""
-    packed = lane_path(run, key, lane, PACKED)
-    return packed if is_there(packed) else lane_path(run, key, lane, STREAM)
+def lane_file(run: Path, key: str, kind: StreamKind) -> Path:
+    """The file that a stream is read from: a Parquet file has its name only once it is whole."""
+    packed = lane_path(run, key, kind, PACKED)
+    return packed if entry_exists(packed) else lane_path(run, key, kind, STREAM)
 
 
 def _open_stream(path: Path, sound_b: int | None) -> LaneReader | None:
@@ -126,10 +129,10 @@ def _open_stream(path: Path, sound_b: int | None) -> LaneReader | None:
         rows += batch.num_rows
     if not rows:
         return None
-    return LaneReader(columns, rows, lambda wanted: _of_stream(path, sound_b, wanted))
+    return LaneReader(columns, rows, lambda wanted: _read_stream(path, sound_b, wanted))
 
 
-def _of_stream(path: Path, sound_b: int | None, columns: Sequence[str]) -> Iterator[pa.Table]:
+def _read_stream(path: Path, sound_b: int | None, columns: Sequence[str]) -> Iterator[pa.Table]:
     import pyarrow as pa
 
     waiting: list[pa.RecordBatch] = []
@@ -145,7 +148,7 @@ def _of_stream(path: Path, sound_b: int | None, columns: Sequence[str]) -> Itera
 
 
 def _open_packed(path: Path, damage: Damage | None) -> LaneReader | None:
-    """None where its index, which stands at its end, is damaged: then nothing can be found."""
+    """The reader of a Parquet file; None where the index at its end is damaged."""
     if damage is not None and not damage.has_tail:
         return None
     try:
@@ -153,16 +156,16 @@ def _open_packed(path: Path, damage: Damage | None) -> LaneReader | None:
             groups = _sound_groups(file, None if damage is None else damage.sound_b)
             columns = tuple(file.schema_arrow.names)
             rows = sum(file.metadata.row_group(group).num_rows for group in groups)
-            is_lane = file.schema_arrow.remove_metadata() == schema(columns)
+            is_ours = file.schema_arrow.remove_metadata() == schema(columns)
     except _unreadable_errors():
         return None
-    if not rows or not is_lane:
+    if not rows or not is_ours:
         return None
-    return LaneReader(columns, rows, lambda wanted: _of_packed(path, groups, wanted))
+    return LaneReader(columns, rows, lambda wanted: _read_packed(path, groups, wanted))
 
 
 def _sound_groups(file: parquet.ParquetFile, sound_b: int | None) -> range:
-    """The row groups that lie before the damage, and that can be decoded."""
+    """The row groups that lie before the damage."""
     groups = range(file.num_row_groups)
     if sound_b is None:
         return groups
@@ -176,8 +179,8 @@ def _chunk_ends_b(group: Any) -> Iterator[int]:
         yield column.data_page_offset + column.total_compressed_size
 
 
-def _packed_fault(path: Path, lane: StreamKind) -> str:
-    """Why a packed file of an earlier version, without a checksum, cannot be read to its end."""
+def _packed_fault(path: Path, kind: StreamKind) -> str:
+    """What is wrong with a Parquet file without checksums; empty where nothing is."""
     try:
         with _parquet_file(path) as file:
             for group in range(file.num_row_groups):
@@ -185,7 +188,7 @@ def _packed_fault(path: Path, lane: StreamKind) -> str:
             columns = file.schema_arrow.names
     except _unreadable_errors() as error:
         return f"it cannot be read ({str(error).splitlines()[0]:.80})"
-    return "" if _has_columns_of(lane, columns) else _OTHER_LANE
+    return "" if _has_columns_of(kind, columns) else _OTHER_STREAM
 
 
 @contextmanager
@@ -193,8 +196,8 @@ def _parquet_file(path: Path) -> Iterator[parquet.ParquetFile]:
     import pyarrow as pa
     from pyarrow import parquet
 
-    open_regular(path).close()  # a pipe would be waited for
-    # As bytes: pyarrow takes text for UTF-8, and a path need not be.
+    open_regular(path).close()  # pyarrow would wait for a pipe
+    # As bytes, because pyarrow encodes text as UTF-8, and a path need not be.
     with (
         pa.memory_map(os.fsencode(path)) as source,
         parquet.ParquetFile(source, page_checksum_verification=True) as file,
@@ -203,16 +206,16 @@ def _parquet_file(path: Path) -> Iterator[parquet.ParquetFile]:
 
 
 def _unreadable_errors() -> tuple[type[Exception], ...]:
-    """What pyarrow raises for a file that is damaged."""
+    """What pyarrow raises for a damaged file."""
     import pyarrow as pa
 
     return pa.ArrowException, OSError, ValueError, MemoryError, KeyError, OverflowError
 
 
-def _of_packed(path: Path, groups: range, columns: Sequence[str]) -> Iterator[pa.Table]:
-    """Row group by row group, the next one decoded while the caller works on this one.
+def _read_packed(path: Path, groups: range, columns: Sequence[str]) -> Iterator[pa.Table]:
+    """Row group by row group, up to one that cannot be decoded.
 
-    It ends where one cannot be decoded, as a stream does.
+    The next group is decoded while the caller works on this one.
     """
     with suppress(*_unreadable_errors()), _parquet_file(path) as file:
         if len(groups) == 1:
@@ -234,19 +237,11 @@ def _decoded_ahead(
         yield ahead.popleft().result().select(columns)
 
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-    from numpy.typing import NDArray
-
-_ALIGNMENT: Final = 8
-_MARK: Final = b"\xff\xff\xff\xff"  # each message of a stream begins with it
-
-
 class LaneFollower:
-    """Reads what a stream gained since last time; who writes it never notices.
+    """Reads what an Arrow stream gained since the last poll, without disturbing its writer.
 
-    ``last_b`` is how much of what is there already matters: of a day's stream the last minutes
-    are found without going through the rest.
+    The first poll begins about ``last_b`` bytes before the end: the last minutes of a stream of a
+    day are found without reading the rest.
     """
 
     def __init__(self, path: Path, last_b: int) -> None:
@@ -256,24 +251,24 @@ class LaneFollower:
         self._read_b = 0
 
     def poll(self) -> Iterator[dict[str, NDArray[Any]]]:
-        """New batches by column; half a batch at the end is left for the next time."""
+        """New batches by column; half a batch at the end is left for the next poll."""
         import pyarrow as pa
 
         try:
             if self._path.stat().st_size <= self._read_b:
                 return
-            open_regular(self._path).close()  # a pipe would be waited for
+            open_regular(self._path).close()  # pyarrow would wait for a pipe
             with pa.OSFile(os.fsencode(self._path)) as source:
                 if self._schema is None:
                     self._begin(source)
                 source.seek(self._read_b)
-                while (batch := _next(source, self._schema)) is not None:
+                while (batch := _next_batch(source, self._schema)) is not None:
                     self._read_b = source.tell()
                     yield {
                         name: column.to_numpy(zero_copy_only=False)
                         for name, column in zip(batch.schema.names, batch.columns, strict=True)
                     }
-        except OSError:  # not there yet, or packed and gone
+        except OSError:  # it does not exist yet, or is packed already
             return
 
     def _begin(self, source: pa.NativeFile) -> None:
@@ -282,16 +277,16 @@ class LaneFollower:
         try:
             self._schema = pa.ipc.read_schema(pa.ipc.read_message(source))
         except (pa.ArrowInvalid, EOFError):
-            raise FileNotFoundError from None  # as good as not there yet
+            raise FileNotFoundError from None  # its header is not written yet
         first_b = self._read_b = source.tell()
-        last_b, start = max(self._last_b, 1), None
-        while start is None and source.size() - last_b > first_b:
-            start = _next_start(source, self._schema, source.size() - last_b)
+        last_b, start_b = max(self._last_b, 1), None
+        while start_b is None and source.size() - last_b > first_b:
+            start_b = _find_batch(source, self._schema, source.size() - last_b)
             last_b *= 4  # it was less than one batch
-        self._read_b = start or first_b
+        self._read_b = start_b or first_b
 
 
-def _next(source: pa.NativeFile, schema: pa.Schema) -> pa.RecordBatch | None:
+def _next_batch(source: pa.NativeFile, schema: pa.Schema) -> pa.RecordBatch | None:
     import pyarrow as pa
 
     try:
@@ -301,22 +296,22 @@ def _next(source: pa.NativeFile, schema: pa.Schema) -> pa.RecordBatch | None:
         return None
 
 
-def _next_start(source: pa.NativeFile, schema: pa.Schema, from_b: int) -> int | None:
-    """Where the first whole batch at or after ``from_b`` begins, None where there is none.
+def _find_batch(source: pa.NativeFile, schema: pa.Schema, from_b: int) -> int | None:
+    """Where the first whole batch at or after ``from_b`` begins; None where there is none.
 
-    A value may look like the beginning of a batch. It is one if a batch can be read there, and
-    another begins where that one ends.
+    A recorded value may look like the beginning of a message. It is one if a batch can be read
+    there, and another begins where that one ends.
     """
-    from_b -= from_b % _ALIGNMENT
+    from_b -= from_b % ALIGNMENT_B
     source.seek(from_b)
     rest: bytes = source.read()
-    at = rest.find(_MARK)
-    while at >= 0:
-        if at % _ALIGNMENT == 0:
-            source.seek(from_b + at)
-            if _next(source, schema) is not None:
-                after = source.tell() - from_b
-                if rest[after : after + len(_MARK)] in {_MARK, b""}:
-                    return from_b + at
-        at = rest.find(_MARK, at + 1)
+    start = rest.find(_MESSAGE_START)
+    while start >= 0:
+        if start % ALIGNMENT_B == 0:
+            source.seek(from_b + start)
+            if _next_batch(source, schema) is not None:
+                end = source.tell() - from_b
+                if rest[end : end + len(_MESSAGE_START)] in {_MESSAGE_START, b""}:
+                    return from_b + start
+        start = rest.find(_MESSAGE_START, start + 1)
     return None

@@ -11,6 +11,7 @@ from typing import Final
 from joulewise.data.sweeps import CPU_LIMIT, MEM_CLOCK, POWER_LIMIT, SM_CLOCK, Value
 from joulewise.errors import NotSupportedError, OutOfRangeError, UsageError
 from joulewise.sweep.boards import TargetBoard
+from joulewise.units import accepted_units, parse_amount
 
 FULL: Final = "full"
 UNLOCKED: Final = "unlocked"
@@ -26,7 +27,6 @@ LABELS: Final = {
 _STEP_W: Final = Decimal(5)
 _MOST_CLOCKS: Final = 16
 _NUMBER: Final = r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?"
-_QUANTITY: Final = re.compile(rf"({_NUMBER})\s*(%|W|MHz)?", re.IGNORECASE)
 _STEPS: Final = re.compile(rf"({_NUMBER}):({_NUMBER}):({_NUMBER})")
 _PART: Final = re.compile(r"""\s*(?:"((?:[^"]|"")*)"|'((?:[^']|'')*)'|([^,"'\s][^,]*|))\s*(,|\Z)""")
 _LARGEST: Final = 15  # digits before or after the point
@@ -53,7 +53,9 @@ def limits(name: str, text: str, board: TargetBoard) -> Axis:
         return float(number)
 
     low, high = (Decimal(str(end_w)) for end_w in board.full_w)
-    values = [watts(*each) for each in _quantities(name, text, "W%", (low, high, _STEP_W))]
+    values = [
+        watts(*each) for each in _quantities(name, text, ("power", "share"), (low, high, _STEP_W))
+    ]
     for value_w in values:
         if not board.lowest_w <= value_w <= board.highest_w:
             raise OutOfRangeError(
@@ -81,7 +83,7 @@ def clocks(name: str, text: str, board: TargetBoard) -> Axis:
         if item in {FULL, UNLOCKED}:
             values += _thinned(supported) if item == FULL else [None]
             continue
-        for number, _ in _quantities(name, item, "MHz"):
+        for number, _ in _quantities(name, item, ("clock",)):
             asked_mhz = float(number)
             if not supported[0] <= asked_mhz <= supported[-1]:
                 raise OutOfRangeError(
@@ -134,13 +136,16 @@ def _axis(name: str, values: Sequence[Value], notes: list[str]) -> Axis:
 
 
 def _quantities(
-    name: str, text: str, units: str, full: tuple[Decimal, Decimal, Decimal] | None = None
+    name: str,
+    text: str,
+    kinds: tuple[str, ...],
+    full: tuple[Decimal, Decimal, Decimal] | None = None,
 ) -> Iterator[tuple[Decimal, str]]:
     for item in _items(name, text):
         if item == FULL and full:
             yield from ((value, "") for value in _stepped(*full, item))
             continue
-        parts = [_quantity(name, part, units) for part in item.split(":")]
+        parts = [_quantity(name, part, kinds) for part in item.split(":")]
         shares = {unit == "%" for _, unit in parts}
         if len(parts) not in {1, 3} or len(shares) > 1:
             raise UsageError(
@@ -155,13 +160,17 @@ def _quantities(
             yield from ((value, unit) for value in _stepped(first, last, step, item))
 
 
-def _quantity(name: str, text: str, units: str) -> tuple[Decimal, str]:
-    found = _QUANTITY.fullmatch(text.strip())
-    unit = (found[2] or "") if found else ""
-    if found is None or unit.lower() not in units.lower():
-        told = "watts, or percent of the default" if "%" in units else "MHz"
-        raise UsageError(f"{text!r} is no {LABELS[name]}", f"give {told}, as numbers, or {FULL}")
-    return _sensible(found[1], text), unit
+def _quantity(name: str, text: str, kinds: tuple[str, ...]) -> tuple[Decimal, str]:
+    """The number in watts, percent or MHz, and the unit that it was written in."""
+    sign, unsigned = ("-", text.strip()[1:]) if text.strip().startswith("-") else ("", text)
+    try:
+        amount = parse_amount(unsigned, *kinds, default_unit="MHz" if "clock" in kinds else "W")
+    except ValueError as error:
+        raise UsageError(
+            f"{text!r} is no {LABELS[name]}: {error}",
+            f"give numbers in {accepted_units(*kinds)}, or {FULL}",
+        ) from None
+    return _sensible(sign + amount.number, text) * Decimal(str(amount.factor)), amount.unit
 
 
 def _sensible(text: str, written: str) -> Decimal:

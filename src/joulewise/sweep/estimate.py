@@ -23,8 +23,7 @@ from joulewise.sweep.runners.cool_down import parse_cool_down
 from joulewise.sweep.space import Space
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
 from joulewise.sweep.validate import render
-
-_J_PER_KWH: Final = 3_600_000
+from joulewise.units import J_PER_KWH
 
 
 @dataclass(frozen=True)
@@ -97,7 +96,7 @@ def estimate(
         energy_j=energy_j,
         price=None
         if energy_j is None or price_per_kwh is None
-        else energy_j / _J_PER_KWH * price_per_kwh,
+        else energy_j / J_PER_KWH * price_per_kwh,
         left_out=left_out,
     )
 

@@ -22,12 +22,12 @@ from pathlib import Path
 from shlex import quote
 from typing import TYPE_CHECKING, Any, Final
 
+from joulewise.data.codec import decode, encode
 from joulewise.data.energy import Energy
 from joulewise.data.migration import name_simulated_sweep
 from joulewise.data.sweeps import WARM_UP, Sweep, Trial, TrialState
 from joulewise.errors import JoulewiseError, UsageError, did_you_mean
 from joulewise.store.checksums import DamagedJsonError, read_checked_json, with_checksum
-from joulewise.store.codec import decode, encode
 from joulewise.store.files import is_file, read_regular_bytes, replace_file
 from joulewise.store.layout import SWEEPS
 from joulewise.store.runs import (
@@ -69,7 +69,7 @@ def from_json(told: Any) -> Sweep:
     name_simulated_sweep(told)
     try:
         return decode(Sweep, told)
-    except (TypeError, KeyError, AttributeError) as error:
+    except ValueError as error:
         raise ValueError(f"no sweep: {error}") from None
 
 

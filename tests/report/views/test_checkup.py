@@ -342,7 +342,10 @@ def test_a_card_is_told_and_one_of_another_driver_too(tmp_path):
     found = examine(Discovery((device, other), {}), environ)
     text = drawn(found)
     assert f"{device.info.key} calibrated 2026-11-16, its gain not" in text
-    assert f"{other.info.key} is not calibrated: the card was made with driver of yesterday" in text
+    assert (
+        f"{other.info.key} is not calibrated: the sensor was calibrated with driver of yesterday"
+        in text
+    )
     assert "joulewise calibrate --gpu" in text
     told = [entry["calibrated"] for entry in as_json(found)["devices"]]
     assert told[0]["when"] == "2026-11-16"

@@ -87,7 +87,7 @@ class TestGrammar:
             ("gpu0:lost@12345678901s", "12345678901s"),
             ("gpu0:stale", "stale"),
             ("gpu0:stale=11s", "11s"),
-            ("gpu0:slow=5h", "5h"),
+            ("gpu0:slow=5x", "5x"),
             ("gpu0:counter-backwards=5", "5"),
             ("gpu0:lost;gpu1:oops", "oops"),
         ],

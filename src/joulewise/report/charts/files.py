@@ -9,7 +9,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any, Final
 
-from joulewise.data.contract import finite
+from joulewise.data.codec import finite
 from joulewise.errors import UsageError
 from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.theme import (

@@ -18,7 +18,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from joulewise.data.contract import finite
+from joulewise.data.codec import finite
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.formatting import keep_together, plain
 from joulewise.report.charts.chart import Chart

@@ -26,7 +26,6 @@ from joulewise.data import (
 )
 from joulewise.data.contract import told_energy
 from joulewise.formatting import (
-    J_PER_KWH,
     amount,
     between,
     capitalised,
@@ -41,6 +40,7 @@ from joulewise.formatting import (
     watts,
     within,
 )
+from joulewise.units import J_PER_KWH
 
 
 def outlook(told: Mapping[str, Any] | None) -> Iterator[str]:

@@ -30,7 +30,7 @@ import numpy as np
 
 from joulewise.errors import UsageError
 from joulewise.simulate.sensor import noise
-from joulewise.units import MJ_PER_J, NS_PER_S
+from joulewise.units import MJ_PER_J, NS_PER_S, parse_amount
 
 LIBRARY_ABSENT: Final = "library-absent"
 KINDS: Final = (
@@ -49,11 +49,9 @@ KINDS: Final = (
 GRAMMAR: Final = "gpuN|gpu*:KIND[=VALUE][,call=NAME][,code=N][@START[-END]]"
 
 _WHO: Final = re.compile(r"gpu([0-9]{1,3}|\*)")
-_TIME: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]+)?)(us|ms|s)?")
-_ENERGY: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]+)?)J")
 _CALL: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 _CODE: Final = re.compile(r"[1-9][0-9]{0,2}")
-_NS: Final = {"us": 1_000, "ms": 1_000_000, "s": NS_PER_S, None: NS_PER_S}
+_LARGEST: Final = 1e9  # seconds or joules: as nanoseconds and millijoules they fit 64 bits
 _NOT_SUPPORTED: Final = 3
 _BACKWARDS_J: Final = 100
 _STALE_MAX_NS: Final = 10 * NS_PER_S
@@ -135,10 +133,17 @@ def _parse_when(text: str, whole: str) -> tuple[int, int | None]:
 
 
 def _time_ns(text: str, whole: str) -> int:
-    match = _TIME.fullmatch(text.strip())
-    if not match:
-        raise _error(text, whole, "a time such as 5s or 500ms")
-    return round(float(match[1]) * _NS[match[2]])
+    return round(_parse(text, whole, "time", "s", "a time such as 5s or 500ms") * NS_PER_S)
+
+
+def _parse(text: str, whole: str, kind: str, default_unit: str, accepted: str) -> float:
+    try:
+        value = parse_amount(text, kind, default_unit=default_unit).value
+    except ValueError:
+        raise _error(text, whole, accepted) from None
+    if value >= _LARGEST:
+        raise _error(text, whole, accepted)
+    return value
 
 
 def _amount(kind: str, value: str, whole: str) -> int:
@@ -150,10 +155,8 @@ def _amount(kind: str, value: str, whole: str) -> int:
             raise _error(value, whole, "at most 10s, which is as far back as is remembered")
         return amount
     if kind == "counter-backwards":
-        match = _ENERGY.fullmatch(value or f"{_BACKWARDS_J}J")
-        if not match:
-            raise _error(value, whole, "an energy such as 100J")
-        return round(float(match[1]) * MJ_PER_J)
+        text = value or f"{_BACKWARDS_J}J"
+        return round(_parse(text, whole, "energy", "", "an energy such as 100J") * MJ_PER_J)
     if value and kind != "call":
         raise _error(value, whole, f"{kind} without a value")
     return 0

@@ -18,9 +18,9 @@ _WILDCARDS: Final = re.compile(r"[*?\[]")
 
 @dataclass(frozen=True)
 class SqlCondition:
-    """``sql`` is an expression over the columns of a kind; unknown (NULL) counts as not met.
+    """A condition as an SQL expression over the columns of a kind; NULL counts as not met.
 
-    ``is_of_result``: it depends on another file than the first of a folder, of a run result.json.
+    ``is_of_result``: it depends on another file than the first of a folder (of a run, result.json).
     """
 
     sql: str
@@ -28,14 +28,14 @@ class SqlCondition:
     is_of_result: bool = False
 
     def __and__(self, other: SqlCondition) -> SqlCondition:
-        return self._joined("AND", other)
+        return self._combine("AND", other)
 
     def __or__(self, other: SqlCondition) -> SqlCondition:
-        return self._joined("OR", other)
+        return self._combine("OR", other)
 
-    def _joined(self, word: str, other: SqlCondition) -> SqlCondition:
+    def _combine(self, operator: str, other: SqlCondition) -> SqlCondition:
         return SqlCondition(
-            f"({self.sql}) {word} ({other.sql})",
+            f"({self.sql}) {operator} ({other.sql})",
             (*self.parameters, *other.parameters),
             self.is_of_result or other.is_of_result,
         )
@@ -52,7 +52,7 @@ def all_of(conditions: Iterable[SqlCondition]) -> SqlCondition:
 
 
 def text_value(text: str) -> bytes:
-    """Text as the index keeps it: bytes, so that what is not valid Unicode is kept as well."""
+    """Text as the index stores it: bytes, because names may not be valid Unicode."""
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -73,19 +73,19 @@ def text_matches(column: str, pattern: str) -> SqlCondition:
 
 
 def any_matches(column: str, pattern: str) -> SqlCondition:
-    """The same of any text in a column that holds a list of them."""
+    """The same for any text of a column that holds a list of texts."""
     return SqlCondition(
         f"({column} != x'5b5d' AND any_matches({column}, ?))", (text_value(pattern),)
     )
 
 
 def list_value(texts: Iterable[str]) -> bytes:
-    """A list of texts as the index keeps it; an empty one is ``[]``."""
+    """A list of texts as the index stores it; an empty one is ``[]``."""
     return json.dumps(list(texts)).encode("ascii")
 
 
 def add_functions(connection: sqlite3.Connection) -> None:
-    """Give a connection the functions that the conditions above use."""
+    """Register the SQL functions that the conditions above use."""
     for name, function in (("text_matches", _text_matches), ("any_matches", _any_matches)):
         connection.create_function(name, 2, function, deterministic=True)
 

@@ -1,4 +1,9 @@
-"""The SQLite file of an index: its tables, its seal, and what is verified when that is broken."""
+"""The SQLite file of an index: its tables, its seal, and its verification.
+
+The file is sealed: after each commit its modification time is set to a value that is stored inside.
+Where they differ, somebody else has written to it, or we were killed in between: then the checksum
+of every row is verified.
+"""
 
 from __future__ import annotations
 
@@ -20,22 +25,24 @@ from joulewise.units import NS_PER_S
 MEMORY: Final = Path(":memory:")
 
 _FORMAT: Final = 1
-"""Of the tables; another number has them made anew."""
+"""Version of the tables; a file of another one is made again."""
 
 _BUSY_S: Final = 2.0
-"""So long another process may take to write. Chosen: a batch takes 0.1 s; beyond that a list goes
-on without the file."""
+"""How long another process is waited for while it writes. Chosen: a batch takes 0.1 s. After that
+a list goes on without the file; twice as long delays such a list by 2 s more."""
 
 _SEAL_NS: Final = 2 * NS_PER_S  # the coarsest step of modification times in use (FAT)
-_SEAL_LOOKS: Final = 10
-_SEAL_PAUSE_S: Final = 0.01  # between the commit and the seal of another process are microseconds
+# Between the commit and the seal of another process are microseconds. Chosen: 0.1 s in all, after
+# which every row is verified.
+_SEAL_CHECKS: Final = 10
+_SEAL_PAUSE_S: Final = 0.01
 
 Row = tuple[bytes, bytes, int, tuple[Any, ...], bytes]
 """Folder, stamp, whether it is open, values of the kind's columns, data."""
 
 
 class DamagedIndexError(Exception):
-    """The file is no index of this version, or one that was damaged: it is to be made anew."""
+    """The file is not an index of this version, or is damaged: it has to be made again."""
 
 
 def make_row(folder: bytes, stamp: bytes, record: Record) -> Row:
@@ -46,9 +53,7 @@ def make_row(folder: bytes, stamp: bytes, record: Record) -> Row:
 class IndexDatabase:
     """One connection to an index, for one kind of folder.
 
-    Errors are sqlite3.Error, or DamagedIndexError. The file is sealed: after each commit its
-    modification time is set to a value that is kept inside. Where they differ, somebody else has
-    written to it, or we were killed in between: then every row's checksum is verified.
+    Errors are sqlite3.Error, or DamagedIndexError.
     """
 
     def __init__(self, file: Path, kind: FolderKind) -> None:
@@ -56,7 +61,7 @@ class IndexDatabase:
         self._kind = kind
         self._names = tuple(kind.columns)
         self._is_changed = False
-        # Transactions are begun by us, so that a query sees one state of the file.
+        # We begin transactions ourselves, so that a query sees one state of the file.
         self._connection = sqlite3.connect(
             os.fspath(file), timeout=_BUSY_S, isolation_level=None, check_same_thread=True
         )
@@ -69,11 +74,11 @@ class IndexDatabase:
             raise
 
     def close(self) -> None:
-        """Whatever was not committed is undone."""
+        """Close the connection; what was not committed is undone."""
         self._connection.close()
 
     def begin(self) -> None:
-        """One state of the file from here on, whose rows can be trusted."""
+        """Begin a transaction: from here on one state of the file, with verified rows."""
         self._connection.execute("BEGIN")
         if not self._has_tables():
             self._make_tables()
@@ -81,6 +86,7 @@ class IndexDatabase:
             self._verify()
 
     def commit(self) -> None:
+        """End the transaction and seal the file, if anything was written."""
         if not self._is_changed or self._file is None:
             self._connection.execute("COMMIT")
             return
@@ -97,10 +103,11 @@ class IndexDatabase:
         self._is_changed = False
 
     def stamps(self) -> dict[bytes, bytes]:
-        """The folders that the file has a row of, with the stamp of each."""
+        """The stamp of each folder that the file has a row of."""
         return dict(self._connection.execute(f"SELECT folder, stamp FROM {self._kind.table}"))  # noqa: S608
 
     def write(self, rows: Iterable[Row], gone: Iterable[bytes] = ()) -> None:
+        """Insert or replace ``rows``, and delete those of the folders that are ``gone``."""
         table = self._kind.table
         self._delete(table, gone)
         self._insert(f"main.{table}", f"main.{table}_data", rows)
@@ -112,20 +119,20 @@ class IndexDatabase:
             self._connection.executemany(f"DELETE FROM {name} WHERE folder = ?", gone)  # noqa: S608
 
     def overlay(self, rows: Iterable[Row], hidden: Iterable[bytes]) -> None:
-        """Have ``rows`` in place of what the file says of them, and nothing of ``hidden``.
+        """Show ``rows`` in place of the file's own, and nothing of the folders ``hidden``.
 
         They are in memory, for this connection alone.
         """
         rows = list(rows)
-        taken = [(row[0],) for row in rows]
-        names = [*taken, *((folder,) for folder in hidden)]
+        replaced = [(row[0],) for row in rows]
+        names = [*replaced, *((folder,) for folder in hidden)]
         self._connection.executemany("INSERT OR IGNORE INTO temp.hidden VALUES (?)", names)
         for name in ("fresh", "fresh_data"):
-            self._connection.executemany(f"DELETE FROM temp.{name} WHERE folder = ?", taken)  # noqa: S608
+            self._connection.executemany(f"DELETE FROM temp.{name} WHERE folder = ?", replaced)  # noqa: S608
         self._insert("temp.fresh", "temp.fresh_data", rows)
 
     def make_overlay(self) -> None:
-        """The view ``listed``: the file's rows but for the hidden ones, and the fresh ones."""
+        """Make the view ``listed``: the file's rows without the hidden ones, and the fresh ones."""
         table, columns = self._kind.table, self._columns()
         listed = ", ".join(("folder", "is_open", *self._names))
         both = (
@@ -145,16 +152,19 @@ class IndexDatabase:
             self._connection.execute(statement)
 
     def open_rows(self) -> list[tuple[bytes, Mapping[str, Any]]]:
-        """Those of which a part is to be asked for on each use."""
-        found = self._connection.execute("SELECT folder FROM listed WHERE is_open").fetchall()
-        return [(folder, self.data(folder)) for (folder,) in found]
+        """The rows of which a part is read again on each use, with their data."""
+        open_folders = self._connection.execute(
+            "SELECT folder FROM listed WHERE is_open"
+        ).fetchall()
+        return [(folder, self.data(folder)) for (folder,) in open_folders]
 
     def data(self, folder: bytes) -> dict[str, Any]:
+        """The data of a folder's row; a DamagedIndexError where there is none."""
         for table in ("temp.fresh_data", f"main.{self._kind.table}_data"):
             query = f"SELECT data FROM {table} WHERE folder = ?"  # noqa: S608
-            found = self._connection.execute(query, (folder,)).fetchone()
-            if found is not None:
-                data: dict[str, Any] = json.loads(found[0])
+            row = self._connection.execute(query, (folder,)).fetchone()
+            if row is not None:
+                data: dict[str, Any] = json.loads(row[0])
                 return data
         raise DamagedIndexError
 
@@ -185,9 +195,8 @@ class IndexDatabase:
         return f"{_FORMAT} {kind.version} {kind.formats} {self._columns()} {kind.order}"
 
     def _has_tables(self) -> bool:
-        """Whether the tables are there and as this version makes them."""
-        found = self.query("SELECT name FROM main.sqlite_master WHERE type = 'table'")
-        names = {name for (name,) in found}
+        """Whether the tables exist as this version makes them; those of another one are dropped."""
+        names = self._table_names()
         if not names:
             return False
         if "meta" not in names:
@@ -214,8 +223,8 @@ class IndexDatabase:
         self._set_meta(table, self._signature())
 
     def _meta(self, key: str) -> Any:
-        found = self.query("SELECT value FROM meta WHERE key = ?", (key,))
-        return found[0][0] if found else None
+        rows = self.query("SELECT value FROM meta WHERE key = ?", (key,))
+        return rows[0][0] if rows else None
 
     def _set_meta(self, key: str, value: Any) -> None:
         self._connection.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (key, value))
@@ -224,37 +233,42 @@ class IndexDatabase:
         """Whether only joulewise has written to the file, and in this boot of the machine."""
         if self._meta("boot") != boot_id() or self._file is None:
             return False
-        for _ in range(_SEAL_LOOKS):
+        for _ in range(_SEAL_CHECKS):
             if self._file.stat().st_mtime_ns == self._meta("seal"):
                 return True
-            time.sleep(_SEAL_PAUSE_S)  # who has just committed seals it in a moment
+            time.sleep(_SEAL_PAUSE_S)  # a process that has just committed seals it in a moment
         return False
 
     def _verify(self) -> None:
-        """Delete the rows whose checksum is wrong, so that they are made anew.
+        """Delete the rows whose checksum is wrong, so that they are made again.
 
-        Those of all kinds: the seal that follows is of the whole file.
+        Of all kinds of folders, because the seal that follows covers the whole file.
         """
         if self.query("PRAGMA integrity_check(1)") != [("ok",)]:
             raise DamagedIndexError
         for table in self._tables():
-            bad = [folder for folder, is_good in self._verified(table) if not is_good]
-            others = (
+            bad = [folder for folder, is_good in self._check_rows(table) if not is_good]
+            orphans = (
                 f"SELECT folder FROM {table}_data "  # noqa: S608
                 f"WHERE folder NOT IN (SELECT folder FROM {table})"
             )
-            self._delete(table, [*bad, *(folder for (folder,) in self.query(others))])
+            self._delete(table, [*bad, *(folder for (folder,) in self.query(orphans))])
 
     def _tables(self) -> list[str]:
-        """Of every kind that the file has rows of; names that no joulewise made are damage."""
-        found = self.query("SELECT name FROM main.sqlite_master WHERE type = 'table'")
-        names = {name for (name,) in found} - {"meta"}
+        """The tables of all kinds in the file; names that no joulewise made are damage."""
+        names = self._table_names() - {"meta"}
         tables = sorted(name for name in names if f"{name}_data" in names)
         if not all(name.isidentifier() for name in names) or len(names) != 2 * len(tables):
             raise DamagedIndexError
         return tables
 
-    def _verified(self, table: str) -> Iterator[tuple[bytes, bool]]:
+    def _table_names(self) -> set[str]:
+        return {
+            name
+            for (name,) in self.query("SELECT name FROM main.sqlite_master WHERE type = 'table'")
+        }
+
+    def _check_rows(self, table: str) -> Iterator[tuple[bytes, bool]]:
         rows = self._connection.execute(
             f"SELECT own.*, held.data FROM {table} AS own "  # noqa: S608
             f"LEFT JOIN {table}_data AS held ON held.folder = own.folder"
@@ -280,10 +294,10 @@ def discard(file: Path) -> None:
 
 
 def is_unusable(error: sqlite3.Error) -> bool:
-    """Whether it is the place and not the content: locked, not writable, full, cannot be opened."""
+    """Whether the file is locked, not writable, full or cannot be opened, rather than damaged."""
     words = ("locked", "readonly", "full", "unable to open", "disk i/o")
-    said = str(error).lower()
-    return isinstance(error, sqlite3.OperationalError) and any(word in said for word in words)
+    message = str(error).lower()
+    return isinstance(error, sqlite3.OperationalError) and any(word in message for word in words)
 
 
 def _checksum(row: Row) -> int:

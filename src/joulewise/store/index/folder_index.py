@@ -1,8 +1,6 @@
-"""An index that is up to date: opened, brought up to date, asked, and written back.
+"""Querying an index: the store is listed, rows that changed are read again, and stored.
 
-Telling somebody how far the index is while it is made from nothing.
-
-Listing a store, with what tells whether the files of a folder have changed.
+A *stamp* (inode, size and times of the files of a folder) shows whether a row is up to date.
 """
 
 from __future__ import annotations
@@ -35,15 +33,15 @@ from joulewise.store.index.progress import ProgressSlot
 from joulewise.units import NS_PER_S
 
 RACY_NS: Final = 2 * NS_PER_S
-"""A file that changed so recently may change again within one step of the file system's clock.
+"""A file that changed less than this ago may change again with the same times.
 
-2 s is the coarsest step of a file system in use (FAT); ext4, XFS and NFS have milliseconds.
-Doubled, new runs are read again for 2 s longer.
+2 s is the coarsest step of file times in use (FAT); ext4, XFS and NFS have milliseconds. Doubled,
+new runs are read again for 2 s longer.
 """
 
 _FILE: Final = struct.Struct("=QQqq")  # inode, size, modification time, change time
 STAMP_B: Final = _FILE.size
-"""Bytes of a stamp for each file."""
+"""Size of the stamp of one file in bytes."""
 
 _ABSENT: Final = bytes(_FILE.size)
 _GONE: Final = (FileNotFoundError, NotADirectoryError)
@@ -54,7 +52,7 @@ _TYPE: Final = 0o170000  # the bits of a mode that tell a file from a folder or 
 class StoreListing:
     """Every folder of a kind with the stamp of its files.
 
-    ``passing`` are those of which no row may be kept: they changed just now, are links, or could
+    ``passing`` are those of which no row may be stored: they changed just now, are links, or could
     not be stat'ed.
     """
 
@@ -78,23 +76,25 @@ def list_folders(
                 name = entry.name
                 try:
                     is_folder = entry.is_dir()
-                except OSError:  # such as a link that leads back to itself
+                except OSError:  # such as a circular link
                     continue
                 if not is_folder or name in excluded:
                     continue
                 parts = []
                 is_passing = entry.is_symlink()
-                # Written out, not called: of 100,000 runs each step here costs 10 to 20 ms.
+                # Not a function: with 100,000 runs each step here costs 10 to 20 ms.
                 for end in ends:
                     try:
-                        told = get_stat(name + end, dir_fd=parent_fd, follow_symlinks=False)
+                        status = get_stat(name + end, dir_fd=parent_fd, follow_symlinks=False)
                     except OSError as error:
                         is_passing |= not isinstance(error, _GONE)
                         parts.append(_ABSENT)
                         continue
-                    changed_ns = told.st_ctime_ns
-                    is_passing |= changed_ns >= racy_ns or told.st_mode & _TYPE != stat.S_IFREG
-                    parts.append(pack(told.st_ino, told.st_size, told.st_mtime_ns, changed_ns))
+                    changed_ns = status.st_ctime_ns
+                    is_passing |= changed_ns >= racy_ns or status.st_mode & _TYPE != stat.S_IFREG
+                    parts.append(
+                        pack(status.st_ino, status.st_size, status.st_mtime_ns, changed_ns)
+                    )
                 stamps[name] = b"".join(parts)
                 if is_passing:
                     passing.add(name)
@@ -104,38 +104,39 @@ def list_folders(
 
 
 def stamp_folder(folder: Path, files: Sequence[str]) -> tuple[bytes, bool]:
-    """The stamp of one folder, and whether what is read of it now may not be kept."""
+    """The stamp of one folder, and whether a row made from it now may not be stored."""
     racy_ns = time.time_ns() - RACY_NS
     parts = []
     text = os.fspath(folder)  # a Path for each file would cost more than to stat it
     is_passing = folder.is_symlink()
     for name in files:
         try:
-            told = os.lstat(f"{text}/{name}")
+            status = os.lstat(f"{text}/{name}")
         except OSError as error:
             is_passing |= not isinstance(error, _GONE)
             parts.append(_ABSENT)
             continue
-        is_passing |= told.st_ctime_ns >= racy_ns or not stat.S_ISREG(told.st_mode)
-        parts.append(_FILE.pack(told.st_ino, told.st_size, told.st_mtime_ns, told.st_ctime_ns))
+        is_passing |= status.st_ctime_ns >= racy_ns or not stat.S_ISREG(status.st_mode)
+        times_ns = status.st_mtime_ns, status.st_ctime_ns
+        parts.append(_FILE.pack(status.st_ino, status.st_size, *times_ns))
     return b"".join(parts), is_passing
 
 
 _T = TypeVar("_T")
 
 SMALL_STORE: Final = 64
-"""A store of so few runs has no file: to read all of them takes some 20 ms."""
+"""A store with no more runs than this has no index file: reading all takes 20 ms (chosen)."""
 
 _BATCH: Final = 4096
-"""Folders that are read between two commits: 2 s of work that an interruption would lose."""
+"""Folders that are read between two commits (chosen): an interruption loses 2 s of work."""
 
-_SLOW: Final = 500  # folders, which take about 0.2 s: from here on progress is told
-_STEP: Final = 50  # folders between two tellings
+_SLOW: Final = 500  # folders, which take about 0.2 s: from here on progress is shown (chosen)
+_STEP: Final = 50  # folders between two updates of the progress (chosen)
 
 
 @dataclass(frozen=True)
 class ListPage:
-    """``order`` is SQL; ``limit`` of None is all."""
+    """Which part of a list: ``order`` is SQL; without a ``limit`` all of it."""
 
     order: str
     limit: int | None = None
@@ -155,20 +156,20 @@ class FolderIndex:
 
     def counts(self, conditions: Sequence[SqlCondition]) -> list[int]:
         """How many rows meet each condition, in one pass."""
-        sums = ", ".join(f"total(({each.sql}) IS TRUE)" for each in conditions)
-        parameters = [each for condition in conditions for each in condition.parameters]
-        found = self._database.query(f"SELECT {sums} FROM listed", parameters)  # noqa: S608
-        return [int(number) for number in found[0]]
+        sums = ", ".join(f"total(({condition.sql}) IS TRUE)" for condition in conditions)
+        parameters = [value for condition in conditions for value in condition.parameters]
+        rows = self._database.query(f"SELECT {sums} FROM listed", parameters)  # noqa: S608
+        return [int(number) for number in rows[0]]
 
     def select(self, condition: SqlCondition, page: ListPage) -> list[tuple[str, dict[str, Any]]]:
-        """Names of folders with their data."""
+        """The names of the selected folders with their data."""
         limit = -1 if page.limit is None else page.limit
-        found = self._database.query(
+        rows = self._database.query(
             f"SELECT folder FROM listed WHERE {condition.sql} "  # noqa: S608
             f"ORDER BY {page.order} LIMIT ? OFFSET ?",
             (*condition.parameters, limit, page.offset),
         )
-        return [(os.fsdecode(folder), self._data(folder)) for (folder,) in found]
+        return [(os.fsdecode(folder), self._data(folder)) for (folder,) in rows]
 
 
 def query_index(
@@ -178,10 +179,10 @@ def query_index(
     *,
     is_first_file_enough: bool = False,
 ) -> _T:
-    """What ``use`` makes of the index of a store, which is brought up to date for it.
+    """Bring the index of a store up to date, call ``use`` with it and return its result.
 
     ``is_first_file_enough``: no condition or order depends on any but the first file of a folder.
-    Then the other files are looked at only in the folders that are selected.
+    Then the other files are stat'ed only in the folders that are selected.
 
     A store that cannot be listed is an OSError. ``use`` is called again where the index turns out
     to be damaged, or cannot be used at all and another takes its place.
@@ -192,28 +193,25 @@ def query_index(
     update = _Update(parent, kind, listing, len(files) * STAMP_B)
     if len(listing.stamps) * kind.reading_cost > SMALL_STORE:
         for file in index_files(store, os.environ):
-            found = _tried(update, file, use)
-            if found is not None:
-                return found[0]
+            result = _try_file(update, file, use)
+            if result is not None:
+                return result[0]
     return update.run(MEMORY, use)
 
 
-def _tried(update: _Update, file: Path, use: Callable[[FolderIndex], _T]) -> tuple[_T] | None:
-    """What ``use`` makes of the index in a file, which is made anew if it is damaged, or None."""
-    errors = (sqlite3.Error, DamagedIndexError, OSError)
-    try:
-        return (update.run(file, use),)
-    except errors as error:
-        if not _is_discarded(file, error):
-            return None
-    try:
-        return (update.run(file, use),)
-    except errors:
-        return None
+def _try_file(update: _Update, file: Path, use: Callable[[FolderIndex], _T]) -> tuple[_T] | None:
+    """The result of ``use`` with the index in a file, made again if damaged; None if unusable."""
+    for _ in range(2):
+        try:
+            return (update.run(file, use),)
+        except (sqlite3.Error, DamagedIndexError, OSError) as error:  # noqa: PERF203
+            if not _discard_damaged(file, error):
+                return None
+    return None
 
 
-def _is_discarded(file: Path, error: Exception) -> bool:
-    """Delete a damaged index, so that it can be made anew; not one that is only out of reach."""
+def _discard_damaged(file: Path, error: Exception) -> bool:
+    """Delete a damaged index, but not one that is only out of reach; whether it is deleted."""
     if isinstance(error, OSError) or (isinstance(error, sqlite3.Error) and is_unusable(error)):
         return False
     try:
@@ -224,7 +222,7 @@ def _is_discarded(file: Path, error: Exception) -> bool:
 
 
 class _Update:
-    """Brings an index up to date with a listing; what was read once is kept for another try."""
+    """Brings an index up to date with a listing; rows that were read serve for another try, too."""
 
     def __init__(self, parent: Path, kind: FolderKind, listing: StoreListing, stamp_b: int) -> None:
         self._parent = parent
@@ -242,7 +240,7 @@ class _Update:
                 self._begin(database, is_written=True)
             except sqlite3.OperationalError as error:
                 if not is_unusable(error) or len(self._rows) > _SLOW:
-                    raise  # so much is better written elsewhere than made again each time
+                    raise  # so many rows are better written elsewhere than made on each use
                 database.rollback()
                 self._begin(database, is_written=False)
             self._late = []
@@ -251,7 +249,7 @@ class _Update:
                 if self._late:
                     database.write(self._late)
                 database.commit()
-            except (sqlite3.Error, OSError):  # the next command will do it
+            except (sqlite3.Error, OSError):  # the next command will try again
                 database.rollback()
             return result
 
@@ -283,7 +281,7 @@ class _Update:
         return self._known, self._changed(self._known)
 
     def _write_batches(self, database: IndexDatabase, changed: Sequence[bytes]) -> None:
-        """Write in parts: other commands wait for less, and an interruption loses little."""
+        """Write in parts, so that other commands wait less and an interruption loses little."""
         rows = self._read(changed)
         while batch := list(islice(rows, _BATCH)):
             database.begin()
@@ -299,21 +297,19 @@ class _Update:
         database.overlay(rows, ())
 
     def _changed(self, known: dict[bytes, bytes]) -> list[bytes]:
-        """In the order of their names: what lies together on disk was made together."""
+        """The folders to read, by name: folders that lie together on disk were made together."""
         if self._is_partial:
             known = {name: stamp[: self._stamp_b] for name, stamp in known.items()}
         get = known.get
-        changed = [name for name, stamp in self._listing.stamps.items() if get(name) != stamp]
-        kept = self._listing.passing.intersection(known)
-        return sorted({*changed, *kept})
+        changed = {name for name, stamp in self._listing.stamps.items() if get(name) != stamp}
+        return sorted(changed | self._listing.passing.intersection(known))
 
     def _read(self, folders: Sequence[bytes]) -> Iterator[tuple[Row, bool]]:
-        waiting = [folder for folder in folders if folder not in self._rows]
-        if len(waiting) <= _SLOW:
-            for folder in folders:
-                yield self._row(folder)
+        unread = sum(folder not in self._rows for folder in folders)
+        if unread <= _SLOW:
+            yield from map(self._row, folders)
             return
-        with ProgressSlot.observer(len(waiting)) as advance:
+        with ProgressSlot.observer(unread) as advance:
             for number, folder in enumerate(folders, 1):
                 yield self._row(folder)
                 if number % _STEP == 0:
@@ -322,7 +318,7 @@ class _Update:
     def _row(self, folder: bytes) -> tuple[Row, bool]:
         if folder not in self._rows:
             stamp, is_passing = self._listing.stamps[folder], folder in self._listing.passing
-            if self._is_partial:  # before it is read: what changes meanwhile is read again
+            if self._is_partial:  # before it is read, so that a change meanwhile is noticed
                 stamp, is_passing = stamp_folder(self._path(folder), self._kind.files)
             record = self._kind.read(self._path(folder))
             row = make_row(folder, stamp, record)
@@ -330,7 +326,7 @@ class _Update:
         return self._rows[folder]
 
     def _data(self, database: IndexDatabase, folder: bytes) -> dict[str, Any]:
-        """What the index has of a folder that is selected, once all its files are looked at."""
+        """The data of a selected folder, after all its files were stat'ed."""
         if not self._is_partial or folder in self._rows:
             return database.data(folder)
         stamp, is_passing = stamp_folder(self._path(folder), self._kind.files)

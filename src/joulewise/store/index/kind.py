@@ -1,7 +1,4 @@
-"""What the index holds of a kind of folder: runs, or sweeps.
-
-Where the index of a store lies.
-"""
+"""What the index holds of a kind of folder (runs or sweeps), and where the index lies."""
 
 from __future__ import annotations
 
@@ -19,10 +16,10 @@ from joulewise.store.layout import INDEX
 
 @dataclass(frozen=True)
 class Record:
-    """A row: ``values`` of the kind's columns in their order, and ``data`` that is plain JSON.
+    """A row: ``values`` of the kind's columns in their order, and ``data`` of plain JSON values.
 
-    ``is_open``: part of it changes without a change of the files, and is asked for on each use.
-    ``is_lasting``: it may be kept; not where reading failed for a reason that may pass.
+    ``is_open``: a part of it changes while the files do not, and is read again on each use.
+    ``is_lasting``: it may be stored; not where reading failed for a reason that may pass.
     """
 
     values: tuple[Any, ...]
@@ -33,15 +30,16 @@ class Record:
 
 @dataclass(frozen=True)
 class FolderKind:
-    """Folders of one kind in a store, and how a row is made of one.
+    """Folders of one kind in a store, and how a row is made from one.
 
-    ``parent`` is where they lie below the store, ``excluded`` are names there of something else.
-    ``files`` are those that a row is made of. ``columns`` are what can be queried, with their SQL
-    types, and ``order`` those that a list without a filter needs. ``read`` makes a row and raises
-    nothing; ``current`` makes the row of now of one that is open. ``version`` changes when a row
-    would be made differently from the same files. ``formats`` are the newest formats of ``files``
-    that can be read here: a file of a newer one has a row that says so, until joulewise is newer.
-    ``reading_cost`` is how long one takes to read, in runs.
+    - ``parent``: where they lie below the store; ``excluded``: names there of something else
+    - ``files``: the files that a row is made from
+    - ``columns``: what can be queried, with SQL types; ``order``: those that a plain list needs
+    - ``read``: makes a row and raises nothing; ``current``: updates a row that is open
+    - ``version``: changes when a row would be made differently from the same files
+    - ``formats``: the newest formats of ``files`` that can be read here. A file of a newer format
+      has a row that says so, which is made again once joulewise is newer
+    - ``reading_cost``: how long one takes to read, in units of a run
     """
 
     table: str
@@ -61,15 +59,14 @@ _LOCAL: Final = frozenset(
     {"bcachefs", "btrfs", "ext2", "ext3", "ext4", "f2fs", "jfs", "overlay", "ramfs", "reiserfs"}
     | {"squashfs", "tmpfs", "xfs", "zfs"}
 )
-"""File systems of this machine alone, whose locks hold. Of any other that is not known."""
-
+"""File systems of one machine, whose locks hold. Of any other that is not known."""
 
 ENDINGS: Final = ("", "-journal", "-wal", "-shm")
-"""Of the names of an index's file and of those that SQLite makes beside it."""
+"""The ends of the names of an index's file and of those that SQLite makes beside it."""
 
 
 def index_files(store: Path, environ: Mapping[str, str]) -> Iterator[Path]:
-    """Where the index may lie, the best place first; none where only memory is left."""
+    """The paths where the index may lie, the best first; none where only memory is left."""
     inside = store / INDEX
     is_usable = os.access(store, os.W_OK | os.X_OK) and _is_local(store)
     if is_usable and is_private(store) and _are_ours(inside):
@@ -84,14 +81,14 @@ def index_files(store: Path, environ: Mapping[str, str]) -> Iterator[Path]:
 def is_private(folder: Path) -> bool:
     """Whether nobody but us (and root) can put files into a folder.
 
-    SQLite replays a journal that lies beside its file, whoever wrote it. And what root would leave
-    in the folder of a user, that user could not bring up to date.
+    SQLite replays a journal that lies beside its file, whoever wrote it. And a user could not
+    update an index that root left in the user's folder.
     """
     try:
-        told = folder.stat()
+        status = folder.stat()
     except OSError:
         return False
-    return told.st_uid == os.geteuid() and not told.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return status.st_uid == os.geteuid() and not status.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def _are_ours(file: Path) -> bool:
@@ -100,18 +97,18 @@ def _are_ours(file: Path) -> bool:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether it is not there yet, or a plain file that we own and may write.
+    """Whether a path does not exist yet, or is a regular file that we own and may write.
 
-    What another user has made may say what we may not read, or what is not so.
+    A file of another user may contain what we may not read, or what is false.
     """
     try:
-        told = path.lstat()
+        status = path.lstat()
     except FileNotFoundError:
         return True
     except OSError:
         return False
-    owned = told.st_uid == os.geteuid()
-    return owned and stat.S_ISREG(told.st_mode) and os.access(path, os.R_OK | os.W_OK)
+    is_owned = status.st_uid == os.geteuid()
+    return is_owned and stat.S_ISREG(status.st_mode) and os.access(path, os.R_OK | os.W_OK)
 
 
 def _cache_folder(environ: Mapping[str, str]) -> Path | None:
@@ -127,10 +124,11 @@ def _cache_folder(environ: Mapping[str, str]) -> Path | None:
 
 
 def _is_local(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) -> bool:
-    """Whether the folder is on a file system of this machine; not where the kernel does not tell.
+    """Whether a folder is on a file system of this machine; False where that is unknown.
 
-    A line is ``36 35 98:0 /root /mount/point options… - ext4 …``. btrfs and overlay give their
-    files another device number than the mount has: the mount point decides, the longest one.
+    A line of mountinfo is ``36 35 98:0 /root /mount/point options… - ext4 …``. The longest mount
+    point above the folder decides, because files of btrfs and overlay have another device number
+    than their mount.
     """
     try:
         where = str(folder.resolve())

@@ -1,4 +1,4 @@
-"""Telling somebody how far the index is while it is made from nothing."""
+"""Who is told how far a long update of the index is. Imported by the command line at its start."""
 
 from __future__ import annotations
 
@@ -18,6 +18,6 @@ def ignore_progress(_total: int) -> Iterator[Advance]:
 
 
 class ProgressSlot:
-    """Who is told; the command line puts its bar here."""
+    """Holds the observer; the command line sets it to its progress bar."""
 
     observer: Observer = staticmethod(ignore_progress)

@@ -1,4 +1,4 @@
-"""What the index holds of a run: what a list shows, filters and sorts by."""
+"""What the index holds of a run (what a list shows, filters and sorts by), and queries."""
 
 from __future__ import annotations
 
@@ -39,18 +39,19 @@ READABLE: Final = SqlCondition("NOT is_damaged")
 UNREADABLE: Final = SqlCondition("is_damaged")
 SWEEP_TAG: Final = "sweep:"
 
-_PATH: Final = "\0"  # stands for the path of the run, which depends on how the store is named
+_PATH: Final = "\0"  # in place of the path of the run, which depends on how the store is named
 
 
 @dataclass(frozen=True)
 class RunEntry:
     """A run in a list.
 
-    ``problem`` is why it cannot be read, and then the rest is empty; ``link`` is which part of it
-    is a symbolic link. ``energy`` is the total in its documented form: None is one that no device
-    told of, or, where not ``is_computed``, that nobody asked for yet; of a run that is being
-    recorded it is that so far. ``simulated`` are the devices in it that are not there,
-    ``simulated_counted`` those of them that count. ``sign`` tells whether its recorder lives.
+    - ``problem``: why it cannot be read; then the rest is empty
+    - ``link``: which part of it is a symbolic link
+    - ``energy``: the total in its documented form; None where no device could be read, or, unless
+      ``is_computed``, it was not computed yet. Of a run that is being recorded, the total so far
+    - ``simulated``: its simulated devices; ``simulated_counted``: those of them that count
+    - ``sign``: the recorder's sign of life
     """
 
     path: Path
@@ -92,13 +93,14 @@ class RunEntry:
 
 
 def read_entry(path: Path) -> RunEntry:
-    """The entry of a run as its files are now."""
-    return _now(_read(path)[0])
+    """The entry of a run, made from its files."""
+    return _with_current_state(_read(path)[0])
 
 
 def select_runs(
     index: FolderIndex, store: Path, condition: SqlCondition, page: ListPage
 ) -> list[RunEntry]:
+    """The runs of one page that meet a condition."""
     return [_entry(store / name, data) for name, data in index.select(condition, page)]
 
 
@@ -108,7 +110,7 @@ def find_runs(store: Path, condition: SqlCondition) -> list[RunEntry]:
 
 
 def find_unreadable_runs(store: Path) -> list[RunEntry]:
-    """The folders whose run.json is there and cannot be read, oldest first."""
+    """The folders whose run.json exists and cannot be read, oldest first."""
     return _find_runs(store, UNREADABLE)
 
 
@@ -128,12 +130,12 @@ def _find_runs(store: Path, condition: SqlCondition) -> list[RunEntry]:
 
 
 def microseconds(moment: datetime) -> int:
-    """As the column ``started_us`` has it."""
+    """A time as the column ``started_us`` has it: microseconds since 1970."""
     return (moment - EPOCH) // timedelta(microseconds=1)
 
 
 def _read(path: Path) -> tuple[RunEntry, bool]:
-    """The entry as it can be kept, and whether it may be."""
+    """The entry as it can be stored, and whether it may be: not if the fault may pass."""
     names = (str(path), f"{path}/{MANIFEST}", f"{path}/{RESULT}")
     entry = RunEntry(path, link=next(filter(os.path.islink, names), ""))
     try:
@@ -145,17 +147,17 @@ def _read(path: Path) -> tuple[RunEntry, bool]:
         return replace(entry, problem=error.message), is_lasting
     except OSError:
         summary, is_lasting = None, False
-    return _filled(entry, manifest, summary), is_lasting
+    return _fill(entry, manifest, summary), is_lasting
 
 
-def _filled(entry: RunEntry, manifest: Manifest, summary: Mapping[str, Any] | None) -> RunEntry:
-    told = summary or {}
+def _fill(entry: RunEntry, manifest: Manifest, summary: Mapping[str, Any] | None) -> RunEntry:
+    result = summary or {}
     commands = manifest.commands
-    energy = (told.get("energy_j") or {}).get(TOTAL)
-    counted = told.get("counted") or ()
+    energy = (result.get("energy_j") or {}).get(TOTAL)
+    counted = result.get("counted") or ()
     simulated = [one.info.key for one in manifest.devices if one.is_simulated]
     if energy and counted and set(counted) <= set(simulated):
-        energy["source"] = Source.SIMULATED.value  # as it was not called before there was the word
+        energy["source"] = Source.SIMULATED.value  # older versions called it measured
     return replace(
         entry,
         id=manifest.id,
@@ -167,7 +169,7 @@ def _filled(entry: RunEntry, manifest: Manifest, summary: Mapping[str, Any] | No
         exit_code=manifest.exit_code,
         codes=tuple(str(note.get("code", "")) for note in manifest.notes),
         start_ns=manifest.wall_start_ns,
-        time_s=_time_s(manifest, told),
+        time_s=_time_s(manifest, result),
         energy=energy,
         simulated=tuple(simulated),
         simulated_counted=tuple(key for key in simulated if key in counted),
@@ -186,8 +188,8 @@ def _time_s(manifest: Manifest, summary: Mapping[str, Any]) -> float | None:
     return time_s
 
 
-def _now(entry: RunEntry) -> RunEntry:
-    """One whose files say that it is being recorded is, with its joules so far, or was killed."""
+def _with_current_state(entry: RunEntry) -> RunEntry:
+    """If its files say recording: killed where the recorder is dead, else with joules so far."""
     if entry.problem or entry.state != RECORDING:
         return entry
     entry = replace(entry, state=state_of(entry.state, entry.sign))
@@ -196,10 +198,10 @@ def _now(entry: RunEntry) -> RunEntry:
 
 def _with_live(entry: RunEntry) -> RunEntry:
     try:
-        told = json.loads(read_regular(entry.path / LIVE))
-        energy, time_s = told["energy_j"][TOTAL], float(told["time_s"])
+        live = json.loads(read_regular(entry.path / LIVE))
+        energy, time_s = live["energy_j"][TOTAL], float(live["time_s"])
         told_energy(energy)
-        counted = set(told.get("counted", ()))
+        counted = set(live.get("counted", ()))
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return entry
     simulated = tuple(key for key in entry.simulated if key in counted)
@@ -207,15 +209,15 @@ def _with_live(entry: RunEntry) -> RunEntry:
 
 
 def _entry(path: Path, data: Mapping[str, Any]) -> RunEntry:
-    """What :func:`_record` made."""
-    told: dict[str, Any] = {
+    """The entry from the data that :func:`_record` made."""
+    values: dict[str, Any] = {
         key: tuple(value) if isinstance(value, list) else value for key, value in data.items()
     }
     for key in ("problem", "link"):
-        told[key] = told[key].replace(_PATH, str(path))
-    if told["sign"] is not None:
-        told["sign"] = RecorderSign(**told["sign"])
-    return RunEntry(path, **told)
+        values[key] = values[key].replace(_PATH, str(path))
+    if values["sign"] is not None:
+        values["sign"] = RecorderSign(**values["sign"])
+    return RunEntry(path, **values)
 
 
 def _record(entry: RunEntry, *, is_lasting: bool = True) -> Record:
@@ -247,7 +249,7 @@ def _real(value: float | None) -> float | None:
         return None
     try:
         return float(value)
-    except OverflowError:  # a whole number that somebody wrote into a file
+    except OverflowError:  # an integer that somebody wrote into a file
         return math.inf if value > 0 else -math.inf
 
 
@@ -257,7 +259,7 @@ def _read_record(path: Path) -> Record:
 
 
 def _current_record(path: Path, data: Mapping[str, Any]) -> Record:
-    return _record(_now(_entry(path, data)))
+    return _record(_with_current_state(_entry(path, data)))
 
 
 def _columns(texts: Sequence[str], numbers: Sequence[str]) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,8 +10,8 @@ from typing import Final
 from joulewise.data import Kind, Quantity, Unavailable
 from joulewise.devices.device import Device
 from joulewise.errors import UsageError
+from joulewise.units import accepted_units, parse_amount
 
-_FORM: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)\s*(s|min|C|°C)")
 _LOOK_S: Final = 2.0
 _PATIENCE_S: Final = 900.0
 
@@ -45,15 +44,16 @@ class CoolDown:
 def parse_cool_down(text: str) -> CoolDown:
     if not text:
         return CoolDown()
-    found = _FORM.fullmatch(text.strip())
-    if found is None:
+    try:
+        amount = parse_amount(text, "time", "temperature")
+    except ValueError as error:
         raise UsageError(
-            f"{text!r} is no cool-down", "give a time or a temperature: 60s, 2min or 50C"
-        )
-    value, unit = float(found[1]), found[2]
-    if unit in {"C", "°C"}:
-        return CoolDown(below_c=value)
-    return CoolDown(wait_s=value * (60 if unit == "min" else 1))
+            f"{text!r} is no cool-down: {error}",
+            f"give a time or a temperature, in {accepted_units('time', 'temperature')}",
+        ) from None
+    if amount.kind == "temperature":
+        return CoolDown(below_c=amount.value)
+    return CoolDown(wait_s=amount.value)
 
 
 class Thermometer:

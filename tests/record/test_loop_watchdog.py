@@ -1,4 +1,4 @@
-"""Ending what is read, though a driver hangs."""
+"""Ending the loops although a driver hangs."""
 
 import threading
 from time import sleep
@@ -6,7 +6,7 @@ from time import sleep
 import pytest
 
 from joulewise.record import sampling_loop as watch_module
-from joulewise.record.sampling_loop import Loop, LoopWatchdog
+from joulewise.record.sampling_loop import LoopWatchdog, SamplingLoop
 from joulewise.record.schedule import Deadlines
 from joulewise.units import NS_PER_MS
 from tests.helpers.processes import DEADLINE_S
@@ -45,7 +45,7 @@ def channels():
 
 
 def loop_of(channel):
-    return Loop("fast", [channel], Deadlines(0, 10 * NS_PER_MS), Nobody(), is_awaited=True)
+    return SamplingLoop("fast", [channel], Deadlines(0, 10 * NS_PER_MS), Nobody(), is_awaited=True)
 
 
 def test_a_device_that_has_hung_for_long_is_not_waited_for(channels, monkeypatch):
@@ -78,13 +78,13 @@ def test_a_device_that_is_slow_is_waited_for(channels, monkeypatch):
 def test_several_that_hang_at_the_start_are_waited_for_but_once(channels, monkeypatch):
     monkeypatch.setattr(watch_module, "_FIRST_S", 0.3)
     waits_s = []
-    wait = Loop.wait_for_first
+    wait = SamplingLoop.wait_for_first
 
     def record(loop, timeout_s):
         waits_s.append(timeout_s)
         wait(loop, timeout_s)
 
-    monkeypatch.setattr(Loop, "wait_for_first", record)
+    monkeypatch.setattr(SamplingLoop, "wait_for_first", record)
     watch = LoopWatchdog()
     watch.start([loop_of(channel) for channel in channels])
     watch.wait_for_first()

@@ -19,7 +19,8 @@ from joulewise.data import (
     SpanResult,
     Use,
 )
-from joulewise.data.contract import as_json, finite, from_json
+from joulewise.data.codec import finite
+from joulewise.data.contract import as_json, from_json
 
 DAY_NS = 86_400 * 10**9
 JOULES = st.floats(0, 1e12)
@@ -102,13 +103,13 @@ def a_result():
 
 
 def test_the_shape_is_the_one_of_the_design():
-    told = as_json(a_result())
-    assert told["id"] == "20261116-003512-7f3a"
-    assert told["exit_code"] == 0
-    assert told["start_monotonic_ns"] == START_NS
-    assert told["start_wall_ns"] is None
-    assert told["time_s"] == 10
-    assert told["energy_j"]["total"] == {
+    payload = as_json(a_result())
+    assert payload["id"] == "20261116-003512-7f3a"
+    assert payload["exit_code"] == 0
+    assert payload["start_monotonic_ns"] == START_NS
+    assert payload["start_wall_ns"] is None
+    assert payload["time_s"] == 10
+    assert payload["energy_j"]["total"] == {
         "value": 1000.0,
         "error": 5.0,  # error² = error_sampling² + error_gain²
         "error_sampling": 3.0,
@@ -116,14 +117,14 @@ def test_the_shape_is_the_one_of_the_design():
         "source": "measured",
         "at_least": False,
     }
-    assert told["energy_j"]["gpu0"].items() >= told["energy_j"]["total"].items()
-    assert told["energy_j"]["gpu1"] is None
-    (span,) = told["spans"]
+    assert payload["energy_j"]["gpu0"].items() >= payload["energy_j"]["total"].items()
+    assert payload["energy_j"]["gpu1"] is None
+    (span,) = payload["spans"]
     assert (span["name"], span["index"], span["start_s"], span["end_s"]) == ("epoch", 0, 1, 3)
     assert span["energy_j"].keys() == {"total", "gpu0", "gpu1"}
-    assert told["counted"] == ["gpu0"]
-    assert told["excluded"] == [{"device": "gpu1", "reason": "cannot be read"}]
-    (warning,) = told["warnings"]
+    assert payload["counted"] == ["gpu0"]
+    assert payload["excluded"] == [{"device": "gpu1", "reason": "cannot be read"}]
+    (warning,) = payload["warnings"]
     assert warning.keys() == {"code", "message", "hint", "device", "span"}
     assert warning["code"] == "gap"
 
@@ -131,11 +132,11 @@ def test_the_shape_is_the_one_of_the_design():
 def test_a_lower_bound_is_marked_and_an_older_result_has_none():
     part = Energy(80.0, 3.0, 4.0, Source.MEASURED, at_least=True)
     result = replace(a_result(), run=replace(a_result().run, total=part))
-    told = as_json(result)
-    assert told["energy_j"]["total"]["at_least"] is True
-    assert from_json(told).run.total == part
-    del told["energy_j"]["total"]["at_least"]
-    assert from_json(told).run.total == replace(part, at_least=False)
+    payload = as_json(result)
+    assert payload["energy_j"]["total"]["at_least"] is True
+    assert from_json(payload).run.total == part
+    del payload["energy_j"]["total"]["at_least"]
+    assert from_json(payload).run.total == replace(part, at_least=False)
 
 
 def test_what_counts_and_has_no_energy_is_missing():
@@ -160,15 +161,16 @@ def test_what_is_no_number_is_null():
 
 
 @pytest.mark.parametrize(
-    "told", [{}, {"format": 1}, [], {**as_json(a_result()), "format": 2}, {"format": 1, "id": []}]
+    "payload",
+    [{}, {"format": 1}, [], {**as_json(a_result()), "format": 2}, {"format": 1, "id": []}],
 )
-def test_what_is_no_result_is_refused(told):
+def test_what_is_no_result_is_refused(payload):
     with pytest.raises(ValueError, match="result"):
-        from_json(told)
+        from_json(payload)
 
 
 class TestNetTotal:
-    def told(self, *nets):
+    def payload(self, *nets):
         """Of so many GPUs, beside a CPU that has no baseline."""
         energy = Energy(1000.0, 3.0, 4.0, Source.MEASURED)
         uses = {f"n1/gpu{i}": Use(energy, net) for i, net in enumerate(nets)}
@@ -179,12 +181,12 @@ class TestNetTotal:
 
     def test_is_that_of_the_gpus(self):
         net = Energy(600.0, 3.0, 4.0, Source.MEASURED)
-        assert self.told(net, net)["value"] == 1200
-        assert self.told(net, net)["error"] == pytest.approx(math.hypot(5, 5))
+        assert self.payload(net, net)["value"] == 1200
+        assert self.payload(net, net)["error"] == pytest.approx(math.hypot(5, 5))
 
     def test_is_none_where_one_has_no_baseline(self):
-        assert self.told(Energy(600.0, 3.0, 4.0, Source.MEASURED), None) is None
-        assert self.told() is None
+        assert self.payload(Energy(600.0, 3.0, 4.0, Source.MEASURED), None) is None
+        assert self.payload() is None
 
     def test_is_a_lower_bound_where_one_was_not_read(self):
         net = Energy(600.0, 3.0, 4.0, Source.MEASURED)

@@ -1,4 +1,4 @@
-"""Following a lane while it is written."""
+"""Following a stream while it is written."""
 
 import random
 from array import array
@@ -64,7 +64,7 @@ def test_begins_near_the_end_with_a_whole_batch(tmp_path, header, last_b):
     assert len(found) <= max(4 * 90, 90 * last_b / len(batch(0, 90)))
 
 
-def test_a_value_that_looks_like_a_beginning_is_none(tmp_path, header):
+def test_a_value_that_looks_like_a_message_start_is_ignored(tmp_path, header):
     looks = batch(7, 3)
     ints = np.frombuffer(looks[: len(looks) // 8 * 8], np.int64)
     hiding = message(
@@ -112,7 +112,7 @@ def test_only_what_is_new_is_read(tmp_path, header, monkeypatch):
     assert len(read) <= 2
 
 
-def test_a_lane_that_is_packed_meanwhile(tmp_path, header):
+def test_a_stream_that_is_packed_meanwhile(tmp_path, header):
     path = tmp_path / "gpu0.arrows"
     path.write_bytes(header + batch(0, 5))
     follower = LaneFollower(path, EVERYTHING)
