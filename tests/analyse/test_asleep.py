@@ -37,7 +37,7 @@ def test_a_gpu_that_did_not_answer_at_first_is_not_taken_for_asleep(tmp_path):
     (warning,) = result.warnings
     assert (warning.code, warning.device) == (Caution.GAP, "gpu0")
     assert warning.message == (
-        "it was not read for 4.0 s at first (NVML error 999), for which 0 to 300 W stand"
+        "it was not read for 4.0 s at first (NVML error 999); 0 to 300 W are assumed"
     )
 
 

@@ -269,13 +269,13 @@ class TestGaps:
 
         noisy = {"sensor": Sensor(noise_w=0.3), "counter": False}
         found = measure(constant(200), (1, 11), (5, 7), change=stuck, **noisy)
-        assert found.still_s == pytest.approx([4, 2], abs=0.1)
+        assert found.stuck_s == pytest.approx([4, 2], abs=0.1)
         assert found.stuck.tolist() == [False, True]
         assert found.error_sampling_j[0] > 4 * 150
 
     def test_what_never_moves_is_a_constant(self):
         found = measure(constant(200), (1, 11), counter=False)
-        assert not found.still_s.any()
+        assert not found.stuck_s.any()
         assert found.error_sampling_j[0] < 1
 
 

@@ -18,18 +18,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.chunks import ChunkReader, OpenLane
+from joulewise.analyse.arrays import Array, Indices, Ints
+from joulewise.analyse.chunks import ChunkReader, OpenStream
 from joulewise.analyse.time_intervals import Stretch, TimeSet
 from joulewise.data import Quantity
 from joulewise.store.layout import StreamKind
 from joulewise.units import NS_PER_S
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 # Readings of the sensor that were taken after the command ended still show its last moments: up to
 # the longest update period and lag of known boards (0.1 s and some 0.05 s). Twice as long would
@@ -84,12 +82,7 @@ _LANES: Final = (
     (StreamKind.BUFFER, (Quantity.POWER,)),
     (
         StreamKind.SLOW,
-        (
-            Quantity.GPU_UTILISATION,
-            Quantity.SM_CLOCK,
-            Quantity.MEMORY_USED,
-            Quantity.GPU_POWER,
-        ),
+        (Quantity.GPU_UTILISATION, Quantity.SM_CLOCK, Quantity.MEMORY_USED, Quantity.GPU_POWER),
     ),
     (StreamKind.BUFFER_GPU_UTILISATION, (Quantity.GPU_UTILISATION,)),
     (StreamKind.BUFFER_SM_CLOCK, (Quantity.SM_CLOCK,)),
@@ -115,8 +108,8 @@ class Activity:
 class _Block:
     """Readings of one quantity in the order of their times; none is NaN."""
 
-    t_ns: NDArray[np.int64]
-    values: NDArray[Any]
+    t_ns: Ints
+    values: Array
 
     def up_to(self, t_ns: int) -> int:
         """The number of readings up to a moment, itself among them."""
@@ -127,14 +120,14 @@ class _Block:
 
 
 def activity(
-    lanes: OpenLane,
+    open_stream: OpenStream,
     key: str,
     run: Stretch,
     explained: TimeSet = _NEVER,
     *,
     is_module: bool = False,
 ) -> Activity:
-    """What the lanes of a device show of its activity from the start to the end of ``run``.
+    """What the streams of a device show of its activity from the start to the end of ``run``.
 
     ``explained`` is when others computed on it. The power of a whole module says nothing of its
     GPU, since it rises with the CPU's load: there the GPU's part is looked at.
@@ -143,8 +136,8 @@ def activity(
     watched = _OF_MODULE if is_module else _POWERS
     signals = [
         _Signal(rows, quantity, run, explained)
-        for lane, quantities in _LANES
-        if (rows := lanes(key, lane)) is not None
+        for stream, quantities in _LANES
+        if (rows := open_stream(key, stream)) is not None
         for quantity in quantities
         if quantity.value in rows.columns and quantity not in unsaid
     ]
@@ -160,7 +153,7 @@ def activity(
 
 
 class _Signal:
-    """One quantity of one lane, read from its first block to its last."""
+    """One quantity of one stream, read from its first block to its last."""
 
     def __init__(
         self, rows: ChunkReader, quantity: Quantity, run: Stretch, explained: TimeSet
@@ -286,7 +279,7 @@ def _mean_powers(counter: Iterable[_Block]) -> Iterator[_Block]:
         last_ns, last_j = t_ns[-1:], count_j[-1:]
 
 
-def _apart(t_ns: NDArray[np.int64], first: int, least_ns: int) -> NDArray[np.intp]:
+def _apart(t_ns: Ints, first: int, least_ns: int) -> Indices:
     """The rows ``first``, the next that is ``least_ns`` later or more, and so on.
 
     Each row points to the one that would come after it. Pointers are followed from all rows that
@@ -309,10 +302,10 @@ class _LowQuantile:
         """``most`` bounds the number of values that will come."""
         self.number = 0
         self._size = math.floor(_IDLE_QUANTILE * max(most - 1, 0)) + 2
-        self._lowest: NDArray[Any] = np.zeros(0)
+        self._lowest: Array = np.zeros(0)
         self._bound = math.inf
 
-    def add(self, values: NDArray[Any]) -> None:
+    def add(self, values: Array) -> None:
         self.number += len(values)
         low = values[values < self._bound]
         self._lowest = np.append(self._lowest, low) if len(self._lowest) else low
@@ -335,9 +328,9 @@ class _Gaps:
         self._run = run
         self.first_ns: int | None = None
         self.last_ns: int | None = None
-        self._parts: list[NDArray[np.int64]] = []
+        self._parts: list[Ints] = []
 
-    def add(self, t_ns: NDArray[np.int64]) -> None:
+    def add(self, t_ns: Ints) -> None:
         if not len(t_ns):
             return
         before_ns = self._run.start_ns if self.last_ns is None else self.last_ns
@@ -345,13 +338,13 @@ class _Gaps:
         self.last_ns = int(t_ns[-1])
         self._look(np.append(before_ns, t_ns))
 
-    def bounds_ns(self) -> NDArray[np.int64]:
+    def bounds_ns(self) -> Ints:
         """Start and end of each, once all has been read."""
         last_ns = self._run.start_ns if self.last_ns is None else self.last_ns
         self._look(np.array([last_ns, self._run.end_ns]))
         return np.concatenate([np.zeros((0, 2), np.int64), *self._parts])
 
-    def _look(self, t_ns: NDArray[np.int64]) -> None:
+    def _look(self, t_ns: Ints) -> None:
         t_ns = np.clip(t_ns, self._run.start_ns, self._run.end_ns)
         rows = np.flatnonzero(np.diff(t_ns) > LONGEST_GAP_S * NS_PER_S)
         if len(rows):

@@ -20,11 +20,10 @@ from joulewise.store.runs import KILLED, status
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from joulewise.analyse.activity import Activity
+    from joulewise.analyse.arrays import Bools, Ints
     from joulewise.analyse.time_intervals import TimeSet
+
 
 # Reasons to leave devices out of a total; they are told of one as of several.
 UNTOUCHED = "not used by any process of the command"
@@ -244,7 +243,7 @@ def _unread_parts(manifest: Manifest) -> dict[str, str]:
     }
 
 
-def held_at(sightings: Sequence[Sighting], key: str, t_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
+def held_at(sightings: Sequence[Sighting], key: str, t_ns: Ints) -> Bools:
     """Whether a process held the device at each of these times.
 
     Nobody looks before the command starts: others who are there at the first look were before.

@@ -5,27 +5,21 @@ process holds it and its clocks are down) and *clocks up* (it has just worked, o
 What lies before the command, after it and in its pauses is sorted into these by utilisation,
 performance state, clocks and the list of processes. These are told once a second, of its last part
 only: a burst in between is seen by the power readings alone, so that idle is what they find quiet.
-
-What a GPU drew before it could be read: asleep, where reading would wake it, or lost.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
-import numpy as np
-
+from joulewise.analyse.arrays import Array, Bools, Floats
 from joulewise.analyse.time_intervals import Stretch
-from joulewise.data import Caution, Energy, Quantity, RunWarning, SensorProfile
-from joulewise.units import NS_PER_S, Z95
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from joulewise.data import Energy, Quantity, SensorProfile
+from joulewise.units import Z95
 
 USED: Final = (
     Quantity.GPU_UTILISATION.value,
@@ -76,9 +70,9 @@ class Baseline:
 
 
 def idle_stretches(
-    slow: Mapping[str, NDArray[Any]], attached: NDArray[np.bool_], card: SensorProfile
+    slow: Mapping[str, Array], attached: Bools, card: SensorProfile
 ) -> list[IdleStretch]:
-    """The idle times of a GPU, from its slow lane and whether a process held it at each row.
+    """The idle times of a GPU, from its slow stream and whether a process held it at each row.
 
     A row tells of the time up to it, so that a stretch lies between its first idle row and its
     last, less what the sensor's own times may mix in from either side.
@@ -115,12 +109,7 @@ def cut(stretches: Sequence[IdleStretch]) -> list[IdleStretch]:
     return pieces
 
 
-def quiet(
-    pieces: Sequence[IdleStretch],
-    mean_w: NDArray[np.float64],
-    peak_w: NDArray[np.float64],
-    highest_w: float,
-) -> NDArray[np.bool_]:
+def quiet(pieces: Sequence[IdleStretch], mean_w: Floats, peak_w: Floats, highest_w: float) -> Bools:
     """Which pieces no burst was in: both mean and peak are near the lowest peak of their kind."""
     import numpy as np
 
@@ -139,10 +128,7 @@ def quiet(
 
 
 def baselines(
-    stretches: Sequence[IdleStretch],
-    energy_j: NDArray[np.float64],
-    error_j: NDArray[np.float64],
-    run_w: float = math.inf,
+    stretches: Sequence[IdleStretch], energy_j: Floats, error_j: Floats, run_w: float = math.inf
 ) -> dict[IdleState, Baseline]:
     """Each kind's mean watts, from the joules of its stretches; never above the run's mean."""
     import numpy as np
@@ -170,7 +156,7 @@ def chosen(found: Mapping[IdleState, Baseline]) -> Baseline | None:
     return next((found[kind] for kind in IdleState if kind in found), None)
 
 
-def _clocks_up(slow: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
+def _clocks_up(slow: Mapping[str, Array]) -> Bools:
     import numpy as np
 
     state = slow.get(Quantity.PERFORMANCE_STATE.value)
@@ -181,79 +167,3 @@ def _clocks_up(slow: Mapping[str, NDArray[Any]]) -> NDArray[np.bool_]:
     if state is None:
         return by_clock
     return np.where(np.isnan(state), by_clock, state < _DEEP_STATE)
-
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from joulewise.analyse.energy.windows import WindowEnergy
-    from joulewise.store.manifest import RecordedDevice
-
-# Without its supply a board draws nothing, and some watts where its memory is kept alive.
-MOST_W: Final = 5.0
-_UNSEEN: Final = 0.5
-
-
-def with_silence(
-    found: WindowEnergy, windows_ns: NDArray[np.int64], device: RecordedDevice
-) -> WindowEnergy:
-    """``found`` is of the windows as far as the device was read in them.
-
-    While the kernel had it suspended it drew next to nothing; else it may have drawn anything, and
-    what was unseen for the most part has no energy.
-    """
-    time_s = (windows_ns[:, 1] - windows_ns[:, 0]) / NS_PER_S
-    silent_s, asleep_s = (_before(windows_ns, t_ns) for t_ns in _ends_ns(device))
-    unseen_s = silent_s - asleep_s
-    most_w = np.nan if device.maximum_w is None else device.maximum_w
-    unseen_j = np.where(unseen_s > 0, most_w / 2 * unseen_s, 0.0)
-    likely_j = MOST_W / 2 * asleep_s + np.where(unseen_s > _UNSEEN * time_s, np.nan, unseen_j)
-    energy_j = found.energy_j + likely_j
-    never_read = (silent_s > 0) & (silent_s == time_s)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        mean_w = np.where(silent_s > 0, energy_j / time_s, found.mean_w)
-    return replace(
-        found,
-        energy_j=energy_j,
-        error_sampling_j=np.hypot(found.error_sampling_j, likely_j),
-        mean_w=mean_w,
-        peak_w=np.where(never_read, np.nan, found.peak_w),
-        counter_j=found.counter_j + likely_j,
-        integral_j=found.integral_j + likely_j,
-        too_short=found.too_short & ~never_read,
-    )
-
-
-def silent_at_first(
-    device: RecordedDevice, run: Stretch, *, is_bound: bool = False
-) -> Iterator[RunWarning]:
-    """``is_bound``: its energy is a lower bound, and that it was not read is said with that."""
-    window_ns = np.array([[run.start_ns, run.end_ns]])
-    silent_s, asleep_s = (float(_before(window_ns, t_ns)[0]) for t_ns in _ends_ns(device))
-    if asleep_s > 0:
-        yield RunWarning(
-            Caution.GAP,
-            f"it slept for the first {asleep_s:.1f} s, for which 0 to {MOST_W:g} W are assumed",
-            "nobody reads a GPU that sleeps, since that would wake it",
-            device.info.key,
-        )
-    if silent_s > asleep_s and not is_bound:
-        after = "then" if asleep_s else "at first"
-        why = f" ({device.unavailable.reason})" if device.unavailable and not asleep_s else ""
-        most = "" if device.maximum_w is None else f", for which 0 to {device.maximum_w:g} W stand"
-        yield RunWarning(
-            Caution.GAP,
-            f"it was not read for {silent_s - asleep_s:.1f} s {after}{why}{most}",
-            "measure again: the error is as wide as what it may have drawn unseen",
-            device.info.key,
-        )
-
-
-def _ends_ns(device: RecordedDevice) -> tuple[int, int]:
-    """Up to when it was not read, and up to when it slept."""
-    return device.awake_ns or 0, device.asleep_ns or 0
-
-
-def _before(windows_ns: NDArray[np.int64], t_ns: int) -> NDArray[np.float64]:
-    """Seconds of each window before a moment."""
-    return np.asarray(np.diff(np.minimum(windows_ns, t_ns), axis=1)[:, 0] / NS_PER_S)

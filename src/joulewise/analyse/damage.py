@@ -17,10 +17,11 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from joulewise.analyse.arrays import Bools, Floats, Indices, Ints
 from joulewise.analyse.chunks import ArrayLane, ChunkReader, Columns
 from joulewise.data import Caution, Quantity, RunWarning
 from joulewise.store.arrow_stream import TIME
@@ -30,9 +31,6 @@ from joulewise.store.manifest import Manifest, RecordedDevice
 from joulewise.store.runs import RECORDING, status
 from joulewise.store.trace import find_lane_damage, lane_file, open_lane
 from joulewise.units import NS_PER_S
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 HINT: Final = "put the file back from a copy if there is one; what is missing is not zero"
 
@@ -63,17 +61,17 @@ _Limits = Mapping[str, tuple[float, float]]
 
 @dataclass(frozen=True)
 class FileDamage:
-    """A file of a run of which a part cannot be used; of a lane also whose it is."""
+    """A file of a run of which a part cannot be used; of a stream also whose it is."""
 
     file: str
     reason: str
     device: str | None = None
-    lane: StreamKind | None = None
+    stream: StreamKind | None = None
 
     @property
     def is_of_energy(self) -> bool:
         """Whether joules of its device come from it."""
-        return self.lane is StreamKind.FAST
+        return self.stream is StreamKind.FAST
 
     @property
     def message(self) -> str:
@@ -88,7 +86,7 @@ class FileDamage:
     def _effect(self) -> str:
         if self.is_of_energy:
             return "the energy is that of the rest, and a lower bound"
-        if self.lane is not None:
+        if self.stream is not None:
             return "what it held of its sensors is missing or in part"
         effects = {
             PROCESSES: "which GPUs the command used may be told wrongly",
@@ -106,11 +104,11 @@ def tells_of_marks(warning: RunWarning) -> bool:
 
 @dataclass(frozen=True)
 class ImplausibleReadings:
-    """Values in a file of a lane that no such device can have; by column how many."""
+    """Values in a file of a stream that no such device can have; by column how many."""
 
     file: str
     device: str
-    lane: StreamKind
+    stream: StreamKind
     counts: Mapping[str, int]
 
     @property
@@ -138,33 +136,33 @@ class _OpenedLane:
 
 
 class SoundLanes:
-    """Opens the lanes of a run (an ``OpenLane``) without what is damaged or cannot be."""
+    """Opens the streams of a run (an ``OpenStream``) without what is damaged or cannot be."""
 
     def __init__(self, run: Path, manifest: Manifest) -> None:
         self._run, self._manifest = run, manifest
         self._devices = {device.info.key: device for device in manifest.devices}
         self._opened: dict[tuple[str, StreamKind], _OpenedLane] = {}
 
-    def __call__(self, key: str, lane: StreamKind) -> ChunkReader | None:
-        return self._open(key, lane).rows
+    def __call__(self, key: str, stream: StreamKind) -> ChunkReader | None:
+        return self._open(key, stream).rows
 
     def find_damage(self) -> tuple[FileDamage, ...]:
         """Of all files of the run; each is read once for it."""
         found = [
             damage
-            for key, lane in self._lanes()
-            if (damage := self.find_lane_damage(key, lane)) is not None
+            for key, stream in self._streams()
+            if (damage := self.find_lane_damage(key, stream)) is not None
         ]
-        lanes = {damage.file for damage in found}
-        others = (damage for damage in damaged_files(self._run) if damage.file not in lanes)
+        streams = {damage.file for damage in found}
+        others = (damage for damage in damaged_files(self._run) if damage.file not in streams)
         return (*found, *(FileDamage(each.file, each.reason) for each in others))
 
     def find_implausible(self) -> tuple[ImplausibleReadings, ...]:
-        """In all lanes of the run."""
+        """In all streams of the run."""
         return tuple(
-            ImplausibleReadings(self._file_name(key, lane), key, lane, counts)
-            for key, lane in self._lanes()
-            if (counts := self._open(key, lane).implausible)
+            ImplausibleReadings(self._file_name(key, stream), key, stream, counts)
+            for key, stream in self._streams()
+            if (counts := self._open(key, stream).implausible)
         )
 
     def find_warnings(self) -> tuple[RunWarning, ...]:
@@ -172,48 +170,48 @@ class SoundLanes:
         damage = (each.warning for each in self.find_damage())
         return (*damage, *(each.warning for each in self.find_implausible()))
 
-    def find_lane_damage(self, key: str, lane: StreamKind) -> FileDamage | None:
+    def find_lane_damage(self, key: str, stream: StreamKind) -> FileDamage | None:
         damage = find_lane_damage(
             self._run,
             key,
-            lane,
+            stream,
             is_ended=_has_ended_in_order(self._manifest),
-            rows=_written_rows(self._manifest, key, lane),
+            rows=_written_rows(self._manifest, key, stream),
         )
         if damage is not None:
-            return FileDamage(damage.file, damage.reason, key, lane)
-        reason = self._open(key, lane).time_fault
-        return FileDamage(self._file_name(key, lane), reason, key, lane) if reason else None
+            return FileDamage(damage.file, damage.reason, key, stream)
+        reason = self._open(key, stream).time_fault
+        return FileDamage(self._file_name(key, stream), reason, key, stream) if reason else None
 
     def is_damaged(self, key: str) -> bool:
         """Whether joules of the device rest on a damaged file."""
         return self.find_lane_damage(key, StreamKind.FAST) is not None
 
-    def _lanes(self) -> Iterator[tuple[str, StreamKind]]:
+    def _streams(self) -> Iterator[tuple[str, StreamKind]]:
         for key, device in self._devices.items():
             if device.sources:
-                yield from ((key, lane) for lane in StreamKind)
+                yield from ((key, stream) for stream in StreamKind)
 
-    def _file_name(self, key: str, lane: StreamKind) -> str:
-        return lane_file(self._run, key, lane).relative_to(self._run).as_posix()
+    def _file_name(self, key: str, stream: StreamKind) -> str:
+        return lane_file(self._run, key, stream).relative_to(self._run).as_posix()
 
-    def _open(self, key: str, lane: StreamKind) -> _OpenedLane:
-        if (key, lane) not in self._opened:
-            rows = open_lane(self._run, key, lane)
-            self._opened[key, lane] = (
-                _OpenedLane(None) if rows is None else self._without_impossible(rows, key, lane)
+    def _open(self, key: str, stream: StreamKind) -> _OpenedLane:
+        if (key, stream) not in self._opened:
+            rows = open_lane(self._run, key, stream)
+            self._opened[key, stream] = (
+                _OpenedLane(None) if rows is None else self._without_impossible(rows, key, stream)
             )
-        return self._opened[key, lane]
+        return self._opened[key, stream]
 
-    def _without_impossible(self, rows: ChunkReader, key: str, lane: StreamKind) -> _OpenedLane:
+    def _without_impossible(self, rows: ChunkReader, key: str, stream: StreamKind) -> _OpenedLane:
         bounds_ns: tuple[int, int] | None = None
-        if is_verified(self._run, lane_file(self._run, key, lane)):
+        if is_verified(self._run, lane_file(self._run, key, stream)):
             limits: _Limits = {
                 name: (-_MOST_FINITE, _MOST_FINITE) for name in rows.columns if name != TIME
             }
         else:
             low_ns, high_ns = time_bounds_ns(self._manifest)
-            is_buffer = lane not in {StreamKind.FAST, StreamKind.SLOW}
+            is_buffer = stream not in {StreamKind.FAST, StreamKind.SLOW}
             bounds_ns = (low_ns - _BUFFERED_NS if is_buffer else low_ns, high_ns)
             limits = _limits(rows.columns, self._devices.get(key))
         names = (TIME, *limits)
@@ -246,9 +244,9 @@ def _has_ended_in_order(manifest: Manifest) -> bool:
     return manifest.state != RECORDING and not codes & cut
 
 
-def _written_rows(manifest: Manifest, key: str, lane: StreamKind) -> int | None:
-    lanes = manifest.recorder.lanes if manifest.recorder else {}
-    rows = lanes.get(f"{key}{lane.value}", {}).get("rows")
+def _written_rows(manifest: Manifest, key: str, stream: StreamKind) -> int | None:
+    written = manifest.recorder.lanes if manifest.recorder else {}
+    rows = written.get(f"{key}{stream.value}", {}).get("rows")
     return rows if isinstance(rows, int) else None
 
 
@@ -271,7 +269,7 @@ def _limits(columns: tuple[str, ...], device: RecordedDevice | None) -> _Limits:
 
 
 def _linked(rows: ChunkReader, names: tuple[str, ...]) -> Iterator[Columns]:
-    """The chunks of a lane, each with the last row of the one before it."""
+    """The chunks of a stream, each with the last row of the one before it."""
     last: Columns = {}
     for chunk in rows.chunks(names):
         yield {
@@ -293,7 +291,7 @@ def _is_possible(chunk: Columns, bounds_ns: tuple[int, int] | None, limits: _Lim
     return not any(_impossible(chunk[name], limits[name]).any() for name in limits)
 
 
-def _impossible(values: NDArray[np.float64], limits: tuple[float, float]) -> NDArray[np.bool_]:
+def _impossible(values: Floats, limits: tuple[float, float]) -> Bools:
     """Which values cannot be; NaN is what was not read."""
     low, high = limits
     return np.asarray((values < low) | (values > high))
@@ -317,11 +315,11 @@ def _cleaned(columns: Columns, bounds_ns: tuple[int, int] | None, limits: _Limit
         if is_wrong.any():
             columns[name] = np.where(is_wrong, np.nan, columns[name])
             implausible[name] = int(is_wrong.sum())
-    lane = ArrayLane(columns) if len(columns[TIME]) else None
-    return _OpenedLane(lane, time_fault, implausible)
+    stream = ArrayLane(columns) if len(columns[TIME]) else None
+    return _OpenedLane(stream, time_fault, implausible)
 
 
-def longest_ascent(values: NDArray[np.int64]) -> NDArray[np.intp]:
+def longest_ascent(values: Ints) -> Indices:
     """The positions of a longest subsequence that never descends (patience sorting).
 
     What is left out is the least that has to be: one row whose time is wrong goes, and not all

@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import numpy as np
 
+from joulewise.analyse.arrays import Array, Bools, Floats, Ints
 from joulewise.analyse.attribution import Sighting, held_at
 from joulewise.analyse.baseline import (
     SHORTEST_S,
@@ -33,9 +34,8 @@ from joulewise.analyse.baseline import (
     idle_stretches,
     quiet,
 )
-from joulewise.analyse.chunks import ChunkReader, OpenLane
-from joulewise.analyse.energy.gaps import LONG_S, across_faults, frozen
-from joulewise.analyse.energy.power_integral import typical_step_ns
+from joulewise.analyse.chunks import ChunkReader, OpenStream, typical_step_ns
+from joulewise.analyse.energy.gaps import LONG_S, find_frozen_counter, widen_across_faults
 from joulewise.analyse.energy.windows import WindowEnergy, energy_of, window_energy
 from joulewise.analyse.time_intervals import Stretch
 from joulewise.data import Energy, Kind, PowerScope, Quantity, Source, Use
@@ -43,12 +43,6 @@ from joulewise.devices.host.cpu_model import BUSY, IDLE
 from joulewise.store.layout import StreamKind
 from joulewise.store.manifest import Manifest, RecordedDevice
 from joulewise.units import NS_PER_S, Z95
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from joulewise.analyse.chunks import ChunkReader
-    from joulewise.store.manifest import RecordedDevice
 
 # Polls in a row that may fail before the device counts as gone. A poll or two come late on a busy
 # machine; twice as many would have a GPU that was lost 2 s before the end pass for whole.
@@ -59,9 +53,9 @@ def bounded_energy(
     device: RecordedDevice,
     fast: ChunkReader | None,
     buffer: ChunkReader | None,
-    windows_ns: NDArray[np.int64],
-    marks_ns: NDArray[np.int64] | None = None,
-) -> tuple[WindowEnergy, NDArray[np.float64], NDArray[np.bool_]]:
+    windows_ns: Ints,
+    marks_ns: Ints | None = None,
+) -> tuple[WindowEnergy, Floats, Bools]:
     """What each window drew, its seconds without a poll, and which energies are lower bounds.
 
     A window that reaches beyond the last reading, of which nothing bridges the rest, has the
@@ -78,7 +72,7 @@ def bounded_energy(
     part, _ = _energy(replace(device, awake_ns=None), fast, buffer, read_ns, marks_ns)
     is_empty = read_ns[:, 1] <= read_ns[:, 0]
 
-    def bound(of_part: NDArray[np.float64], of_whole: NDArray[np.float64]) -> NDArray[np.float64]:
+    def bound(of_part: Floats, of_whole: Floats) -> Floats:
         return np.where(is_lost, np.where(is_empty, np.nan, of_part), of_whole)
 
     bounded = replace(
@@ -93,9 +87,7 @@ def bounded_energy(
     return bounded, unread_s, is_lost & np.isfinite(bounded.energy_j)
 
 
-def read_parts(
-    device: RecordedDevice, fast: ChunkReader | None, windows_ns: NDArray[np.int64]
-) -> NDArray[np.int64]:
+def read_parts(device: RecordedDevice, fast: ChunkReader | None, windows_ns: Ints) -> Ints:
     """From when to when the device was read in each window: from its first reading to its last."""
     end_ns = last_reading_ns(fast, int(windows_ns.max(initial=0)))
     return np.maximum(np.minimum(windows_ns, end_ns), device.awake_ns or 0)
@@ -123,23 +115,23 @@ def _energy(
     device: RecordedDevice,
     fast: ChunkReader | None,
     buffer: ChunkReader | None,
-    windows_ns: NDArray[np.int64],
-    marks_ns: NDArray[np.int64] | None,
-) -> tuple[WindowEnergy, NDArray[np.float64]]:
+    windows_ns: Ints,
+    marks_ns: Ints | None,
+) -> tuple[WindowEnergy, Floats]:
     energy = window_energy(device, fast, buffer, windows_ns, marks_ns)
     is_empty = windows_ns[:, 1] <= windows_ns[:, 0]
     if is_empty.any():
         energy = _without(energy, is_empty)
-    return across_faults(energy, fast, np.maximum(windows_ns, device.awake_ns or 0))
+    return widen_across_faults(energy, fast, np.maximum(windows_ns, device.awake_ns or 0))
 
 
-def _without(energy: WindowEnergy, is_empty: NDArray[np.bool_]) -> WindowEnergy:
+def _without(energy: WindowEnergy, is_empty: Bools) -> WindowEnergy:
     """No energy where no time passed: that is no measurement, and 0 J with no error looks like one.
 
     A mark of a span's beginning may be the last thing that a program leaves.
     """
 
-    def none(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    def none(values: Floats) -> Floats:
         return np.where(is_empty, np.nan, values)
 
     return replace(
@@ -153,10 +145,7 @@ def _without(energy: WindowEnergy, is_empty: NDArray[np.bool_]) -> WindowEnergy:
     )
 
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-Columns = dict[str, "NDArray[Any]"]
+Columns = dict[str, "Array"]
 _PIECE_S: Final = 0.5
 _MOST_PIECES: Final = 2_000
 _SLOW: Final = (
@@ -174,8 +163,8 @@ class Lapse:
     """Seconds of the run in which something failed, all together and in each of its pieces."""
 
     time_s: float
-    pieces_ns: NDArray[np.int64]
-    piece_s: NDArray[np.float64]
+    pieces_ns: Ints
+    piece_s: Floats
 
     @property
     def first_ns(self) -> int:
@@ -215,9 +204,9 @@ class MeasuredDevice:
 
     device: RecordedDevice
     uses: tuple[Use, ...]
-    energy_j: NDArray[np.float64]
-    sampling_j: NDArray[np.float64]
-    clean: NDArray[np.bool_]
+    energy_j: Floats
+    sampling_j: Floats
+    clean: Bools
     oddities: Oddities
     read: Stretch | None
     slow: Columns
@@ -230,13 +219,13 @@ class MeasuredDevice:
 
 
 def measure(
-    open_lane: OpenLane,
+    open_stream: OpenStream,
     device: RecordedDevice,
-    windows_ns: NDArray[np.int64],
-    wanted: NDArray[np.int64],
+    windows_ns: Ints,
+    wanted: Ints,
     sightings: Sequence[Sighting],
     *,
-    marks_ns: NDArray[np.int64] | None = None,
+    marks_ns: Ints | None = None,
     is_damaged: bool = False,
 ) -> MeasuredDevice:
     """The energies of all windows in one pass, the idle stretches among them.
@@ -246,14 +235,14 @@ def measure(
     """
     marks_ns = windows_ns if marks_ns is None else marks_ns
     key = device.info.key
-    slow = _slow_lane(open_lane(key, StreamKind.SLOW))
+    slow = _slow_lane(open_stream(key, StreamKind.SLOW))
     stretches: list[IdleStretch] = []
     no_baseline = "nothing tells whether it was idle"
     if device.info.kind is Kind.GPU and Quantity.GPU_UTILISATION.value in slow:
         no_baseline = f"it was never idle for {SHORTEST_S:g} s at a time"
         stretches = cut(idle_stretches(slow, held_at(sightings, key, slow["t_ns"]), device.card))
     idle_ns = np.array([[s.start_ns, s.end_ns] for s in stretches], np.int64).reshape(-1, 2)
-    fast, buffer = open_lane(key, StreamKind.FAST), open_lane(key, StreamKind.BUFFER)
+    fast, buffer = open_stream(key, StreamKind.FAST), open_stream(key, StreamKind.BUFFER)
     all_ns = np.concatenate([windows_ns, idle_ns])
     told, failed_s, at_least = _told(device, fast, buffer, all_ns, marks_ns)
     if is_damaged:
@@ -272,7 +261,7 @@ def measure(
         for i in wanted.tolist()
     )
     gap, unread, still = _lapses(device, fast, buffer, windows_ns[0], failed_s[:, 0])
-    stopped = frozen(device, fast, Stretch(*windows_ns[0].tolist()))
+    stopped = find_frozen_counter(device, fast, Stretch(*windows_ns[0].tolist()))
     return MeasuredDevice(
         device,
         uses,
@@ -300,23 +289,23 @@ def _told(
     device: RecordedDevice,
     fast: ChunkReader | None,
     buffer: ChunkReader | None,
-    windows_ns: NDArray[np.int64],
-    marks_ns: NDArray[np.int64],
-) -> tuple[WindowEnergy, NDArray[np.float64], NDArray[np.bool_]]:
+    windows_ns: Ints,
+    marks_ns: Ints,
+) -> tuple[WindowEnergy, Floats, Bools]:
     """What each window drew, its seconds of each kind of failure, and what is a lower bound.
 
     The kinds are in the order of lapses.
     """
     told, unread_s, at_least = bounded_energy(device, fast, buffer, windows_ns, marks_ns)
-    return told, np.stack([told.gap_s, unread_s, told.still_s]), at_least
+    return told, np.stack([told.gap_s, unread_s, told.stuck_s]), at_least
 
 
 def _lapses(
     device: RecordedDevice,
     fast: ChunkReader | None,
     buffer: ChunkReader | None,
-    run_ns: NDArray[np.int64],
-    failed_s: NDArray[np.float64],
+    run_ns: Ints,
+    failed_s: Floats,
 ) -> list[Lapse]:
     """When in the run the sensor failed; as a rule it never did, and nobody has to look."""
     pieces_ns, piece_s = run_ns[None], failed_s[:, None]
@@ -326,7 +315,7 @@ def _lapses(
     return [Lapse(float(s), pieces_ns, each) for s, each in zip(failed_s, piece_s, strict=True)]
 
 
-def _pieces(start_ns: int, end_ns: int) -> NDArray[np.int64]:
+def _pieces(start_ns: int, end_ns: int) -> Ints:
     piece_ns = max(round(_PIECE_S * NS_PER_S), (end_ns - start_ns) // _MOST_PIECES)
     starts_ns = np.arange(start_ns, max(end_ns, start_ns + 1), piece_ns)
     return np.column_stack([starts_ns, np.minimum(starts_ns + piece_ns, end_ns)])
@@ -357,7 +346,7 @@ def _use(
     )
 
 
-def _counts_on(fast: ChunkReader | None, run_ns: NDArray[np.int64]) -> bool:
+def _counts_on(fast: ChunkReader | None, run_ns: Ints) -> bool:
     """Whether the counter was read from before the run, or soon after its start, to its end."""
     name, (start_ns, end_ns) = Quantity.ENERGY.value, run_ns.tolist()
     if fast is None or name not in fast.columns:
@@ -385,9 +374,6 @@ def _slow_lane(reader: ChunkReader | None) -> Columns:
     return {name: np.concatenate([chunk[name] for chunk in chunks]) for name in names}
 
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 PARTS: Final = {
     Quantity.GPU_POWER: ("gpu", StreamKind.FAST),
     Quantity.MEMORY_POWER: ("memory", StreamKind.SLOW),
@@ -400,7 +386,9 @@ _WINDOW_S: Final = 1.0
 _FEWEST: Final = 2
 
 
-def measure_parts(lanes: OpenLane, device: RecordedDevice, run: Stretch) -> dict[str, Energy]:
+def measure_parts(
+    open_stream: OpenStream, device: RecordedDevice, run: Stretch
+) -> dict[str, Energy]:
     """What each part drew in the run, by name; those that were read at least twice.
 
     The readings are joined by straight lines (the trapezoidal rule). What the first and the last of
@@ -408,9 +396,9 @@ def measure_parts(lanes: OpenLane, device: RecordedDevice, run: Stretch) -> dict
     """
     found = {
         name: _integrate(*_readings(rows, quantity.value), device, run)
-        for quantity, (name, lane) in PARTS.items()
+        for quantity, (name, stream) in PARTS.items()
         if not _is_whole(quantity, device)
-        and (rows := lanes(device.info.key, lane)) is not None
+        and (rows := open_stream(device.info.key, stream)) is not None
         and quantity.value in rows.columns
     }
     return {part: energy for part, energy in found.items() if energy is not None}
@@ -425,7 +413,7 @@ def _is_whole(quantity: Quantity, device: RecordedDevice) -> bool:
     return quantity is Quantity.GPU_POWER and scope is PowerScope.GPU
 
 
-def _readings(rows: ChunkReader, name: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _readings(rows: ChunkReader, name: str) -> tuple[Ints, Floats]:
     chunks = list(rows.chunks(["t_ns", name]))
     return (
         np.concatenate([chunk["t_ns"] for chunk in chunks]),
@@ -433,12 +421,7 @@ def _readings(rows: ChunkReader, name: str) -> tuple[NDArray[np.int64], NDArray[
     )
 
 
-def _integrate(
-    t_ns: NDArray[np.int64],
-    power_w: NDArray[np.float64],
-    device: RecordedDevice,
-    run: Stretch,
-) -> Energy | None:
+def _integrate(t_ns: Ints, power_w: Floats, device: RecordedDevice, run: Stretch) -> Energy | None:
     is_read = np.isfinite(power_w) & (t_ns >= run.start_ns)
     is_read &= t_ns <= run.end_ns + round(_WINDOW_S * NS_PER_S)
     if is_read.sum() < _FEWEST:

@@ -1,15 +1,16 @@
-"""A run's lanes and spans as tables of one shape, a piece at a time."""
+"""The streams and spans of a run as tables of one shape, a piece at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from joulewise.analyse.chunks import OpenLane
+from joulewise.analyse.arrays import Array, Bools, Floats
+from joulewise.analyse.chunks import OpenStream
 from joulewise.analyse.damage import SoundLanes
 from joulewise.analyse.device_energy import bounded_energy
 from joulewise.analyse.energy.load_steps import load_marks
@@ -23,9 +24,6 @@ from joulewise.store.layout import StreamKind
 from joulewise.store.manifest import Manifest, RecordedDevice
 from joulewise.store.spans import SpanTable
 from joulewise.units import NS_PER_S
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _ROWS: Final = 1 << 16
 _POWER: Final = (StreamKind.FAST, StreamKind.BUFFER)
@@ -44,25 +42,19 @@ _ENERGY: Final = tuple((name, pa.float64()) for name in _SUMMED)
 _ORIGIN: Final = (("source", _NAME), ("at_least", pa.bool_()))
 SPANS: Final = pa.schema([*_SPAN, *_ENERGY, *_ORIGIN])
 SPAN_DEVICES: Final = pa.schema(
-    [
-        *_SPAN,
-        ("device", _NAME),
-        *_ENERGY,
-        *((name, pa.float64()) for name in _WATTS),
-        *_ORIGIN,
-    ]
+    [*_SPAN, ("device", _NAME), *_ENERGY, *((name, pa.float64()) for name in _WATTS), *_ORIGIN]
 )
 Pieces = tuple[pa.Schema, Iterable[pa.Table]]
-Figures = dict[str, "NDArray[Any]"]
+Figures = dict[str, "Array"]
 """Columns of equal length; NaN, and None of a source, is what is not known."""
 
 
 def lane_table(
-    lanes: OpenLane, devices: Sequence[RecordedDevice], lane: StreamKind, origin_ns: int
+    open_stream: OpenStream, devices: Sequence[RecordedDevice], stream: StreamKind, origin_ns: int
 ) -> Pieces:
-    """One lane of some devices, one after the other; ``t_s`` counts from ``origin_ns``."""
-    keys = {device.info.key: _lane_source(device, lane) for device in devices}
-    readers = {key: reader for key in keys if (reader := lanes(key, lane))}
+    """One stream of some devices, one after the other; ``t_s`` counts from ``origin_ns``."""
+    keys = {device.info.key: _lane_source(device, stream) for device in devices}
+    readers = {key: reader for key in keys if (reader := open_stream(key, stream))}
     columns = dict.fromkeys(name for reader in readers.values() for name in reader.columns)
     told = lane_schema(tuple(columns) or ("t_ns",))
     shape = pa.schema([("t_s", pa.float64()), ("device", _NAME), *told, ("source", _NAME)])
@@ -78,10 +70,10 @@ def lane_table(
     return shape, pieces()
 
 
-def _lane_source(device: RecordedDevice, lane: StreamKind) -> str:
+def _lane_source(device: RecordedDevice, stream: StreamKind) -> str:
     """Power and energy may be modelled; whatever else a device tells is from a sensor."""
     read = Source.SIMULATED if device.is_simulated else Source.MEASURED
-    return (read if lane is StreamKind.SLOW else next(iter(device.sources.values()), read)).value
+    return (read if stream is StreamKind.SLOW else next(iter(device.sources.values()), read)).value
 
 
 def span_table(
@@ -149,7 +141,7 @@ class _Reckoning:
     """The figures of a run's spans: those of its result, and what it does not say."""
 
     def __init__(self, run: Path, manifest: Manifest, result: RunResult, spans: SpanTable) -> None:
-        self._lanes, self.spans = SoundLanes(run, manifest), spans
+        self._open_stream, self.spans = SoundLanes(run, manifest), spans
         self.origin_ns = result.run.span.start_ns
         stored = {_identity(one.span): one for one in result.spans}
         # No name is there in part, and of those with a million spans there are none.
@@ -180,8 +172,8 @@ class _Reckoning:
     def _computed(self, device: RecordedDevice) -> Figures:
         if not device.sources or not len(self._windows_ns):
             return _unread(len(self._windows_ns))
-        fast, buffer = (self._lanes(device.info.key, lane) for lane in _POWER)
-        is_bound = self._goes_on | self._lanes.is_damaged(device.info.key)
+        fast, buffer = (self._open_stream(device.info.key, stream) for stream in _POWER)
+        is_bound = self._goes_on | self._open_stream.is_damaged(device.info.key)
         parts = []
         for start in range(0, len(self._windows_ns), _ROWS):
             part = slice(start, start + _ROWS)
@@ -247,18 +239,15 @@ def _energy_columns(energies: Sequence[Energy | None]) -> Figures:
     }
 
 
-def _floats(values: Iterable[float | None]) -> NDArray[np.float64]:
+def _floats(values: Iterable[float | None]) -> Floats:
     return np.array([np.nan if value is None else value for value in values], np.float64)
 
 
 def _unread(rows: int) -> Figures:
-    return {
-        **_energy_columns([None] * rows),
-        **{name: np.full(rows, np.nan) for name in _WATTS},
-    }
+    return {**_energy_columns([None] * rows), **{name: np.full(rows, np.nan) for name in _WATTS}}
 
 
-def _columns(told: WindowEnergy, device: RecordedDevice, at_least: NDArray[np.bool_]) -> Figures:
+def _columns(told: WindowEnergy, device: RecordedDevice, at_least: Bools) -> Figures:
     counter, power = (source_of(device, counted=counted).value for counted in (True, False))
     known = np.isfinite(told.energy_j)
     sources = np.where(np.isfinite(told.counter_j), counter, power).astype(object)

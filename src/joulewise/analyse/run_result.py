@@ -22,16 +22,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from joulewise.analyse.activity import UTILISATION_NS, activity
+from joulewise.analyse.arrays import Array, Bools, Floats, Ints
 from joulewise.analyse.attribution import choose, merge_parts, read_sightings
-from joulewise.analyse.baseline import silent_at_first
 from joulewise.analyse.chunks import (
     Columns,
-    OpenLane,
+    OpenStream,
     SensorStream,
     last_reading,
     mark_new_values,
@@ -47,7 +47,7 @@ from joulewise.analyse.device_energy import (
     measure_parts,
 )
 from joulewise.analyse.energy.load_steps import load_marks
-from joulewise.analyse.quality.devices import read_in_part
+from joulewise.analyse.quality.devices import read_in_part, silent_at_first
 from joulewise.analyse.quality.run import cautions, unmarked
 from joulewise.analyse.sensor_summary import is_working, sensor_details, times_by_name, under_load
 from joulewise.analyse.span_summary import by_name, names_in_order, steps_by_epoch
@@ -75,11 +75,6 @@ from joulewise.store.runs import ENDED_IN_ORDER, KILLED, RECORDING, status
 from joulewise.store.spans import SpanTable, read_spans
 from joulewise.units import NS_PER_S
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from joulewise.store.manifest import RecordedDevice
-
 Rates = dict[str, "dict[str, float] | None"]
 """Of the ``run``, and of the recording while the GPU was ``idle`` and under ``load``.
 
@@ -89,20 +84,20 @@ and ``new_hz``, new values a second. None where there were no two readings.
 
 
 def sensor_rates(
-    lanes: OpenLane, device: RecordedDevice, slow: Mapping[str, NDArray[Any]], run: Stretch
+    open_stream: OpenStream, device: RecordedDevice, slow: Mapping[str, Array], run: Stretch
 ) -> dict[str, dict[str, Rates]]:
     """By quantity and by stream; ``slow`` are the looks at whether the GPU worked."""
     idle, load = activity_times(slow, device.info.vendor)
     whole = TimeSet(np.array([run.start_ns]), np.array([run.end_ns]))
     found: dict[str, dict[str, Rates]] = {}
-    for stream in _streams(lanes, device.info.key):
+    for stream in _streams(open_stream, device.info.key):
         updates = _Updates(stream.quantity, {"run": whole, "idle": idle, "load": load})
         show(stream.rows, updates)
         found.setdefault(stream.quantity.value, {})[stream.name] = updates.rates()
     return found
 
 
-def activity_times(slow: Mapping[str, NDArray[Any]], vendor: str) -> tuple[TimeSet, TimeSet]:
+def activity_times(slow: Mapping[str, Array], vendor: str) -> tuple[TimeSet, TimeSet]:
     """When the GPU was idle and when it worked; the rest of the time nobody can tell.
 
     A look tells of a short time before it. Between two looks that agree, it stayed as it was.
@@ -119,12 +114,12 @@ def activity_times(slow: Mapping[str, NDArray[Any]], vendor: str) -> tuple[TimeS
     )
 
 
-def _streams(lanes: OpenLane, key: str) -> Iterator[SensorStream]:
+def _streams(open_stream: OpenStream, key: str) -> Iterator[SensorStream]:
     """Power in each stream, or the counter where nobody reads power, and the GPU's utilisation.
 
     Of what the driver samples itself, everything.
     """
-    streams = list(sensor_streams(lanes, key))
+    streams = list(sensor_streams(open_stream, key))
     has_power = any(stream.quantity is Quantity.POWER for stream in streams)
     wanted = {Quantity.POWER if has_power else Quantity.ENERGY, Quantity.GPU_UTILISATION}
     driver = f"{key}.buffer"
@@ -184,11 +179,7 @@ class _Counts:
         time_s = self.time_ns / NS_PER_S
         if not time_s:
             return None
-        return {
-            "time_s": time_s,
-            "read_hz": self.intervals / time_s,
-            "new_hz": self.new / time_s,
-        }
+        return {"time_s": time_s, "read_hz": self.intervals / time_s, "new_hz": self.new / time_s}
 
 
 def details(
@@ -196,9 +187,11 @@ def details(
     measured: Mapping[str, MeasuredDevice],
     cpu: CpuShare,
     run: Stretch,
-    lanes: OpenLane,
+    open_stream: OpenStream,
 ) -> dict[str, Any]:
-    rates = {key: sensor_rates(lanes, one.device, one.slow, run) for key, one in measured.items()}
+    rates = {
+        key: sensor_rates(open_stream, one.device, one.slow, run) for key, one in measured.items()
+    }
     return {
         "about": about(manifest),
         "environment": environment(manifest),
@@ -212,7 +205,7 @@ def details(
         "parts": {
             key: {name: energy_json(energy) for name, energy in parts.items()}
             for key, one in measured.items()
-            if (parts := measure_parts(lanes, one.device, run))
+            if (parts := measure_parts(open_stream, one.device, run))
         },
         "sensor_rates": rates,
         "baseline": {key: _baseline(one) for key, one in measured.items() if _is_gpu(one)},
@@ -304,11 +297,6 @@ def _baseline(measured: MeasuredDevice) -> dict[str, Any]:
     }
 
 
-if TYPE_CHECKING:
-    from joulewise.store.manifest import Manifest
-    from joulewise.store.spans import SpanTable
-
-
 def end_open_spans(spans: SpanTable, manifest: Manifest, run: Stretch) -> SpanTable:
     """The same spans; those whose end was not marked last as long as their command, or the run."""
     is_open = ~spans.ended
@@ -358,9 +346,6 @@ def read_sound_spans(run: Path, manifest: Manifest) -> SpanTable:
     return replace(spans.where(is_within), warnings=(*spans.warnings, warning))
 
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 STEPS_KEPT: Final = 1_000
 SPANS_KEPT: Final = 10_000
 """A result holds so many spans in all, those of the rarest names first, and no name in part.
@@ -385,29 +370,29 @@ def analyse(
     run: Path,
     manifest: Manifest | None = None,
     *,
-    lanes: OpenLane | None = None,
+    open_stream: OpenStream | None = None,
     spans: SpanTable | None = None,
     few_steps: int | None = None,
 ) -> RunResult:
     """What the run came to, as far as it has been recorded.
 
-    Who has just written them passes a manifest, lanes and spans that need not be read again. Who
+    Who has just written them passes a manifest, streams and spans that need not be read again. Who
     has hundreds of runs that are much the same throughout has only ``few_steps`` looked at, which
     follow each other, and none told one by one.
     """
     manifest = manifest or read_manifest(run)
     damage: tuple[FileDamage, ...] = ()
     implausible: tuple[ImplausibleReadings, ...] = ()
-    if lanes is None:
-        lanes = sound = SoundLanes(run, manifest)
+    if open_stream is None:
+        open_stream = sound = SoundLanes(run, manifest)
         damage, implausible = sound.find_damage(), sound.find_implausible()
     damaged = {each.device for each in damage if each.is_of_energy}
     state = status(manifest)
     spans = read_sound_spans(run, manifest) if spans is None else spans
     sightings = read_sightings(run)
     holders = merge_parts(manifest, sightings)
-    last_row_ns = None if state in ENDED_IN_ORDER else _last_row_ns(lanes, manifest)
-    if state == RECORDING and (written_ns := _written_ns(lanes, manifest)) is not None:
+    last_row_ns = None if state in ENDED_IN_ORDER else _last_row_ns(open_stream, manifest)
+    if state == RECORDING and (written_ns := _written_ns(open_stream, manifest)) is not None:
         whole = _so_far(manifest, written_ns)
         spans = spans_until(spans, whole.end_ns)
     else:
@@ -426,7 +411,7 @@ def analyse(
     marks_ns = load_marks(whole, spans if few_steps is None else seen)
     measured = {
         device.info.key: measure(
-            lanes,
+            open_stream,
             device,
             windows_ns,
             wanted,
@@ -446,7 +431,9 @@ def analyse(
         busy=[key for key, one in measured.items() if _busy(one, whole)],
         unread=[key for key, one in measured.items() if one.uses[0].energy is None],
         damaged={each.device: each.reason for each in damage if each.device and each.is_of_energy},
-        activity=lambda key, others: activity(lanes, key, whole, others, is_module=key in modules),
+        activity=lambda key, others: activity(
+            open_stream, key, whole, others, is_module=key in modules
+        ),
     )
     counted = [measured[key] for key in choice.counted if key not in choice.missing]
     cpu = cpu_share(counted, manifest, whole)
@@ -499,12 +486,14 @@ def analyse(
                 spans=seen,
                 energy_j=energy_j,
                 sampling_j=sampling_j,
-                lanes=lanes,
+                open_stream=open_stream,
             ),
         ),
         details={
-            **details(manifest, measured, cpu, whole, lanes),
-            "sensors": sensor_details(manifest.devices, lanes, whole, times_by_name(spans, codes)),
+            **details(manifest, measured, cpu, whole, open_stream),
+            "sensors": sensor_details(
+                manifest.devices, open_stream, whole, times_by_name(spans, codes)
+            ),
             "spans": by_name(spans, seen, energy_j, codes[:NAMES_KEPT]),
             "more_names": len(codes[NAMES_KEPT:]),
             **({} if kept.all() else {"steps": steps_by_epoch(spans, seen, energy_j)}),
@@ -541,36 +530,34 @@ def _so_far(manifest: Manifest, written_ns: int) -> Stretch:
     return Stretch(start_ns, max(start_ns, written_ns))
 
 
-def _last_row_ns(lanes: OpenLane, manifest: Manifest) -> int | None:
-    return max(_last_rows_ns(lanes, manifest), default=None)
+def _last_row_ns(open_stream: OpenStream, manifest: Manifest) -> int | None:
+    return max(_last_rows_ns(open_stream, manifest), default=None)
 
 
-def _written_ns(lanes: OpenLane, manifest: Manifest) -> int | None:
+def _written_ns(open_stream: OpenStream, manifest: Manifest) -> int | None:
     """Up to when every device of a run in progress is on disk; None where none is.
 
     Rows are written about every second, each device's in turn, and marks of spans at once: what
     lies behind that moment is not a gap, it is not yet written. A device that is ``_UNWRITTEN_S``
     behind the others has no readings, and does not hold up the moment.
     """
-    last_ns = _last_rows_ns(lanes, manifest)
+    last_ns = _last_rows_ns(open_stream, manifest)
     least_ns = max(last_ns, default=0) - round(_UNWRITTEN_S * NS_PER_S)
     return min((each for each in last_ns if each >= least_ns), default=None)
 
 
-def _last_rows_ns(lanes: OpenLane, manifest: Manifest) -> list[int]:
+def _last_rows_ns(open_stream: OpenStream, manifest: Manifest) -> list[int]:
     """When each device that has rows has its last one."""
     last = []
     for device in manifest.devices:
-        lane = lanes(device.info.key, StreamKind.FAST)
-        chunks = lane.chunks(["t_ns"]) if lane else ()
+        stream = open_stream(device.info.key, StreamKind.FAST)
+        chunks = stream.chunks(["t_ns"]) if stream else ()
         ends_ns = [int(chunk["t_ns"][-1]) for chunk in chunks if len(chunk["t_ns"])]
         last += [max(ends_ns)] if ends_ns else []
     return last
 
 
-def _crowded(
-    spans: SpanTable, codes: NDArray[np.int64], steps_kept: int
-) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def _crowded(spans: SpanTable, codes: Ints, steps_kept: int) -> tuple[Bools, Bools]:
     """Which spans are too many to tell one by one, and which have a name that is told at all."""
     counts = np.bincount(spans.name, minlength=len(spans.names))
     few = [
@@ -583,9 +570,7 @@ def _crowded(
     return ~is_kept[spans.name], is_known[spans.name]
 
 
-def _looked_at(
-    crowded: NDArray[np.bool_], known: NDArray[np.bool_], few: int | None
-) -> NDArray[np.int64]:
+def _looked_at(crowded: Bools, known: Bools, few: int | None) -> Ints:
     """All that are told one by one, and of the others enough for a summary."""
     many = np.flatnonzero(crowded & known)
     if few is not None:
@@ -605,9 +590,7 @@ def _busy(measured: MeasuredDevice, run: Stretch) -> bool:
     return bool(len(within)) and float(within.mean()) > _BUSY_PCT
 
 
-def _sums(
-    counted: Sequence[MeasuredDevice], spans: int, *, whole: bool
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _sums(counted: Sequence[MeasuredDevice], spans: int, *, whole: bool) -> tuple[Floats, Floats]:
     """Energy and sampling error of every span over the devices that count.
 
     NaN where there is none, or where one of them was not read.

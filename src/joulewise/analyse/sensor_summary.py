@@ -9,23 +9,19 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
-from joulewise.analyse.chunks import Columns, OpenLane, sensor_streams
+from joulewise.analyse.arrays import Array, Floats, Ints
+from joulewise.analyse.chunks import Columns, OpenStream, sensor_streams
 from joulewise.analyse.curves.downsample import show
-from joulewise.analyse.time_intervals import TimeSet
+from joulewise.analyse.time_intervals import Stretch, TimeSet
 from joulewise.data import Kind, Quantity
 from joulewise.data.throttling import throttle_names
 from joulewise.devices.nvidia.throttling import CAPPED, ENOUGH, IDLE
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from joulewise.analyse.time_intervals import Stretch
-    from joulewise.store.manifest import RecordedDevice
-    from joulewise.store.spans import SpanTable
+from joulewise.store.manifest import RecordedDevice
+from joulewise.store.spans import SpanTable
 
 Figures = dict[str, float]
 """Mean, min and max; of performance states and reasons for lower clocks, the share of each."""
@@ -63,7 +59,7 @@ _EXPECTED: Final[Mapping[Kind, Sequence[Quantity]]] = {
 
 def sensor_details(
     devices: Sequence[RecordedDevice],
-    lanes: OpenLane,
+    open_stream: OpenStream,
     run: Stretch,
     by_name: Mapping[str, TimeSet],
 ) -> dict[str, dict[str, Any]]:
@@ -74,14 +70,14 @@ def sensor_details(
     whole = TimeSet(np.array([run.start_ns]), np.array([run.end_ns]))
     found = {}
     for device in devices:
-        of_run, *of_names = summarise_sensors(lanes, device, [whole, *by_name.values()])
+        of_run, *of_names = summarise_sensors(open_stream, device, [whole, *by_name.values()])
         spans = dict(zip(by_name, of_names, strict=True))
         found[device.info.key] = {"run": of_run, "spans": spans if of_run else {}}
     return found
 
 
 def summarise_sensors(
-    lanes: OpenLane, device: RecordedDevice, times: Sequence[TimeSet]
+    open_stream: OpenStream, device: RecordedDevice, times: Sequence[TimeSet]
 ) -> list[Summary]:
     """One summary for each of ``times``, in one pass over each stream.
 
@@ -91,7 +87,7 @@ def summarise_sensors(
     """
     streams = [
         stream
-        for stream in sensor_streams(lanes, device.info.key)
+        for stream in sensor_streams(open_stream, device.info.key)
         if stream.quantity not in _ELSEWHERE
     ]
     views = [_StreamStatistics(within, device.info.vendor) for within in times]
@@ -105,7 +101,7 @@ def summarise_sensors(
     return [{each.value: view.figures(each) for each in quantities} for view in views]
 
 
-def times_by_name(spans: SpanTable, codes: NDArray[np.int64]) -> dict[str, TimeSet]:
+def times_by_name(spans: SpanTable, codes: Ints) -> dict[str, TimeSet]:
     """When any span of each name was, for the first names."""
     return {
         spans.names[code]: TimeSet.union(spans.start_ns[mine], spans.end_ns[mine])
@@ -159,7 +155,7 @@ class _Range:
         self._count, self._sum = 0, 0.0
         self._low, self._high = np.inf, -np.inf
 
-    def add(self, values: NDArray[Any]) -> None:
+    def add(self, values: Array) -> None:
         self._count += len(values)
         self._sum += float(values.sum(dtype=np.float64))
         self._low = min(self._low, float(values.min()))
@@ -182,7 +178,7 @@ class _Shares:
         self._names = names
         self._counts: Counter[int] = Counter()
 
-    def add(self, values: NDArray[Any]) -> None:
+    def add(self, values: Array) -> None:
         states, counts = np.unique(values.astype(np.int64), return_counts=True)
         self._counts.update(dict(zip(states.tolist(), counts.tolist(), strict=True)))
 
@@ -205,19 +201,10 @@ def _statistics(column: str, vendor: str) -> _Range | _Shares:
     return _Range()
 
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from numpy.typing import NDArray
-
-    from joulewise.analyse.time_intervals import Stretch
-
 _BUSY_PCT: Final = 1.0
 
 
-def under_load(
-    slow: Mapping[str, NDArray[Any]], run: Stretch, vendor: str
-) -> dict[str, float | None]:
+def under_load(slow: Mapping[str, Array], run: Stretch, vendor: str) -> dict[str, float | None]:
     """Means over the looks at which it was not idle; None where there were too few.
 
     ``capped`` is the share of them at which the power limit held the clocks down.
@@ -236,7 +223,7 @@ def under_load(
     }
 
 
-def is_working(slow: Mapping[str, NDArray[Any]], vendor: str) -> NDArray[np.float64]:
+def is_working(slow: Mapping[str, Array], vendor: str) -> Floats:
     """Of each look whether the GPU worked (1) or was idle (0); NaN where nothing tells."""
     reasons, utilisation = _reasons(slow, vendor), _column(slow, Quantity.GPU_UTILISATION)
     is_known = np.isfinite(reasons)
@@ -246,17 +233,17 @@ def is_working(slow: Mapping[str, NDArray[Any]], vendor: str) -> NDArray[np.floa
     return np.asarray(np.where(is_known, bits & IDLE == 0, by_use))
 
 
-def _reasons(slow: Mapping[str, NDArray[Any]], vendor: str) -> NDArray[np.float64]:
+def _reasons(slow: Mapping[str, Array], vendor: str) -> Floats:
     """NVML's reasons for lower clocks; NaN of other makers, who do not say why."""
     reasons = _column(slow, Quantity.THROTTLE)
     return reasons if vendor == "nvidia" else np.full(len(reasons), np.nan)
 
 
-def _column(slow: Mapping[str, NDArray[Any]], quantity: Quantity) -> NDArray[np.float64]:
+def _column(slow: Mapping[str, Array], quantity: Quantity) -> Floats:
     found = slow.get(quantity.value)
     return np.full(len(slow["t_ns"]), np.nan) if found is None else np.array(found, np.float64)
 
 
-def _mean(values: NDArray[np.float64]) -> float | None:
+def _mean(values: Floats) -> float | None:
     known = values[np.isfinite(values)]
     return float(known.mean()) if len(known) >= ENOUGH else None

@@ -2,34 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
+from joulewise.analyse.arrays import Floats, Indices, Ints
 from joulewise.hooks.marks import NONE
+from joulewise.store.spans import SpanTable
 from joulewise.units import NS_PER_S
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from joulewise.store.spans import SpanTable
 
 TRAINING: Final = "training"
 
 Figures = dict[str, "float | None"]
 
 
-def names_in_order(spans: SpanTable) -> NDArray[np.int64]:
+def names_in_order(spans: SpanTable) -> Ints:
     """The codes of the names, as they first appear."""
     codes, first = np.unique(spans.name, return_index=True)
     return np.asarray(codes[np.argsort(first)])
 
 
 def by_name(
-    spans: SpanTable,
-    seen: SpanTable,
-    energy_j: NDArray[np.float64],
-    codes: NDArray[np.int64],
+    spans: SpanTable, seen: SpanTable, energy_j: Floats, codes: Ints
 ) -> dict[str, dict[str, Any]]:
     """Each of these names' spans.
 
@@ -76,7 +70,7 @@ def _announced(mine: SpanTable, trainings: SpanTable) -> int | None:
     return int(np.where(totals == NONE, counts, np.maximum(totals - up_to, 0)).sum())
 
 
-def _owners(spans: SpanTable, trainings: SpanTable) -> NDArray[np.int64]:
+def _owners(spans: SpanTable, trainings: SpanTable) -> Ints:
     """The position of the training of the same process in which each of them began; -1 is none."""
     owner = np.full(len(spans), -1, np.int64)
     for pid in np.unique(trainings.pid).tolist():
@@ -89,7 +83,7 @@ def _owners(spans: SpanTable, trainings: SpanTable) -> NDArray[np.int64]:
     return owner
 
 
-def _by_code(names: NDArray[np.int64], codes: NDArray[np.int64]) -> list[NDArray[np.intp]]:
+def _by_code(names: Ints, codes: Ints) -> list[Indices]:
     """The positions of each code, found by one sort however many there are."""
     order = np.argsort(names, kind="stable")
     first = np.searchsorted(names[order], codes)
@@ -97,9 +91,7 @@ def _by_code(names: NDArray[np.int64], codes: NDArray[np.int64]) -> list[NDArray
     return [order[a:b] for a, b in zip(first.tolist(), end.tolist(), strict=True)]
 
 
-def steps_by_epoch(
-    spans: SpanTable, seen: SpanTable, energy_j: NDArray[np.float64]
-) -> list[dict[str, Any]]:
+def steps_by_epoch(spans: SpanTable, seen: SpanTable, energy_j: Floats) -> list[dict[str, Any]]:
     """The steps of each epoch; those of no epoch stand under a null index.
 
     Each training counts its epochs from 0, so it is named, too; null where there is no mark of it.
@@ -129,7 +121,7 @@ def _index(spans: SpanTable, position: int) -> int | None:
     return None if position < 0 or spans.index[position] == NONE else int(spans.index[position])
 
 
-def figures(values: NDArray[np.float64]) -> Figures:
+def figures(values: Floats) -> Figures:
     """Mean, standard deviation and quantiles of those values that there are."""
     values = values[np.isfinite(values)]
     if not len(values):
@@ -149,11 +141,11 @@ def figures(values: NDArray[np.float64]) -> Figures:
     }
 
 
-def _times_s(spans: SpanTable) -> NDArray[np.float64]:
+def _times_s(spans: SpanTable) -> Floats:
     return np.asarray((spans.end_ns - spans.start_ns) / NS_PER_S)
 
 
-def _by_epoch(steps: SpanTable, epochs: SpanTable) -> dict[int, NDArray[np.intp]]:
+def _by_epoch(steps: SpanTable, epochs: SpanTable) -> dict[int, Indices]:
     """The positions of each epoch's steps, by that of the epoch; -1 is none."""
     if not len(steps):
         return {}

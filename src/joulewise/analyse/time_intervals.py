@@ -6,13 +6,12 @@ Stretches of time that do not overlap, and which readings lie in them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from joulewise.analyse.arrays import Array, Bools, Ints
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class Stretch:
         """How long after its start."""
         return (t_ns - self.start_ns) / NS_PER_S
 
-    def holds(self, t_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def holds(self, t_ns: Ints) -> Bools:
         return (t_ns >= self.start_ns) & (t_ns <= self.end_ns)
 
 
@@ -46,11 +45,11 @@ class Stretch:
 class TimeSet:
     """``start_ns`` and ``end_ns`` of the stretches in their order; both belong to them."""
 
-    start_ns: NDArray[np.int64]
-    end_ns: NDArray[np.int64]
+    start_ns: Ints
+    end_ns: Ints
 
     @classmethod
-    def union(cls, start_ns: NDArray[Any], end_ns: NDArray[Any]) -> TimeSet:
+    def union(cls, start_ns: Array, end_ns: Array) -> TimeSet:
         """Of stretches in any order; those that overlap or touch become one."""
         if not len(start_ns):
             return cls(start_ns, end_ns)
@@ -61,7 +60,7 @@ class TimeSet:
         apart = starts[1:] > ends[:-1]
         return cls(starts[np.append(True, apart)], ends[np.append(apart, True)])
 
-    def holds(self, t_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def holds(self, t_ns: Ints) -> Bools:
         """Which moments lie in any stretch."""
         import numpy as np
 

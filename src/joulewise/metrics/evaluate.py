@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import hypot
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from joulewise.analyse.arrays import Bools, Ints
 from joulewise.data.sweeps import KNOBS, POWER_LIMIT, Setting, Sweep
 from joulewise.metrics.boundary import BOUNDARIES, GPU, View
 from joulewise.metrics.intervals import Means, Ratios, means, ratios
@@ -164,16 +165,11 @@ def _less(of: Means, row: int, reference: int) -> float:
     return float(of.mean[reference] - of.mean[row])
 
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
-
 _AT_ONCE: Final = 4_000_000
 _ROUNDING: Final = 1e-9
 
 
-def front(time: Ratios, energy: Ratios) -> NDArray[np.bool_]:
+def front(time: Ratios, energy: Ratios) -> Bools:
     """True unless some other setting takes less time and less energy, both beyond noise.
 
     Settings are compared by the blocks that they share; where these are fewer than two, by how
@@ -189,7 +185,7 @@ def front(time: Ratios, energy: Ratios) -> NDArray[np.bool_]:
     return known & ~beaten
 
 
-def _above(of: Ratios, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _above(of: Ratios, rows: Ints) -> Bools:
     """Whether each of these rows lies above each of all, beyond noise."""
     shape = len(rows), len(of.plain)
     apart = of.plain[rows, None] - of.plain[None]

@@ -18,18 +18,20 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from joulewise.analyse.arrays import Bools, Floats, Ints
 from joulewise.metrics.metric import Metric, Reference
 from joulewise.metrics.result import Interval, Verdict
 from joulewise.metrics.trial_table import TrialTable
 
 if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
+    from numpy.typing import ArrayLike
+
 
 _POINTS: Final = 8193
 _AS_NORMAL: Final = 10_000.0  # degrees of freedom, from which on nothing changes that matters
 
 
-def quantile(dof: ArrayLike, p: float) -> NDArray[np.float64]:
+def quantile(dof: ArrayLike, p: float) -> Floats:
     """Below which the share ``p``, a half or more, lies; NaN without a degree of freedom."""
     given = np.asarray(dof, float)
     values, places = np.unique(given, return_inverse=True)
@@ -48,11 +50,6 @@ def _quantile(dof: float, p: float) -> float:
     return math.sqrt(dof) * math.tan(angle)
 
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
-
 _TWO_SIDED: Final = 0.975
 _ROUNDING: Final = 1e-9
 _ROUNDS: Final = 20
@@ -65,10 +62,10 @@ class Means:
     ``floor`` is the half-width that the meter alone would give.
     """
 
-    mean: Array
-    half: Array
-    floor: Array
-    n: NDArray[np.int64]
+    mean: Floats
+    half: Floats
+    floor: Floats
+    n: Ints
 
     def interval(self, row: int) -> Interval | None:
         return mean_interval(self.mean[row], self.half[row])
@@ -84,12 +81,12 @@ class Ratios:
     """
 
     scores: Means
-    log: Array
-    plain: Array
-    floors: Array
+    log: Floats
+    plain: Floats
+    floors: Floats
     means: Means
-    ruled_out: NDArray[np.bool_]
-    boards: NDArray[np.int64] | None = None
+    ruled_out: Bools
+    boards: Ints | None = None
 
     @cached_property
     def scatter(self) -> tuple[float, int]:
@@ -128,7 +125,7 @@ def verdict(mean: float, half: float, floor: float) -> Verdict:
     return Verdict.BETTER if mean < 0 else Verdict.WORSE
 
 
-def means(values: Array, floors: Array | None = None, extra: Array | None = None) -> Means:
+def means(values: Floats, floors: Floats | None = None, extra: Floats | None = None) -> Means:
     """Over the columns. ``floors`` are half-widths of the values, ``extra`` a variance to add."""
     known = ~np.isnan(values)
     n = known.sum(axis=1)
@@ -146,7 +143,7 @@ def means(values: Array, floors: Array | None = None, extra: Array | None = None
     return Means(mean, np.maximum(half, floor), floor, n)
 
 
-def student(dof: NDArray[np.int64] | NDArray[np.float64] | int) -> Array:
+def student(dof: Ints | Floats | int) -> Floats:
     """How many standard errors hold 95 %; NaN with no degree of freedom."""
     return quantile(dof, _TWO_SIDED)
 
@@ -181,10 +178,10 @@ class Paired:
     Else it is the mean of that board's references, else that of all.
     """
 
-    time_s: Array
-    energy_j: Array
-    own: NDArray[np.bool_]
-    boards: NDArray[np.int64]
+    time_s: Floats
+    energy_j: Floats
+    own: Bools
+    boards: Ints
 
     @classmethod
     def of(cls, table: TrialTable, boundary: str) -> Paired:
@@ -199,7 +196,7 @@ class Paired:
     def reference(self, max_power_w: float | None) -> Reference:
         return Reference(self.time_s, self.energy_j, max_power_w)
 
-    def doubt(self, log: Array, references: Array) -> Array:
+    def doubt(self, log: Floats, references: Floats) -> Floats:
         """The half-width that comes from runs compared with a mean of references.
 
         That mean is the same for all of them, and shares its runs with the pairs: of n runs, m of
@@ -216,7 +213,7 @@ class Paired:
         spread = seen - (np.bincount(which, seen) / count)[which]
         dof = len(seen) - len(count)
         variance = (spread**2).sum() / max(dof, 1)
-        half: Array = student(dof) * np.sqrt(variance * lone / max(len(seen), 1))
+        half: Floats = student(dof) * np.sqrt(variance * lone / max(len(seen), 1))
         return np.where(lone > 0, half, 0.0)
 
 
@@ -240,21 +237,21 @@ def interval(mean: float, low: float, high: float) -> Interval | None:
     return Interval(float(mean), float(low), float(high))
 
 
-def _filled(values: Array, boards: NDArray[np.int64]) -> Array:
+def _filled(values: Floats, boards: Ints) -> Floats:
     """Gaps take the geometric mean of their board, or of all where the board has none."""
-    filled: Array = values.copy()
+    filled: Floats = values.copy()
     for at in np.flatnonzero(np.isnan(values)):
         board = values[boards == boards[at]]
         filled[at] = _middle(board if not np.isnan(board).all() else values)
     return filled
 
 
-def _middle(values: Array) -> float:
+def _middle(values: Floats) -> float:
     known = values[~np.isnan(values)]
     return float(np.exp(np.log(known).mean())) if len(known) else np.nan
 
 
-def _pooled(plain: Array) -> tuple[float, int]:
+def _pooled(plain: Floats) -> tuple[float, int]:
     known = ~np.isnan(plain)
     rows, columns = known.sum(axis=1), known.sum(axis=0)
     dof = int(known.sum() - (rows > 0).sum() - (columns > 0).sum() + 1)
@@ -267,7 +264,7 @@ def _pooled(plain: Array) -> tuple[float, int]:
     return float((rest**2).sum() / dof), dof
 
 
-def _scatter(plain: Array, boards: NDArray[np.int64] | None) -> tuple[float, int]:
+def _scatter(plain: Floats, boards: Ints | None) -> tuple[float, int]:
     """Least squares with an effect of each row and of each board; NaN without a dof."""
     rows, columns = np.nonzero(np.isfinite(plain))
     if not len(rows):

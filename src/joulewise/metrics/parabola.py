@@ -4,19 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from joulewise.analyse.arrays import Floats
 from joulewise.data.sweeps import POWER_LIMIT, Setting
 from joulewise.metrics.power_caps import binds
 from joulewise.metrics.result import ParabolaFit
 from joulewise.metrics.trial_table import AxisSlice, TrialTable, slices
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
 
 _COEFFICIENTS: Final = 3
 _HALF: Final = 0.5
@@ -35,7 +31,7 @@ def fits(table: TrialTable, boundary: str) -> tuple[ParabolaFit, ...]:
     )
 
 
-def parabola(quantity: str, limits_w: Array, values: Array) -> ParabolaFit:
+def parabola(quantity: str, limits_w: Floats, values: Floats) -> ParabolaFit:
     """Least squares on single runs; ``limits_w`` has one entry a run."""
     dof = max(len(values) - _COEFFICIENTS, 0)
     nothing = ParabolaFit(quantity, Setting(()), None, None, None, dof)
@@ -61,7 +57,7 @@ def parabola(quantity: str, limits_w: Array, values: Array) -> ParabolaFit:
     return replace(found, problem=_problem(found))
 
 
-def _least_squares(x: Array, values: Array) -> tuple[tuple[float, float, float], float | None]:
+def _least_squares(x: Floats, values: Floats) -> tuple[tuple[float, float, float], float | None]:
     """The coefficients of x², x and 1, and R²; None where all values are the same."""
     basis = np.stack([x**2, x, np.ones_like(x)], axis=1)
     (a, b, c), *_ = np.linalg.lstsq(basis, values, rcond=None)
@@ -76,7 +72,7 @@ def _too_few(limits: int) -> str:
 
 
 def _of_slice(
-    along: AxisSlice, quantities: dict[str, Array], bound: set[bool | None]
+    along: AxisSlice, quantities: dict[str, Floats], bound: set[bool | None]
 ) -> Iterator[ParabolaFit]:
     limits_w = np.array(along.values)[:, None]
     rows = list(along.rows)

@@ -7,19 +7,17 @@ A full training is a view like any other: with ``View(training=Training(90))`` a
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from joulewise.analyse.arrays import Floats
 from joulewise.data.sweeps import Setting, Sweep
 from joulewise.errors import UsageError
 from joulewise.metrics.boundary import View
 from joulewise.metrics.intervals import interval, means
 from joulewise.metrics.result import Interval, SweepResult
 from joulewise.metrics.trial_table import tabulate
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 _KWH_J: Final = 3.6e6
 _HOUR_S: Final = 3600.0
@@ -81,7 +79,7 @@ def year(
     )
 
 
-def _next(values: NDArray[np.float64], gain: float) -> Interval | None:
+def _next(values: Floats, gain: float) -> Interval | None:
     found = means(values[None])
     mean, n = found.mean[0], found.n[0]
     # The mean is off by s/√n, and one more run is off from the truth by s.

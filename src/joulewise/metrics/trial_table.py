@@ -9,17 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import nan
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from joulewise.analyse.arrays import Bools, Floats, Ints
 from joulewise.data.sweeps import CONFIRMING, Setting, Sweep, Trial, TrialState
 from joulewise.metrics.boundary import BOUNDARIES, GPU, Line, TrialAmount, View, amount, not_marked
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -34,16 +30,16 @@ class TrialTable:
 
     settings: tuple[Setting, ...]
     reference: int
-    boards: NDArray[np.int64]
-    fresh: NDArray[np.bool_]
-    time_s: Array
-    energy_j: Mapping[str, Array]
-    error_j: Mapping[str, Array]
-    gain_j: Mapping[str, Array]
-    power_w: Array
-    capped: Array
-    clock_mhz: Array
-    start_ns: Array
+    boards: Ints
+    fresh: Bools
+    time_s: Floats
+    energy_j: Mapping[str, Floats]
+    error_j: Mapping[str, Floats]
+    gain_j: Mapping[str, Floats]
+    power_w: Floats
+    capped: Floats
+    clock_mhz: Floats
+    start_ns: Floats
     max_power_w: float | None
     sources: Mapping[str, str]
     assumed: tuple[str, ...]
@@ -70,7 +66,7 @@ def tabulate(sweep: Sweep, view: View) -> TrialTable:
     boards = list(dict.fromkeys(board for _, board in columns))
     line = Line.around(counted, view)
     shape = (len(rows), len(columns))
-    arrays: dict[str, Array] = {name: np.full(shape, nan) for name in _PLAIN}
+    arrays: dict[str, Floats] = {name: np.full(shape, nan) for name in _PLAIN}
     by_boundary = {
         name: {part: np.full(shape, nan) for part in BOUNDARIES} for name in _BY_BOUNDARY
     }

@@ -22,17 +22,13 @@ gave in the blocks left out holds the truth in 90 of 100.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from joulewise.analyse.arrays import Bools, Floats, Ints
 from joulewise.metrics.intervals import Ratios, interval, means, quantile, student
 from joulewise.metrics.result import Interval
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
 
 _ENOUGH: Final = 0.5
 _PAIRS: Final = 2
@@ -50,12 +46,12 @@ class Picked:
 
     row: int
     candidates: int
-    without: NDArray[np.int64]
-    fresh: NDArray[np.int64]
+    without: Ints
+    fresh: Ints
     share: float = 1.0
 
 
-def settled(by: Ratios, row: int, reference: int, fresh: NDArray[np.bool_]) -> Picked | None:
+def settled(by: Ratios, row: int, reference: int, fresh: Bools) -> Picked | None:
     """What a search has decided for; None where no run of it is left."""
     if not by.means.n[row]:
         return None
@@ -103,7 +99,7 @@ def stated(picked: Picked, of: Ratios, reference: int) -> Interval | None:
     return interval(*np.exp([best, np.minimum(low, best), np.maximum(high, best)]))
 
 
-def _confirmed(log: Array, floors: Array, scatter: tuple[float, int]) -> Interval | None:
+def _confirmed(log: Floats, floors: Floats, scatter: tuple[float, int]) -> Interval | None:
     """The mean of the pairs; ``scatter`` is the variance of single runs, and its dof."""
     found = means(log[None], np.hypot(*floors)[None])
     mean, half, (variance, dof) = found.mean[0], found.half[0], scatter
@@ -113,7 +109,7 @@ def _confirmed(log: Array, floors: Array, scatter: tuple[float, int]) -> Interva
     return interval(*np.exp([mean, mean - half, mean + half]))
 
 
-def _without(by: Ratios, allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _without(by: Ratios, allowed: Bools) -> Ints:
     """The winner of all columns but one, of those that have a run in that one, for each."""
     known = ~np.isnan(by.log)
     values = np.where(known, by.log, 0.0)
@@ -124,7 +120,7 @@ def _without(by: Ratios, allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
     return np.where(usable.any(axis=0), found, -1)
 
 
-def _luck(picked: Picked, log: Array, n: int) -> float:
+def _luck(picked: Picked, log: Floats, n: int) -> float:
     """How much higher a pick was in the columns that had no part in it; the more, the worse."""
     columns = np.flatnonzero(picked.without >= 0)
     rows = picked.without[columns]

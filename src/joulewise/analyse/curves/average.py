@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from joulewise.analyse.arrays import Floats, Ints
 
 _PER_READING: Final = 2  # moments of the grid for each new value
 
@@ -18,8 +17,8 @@ _PER_READING: Final = 2  # moments of the grid for each new value
 class Curve:
     """Values at moments that ascend, in seconds since the run's start."""
 
-    t_s: NDArray[np.float64]
-    values: NDArray[np.float64]
+    t_s: Floats
+    values: Floats
 
 
 @dataclass(frozen=True)
@@ -29,13 +28,13 @@ class Average:
     The deviation of a single run is NaN.
     """
 
-    t_s: NDArray[np.float64]
-    mean: NDArray[np.float64]
-    sigma: NDArray[np.float64]
-    count: NDArray[np.int64]
+    t_s: Floats
+    mean: Floats
+    sigma: Floats
+    count: Ints
 
 
-def grid(longest_s: float, effective_hz: float, most: int) -> NDArray[np.float64]:
+def grid(longest_s: float, effective_hz: float, most: int) -> Floats:
     """Moments up to the end of the longest run: twice as many as new values, but at most so many.
 
     A sensor that tells something new twice a second makes it one of 4 Hz.
@@ -44,7 +43,7 @@ def grid(longest_s: float, effective_hz: float, most: int) -> NDArray[np.float64
     return np.linspace(0.0, longest_s, moments + 1)
 
 
-def averaged(curves: Sequence[Curve], grid_s: NDArray[np.float64]) -> Average:
+def averaged(curves: Sequence[Curve], grid_s: Floats) -> Average:
     """Of runs of different length: where one has ended, it is no longer in the mean."""
     values = np.stack([cubic(curve, grid_s) for curve in curves])
     there = np.isfinite(values)
@@ -56,7 +55,7 @@ def averaged(curves: Sequence[Curve], grid_s: NDArray[np.float64]) -> Average:
     return Average(grid_s, mean, sigma, count)
 
 
-def cubic(curve: Curve, grid_s: NDArray[np.float64]) -> NDArray[np.float64]:
+def cubic(curve: Curve, grid_s: Floats) -> Floats:
     """The curve at the grid's moments by cubic pieces; NaN before its start and after its end.
 
     Each piece has the slopes that a parabola through a point and its neighbours has. scipy's

@@ -1,4 +1,4 @@
-"""Everything that can be drawn of one stored run, each lane read as seldom as can be."""
+"""Everything that can be drawn of one stored run, each stream read as seldom as can be."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.chunks import ChunkReader, OpenLane
+from joulewise.analyse.chunks import ChunkReader, OpenStream
 from joulewise.analyse.curves.downsample import Envelope, Shown, Thinning, pixel_edges
 from joulewise.analyse.curves.sampling import Intervals, Sampling
 from joulewise.analyse.curves.series import (
@@ -43,7 +43,7 @@ _LANES: Final = {StreamKind.FAST: "polls", StreamKind.BUFFER: "driver's samples"
 class DeviceCurves:
     """One device. ``power`` is None where nobody read its power; ``growth`` has a mean then.
 
-    ``sampling`` is of each lane, by what it is called.
+    ``sampling`` is of each stream, by what it is called.
     """
 
     device: RecordedDevice
@@ -83,15 +83,15 @@ def run_curves(run: Path, result: RunResult | None = None) -> RunCurves:
     """
     manifest, result = read_manifest(run), result or result_of(run)
     stretch = Stretch(result.run.span.start_ns, result.run.span.end_ns)
-    lanes = SoundLanes(run, manifest)
-    _refuse_lost(lanes, result.counted)
+    open_stream = SoundLanes(run, manifest)
+    _refuse_lost(open_stream, result.counted)
     counted = [one for one in manifest.devices if one.info.key in result.counted and one.sources]
     pixels = int(np.clip(_ALL_PIXELS / max(len(counted), 1), _FEWEST_PIXELS, PIXELS))
     edges_ns, marks_ns = growth_edges(stretch), load_marks_of_result(result)
     faulty = {one.device for one in result.warnings if one.code in FAULTS}
     found = []
     for device in counted:
-        views = _views(lanes, device, stretch, pixels)
+        views = _views(open_stream, device, stretch, pixels)
         # Joules are reckoned first: the views see what that reads, as it is read.
         seen = partial(_seen, views)
         growth, energies = growth_of(
@@ -102,7 +102,7 @@ def run_curves(run: Path, result: RunResult | None = None) -> RunCurves:
             end=result.run.devices[device.info.key].energy,
             marks_ns=marks_ns,
         )
-        sensors = sensor_courses(lanes, device, stretch, min(pixels, _SENSOR_PIXELS))
+        sensors = sensor_courses(open_stream, device, stretch, min(pixels, _SENSOR_PIXELS))
         found.append((_device(device, views, growth, sensors), energies))
     return RunCurves(
         manifest,
@@ -112,11 +112,11 @@ def run_curves(run: Path, result: RunResult | None = None) -> RunCurves:
     )
 
 
-def _refuse_lost(lanes: SoundLanes, keys: Sequence[str]) -> None:
+def _refuse_lost(open_stream: SoundLanes, keys: Sequence[str]) -> None:
     """A figure of a device of whose trace nothing is left would be made up."""
     for key in keys:
-        damage = lanes.find_lane_damage(key, StreamKind.FAST)
-        if damage is not None and lanes(key, StreamKind.FAST) is None:
+        damage = open_stream.find_lane_damage(key, StreamKind.FAST)
+        if damage is not None and open_stream(key, StreamKind.FAST) is None:
             raise JoulewiseError(f"its trace cannot be read: {damage.message}", HINT)
 
 
@@ -128,19 +128,19 @@ def _device(
 ) -> DeviceCurves:
     power: Envelope | None = None
     sampling = {}
-    for lane, view in views.items():
+    for stream, view in views.items():
         view.rows.finish()
         # The driver's own samples come last, and are those that are drawn where there are any.
         if view.thinning and (envelope := view.thinning.envelope()).count.any():
             power = envelope
         if seen := view.intervals.sampling():
-            sampling[_LANES[lane]] = seen
+            sampling[_LANES[stream]] = seen
     return DeviceCurves(device, power, growth, sampling, sensors)
 
 
 @dataclass(frozen=True)
 class _StreamView:
-    """What is looked at of a lane while it is read."""
+    """What is looked at of a stream while it is read."""
 
     rows: Shown
     intervals: Intervals
@@ -148,16 +148,16 @@ class _StreamView:
 
 
 def _views(
-    lanes: OpenLane, device: RecordedDevice, stretch: Stretch, pixels: int
+    open_stream: OpenStream, device: RecordedDevice, stretch: Stretch, pixels: int
 ) -> dict[StreamKind, _StreamView]:
-    opened = {lane: lanes(device.info.key, lane) for lane in _LANES}
-    return {lane: _view(rows, stretch, pixels) for lane, rows in opened.items() if rows}
+    opened = {stream: open_stream(device.info.key, stream) for stream in _LANES}
+    return {stream: _view(rows, stretch, pixels) for stream, rows in opened.items() if rows}
 
 
 def _seen(
-    views: Mapping[StreamKind, _StreamView], _key: str, lane: StreamKind
+    views: Mapping[StreamKind, _StreamView], _key: str, stream: StreamKind
 ) -> ChunkReader | None:
-    return views[lane].rows if lane in views else None
+    return views[stream].rows if stream in views else None
 
 
 def _view(rows: ChunkReader, stretch: Stretch, pixels: int) -> _StreamView:

@@ -16,15 +16,16 @@ from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.chunks import ChunkReader, OpenLane, sensor_streams
+from joulewise.analyse.arrays import Floats, Ints
+from joulewise.analyse.chunks import ChunkReader, OpenStream, sensor_streams
 from joulewise.analyse.curves.average import Curve
 from joulewise.analyse.curves.downsample import Envelope, Thinning, even_edges, pixel_edges, show
 from joulewise.analyse.damage import SoundLanes
-from joulewise.analyse.energy.gaps import across_faults
+from joulewise.analyse.energy.gaps import widen_across_faults
 from joulewise.analyse.energy.load_steps import load_marks_of_result
 from joulewise.analyse.energy.windows import energy_of, window_energy
 from joulewise.analyse.time_intervals import Stretch
@@ -33,9 +34,6 @@ from joulewise.data.throttling import throttle_names
 from joulewise.store.layout import StreamKind
 from joulewise.store.manifest import RecordedDevice, read_manifest
 from joulewise.units import NS_PER_S
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 FAULTS: Final = {
     Caution.GAP,
@@ -59,25 +57,25 @@ class Growth:
     the first is NaN.
     """
 
-    t_s: NDArray[np.float64]
-    energy_j: NDArray[np.float64]
-    error_j: NDArray[np.float64]
-    mean_w: NDArray[np.float64]
+    t_s: Floats
+    energy_j: Floats
+    error_j: Floats
+    mean_w: Floats
 
 
-def growth_edges(run: Stretch) -> NDArray[np.int64]:
+def growth_edges(run: Stretch) -> Ints:
     """The moments at which the energy so far is told: few, and none closer than a sensor tells."""
     return even_edges(run, int(np.clip(run.time_s / _SHORTEST_S, 1, _PIECES)))
 
 
 def growth_of(
-    lanes: OpenLane,
+    open_stream: OpenStream,
     device: RecordedDevice,
-    edges_ns: NDArray[np.int64],
+    edges_ns: Ints,
     *,
     faulty: bool,
     end: Energy | None = None,
-    marks_ns: NDArray[np.int64] | None = None,
+    marks_ns: Ints | None = None,
 ) -> tuple[Growth, list[Energy | None]]:
     """One device's, and its energy up to each edge in full; the first edge is the run's start.
 
@@ -86,14 +84,16 @@ def growth_of(
     ``faulty``: it is known that the device did not answer for a while. Where nobody knows of such
     a time and the readings show none, none is looked for: that would take another pass or two.
     """
-    fast, buffer = (lanes(device.info.key, lane) for lane in (StreamKind.FAST, StreamKind.BUFFER))
+    fast, buffer = (
+        open_stream(device.info.key, stream) for stream in (StreamKind.FAST, StreamKind.BUFFER)
+    )
     since_start_ns = np.column_stack([np.full(len(edges_ns) - 1, edges_ns[0]), edges_ns[1:]])
     pieces_ns = np.column_stack([edges_ns[:-1], edges_ns[1:]])
     windows_ns = np.concatenate([since_start_ns, pieces_ns])
     marks_ns = edges_ns[[0, -1]] if marks_ns is None else marks_ns
     told = window_energy(device, fast, buffer, windows_ns, marks_ns)
-    if faulty or told.counter_broken.any() or np.any((told.gap_s > 0) | (told.still_s > 0)):
-        told, _ = across_faults(told, fast, np.maximum(windows_ns, device.awake_ns or 0))
+    if faulty or told.counter_broken.any() or np.any((told.gap_s > 0) | (told.stuck_s > 0)):
+        told, _ = widen_across_faults(told, fast, np.maximum(windows_ns, device.awake_ns or 0))
     pieces = len(pieces_ns)
     zero = Energy(0.0, 0.0, 0.0, next(iter(device.sources.values())))
     energies = [zero, *(energy_of(told, i, device) for i in range(pieces))]
@@ -121,10 +121,12 @@ def gpu_growth(run: Path, result: RunResult) -> Curve | None:
     edges_ns = growth_edges(stretch)
     faulty = {one.device for one in result.warnings if one.code in FAULTS}
     energy_j, marks_ns = np.zeros(len(edges_ns)), load_marks_of_result(result)
-    lanes = SoundLanes(run, manifest)
+    open_stream = SoundLanes(run, manifest)
     for device, end in zip(gpus, ends, strict=True):
         is_faulty = device.info.key in faulty
-        growth, _ = growth_of(lanes, device, edges_ns, faulty=is_faulty, end=end, marks_ns=marks_ns)
+        growth, _ = growth_of(
+            open_stream, device, edges_ns, faulty=is_faulty, end=end, marks_ns=marks_ns
+        )
         energy_j += growth.energy_j
     return Curve(np.asarray((edges_ns - edges_ns[0]) / NS_PER_S), energy_j)
 
@@ -140,9 +142,7 @@ def _ending_at(end: Energy | None, energies: list[Energy | None]) -> list[Energy
 
 
 def whole_growth(
-    result: RunResult,
-    edges_ns: NDArray[np.int64],
-    devices: Sequence[tuple[Growth, Sequence[Energy | None]]],
+    result: RunResult, edges_ns: Ints, devices: Sequence[tuple[Growth, Sequence[Energy | None]]]
 ) -> Growth | None:
     """That of all devices that count, in their order; it ends at the run's own energy and error.
 
@@ -160,19 +160,12 @@ def whole_growth(
     return _growth(edges_ns, sums, mean_w)
 
 
-def _growth(
-    edges_ns: NDArray[np.int64], energies: Sequence[Energy | None], mean_w: NDArray[np.float64]
-) -> Growth:
+def _growth(edges_ns: Ints, energies: Sequence[Energy | None], mean_w: Floats) -> Growth:
     t_s = (edges_ns - edges_ns[0]) / NS_PER_S
     energy_j = np.array([np.nan if one is None else one.value for one in energies])
     error_j = np.array([np.nan if one is None else one.error for one in energies])
     return Growth(np.asarray(t_s), energy_j, error_j, mean_w)
 
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from joulewise.store.manifest import RecordedDevice
 
 DRAWN: Final = (
     Quantity.TEMPERATURE,
@@ -209,7 +202,7 @@ class SensorCourses:
 
 
 def sensor_courses(
-    lanes: OpenLane, device: RecordedDevice, run: Stretch, pixels: int
+    open_stream: OpenStream, device: RecordedDevice, run: Stretch, pixels: int
 ) -> SensorCourses:
     """Each stream in one pass, with at most as many pixels as it has readings.
 
@@ -217,7 +210,7 @@ def sensor_courses(
     """
     columns: dict[Quantity, Envelope] = {}
     reasons: dict[str, Envelope] = {}
-    streams = list(sensor_streams(lanes, device.info.key))
+    streams = list(sensor_streams(open_stream, device.info.key))
     for _, together in groupby(streams, key=attrgetter("name")):
         mine = {stream.quantity: stream.rows for stream in together}
         drawn = [quantity for quantity in DRAWN if quantity in mine and quantity not in columns]
@@ -239,7 +232,7 @@ def sensor_courses(
     )
 
 
-def _reasons(rows: ChunkReader, edges_ns: NDArray[np.int64], vendor: str) -> dict[str, Thinning]:
+def _reasons(rows: ChunkReader, edges_ns: Ints, vendor: str) -> dict[str, Thinning]:
     column = Quantity.THROTTLE.value
     if column not in rows.columns or vendor != "nvidia":  # others' bits have no names
         return {}

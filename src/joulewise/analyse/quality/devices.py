@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from joulewise.analyse.arrays import Bools, Floats, Ints
 from joulewise.analyse.attribution import (
     Sighting,
     faults_of,
@@ -24,16 +25,17 @@ from joulewise.analyse.attribution import (
     strangers,
 )
 from joulewise.analyse.baseline import IdleState
-from joulewise.analyse.chunks import OpenLane
+from joulewise.analyse.chunks import OpenStream
 from joulewise.analyse.device_energy import MeasuredDevice
-from joulewise.analyse.energy.gaps import LONG_S
+from joulewise.analyse.energy.gaps import ASLEEP_MAX_W, LONG_S, unread_start_s
 from joulewise.analyse.energy.windows import window_energy
 from joulewise.analyse.time_intervals import Stretch
 from joulewise.data import Caution, Kind, Knob, PowerScope, Quantity, RunWarning
 from joulewise.data.throttling import throttle_names
 from joulewise.devices.nvidia.throttling import Binding, binding
 from joulewise.store.layout import StreamKind
-from joulewise.store.manifest import Manifest
+from joulewise.store.manifest import Manifest, RecordedDevice
+from joulewise.store.spans import SpanTable
 from joulewise.units import NS_PER_S
 
 _SAME_W: Final = 0.5
@@ -132,6 +134,35 @@ def read_in_part(
     part = f"it was read in {read.time_s:.1f} s of {run.time_s:.1f} s only, {' and '.join(edges)}"
     message = f"{': '.join(filter(None, [part, why]))}; it drew more than that"
     yield RunWarning(Caution.UNAVAILABLE, message, hint, device.info.key)
+
+
+def silent_at_first(
+    device: RecordedDevice, run: Stretch, *, is_bound: bool = False
+) -> Iterator[RunWarning]:
+    """The device slept, or was not read, when the run began.
+
+    ``is_bound``: its energy is a lower bound, and :func:`read_in_part` says that it was not read.
+    """
+    window_ns = np.array([[run.start_ns, run.end_ns]])
+    silent_s, asleep_s = (float(time_s[0]) for time_s in unread_start_s(window_ns, device))
+    if asleep_s > 0:
+        yield RunWarning(
+            Caution.GAP,
+            f"it slept for the first {asleep_s:.1f} s, for which 0 to {ASLEEP_MAX_W:g} W are "
+            "assumed",
+            "a GPU that sleeps is not read, since that would wake it",
+            device.info.key,
+        )
+    if silent_s > asleep_s and not is_bound:
+        after = "then" if asleep_s else "at first"
+        why = f" ({device.unavailable.reason})" if device.unavailable and not asleep_s else ""
+        most = "" if device.maximum_w is None else f"; 0 to {device.maximum_w:g} W are assumed"
+        yield RunWarning(
+            Caution.GAP,
+            f"it was not read for {silent_s - asleep_s:.1f} s {after}{why}{most}",
+            "measure again: the error is as wide as what it may have drawn unseen",
+            device.info.key,
+        )
 
 
 def gap(measured: MeasuredDevice, manifest: Manifest, run: Stretch) -> Iterator[RunWarning]:
@@ -326,11 +357,6 @@ def other_processes(
         )
 
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from joulewise.store.spans import SpanTable
-
 _LOOKS: Final = 20  # fewer say nothing: a short run is start and end
 _IDLE_S: Final = 60.0
 _USED_PCT: Final = 1.0
@@ -349,7 +375,7 @@ _TRY: Final = (
 
 
 def waiting(
-    measured: MeasuredDevice, spans: SpanTable, lanes: OpenLane, run: Stretch
+    measured: MeasuredDevice, spans: SpanTable, open_stream: OpenStream, run: Stretch
 ) -> Iterator[RunWarning]:
     """At most one warning, of a GPU whose utilisation was looked at often enough."""
     slow, key = measured.slow, measured.device.info.key
@@ -372,7 +398,7 @@ def waiting(
     busy = float(training.mean()) / 100 if len(training) >= _LOOKS else 1.0
     if busy >= _MIDDLING or _is_at_work(measured):
         return
-    waits = _waits_in_steps(measured, spans, lanes)
+    waits = _waits_in_steps(measured, spans, open_stream)
     if busy < _LITTLE or (waits or 0.0) >= _WAITS:
         falls = (
             f", and its power falls to idle for {100 * waits:.0f} % of each step" if waits else ""
@@ -385,9 +411,7 @@ def waiting(
         )
 
 
-def _in_training(
-    spans: SpanTable, t_ns: NDArray[np.int64], used_pct: NDArray[np.float64]
-) -> NDArray[np.bool_]:
+def _in_training(spans: SpanTable, t_ns: Ints, used_pct: Floats) -> Bools:
     """The looks of all trainings; without any, from the first at which it worked to the last.
 
     A look tells of the time before it: the first of a training is not of it.
@@ -416,7 +440,9 @@ def _is_at_work(measured: MeasuredDevice) -> bool:
     return use.mean_w - idle_w > _AT_WORK * (use.peak_w - idle_w)
 
 
-def _waits_in_steps(measured: MeasuredDevice, spans: SpanTable, lanes: OpenLane) -> float | None:
+def _waits_in_steps(
+    measured: MeasuredDevice, spans: SpanTable, open_stream: OpenStream
+) -> float | None:
     """The share of the steps in which power is near idle; None where steps are too short to tell.
 
     It is a sawtooth only where most steps have it: one long pause is none.
@@ -436,7 +462,9 @@ def _waits_in_steps(measured: MeasuredDevice, spans: SpanTable, lanes: OpenLane)
         np.int64
     )
     windows_ns = np.stack([edges_ns[:, :-1], edges_ns[:, 1:]], axis=-1).reshape(-1, 2)
-    fast, buffer = (lanes(device.info.key, lane) for lane in (StreamKind.FAST, StreamKind.BUFFER))
+    fast, buffer = (
+        open_stream(device.info.key, stream) for stream in (StreamKind.FAST, StreamKind.BUFFER)
+    )
     marks_ns = np.concatenate([spans.start_ns, spans.end_ns])
     energy = window_energy(device, fast, buffer, windows_ns, marks_ns)
     power_w = energy.mean_w.reshape(-1, pieces)

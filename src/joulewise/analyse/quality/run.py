@@ -8,12 +8,13 @@ Spans that the sensors hardly saw.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from joulewise.analyse.arrays import Floats
 from joulewise.analyse.attribution import Sighting
-from joulewise.analyse.chunks import OpenLane
+from joulewise.analyse.chunks import OpenStream
 from joulewise.analyse.device_energy import CpuShare, MeasuredDevice
 from joulewise.analyse.quality import devices
 from joulewise.analyse.quality.devices import waiting
@@ -21,14 +22,8 @@ from joulewise.analyse.time_intervals import Stretch
 from joulewise.data import Caution, Kind, RunWarning, total
 from joulewise.record.environment import FrameworkUse
 from joulewise.store.manifest import Manifest
+from joulewise.store.spans import SpanTable
 from joulewise.units import NS_PER_S, prefixed
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from joulewise.analyse.device_energy import MeasuredDevice
-    from joulewise.analyse.time_intervals import Stretch
-    from joulewise.store.spans import SpanTable
 
 TOO_WIDE: Final = 0.2
 """A sampling error beyond this share of the energy says that the sensors hardly saw the span."""
@@ -42,8 +37,8 @@ _ASKED: Final = 0.9  # of a sensor's period: one that is asked about as often ha
 def too_short(
     counted: Sequence[MeasuredDevice],
     spans: SpanTable,
-    energy_j: NDArray[np.float64],
-    sampling_j: NDArray[np.float64],
+    energy_j: Floats,
+    sampling_j: Floats,
     rate_hz: float,
 ) -> Iterator[RunWarning]:
     """One warning for all of them; where a sensor failed, length is not to blame."""
@@ -102,9 +97,7 @@ def too_short_run(
         yield _warning(f"the run ({_about(times_s)})", useful_s, counted, rate_hz, "run")
 
 
-def _useful_s(
-    times_s: NDArray[np.float64], energy_j: NDArray[np.float64], sampling_j: NDArray[np.float64]
-) -> float:
+def _useful_s(times_s: Floats, energy_j: Floats, sampling_j: Floats) -> float:
     """From which length on spans have a useful error, by those that have not; 0 if unknown.
 
     The edges of a span cost about the same joules however long it lasts, so that its error falls as
@@ -141,17 +134,12 @@ def _outpaced(counted: Sequence[MeasuredDevice], rate_hz: float) -> bool:
     )
 
 
-def _about(times_s: NDArray[np.float64] | float) -> str:
+def _about(times_s: Floats | float) -> str:
     seconds = float(np.median(times_s))
     if seconds >= 1:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     return f"{1e3 * seconds:.1f} ms" if seconds < 0.01 else f"{1e3 * seconds:.0f} ms"
 
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from joulewise.store.spans import SpanTable
 
 _CLOCK_STEP_S: Final = 0.5  # a clock that is only kept right moves less in a day
 _LATE_SHARE: Final = 0.002
@@ -181,9 +169,9 @@ def cautions(
     cpu: CpuShare,
     sightings: Sequence[Sighting],
     spans: SpanTable,
-    energy_j: NDArray[np.float64],
-    sampling_j: NDArray[np.float64],
-    lanes: OpenLane,
+    energy_j: Floats,
+    sampling_j: Floats,
+    open_stream: OpenStream,
 ) -> Iterator[RunWarning]:
     """All of them; ``energy_j`` and ``sampling_j`` are of the spans, over what is counted."""
     known = [measured.uses[0].energy for measured in counted]
@@ -194,7 +182,7 @@ def cautions(
     yield from no_baseline(manifest, counted)
     for measured in counted:
         yield from devices.cautions(measured, manifest, sightings, run)
-        yield from waiting(measured, spans, lanes, run)
+        yield from waiting(measured, spans, open_stream, run)
     yield from busy_with_others(cpu, run)
     rate_hz = manifest.rate_hz
     yield from too_short_run(counted, run, rate_hz)
@@ -295,11 +283,11 @@ def no_baseline(manifest: Manifest, counted: Sequence[MeasuredDevice]) -> Iterat
 
 
 def late(manifest: Manifest) -> Iterator[RunWarning]:
-    """Deadlines that went by unserved, on the lanes that joules come from."""
-    lanes = manifest.recorder.lanes if manifest.recorder else {}
+    """Deadlines that went by unserved, on the streams that joules come from."""
+    streams = manifest.recorder.lanes if manifest.recorder else {}
     worst, where = 0.0, ""
-    for name, lane in lanes.items():
-        rows, missed = lane.get("rows") or 0, lane.get("missed") or 0
+    for name, stream in streams.items():
+        rows, missed = stream.get("rows") or 0, stream.get("missed") or 0
         share = missed / (rows + missed) if missed else 0.0
         if share > worst and missed >= _LATE_LEAST and not name.endswith(".slow"):
             worst, where = share, name
@@ -338,10 +326,6 @@ def _how_much(share: float) -> str:
         return "nearly all"
     return "most" if share > _MOST else f"{100 * share:.0f} %"
 
-
-if TYPE_CHECKING:
-    from joulewise.analyse.time_intervals import Stretch
-    from joulewise.store.spans import SpanTable
 
 LEAST_S: Final = 10.0
 """So long a framework must have been loaded: chosen, as longer than it takes to try something out
