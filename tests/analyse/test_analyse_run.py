@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from joulewise.analyse import run_result as analysing
+from joulewise.analyse import run_spans
 from joulewise.analyse.run_result import analyse
 from joulewise.analyse.stored_result import read_result, write_result
 from joulewise.data import Caution, Source, total
@@ -109,7 +109,7 @@ def test_without_marks_of_trainings_the_index_tells_where_one_begins(made):
 
 
 def test_the_steps_of_each_epoch_are_told_by_its_training(made, monkeypatch):
-    monkeypatch.setattr(analysing, "STEPS_KEPT", 1)
+    monkeypatch.setattr(run_spans, "MAX_STEPS", 1)
     marks = Marks(made.path / MARKS)
     for training in range(2):
         start_ns = START + training * 4 * S
@@ -125,7 +125,7 @@ def test_the_steps_of_each_epoch_are_told_by_its_training(made, monkeypatch):
 
 
 def test_many_steps_are_told_as_a_summary(made, monkeypatch):
-    monkeypatch.setattr(analysing, "STEPS_KEPT", 10)
+    monkeypatch.setattr(run_spans, "MAX_STEPS", 10)
     steps = [("step", i, 1 + 0.5 * i, 1.4 + 0.5 * i) for i in range(16)]
     made.spans(("epoch", 0, 1, 5), ("epoch", 1, 5, 8), *steps)
     result = analyse(made.write())
@@ -138,9 +138,9 @@ def test_many_steps_are_told_as_a_summary(made, monkeypatch):
 
 
 def test_of_too_many_some_are_measured_and_all_are_counted(made, monkeypatch):
-    monkeypatch.setattr(analysing, "STEPS_KEPT", 10)
-    monkeypatch.setattr(analysing, "SPANS_KEPT", 10)
-    monkeypatch.setattr(analysing, "SAMPLED", 12)
+    monkeypatch.setattr(run_spans, "MAX_STEPS", 10)
+    monkeypatch.setattr(run_spans, "MAX_SPANS", 10)
+    monkeypatch.setattr(run_spans, "SAMPLED_SPANS", 12)
     mine = [("mine", i, 1 + 0.1 * i, 1.05 + 0.1 * i) for i in range(40)]
     made.spans(("epoch", 0, 1, 9), *mine, *[("step", i, 1 + i, 1.5 + i) for i in range(8)])
     result = analyse(made.write())
@@ -151,7 +151,7 @@ def test_of_too_many_some_are_measured_and_all_are_counted(made, monkeypatch):
 
 
 def test_of_many_names_the_first_are_told_whole_and_the_others_counted(made, monkeypatch):
-    monkeypatch.setattr(analysing, "NAMES_KEPT", 3)
+    monkeypatch.setattr(run_spans, "MAX_NAMES", 3)
     made.spans(*((f"layer {i}", i, i / 50, i / 50 + 1) for i in range(400)))
     result = analyse(made.write())
     first = ["layer 0", "layer 1", "layer 2"]
@@ -162,7 +162,7 @@ def test_of_many_names_the_first_are_told_whole_and_the_others_counted(made, mon
 
 
 def test_of_too_many_spans_in_all_those_of_rare_names_are_told_one_by_one(made, monkeypatch):
-    monkeypatch.setattr(analysing, "SPANS_KEPT", 10)
+    monkeypatch.setattr(run_spans, "MAX_SPANS", 10)
     made.spans(*(("batch", i, i / 10, i / 10 + 0.1) for i in range(8)))
     made.spans(*(("epoch", i, 2 * i, 2 * i + 1) for i in range(4)))
     result = analyse(made.write())

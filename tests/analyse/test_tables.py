@@ -2,7 +2,7 @@
 
 import pytest
 
-from joulewise.analyse import run_result as analysing
+from joulewise.analyse import run_spans
 from joulewise.analyse.export_tables import span_device_table, span_table
 from joulewise.analyse.run_result import analyse
 from joulewise.data import Source
@@ -96,7 +96,7 @@ def test_steps_that_a_result_only_sums_up_have_the_energies_they_would_have_in_i
     made.processes("gpu0", (0, [(PID, "python", True)]))
     run = made.write()
     one_by_one = analyse(run)
-    monkeypatch.setattr(analysing, "STEPS_KEPT", 1)
+    monkeypatch.setattr(run_spans, "MAX_STEPS", 1)
     summed = analyse(run)
     assert len(summed.spans) == 2
     told = by_span(both_tables(run, summed))
@@ -156,7 +156,7 @@ def test_an_open_span_lasts_to_the_end_of_the_recording(tmp_path):
 
 
 def test_an_open_step_that_the_result_only_sums_up_is_a_lower_bound_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(analysing, "STEPS_KEPT", 0)
+    monkeypatch.setattr(run_spans, "MAX_STEPS", 0)
     made = MadeRun(tmp_path / "run").spans(("step", 0, 1, 3))
     Marks(made.path / MARKS).begin("step", 1, None, START + 3 * S)
     run = killed(made, last_s=7.0)

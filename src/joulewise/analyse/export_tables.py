@@ -15,7 +15,7 @@ from joulewise.analyse.damage import SoundLanes
 from joulewise.analyse.device_energy import bounded_energy
 from joulewise.analyse.energy.load_steps import load_marks
 from joulewise.analyse.energy.windows import WindowEnergy, gain_error, source_of
-from joulewise.analyse.run_result import end_open_spans, is_cut_off, read_sound_spans
+from joulewise.analyse.run_spans import end_open_spans, is_cut_off, read_sound_spans
 from joulewise.analyse.time_intervals import Stretch
 from joulewise.data import Energy, RunResult, Source, Span, Use
 from joulewise.hooks.marks import NONE

@@ -84,7 +84,7 @@ def command(
     origin_ns = result.run.span.start_ns
     from joulewise.analyse.damage import HINT, SoundLanes
     from joulewise.analyse.export_tables import lane_table, span_device_table, span_table
-    from joulewise.analyse.run_result import read_sound_spans
+    from joulewise.analyse.run_spans import read_sound_spans
     from joulewise.report.export import write
 
     sampled = buffer_lane(Quantity(quantity or Quantity.POWER))
