@@ -63,7 +63,7 @@ def test_others_who_compute_on_it_explain_its_activity(tmp_path, load_s):
     sightings = [(-1, []), (load_s[0] + 0.9, [STRANGER]), (load_s[1] + 0.5, [])]
     result = analysed(tmp_path / "run", power(load_s), *sightings)
     assert result.counted == ("cpu0",)
-    assert [out.reason for out in result.excluded] == [f"{UNSEEN} (others did: blender)"]
+    assert [out.reason for out in result.excluded] == [f"{UNSEEN} (used by other processes: blender)"]
 
 
 def test_others_who_had_left_do_not_explain_what_came_later(tmp_path):
@@ -144,7 +144,7 @@ def test_one_that_was_not_watched_all_the_time_counts_and_says_so(tmp_path, cut)
     result = analysed(tmp_path / "run", lambda t: IDLE_W + t % 2, **cut)
     assert "gpu0" in result.counted
     (warning,) = (w for w in result.warnings if w.code is Caution.UNSEEN_USE)
-    assert "not watched" in warning.message
+    assert "not read all the time" in warning.message
 
 
 def test_whose_process_was_seen_needs_no_activity(tmp_path):

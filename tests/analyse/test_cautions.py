@@ -57,8 +57,8 @@ def test_a_gap_says_how_long_when_and_why(made):
     ("measured", "counter_back_s", "bridge"),
     [
         (("power_w", "energy_j"), 6, "counter ran on"),
-        (("power_w", "energy_j"), 99, "what was read around it stands in"),
-        (("power_w",), 6, "what was read around it stands in"),
+        (("power_w", "energy_j"), 99, "the mean of the readings before and after it is taken"),
+        (("power_w",), 6, "the mean of the readings before and after it is taken"),
     ],
 )
 def test_a_gap_says_what_tells_of_it_instead(made, measured, counter_back_s, bridge):
@@ -290,7 +290,7 @@ def test_others_on_the_gpu_are_named(made):
     (warning,) = warnings(made)
     assert (warning.code, warning.device) == (Caution.OTHER_PROCESSES, "gpu0")
     assert warning.message == (
-        "others used it too: other0 (70), other1 (71), other2 (72) and 2 more"
+        "other processes used it too: other0 (70), other1 (71), other2 (72) and 2 more"
     )
 
 

@@ -184,6 +184,6 @@ def test_a_span_without_a_length_has_no_energy_and_a_reason(tmp_path):
     _, empty = result.spans
     assert empty.total is None
     assert empty.devices["gpu0"].energy is None
-    assert [w.span for w in result.warnings if "no length" in w.message] == ["load"]
+    assert [w.span for w in result.warnings if "without a length" in w.message] == ["load"]
     row = by_span(both_tables(run, result))["gpu0", "load", None]
     assert (row["energy_j"], row["at_least"]) == (None, True)

@@ -11,10 +11,10 @@ from joulewise.analyse.attribution import (
     DeviceProcess,
     Sighting,
     choose,
+    find_other_processes,
     held_at,
     merge_parts,
     read_sightings,
-    strangers,
 )
 from joulewise.data import Caution, Excluded, PowerScope, Source
 from joulewise.record.processes import ENDED, SIMULATION
@@ -54,7 +54,7 @@ def test_a_gpu_counts_where_a_process_of_the_command_held_it():
     choice = chosen([device("gpu0"), device("gpu1"), device("gpu2")], sightings)
     assert choice.counted == ("gpu0",)
     assert choice.excluded == (
-        Excluded("gpu1", f"{UNTOUCHED} (others did: blender)"),
+        Excluded("gpu1", f"{UNTOUCHED} (used by other processes: blender)"),
         Excluded("gpu2", UNTOUCHED),
     )
     assert codes(choice) == [(Caution.EXCLUDED, "gpu1"), (Caution.EXCLUDED, "gpu2")]
@@ -186,7 +186,7 @@ def test_who_holds_a_die_holds_its_module_until_both_are_left():
     merged = merge_parts(manifest(*pair()), looks)
     times = START + np.array([0, 1, 4, 5, 6]) * S
     assert held_at(merged, "gpu0", times + 1).tolist() == [False, True, True, True, False]
-    assert strangers(merged, "gpu0", START, END) == (OTHER,)
+    assert find_other_processes(merged, "gpu0", START, END) == (OTHER,)
     assert merge_parts(manifest(device("gpu0"), device("gpu1")), looks) == looks
 
 
@@ -222,7 +222,7 @@ def test_a_driver_that_tells_no_processes_counts_all_and_says_so():
     assert choice.counted == ("gpu0", "gpu1")
     (warning,) = choice.warnings
     assert warning.code is Caution.HOST_PROCESS_IDS
-    assert "tells no processes" in warning.message
+    assert "lists no processes" in warning.message
 
 
 def test_a_command_that_was_over_before_anyone_looked():
@@ -259,7 +259,7 @@ def test_a_gpu_without_a_reading_counts_and_is_missing():
     (warning,) = choice.warnings
     assert (warning.code, warning.device) == (Caution.UNAVAILABLE, "gpu0")
     assert warning.message == "hardly read while the command ran"
-    assert warning.hint == "joulewise doctor tells more"
+    assert warning.hint == "for details: joulewise doctor"
 
 
 @pytest.mark.parametrize(
@@ -269,7 +269,7 @@ def test_what_no_recorder_was_there_to_read_is_no_case_for_doctor(how):
     told = manifest(device("gpu0"), **how)
     choice = choose(told, seen("gpu0", (1, (OURS,))), START, END, unread=["gpu0"])
     assert choice.missing == ("gpu0",)
-    assert choice.warnings[0].message == "hardly read while the command ran: the recorder was gone"
+    assert choice.warnings[0].message == "hardly read while the command ran: the recorder had ended"
     assert choice.warnings[0].hint == "measure again"
 
 
@@ -285,8 +285,8 @@ def test_a_gpu_that_is_lost_is_no_sign_of_a_container():
 
 def test_strangers_are_told_once():
     sightings = seen("gpu0", (-1, (OTHER,)), (2, (OTHER, OURS)), (3, (OTHER,)))
-    assert strangers(sightings, "gpu0", START, END) == (OTHER,)
-    assert strangers(sightings, "gpu1", START, END) == ()
+    assert find_other_processes(sightings, "gpu0", START, END) == (OTHER,)
+    assert find_other_processes(sightings, "gpu1", START, END) == ()
 
 
 def test_when_it_was_held():

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from joulewise.analyse.device_energy import Lapse
+from joulewise.analyse.device_energy import FaultTime
 from joulewise.analyse.run_result import analyse
 from joulewise.data import Caution
 from joulewise.store.layout import StreamKind
@@ -156,5 +156,7 @@ def test_the_total_of_a_span_that_nobody_saw_is_a_lower_bound(tmp_path):
 )
 def test_a_lapse_began_where_its_first_piece_says(piece_s, first_s):
     starts_ns = np.arange(len(piece_s)) * S // 2
-    lapse = Lapse(sum(piece_s), np.column_stack([starts_ns, starts_ns + S // 2]), np.array(piece_s))
-    assert lapse.first_ns == first_s * S
+    fault = FaultTime(
+        sum(piece_s), np.column_stack([starts_ns, starts_ns + S // 2]), np.array(piece_s)
+    )
+    assert fault.first_ns == first_s * S

@@ -113,7 +113,7 @@ def test_of_several_only_those_that_wait(tmp_path):
     )
     waits, idles = told(made)
     assert (waits.device, idles.device) == ("gpu1", "gpu2")
-    assert "did nothing" in idles.message
+    assert "was idle" in idles.message
     assert "CUDA_VISIBLE_DEVICES" in idles.hint
 
 

@@ -1,4 +1,4 @@
-"""Damage to the files of a run: which of its devices it concerns, and rows that cannot be.
+"""Damage to the files of a run: which devices it concerns, and rows that are impossible.
 
 Checksums tell which files are not as they were written (``record.checksums``), and readers then
 take what lies before the damage. A run of an earlier version has no checksums, and one that was
@@ -32,7 +32,7 @@ from joulewise.store.runs import RECORDING, status
 from joulewise.store.trace import find_lane_damage, lane_file, open_lane
 from joulewise.units import NS_PER_S
 
-HINT: Final = "put the file back from a copy if there is one; what is missing is not zero"
+HINT: Final = "restore the file from a copy if there is one; what is missing is not zero"
 
 # A row is read within the recording; a recorder that was stopped for a moment writes the last ones
 # a little after it noted its end. Chosen; more would let more of what a flipped bit makes pass.
@@ -43,16 +43,19 @@ _BUFFERED_NS: Final = 3_600 * NS_PER_S
 _SAVED_NS: Final = 120 * NS_PER_S
 
 # Readings are means over 20 ms and more, and pass the limit of a board by tens of percent, not by
-# three times. The limit of a board that told none is more than any node has.
-_MOST_OVER: Final = 3.0
-_MOST_W: Final = 100_000.0
-_MOST: Final = 1e15  # of any other quantity: joules since the driver was loaded, bytes, bits
-_MOST_PCT: Final = 100.0 * 1.01  # of utilisations; a fan may turn faster than its 100 % (NVML)
+# three times. For a board without a known limit it is more than any node draws.
+_MAX_OVER_FACTOR: Final = 3.0
+_MAX_W: Final = 100_000.0
+# Of any other quantity: joules since the driver was loaded, bytes, bits.
+_MAX_VALUE: Final = 1e15
+# Of utilisations, with a rounding; a fan may turn faster than its 100 % (NVML).
+_MAX_PCT: Final = 100.0 * 1.01
 _TEMPERATURES_C: Final = (-100.0, 300.0)
-_MOST_FINITE: Final = float(np.finfo(np.float32).max)  # of the narrower type of columns
+# Of the narrower type of columns, float32.
+_MAX_FINITE: Final = float(np.finfo(np.float32).max)
 _IMPLAUSIBLE_HINT: Final = (
-    "nothing, where they are few: the energy counter, or the readings around them, tell of that "
-    "time; else look at the driver's log"
+    "nothing if they are few: the energy counter, or the readings around them, cover that time; "
+    "otherwise see the driver's log"
 )
 
 _Limits = Mapping[str, tuple[float, float]]
@@ -87,9 +90,9 @@ class FileDamage:
         if self.is_of_energy:
             return "the energy is that of the rest, and a lower bound"
         if self.stream is not None:
-            return "what it held of its sensors is missing or in part"
+            return "the sensor readings in it are missing or incomplete"
         effects = {
-            PROCESSES: "which GPUs the command used may be told wrongly",
+            PROCESSES: "which GPUs the command used may be wrong",
             MISSES: "deadlines that the recorder missed may be unknown",
             CHECKSUMS: "damage to other files may not be found",
             CHECKSUM_LOG: "damage to other files may not be found",
@@ -114,7 +117,7 @@ class ImplausibleReadings:
     @property
     def message(self) -> str:
         counts = ", ".join(f"{count} of {name}" for name, count in self.counts.items())
-        return f"{self.file} has values that such a device cannot have: {counts}"
+        return f"{self.file} has values that are impossible for the device: {counts}"
 
     @property
     def warning(self) -> RunWarning:
@@ -207,7 +210,7 @@ class SoundLanes:
         bounds_ns: tuple[int, int] | None = None
         if is_verified(self._run, lane_file(self._run, key, stream)):
             limits: _Limits = {
-                name: (-_MOST_FINITE, _MOST_FINITE) for name in rows.columns if name != TIME
+                name: (-_MAX_FINITE, _MAX_FINITE) for name in rows.columns if name != TIME
             }
         else:
             low_ns, high_ns = time_bounds_ns(self._manifest)
@@ -253,7 +256,7 @@ def _written_rows(manifest: Manifest, key: str, stream: StreamKind) -> int | Non
 def _limits(columns: tuple[str, ...], device: RecordedDevice | None) -> _Limits:
     """From what to what the values of each column can be."""
     most_w = device.maximum_w if device is not None else None
-    watts = (0.0, _MOST_OVER * most_w if most_w else _MOST_W)
+    watts = (0.0, _MAX_OVER_FACTOR * most_w if most_w else _MAX_W)
     limits = {}
     for name in columns:
         if name.endswith("_w"):
@@ -261,10 +264,10 @@ def _limits(columns: tuple[str, ...], device: RecordedDevice | None) -> _Limits:
         elif name == Quantity.TEMPERATURE.value:
             limits[name] = _TEMPERATURES_C
         elif name == Quantity.ENERGY.value:
-            limits[name] = (-_MOST, _MOST)  # a counter begins anywhere
+            limits[name] = (-_MAX_VALUE, _MAX_VALUE)  # a counter begins anywhere
         elif name != TIME:
             is_share = name.endswith("_pct") and name != Quantity.FAN.value
-            limits[name] = (0.0, _MOST_PCT if is_share else _MOST)
+            limits[name] = (0.0, _MAX_PCT if is_share else _MAX_VALUE)
     return limits
 
 
@@ -280,7 +283,7 @@ def _linked(rows: ChunkReader, names: tuple[str, ...]) -> Iterator[Columns]:
 
 
 def _is_possible(chunk: Columns, bounds_ns: tuple[int, int] | None, limits: _Limits) -> bool:
-    """``bounds_ns`` of None: times are as they were written, and need no test."""
+    """Whether all rows are possible; with ``bounds_ns`` of None, times are known to be right."""
     t_ns = chunk[TIME]
     if not len(t_ns):
         return True
@@ -331,9 +334,9 @@ def longest_ascent(values: Ints) -> Indices:
     at: list[int] = []
     before = np.full(len(values), -1, np.intp)
     for i, value in enumerate(values.tolist()):
-        place = bisect_right(tails, value)
-        before[i] = at[place - 1] if place else -1
-        tails[place : place + 1], at[place : place + 1] = [value], [i]
+        rank = bisect_right(tails, value)
+        before[i] = at[rank - 1] if rank else -1
+        tails[rank : rank + 1], at[rank : rank + 1] = [value], [i]
     chosen = [at[-1]]
     while before[chosen[-1]] >= 0:
         chosen.append(int(before[chosen[-1]]))

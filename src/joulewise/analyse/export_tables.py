@@ -25,6 +25,7 @@ from joulewise.store.manifest import Manifest, RecordedDevice
 from joulewise.store.spans import SpanTable
 from joulewise.units import NS_PER_S
 
+# Rows of one piece of a table: bounds the memory of an export (chosen).
 _ROWS: Final = 1 << 16
 _POWER: Final = (StreamKind.FAST, StreamKind.BUFFER)
 _SUMMED: Final = ("energy_j", "error_sampling_j", "error_gain_j")
@@ -56,8 +57,8 @@ def lane_table(
     keys = {device.info.key: _lane_source(device, stream) for device in devices}
     readers = {key: reader for key in keys if (reader := open_stream(key, stream))}
     columns = dict.fromkeys(name for reader in readers.values() for name in reader.columns)
-    told = lane_schema(tuple(columns) or ("t_ns",))
-    shape = pa.schema([("t_s", pa.float64()), ("device", _NAME), *told, ("source", _NAME)])
+    recorded = lane_schema(tuple(columns) or ("t_ns",))
+    shape = pa.schema([("t_s", pa.float64()), ("device", _NAME), *recorded, ("source", _NAME)])
 
     def pieces() -> Iterator[pa.Table]:
         for key, reader in readers.items():
@@ -87,14 +88,14 @@ def span_table(
     """
 
     def pieces() -> Iterator[pa.Table]:
-        reckoning = _reckon(run, manifest, result, spans)
-        if reckoning is None:
+        span_figures = _open_figures(run, manifest, result, spans)
+        if span_figures is None:
             return
-        total = _Total(len(reckoning.spans))
+        total = _Total(len(span_figures.spans))
         for device in manifest.devices:
             if device.info.key in result.counted:
-                total.add(reckoning.of_device(device))
-        yield from _span_rows(reckoning, SPANS, {}, reckoning.of_total(total))
+                total.add(span_figures.of_device(device))
+        yield from _span_rows(span_figures, SPANS, {}, span_figures.of_total(total))
 
     return SPANS, pieces()
 
@@ -116,29 +117,29 @@ def span_device_table(
     devices = [one for one in manifest.devices if one.info.key in wanted]
 
     def pieces() -> Iterator[pa.Table]:
-        reckoning = _reckon(run, manifest, result, spans)
-        if reckoning is None:
+        span_figures = _open_figures(run, manifest, result, spans)
+        if span_figures is None:
             return
         for device in devices:
-            figures = reckoning.of_device(device)
+            figures = span_figures.of_device(device)
             key = {"device": device.info.key}
-            yield from _span_rows(reckoning, SPAN_DEVICES, key, figures)
+            yield from _span_rows(span_figures, SPAN_DEVICES, key, figures)
 
     return SPAN_DEVICES, pieces()
 
 
-def _reckon(
+def _open_figures(
     run: Path, manifest: Manifest, result: RunResult, spans: SpanTable | None
-) -> _Reckoning | None:
+) -> _SpanFigures | None:
     """None where nothing was marked."""
     whole = result.run.span
     read = read_sound_spans(run, manifest) if spans is None else spans
     ended = end_open_spans(read, manifest, Stretch(whole.start_ns, whole.end_ns))
-    return _Reckoning(run, manifest, result, ended) if len(ended) else None
+    return _SpanFigures(run, manifest, result, ended) if len(ended) else None
 
 
-class _Reckoning:
-    """The figures of a run's spans: those of its result, and what it does not say."""
+class _SpanFigures:
+    """The figures of all spans of a run: from its result, and computed where it has none."""
 
     def __init__(self, run: Path, manifest: Manifest, result: RunResult, spans: SpanTable) -> None:
         self._open_stream, self.spans = SoundLanes(run, manifest), spans
@@ -247,26 +248,26 @@ def _unread(rows: int) -> Figures:
     return {**_energy_columns([None] * rows), **{name: np.full(rows, np.nan) for name in _WATTS}}
 
 
-def _columns(told: WindowEnergy, device: RecordedDevice, at_least: Bools) -> Figures:
+def _columns(energy: WindowEnergy, device: RecordedDevice, at_least: Bools) -> Figures:
     counter, power = (source_of(device, counted=counted).value for counted in (True, False))
-    known = np.isfinite(told.energy_j)
-    sources = np.where(np.isfinite(told.counter_j), counter, power).astype(object)
+    known = np.isfinite(energy.energy_j)
+    sources = np.where(np.isfinite(energy.counter_j), counter, power).astype(object)
     sources[~known] = None
     return {
-        "energy_j": told.energy_j,
-        "error_sampling_j": np.where(known, told.error_sampling_j, np.nan),
-        "error_gain_j": gain_error(device) * np.abs(told.energy_j),
-        **{name: np.where(known, getattr(told, name), np.nan) for name in _WATTS},
+        "energy_j": energy.energy_j,
+        "error_sampling_j": np.where(known, energy.error_sampling_j, np.nan),
+        "error_gain_j": gain_error(device) * np.abs(energy.energy_j),
+        **{name: np.where(known, getattr(energy, name), np.nan) for name in _WATTS},
         "source": sources,
         "at_least": at_least | ~known,
     }
 
 
 def _span_rows(
-    reckoning: _Reckoning, shape: pa.Schema, words: Mapping[str, str], figures: Figures
+    span_figures: _SpanFigures, shape: pa.Schema, words: Mapping[str, str], figures: Figures
 ) -> Iterator[pa.Table]:
     """``words`` are the same in every row."""
-    spans, origin_ns = reckoning.spans, reckoning.origin_ns
+    spans, origin_ns = span_figures.spans, span_figures.origin_ns
     names = pa.array(spans.names, pa.string())
     for start in range(0, len(spans), _ROWS):
         part = slice(start, start + _ROWS)

@@ -1,6 +1,7 @@
-"""What a device's sensors read, in few figures: over the run, and over the spans of each name.
+"""Summaries of what a device's sensors read: over the run, and over the spans of each name.
 
-How a GPU did while it worked: its clock, its heat, and whether its power limit held it back.
+`under_load` has the clock and the temperature of a GPU while it worked, and how often its power
+limit held it back.
 """
 
 from __future__ import annotations
@@ -81,9 +82,8 @@ def summarise_sensors(
 ) -> list[Summary]:
     """One summary for each of ``times``, in one pass over each stream.
 
-    What a device of its kind can have and this one was never asked for, or never answered, is
-    None. Where several streams tell a quantity, the driver's own samples are taken, as far as
-    there are any.
+    A quantity that devices of its kind have and that was never read of this one is None. Where
+    several streams have a quantity, the driver's own samples are taken, as far as there are any.
     """
     streams = [
         stream
@@ -127,8 +127,8 @@ class _StreamStatistics:
 
     def figures(self, quantity: Quantity) -> Figures | None:
         """Of the first stream that has a reading within the times."""
-        told = (each.figures() for each in self._statistics.get(quantity.value, ()))
-        return next((figures for figures in told if figures is not None), None)
+        by_stream = (each.figures() for each in self._statistics.get(quantity.value, ()))
+        return next((figures for figures in by_stream if figures is not None), None)
 
 
 class _Columns:
@@ -201,11 +201,13 @@ def _statistics(column: str, vendor: str) -> _Range | _Shares:
     return _Range()
 
 
+# Where the driver gives no reasons for its clocks, a GPU works above this utilisation (chosen; NVML
+# has whole percents, so that doubled a GPU with rare kernels would pass for idle).
 _BUSY_PCT: Final = 1.0
 
 
 def under_load(slow: Mapping[str, Array], run: Stretch, vendor: str) -> dict[str, float | None]:
-    """Means over the looks at which it was not idle; None where there were too few.
+    """Means over the polls at which it was not idle; None where there were too few.
 
     ``capped`` is the share of them at which the power limit held the clocks down.
     """
@@ -214,17 +216,17 @@ def under_load(slow: Mapping[str, Array], run: Stretch, vendor: str) -> dict[str
     reasons = _reasons(slow, vendor)
     is_known = np.isfinite(reasons)
     bits = np.where(is_known, reasons, 0.0).astype(np.int64)
-    looks = run.holds(slow["t_ns"]) & (is_working(slow, vendor) == 1.0)
+    polls = run.holds(slow["t_ns"]) & (is_working(slow, vendor) == 1.0)
     capped = np.where(is_known, bits & CAPPED != 0, np.nan)
     return {
-        "capped": _mean(capped[looks]),
-        "sm_clock_mhz": _mean(_column(slow, Quantity.SM_CLOCK)[looks]),
-        "temperature_c": _mean(_column(slow, Quantity.TEMPERATURE)[looks]),
+        "capped": _mean(capped[polls]),
+        "sm_clock_mhz": _mean(_column(slow, Quantity.SM_CLOCK)[polls]),
+        "temperature_c": _mean(_column(slow, Quantity.TEMPERATURE)[polls]),
     }
 
 
 def is_working(slow: Mapping[str, Array], vendor: str) -> Floats:
-    """Of each look whether the GPU worked (1) or was idle (0); NaN where nothing tells."""
+    """Of each poll whether the GPU worked (1) or was idle (0); NaN where not known."""
     reasons, utilisation = _reasons(slow, vendor), _column(slow, Quantity.GPU_UTILISATION)
     is_known = np.isfinite(reasons)
     bits = np.where(is_known, reasons, 0.0).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Many spans in few figures: counts, means and quantiles by name, and the steps of each epoch."""
+"""Summaries of many spans: counts, means and quantiles by name, and the steps of each epoch."""
 
 from __future__ import annotations
 
@@ -25,31 +25,34 @@ def names_in_order(spans: SpanTable) -> Ints:
 def by_name(
     spans: SpanTable, seen: SpanTable, energy_j: Floats, codes: Ints
 ) -> dict[str, dict[str, Any]]:
-    """Each of these names' spans.
+    """The summary of each of these names.
 
     Energies are of those in ``seen``, counts and times of all. A span that was cut off is none of
     its kind: it counts as unfinished and is in no figure.
     """
-    told = {}
+    summaries = {}
     trainings = spans.named(TRAINING)
     closed = np.flatnonzero(seen.closed)
-    energies = _by_code(seen.name[closed], codes)
-    for code, positions, measured in zip(
-        codes.tolist(), _by_code(spans.name, codes), energies, strict=True
-    ):
+    by_code = zip(
+        codes.tolist(),
+        _by_code(spans.name, codes),
+        _by_code(seen.name[closed], codes),
+        strict=True,
+    )
+    for code, positions, measured in by_code:
         mine = spans.where(positions)
-        told[spans.names[code]] = {
+        summaries[spans.names[code]] = {
             "count": int(mine.closed.sum()),
             "announced": _announced(mine, trainings),
             "unfinished": int((~mine.closed).sum()),
             "time_s": figures(_times_s(mine)[mine.closed]),
             "energy_j": figures(energy_j[closed[measured]]),
         }
-    return told
+    return summaries
 
 
 def _announced(mine: SpanTable, trainings: SpanTable) -> int | None:
-    """How many of them the program said there would be, in all its trainings; None of no word.
+    """How many of them the program announced, in all its trainings; None where it did not.
 
     ``total`` is up to which index a training counts: one that goes on where another ended (Keras'
     ``initial_epoch``) announces only what is left. Outside of trainings, and where several have no
@@ -117,7 +120,7 @@ def steps_by_epoch(spans: SpanTable, seen: SpanTable, energy_j: Floats) -> list[
 
 
 def _index(spans: SpanTable, position: int) -> int | None:
-    """Which one of its kind a span is; None of none, or where it was not told."""
+    """The index of a span, None where it has none."""
     return None if position < 0 or spans.index[position] == NONE else int(spans.index[position])
 
 
