@@ -63,7 +63,9 @@ def test_others_who_compute_on_it_explain_its_activity(tmp_path, load_s):
     sightings = [(-1, []), (load_s[0] + 0.9, [STRANGER]), (load_s[1] + 0.5, [])]
     result = analysed(tmp_path / "run", power(load_s), *sightings)
     assert result.counted == ("cpu0",)
-    assert [out.reason for out in result.excluded] == [f"{UNSEEN} (used by other processes: blender)"]
+    assert [out.reason for out in result.excluded] == [
+        f"{UNSEEN} (used by other processes: blender)"
+    ]
 
 
 def test_others_who_had_left_do_not_explain_what_came_later(tmp_path):

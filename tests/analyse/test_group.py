@@ -87,7 +87,9 @@ class TestOverlap:
         (warning,) = found.warnings
         assert warning.code is Caution.OVERLAP
         assert warning.device == "n1/gpu0"
-        assert "a recorded it at the same time as b; 50 s of it are in no other run" in warning.message
+        assert (
+            "a recorded it at the same time as b; 50 s of it are in no other run" in warning.message
+        )
         assert [out.device for out in found.excluded] == ["n1/gpu0"]
 
     def test_what_the_same_time_holds_twice_leaves_no_seconds(self):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from joulewise.analyse.chunks import ArrayLane
-from joulewise.analyse.curves.downsample import Shown
+from joulewise.analyse.curves.downsample import SharedStream
 
 LANE = ArrayLane(
     {"t_ns": np.arange(7), "power_w": np.arange(7.0), "energy_j": np.zeros(7)}, chunk_rows=3
@@ -26,7 +26,7 @@ class Viewer:
 )
 def test_each_row_is_seen_once_and_read_as_often_as_asked_for(reads):
     viewer = Viewer()
-    shown = Shown(LANE, viewer)
+    shown = SharedStream(LANE, viewer)
     for columns in reads:
         rows = [t_ns for chunk in shown.chunks(columns) for t_ns in chunk["t_ns"].tolist()]
         assert rows == list(range(LANE.rows))

@@ -1,10 +1,9 @@
-"""From the trials of a sweep to what they say.
+"""From the trials of a sweep to its result.
 
-What each metric prefers, and what that saves and costs.
-
-The range of a knob in which a setting beats the reference.
-
-Which settings no other beats in both time and energy.
+- `evaluate`: every setting with its intervals, and the best by each metric at each boundary
+- `choose`: what one metric prefers, and what that saves and costs
+- `band`: the range of a setting in which the reference is beaten
+- `front`: the Pareto front, the settings that no other beats in both time and energy
 """
 
 from __future__ import annotations
@@ -31,13 +30,12 @@ __all__ = ["View", "evaluate"]
 
 
 def band(settings: tuple[Setting, ...], by: Ratios, winner: int) -> Band | None:
-    """Around the winner along the first knob that was turned there, as far as means are below 1."""
+    """The values around the winner, along the first setting that was varied, with means below 1."""
     for axis in KNOBS:
         for found in slices(settings, axis):
             if winner in found.rows and len(found.rows) > 1:
-                tried = [
-                    it for it in zip(found.rows, found.values, strict=True) if by.means.n[it[0]]
-                ]
+                pairs = zip(found.rows, found.values, strict=True)
+                tried = [(row, value) for row, value in pairs if by.means.n[row]]
                 return _around(axis, tried, by, winner)
     return None
 
@@ -69,9 +67,10 @@ def choose(
     *,
     decided: Setting | None = None,
 ) -> Choice | None:
-    """None where the reference has no score; ``found`` is by boundary, then by metric.
+    """The best setting by ``metric``; None where the reference has no score.
 
-    ``decided`` is what a search has settled on for this metric at this boundary.
+    ``found`` has the ratios by boundary, then by metric. ``decided`` is what a search has settled
+    on for this metric at this boundary.
 
     Where only the power limits differ and neither held the clocks down, the two settings are the
     same load. Without an interval that says otherwise what differs is noise. An interval that does
@@ -117,7 +116,7 @@ def choose(
 
 
 def _find_same_load(table: TrialTable, row: int) -> UnboundEvidence | None:
-    """How it is known that a setting has another limit than the reference, to no effect."""
+    """The evidence that a setting differs from the reference in a limit without effect alone."""
     setting, reference = table.settings[row], table.settings[table.reference]
     differ = [name for name in reference if setting.get(name) != reference[name]]
     if differ != [POWER_LIMIT]:
@@ -126,7 +125,7 @@ def _find_same_load(table: TrialTable, row: int) -> UnboundEvidence | None:
 
 
 def _verdict(picked: Picked, by: Ratios, score: Interval | None, reference: int) -> Verdict:
-    """By the interval that allows for the picking."""
+    """By the interval that allows for being the best of many."""
     if picked.row == reference:
         return Verdict.REFERENCE
     if score is None or score.high is None or score.low is None:
@@ -137,7 +136,7 @@ def _verdict(picked: Picked, by: Ratios, score: Interval | None, reference: int)
 
 
 def _saved(table: TrialTable, boundary: str, ratio: Interval | None) -> Interval | None:
-    """Joules against the reference; here the gain of the boards does not cancel."""
+    """Joules against the reference; here the calibration error of the boards does not cancel."""
     reference = means(table.energy_j[boundary], table.error_j[boundary])
     gain = means(table.gain_j[boundary])
     row = table.reference
@@ -156,6 +155,7 @@ def _saved(table: TrialTable, boundary: str, ratio: Interval | None) -> Interval
 
 
 def _break_even_w(table: TrialTable, row: int) -> float | None:
+    """Power besides the GPUs at which saved joules = watts · longer seconds; None without one."""
     saved_j = _less(means(table.energy_j[GPU]), row, table.reference)
     longer_s = -_less(means(table.time_s), row, table.reference)
     return float(saved_j / longer_s) if saved_j > 0 and longer_s > 0 else None
@@ -165,19 +165,21 @@ def _less(of: Means, row: int, reference: int) -> float:
     return float(of.mean[reference] - of.mean[row])
 
 
-_AT_ONCE: Final = 4_000_000
+# Pairs of settings times blocks that are compared at once: 32 MB an array (chosen).
+_MAX_COMPARED: Final = 4_000_000
+# Differences of logarithms below this are rounding errors of the arithmetic.
 _ROUNDING: Final = 1e-9
 
 
 def front(time: Ratios, energy: Ratios) -> Bools:
-    """True unless some other setting takes less time and less energy, both beyond noise.
+    """The Pareto front: True unless another setting takes less time and energy, both beyond noise.
 
     Settings are compared by the blocks that they share; where these are fewer than two, by how
     each stands to the reference.
     """
     known = (time.means.n > 0) & (energy.means.n > 0)
     count, columns = time.plain.shape
-    step = max(1, _AT_ONCE // max(1, count * columns))
+    step = max(1, _MAX_COMPARED // max(1, count * columns))
     beaten = np.zeros(count, dtype=bool)
     for first in range(0, count, step):
         rows = np.arange(first, min(first + step, count))
@@ -197,10 +199,10 @@ def _above(of: Ratios, rows: Ints) -> Bools:
     if alone.any():
         single = of.means
         by_reference = single.mean[rows, None] - single.mean[None]
-        doubt = np.hypot(single.half[rows, None], single.half[None])
+        error = np.hypot(single.half[rows, None], single.half[None])
         meter = np.hypot(single.floor[rows, None], single.floor[None])
         mean = np.where(alone, by_reference, mean)
-        half = np.where(alone, np.where(np.isnan(doubt), meter, doubt), half)
+        half = np.where(alone, np.where(np.isnan(error), meter, error), half)
     with np.errstate(invalid="ignore"):
         return np.asarray(mean > half + _ROUNDING)
 
@@ -213,9 +215,9 @@ def evaluate(sweep: Sweep, metrics: Sequence[Metric] = (), view: View | None = N
     """Every setting with its intervals, and what each metric prefers at each boundary."""
     view, metrics = view or View(), tuple(metrics) or default_metrics()
     table = tabulate(sweep, view)
-    asked = {metric.name: metric for metric in (*metrics, _TIME, _ENERGY)}
+    needed = {metric.name: metric for metric in (*metrics, _TIME, _ENERGY)}
     found = {
-        boundary: {name: ratios(metric, table, boundary) for name, metric in asked.items()}
+        boundary: {name: ratios(metric, table, boundary) for name, metric in needed.items()}
         for boundary in BOUNDARIES
     }
     names = tuple(dict.fromkeys(metric.name for metric in metrics))
@@ -285,10 +287,10 @@ def _points(
 
 def _decided(sweep: Sweep, metric: str, boundary: str) -> Setting | None:
     """What the search of this sweep settled on, at the boundary that it was for."""
-    told = sweep.sure.get("metrics", {}).get(metric, {}).get("settings")
-    if told is None or boundary != sweep.asked.get("boundary", GPU):
+    settings = sweep.sure.get("metrics", {}).get(metric, {}).get("settings")
+    if settings is None or boundary != sweep.asked.get("boundary", GPU):
         return None
-    return Setting.of(told)
+    return Setting.of(settings)
 
 
 def _number(of: Means, row: int) -> float | None:

@@ -1,6 +1,6 @@
 """A sweep's runs as arrays: one row a setting, one column a block on a board.
 
-The settings of a sweep along one axis, all others held.
+`slices` are the rows along one axis, with all other settings held.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class TrialTable:
 
 
 def entering(sweep: Sweep) -> list[Trial]:
-    """The trials that are whole runs: no warm-up, no look, none that failed or was stopped."""
+    """The trials that are whole runs: no warm-up, no probe, none that failed or was stopped."""
     last = {
         (trial.setting, trial.block, trial.gpu): trial
         for trial in sweep.trials
@@ -57,12 +57,14 @@ def entering(sweep: Sweep) -> list[Trial]:
 
 
 def tabulate(sweep: Sweep, view: View) -> TrialTable:
+    """The table of a sweep. Raises UsageError where no run has what ``view`` counts."""
     trials = entering(sweep)
     counted = [(trial, found) for trial in trials if (found := amount(trial, view))]
     if trials and not counted and (view.training is not None or view.per != "run"):
         raise not_marked(view)
     rows = _rows(sweep, trials)
-    columns = {key: at for at, key in enumerate(dict.fromkeys(_column(it) for it, _ in counted))}
+    keys = dict.fromkeys(_column(trial) for trial, _ in counted)
+    columns = {key: column for column, key in enumerate(keys)}
     boards = list(dict.fromkeys(board for _, board in columns))
     line = Line.around(counted, view)
     shape = (len(rows), len(columns))
@@ -112,7 +114,9 @@ def _plain(trial: Trial, found: TrialAmount) -> tuple[float | None, ...]:
 def _rows(sweep: Sweep, trials: Sequence[Trial]) -> dict[Setting, int]:
     first = () if sweep.reference in sweep.settings else (sweep.reference,)
     tried = (trial.setting for trial in trials)
-    return {it: at for at, it in enumerate(dict.fromkeys((*first, *sweep.settings, *tried)))}
+    return {
+        setting: row for row, setting in enumerate(dict.fromkeys((*first, *sweep.settings, *tried)))
+    }
 
 
 def _column(trial: Trial) -> tuple[int, str]:
@@ -135,14 +139,15 @@ class AxisSlice:
 
 @lru_cache(maxsize=64)
 def slices(settings: tuple[Setting, ...], axis: str) -> tuple[AxisSlice, ...]:
-    found: dict[Setting, list[tuple[float, int]]] = {}
+    """The rows that differ in ``axis`` alone, for each combination of the other settings."""
+    by_others: dict[Setting, list[tuple[float, int]]] = {}
     for row, setting in enumerate(settings):
         value = setting.get(axis)
         if isinstance(value, int | float):
-            found.setdefault(_others(setting, axis), []).append((float(value), row))
+            by_others.setdefault(_others(setting, axis), []).append((float(value), row))
     return tuple(
         AxisSlice(axis, where, tuple(row for _, row in at), tuple(value for value, _ in at))
-        for where, at in ((where, sorted(at)) for where, at in found.items())
+        for where, at in ((where, sorted(at)) for where, at in by_others.items())
     )
 
 

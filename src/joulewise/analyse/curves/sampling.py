@@ -1,4 +1,4 @@
-"""How evenly a stream was sampled, and how many of its rows brought something new."""
+"""How evenly a stream was sampled (jitter), and how many of its rows had a new value."""
 
 from __future__ import annotations
 
@@ -21,22 +21,26 @@ from joulewise.analyse.curves.downsample import even_edges, show
 from joulewise.analyse.time_intervals import Stretch
 from joulewise.units import NS_PER_S
 
+# Bins of the histogram of intervals; what is longer is counted apart (chosen for a narrow figure).
 _BINS: Final = 90
-_REACH: Final = 3.0  # the histogram goes up to so many usual intervals, one of which is mid-bin
-_PIECES: Final = 200
-_ROWS_A_PIECE: Final = 20
+# The histogram goes up to so many typical intervals, and one of these is the middle of a bin.
+_MAX_INTERVALS: Final = 3.0
+# The rate over time has at most so many points, of so many rows or more each: with fewer the rate
+# of a piece would be off by a row more or less, 5 % (chosen).
+_MAX_PIECES: Final = 200
+_PIECE_ROWS: Final = 20
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Of the rows in one stretch of time.
+    """How the rows in one interval of time were sampled.
 
     ``rate_hz`` is rows a second, ``cv`` the standard deviation of the intervals between them over
     their mean, ``sigma_hz`` the same in hertz. ``effective_hz`` is new values a second, between
-    the first row and the last: a sensor that is asked more often than it updates repeats itself.
+    the first row and the last: a sensor that is polled more often than it updates repeats itself.
     ``histogram`` counts intervals between neighbours of ``interval_edges_s``, and ``longer`` those
-    beyond. The course is in pieces of one
-    length, between neighbours of ``edges_ns``.
+    beyond. ``course_hz`` and ``course_effective_hz`` are the same rates in pieces of one length,
+    between neighbours of ``edges_ns``.
     """
 
     rows: int
@@ -54,15 +58,15 @@ class Sampling:
 
 
 class Intervals:
-    """Sees a stream chunk by chunk: its times, and whether ``column`` changed from row to row."""
+    """Collects the intervals between rows of a stream, and whether ``column`` changed in them."""
 
     def __init__(self, stream: ChunkReader, column: str, stretch: Stretch) -> None:
         self.columns = (column,)
         self._scratch = ScratchArrays()
         self._usual_ns = max(typical_step_ns(stream), 1.0)
-        self._bin_ns = max(_REACH * self._usual_ns / _BINS, 1.0)
+        self._bin_ns = max(_MAX_INTERVALS * self._usual_ns / _BINS, 1.0)
         expected = min(stream.rows, stretch.time_ns / self._usual_ns)
-        self._edges_ns = even_edges(stretch, min(_PIECES, int(expected / _ROWS_A_PIECE)))
+        self._edges_ns = even_edges(stretch, min(_MAX_PIECES, int(expected / _PIECE_ROWS)))
         self._rows, self._news = np.zeros((2, len(self._edges_ns) - 1), np.int64)
         self._histogram = np.zeros(_BINS + 1, np.int64)
         self._apart_ns, self._squares_ns2 = 0.0, 0.0
