@@ -28,7 +28,7 @@ from joulewise.store.layout import StreamKind
 Columns = dict[str, Array]
 # Rows of a chunk in memory: 2 MiB a column of 8-byte numbers. Chosen; it bounds memory, not time.
 CHUNK_ROWS: Final = 1 << 18
-# Rows from which the typical step of a stream is told: minutes of polls (chosen).
+# Rows by which the typical step of a stream is judged: minutes of polls (chosen).
 _STEP_ROWS: Final = 1 << 12
 
 

@@ -8,7 +8,7 @@ outside the run. Either way the energy of the device is a lower bound, and a war
 Values that no such device can have count as not read in a file without a checksum, whether they
 are a sensor's fault or a flipped bit; another warning says so. The energy is then no lower bound:
 the counter, or the readings around them, tell of that time. In a file whose checksum is right,
-values are what the sensor said, and stand unless they are infinite.
+values are what the sensor gave, and stay unless they are infinite.
 """
 
 from __future__ import annotations

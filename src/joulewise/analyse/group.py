@@ -45,7 +45,7 @@ class GroupRun:
     @property
     def wall_time(self) -> Stretch:
         """When it was by the wall clock, the only one by which nodes can be compared."""
-        return self.time.later(self.manifest.wall_start_ns - self.manifest.monotonic_start_ns)
+        return self.time.shift(self.manifest.wall_start_ns - self.manifest.monotonic_start_ns)
 
     @property
     def node(self) -> str:
@@ -159,7 +159,7 @@ def _times(members: Sequence[GroupRun]) -> list[tuple[Stretch, GroupRun]]:
     if not all(_one_clock(first, member) for member in members):
         return [(member.wall_time, member) for member in members]
     ahead_ns = first.wall_time.start_ns - first.time.start_ns
-    return [(member.time.later(ahead_ns), member) for member in members]
+    return [(member.time.shift(ahead_ns), member) for member in members]
 
 
 def _one_clock(one: GroupRun, other: GroupRun) -> bool:

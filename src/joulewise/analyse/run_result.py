@@ -198,7 +198,7 @@ def analyse(
 
 
 def _is_about_damage(warning: RunWarning, damaged: Collection[str]) -> bool:
-    """Whether it says that a device could not be read whose file is damaged, which is said too."""
+    """Whether it is about a device whose file is damaged, of which another warning tells."""
     return warning.code is Caution.UNAVAILABLE and warning.device in damaged
 
 

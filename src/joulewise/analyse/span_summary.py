@@ -34,10 +34,7 @@ def by_name(
     trainings = spans.named(TRAINING)
     closed = np.flatnonzero(seen.closed)
     by_code = zip(
-        codes.tolist(),
-        _by_code(spans.name, codes),
-        _by_code(seen.name[closed], codes),
-        strict=True,
+        codes.tolist(), _by_code(spans.name, codes), _by_code(seen.name[closed], codes), strict=True
     )
     for code, positions, measured in by_code:
         mine = spans.where(positions)

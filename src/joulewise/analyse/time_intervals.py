@@ -1,6 +1,6 @@
-"""A stretch of time, by CLOCK_MONOTONIC where nothing else is said.
+"""Intervals of time, by CLOCK_MONOTONIC unless stated otherwise.
 
-Stretches of time that do not overlap, and which readings lie in them.
+numpy is loaded only where arrays are passed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Stretch:
+    """An interval of time; both ends belong to it."""
+
     start_ns: int
     end_ns: int
 
@@ -27,14 +29,14 @@ class Stretch:
     def time_s(self) -> float:
         return self.time_ns / NS_PER_S
 
-    def later(self, by_ns: int) -> Stretch:
+    def shift(self, by_ns: int) -> Stretch:
         return Stretch(self.start_ns + by_ns, self.end_ns + by_ns)
 
     def shared_ns(self, other: Stretch) -> int:
         return max(0, min(self.end_ns, other.end_ns) - max(self.start_ns, other.start_ns))
 
     def after_s(self, t_ns: int) -> float:
-        """How long after its start."""
+        """Seconds from its start to ``t_ns``."""
         return (t_ns - self.start_ns) / NS_PER_S
 
     def holds(self, t_ns: Ints) -> Bools:
@@ -43,14 +45,14 @@ class Stretch:
 
 @dataclass(frozen=True)
 class TimeSet:
-    """``start_ns`` and ``end_ns`` of the stretches in their order; both belong to them."""
+    """Intervals that do not overlap, in their order; both ends belong to each."""
 
     start_ns: Ints
     end_ns: Ints
 
     @classmethod
     def union(cls, start_ns: Array, end_ns: Array) -> TimeSet:
-        """Of stretches in any order; those that overlap or touch become one."""
+        """From intervals in any order; those that overlap or touch become one."""
         if not len(start_ns):
             return cls(start_ns, end_ns)
         import numpy as np
@@ -61,7 +63,7 @@ class TimeSet:
         return cls(starts[np.append(True, apart)], ends[np.append(apart, True)])
 
     def holds(self, t_ns: Ints) -> Bools:
-        """Which moments lie in any stretch."""
+        """Which times lie in any interval."""
         import numpy as np
 
         if not len(self.start_ns):

@@ -171,7 +171,7 @@ class SweepResult:
     """``points`` are in the order of the grid; ``choices`` are by boundary, then by metric.
 
     ``sources`` says of each boundary what its energies rest on, ``assumed`` which of them rest on
-    an assumption. ``simulated`` are the parts (``gpu``, ``rest``) of which a simulated sensor told.
+    an assumption. ``simulated`` are the parts (``gpu``, ``rest``) from a simulated sensor.
     """
 
     id: str
@@ -228,31 +228,16 @@ def as_json(result: SweepResult) -> dict[str, Any]:
         "assumed": list(result.assumed),
         "simulated": list(result.simulated),
         "fits": [
-            {
-                "quantity": fit.quantity,
-                "where": fit.where.as_json(),
-                "coefficients": fit.coefficients,
-                "r2": fit.r2,
-                "adjusted_r2": fit.adjusted_r2,
-                "means_r2": fit.means_r2,
-                "dof": fit.dof,
-                "minimum_w": fit.minimum_w,
-                "problem": fit.problem or None,
-            }
+            {**vars(fit), "where": fit.where.as_json(), "problem": fit.problem or None}
             for fit in result.fits
         ],
-        "cautions": [
-            {"code": warning.code.value, "message": warning.message, "hint": warning.hint}
-            for warning in result.cautions
-        ],
+        "cautions": [{**vars(warning), "code": warning.code.value} for warning in result.cautions],
     }
     return {name: finite(value) for name, value in payload.items()}
 
 
 def interval_json(interval: Interval | None) -> dict[str, float | None] | None:
-    if interval is None:
-        return None
-    return {"mean": interval.mean, "low": interval.low, "high": interval.high}
+    return None if interval is None else dict(vars(interval))
 
 
 def _point(point: PointResult) -> dict[str, Any]:
@@ -285,6 +270,5 @@ def _choice(choice: Choice) -> dict[str, Any]:
         "saved_j": interval_json(choice.saved_j),
         "energy_ratio_at": {name: interval_json(ratio) for name, ratio in choice.at.items()},
         "break_even_w": choice.break_even_w,
-        "band": band
-        and {"axis": band.axis, "low": band.low, "high": band.high, "sure": list(band.sure)},
+        "band": band and {**vars(band), "sure": list(band.sure)},
     }

@@ -1,4 +1,4 @@
-"""Time in which a sensor told nothing new, and what that does to the energy and its error.
+"""Time in which a sensor had nothing new, and what that does to the energy and its error.
 
 Three things may be wrong: no reading at all (a *gap*), always the same reading (*stuck*), or a
 device that could not be read yet when the run began, because it slept or was lost. The energy
