@@ -134,9 +134,9 @@ def choose(
         if _ours(seen[key]):
             usage[key] = Usage.SEEN
         elif key not in unsure:
-            looks = [s for s in sightings if s.device == key and not s.looks_back]
-            active = activity(key, _explained(looks)) if activity else None
-            usage[key] = _usage(looks, active)
+            listings = [s for s in sightings if s.device == key and not s.looks_back]
+            active = activity(key, _explained(listings)) if activity else None
+            usage[key] = _usage(listings, active)
             if usage[key] is Usage.NONE and any(h.kind == ENDED for h in seen[key] or ()):
                 usage[key] = Usage.UNKNOWN  # a process was there that is in no list
     excluded: dict[str, str] = {}
@@ -175,7 +175,7 @@ class Usage(Enum):
 _NOT_COUNTED: Mapping[Usage, str] = {Usage.OTHERS: UNSEEN, Usage.NONE: UNTOUCHED}
 
 
-def _usage(looks: Sequence[Sighting], active: Activity | None) -> Usage:
+def _usage(listings: Sequence[Sighting], active: Activity | None) -> Usage:
     """Of a GPU on which no process of the command was seen."""
     if active is None:
         return Usage.NONE
@@ -184,11 +184,11 @@ def _usage(looks: Sequence[Sighting], active: Activity | None) -> Usage:
     if active.is_complete:
         return Usage.NONE
     # Where others compute on it all the time, activity would not have shown the command's use.
-    is_others = bool(looks) and all(_explains(each) for each in looks)
+    is_others = bool(listings) and all(_explains(each) for each in listings)
     return Usage.OTHERS if is_others else Usage.UNKNOWN
 
 
-def _explained(looks: Sequence[Sighting]) -> TimeSet:
+def _explained(listings: Sequence[Sighting]) -> TimeSet:
     """When a process of others computed on the device.
 
     There is no list before the recording: who is in the first list was there before.
@@ -202,13 +202,13 @@ def _explained(looks: Sequence[Sighting]) -> TimeSet:
         (
             first_ns
             if not i
-            else look.t_ns - _SINCE_LIST_NS
-            if look.since_ns is None
-            else look.since_ns,
-            looks[i + 1].t_ns + _CLOCKS_UP_NS if i + 1 < len(looks) else last_ns,
+            else listing.t_ns - _SINCE_LIST_NS
+            if listing.since_ns is None
+            else listing.since_ns,
+            listings[i + 1].t_ns + _CLOCKS_UP_NS if i + 1 < len(listings) else last_ns,
         )
-        for i, look in enumerate(looks)
-        if _explains(look)
+        for i, listing in enumerate(listings)
+        if _explains(listing)
     ]
     start_ns, end_ns = np.array(times_ns, np.int64).reshape(-1, 2).T
     return TimeSet.union(start_ns, end_ns)
@@ -228,15 +228,15 @@ def merge_parts(manifest: Manifest, sightings: Sequence[Sighting]) -> Sequence[S
     """
     merged = list(sightings)
     for part, whole in _unread_parts(manifest).items():
-        looks = [s for s in merged if s.device in (part, whole) and not s.looks_back]
+        listings = [s for s in merged if s.device in (part, whole) and not s.looks_back]
         rest = [s for s in merged if s.device != whole or s.looks_back]
         held: dict[str, tuple[DeviceProcess, ...] | None] = {}
         both: list[Sighting] = []
-        for look in sorted(looks, key=lambda each: each.t_ns):
-            held[look.device] = look.holders
+        for listing in sorted(listings, key=lambda each: each.t_ns):
+            held[listing.device] = listing.holders
             known = [holders for holders in held.values() if holders is not None]
             holders = tuple(dict.fromkeys(chain.from_iterable(known))) if known else None
-            both.append(replace(look, device=whole, holders=holders))
+            both.append(replace(listing, device=whole, holders=holders))
         back = [replace(s, device=whole) for s in merged if s.device == part and s.looks_back]
         merged = sorted([*rest, *both, *back], key=lambda each: each.t_ns)
     return merged
@@ -261,11 +261,11 @@ def held_at(sightings: Sequence[Sighting], key: str, t_ns: Ints) -> Bools:
     """
     import numpy as np
 
-    mine = [each for each in sightings if each.device == key and not each.looks_back]
-    first = mine[0].holders or () if mine else ()
+    of_device = [each for each in sightings if each.device == key and not each.looks_back]
+    first = of_device[0].holders or () if of_device else ()
     before = any(holder.ours is False for holder in first)
-    times = np.array([sighting.t_ns for sighting in mine], np.int64)
-    held = np.array([before, *(bool(sighting.holders) for sighting in mine)])
+    times = np.array([sighting.t_ns for sighting in of_device], np.int64)
+    held = np.array([before, *(bool(sighting.holders) for sighting in of_device)])
     return held[np.searchsorted(times, t_ns, side="right")]
 
 
@@ -315,11 +315,11 @@ def _during(
     sightings: Sequence[Sighting], key: str, start_ns: int, end_ns: int
 ) -> tuple[DeviceProcess, ...] | None:
     """All processes on it in that time; None where there is no list of them."""
-    mine = [each for each in sightings if each.device == key]
-    looks = [each for each in mine if not each.looks_back]
-    before = [sighting for sighting in looks if sighting.t_ns <= start_ns][-1:]
-    within = [sighting for sighting in looks if start_ns < sighting.t_ns <= end_ns]
-    within += [each for each in mine if each.looks_back]
+    of_device = [each for each in sightings if each.device == key]
+    listings = [each for each in of_device if not each.looks_back]
+    before = [sighting for sighting in listings if sighting.t_ns <= start_ns][-1:]
+    within = [sighting for sighting in listings if start_ns < sighting.t_ns <= end_ns]
+    within += [each for each in of_device if each.looks_back]
     known = [sighting.holders for sighting in before + within if sighting.holders is not None]
     return tuple(chain.from_iterable(known)) if known else None
 

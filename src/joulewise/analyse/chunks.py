@@ -122,8 +122,8 @@ def readable(chunks: Iterable[Columns], name: str) -> Iterator[Columns]:
     """The chunks without the rows in which ``name`` could not be read (NaN)."""
     for chunk in chunks:
         if np.isnan(chunk[name].sum()):
-            there = ~np.isnan(chunk[name])
-            yield {key: column[there] for key, column in chunk.items()}
+            is_read = ~np.isnan(chunk[name])
+            yield {key: column[is_read] for key, column in chunk.items()}
         else:
             yield chunk
 

@@ -158,7 +158,7 @@ class SoundLanes:
         ]
         streams = {damage.file for damage in found}
         others = (damage for damage in damaged_files(self._run) if damage.file not in streams)
-        return (*found, *(FileDamage(each.file, each.reason) for each in others))
+        return (*found, *(FileDamage(bounds.file, bounds.reason) for bounds in others))
 
     def find_implausible(self) -> tuple[ImplausibleReadings, ...]:
         """In all streams of the run."""
@@ -170,8 +170,8 @@ class SoundLanes:
 
     def find_warnings(self) -> tuple[RunWarning, ...]:
         """What a result says of damaged files and implausible readings."""
-        damage = (each.warning for each in self.find_damage())
-        return (*damage, *(each.warning for each in self.find_implausible()))
+        damage = (bounds.warning for bounds in self.find_damage())
+        return (*damage, *(bounds.warning for bounds in self.find_implausible()))
 
     def find_lane_damage(self, key: str, stream: StreamKind) -> FileDamage | None:
         damage = find_lane_damage(
@@ -221,7 +221,9 @@ class SoundLanes:
         if all(_is_possible(chunk, bounds_ns, limits) for chunk in _linked(rows, names)):
             return _OpenedLane(rows)
         chunks = list(rows.chunks(rows.columns))
-        columns = {name: np.concatenate([each[name] for each in chunks]) for name in rows.columns}
+        columns = {
+            name: np.concatenate([bounds[name] for bounds in chunks]) for name in rows.columns
+        }
         return _cleaned(columns, bounds_ns, limits)
 
 
@@ -313,8 +315,8 @@ def _cleaned(columns: Columns, bounds_ns: tuple[int, int] | None, limits: _Limit
     else:
         columns = dict(columns)
     implausible = {}
-    for name, each in limits.items():
-        is_wrong = _impossible(columns[name], each)
+    for name, bounds in limits.items():
+        is_wrong = _impossible(columns[name], bounds)
         if is_wrong.any():
             columns[name] = np.where(is_wrong, np.nan, columns[name])
             implausible[name] = int(is_wrong.sum())

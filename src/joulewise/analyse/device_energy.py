@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -254,11 +254,17 @@ def _use(
         return Use(None)
     energy = replace(energy, at_least=at_least)
     net = baseline.net(energy, time_s) if baseline else None
-    figures = (windows.mean_w, windows.peak_w, windows.counter_j, windows.integral_j)
+
+    def known(values: Floats) -> float | None:
+        return float(values[i]) if np.isfinite(values[i]) else None
+
     return Use(
         energy,
         net and replace(net, at_least=at_least),
-        *(float(values[i]) if np.isfinite(values[i]) else None for values in figures),
+        known(windows.mean_w),
+        known(windows.peak_w),
+        known(windows.counter_j),
+        known(windows.integral_j),
         time_s if at_least else None,
     )
 
@@ -309,7 +315,7 @@ def bounded_energy(
         return energy, unread_s, np.zeros(len(windows_ns), bool)
     part, _ = _energy(replace(device, awake_ns=None), fast, buffer, read_ns, marks_ns)
     is_empty = read_ns[:, 1] <= read_ns[:, 0]
-    bounds = {
+    bounds: dict[str, Any] = {
         name: np.where(
             is_lost, np.where(is_empty, np.nan, getattr(part, name)), getattr(energy, name)
         )
@@ -354,7 +360,9 @@ def _energy(
     if is_empty.any():
         # A mark of a span's beginning may be the last thing that a program leaves. Where no time
         # passed nothing was measured, and 0 J without an error would look like a measurement.
-        known = {name: np.where(is_empty, np.nan, getattr(energy, name)) for name in _BOUNDED}
+        known: dict[str, Any] = {
+            name: np.where(is_empty, np.nan, getattr(energy, name)) for name in _BOUNDED
+        }
         energy = replace(energy, **known)
     return widen_across_faults(energy, fast, np.maximum(windows_ns, device.awake_ns or 0))
 

@@ -147,10 +147,10 @@ class _SpanFigures:
         stored = {_identity(one.span): one for one in result.spans}
         # No name is there in part, and of those with a million spans there are none.
         likely = np.flatnonzero(spans.is_named(*{one.span.name for one in result.spans}))
-        mine = [stored.get(_identity(span)) for span in spans.where(likely)]
-        self._stored = [one for one in mine if one is not None]
+        matching = [stored.get(_identity(span)) for span in spans.where(likely)]
+        self._stored = [one for one in matching if one is not None]
         self._is_stored = np.zeros(len(spans), bool)
-        self._is_stored[likely] = [one is not None for one in mine]
+        self._is_stored[likely] = [one is not None for one in matching]
         rest = spans.where(~self._is_stored)
         self._windows_ns = np.column_stack([rest.start_ns, rest.end_ns])
         self._goes_on = ~rest.ended & is_cut_off(manifest, result.state)
@@ -203,10 +203,10 @@ class _Total:
 
     def add(self, figures: Figures) -> None:
         energy_j, sampling_j, gain_j = (figures[name] for name in _SUMMED)
-        known, mine = np.isfinite(energy_j), figures["source"]
+        known, matching = np.isfinite(energy_j), figures["source"]
         self._sums += np.where(known, [energy_j, sampling_j**2, gain_j**2], 0.0)
-        same = (self._sources == "") | (self._sources == mine)
-        merged = np.where(same, mine, Source.MIXED.value)
+        same = (self._sources == "") | (self._sources == matching)
+        merged = np.where(same, matching, Source.MIXED.value)
         self._sources = np.where(known, merged, self._sources)
         self._at_least |= figures["at_least"]
 
@@ -271,15 +271,15 @@ def _span_rows(
     names = pa.array(spans.names, pa.string())
     for start in range(0, len(spans), _ROWS):
         part = slice(start, start + _ROWS)
-        some = spans.where(np.arange(start, min(start + _ROWS, len(spans))))
-        rows = len(some)
+        part_spans = spans.where(np.arange(start, min(start + _ROWS, len(spans))))
+        rows = len(part_spans)
         cells = {
-            "name": pa.DictionaryArray.from_arrays(some.name.astype(np.int32), names),
-            "index": pa.array(some.index, mask=some.index == NONE),
-            "start_s": (some.start_ns - origin_ns) / NS_PER_S,
-            "end_s": (some.end_ns - origin_ns) / NS_PER_S,
-            "pid": some.pid,
-            "closed": some.closed,
+            "name": pa.DictionaryArray.from_arrays(part_spans.name.astype(np.int32), names),
+            "index": pa.array(part_spans.index, mask=part_spans.index == NONE),
+            "start_s": (part_spans.start_ns - origin_ns) / NS_PER_S,
+            "end_s": (part_spans.end_ns - origin_ns) / NS_PER_S,
+            "pid": part_spans.pid,
+            "closed": part_spans.closed,
             **{name: _alike(word, rows) for name, word in words.items()},
             **{name: values[part] for name, values in figures.items()},
         }

@@ -94,17 +94,19 @@ def sum_group(name: str, members: Sequence[GroupRun]) -> RunResult:
     warnings: list[RunWarning] = []
     no_baseline: dict[str, str] = {}
     for parts in boards.values():
-        kept, left = _without_overlap(parts)
-        counting = [part for part in kept if part.reason is None]
+        separate, overlapping = _without_overlap(parts)
+        counting = [part for part in separate if part.reason is None]
         if counting:
             energies.append(_sum([part.use for part in counting]).energy)
         counted.update(dict.fromkeys(part.key for part in counting))
         no_baseline.update({p.key: p.no_baseline for p in counting if p.no_baseline})
-        for part in counting or kept:
+        for part in counting or separate:
             uses.setdefault(part.key, []).append(part.use)
-        for part in left:
+        for part in overlapping:
             uses.setdefault(part.key, [part.use])
-        twice = [(part.key, _left_out(part, kept)) for part in left if part.reason is None]
+        twice = [
+            (part.key, _left_out(part, separate)) for part in overlapping if part.reason is None
+        ]
         excluded += [Excluded(key, reason) for key, reason in twice]
         warnings += [
             RunWarning(Caution.OVERLAP, f"{key} counts once: {reason}", device=key)
@@ -187,15 +189,16 @@ def _without_overlap(parts: Sequence[_Part]) -> tuple[list[_Part], list[_Part]]:
 
     Greedy, by rank: a part that counts before one that does not, the longest first.
     """
-    kept: list[_Part] = []
-    left: list[_Part] = []
+    separate: list[_Part] = []
+    overlapping: list[_Part] = []
     for part in sorted(parts, key=lambda part: part.rank, reverse=True):
-        (left if any(_shared_ns(part, other) for other in kept) else kept).append(part)
-    return kept, left
+        overlaps = any(_shared_ns(part, other) for other in separate)
+        (overlapping if overlaps else separate).append(part)
+    return separate, overlapping
 
 
-def _left_out(part: _Part, kept: Sequence[_Part]) -> str:
-    twins = [other for other in kept if _shared_ns(part, other)]
+def _left_out(part: _Part, separate: Sequence[_Part]) -> str:
+    twins = [other for other in separate if _shared_ns(part, other)]
     alone_ns = part.member.time.time_ns
     alone_ns -= sum(_shared_ns(part, other) for other in twins)
     named = ", ".join(other.member.manifest.id for other in twins)

@@ -144,7 +144,8 @@ def analyse(
         ]
 
     def warnings() -> Iterator[RunWarning]:
-        yield from (one.warning for one in (*damage, *implausible))
+        yield from (one.warning for one in damage)
+        yield from (one.warning for one in implausible)
         yield from (w for w in choice.warnings if not _is_about_damage(w, damaged))
         yield from spans.warnings
         yield from unmarked(read_framework_uses(run), spans, manifest, whole)

@@ -69,12 +69,12 @@ def sensor_details(
     Of spans that are so short or few that no reading lies in them, nothing was read.
     """
     whole = TimeSet(np.array([run.start_ns]), np.array([run.end_ns]))
-    found = {}
+    details = {}
     for device in devices:
         of_run, *of_names = summarise_sensors(open_stream, device, [whole, *by_name.values()])
         spans = dict(zip(by_name, of_names, strict=True))
-        found[device.info.key] = {"run": of_run, "spans": spans if of_run else {}}
-    return found
+        details[device.info.key] = {"run": of_run, "spans": spans if of_run else {}}
+    return details
 
 
 def summarise_sensors(
@@ -104,9 +104,9 @@ def summarise_sensors(
 def times_by_name(spans: SpanTable, codes: Ints) -> dict[str, TimeSet]:
     """When any span of each name was, for the first names."""
     return {
-        spans.names[code]: TimeSet.union(spans.start_ns[mine], spans.end_ns[mine])
+        spans.names[code]: TimeSet.union(spans.start_ns[selected], spans.end_ns[selected])
         for code in codes[:NAMES_SUMMARISED].tolist()
-        if (mine := spans.name == code).any()
+        if (selected := spans.name == code).any()
     }
 
 
@@ -120,10 +120,10 @@ class _StreamStatistics:
 
     def viewer(self, columns: tuple[str, ...]) -> _Columns:
         """For a stream with these columns."""
-        mine = {column: _statistics(column, self._vendor) for column in columns}
-        for column, statistics in mine.items():
+        selected = {column: _statistics(column, self._vendor) for column in columns}
+        for column, statistics in selected.items():
             self._statistics.setdefault(column, []).append(statistics)
-        return _Columns(self._within, mine)
+        return _Columns(self._within, selected)
 
     def figures(self, quantity: Quantity) -> Figures | None:
         """Of the first stream that has a reading within the times."""
@@ -242,8 +242,8 @@ def _reasons(slow: Mapping[str, Array], vendor: str) -> Floats:
 
 
 def _column(slow: Mapping[str, Array], quantity: Quantity) -> Floats:
-    found = slow.get(quantity.value)
-    return np.full(len(slow["t_ns"]), np.nan) if found is None else np.array(found, np.float64)
+    column = slow.get(quantity.value)
+    return np.full(len(slow["t_ns"]), np.nan) if column is None else np.array(column, np.float64)
 
 
 def _mean(values: Floats) -> float | None:

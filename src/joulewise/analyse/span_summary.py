@@ -37,34 +37,34 @@ def by_name(
         codes.tolist(), _by_code(spans.name, codes), _by_code(seen.name[closed], codes), strict=True
     )
     for code, positions, measured in by_code:
-        mine = spans.where(positions)
+        of_name = spans.where(positions)
         summaries[spans.names[code]] = {
-            "count": int(mine.closed.sum()),
-            "announced": _announced(mine, trainings),
-            "unfinished": int((~mine.closed).sum()),
-            "time_s": figures(_times_s(mine)[mine.closed]),
+            "count": int(of_name.closed.sum()),
+            "announced": _announced(of_name, trainings),
+            "unfinished": int((~of_name.closed).sum()),
+            "time_s": figures(_times_s(of_name)[of_name.closed]),
             "energy_j": figures(energy_j[closed[measured]]),
         }
     return summaries
 
 
-def _announced(mine: SpanTable, trainings: SpanTable) -> int | None:
+def _announced(of_name: SpanTable, trainings: SpanTable) -> int | None:
     """How many of them the program announced, in all its trainings; None where it did not.
 
     ``total`` is up to which index a training counts: one that goes on where another ended (Keras'
     ``initial_epoch``) announces only what is left. Outside of trainings, and where several have no
     marks of their own, one begins where the index does not grow.
     """
-    if not (mine.total != NONE).any():
+    if not (of_name.total != NONE).any():
         return None
-    owner = _owners(mine, trainings)
-    order = np.lexsort((mine.start_ns, owner, mine.pid))
-    pid, owner, index = mine.pid[order], owner[order], mine.index[order]
+    owner = _owners(of_name, trainings)
+    order = np.lexsort((of_name.start_ns, owner, of_name.pid))
+    pid, owner, index = of_name.pid[order], owner[order], of_name.index[order]
     begins = np.ones(len(order), bool)
     begins[1:] = (pid[1:] != pid[:-1]) | (owner[1:] != owner[:-1])
     begins[1:] |= (index[1:] <= index[:-1]) & (index[1:] != NONE)
     first = np.flatnonzero(begins)
-    totals = np.maximum.reduceat(mine.total[order], first)
+    totals = np.maximum.reduceat(of_name.total[order], first)
     counts = np.diff(np.append(first, len(order)))
     up_to = np.where(index[first] == NONE, 0, index[first])
     return int(np.where(totals == NONE, counts, np.maximum(totals - up_to, 0)).sum())
@@ -75,11 +75,11 @@ def _owners(spans: SpanTable, trainings: SpanTable) -> Ints:
     owner = np.full(len(spans), -1, np.int64)
     for pid in np.unique(trainings.pid).tolist():
         theirs = np.flatnonzero(trainings.pid == pid)
-        mine = np.flatnonzero(spans.pid == pid)
-        at = np.searchsorted(trainings.start_ns[theirs], spans.start_ns[mine], side="right") - 1
+        of_name = np.flatnonzero(spans.pid == pid)
+        at = np.searchsorted(trainings.start_ns[theirs], spans.start_ns[of_name], side="right") - 1
         last = theirs[np.maximum(at, 0)]
-        inside = (at >= 0) & (spans.start_ns[mine] < trainings.end_ns[last])
-        owner[mine[inside]] = last[inside]
+        inside = (at >= 0) & (spans.start_ns[of_name] < trainings.end_ns[last])
+        owner[of_name[inside]] = last[inside]
     return owner
 
 
@@ -108,11 +108,11 @@ def steps_by_epoch(spans: SpanTable, seen: SpanTable, energy_j: Floats) -> list[
         {
             "training": _index(trainings, int(owners[epoch]) if epoch >= 0 else -1),
             "epoch": _index(epochs, epoch),
-            "count": len(mine),
-            "time_s": figures(times_s[mine]),
+            "count": len(of_name),
+            "time_s": figures(times_s[of_name]),
             "energy_j": figures(step_j[some_by_epoch.get(epoch, [])]),
         }
-        for epoch, mine in all_by_epoch.items()
+        for epoch, of_name in all_by_epoch.items()
     ]
 
 

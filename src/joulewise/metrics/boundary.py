@@ -256,19 +256,19 @@ class Line:
     @classmethod
     def around(cls, counted: Sequence[tuple[Trial, TrialAmount]], view: View) -> Line:
         overhead_w, assumed_node = view.overhead_w, False
-        found = [it for _, it in counted]
+        amounts = [it for _, it in counted]
         has_gpu = any(trial.gpu or GPU in it.energy for trial, it in counted)
         is_module = bool(counted) and all(trial.is_module for trial, _ in counted)
         what = "GPU module (CPU and memory included)" if is_module else "GPU"
         is_read = any(GPU in trial.energy for trial, _ in counted)
         unknown = f"read, but not of every {view.per}" if is_read else "not read"
-        gpus = f"{what} {_sources(found, GPU) or unknown}" if has_gpu else "no GPU in use"
+        gpus = f"{what} {_sources(amounts, GPU) or unknown}" if has_gpu else "no GPU in use"
         if view.overhead_w is not None:
             rest = f"{view.overhead_w:g} W besides, as given"
-        elif found and all(REST in it.energy for it in found):
-            rest = f"CPU and memory {_sources(found, REST)}, nothing else"
-            assumed_node = any(it.energy[REST].source is Source.ASSUMED for it in found)
-        elif is_module and not any(REST in it.energy for it in found):
+        elif amounts and all(REST in it.energy for it in amounts):
+            rest = f"CPU and memory {_sources(amounts, REST)}, nothing else"
+            assumed_node = any(it.energy[REST].source is Source.ASSUMED for it in amounts)
+        elif is_module and not any(REST in it.energy for it in amounts):
             rest = "nothing else"
         else:
             overhead_w, assumed_node = ASSUMED_REST_W, True
@@ -283,10 +283,10 @@ class Line:
         assumed = (*[NODE] * assumed_node, *[WALL] * (assumed_node or view.pue is None))
         return cls(has_gpu, overhead_w, pue, sources, assumed, _simulated(counted), is_module)
 
-    def energies(self, found: TrialAmount) -> Iterator[tuple[str, Energy]]:
-        gpu, rest = found.energy.get(GPU), found.energy.get(REST)
+    def energies(self, trial_amount: TrialAmount) -> Iterator[tuple[str, Energy]]:
+        gpu, rest = trial_amount.energy.get(GPU), trial_amount.energy.get(REST)
         if self.overhead_w is not None:
-            rest = Energy(self.overhead_w * found.time_s, 0.0, 0.0, Source.ASSUMED)
+            rest = Energy(self.overhead_w * trial_amount.time_s, 0.0, 0.0, Source.ASSUMED)
         if gpu is not None:
             yield GPU, gpu
         node = total([part for part in (gpu, rest) if part is not None])
@@ -305,7 +305,7 @@ def boundary_read(asked: str, *sweeps: Sweep) -> str:
 
 def _simulated(counted: Sequence[tuple[Trial, TrialAmount]]) -> tuple[str, ...]:
     """The parts that are simulated in some run, by the energies of whole runs as well."""
-    energies = [it for trial, found in counted for it in (trial.energy, found.energy)]
+    energies = [it for trial, amount_ in counted for it in (trial.energy, amount_.energy)]
     return tuple(
         part
         for part in (GPU, REST)
@@ -313,12 +313,12 @@ def _simulated(counted: Sequence[tuple[Trial, TrialAmount]]) -> tuple[str, ...]:
     )
 
 
-def _sources(found: Sequence[TrialAmount], part: str) -> str:
+def _sources(amounts: Sequence[TrialAmount], part: str) -> str:
     """The sources of the energies, named; empty where there are no energies.
 
     A sum over devices with different sources does not say which they are.
     """
-    kinds = {it.energy[part].source for it in found if part in it.energy}
+    kinds = {it.energy[part].source for it in amounts if part in it.energy}
     if Source.MIXED in kinds:
         return "from several sources"
     return " and ".join(source.value for source in Source if source in kinds)

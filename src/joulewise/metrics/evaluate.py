@@ -32,9 +32,9 @@ __all__ = ["View", "evaluate"]
 def band(settings: tuple[Setting, ...], by: Ratios, winner: int) -> Band | None:
     """The values around the winner, along the first setting that was varied, with means below 1."""
     for axis in KNOBS:
-        for found in slices(settings, axis):
-            if winner in found.rows and len(found.rows) > 1:
-                pairs = zip(found.rows, found.values, strict=True)
+        for axis_slice in slices(settings, axis):
+            if winner in axis_slice.rows and len(axis_slice.rows) > 1:
+                pairs = zip(axis_slice.rows, axis_slice.values, strict=True)
                 tried = [(row, value) for row, value in pairs if by.means.n[row]]
                 return _around(axis, tried, by, winner)
     return None
@@ -61,7 +61,7 @@ _RECOMMENDED: Final = {Verdict.BETTER, Verdict.UNKNOWN}
 
 def choose(
     table: TrialTable,
-    found: Mapping[str, Mapping[str, Ratios]],
+    ratios_by: Mapping[str, Mapping[str, Ratios]],
     metric: str,
     boundary: str,
     *,
@@ -69,7 +69,7 @@ def choose(
 ) -> Choice | None:
     """The best setting by ``metric``; None where the reference has no score.
 
-    ``found`` has the ratios by boundary, then by metric. ``decided`` is what a search has settled
+    ``ratios_by`` has ratios by boundary, then by metric. ``decided`` is what a search has settled
     on for this metric at this boundary.
 
     Where only the power limits differ and neither held the clocks down, the two settings are the
@@ -77,7 +77,7 @@ def choose(
     not contain 1 keeps its verdict; what is recommended then depends on how the load is known: by
     the throttle reasons the reference, by clocks alone the setting.
     """
-    here = found[boundary]
+    here = ratios_by[boundary]
     picked = None
     if decided in table.settings:
         row = table.settings.index(decided)
@@ -107,7 +107,7 @@ def choose(
         time=ratio(here["time"]),
         energy=energy,
         saved_j=_saved(table, boundary, energy),
-        at={it: ratio(found[it]["energy"]) for it in BOUNDARIES},
+        at={it: ratio(ratios_by[it]["energy"]) for it in BOUNDARIES},
         break_even_w=_break_even_w(table, picked.row),
         band=None
         if unbound is not None and not is_recommended
@@ -216,7 +216,7 @@ def evaluate(sweep: Sweep, metrics: Sequence[Metric] = (), view: View | None = N
     view, metrics = view or View(), tuple(metrics) or default_metrics()
     table = tabulate(sweep, view)
     needed = {metric.name: metric for metric in (*metrics, _TIME, _ENERGY)}
-    found = {
+    ratios_by = {
         boundary: {name: ratios(metric, table, boundary) for name, metric in needed.items()}
         for boundary in BOUNDARIES
     }
@@ -224,12 +224,12 @@ def evaluate(sweep: Sweep, metrics: Sequence[Metric] = (), view: View | None = N
 
     def _choice(name: str, boundary: str) -> Choice | None:
         decided = _decided(sweep, name, boundary)
-        return choose(table, found, name, boundary, decided=decided)
+        return choose(table, ratios_by, name, boundary, decided=decided)
 
     bound = binds(table)
-    points = tuple(_points(table, found[view.boundary], names, view.boundary, bound))
+    points = tuple(_points(table, ratios_by[view.boundary], names, view.boundary, bound))
     choices = {
-        boundary: {name: made for name in names if (made := _choice(name, boundary))}
+        boundary: {name: choice for name in names if (choice := _choice(name, boundary))}
         for boundary in BOUNDARIES
     }
     return SweepResult(
@@ -246,13 +246,13 @@ def evaluate(sweep: Sweep, metrics: Sequence[Metric] = (), view: View | None = N
         assumed=table.assumed,
         simulated=table.simulated,
         fits=fits(table, view.boundary),
-        cautions=tuple(cautions(sweep, table, found, choices, view)),
+        cautions=tuple(cautions(sweep, table, ratios_by, choices, view)),
     )
 
 
 def _points(
     table: TrialTable,
-    found: Mapping[str, Ratios],
+    ratios_by: Mapping[str, Ratios],
     names: Sequence[str],
     boundary: str,
     bound: Sequence[bool | None],
@@ -261,7 +261,7 @@ def _points(
     energy_j = means(table.energy_j[boundary], table.error_j[boundary])
     gain_j = means(table.gain_j[boundary])
     capped, clock = means(table.capped), means(table.clock_mhz)
-    on_front = front(found["time"], found["energy"])
+    on_front = front(ratios_by["time"], ratios_by["energy"])
     for row, setting in enumerate(table.settings):
         is_reference = row == table.reference
         yield PointResult(
@@ -270,12 +270,12 @@ def _points(
             time_s=time_s.interval(row),
             energy_j=energy_j.interval(row),
             gain_j=_number(gain_j, row),
-            time_ratio=found["time"].interval(row),
-            energy_ratio=found["energy"].interval(row),
-            scores={name: found[name].score(row) for name in names},
-            ratios={name: found[name].interval(row) for name in names},
+            time_ratio=ratios_by["time"].interval(row),
+            energy_ratio=ratios_by["energy"].interval(row),
+            scores={name: ratios_by[name].score(row) for name in names},
+            ratios={name: ratios_by[name].interval(row) for name in names},
             verdicts={
-                name: Verdict.REFERENCE if is_reference else found[name].verdict(row)
+                name: Verdict.REFERENCE if is_reference else ratios_by[name].verdict(row)
                 for name in names
             },
             pareto=bool(on_front[row]),

@@ -88,10 +88,10 @@ def _predict(values: Floats, gain: float) -> Interval | None:
     return interval(mean, mean - half, mean + half)
 
 
-def _scale(found: Interval | None, factor: float, less: float = 0.0) -> Interval | None:
+def _scale(interval_: Interval | None, factor: float, less: float = 0.0) -> Interval | None:
     def scaled(value: float) -> float:
         return (value - less) * factor
 
-    if found is None or found.low is None or found.high is None:
-        return found and Interval(scaled(found.mean))
-    return Interval(scaled(found.mean), scaled(found.low), scaled(found.high))
+    if interval_ is None or interval_.low is None or interval_.high is None:
+        return interval_ and Interval(scaled(interval_.mean))
+    return Interval(scaled(interval_.mean), scaled(interval_.low), scaled(interval_.high))

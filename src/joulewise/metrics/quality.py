@@ -28,16 +28,16 @@ _MAX_NAMED: Final = 3
 def cautions(
     sweep: Sweep,
     table: TrialTable,
-    found: Mapping[str, Mapping[str, Ratios]],
+    ratios_by: Mapping[str, Mapping[str, Ratios]],
     choices: Mapping[str, Mapping[str, Choice]],
     view: View,
 ) -> Iterator[SweepWarning]:
     boundary = view.boundary
-    time, energy = found[boundary]["time"], found[boundary]["energy"]
+    time, energy = ratios_by[boundary]["time"], ratios_by[boundary]["energy"]
     yield from _too_little(sweep, table, time, energy, view)
     yield from _lower_bounds(sweep, boundary)
     yield from _doubtful(sweep)
-    yield from power_caps.cautions(table, found[GPU]["energy"])
+    yield from power_caps.cautions(table, ratios_by[GPU]["energy"])
     yield from _contradicts_clocks(choices[boundary])
     yield from _costs_elsewhere(choices, table.sources, boundary)
     yield from _at_the_edge(sweep, table, choices[boundary])
@@ -125,11 +125,11 @@ def _doubtful(sweep: Sweep) -> Iterator[SweepWarning]:
 def doubtful_trials(sweep: Sweep) -> list[tuple[Trial, list[str]]]:
     """The trials that enter and have warnings that put their figures in doubt, with these."""
     always = {code.value for code in DOUBTFUL}  # also of sweeps that did not write ``doubtful``
-    found = (
+    with_codes = (
         (trial, [it for it in trial.warnings if it in always or it in trial.doubtful])
         for trial in entering(sweep)
     )
-    return [(trial, codes) for trial, codes in found if codes]
+    return [(trial, codes) for trial, codes in with_codes if codes]
 
 
 def _codes(runs: Iterable[tuple[Trial, list[str]]]) -> str:

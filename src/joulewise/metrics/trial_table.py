@@ -59,7 +59,7 @@ def entering(sweep: Sweep) -> list[Trial]:
 def tabulate(sweep: Sweep, view: View) -> TrialTable:
     """The table of a sweep. Raises UsageError where no run has what ``view`` counts."""
     trials = entering(sweep)
-    counted = [(trial, found) for trial in trials if (found := amount(trial, view))]
+    counted = [(trial, trial_amount) for trial in trials if (trial_amount := amount(trial, view))]
     if trials and not counted and (view.training is not None or view.per != "run"):
         raise not_marked(view)
     rows = _rows(sweep, trials)
@@ -72,11 +72,11 @@ def tabulate(sweep: Sweep, view: View) -> TrialTable:
     by_boundary = {
         name: {part: np.full(shape, nan) for part in BOUNDARIES} for name in _BY_BOUNDARY
     }
-    for trial, found in counted:
+    for trial, trial_amount in counted:
         at = rows[trial.setting], columns[_column(trial)]
-        for name, value in zip(_PLAIN, _plain(trial, found), strict=True):
+        for name, value in zip(_PLAIN, _plain(trial, trial_amount), strict=True):
             arrays[name][at] = nan if value is None else value
-        for part, energy in line.energies(found):
+        for part, energy in line.energies(trial_amount):
             for name in _BY_BOUNDARY:
                 by_boundary[name][part][at] = getattr(energy, _BY_BOUNDARY[name])
     gpus = max((_gpus(trial) for trial in trials), default=1)
@@ -104,11 +104,11 @@ _PLAIN: Final = ("time_s", "power_w", "capped", "clock_mhz", "start_ns")
 _BY_BOUNDARY: Final = {"energy_j": "value", "error_j": "error_sampling", "gain_j": "error_gain"}
 
 
-def _plain(trial: Trial, found: TrialAmount) -> tuple[float | None, ...]:
+def _plain(trial: Trial, trial_amount: TrialAmount) -> tuple[float | None, ...]:
     drawn, power_w = trial.energy.get(GPU), None
     if drawn and trial.time_s:
         power_w = drawn.value / trial.time_s / _gpus(trial)
-    return found.time_s, power_w, trial.capped, trial.clock_mhz, float(trial.start_wall_ns)
+    return trial_amount.time_s, power_w, trial.capped, trial.clock_mhz, float(trial.start_wall_ns)
 
 
 def _rows(sweep: Sweep, trials: Sequence[Trial]) -> dict[Setting, int]:

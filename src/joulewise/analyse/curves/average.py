@@ -50,11 +50,11 @@ def grid(longest_s: float, effective_hz: float, most: int) -> Floats:
 def averaged(curves: Sequence[Curve], grid_s: Floats) -> Average:
     """The mean of runs of different length: one that has ended is no longer in it."""
     values = np.stack([cubic(curve, grid_s) for curve in curves])
-    there = np.isfinite(values)
-    count = there.sum(axis=0)
-    known = np.where(there, values, 0.0)
+    is_known = np.isfinite(values)
+    count = is_known.sum(axis=0)
+    known = np.where(is_known, values, 0.0)
     mean = known.sum(axis=0) / np.where(count, count, np.nan)
-    squares = np.square(np.where(there, values - mean, 0.0)).sum(axis=0)
+    squares = np.square(np.where(is_known, values - mean, 0.0)).sum(axis=0)
     sigma = np.sqrt(squares / np.where(count > 1, count - 1, np.nan))
     return Average(grid_s, mean, sigma, count)
 

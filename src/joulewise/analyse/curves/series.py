@@ -213,11 +213,11 @@ def sensor_courses(
     reasons: dict[str, Envelope] = {}
     streams = list(sensor_streams(open_stream, device.info.key))
     for _, together in groupby(streams, key=attrgetter("name")):
-        mine = {stream.quantity: stream.rows for stream in together}
-        drawn = [quantity for quantity in DRAWN if quantity in mine and quantity not in columns]
-        if not drawn and Quantity.THROTTLE not in mine:
+        of_name = {stream.quantity: stream.rows for stream in together}
+        drawn = [quantity for quantity in DRAWN if quantity in of_name and quantity not in columns]
+        if not drawn and Quantity.THROTTLE not in of_name:
             continue
-        rows = next(iter(mine.values()))
+        rows = next(iter(of_name.values()))
         edges_ns = pixel_edges(rows, run, pixels)
         builders = {quantity: Thinning(quantity.value, edges_ns) for quantity in drawn}
         held = _reasons(rows, edges_ns, device.info.vendor)
@@ -291,8 +291,8 @@ def _numbered(
     result: RunResult, name: str, energy_of: Callable[[SpanResult], Energy | None]
 ) -> Iterator[Stage]:
     origin_ns = result.run.span.start_ns
-    mine = [one for one in result.spans if one.span.name == name and one.span.closed]
-    for number, one in enumerate(sorted(mine, key=lambda each: each.span.start_ns), start=1):
+    of_name = [one for one in result.spans if one.span.name == name and one.span.closed]
+    for number, one in enumerate(sorted(of_name, key=lambda each: each.span.start_ns), start=1):
         start_s, end_s = (
             (t_ns - origin_ns) / NS_PER_S for t_ns in (one.span.start_ns, one.span.end_ns)
         )

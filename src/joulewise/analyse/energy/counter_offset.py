@@ -212,8 +212,8 @@ class OffsetModel:
             return clock_j2 + unread_j2, timing_j2 + QUANTUM_J**2, 0.0, local
         scale_j = np.sqrt(clock_j2 + CELL_SHARE * both_j2)
         z = np.where(sound, off_j / scale_j, 0.0)
-        most = 2 * float(np.quantile(z[sound] ** 2, 0.9)) + 1e-9
-        z = np.clip(z, -(most**0.5), most**0.5)
+        largest = 2 * float(np.quantile(z[sound] ** 2, 0.9)) + 1e-9
+        z = np.clip(z, -(largest**0.5), largest**0.5)
         mean = float((z**2).sum() / number)
         clock_share = float((clock_j2 / scale_j**2)[sound].mean())
         both_share = float((both_j2 / scale_j**2)[sound].mean())
@@ -228,7 +228,7 @@ class OffsetModel:
         low = np.maximum(row - _LOCAL_INTERVALS, 0)
         high = np.minimum(row + _LOCAL_INTERVALS + 1, len(row))
         local = _LOCAL_PRIOR_INTERVALS + sum_between(squares, low, high)
-        local /= _LOCAL_PRIOR_INTERVALS + sum_between(sound, low, high)
+        local /= _LOCAL_PRIOR_INTERVALS + sum_between(sound.astype(np.float64), low, high)
         at_poll = np.concatenate([local[:1], (local[1:] + local[:-1]) / 2, local[-1:]])
         poll_j2 = noise * cell_j2 * at_poll + timing_j2 + QUANTUM_J**2
         return walk * clock_j2 * local + unread_j2, poll_j2, noise, local

@@ -187,8 +187,8 @@ def _log_likelihood_of_ticks(polls: Polls, phases_s: Floats, period_s: float) ->
     short = pairs[:, 1] - pairs[:, 0] < _TELLING_PERIODS * period_s
     pairs, has_tick = pairs[short], has_tick[short]
     if len(pairs) > _MAX_PAIRS:
-        some = np.linspace(0, len(pairs) - 1, _MAX_PAIRS).astype(np.intp)
-        pairs, has_tick = pairs[some], has_tick[some]
+        evenly = np.linspace(0, len(pairs) - 1, _MAX_PAIRS).astype(np.intp)
+        pairs, has_tick = pairs[evenly], has_tick[evenly]
     if not len(pairs):
         return np.zeros(len(phases_s))
     turns = (pairs[None] - phases_s[:, None, None]) / period_s

@@ -88,7 +88,7 @@ class UnreadIntervals:
         def interpolate(amounts: Floats) -> Floats:
             # The sum before and after each interval: a ramp within it, level outside.
             at_edges = np.repeat(np.append(0.0, np.cumsum(amounts)), 2)[1:-1]
-            return np.interp(times_ns, edges_ns, at_edges)
+            return np.asarray(np.interp(times_ns, edges_ns, at_edges))
 
         return interpolate(time_s), interpolate(time_s * power_w)
 

@@ -296,9 +296,9 @@ def _pulses(sensed: Sensed, marks_s: Floats) -> LoadSteps:
     falls = LoadSteps(
         end_s, end_s, middle_s, to_s, pulse_w, sides.high_w, sides.before, sides.after, error_j2
     )
-    rows = np.flatnonzero(is_pulse)
-    rows = rows[np.append(True, np.diff(i[rows]) > 1)[: len(rows)]]  # no two share a mark
-    rises, falls = rises.take(rows), falls.take(rows)
+    pulses = np.flatnonzero(is_pulse)
+    pulses = pulses[np.append(True, np.diff(i[pulses]) > 1)[: len(pulses)]]  # no two share a mark
+    rises, falls = rises.take(pulses), falls.take(pulses)
     return LoadSteps(
         *(
             np.column_stack([getattr(steps, field.name) for steps in (rises, falls)]).ravel()

@@ -65,10 +65,10 @@ def _trimmed_mean(step_w2: Floats, low: Indices, high: Indices) -> Floats:
     """
     number = high - low
     at = low[:, None] + np.arange(READINGS)
-    there = at < high[:, None]
-    part = np.where(there, step_w2[np.minimum(at, len(step_w2) - 1)], np.inf)
+    exists = at < high[:, None]
+    part = np.where(exists, step_w2[np.minimum(at, len(step_w2) - 1)], np.inf)
     part.sort(axis=1)
-    kept = np.ceil(_KEPT_SHARE * number)
-    smaller = part.sum(axis=1, where=np.arange(READINGS) < kept[:, None])
-    mean = part.sum(axis=1, where=there) / np.maximum(number, 1)
-    return np.asarray(np.minimum(smaller / np.maximum(kept, 1) / _KEPT_MEAN_RATIO, mean))
+    number_kept = np.ceil(_KEPT_SHARE * number)
+    smaller = part.sum(axis=1, where=np.arange(READINGS) < number_kept[:, None])
+    mean = part.sum(axis=1, where=exists) / np.maximum(number, 1)
+    return np.asarray(np.minimum(smaller / np.maximum(number_kept, 1) / _KEPT_MEAN_RATIO, mean))

@@ -106,10 +106,10 @@ def assume_constant_power(times_ns: Ints, power_w: float) -> CumulativePower:
     """The sums of a device whose power was never read, if it were constant; all of it is a gap."""
     passed_s = (times_ns - times_ns[0]) / NS_PER_S
     zero, same = np.zeros(len(times_ns)), np.full(len(times_ns), power_w)
+    no_values = np.zeros(len(times_ns), np.int64)
     energy_j = passed_s * power_w
     return CumulativePower(
-        *(energy_j, zero, np.zeros(len(times_ns), np.int64), zero),
-        *(passed_s, energy_j, zero, zero),
+        *(energy_j, zero, no_values, zero, passed_s, energy_j, zero, zero),
         *(same, same, zero, power_w, 2 * power_w, 0.0),
     )
 

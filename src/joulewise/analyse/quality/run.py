@@ -66,9 +66,9 @@ def too_short(
         return
     names, useful_s = {}, []
     for code in np.unique(spans.name[short]).tolist():
-        mine = spans.name == code
-        bad = mine & short
-        share = bad.sum() / mine.sum()
+        of_name = spans.name == code
+        bad = of_name & short
+        share = bad.sum() / of_name.sum()
         many = "all" if share == 1 else f"{100 * share:.0f} % of the"
         names[spans.names[code]] = f"{many} spans {spans.names[code]!r} ({_about(times_s[bad])})"
         useful_s.append(_useful_s(times_s[bad], energy_j[bad], sampling_j[bad]))
