@@ -1,4 +1,4 @@
-"""The idle baseline: three idles told apart, and net energies with their errors."""
+"""The idle baseline: three kinds of idle, and net energies with their errors."""
 
 import numpy as np
 import pytest
@@ -38,39 +38,45 @@ def lane(*rows):
 ASLEEP, UP, BUSY = (0, 8, 135), (0, 0, 1500), (99, 0, 1500)
 
 
-def told(slow, held):
+def idle_times(slow, held):
     found = find_idle(slow, np.array(held, bool), CARD)
     return [(s.kind, s.start_ns / S, s.end_ns / S) for s in found]
 
 
-def test_three_idles_are_told_apart():
+def test_three_kinds_of_idle_are_recognised():
     slow = lane(*[ASLEEP] * 4, *[BUSY] * 2, *[UP] * 3, *[ASLEEP] * 3)
     held = [0] * 4 + [1] * 8
-    assert told(slow, held) == [
+    assert idle_times(slow, held) == [
         (IdleState.ASLEEP, 0.2, 2.8),
         (IdleState.CLOCKS_UP, 6.2, 7.8),
         (IdleState.CONTEXT, 9.2, 10.8),
     ]
 
 
-def test_without_a_performance_state_the_clock_tells():
+def test_without_a_performance_state_the_clock_decides():
     slow = lane(*[ASLEEP] * 3, BUSY, *[UP] * 3)
     del slow["performance_state"]
-    assert [kind for kind, *_ in told(slow, [0] * 7)] == [IdleState.ASLEEP, IdleState.CLOCKS_UP]
+    assert [kind for kind, *_ in idle_times(slow, [0] * 7)] == [
+        IdleState.ASLEEP,
+        IdleState.CLOCKS_UP,
+    ]
     slow["performance_state"] = np.full(7, np.nan)
-    assert [kind for kind, *_ in told(slow, [0] * 7)] == [IdleState.ASLEEP, IdleState.CLOCKS_UP]
+    assert [kind for kind, *_ in idle_times(slow, [0] * 7)] == [
+        IdleState.ASLEEP,
+        IdleState.CLOCKS_UP,
+    ]
 
 
 def test_a_busy_gpu_has_no_idle():
-    assert told(lane(*[BUSY] * 10), [1] * 10) == []
+    assert idle_times(lane(*[BUSY] * 10), [1] * 10) == []
 
 
 def test_what_could_not_be_read_is_not_idle():
-    assert told(lane(*[(np.nan, 8, 135)] * 5), [0] * 5) == []
+    assert idle_times(lane(*[(np.nan, 8, 135)] * 5), [0] * 5) == []
 
 
 def test_a_moment_is_no_stretch():
-    assert told(lane(BUSY, ASLEEP, ASLEEP, BUSY), [1] * 4) == []
+    assert idle_times(lane(BUSY, ASLEEP, ASLEEP, BUSY), [1] * 4) == []
 
 
 def test_the_deepest_idle_is_taken():
@@ -162,7 +168,7 @@ def bursts(path, pause_s, *, seed, samples, work_s=0.2, looks_s=1 / 6):
 
 @pytest.mark.parametrize("samples", [True, False], ids=["samples", "polls"])
 @pytest.mark.parametrize("seed", range(4))
-def test_bursts_that_the_slow_lane_misses_are_no_idle(tmp_path, seed, samples):
+def test_bursts_that_the_slow_stream_misses_are_not_idle(tmp_path, seed, samples):
     result, gross_j, net_j = bursts(tmp_path / "run", 1.6, seed=seed, samples=samples)
     use = result.run.devices["gpu0"]
     assert use.energy.value == pytest.approx(gross_j, abs=use.energy.error)

@@ -69,7 +69,7 @@ def constraint(text: str, axes: Collection[str]) -> Callable[[Mapping[str, Numbe
             return bool(evaluator.eval(text, previously_parsed=tree))
         except (TypeError, ArithmeticError, InvalidExpression) as error:
             at = ", ".join(f"{name} = {value!r}" for name, value in values.items())
-            raise UsageError(f"{text!r} cannot be told at {at}: {error}", _HINT) from None
+            raise UsageError(f"{text!r} cannot be evaluated at {at}: {error}", _HINT) from None
 
     return holds
 

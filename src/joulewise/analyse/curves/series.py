@@ -1,6 +1,6 @@
 """What figures of a run show: its energy and sensors over time, its spans, and its parts.
 
-- `Growth`: the energy from the start up to each time, which ends at the energy of the result
+- `Growth`: the energy from the start up to each time; it ends at that of the result
 - `SensorCourses`: temperature, clocks, use, memory, PCIe, limit, and what held clocks down
 - `Stage`: energy and time of the epochs, and of the steps in them
 - `Share`: GPU, CPU, RAM; what idling would have drawn, and what work added

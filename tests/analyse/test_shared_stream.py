@@ -24,7 +24,7 @@ class Viewer:
 @pytest.mark.parametrize(
     "reads", [[], [("t_ns", "energy_j")], [("t_ns", "power_w")], [("t_ns", "power_w")] * 2]
 )
-def test_each_row_is_seen_once_and_read_as_often_as_asked_for(reads):
+def test_every_row_is_viewed_once_however_often_it_is_read(reads):
     viewer = Viewer()
     shown = SharedStream(LANE, viewer)
     for columns in reads:

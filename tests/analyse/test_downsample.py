@@ -70,7 +70,7 @@ def test_a_share_of_bits():
     assert thinning.envelope().mean.tolist() == [1.0, 0.0]
 
 
-def test_all_who_look_share_one_pass():
+def test_all_viewers_share_one_pass():
     class Counted(ArrayLane):
         passes = 0
 

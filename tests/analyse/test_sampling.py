@@ -1,4 +1,4 @@
-"""How evenly a lane was sampled, told in one pass, whatever the chunks."""
+"""How evenly a stream was sampled, in one pass, whatever the chunks."""
 
 from itertools import pairwise
 
@@ -45,7 +45,7 @@ def test_rate_deviation_and_news_are_those_of_the_rows(intervals_s, levels, chun
     assert found.histogram.sum() + found.longer == len(steps_s)
 
 
-def test_a_sensor_that_is_asked_too_often_repeats_itself():
+def test_a_sensor_polled_too_often_repeats_values():
     """As a laptop's GPU: 25 polls a second, 6.25 new values."""
     found = sampled(np.arange(0, 40, 0.04), np.repeat(np.arange(250), 4))
     assert found.rate_hz == pytest.approx(25)

@@ -24,7 +24,7 @@ def test_a_moment_after_the_last_row_has_the_points_before_it():
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=6), st.integers(1, 8))
-def test_blocks_show_each_row_once_with_its_neighbours(sizes, reach):
+def test_blocks_have_every_row_once_with_its_neighbours(sizes, reach):
     rows = np.arange(sum(sizes))
     chunks = [{"t_ns": part} for part in np.split(rows, np.cumsum(sizes)[:-1])]
     shown = []
@@ -37,7 +37,7 @@ def test_blocks_show_each_row_once_with_its_neighbours(sizes, reach):
     assert shown == rows.tolist()
 
 
-def test_a_short_lane_has_all_its_points():
+def test_a_short_stream_keeps_all_values():
     """So that a window's energy does not depend on which others are asked for."""
     lane = ArrayLane({"t_ns": np.arange(1_000) * S, "energy_j": 100.0 * np.arange(1_000)})
     found = read_counter(lane, np.array([10 * S]), max_w=300.0, period_ns=0.02 * S)
