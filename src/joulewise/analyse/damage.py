@@ -130,7 +130,7 @@ class ImplausibleReadings:
 
 
 @dataclass(frozen=True)
-class _OpenedLane:
+class _OpenedStream:
     """``time_fault`` says what is wrong with times, ``implausible`` counts values by column."""
 
     rows: ChunkReader | None
@@ -144,7 +144,7 @@ class SoundLanes:
     def __init__(self, run: Path, manifest: Manifest) -> None:
         self._run, self._manifest = run, manifest
         self._devices = {device.info.key: device for device in manifest.devices}
-        self._opened: dict[tuple[str, StreamKind], _OpenedLane] = {}
+        self._opened: dict[tuple[str, StreamKind], _OpenedStream] = {}
 
     def __call__(self, key: str, stream: StreamKind) -> ChunkReader | None:
         return self._open(key, stream).rows
@@ -198,15 +198,15 @@ class SoundLanes:
     def _file_name(self, key: str, stream: StreamKind) -> str:
         return lane_file(self._run, key, stream).relative_to(self._run).as_posix()
 
-    def _open(self, key: str, stream: StreamKind) -> _OpenedLane:
+    def _open(self, key: str, stream: StreamKind) -> _OpenedStream:
         if (key, stream) not in self._opened:
             rows = open_lane(self._run, key, stream)
             self._opened[key, stream] = (
-                _OpenedLane(None) if rows is None else self._without_impossible(rows, key, stream)
+                _OpenedStream(None) if rows is None else self._without_impossible(rows, key, stream)
             )
         return self._opened[key, stream]
 
-    def _without_impossible(self, rows: ChunkReader, key: str, stream: StreamKind) -> _OpenedLane:
+    def _without_impossible(self, rows: ChunkReader, key: str, stream: StreamKind) -> _OpenedStream:
         bounds_ns: tuple[int, int] | None = None
         if is_verified(self._run, lane_file(self._run, key, stream)):
             limits: _Limits = {
@@ -219,7 +219,7 @@ class SoundLanes:
             limits = _limits(rows.columns, self._devices.get(key))
         names = (TIME, *limits)
         if all(_is_possible(chunk, bounds_ns, limits) for chunk in _linked(rows, names)):
-            return _OpenedLane(rows)
+            return _OpenedStream(rows)
         chunks = list(rows.chunks(rows.columns))
         columns = {
             name: np.concatenate([bounds[name] for bounds in chunks]) for name in rows.columns
@@ -302,7 +302,7 @@ def _impossible(values: Floats, limits: tuple[float, float]) -> Bools:
     return np.asarray((values < low) | (values > high))
 
 
-def _cleaned(columns: Columns, bounds_ns: tuple[int, int] | None, limits: _Limits) -> _OpenedLane:
+def _cleaned(columns: Columns, bounds_ns: tuple[int, int] | None, limits: _Limits) -> _OpenedStream:
     """The rows in order and within the run, NaN for values that cannot be; and what was found."""
     rows, time_fault = len(columns[TIME]), ""
     if bounds_ns is not None:
@@ -321,7 +321,7 @@ def _cleaned(columns: Columns, bounds_ns: tuple[int, int] | None, limits: _Limit
             columns[name] = np.where(is_wrong, np.nan, columns[name])
             implausible[name] = int(is_wrong.sum())
     stream = ArrayLane(columns) if len(columns[TIME]) else None
-    return _OpenedLane(stream, time_fault, implausible)
+    return _OpenedStream(stream, time_fault, implausible)
 
 
 def longest_ascent(values: Ints) -> Indices:
