@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulewise.analyse.chunks import ArrayLane
-from joulewise.analyse.curves.downsample import Thinning, downsample, even_edges, pixel_edges, show
+from joulewise.analyse.curves.downsample import Thinning, even_edges, pixel_edges, show
 from joulewise.analyse.time_intervals import Stretch
 
 brief = settings(max_examples=80, deadline=None)
@@ -15,6 +15,12 @@ readings = st.lists(
     min_size=1,
     max_size=60,
 )
+
+
+def downsample(lane, columns, edges_ns):
+    builders = [Thinning(column, edges_ns) for column in columns]
+    show(lane, *builders)
+    return [builder.envelope() for builder in builders]
 
 
 def lane_of(rows, chunk_rows=1 << 18):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from joulewise.analyse.chunks import ArrayLane
 from joulewise.analyse.run_result import analyse
-from joulewise.analyse.sensor_rates import sensor_rates
+from joulewise.analyse.sensor_summary import sensor_rates
 from joulewise.analyse.time_intervals import Stretch
 from joulewise.store.layout import StreamKind
 from joulewise.units import NS_PER_S

@@ -7,7 +7,7 @@
     run_spans.py          the spans of a run, and which of them a result lists
     run_details.py        what stands beside the energies: machine, command, baselines
     span_summary.py       means and quantiles of many spans
-    sensor_summary.py     the same of sensors; sensor_rates.py: how often they had a new value
+    sensor_summary.py     the same of sensors, and how often they had a new value
     group.py            the runs of several nodes as one result
     device_energy.py    one device over all windows: energies, baseline, faults
       energy/             the energy of windows: counter, power integral, errors

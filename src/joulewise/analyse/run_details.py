@@ -9,8 +9,7 @@ from typing import Any
 
 from joulewise.analyse.chunks import OpenStream
 from joulewise.analyse.device_energy import CpuShare, MeasuredDevice, measure_parts
-from joulewise.analyse.sensor_rates import Rates, sensor_rates
-from joulewise.analyse.sensor_summary import under_load
+from joulewise.analyse.sensor_summary import Rates, sensor_rates, under_load
 from joulewise.analyse.time_intervals import Stretch
 from joulewise.data import Kind
 from joulewise.data.contract import energy_json

@@ -140,10 +140,3 @@ class Thinning:
         mean = self._sum / np.maximum(self._count, 1)
         low, high, mean = (np.where(empty, np.nan, v) for v in (self._low, self._high, mean))
         return Envelope(self._edges_ns, low, high, mean, self._count)
-
-
-def downsample(stream: ChunkReader, columns: tuple[str, ...], edges_ns: Ints) -> list[Envelope]:
-    """The envelope of each column, all in one pass."""
-    builders = [Thinning(column, edges_ns) for column in columns]
-    show(stream, *builders)
-    return [builder.envelope() for builder in builders]

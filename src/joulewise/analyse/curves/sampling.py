@@ -17,7 +17,7 @@ from joulewise.analyse.chunks import (
     mark_new_values,
     typical_step_ns,
 )
-from joulewise.analyse.curves.downsample import even_edges, show
+from joulewise.analyse.curves.downsample import even_edges
 from joulewise.analyse.time_intervals import Stretch
 from joulewise.units import NS_PER_S
 
@@ -138,9 +138,3 @@ class Intervals:
             course_hz=self._rows / piece_s,
             course_effective_hz=self._news / piece_s,
         )
-
-
-def sampling_of(stream: ChunkReader, column: str, stretch: Stretch) -> Sampling | None:
-    intervals = Intervals(stream, column, stretch)
-    show(stream, intervals)
-    return intervals.sampling()
