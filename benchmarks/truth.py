@@ -102,7 +102,7 @@ def measure(windows: list[tuple[str, Window]]) -> Results:
         found = window_energy(window.device, window.fast, window.buffer, np.array([window.span_ns]))
         told = energy_of(found, 0, window.device)
         assert told is not None
-        blind = float(found.blind_j[0])
+        blind = float(found.aliasing_j[0])
         rows.append(
             (
                 *(board, window.family, told.value, told.error_sampling, told.error, blind),
@@ -287,12 +287,12 @@ def judge_integral(found: Results, verdicts: Verdicts) -> None:
     print(
         "A wave in step with the sensor is invisible to it: "
         f"{locked.sensed_covered:.0%} inside, off by {np.median(locked.off / locked.sensed):.0%} "
-        "in the median. What it cannot exclude (blind_j) covers "
+        "in the median. What it cannot exclude (aliasing_j) covers "
         f"{np.mean(locked.off <= bound):.0%}, at {np.median(bound / locked.value):.0%} of it."
     )
     verdicts.at_least("no counter, loads not in step: sensed_j inside", rest.sensed_covered, ALL)
     covered = float(np.mean(locked.off <= bound))
-    verdicts.at_least("no counter, in step: inside error and blind_j", covered, ALL)
+    verdicts.at_least("no counter, in step: inside error and aliasing_j", covered, ALL)
 
 
 def judge_real(parts: list[Judged], verdicts: Verdicts) -> None:

@@ -45,7 +45,7 @@ def unseen_uses(result):
 
 @pytest.mark.parametrize("hz", [1.0, 2.5, 50.0])
 @pytest.mark.parametrize("load_s", [(0.1, 0.15), (4.3, 4.35), (8.2, 10.0), (9.9, 10.0)])
-def test_a_gpu_that_was_used_between_two_looks_counts(tmp_path, load_s, hz):
+def test_a_gpu_used_between_two_process_lists_counts(tmp_path, load_s, hz):
     result = analysed(tmp_path / "run", power(load_s), hz=hz)
     assert "gpu0" in result.counted
     assert unseen_uses(result) == ["gpu0"]
@@ -63,7 +63,9 @@ def test_others_who_compute_on_it_explain_its_activity(tmp_path, load_s):
     sightings = [(-1, []), (load_s[0] + 0.9, [STRANGER]), (load_s[1] + 0.5, [])]
     result = analysed(tmp_path / "run", power(load_s), *sightings)
     assert result.counted == ("cpu0",)
-    assert [out.reason for out in result.excluded] == [f"{UNSEEN} (others did: blender)"]
+    assert [out.reason for out in result.excluded] == [
+        f"{UNSEEN} (used by other processes: blender)"
+    ]
 
 
 def test_others_who_had_left_do_not_explain_what_came_later(tmp_path):
@@ -133,18 +135,18 @@ def test_a_desktops_server_explains_nothing(tmp_path):
     assert unseen_uses(analyse(made.write())) == ["gpu0"]
 
 
-def test_utilisation_tells_what_power_does_not(tmp_path):
+def test_utilisation_shows_use_that_power_does_not(tmp_path):
     used = {"gpu_utilisation_pct": lambda t: 30.0 if 4 <= t < 5 else 0.0}
     result = analysed(tmp_path / "run", lambda t: IDLE_W + t % 2, **used)
     assert unseen_uses(result) == ["gpu0"]
 
 
 @pytest.mark.parametrize("cut", [{"until_s": 6.0}, {"hz": 0.2}])
-def test_one_that_was_not_watched_all_the_time_counts_and_says_so(tmp_path, cut):
+def test_a_gpu_not_read_all_the_time_counts_with_a_warning(tmp_path, cut):
     result = analysed(tmp_path / "run", lambda t: IDLE_W + t % 2, **cut)
     assert "gpu0" in result.counted
     (warning,) = (w for w in result.warnings if w.code is Caution.UNSEEN_USE)
-    assert "not watched" in warning.message
+    assert "not read all the time" in warning.message
 
 
 def test_whose_process_was_seen_needs_no_activity(tmp_path):

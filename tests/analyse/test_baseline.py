@@ -1,4 +1,4 @@
-"""The idle baseline: three idles told apart, and net energies with their errors."""
+"""The idle baseline: three kinds of idle, and net energies with their errors."""
 
 import numpy as np
 import pytest
@@ -7,13 +7,13 @@ from hypothesis import strategies as st
 
 from joulewise.analyse.baseline import (
     Baseline,
+    IdleInterval,
     IdleState,
-    IdleStretch,
     baselines,
-    chosen,
-    cut,
-    idle_stretches,
-    quiet,
+    choose_baseline,
+    find_idle,
+    find_quiet,
+    split_idle,
 )
 from joulewise.analyse.run_result import analyse
 from joulewise.data import Energy, SensorProfile, Source
@@ -38,49 +38,55 @@ def lane(*rows):
 ASLEEP, UP, BUSY = (0, 8, 135), (0, 0, 1500), (99, 0, 1500)
 
 
-def told(slow, held):
-    found = idle_stretches(slow, np.array(held, bool), CARD)
+def idle_times(slow, held):
+    found = find_idle(slow, np.array(held, bool), CARD)
     return [(s.kind, s.start_ns / S, s.end_ns / S) for s in found]
 
 
-def test_three_idles_are_told_apart():
+def test_three_kinds_of_idle_are_recognised():
     slow = lane(*[ASLEEP] * 4, *[BUSY] * 2, *[UP] * 3, *[ASLEEP] * 3)
     held = [0] * 4 + [1] * 8
-    assert told(slow, held) == [
+    assert idle_times(slow, held) == [
         (IdleState.ASLEEP, 0.2, 2.8),
         (IdleState.CLOCKS_UP, 6.2, 7.8),
         (IdleState.CONTEXT, 9.2, 10.8),
     ]
 
 
-def test_without_a_performance_state_the_clock_tells():
+def test_without_a_performance_state_the_clock_decides():
     slow = lane(*[ASLEEP] * 3, BUSY, *[UP] * 3)
     del slow["performance_state"]
-    assert [kind for kind, *_ in told(slow, [0] * 7)] == [IdleState.ASLEEP, IdleState.CLOCKS_UP]
+    assert [kind for kind, *_ in idle_times(slow, [0] * 7)] == [
+        IdleState.ASLEEP,
+        IdleState.CLOCKS_UP,
+    ]
     slow["performance_state"] = np.full(7, np.nan)
-    assert [kind for kind, *_ in told(slow, [0] * 7)] == [IdleState.ASLEEP, IdleState.CLOCKS_UP]
+    assert [kind for kind, *_ in idle_times(slow, [0] * 7)] == [
+        IdleState.ASLEEP,
+        IdleState.CLOCKS_UP,
+    ]
 
 
 def test_a_busy_gpu_has_no_idle():
-    assert told(lane(*[BUSY] * 10), [1] * 10) == []
+    assert idle_times(lane(*[BUSY] * 10), [1] * 10) == []
 
 
 def test_what_could_not_be_read_is_not_idle():
-    assert told(lane(*[(np.nan, 8, 135)] * 5), [0] * 5) == []
+    assert idle_times(lane(*[(np.nan, 8, 135)] * 5), [0] * 5) == []
 
 
 def test_a_moment_is_no_stretch():
-    assert told(lane(BUSY, ASLEEP, ASLEEP, BUSY), [1] * 4) == []
+    assert idle_times(lane(BUSY, ASLEEP, ASLEEP, BUSY), [1] * 4) == []
 
 
 def test_the_deepest_idle_is_taken():
     kinds = {kind: Baseline(kind, 40, 1, 5) for kind in (IdleState.CLOCKS_UP, IdleState.CONTEXT)}
-    assert chosen(kinds).kind is IdleState.CONTEXT
-    assert chosen({}) is None
+    assert choose_baseline(kinds).kind is IdleState.CONTEXT
+    assert choose_baseline({}) is None
 
 
 def test_stretches_of_a_kind_are_averaged_by_their_time():
-    stretches = [IdleStretch(0, 2 * S), IdleStretch(5 * S, 11 * S)]
+    stretches = [IdleInterval(0, 2 * S), IdleInterval(5 * S, 11 * S)]
     found = baselines(stretches, np.array([80.0, 300.0]), np.array([0.3, 0.4]))
     (baseline,) = found.values()
     assert baseline.power_w == pytest.approx(380 / 8)
@@ -90,7 +96,7 @@ def test_stretches_of_a_kind_are_averaged_by_their_time():
 
 
 def test_a_stretch_that_was_not_measured_is_left_out():
-    stretches = [IdleStretch(0, 2 * S), IdleStretch(5 * S, 7 * S, IdleState.CONTEXT)]
+    stretches = [IdleInterval(0, 2 * S), IdleInterval(5 * S, 7 * S, IdleState.CONTEXT)]
     found = baselines(stretches, np.array([80.0, np.nan]), np.array([0.3, np.nan]))
     assert list(found) == [IdleState.ASLEEP]
 
@@ -162,7 +168,7 @@ def bursts(path, pause_s, *, seed, samples, work_s=0.2, looks_s=1 / 6):
 
 @pytest.mark.parametrize("samples", [True, False], ids=["samples", "polls"])
 @pytest.mark.parametrize("seed", range(4))
-def test_bursts_that_the_slow_lane_misses_are_no_idle(tmp_path, seed, samples):
+def test_bursts_that_the_slow_stream_misses_are_not_idle(tmp_path, seed, samples):
     result, gross_j, net_j = bursts(tmp_path / "run", 1.6, seed=seed, samples=samples)
     use = result.run.devices["gpu0"]
     assert use.energy.value == pytest.approx(gross_j, abs=use.energy.error)
@@ -177,26 +183,26 @@ def test_pauses_that_are_all_too_short_are_no_idle(tmp_path, seed):
     result, *_ = bursts(tmp_path / "run", 0.25, seed=seed, samples=True, work_s=0.083, looks_s=0)
     baseline = result.details["baseline"]["gpu0"]
     assert (baseline["kind"], result.run.devices["gpu0"].net) == (None, None)
-    assert baseline["reason"] == "its power did not keep still while it seemed idle"
+    assert baseline["reason"] == "its power varied while it seemed idle"
 
 
 def test_idle_is_never_more_than_the_run_drew():
     (baseline,) = baselines(
-        [IdleStretch(0, 2 * S)], np.array([120.0]), np.array([0.1]), 50
+        [IdleInterval(0, 2 * S)], np.array([120.0]), np.array([0.1]), 50
     ).values()
     assert baseline.power_w == 50
     assert baseline.error_w > 10
 
 
 def test_a_burst_spoils_no_more_than_its_own_piece():
-    pieces = cut([IdleStretch(0, 10 * S)])
+    pieces = split_idle([IdleInterval(0, 10 * S)])
     assert len(pieces) == 20
     mean_w, peak_w = np.full(20, 40.0), np.full(20, 40.5)
     mean_w[3], peak_w[3] = 60, 200
     peak_w[4] = 200
-    sure = quiet(pieces, mean_w, peak_w, 300)
+    sure = find_quiet(pieces, mean_w, peak_w, 300)
     assert np.flatnonzero(~sure).tolist() == [3, 4]
-    assert not quiet(pieces, mean_w, np.full(20, 200.0), 300).any()
+    assert not find_quiet(pieces, mean_w, np.full(20, 200.0), 300).any()
 
 
 def test_a_gpu_that_was_busy_gives_no_baseline_and_a_reason(tmp_path):

@@ -33,5 +33,5 @@ def test_is_never_more_than_all_of_it(tmp_path):
     ("load_pct", "cpu_s", "source"),
     [(50, None, Source.MODELLED), (0, 1.0, Source.MODELLED), (50, 5.0, Source.MEASURED)],
 )
-def test_is_unknown_where_nothing_tells(tmp_path, load_pct, cpu_s, source):
+def test_the_share_is_unknown_without_readings(tmp_path, load_pct, cpu_s, source):
     assert cpu(tmp_path / "run", load_pct, cpu_s, source)["command_share_j"] is None

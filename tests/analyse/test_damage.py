@@ -197,7 +197,7 @@ class TestADamagedFileThatIsPutBack:
         assert not damaged_files(run)
 
 
-def test_a_counter_that_jumps_is_bridged_and_told(made):
+def test_a_counter_that_jumps_is_bridged_and_marked(made):
     run = made.write()
     rewrite(run, energy_j=lambda values: values.__setitem__(slice(200, None), values[200:] + 1e6))
     result = analyse(run)
@@ -206,7 +206,7 @@ def test_a_counter_that_jumps_is_bridged_and_told(made):
 
 
 @pytest.mark.parametrize("state", ["complete", "recording"])
-def test_a_stream_of_another_lane_in_its_place_is_damage_without_a_checksum_too(made, state):
+def test_a_file_of_another_stream_is_damage_without_a_checksum_too(made, state):
     made.slow("gpu0", temperature_c=lambda t: 40.0 + t)
     run = made.write(state=state)
     paths = [lane_path(run, "gpu0", lane, STREAM) for lane in (StreamKind.FAST, StreamKind.SLOW)]

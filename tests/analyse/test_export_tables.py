@@ -2,7 +2,7 @@
 
 import pytest
 
-from joulewise.analyse import run_result as analysing
+from joulewise.analyse import run_spans
 from joulewise.analyse.export_tables import span_device_table, span_table
 from joulewise.analyse.run_result import analyse
 from joulewise.data import Source
@@ -53,12 +53,12 @@ def run(tmp_path):
 
 def test_a_table_of_spans_says_what_the_result_says(run):
     result = analyse(run)
-    told = by_span(both_tables(run, result))
+    rows = by_span(both_tables(run, result))
     assert result.spans[1].devices["cpu0"].energy is None
     for span in result.spans:
         figures = {key: use.energy for key, use in span.devices.items()} | {"total": span.total}
         for key, energy in figures.items():
-            row = told[key, "epoch", span.span.index]
+            row = rows[key, "epoch", span.span.index]
             found = [row[name] for name in ENERGY]
             if energy is None:
                 assert [*found, row["source"]] == [None] * 4
@@ -77,13 +77,13 @@ def test_a_device_that_was_never_read_has_rows_without_an_energy(tmp_path):
     made.processes("gpu1", (0, [(PID, "python", True)]))
     run = made.write()
     result = analyse(run)
-    told = by_span(both_tables(run, result))
-    lost, total = told["gpu1", "epoch", 0], told["total", "epoch", 0]
+    rows = by_span(both_tables(run, result))
+    lost, total = rows["gpu1", "epoch", 0], rows["total", "epoch", 0]
     assert [lost[name] for name in (*ENERGY, *WATTS, "source")] == [None] * 8
     assert lost["at_least"]
     assert "gpu1" in result.counted
     assert (total["energy_j"], total["at_least"]) == (result.spans[0].total.value, True)
-    assert not told["gpu0", "epoch", 0]["at_least"]
+    assert not rows["gpu0", "epoch", 0]["at_least"]
 
 
 def test_steps_that_a_result_only_sums_up_have_the_energies_they_would_have_in_it(
@@ -96,12 +96,12 @@ def test_steps_that_a_result_only_sums_up_have_the_energies_they_would_have_in_i
     made.processes("gpu0", (0, [(PID, "python", True)]))
     run = made.write()
     one_by_one = analyse(run)
-    monkeypatch.setattr(analysing, "STEPS_KEPT", 1)
+    monkeypatch.setattr(run_spans, "MAX_STEPS", 1)
     summed = analyse(run)
     assert len(summed.spans) == 2
-    told = by_span(both_tables(run, summed))
+    rows = by_span(both_tables(run, summed))
     for span in one_by_one.spans:
-        row = told["gpu0", span.span.name, span.span.index]
+        row = rows["gpu0", span.span.name, span.span.index]
         use = span.devices["gpu0"]
         assert [row[name] for name in ENERGY] == pytest.approx(
             [use.energy.value, use.energy.error_sampling, use.energy.error_gain], rel=1e-9
@@ -156,12 +156,12 @@ def test_an_open_span_lasts_to_the_end_of_the_recording(tmp_path):
 
 
 def test_an_open_step_that_the_result_only_sums_up_is_a_lower_bound_too(tmp_path, monkeypatch):
-    monkeypatch.setattr(analysing, "STEPS_KEPT", 0)
+    monkeypatch.setattr(run_spans, "MAX_STEPS", 0)
     made = MadeRun(tmp_path / "run").spans(("step", 0, 1, 3))
     Marks(made.path / MARKS).begin("step", 1, None, START + 3 * S)
     run = killed(made, last_s=7.0)
-    told = by_span(both_tables(run, analyse(run)))
-    assert [told["total", "step", i]["at_least"] for i in range(2)] == [False, True]
+    rows = by_span(both_tables(run, analyse(run)))
+    assert [rows["total", "step", i]["at_least"] for i in range(2)] == [False, True]
 
 
 def test_an_open_span_of_a_command_that_ended_lasts_to_its_end(tmp_path):
@@ -184,6 +184,6 @@ def test_a_span_without_a_length_has_no_energy_and_a_reason(tmp_path):
     _, empty = result.spans
     assert empty.total is None
     assert empty.devices["gpu0"].energy is None
-    assert [w.span for w in result.warnings if "no length" in w.message] == ["load"]
+    assert [w.span for w in result.warnings if "without a length" in w.message] == ["load"]
     row = by_span(both_tables(run, result))["gpu0", "load", None]
     assert (row["energy_j"], row["at_least"]) == (None, True)

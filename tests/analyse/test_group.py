@@ -80,14 +80,16 @@ def test_a_simulated_gpu_that_was_never_read_is_one_in_a_group_too():
 
 
 class TestOverlap:
-    def test_the_longer_run_counts_and_the_other_is_told_of(self):
+    def test_the_longer_run_counts_and_the_other_is_warned_of(self):
         found = sum_group("g", [member("a", 0, 100, 10e3), member("b", 50, 1000, 95e3)])
         assert found.run.total.value == 95e3
         assert found.counted == ("n1/gpu0",)
         (warning,) = found.warnings
         assert warning.code is Caution.OVERLAP
         assert warning.device == "n1/gpu0"
-        assert "a recorded it at the same time as b; 50 s of it are in no other" in warning.message
+        assert (
+            "a recorded it at the same time as b; 50 s of it are in no other run" in warning.message
+        )
         assert [out.device for out in found.excluded] == ["n1/gpu0"]
 
     def test_what_the_same_time_holds_twice_leaves_no_seconds(self):
@@ -113,7 +115,7 @@ class TestOverlap:
         assert not found.warnings
         assert found.time_s == 200
 
-    def test_runs_at_once_overlap_though_the_clock_was_set_between_them(self):
+    def test_simultaneous_runs_overlap_although_the_clock_was_set(self):
         runs = [member("a", 0, 100, 10e3), member("b", 10, 90, 8e3, wall_ahead_s=3600)]
         assert sum_group("g", runs).run.total.value == 10e3
 
@@ -134,7 +136,7 @@ class TestTime:
         assert found.time_s == 200
         assert from_json(as_json(found)) == found
 
-    def test_what_nobody_measured_is_in_no_mean(self):
+    def test_unmeasured_runs_are_in_no_mean(self):
         runs = [
             member("a", 0, 50, 1e3),
             member("b", 150, 200, 1e3),

@@ -50,20 +50,20 @@ def test_what_is_not_written_yet_is_no_gap(tmp_path):
 
 def test_spans_are_as_of_the_same_moment(tmp_path):
     result = analyse(recording(started(tmp_path, gpu_until_s=8.5)))
-    told = result.details["spans"]["epoch"]
-    assert (told["count"], told["unfinished"]) == (8, 1)
+    summary = result.details["spans"]["epoch"]
+    assert (summary["count"], summary["unfinished"]) == (8, 1)
     assert not any(it.total.at_least for it in result.spans)
     assert max(it.span.end_ns for it in result.spans) == result.run.span.end_ns
 
 
-def test_a_device_that_fell_silent_is_told_while_the_run_goes_on(tmp_path):
+def test_a_device_that_fell_silent_is_warned_of_during_the_run(tmp_path):
     result = analyse(recording(started(tmp_path, gpu_until_s=3.0)))
     assert result.time_s == pytest.approx(9.7, abs=0.03)
     assert result.run.total.at_least
     assert Caution.UNAVAILABLE in [it.code for it in result.warnings]
 
 
-def test_the_outlook_says_of_which_moment_it_is(tmp_path):
+def test_the_forecast_has_the_time_it_was_made(tmp_path):
     run = recording(started(tmp_path))
     outlook = {"reason": "too early", "fix": ""}
     live = {"time_s": 6.5, "epochs": {"done": 6, "total": 14}, "outlook": outlook}

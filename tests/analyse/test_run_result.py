@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from joulewise.analyse import run_result as analysing
+from joulewise.analyse import run_spans
 from joulewise.analyse.run_result import analyse
 from joulewise.analyse.stored_result import read_result, write_result
 from joulewise.data import Caution, Source, total
@@ -57,8 +57,8 @@ def test_energies_are_those_of_the_course(made):
 def test_every_span_on_every_device(made):
     made.spans(("training", None, 1, 9), ("epoch", 0, 1, 5), ("epoch", 1, 5, 9))
     result = analyse(made.write())
-    told = [(one.span.name, one.span.index) for one in result.spans]
-    assert told == [("training", None), ("epoch", 0), ("epoch", 1)]
+    summary = [(one.span.name, one.span.index) for one in result.spans]
+    assert summary == [("training", None), ("epoch", 0), ("epoch", 1)]
     training, *epochs = result.spans
     for span in epochs:
         middle_s = (span.span.start_ns + span.span.end_ns) / 2 / S - START / S
@@ -100,7 +100,7 @@ def test_each_training_announces_its_own_epochs(made):
     assert kinds["training"]["announced"] is None
 
 
-def test_without_marks_of_trainings_the_index_tells_where_one_begins(made):
+def test_without_marked_trainings_one_begins_where_the_index_restarts(made):
     marks = Marks(made.path / MARKS)
     for place, (index, epochs) in enumerate([(0, 5), (1, 5), (0, 3), (1, 3), (2, 3)]):
         marks.whole("epoch", START + place * S, START + (place + 1) * S, index, epochs)
@@ -108,8 +108,8 @@ def test_without_marks_of_trainings_the_index_tells_where_one_begins(made):
     assert (epoch["count"], epoch["announced"]) == (5, 8)  # the first was stopped early
 
 
-def test_the_steps_of_each_epoch_are_told_by_its_training(made, monkeypatch):
-    monkeypatch.setattr(analysing, "STEPS_KEPT", 1)
+def test_steps_are_summarised_by_epoch_and_training(made, monkeypatch):
+    monkeypatch.setattr(run_spans, "MAX_STEPS", 1)
     marks = Marks(made.path / MARKS)
     for training in range(2):
         start_ns = START + training * 4 * S
@@ -124,8 +124,8 @@ def test_the_steps_of_each_epoch_are_told_by_its_training(made, monkeypatch):
     ]
 
 
-def test_many_steps_are_told_as_a_summary(made, monkeypatch):
-    monkeypatch.setattr(analysing, "STEPS_KEPT", 10)
+def test_many_steps_become_a_summary(made, monkeypatch):
+    monkeypatch.setattr(run_spans, "MAX_STEPS", 10)
     steps = [("step", i, 1 + 0.5 * i, 1.4 + 0.5 * i) for i in range(16)]
     made.spans(("epoch", 0, 1, 5), ("epoch", 1, 5, 8), *steps)
     result = analyse(made.write())
@@ -138,20 +138,20 @@ def test_many_steps_are_told_as_a_summary(made, monkeypatch):
 
 
 def test_of_too_many_some_are_measured_and_all_are_counted(made, monkeypatch):
-    monkeypatch.setattr(analysing, "STEPS_KEPT", 10)
-    monkeypatch.setattr(analysing, "SPANS_KEPT", 10)
-    monkeypatch.setattr(analysing, "SAMPLED", 12)
+    monkeypatch.setattr(run_spans, "MAX_STEPS", 10)
+    monkeypatch.setattr(run_spans, "MAX_SPANS", 10)
+    monkeypatch.setattr(run_spans, "SAMPLED_SPANS", 12)
     mine = [("mine", i, 1 + 0.1 * i, 1.05 + 0.1 * i) for i in range(40)]
     made.spans(("epoch", 0, 1, 9), *mine, *[("step", i, 1 + i, 1.5 + i) for i in range(8)])
     result = analyse(made.write())
     assert {one.span.name for one in result.spans} == {"epoch", "step"}
-    told = result.details["spans"]["mine"]
-    assert (told["count"], told["time_s"]["mean"]) == (40, pytest.approx(0.05))
-    assert told["energy_j"]["mean"] == pytest.approx(0.05 * (ramp(3) + 20), rel=0.15)
+    summary = result.details["spans"]["mine"]
+    assert (summary["count"], summary["time_s"]["mean"]) == (40, pytest.approx(0.05))
+    assert summary["energy_j"]["mean"] == pytest.approx(0.05 * (ramp(3) + 20), rel=0.15)
 
 
-def test_of_many_names_the_first_are_told_whole_and_the_others_counted(made, monkeypatch):
-    monkeypatch.setattr(analysing, "NAMES_KEPT", 3)
+def test_only_the_first_of_many_names_are_summarised(made, monkeypatch):
+    monkeypatch.setattr(run_spans, "MAX_NAMES", 3)
     made.spans(*((f"layer {i}", i, i / 50, i / 50 + 1) for i in range(400)))
     result = analyse(made.write())
     first = ["layer 0", "layer 1", "layer 2"]
@@ -161,8 +161,8 @@ def test_of_many_names_the_first_are_told_whole_and_the_others_counted(made, mon
     assert "397 more names of spans" in " ".join(run_view(result).notes)
 
 
-def test_of_too_many_spans_in_all_those_of_rare_names_are_told_one_by_one(made, monkeypatch):
-    monkeypatch.setattr(analysing, "SPANS_KEPT", 10)
+def test_of_too_many_spans_those_of_rare_names_are_listed(made, monkeypatch):
+    monkeypatch.setattr(run_spans, "MAX_SPANS", 10)
     made.spans(*(("batch", i, i / 10, i / 10 + 0.1) for i in range(8)))
     made.spans(*(("epoch", i, 2 * i, 2 * i + 1) for i in range(4)))
     result = analyse(made.write())
@@ -179,7 +179,7 @@ def test_of_many_names_that_are_too_short_some_are_named(made):
     assert "and those of 2 more names" in warning.message
 
 
-def test_few_steps_are_told_one_by_one(made):
+def test_few_steps_are_listed(made):
     made.spans(*[("step", i, 1 + 0.5 * i, 1.4 + 0.5 * i) for i in range(16)])
     result = analyse(made.write())
     assert [one.span.index for one in result.spans] == list(range(16))
@@ -280,7 +280,7 @@ def test_a_gap_widens_the_error(tmp_path):
     assert gpu_error("gap", lost=[(3, 5)]) > 5 * gpu_error("whole")
 
 
-def test_the_kept_result_is_the_same(made):
+def test_the_stored_result_is_the_same(made):
     made.spans(("epoch", 0, 1, 5))
     run = made.write(name="é", tags=("a", "b"))
     result = analyse(run)

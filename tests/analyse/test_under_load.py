@@ -21,7 +21,7 @@ def slow(reasons, clocks, **columns):
     }
 
 
-def test_only_looks_under_load_count():
+def test_only_polls_under_load_count():
     looks = slow([IDLE] * 4 + [CAPPED] * 3 + [NOTHING] * 3, [135] * 4 + [1000] * 3 + [1500] * 3)
     found = under_load(looks, RUN, "nvidia")
     assert found == {"capped": 0.5, "sm_clock_mhz": 1250.0, "temperature_c": None}
@@ -34,7 +34,7 @@ def test_what_was_before_and_after_the_run_does_not_count():
     assert found["sm_clock_mhz"] == 1500.0
 
 
-def test_few_looks_say_nothing():
+def test_few_polls_give_no_mean():
     assert under_load(slow([CAPPED] * 4, [900] * 4), RUN, "nvidia")["capped"] is None
 
 

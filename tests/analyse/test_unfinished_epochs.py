@@ -22,10 +22,10 @@ def run_of(tmp_path, *spans, cut=()):
 def test_an_epoch_cut_by_ctrl_c_is_no_epoch(tmp_path):
     """It counted as one: three epochs of 2.3 s instead of two of 3 s."""
     result = run_of(tmp_path, ("epoch", 0, 1, 4), ("epoch", 1, 4, 7), cut=[("epoch", 2, 7, 8)])
-    told = result.details["spans"]["epoch"]
-    assert (told["count"], told["unfinished"]) == (2, 1)
-    assert told["time_s"]["mean"] == pytest.approx(3)
-    assert told["energy_j"]["mean"] == pytest.approx(600, rel=0.02)
+    summary = result.details["spans"]["epoch"]
+    assert (summary["count"], summary["unfinished"]) == (2, 1)
+    assert summary["time_s"]["mean"] == pytest.approx(3)
+    assert summary["energy_j"]["mean"] == pytest.approx(600, rel=0.02)
     cut = result.spans[-1]
     assert (cut.span.closed, cut.span.end_ns) == (False, START + 8 * S)  # not to the run's end
     assert cut.total.value == pytest.approx(200, rel=0.05)

@@ -1,4 +1,4 @@
-"""A gain that nobody told, found again with a simulated wall meter."""
+"""An unknown gain is found with a simulated wall meter."""
 
 import numpy as np
 import pytest
@@ -51,7 +51,7 @@ def test_the_gain_lies_within_its_error():
     assert sum(inside) >= 11
 
 
-def test_two_boards_are_told_apart():
+def test_two_boards_are_distinguished():
     draw = np.random.default_rng(2)
     t_s, true_w, gains = boards(draw, 2, seconds=200.0)
     found = fit_gains(
@@ -71,7 +71,7 @@ def test_boards_that_only_move_together_are_not():
     assert all("only together" in gain.reason for gain in found.gains)
 
 
-def test_an_efficiency_that_nobody_knows_widens_the_error():
+def test_an_unknown_efficiency_widens_the_error():
     draw = np.random.default_rng(4)
     t_s, true_w, (gain,) = boards(draw, 1)
     meter, board = metered(draw, t_s, true_w), drawn(t_s, true_w[0], gain)

@@ -126,7 +126,7 @@ def test_a_blip_of_somebody_elses_does_little_harm():
     assert found.window_s.error < 0.05 * AMPERE.window_s
 
 
-def test_a_mean_over_a_second_is_told_from_an_instant():
+def test_a_one_second_average_is_distinguished_from_an_instant_reading():
     assert is_long_average(fit(SECOND))
     assert not is_long_average(fit(AMPERE))
 
@@ -176,6 +176,6 @@ class TestItRefuses:
         assert "too few" in fit(AMPERE, seconds=3.0).reason
 
     @pytest.mark.parametrize("column", [{}, {Quantity.POWER: np.full(5000, np.nan)}])
-    def test_a_board_that_tells_nothing(self, column):
+    def test_a_board_without_readings_is_not_fitted(self, column):
         recording = SensorPolls(np.arange(5000) / 1e3, column, np.array([1.0]), np.array([2.0]))
         assert "told no power_w" in fit_sensor(recording, Quantity.POWER).reason

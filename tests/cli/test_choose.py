@@ -312,7 +312,7 @@ def test_a_table_from_elsewhere(joulewise, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--by", "nothing"), "no metric is called 'nothing'"),
+        (("--by", "nothing"), "there is no metric 'nothing'"),
         (("--samples", "10"), "--samples without --epochs"),
         (("--look-samples", "10"), "--look-samples without --epochs"),
         (("--look-epochs", "1"), "--look-epochs without --epochs"),

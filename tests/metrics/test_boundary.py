@@ -98,7 +98,9 @@ def test_a_mixture_is_called_one():
         for block, rest in enumerate(parts)
     ]
     result = evaluate(sweep(trials, limit(300)), ENERGY)
-    assert result.sources["node"] == "GPU measured, CPU and memory from mixed sources, nothing else"
+    assert (
+        result.sources["node"] == "GPU measured, CPU and memory from several sources, nothing else"
+    )
 
 
 def test_a_rest_that_only_some_runs_have_is_taken_of_none():
@@ -130,7 +132,7 @@ def test_a_gpu_that_was_not_read_makes_the_node_unknown():
     ("how", "message"),
     [
         ({"boundary": "house"}, "no boundary"),
-        ({"per": "week"}, "nothing is counted per"),
+        ({"per": "week"}, "cannot count per"),
         ({"overhead_w": -1.0}, "0 W"),
         ({"overhead_w": float("nan")}, "0 W"),
         ({"pue": 0.9}, "at least 1"),

@@ -12,7 +12,7 @@ from tests.helpers.sweeps import grid, limit, measured, sweep, trial
 START_S, START_J = 20.0, 1000.0
 
 
-def looks(epochs=2, blocks=3, steps=None, noise=(1.0, 1.02, 0.98)):
+def short_runs(epochs=2, blocks=3, steps=None, noise=(1.0, 1.02, 0.98)):
     """Short runs: a start of 20 s and 1 kJ, then epochs of 10 s and 2 kJ (300 W) or 1.5 kJ."""
     trials = []
     for w, epoch_s, epoch_j in ((300, 10.0, 2000.0), (200, 12.0, 1500.0)):
@@ -39,7 +39,7 @@ def of_training(made, **training):
 
 
 def test_the_start_counts_once():
-    result = of_training(looks(), epochs=90)
+    result = of_training(short_runs(), epochs=90)
     assert result.per == "training"
     assert result.reference.time_s.mean == pytest.approx(START_S + 90 * 10)
     assert result.reference.energy_j.mean == pytest.approx(START_J + 90 * 2000)
@@ -49,18 +49,18 @@ def test_the_start_counts_once():
 
 
 def test_the_look_itself_is_the_look():
-    of_look, of_run = of_training(looks(), epochs=2), evaluate(looks(), [parse("energy")])
+    of_look, of_run = of_training(short_runs(), epochs=2), evaluate(short_runs(), [parse("energy")])
     assert of_look.reference.energy_j.mean == pytest.approx(of_run.reference.energy_j.mean)
     assert of_look.reference.gain_j == pytest.approx(of_run.reference.gain_j)
 
 
 def test_more_samples_are_more_work():
-    result = of_training(looks(steps=100), epochs=90, samples=16_000)  # seen: twice 1,600
+    result = of_training(short_runs(steps=100), epochs=90, samples=16_000)  # seen: twice 1,600
     assert result.reference.time_s.mean == pytest.approx(START_S + 90 * 100)
 
 
 def test_what_the_runs_do_not_tell_can_be_said():
-    said = of_training(looks(), epochs=90, samples=16_000, look_samples=1600)
+    said = of_training(short_runs(), epochs=90, samples=16_000, look_samples=1600)
     assert said.reference.time_s.mean == pytest.approx(START_S + 90 * 100)
     unmarked = grid(lambda w: (10.0, w), (200, 300), 300)
     whole = of_training(unmarked, epochs=90, look_epochs=1)
@@ -81,7 +81,9 @@ def test_what_nobody_knows_is_not_extrapolated(training, hint):
 
 
 def test_the_spread_grows_with_the_work():
-    short, long = (of_training(looks(), epochs=epochs).reference.energy_j for epochs in (2, 90))
+    short, long = (
+        of_training(short_runs(), epochs=epochs).reference.energy_j for epochs in (2, 90)
+    )
     assert long.high - long.mean == pytest.approx(45 * (short.high - short.mean))
 
 
@@ -89,13 +91,13 @@ def test_the_spread_grows_with_the_work():
     ("per", "time_s", "energy_j"), [("epoch", 10.0, 2000.0), ("sample", 20 / 3200, 4000 / 3200)]
 )
 def test_an_epoch_and_a_sample(per, time_s, energy_j):
-    reference = evaluate(looks(steps=100), [parse("energy")], View(per=per)).reference
+    reference = evaluate(short_runs(steps=100), [parse("energy")], View(per=per)).reference
     assert reference.time_s.mean == pytest.approx(time_s)
     assert reference.energy_j.mean == pytest.approx(energy_j)
 
 
 def test_steps_without_joules_have_a_time():
-    reference = evaluate(looks(steps=100), [parse("time")], View(per="step")).reference
+    reference = evaluate(short_runs(steps=100), [parse("time")], View(per="step")).reference
     assert reference.time_s.mean == pytest.approx(0.9 * 20 / 100)
     assert reference.energy_j is None
 

@@ -55,17 +55,17 @@ def test_names_are_canonical(text, name):
 @pytest.mark.parametrize(
     ("text", "message", "hint"),
     [
-        ("enrgy", "no metric is called 'enrgy'", "did you mean energy? there are: energy, "),
-        ("fastest", "no metric is called", "there are: energy"),
-        ("", "no metric is called ''", "there are"),
-        ("eds", "a number belongs behind the colon", "eds:2.0"),
-        ("eds:1", "more than 1", "eds:2.0"),
-        ("eds:nan", "more than 1", "eds:2.0"),
+        ("enrgy", "there is no metric 'enrgy'", "did you mean energy? there are: energy, "),
+        ("fastest", "there is no metric", "there are: energy"),
+        ("", "there is no metric ''", "there are"),
+        ("eds", "a number must follow the colon", "eds:2.0"),
+        ("eds:1", "above 1", "eds:2.0"),
+        ("eds:nan", "above 1", "eds:2.0"),
         ("eds:inf", "finite", "eds:2.0"),
-        ("cost:1.5", "0 to 1", "cost:0.5"),
-        ("cost:nan", "0 to 1", "cost:0.5"),
+        ("cost:1.5", "between 0 and 1", "cost:0.5"),
+        ("cost:nan", "between 0 and 1", "cost:0.5"),
         ("slowdown:0.9", "at least 1", "slowdown:1.1"),
-        ("energy:2", "takes no argument", "say energy"),
+        ("energy:2", "takes no argument", "write energy"),
     ],
 )
 def test_what_is_no_metric_says_what_is(text, message, hint):
@@ -150,7 +150,7 @@ class TestInstalledMetrics:
 
     @pytest.mark.parametrize(
         ("text", "message"),
-        [("broken", "out of order"), ("absent", "nowhere"), ("other", "made a int")],
+        [("broken", "out of order"), ("absent", "nowhere"), ("other", "returned int")],
     )
     def test_one_that_fails_is_named(self, text, message):
         with pytest.raises(JoulewiseError, match=message) as caught:
@@ -159,5 +159,5 @@ class TestInstalledMetrics:
 
 
 def test_without_the_package_the_metric_is_unknown():
-    with pytest.raises(UsageError, match="no metric is called"):
+    with pytest.raises(UsageError, match="there is no metric"):
         parse("soon:3")

@@ -62,10 +62,10 @@ def test_how_well_the_means_fit_stands_beside_it_also_where_it_is_refused():
         (
             [150, 200, 300] * 5,
             bowl(np.array([150, 200, 300] * 5)),
-            "at least 4 limits, and there are 3",
+            "at least 4 limits are needed, and there are 3",
         ),
-        (LIMITS, -bowl(LIMITS), "bends the wrong way"),
-        (LIMITS, np.full(len(LIMITS), 3.0), "all runs came to the same"),
+        (LIMITS, -bowl(LIMITS), "maximum instead of a minimum"),
+        (LIMITS, np.full(len(LIMITS), 3.0), "all runs have the same value"),
         (LIMITS, np.random.default_rng(2).normal(9, 1, len(LIMITS)), "of the spread"),
     ],
 )
@@ -94,7 +94,9 @@ def test_a_sweep_has_fits_of_energy_time_and_edp():
 @pytest.mark.parametrize("seen", [{"capped": 0.0}, {"clock_mhz": 1500.0}])
 def test_a_limit_that_never_binds_is_not_fitted(seen):
     made = grid(lambda w: (100, bowl(w)), range(150, 301, 25), 300, **seen)
-    assert {fit.problem for fit in evaluate(made).fits} == {"no limit binds: what differs is noise"}
+    assert {fit.problem for fit in evaluate(made).fits} == {
+        "no limit binds: the differences are noise"
+    }
 
 
 def test_every_combination_of_the_others_has_its_own():
@@ -120,6 +122,6 @@ def test_limits_that_were_tried_and_have_no_energy_are_counted():
         for block in range(2)
     ]
     problems = {fit.quantity: fit.problem for fit in evaluate(sweep(trials, limit(300))).fits}
-    assert problems["energy"] == "of 7 limits that were tried none has an energy"
+    assert problems["energy"] == "no energy is known at any of the 7 limits"
     assert problems["edp"] == problems["energy"]
     assert "energy" not in problems["time"]

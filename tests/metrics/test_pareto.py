@@ -87,6 +87,6 @@ def test_many_settings_are_compared_in_pieces(monkeypatch):
     rng = np.random.default_rng(2)
     time_s, energy_j = rng.uniform(1, 2, (2, 40, 1))
     whole = front(time_s, energy_j)
-    monkeypatch.setattr(evaluate, "_AT_ONCE", 7 * 40)
+    monkeypatch.setattr(evaluate, "_MAX_COMPARED", 7 * 40)
     assert front(time_s, energy_j) == whole
     assert not all(whole)

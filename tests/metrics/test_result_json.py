@@ -131,7 +131,7 @@ SWEEP = {
 }
 
 
-def told(of, metrics=(), view=None):
+def result_json(of, metrics=(), view=None):
     return json.loads(json.dumps(as_json(evaluate(of, metrics, view)), allow_nan=False))
 
 
@@ -142,11 +142,13 @@ def curve(w):
 @pytest.mark.parametrize(
     "result",
     [
-        told(grid(curve, range(150, 301, 25), 300, noise=0.01, capped=0.5)),
-        told(grid(curve, range(150, 301, 25), 300, blocks=1)),
-        told(grid(curve, (150, 300), 300), [parse("slowdown:1.1"), parse("cost:0.5")]),
-        told(grid(curve, (150, 300), 300), view=View("wall", training=Training(9, look_epochs=1))),
-        told(sweep([], limit(300), [limit(150), limit(300)])),
+        result_json(grid(curve, range(150, 301, 25), 300, noise=0.01, capped=0.5)),
+        result_json(grid(curve, range(150, 301, 25), 300, blocks=1)),
+        result_json(grid(curve, (150, 300), 300), [parse("slowdown:1.1"), parse("cost:0.5")]),
+        result_json(
+            grid(curve, (150, 300), 300), view=View("wall", training=Training(9, look_epochs=1))
+        ),
+        result_json(sweep([], limit(300), [limit(150), limit(300)])),
     ],
     ids=["grid", "single runs", "ruled out", "training", "nothing"],
 )
@@ -155,7 +157,7 @@ def test_a_sweep_is_told_as_documented(result):
 
 
 def test_the_words_of_the_design():
-    result = told(grid(curve, (150, 300), 300, noise=0.01))
+    result = result_json(grid(curve, (150, 300), 300, noise=0.01))
     assert result["id"] == "made"
     point = result["points"][0]
     assert point["settings"] == {"power_limit_w": 150}
@@ -169,14 +171,14 @@ def test_the_words_of_the_design():
 
 
 def test_a_setting_without_runs_has_null_figures():
-    result = told(sweep([], limit(300), [limit(150), limit(300)]))
+    result = result_json(sweep([], limit(300), [limit(150), limit(300)]))
     point = result["points"][0]
     assert (point["n"], point["time_s"], point["metrics"]["edp"]) == (0, None, None)
     assert result["best"] == {}
 
 
 def test_what_is_ruled_out_has_no_score():
-    result = told(grid(curve, (150, 300), 300), [parse("slowdown:1.1")])
+    result = result_json(grid(curve, (150, 300), 300), [parse("slowdown:1.1")])
     point = result["points"][0]
     assert point["metrics"]["slowdown:1.1"] == {"mean": None, "low": None, "high": None}
     assert point["verdicts"]["slowdown:1.1"] == "worse"

@@ -1,4 +1,4 @@
-"""Which points of a grid are meant."""
+"""Which points of a grid a constraint allows."""
 
 import pytest
 
@@ -9,7 +9,7 @@ VALUES = {"batch_size": 64.0, "accumulation": 4.0, "power_limit_w": 200.0, "opti
 
 
 @pytest.mark.parametrize(
-    ("text", "is_meant"),
+    ("text", "is_allowed"),
     [
         ("batch_size * accumulation == 256", True),
         ("batch_size * accumulation == 255", False),
@@ -28,8 +28,8 @@ VALUES = {"batch_size": 64.0, "accumulation": 4.0, "power_limit_w": 200.0, "opti
         ("batch_size == 64 or optimizer > 3", True),
     ],
 )
-def test_a_constraint_holds_or_not(text, is_meant):
-    assert constraint(text, VALUES)(VALUES) is is_meant
+def test_a_constraint_holds_or_not(text, is_allowed):
+    assert constraint(text, VALUES)(VALUES) is is_allowed
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_constraint_holds_or_not(text, is_meant):
         ("+".join(["1"] * 600) + " == 1", "too long"),
     ],
 )
-def test_what_is_no_constraint_is_refused(text, says):
+def test_an_invalid_constraint_is_refused(text, says):
     with pytest.raises(UsageError, match=says) as refused:
         constraint(text, VALUES)
     assert refused.value.hint
@@ -67,7 +67,7 @@ def test_what_is_no_constraint_is_refused(text, says):
     "text",
     ["optimizer > 3", "optimizer * 99999999 == 'a'", "batch_size / 0 == 1", "-optimizer < 1"],
 )
-def test_what_cannot_be_told_is_an_error_that_names_the_point(text):
+def test_a_constraint_that_cannot_be_evaluated_names_the_point(text):
     holds = constraint(text, VALUES)
-    with pytest.raises(UsageError, match=r"cannot be told at .*optimizer = 'adam'"):
+    with pytest.raises(UsageError, match=r"cannot be evaluated at .*optimizer = 'adam'"):
         holds(VALUES)

@@ -1,6 +1,6 @@
 """Whether a GPU did more while the command ran than it does idle, and when.
 
-A process that uses a GPU for 50 ms comes and goes between two looks at the driver's list. What it
+A process that uses a GPU for 50 ms comes and goes between two reads of the driver's list. What it
 does to the GPU stays visible for longer: drivers keep seconds of samples, the energy counter misses
 nothing, and clocks stay up for some seconds after the last kernel.
 
@@ -8,9 +8,9 @@ The idle level is the lowest reading of the recording, before the command or dur
 *active* where it lies above that by more than a margin. Activity that goes on from before the
 command's start is not the command's, as long as it does not rise further.
 
-Lanes are read block by block, so that a run of weeks takes no more memory than one of hours. Only
-whether there was activity is asked for, which the highest reading tells once the idle level is
-known; a second pass is for GPUs that were active before the command began.
+Streams are read block by block, so that a run of weeks takes no more memory than one of hours.
+Whether there was activity follows from the highest reading once the idle level is known; a second
+pass is for GPUs that were active before the command began.
 """
 
 from __future__ import annotations
@@ -18,28 +18,27 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.chunks import ChunkReader, OpenLane
+from joulewise.analyse.arrays import Array, Indices, Ints
+from joulewise.analyse.chunks import ChunkReader, OpenStream
 from joulewise.analyse.time_intervals import Stretch, TimeSet
 from joulewise.data import Quantity
 from joulewise.store.layout import StreamKind
 from joulewise.units import NS_PER_S
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 # Readings of the sensor that were taken after the command ended still show its last moments: up to
 # the longest update period and lag of known boards (0.1 s and some 0.05 s). Twice as long would
 # take in what the next command does.
 _TAIL_NS: Final = round(0.3 * NS_PER_S)
-# A single reading below all others, such as one of a driver that fails, is no idle level.
+# A single reading below all others, such as one of a driver that fails, is no idle level. Chosen;
+# doubled, a GPU that is idle for 3 % of the recording seems always active.
 _IDLE_QUANTILE: Final = 0.02
 # The state just before the command: the last update of a slow sensor (0.1 s), and some.
 _BEFORE_NS: Final = round(0.15 * NS_PER_S)
-# Mean power is taken from the counter over as long, where it is read more often.
+# Mean power is taken from the counter over at least this time: four updates of 0.1 s.
 _COUNTED_NS: Final = round(0.4 * NS_PER_S)
 # Utilisation is of up to a second before its value changes (NVML API Reference, nvmlUtilization_t),
 # and is shown for as long: what is read sooner than this after the start may be of before.
@@ -78,18 +77,13 @@ _MARGINS: Final = {
 _POWERS: Final = (Quantity.POWER, Quantity.ENERGY)
 # What shows every use where it is read often: on a module, the GPU's part and its clock.
 _OF_MODULE: Final = (Quantity.GPU_POWER, Quantity.SM_CLOCK)
-# Where each quantity is looked for: what is polled, and what drivers keep.
+# The streams of each quantity: what is polled, and what drivers keep.
 _LANES: Final = (
     (StreamKind.FAST, (*_POWERS, Quantity.GPU_POWER)),
     (StreamKind.BUFFER, (Quantity.POWER,)),
     (
         StreamKind.SLOW,
-        (
-            Quantity.GPU_UTILISATION,
-            Quantity.SM_CLOCK,
-            Quantity.MEMORY_USED,
-            Quantity.GPU_POWER,
-        ),
+        (Quantity.GPU_UTILISATION, Quantity.SM_CLOCK, Quantity.MEMORY_USED, Quantity.GPU_POWER),
     ),
     (StreamKind.BUFFER_GPU_UTILISATION, (Quantity.GPU_UTILISATION,)),
     (StreamKind.BUFFER_SM_CLOCK, (Quantity.SM_CLOCK,)),
@@ -115,8 +109,8 @@ class Activity:
 class _Block:
     """Readings of one quantity in the order of their times; none is NaN."""
 
-    t_ns: NDArray[np.int64]
-    values: NDArray[Any]
+    t_ns: Ints
+    values: Array
 
     def up_to(self, t_ns: int) -> int:
         """The number of readings up to a moment, itself among them."""
@@ -127,26 +121,26 @@ class _Block:
 
 
 def activity(
-    lanes: OpenLane,
+    open_stream: OpenStream,
     key: str,
     run: Stretch,
     explained: TimeSet = _NEVER,
     *,
     is_module: bool = False,
 ) -> Activity:
-    """What the lanes of a device show of its activity from the start to the end of ``run``.
+    """What the streams of a device show of its activity from the start to the end of ``run``.
 
     ``explained`` is when others computed on it. The power of a whole module says nothing of its
-    GPU, since it rises with the CPU's load: there the GPU's part is looked at.
+    GPU, since it rises with the CPU's load: there the GPU's part is taken.
     """
-    unsaid = _POWERS if is_module else ()
+    ignored = _POWERS if is_module else ()
     watched = _OF_MODULE if is_module else _POWERS
     signals = [
         _Signal(rows, quantity, run, explained)
-        for lane, quantities in _LANES
-        if (rows := lanes(key, lane)) is not None
+        for stream, quantities in _LANES
+        if (rows := open_stream(key, stream)) is not None
         for quantity in quantities
-        if quantity.value in rows.columns and quantity not in unsaid
+        if quantity.value in rows.columns and quantity not in ignored
     ]
     for signal in signals:
         signal.read()
@@ -160,7 +154,7 @@ def activity(
 
 
 class _Signal:
-    """One quantity of one lane, read from its first block to its last."""
+    """One quantity of one stream, read from its first block to its last."""
 
     def __init__(
         self, rows: ChunkReader, quantity: Quantity, run: Stretch, explained: TimeSet
@@ -204,7 +198,7 @@ class _Signal:
 
     @property
     def was_active(self) -> bool:
-        """Whether it shows that the GPU was active when the command started."""
+        """Whether the GPU was active when the command started, by this quantity."""
         return self._last_before is not None and self._last_before > self._active_above()
 
     def activity(self, *, was_active: bool) -> Activity:
@@ -227,7 +221,7 @@ class _Signal:
         return Activity(self._peak > active, self._peak_unexplained > active)
 
     def _later(self, active: float) -> Activity:
-        """Of a GPU that was active before, by readings that are of the command's time alone."""
+        """For a GPU that was active before, by readings of the command's time alone."""
         before = max(self._just_before, self._at_first)
         if self._last_before is not None:
             before = max(before, self._last_before)
@@ -239,7 +233,7 @@ class _Signal:
         return _MARGINS[self.quantity].above(0.0 if is_share else self._idle.value())
 
     def _further(self, active: float, further: float, start_ns: int | None = None) -> Activity:
-        """Of a GPU that was active already: as long as that goes on, only what rises further.
+        """For a GPU that was active already: while that goes on, only what rises further counts.
 
         ``start_ns`` is from when on readings count, otherwise the start of the run.
         """
@@ -286,7 +280,7 @@ def _mean_powers(counter: Iterable[_Block]) -> Iterator[_Block]:
         last_ns, last_j = t_ns[-1:], count_j[-1:]
 
 
-def _apart(t_ns: NDArray[np.int64], first: int, least_ns: int) -> NDArray[np.intp]:
+def _apart(t_ns: Ints, first: int, least_ns: int) -> Indices:
     """The rows ``first``, the next that is ``least_ns`` later or more, and so on.
 
     Each row points to the one that would come after it. Pointers are followed from all rows that
@@ -303,16 +297,16 @@ def _apart(t_ns: NDArray[np.int64], first: int, least_ns: int) -> NDArray[np.int
 
 
 class _LowQuantile:
-    """The quantile ``_IDLE_QUANTILE`` of what is added: the lowest values are enough for it."""
+    """The quantile ``_IDLE_QUANTILE`` of a stream of values; only the lowest ones are kept."""
 
     def __init__(self, most: int) -> None:
         """``most`` bounds the number of values that will come."""
         self.number = 0
         self._size = math.floor(_IDLE_QUANTILE * max(most - 1, 0)) + 2
-        self._lowest: NDArray[Any] = np.zeros(0)
+        self._lowest: Array = np.zeros(0)
         self._bound = math.inf
 
-    def add(self, values: NDArray[Any]) -> None:
+    def add(self, values: Array) -> None:
         self.number += len(values)
         low = values[values < self._bound]
         self._lowest = np.append(self._lowest, low) if len(self._lowest) else low
@@ -321,7 +315,7 @@ class _LowQuantile:
             self._bound = float(self._lowest[-1])
 
     def value(self) -> float:
-        """Interpolated linearly, as numpy does."""
+        """The quantile, interpolated linearly as numpy does."""
         rank = _IDLE_QUANTILE * (self.number - 1)
         row = math.floor(rank)
         around = np.sort(self._lowest)[row : row + 2].astype(float)
@@ -335,23 +329,23 @@ class _Gaps:
         self._run = run
         self.first_ns: int | None = None
         self.last_ns: int | None = None
-        self._parts: list[NDArray[np.int64]] = []
+        self._parts: list[Ints] = []
 
-    def add(self, t_ns: NDArray[np.int64]) -> None:
+    def add(self, t_ns: Ints) -> None:
         if not len(t_ns):
             return
         before_ns = self._run.start_ns if self.last_ns is None else self.last_ns
         self.first_ns = int(t_ns[0]) if self.first_ns is None else self.first_ns
         self.last_ns = int(t_ns[-1])
-        self._look(np.append(before_ns, t_ns))
+        self._add_gaps(np.append(before_ns, t_ns))
 
-    def bounds_ns(self) -> NDArray[np.int64]:
+    def bounds_ns(self) -> Ints:
         """Start and end of each, once all has been read."""
         last_ns = self._run.start_ns if self.last_ns is None else self.last_ns
-        self._look(np.array([last_ns, self._run.end_ns]))
+        self._add_gaps(np.array([last_ns, self._run.end_ns]))
         return np.concatenate([np.zeros((0, 2), np.int64), *self._parts])
 
-    def _look(self, t_ns: NDArray[np.int64]) -> None:
+    def _add_gaps(self, t_ns: Ints) -> None:
         t_ns = np.clip(t_ns, self._run.start_ns, self._run.end_ns)
         rows = np.flatnonzero(np.diff(t_ns) > LONGEST_GAP_S * NS_PER_S)
         if len(rows):

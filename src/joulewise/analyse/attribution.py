@@ -1,4 +1,9 @@
-"""Which devices a command used: these are in its total, and each joule is there once."""
+"""Which devices a command used: these are in its total, and each joule is there once.
+
+A GPU is the command's if a process of the command was seen on it, or if its activity rose during
+the command and no process of others explains that. CPUs, memory and the node always count. What is
+inside a device that counts is left out (`data.devices.find_contained`).
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import Enum
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,35 +26,35 @@ from joulewise.store.runs import KILLED, status
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from joulewise.analyse.activity import Activity
+    from joulewise.analyse.arrays import Bools, Ints
     from joulewise.analyse.time_intervals import TimeSet
 
-# Reasons to leave devices out of a total; they are told of one as of several.
+
+# Reasons to leave devices out of a total, worded to fit one device and several.
 UNTOUCHED = "not used by any process of the command"
 UNSEEN = "no process of the command was seen on it"
 HOST_IDS = Caution.HOST_PROCESS_IDS.value
 _ENERGY = {Quantity.POWER.value, Quantity.ENERGY.value}
-_LOOK_NS = 2 * NS_PER_S
-# A process may have come since the last look, and what it did be seen first: where the time of
-# that look was not recorded, it was a second before, and some.
-_CAME_NS = round(1.5 * NS_PER_S)
+# The recorder lists processes about once a second: a shorter run may have no list (chosen).
+_MIN_LISTED_NS = 2 * NS_PER_S
+# A process may have come since the last list, and what it did be seen first: where the time of
+# that list was not recorded, it was a second before, and some.
+_SINCE_LIST_NS = round(1.5 * NS_PER_S)
 # Clocks stay up for some seconds after the last kernel: 2 to 5 s of the simulated boards, and one.
-_HOLD_NS = 6 * NS_PER_S
+_CLOCKS_UP_NS = 6 * NS_PER_S
 _GRAPHICS = "graphics"
 _ALONE_HINT = (
     "if the command does not use this GPU, hide it from the command: CUDA_VISIBLE_DEVICES="
 )
-_DOCTOR = "joulewise doctor tells more"
-_SHORT_HINT = "a command of some seconds has its GPUs told apart"
-_HOST_IDS_HINT = "in a container started with --pid=host, the command's GPUs are told apart"
+_DOCTOR = "for details: joulewise doctor"
+_SHORT_HINT = "in a command of some seconds, the GPUs that it uses are recognised"
+_HOST_IDS_HINT = "start the container with --pid=host, so that the command's GPUs are recognised"
 
 
 @dataclass(frozen=True)
 class DeviceProcess:
-    """A process on a device. ``ours`` is None where nobody can tell whose it is."""
+    """A process on a device. ``ours``: it belongs to the command; None where that is not known."""
 
     pid: int
     name: str
@@ -58,10 +64,10 @@ class DeviceProcess:
 
 @dataclass(frozen=True)
 class Sighting:
-    """Who held a device from then on; ``holders`` is None where the driver did not say.
+    """The processes on a device from ``t_ns`` on; ``holders`` is None where the driver has no list.
 
-    ``since_ns`` is the look before, after which they came, None where that is not known.
-    One that ``looks_back`` has those who held it before, at some time of the recording, and ended.
+    ``since_ns`` is the time of the list before, after which they came, None where not known. One
+    that ``looks_back`` has those that were on it at some time of the recording, and ended.
     """
 
     t_ns: int
@@ -85,7 +91,7 @@ class CountedDevices:
 
 
 def read_sightings(run: Path) -> tuple[Sighting, ...]:
-    """What processes.jsonl tells; a line that was cut off is none."""
+    """The sightings in processes.jsonl, without a line that was cut off."""
     try:
         with open_regular(run / PROCESSES) as file:
             lines = file.read().splitlines()
@@ -105,13 +111,13 @@ def choose(
     damaged: Mapping[str, str] | None = None,
     activity: Callable[[str, TimeSet], Activity] | None = None,
 ) -> CountedDevices:
-    """What counts in the stretch from ``start_ns`` to ``end_ns``.
+    """Choose the devices that count from ``start_ns`` to ``end_ns``.
 
     CPUs, memory and the node always count. A GPU counts where a process of the command held it, or
-    where its ``activity``, of which it is told when others computed on it, rose and these do not
-    explain it; and, with a word, where neither can be told. One that is ``busy`` while the driver
-    names nobody may be the command's. ``unread`` are devices without an energy,
-    and ``damaged`` has those whose trace is damaged, and how. Without ``activity`` only processes
+    where its ``activity`` (a function of the device and of when others computed on it) rose and
+    these do not explain it; and, with a warning, where neither is known. One that is ``busy`` while
+    the driver names no process may be the command's. ``unread`` are devices without an energy, and
+    ``damaged`` has those whose trace is damaged, and how. Without ``activity`` only processes
     decide, as they do while a run goes on.
     """
     sightings = merge_parts(manifest, sightings)
@@ -128,11 +134,11 @@ def choose(
         if _ours(seen[key]):
             usage[key] = Usage.SEEN
         elif key not in unsure:
-            looks = [s for s in sightings if s.device == key and not s.looks_back]
-            active = activity(key, _explained(looks)) if activity else None
-            usage[key] = _usage(looks, active)
+            listings = [s for s in sightings if s.device == key and not s.looks_back]
+            active = activity(key, _explained(listings)) if activity else None
+            usage[key] = _usage(listings, active)
             if usage[key] is Usage.NONE and any(h.kind == ENDED for h in seen[key] or ()):
-                usage[key] = Usage.UNKNOWN  # somebody was there whom no look has caught
+                usage[key] = Usage.UNKNOWN  # a process was there that is in no list
     excluded: dict[str, str] = {}
     silent: dict[str, str] = {}
     for device in manifest.devices:
@@ -169,7 +175,7 @@ class Usage(Enum):
 _NOT_COUNTED: Mapping[Usage, str] = {Usage.OTHERS: UNSEEN, Usage.NONE: UNTOUCHED}
 
 
-def _usage(looks: Sequence[Sighting], active: Activity | None) -> Usage:
+def _usage(listings: Sequence[Sighting], active: Activity | None) -> Usage:
     """Of a GPU on which no process of the command was seen."""
     if active is None:
         return Usage.NONE
@@ -177,15 +183,15 @@ def _usage(looks: Sequence[Sighting], active: Activity | None) -> Usage:
         return Usage.SHOWN if active.is_unexplained else Usage.OTHERS
     if active.is_complete:
         return Usage.NONE
-    # Where others compute on it all the time, activity could not have told anyway.
-    is_others = bool(looks) and all(_explains(each) for each in looks)
+    # Where others compute on it all the time, activity would not have shown the command's use.
+    is_others = bool(listings) and all(_explains(each) for each in listings)
     return Usage.OTHERS if is_others else Usage.UNKNOWN
 
 
-def _explained(looks: Sequence[Sighting]) -> TimeSet:
+def _explained(listings: Sequence[Sighting]) -> TimeSet:
     """When a process of others computed on the device.
 
-    Nobody looks before the recording: who is there at the first look was before.
+    There is no list before the recording: who is in the first list was there before.
     """
     import numpy as np
 
@@ -194,11 +200,15 @@ def _explained(looks: Sequence[Sighting]) -> TimeSet:
     first_ns, last_ns = np.iinfo(np.int64).min, np.iinfo(np.int64).max
     times_ns = [
         (
-            first_ns if not i else look.t_ns - _CAME_NS if look.since_ns is None else look.since_ns,
-            looks[i + 1].t_ns + _HOLD_NS if i + 1 < len(looks) else last_ns,
+            first_ns
+            if not i
+            else listing.t_ns - _SINCE_LIST_NS
+            if listing.since_ns is None
+            else listing.since_ns,
+            listings[i + 1].t_ns + _CLOCKS_UP_NS if i + 1 < len(listings) else last_ns,
         )
-        for i, look in enumerate(looks)
-        if _explains(look)
+        for i, listing in enumerate(listings)
+        if _explains(listing)
     ]
     start_ns, end_ns = np.array(times_ns, np.int64).reshape(-1, 2).T
     return TimeSet.union(start_ns, end_ns)
@@ -218,15 +228,15 @@ def merge_parts(manifest: Manifest, sightings: Sequence[Sighting]) -> Sequence[S
     """
     merged = list(sightings)
     for part, whole in _unread_parts(manifest).items():
-        looks = [s for s in merged if s.device in (part, whole) and not s.looks_back]
+        listings = [s for s in merged if s.device in (part, whole) and not s.looks_back]
         rest = [s for s in merged if s.device != whole or s.looks_back]
         held: dict[str, tuple[DeviceProcess, ...] | None] = {}
         both: list[Sighting] = []
-        for look in sorted(looks, key=lambda each: each.t_ns):
-            held[look.device] = look.holders
-            told = [holders for holders in held.values() if holders is not None]
-            holders = tuple(dict.fromkeys(each for some in told for each in some)) if told else None
-            both.append(replace(look, device=whole, holders=holders))
+        for listing in sorted(listings, key=lambda each: each.t_ns):
+            held[listing.device] = listing.holders
+            known = [holders for holders in held.values() if holders is not None]
+            holders = tuple(dict.fromkeys(chain.from_iterable(known))) if known else None
+            both.append(replace(listing, device=whole, holders=holders))
         back = [replace(s, device=whole) for s in merged if s.device == part and s.looks_back]
         merged = sorted([*rest, *both, *back], key=lambda each: each.t_ns)
     return merged
@@ -244,18 +254,18 @@ def _unread_parts(manifest: Manifest) -> dict[str, str]:
     }
 
 
-def held_at(sightings: Sequence[Sighting], key: str, t_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
+def held_at(sightings: Sequence[Sighting], key: str, t_ns: Ints) -> Bools:
     """Whether a process held the device at each of these times.
 
-    Nobody looks before the command starts: others who are there at the first look were before.
+    There is no list before the command starts: others who are in the first list were there before.
     """
     import numpy as np
 
-    mine = [each for each in sightings if each.device == key and not each.looks_back]
-    first = mine[0].holders or () if mine else ()
+    of_device = [each for each in sightings if each.device == key and not each.looks_back]
+    first = of_device[0].holders or () if of_device else ()
     before = any(holder.ours is False for holder in first)
-    times = np.array([sighting.t_ns for sighting in mine], np.int64)
-    held = np.array([before, *(bool(sighting.holders) for sighting in mine)])
+    times = np.array([sighting.t_ns for sighting in of_device], np.int64)
+    held = np.array([before, *(bool(sighting.holders) for sighting in of_device)])
     return held[np.searchsorted(times, t_ns, side="right")]
 
 
@@ -271,46 +281,47 @@ def faults_of(manifest: Manifest, key: str) -> list[Mapping[str, str]]:
     ]
 
 
-def strangers(
+def find_other_processes(
     sightings: Sequence[Sighting], key: str, start_ns: int, end_ns: int
 ) -> tuple[DeviceProcess, ...]:
-    """Processes of others that held the device in that stretch."""
+    """Processes of others that held the device in that time."""
     held = _during(sightings, key, start_ns, end_ns) or ()
     return tuple({holder.pid: holder for holder in held if holder.ours is False}.values())
 
 
 def parse_sightings(lines: Iterable[bytes]) -> Iterator[Sighting]:
+    """Sightings from lines of JSON; a line in another form is left out."""
     for line in lines:
         with suppress(ValueError, KeyError, TypeError):
-            told = json.loads(line.decode("utf-8", errors="replace"))
-            is_back = ENDED in told
-            listed = told[ENDED if is_back else "processes"]
-            holders = None if listed is None else tuple(map(_holder, listed))
-            since_ns = told.get("since_ns")
-            yield Sighting(told["t_ns"], told["device"], holders, is_back, since_ns)
+            entry = json.loads(line.decode("utf-8", errors="replace"))
+            is_back = ENDED in entry
+            listed = entry[ENDED if is_back else "processes"]
+            holders = None if listed is None else tuple(map(_parse_process, listed))
+            since_ns = entry.get("since_ns")
+            yield Sighting(entry["t_ns"], entry["device"], holders, is_back, since_ns)
 
 
-def _holder(told: Mapping[str, object]) -> DeviceProcess:
-    ours = told["ours"]
+def _parse_process(entry: Mapping[str, object]) -> DeviceProcess:
+    ours = entry["ours"]
     return DeviceProcess(
-        int(str(told["pid"])),
-        str(told.get("name") or ""),
+        int(str(entry["pid"])),
+        str(entry.get("name") or ""),
         ours if ours is None else bool(ours),
-        str(told.get("kind") or "compute"),
+        str(entry.get("kind") or "compute"),
     )
 
 
 def _during(
     sightings: Sequence[Sighting], key: str, start_ns: int, end_ns: int
 ) -> tuple[DeviceProcess, ...] | None:
-    """All who held it within the stretch; None where nobody ever looked, or could."""
-    mine = [each for each in sightings if each.device == key]
-    looks = [each for each in mine if not each.looks_back]
-    before = [sighting for sighting in looks if sighting.t_ns <= start_ns][-1:]
-    within = [sighting for sighting in looks if start_ns < sighting.t_ns <= end_ns]
-    within += [each for each in mine if each.looks_back]
-    told = [sighting.holders for sighting in before + within if sighting.holders is not None]
-    return tuple(holder for holders in told for holder in holders) if told else None
+    """All processes on it in that time; None where there is no list of them."""
+    of_device = [each for each in sightings if each.device == key]
+    listings = [each for each in of_device if not each.looks_back]
+    before = [sighting for sighting in listings if sighting.t_ns <= start_ns][-1:]
+    within = [sighting for sighting in listings if start_ns < sighting.t_ns <= end_ns]
+    within += [each for each in of_device if each.looks_back]
+    known = [sighting.holders for sighting in before + within if sighting.holders is not None]
+    return tuple(chain.from_iterable(known)) if known else None
 
 
 def _ours(held: tuple[DeviceProcess, ...] | None) -> bool:
@@ -318,11 +329,11 @@ def _ours(held: tuple[DeviceProcess, ...] | None) -> bool:
 
 
 def _loaded_by(held: Iterable[DeviceProcess]) -> str:
-    """Whose load it was, as an aside; nothing where nobody was there."""
+    """Whose load it was, in brackets; empty where no process was there."""
     others = _names(held)
     if others == SIMULATION:
         return "; its load is the simulation's own (sim --workload)"
-    return f" (others did: {others})" if others else ""
+    return f" (used by other processes: {others})" if others else ""
 
 
 def _names(held: Iterable[DeviceProcess]) -> str:
@@ -332,10 +343,10 @@ def _names(held: Iterable[DeviceProcess]) -> str:
 def _unseen_uses(usage: Mapping[str, Usage]) -> Iterator[RunWarning]:
     for key, what in usage.items():
         if what is Usage.SHOWN:
-            message = f"{UNSEEN}, but its activity rose while the command ran: it counts"
+            message = f"{UNSEEN}, but its activity rose while the command ran: it is counted"
             yield RunWarning(Caution.UNSEEN_USE, message, _ALONE_HINT, key)
         elif what is Usage.UNKNOWN:
-            message = f"{UNSEEN}, and it was not watched all the time: it counts, used or not"
+            message = f"{UNSEEN}, but it was not read all the time: it is counted, used or not"
             yield RunWarning(Caution.UNSEEN_USE, message, _ALONE_HINT, key)
 
 
@@ -350,13 +361,13 @@ def _why_unread(
 
 
 def reason_unread(manifest: Manifest, device: RecordedDevice) -> tuple[str, str]:
-    """Why a device was not read in all of the run, empty where nobody said, and what to do."""
+    """Why a device was not read in all of the run, empty where not known, and what to do."""
     for fault in faults_of(manifest, device.info.key):
         return fault["message"], fault.get("hint") or _DOCTOR
     if device.unavailable:
         return device.unavailable.reason, device.unavailable.fix or _DOCTOR
     if device.sources and has_recorder_ended(manifest):
-        return "the recorder was gone", "measure again"
+        return "the recorder had ended", "measure again"
     return "", _DOCTOR
 
 
@@ -412,16 +423,16 @@ def _warnings(
             _, hint = reason_unread(manifest, device)
             yield RunWarning(Caution.UNAVAILABLE, {**excluded, **silent}[key], hint, key)
         elif key in excluded:
-            hint = "what it drew stands beside the total"
+            hint = "its energy is shown beside the total, not in it"
             yield RunWarning(Caution.EXCLUDED, excluded[key], hint, key)
     counted = [key for key in unsure if key not in excluded and key not in silent]
     if counted:
-        what, hint = "the driver tells no processes", _HOST_IDS_HINT
+        what, hint = "the driver lists no processes", _HOST_IDS_HINT
         if any(seen[key] for key in counted):
-            what = "the driver tells the host's process ids, which say nothing in this container"
-        elif time_ns < _LOOK_NS:
+            what = "the driver lists the host's process ids, which are unknown in this container"
+        elif time_ns < _MIN_LISTED_NS:
             what, hint = "the recording was over before the processes could be listed", _SHORT_HINT
         elif any(faults_of(manifest, key) for key in counted):
-            what, hint = "a GPU that fails tells no processes", _DOCTOR
+            what, hint = "a GPU that fails lists no processes", _DOCTOR
         message = f"{what}, so all that {', '.join(counted)} drew is counted as the command's"
         yield RunWarning(Caution.HOST_PROCESS_IDS, message, hint)

@@ -1,10 +1,13 @@
-"""Going through a lane in blocks that show each row with its neighbours.
+"""Streams of readings: going through one chunk by chunk, and choosing among several.
 
-Memory for what is reckoned of one chunk after the other.
+A *stream* is the recorded file of one device and one kind (polled, sampled by the driver, slow).
+It may hold weeks of readings, so it is never loaded as a whole: a reader gives chunks of columns,
+in the order of time. Here are the helpers that every pass over a stream needs:
 
-Which readings of a sensor are new: those that differ from the reading before.
-
-Which recorded stream tells a quantity of a device, and which of several is the densest.
+- ``blocks``: chunks that show each row with its neighbours
+- ``readable``, ``mark_new_values``, ``last_reading``: which readings there are, and which are new
+- ``typical_step_ns``, ``bounds_ns``: how dense a stream is, and from when to when it goes
+- ``sensor_streams``: which streams tell a quantity of a device
 """
 
 from __future__ import annotations
@@ -13,22 +16,24 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
+from numpy.typing import DTypeLike
 
+from joulewise.analyse.arrays import Array, Bools, Indices, Ints
 from joulewise.data import Quantity
 from joulewise.store.layout import StreamKind
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-Columns = dict[str, "NDArray[Any]"]
+Columns = dict[str, Array]
+# Rows of a chunk in memory: 2 MiB a column of 8-byte numbers. Chosen; it bounds memory, not time.
 CHUNK_ROWS: Final = 1 << 18
+# Rows by which the typical step of a stream is judged: minutes of polls (chosen).
+_STEP_ROWS: Final = 1 << 12
 
 
 class ChunkReader(Protocol):
-    """What a lane's reader offers (``record.trace.LaneReader``)."""
+    """What reads one stream (``store.trace.LaneReader``): rows in the order of time."""
 
     @property
     def rows(self) -> int: ...
@@ -39,16 +44,14 @@ class ChunkReader(Protocol):
     def chunks(self, columns: Sequence[str]) -> Iterator[Columns]: ...
 
 
-OpenLane = Callable[[str, StreamKind], "ChunkReader | None"]
-"""A device's lane by the device's key; None where nothing of it was recorded."""
+OpenStream = Callable[[str, StreamKind], "ChunkReader | None"]
+"""Opens a stream by the key of its device; None where nothing of it was recorded."""
 
 
 class ArrayLane:
-    """A lane in memory."""
+    """A stream in memory."""
 
-    def __init__(
-        self, columns: Mapping[str, NDArray[Any]], *, chunk_rows: int = CHUNK_ROWS
-    ) -> None:
+    def __init__(self, columns: Mapping[str, Array], *, chunk_rows: int = CHUNK_ROWS) -> None:
         self._columns = dict(columns)
         self._chunk_rows = chunk_rows
         self.columns = tuple(columns)
@@ -64,8 +67,8 @@ class ArrayLane:
 class Block:
     """Rows in order; those from ``first`` up to ``end`` have not been in a block before.
 
-    Around them stand up to ``reach`` rows on either side. ``row`` is the number of the first
-    row in the whole lane.
+    Around them are up to ``reach`` rows on either side. ``row`` is the number of the first
+    row in the whole stream.
     """
 
     columns: Columns
@@ -75,15 +78,15 @@ class Block:
 
 
 def blocks(chunks: Iterable[Columns], reach: int) -> Iterator[Block]:
-    """Each row once, without copying any but those at the seams of chunks."""
+    """Every row once, with ``reach`` neighbours; only rows at the seams of chunks are copied."""
     chunks = iter(chunks)
     first, second = next(chunks, None), next(chunks, None)
-    if first is not None and second is None:  # as a rule: no seam, and no work done thrice
+    if first is not None and second is None:  # as a rule: no seam, and no row is copied
         yield Block(first, 0, 0, len(first["t_ns"]))
         return
-    held: Columns = {}
+    held: Columns = {}  # the last rows, some of which have been ``shown`` in a block
     shown = row = 0
-    for chunk in chain([each for each in (first, second) if each is not None], chunks):
+    for chunk in chain([given for given in (first, second) if given is not None], chunks):
         rows = len(chunk["t_ns"])
         large = rows >= 4 * reach
         seam = _join(held, _cut(chunk, 0, 2 * reach) if large else chunk)
@@ -105,28 +108,6 @@ def blocks(chunks: Iterable[Columns], reach: int) -> Iterator[Block]:
         yield Block(held, row - rows, shown, rows)
 
 
-def readable(chunks: Iterable[Columns], name: str) -> Iterator[Columns]:
-    """The chunks without the rows in which ``name`` could not be read."""
-    for chunk in chunks:
-        if np.isnan(chunk[name].sum()):
-            there = ~np.isnan(chunk[name])
-            yield {key: column[there] for key, column in chunk.items()}
-        else:
-            yield chunk
-
-
-def near(rows: NDArray[np.intp], size: int, reach: int) -> NDArray[np.bool_]:
-    """Which of ``size`` rows stand near one of these."""
-    keep = np.zeros(size, bool)
-    if 2 * len(rows) * reach <= size:
-        found = (rows[:, None] + np.arange(-reach, reach)).reshape(-1)
-        keep[found[(found >= 0) & (found < size)]] = True
-        return keep
-    begin, end = (np.clip(rows + side, 0, size) for side in (-reach, reach))
-    steps = np.bincount(begin, minlength=size + 1) - np.bincount(end, minlength=size + 1)
-    return np.asarray(np.cumsum(steps[:-1]) > 0)
-
-
 def _cut(columns: Columns, start: int, end: int) -> Columns:
     return {name: column[start:end] for name, column in columns.items()}
 
@@ -137,29 +118,73 @@ def _join(first: Columns, second: Columns) -> Columns:
     return {name: np.concatenate([first[name], second[name]]) for name in second}
 
 
-if TYPE_CHECKING:
-    from numpy.typing import DTypeLike, NDArray
+def readable(chunks: Iterable[Columns], name: str) -> Iterator[Columns]:
+    """The chunks without the rows in which ``name`` could not be read (NaN)."""
+    for chunk in chunks:
+        if np.isnan(chunk[name].sum()):
+            is_read = ~np.isnan(chunk[name])
+            yield {key: column[is_read] for key, column in chunk.items()}
+        else:
+            yield chunk
 
 
-class Room:
-    """Arrays by name, to be written over: to get fresh ones costs as much as to fill them."""
+def near(rows: Indices, size: int, reach: int) -> Bools:
+    """Which of ``size`` rows are within ``reach`` of one of these."""
+    keep = np.zeros(size, bool)
+    if 2 * len(rows) * reach <= size:
+        around = (rows[:, None] + np.arange(-reach, reach)).reshape(-1)
+        keep[around[(around >= 0) & (around < size)]] = True
+        return keep
+    # Many rows: +1 where a neighbourhood begins, -1 where it ends, and the running sum of these.
+    begin, end = (np.clip(rows + side, 0, size) for side in (-reach, reach))
+    steps = np.bincount(begin, minlength=size + 1) - np.bincount(end, minlength=size + 1)
+    return np.asarray(np.cumsum(steps[:-1]) > 0)
+
+
+def typical_step_ns(stream: ChunkReader) -> float:
+    """The time between rows, by the first ones: a weighted median; 0 where there are no two rows.
+
+    Each step has its length as its weight, since a stream is read densely for a moment where a run
+    begins and ends, and those rows are many and short.
+    """
+    parts: list[Ints] = []
+    for chunk in stream.chunks(("t_ns",)):
+        parts.append(chunk["t_ns"][:_STEP_ROWS])
+        if sum(map(len, parts)) >= _STEP_ROWS:
+            break
+    steps = np.sort(np.diff(np.concatenate(parts)[:_STEP_ROWS])) if parts else np.empty(0)
+    steps = steps[steps > 0]  # a damaged file has times that go back
+    if not len(steps):
+        return 0.0
+    up_to = np.cumsum(steps)
+    return float(steps[np.searchsorted(up_to, up_to[-1] / 2)])
+
+
+def bounds_ns(stream: ChunkReader) -> tuple[int, int]:
+    """The times of the first and the last row; both 0 where there is none."""
+    first_ns = last_ns = None
+    for chunk in stream.chunks(("t_ns",)):
+        if len(chunk["t_ns"]):
+            first_ns = int(chunk["t_ns"][0]) if first_ns is None else first_ns
+            last_ns = int(chunk["t_ns"][-1])
+    return first_ns or 0, last_ns or 0
+
+
+class ScratchArrays:
+    """Arrays by name that are used again: to allocate one takes as long as to fill it."""
 
     def __init__(self) -> None:
-        self._kept: dict[str, NDArray[Any]] = {}
+        self._arrays: dict[str, Array] = {}
 
-    def of(self, name: str, rows: int, dtype: DTypeLike) -> NDArray[Any]:
-        """The same memory as before under that name, as far as it is large enough."""
-        kept = self._kept.get(name)
-        if kept is None or len(kept) < rows or kept.dtype != dtype:
-            kept = self._kept[name] = np.empty(rows, dtype)
-        return kept[:rows]
-
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    def get(self, name: str, rows: int, dtype: DTypeLike) -> Array:
+        """An uninitialised array, in the memory that ``name`` had before if it is large enough."""
+        array = self._arrays.get(name)
+        if array is None or len(array) < rows or array.dtype != dtype:
+            array = self._arrays[name] = np.empty(rows, dtype)
+        return array[:rows]
 
 
-def mark_new_values(values: NDArray[Any], last: float = math.nan) -> NDArray[np.bool_]:
+def mark_new_values(values: Array, last: float = math.nan) -> Bools:
     """Which of these readings differ from the last one that could be read before them.
 
     ``last`` is that of the rows before these, NaN where there is none. The first reading of a
@@ -179,7 +204,7 @@ def mark_new_values(values: NDArray[Any], last: float = math.nan) -> NDArray[np.
     return is_new
 
 
-def last_reading(values: NDArray[Any], before: float = math.nan) -> float:
+def last_reading(values: Array, before: float = math.nan) -> float:
     """The last value that could be read, else the one from ``before`` these."""
     if len(values) and not math.isnan(values[-1]):  # as a rule: no search
         return float(values[-1])
@@ -190,7 +215,7 @@ def last_reading(values: NDArray[Any], before: float = math.nan) -> float:
 # The driver's own samples: of power, and where they were drained of utilisation and clocks. Each
 # has the quantity as its column. They come before polls, which tell the same less often.
 _DRIVER: Final = tuple(
-    lane for lane in StreamKind if lane.value.startswith(StreamKind.BUFFER.value)
+    kind for kind in StreamKind if kind.value.startswith(StreamKind.BUFFER.value)
 )
 _POLLED: Final = (StreamKind.FAST, StreamKind.SLOW)
 
@@ -204,11 +229,11 @@ class SensorStream:
     rows: ChunkReader
 
 
-def sensor_streams(lanes: OpenLane, key: str) -> Iterator[SensorStream]:
+def sensor_streams(open_stream: OpenStream, key: str) -> Iterator[SensorStream]:
     """Every quantity of a device in every stream that has it, the driver's own samples first."""
     known = {quantity.value: quantity for quantity in Quantity}
-    for lane in (*_DRIVER, *_POLLED):
-        rows = lanes(key, lane)
+    for kind in (*_DRIVER, *_POLLED):
+        rows = open_stream(key, kind)
         for column in rows.columns if rows is not None else ():
             if rows is not None and column in known:
-                yield SensorStream(f"{key}{lane.value}", known[column], rows)
+                yield SensorStream(f"{key}{kind.value}", known[column], rows)

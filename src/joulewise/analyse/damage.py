@@ -1,4 +1,4 @@
-"""Damage to the files of a run: which of its devices it concerns, and rows that cannot be.
+"""Damage to the files of a run: which devices it concerns, and rows that are impossible.
 
 Checksums tell which files are not as they were written (``record.checksums``), and readers then
 take what lies before the damage. A run of an earlier version has no checksums, and one that was
@@ -8,7 +8,7 @@ outside the run. Either way the energy of the device is a lower bound, and a war
 Values that no such device can have count as not read in a file without a checksum, whether they
 are a sensor's fault or a flipped bit; another warning says so. The energy is then no lower bound:
 the counter, or the readings around them, tell of that time. In a file whose checksum is right,
-values are what the sensor said, and stand unless they are infinite.
+values are what the sensor gave, and stay unless they are infinite.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from joulewise.analyse.arrays import Bools, Floats, Indices, Ints
 from joulewise.analyse.chunks import ArrayLane, ChunkReader, Columns
 from joulewise.data import Caution, Quantity, RunWarning
 from joulewise.store.arrow_stream import TIME
@@ -31,10 +32,7 @@ from joulewise.store.runs import RECORDING, status
 from joulewise.store.trace import find_lane_damage, lane_file, open_lane
 from joulewise.units import NS_PER_S
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-HINT: Final = "put the file back from a copy if there is one; what is missing is not zero"
+HINT: Final = "restore the file from a copy if there is one; what is missing is not zero"
 
 # A row is read within the recording; a recorder that was stopped for a moment writes the last ones
 # a little after it noted its end. Chosen; more would let more of what a flipped bit makes pass.
@@ -45,16 +43,19 @@ _BUFFERED_NS: Final = 3_600 * NS_PER_S
 _SAVED_NS: Final = 120 * NS_PER_S
 
 # Readings are means over 20 ms and more, and pass the limit of a board by tens of percent, not by
-# three times. The limit of a board that told none is more than any node has.
-_MOST_OVER: Final = 3.0
-_MOST_W: Final = 100_000.0
-_MOST: Final = 1e15  # of any other quantity: joules since the driver was loaded, bytes, bits
-_MOST_PCT: Final = 100.0 * 1.01  # of utilisations; a fan may turn faster than its 100 % (NVML)
+# three times. For a board without a known limit it is more than any node draws.
+_MAX_OVER_FACTOR: Final = 3.0
+_MAX_W: Final = 100_000.0
+# Of any other quantity: joules since the driver was loaded, bytes, bits.
+_MAX_VALUE: Final = 1e15
+# Of utilisations, with a rounding; a fan may turn faster than its 100 % (NVML).
+_MAX_PCT: Final = 100.0 * 1.01
 _TEMPERATURES_C: Final = (-100.0, 300.0)
-_MOST_FINITE: Final = float(np.finfo(np.float32).max)  # of the narrower type of columns
+# Of the narrower type of columns, float32.
+_MAX_FINITE: Final = float(np.finfo(np.float32).max)
 _IMPLAUSIBLE_HINT: Final = (
-    "nothing, where they are few: the energy counter, or the readings around them, tell of that "
-    "time; else look at the driver's log"
+    "nothing if they are few: the energy counter, or the readings around them, cover that time; "
+    "otherwise see the driver's log"
 )
 
 _Limits = Mapping[str, tuple[float, float]]
@@ -63,17 +64,17 @@ _Limits = Mapping[str, tuple[float, float]]
 
 @dataclass(frozen=True)
 class FileDamage:
-    """A file of a run of which a part cannot be used; of a lane also whose it is."""
+    """A file of a run of which a part cannot be used; of a stream also whose it is."""
 
     file: str
     reason: str
     device: str | None = None
-    lane: StreamKind | None = None
+    stream: StreamKind | None = None
 
     @property
     def is_of_energy(self) -> bool:
         """Whether joules of its device come from it."""
-        return self.lane is StreamKind.FAST
+        return self.stream is StreamKind.FAST
 
     @property
     def message(self) -> str:
@@ -88,10 +89,10 @@ class FileDamage:
     def _effect(self) -> str:
         if self.is_of_energy:
             return "the energy is that of the rest, and a lower bound"
-        if self.lane is not None:
-            return "what it held of its sensors is missing or in part"
+        if self.stream is not None:
+            return "the sensor readings in it are missing or incomplete"
         effects = {
-            PROCESSES: "which GPUs the command used may be told wrongly",
+            PROCESSES: "which GPUs the command used may be wrong",
             MISSES: "deadlines that the recorder missed may be unknown",
             CHECKSUMS: "damage to other files may not be found",
             CHECKSUM_LOG: "damage to other files may not be found",
@@ -106,17 +107,17 @@ def tells_of_marks(warning: RunWarning) -> bool:
 
 @dataclass(frozen=True)
 class ImplausibleReadings:
-    """Values in a file of a lane that no such device can have; by column how many."""
+    """Values in a file of a stream that no such device can have; by column how many."""
 
     file: str
     device: str
-    lane: StreamKind
+    stream: StreamKind
     counts: Mapping[str, int]
 
     @property
     def message(self) -> str:
         counts = ", ".join(f"{count} of {name}" for name, count in self.counts.items())
-        return f"{self.file} has values that such a device cannot have: {counts}"
+        return f"{self.file} has values that are impossible for the device: {counts}"
 
     @property
     def warning(self) -> RunWarning:
@@ -129,7 +130,7 @@ class ImplausibleReadings:
 
 
 @dataclass(frozen=True)
-class _OpenedLane:
+class _OpenedStream:
     """``time_fault`` says what is wrong with times, ``implausible`` counts values by column."""
 
     rows: ChunkReader | None
@@ -138,89 +139,91 @@ class _OpenedLane:
 
 
 class SoundLanes:
-    """Opens the lanes of a run (an ``OpenLane``) without what is damaged or cannot be."""
+    """Opens the streams of a run (an ``OpenStream``) without what is damaged or cannot be."""
 
     def __init__(self, run: Path, manifest: Manifest) -> None:
         self._run, self._manifest = run, manifest
         self._devices = {device.info.key: device for device in manifest.devices}
-        self._opened: dict[tuple[str, StreamKind], _OpenedLane] = {}
+        self._opened: dict[tuple[str, StreamKind], _OpenedStream] = {}
 
-    def __call__(self, key: str, lane: StreamKind) -> ChunkReader | None:
-        return self._open(key, lane).rows
+    def __call__(self, key: str, stream: StreamKind) -> ChunkReader | None:
+        return self._open(key, stream).rows
 
     def find_damage(self) -> tuple[FileDamage, ...]:
         """Of all files of the run; each is read once for it."""
         found = [
             damage
-            for key, lane in self._lanes()
-            if (damage := self.find_lane_damage(key, lane)) is not None
+            for key, stream in self._streams()
+            if (damage := self.find_lane_damage(key, stream)) is not None
         ]
-        lanes = {damage.file for damage in found}
-        others = (damage for damage in damaged_files(self._run) if damage.file not in lanes)
-        return (*found, *(FileDamage(each.file, each.reason) for each in others))
+        streams = {damage.file for damage in found}
+        others = (damage for damage in damaged_files(self._run) if damage.file not in streams)
+        return (*found, *(FileDamage(bounds.file, bounds.reason) for bounds in others))
 
     def find_implausible(self) -> tuple[ImplausibleReadings, ...]:
-        """In all lanes of the run."""
+        """In all streams of the run."""
         return tuple(
-            ImplausibleReadings(self._file_name(key, lane), key, lane, counts)
-            for key, lane in self._lanes()
-            if (counts := self._open(key, lane).implausible)
+            ImplausibleReadings(self._file_name(key, stream), key, stream, counts)
+            for key, stream in self._streams()
+            if (counts := self._open(key, stream).implausible)
         )
 
     def find_warnings(self) -> tuple[RunWarning, ...]:
         """What a result says of damaged files and implausible readings."""
-        damage = (each.warning for each in self.find_damage())
-        return (*damage, *(each.warning for each in self.find_implausible()))
+        damage = (bounds.warning for bounds in self.find_damage())
+        return (*damage, *(bounds.warning for bounds in self.find_implausible()))
 
-    def find_lane_damage(self, key: str, lane: StreamKind) -> FileDamage | None:
+    def find_lane_damage(self, key: str, stream: StreamKind) -> FileDamage | None:
         damage = find_lane_damage(
             self._run,
             key,
-            lane,
+            stream,
             is_ended=_has_ended_in_order(self._manifest),
-            rows=_written_rows(self._manifest, key, lane),
+            rows=_written_rows(self._manifest, key, stream),
         )
         if damage is not None:
-            return FileDamage(damage.file, damage.reason, key, lane)
-        reason = self._open(key, lane).time_fault
-        return FileDamage(self._file_name(key, lane), reason, key, lane) if reason else None
+            return FileDamage(damage.file, damage.reason, key, stream)
+        reason = self._open(key, stream).time_fault
+        return FileDamage(self._file_name(key, stream), reason, key, stream) if reason else None
 
     def is_damaged(self, key: str) -> bool:
         """Whether joules of the device rest on a damaged file."""
         return self.find_lane_damage(key, StreamKind.FAST) is not None
 
-    def _lanes(self) -> Iterator[tuple[str, StreamKind]]:
+    def _streams(self) -> Iterator[tuple[str, StreamKind]]:
         for key, device in self._devices.items():
             if device.sources:
-                yield from ((key, lane) for lane in StreamKind)
+                yield from ((key, stream) for stream in StreamKind)
 
-    def _file_name(self, key: str, lane: StreamKind) -> str:
-        return lane_file(self._run, key, lane).relative_to(self._run).as_posix()
+    def _file_name(self, key: str, stream: StreamKind) -> str:
+        return lane_file(self._run, key, stream).relative_to(self._run).as_posix()
 
-    def _open(self, key: str, lane: StreamKind) -> _OpenedLane:
-        if (key, lane) not in self._opened:
-            rows = open_lane(self._run, key, lane)
-            self._opened[key, lane] = (
-                _OpenedLane(None) if rows is None else self._without_impossible(rows, key, lane)
+    def _open(self, key: str, stream: StreamKind) -> _OpenedStream:
+        if (key, stream) not in self._opened:
+            rows = open_lane(self._run, key, stream)
+            self._opened[key, stream] = (
+                _OpenedStream(None) if rows is None else self._without_impossible(rows, key, stream)
             )
-        return self._opened[key, lane]
+        return self._opened[key, stream]
 
-    def _without_impossible(self, rows: ChunkReader, key: str, lane: StreamKind) -> _OpenedLane:
+    def _without_impossible(self, rows: ChunkReader, key: str, stream: StreamKind) -> _OpenedStream:
         bounds_ns: tuple[int, int] | None = None
-        if is_verified(self._run, lane_file(self._run, key, lane)):
+        if is_verified(self._run, lane_file(self._run, key, stream)):
             limits: _Limits = {
-                name: (-_MOST_FINITE, _MOST_FINITE) for name in rows.columns if name != TIME
+                name: (-_MAX_FINITE, _MAX_FINITE) for name in rows.columns if name != TIME
             }
         else:
             low_ns, high_ns = time_bounds_ns(self._manifest)
-            is_buffer = lane not in {StreamKind.FAST, StreamKind.SLOW}
+            is_buffer = stream not in {StreamKind.FAST, StreamKind.SLOW}
             bounds_ns = (low_ns - _BUFFERED_NS if is_buffer else low_ns, high_ns)
             limits = _limits(rows.columns, self._devices.get(key))
         names = (TIME, *limits)
         if all(_is_possible(chunk, bounds_ns, limits) for chunk in _linked(rows, names)):
-            return _OpenedLane(rows)
+            return _OpenedStream(rows)
         chunks = list(rows.chunks(rows.columns))
-        columns = {name: np.concatenate([each[name] for each in chunks]) for name in rows.columns}
+        columns = {
+            name: np.concatenate([bounds[name] for bounds in chunks]) for name in rows.columns
+        }
         return _cleaned(columns, bounds_ns, limits)
 
 
@@ -246,16 +249,16 @@ def _has_ended_in_order(manifest: Manifest) -> bool:
     return manifest.state != RECORDING and not codes & cut
 
 
-def _written_rows(manifest: Manifest, key: str, lane: StreamKind) -> int | None:
-    lanes = manifest.recorder.lanes if manifest.recorder else {}
-    rows = lanes.get(f"{key}{lane.value}", {}).get("rows")
+def _written_rows(manifest: Manifest, key: str, stream: StreamKind) -> int | None:
+    written = manifest.recorder.lanes if manifest.recorder else {}
+    rows = written.get(f"{key}{stream.value}", {}).get("rows")
     return rows if isinstance(rows, int) else None
 
 
 def _limits(columns: tuple[str, ...], device: RecordedDevice | None) -> _Limits:
     """From what to what the values of each column can be."""
     most_w = device.maximum_w if device is not None else None
-    watts = (0.0, _MOST_OVER * most_w if most_w else _MOST_W)
+    watts = (0.0, _MAX_OVER_FACTOR * most_w if most_w else _MAX_W)
     limits = {}
     for name in columns:
         if name.endswith("_w"):
@@ -263,15 +266,15 @@ def _limits(columns: tuple[str, ...], device: RecordedDevice | None) -> _Limits:
         elif name == Quantity.TEMPERATURE.value:
             limits[name] = _TEMPERATURES_C
         elif name == Quantity.ENERGY.value:
-            limits[name] = (-_MOST, _MOST)  # a counter begins anywhere
+            limits[name] = (-_MAX_VALUE, _MAX_VALUE)  # a counter begins anywhere
         elif name != TIME:
             is_share = name.endswith("_pct") and name != Quantity.FAN.value
-            limits[name] = (0.0, _MOST_PCT if is_share else _MOST)
+            limits[name] = (0.0, _MAX_PCT if is_share else _MAX_VALUE)
     return limits
 
 
 def _linked(rows: ChunkReader, names: tuple[str, ...]) -> Iterator[Columns]:
-    """The chunks of a lane, each with the last row of the one before it."""
+    """The chunks of a stream, each with the last row of the one before it."""
     last: Columns = {}
     for chunk in rows.chunks(names):
         yield {
@@ -282,7 +285,7 @@ def _linked(rows: ChunkReader, names: tuple[str, ...]) -> Iterator[Columns]:
 
 
 def _is_possible(chunk: Columns, bounds_ns: tuple[int, int] | None, limits: _Limits) -> bool:
-    """``bounds_ns`` of None: times are as they were written, and need no test."""
+    """Whether all rows are possible; with ``bounds_ns`` of None, times are known to be right."""
     t_ns = chunk[TIME]
     if not len(t_ns):
         return True
@@ -293,13 +296,13 @@ def _is_possible(chunk: Columns, bounds_ns: tuple[int, int] | None, limits: _Lim
     return not any(_impossible(chunk[name], limits[name]).any() for name in limits)
 
 
-def _impossible(values: NDArray[np.float64], limits: tuple[float, float]) -> NDArray[np.bool_]:
+def _impossible(values: Floats, limits: tuple[float, float]) -> Bools:
     """Which values cannot be; NaN is what was not read."""
     low, high = limits
     return np.asarray((values < low) | (values > high))
 
 
-def _cleaned(columns: Columns, bounds_ns: tuple[int, int] | None, limits: _Limits) -> _OpenedLane:
+def _cleaned(columns: Columns, bounds_ns: tuple[int, int] | None, limits: _Limits) -> _OpenedStream:
     """The rows in order and within the run, NaN for values that cannot be; and what was found."""
     rows, time_fault = len(columns[TIME]), ""
     if bounds_ns is not None:
@@ -312,16 +315,16 @@ def _cleaned(columns: Columns, bounds_ns: tuple[int, int] | None, limits: _Limit
     else:
         columns = dict(columns)
     implausible = {}
-    for name, each in limits.items():
-        is_wrong = _impossible(columns[name], each)
+    for name, bounds in limits.items():
+        is_wrong = _impossible(columns[name], bounds)
         if is_wrong.any():
             columns[name] = np.where(is_wrong, np.nan, columns[name])
             implausible[name] = int(is_wrong.sum())
-    lane = ArrayLane(columns) if len(columns[TIME]) else None
-    return _OpenedLane(lane, time_fault, implausible)
+    stream = ArrayLane(columns) if len(columns[TIME]) else None
+    return _OpenedStream(stream, time_fault, implausible)
 
 
-def longest_ascent(values: NDArray[np.int64]) -> NDArray[np.intp]:
+def longest_ascent(values: Ints) -> Indices:
     """The positions of a longest subsequence that never descends (patience sorting).
 
     What is left out is the least that has to be: one row whose time is wrong goes, and not all
@@ -333,9 +336,9 @@ def longest_ascent(values: NDArray[np.int64]) -> NDArray[np.intp]:
     at: list[int] = []
     before = np.full(len(values), -1, np.intp)
     for i, value in enumerate(values.tolist()):
-        place = bisect_right(tails, value)
-        before[i] = at[place - 1] if place else -1
-        tails[place : place + 1], at[place : place + 1] = [value], [i]
+        rank = bisect_right(tails, value)
+        before[i] = at[rank - 1] if rank else -1
+        tails[rank : rank + 1], at[rank : rank + 1] = [value], [i]
     chosen = [at[-1]]
     while before[chosen[-1]] >= 0:
         chosen.append(int(before[chosen[-1]]))

@@ -1,20 +1,21 @@
-"""A run's lanes and spans as tables of one shape, a piece at a time."""
+"""The streams and spans of a run as tables of one shape, a piece at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
-from joulewise.analyse.chunks import OpenLane
+from joulewise.analyse.arrays import Array, Bools, Floats
+from joulewise.analyse.chunks import OpenStream
 from joulewise.analyse.damage import SoundLanes
 from joulewise.analyse.device_energy import bounded_energy
 from joulewise.analyse.energy.load_steps import load_marks
 from joulewise.analyse.energy.windows import WindowEnergy, gain_error, source_of
-from joulewise.analyse.run_result import end_open_spans, is_cut_off, read_sound_spans
+from joulewise.analyse.run_spans import end_open_spans, is_cut_off, read_sound_spans
 from joulewise.analyse.time_intervals import Stretch
 from joulewise.data import Energy, RunResult, Source, Span, Use
 from joulewise.hooks.marks import NONE
@@ -24,9 +25,7 @@ from joulewise.store.manifest import Manifest, RecordedDevice
 from joulewise.store.spans import SpanTable
 from joulewise.units import NS_PER_S
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+# Rows of one piece of a table: bounds the memory of an export (chosen).
 _ROWS: Final = 1 << 16
 _POWER: Final = (StreamKind.FAST, StreamKind.BUFFER)
 _SUMMED: Final = ("energy_j", "error_sampling_j", "error_gain_j")
@@ -44,28 +43,22 @@ _ENERGY: Final = tuple((name, pa.float64()) for name in _SUMMED)
 _ORIGIN: Final = (("source", _NAME), ("at_least", pa.bool_()))
 SPANS: Final = pa.schema([*_SPAN, *_ENERGY, *_ORIGIN])
 SPAN_DEVICES: Final = pa.schema(
-    [
-        *_SPAN,
-        ("device", _NAME),
-        *_ENERGY,
-        *((name, pa.float64()) for name in _WATTS),
-        *_ORIGIN,
-    ]
+    [*_SPAN, ("device", _NAME), *_ENERGY, *((name, pa.float64()) for name in _WATTS), *_ORIGIN]
 )
 Pieces = tuple[pa.Schema, Iterable[pa.Table]]
-Figures = dict[str, "NDArray[Any]"]
+Figures = dict[str, "Array"]
 """Columns of equal length; NaN, and None of a source, is what is not known."""
 
 
 def lane_table(
-    lanes: OpenLane, devices: Sequence[RecordedDevice], lane: StreamKind, origin_ns: int
+    open_stream: OpenStream, devices: Sequence[RecordedDevice], stream: StreamKind, origin_ns: int
 ) -> Pieces:
-    """One lane of some devices, one after the other; ``t_s`` counts from ``origin_ns``."""
-    keys = {device.info.key: _lane_source(device, lane) for device in devices}
-    readers = {key: reader for key in keys if (reader := lanes(key, lane))}
+    """One stream of some devices, one after the other; ``t_s`` counts from ``origin_ns``."""
+    keys = {device.info.key: _lane_source(device, stream) for device in devices}
+    readers = {key: reader for key in keys if (reader := open_stream(key, stream))}
     columns = dict.fromkeys(name for reader in readers.values() for name in reader.columns)
-    told = lane_schema(tuple(columns) or ("t_ns",))
-    shape = pa.schema([("t_s", pa.float64()), ("device", _NAME), *told, ("source", _NAME)])
+    recorded = lane_schema(tuple(columns) or ("t_ns",))
+    shape = pa.schema([("t_s", pa.float64()), ("device", _NAME), *recorded, ("source", _NAME)])
 
     def pieces() -> Iterator[pa.Table]:
         for key, reader in readers.items():
@@ -78,10 +71,10 @@ def lane_table(
     return shape, pieces()
 
 
-def _lane_source(device: RecordedDevice, lane: StreamKind) -> str:
+def _lane_source(device: RecordedDevice, stream: StreamKind) -> str:
     """Power and energy may be modelled; whatever else a device tells is from a sensor."""
     read = Source.SIMULATED if device.is_simulated else Source.MEASURED
-    return (read if lane is StreamKind.SLOW else next(iter(device.sources.values()), read)).value
+    return (read if stream is StreamKind.SLOW else next(iter(device.sources.values()), read)).value
 
 
 def span_table(
@@ -95,14 +88,14 @@ def span_table(
     """
 
     def pieces() -> Iterator[pa.Table]:
-        reckoning = _reckon(run, manifest, result, spans)
-        if reckoning is None:
+        span_figures = _open_figures(run, manifest, result, spans)
+        if span_figures is None:
             return
-        total = _Total(len(reckoning.spans))
+        total = _Total(len(span_figures.spans))
         for device in manifest.devices:
             if device.info.key in result.counted:
-                total.add(reckoning.of_device(device))
-        yield from _span_rows(reckoning, SPANS, {}, reckoning.of_total(total))
+                total.add(span_figures.of_device(device))
+        yield from _span_rows(span_figures, SPANS, {}, span_figures.of_total(total))
 
     return SPANS, pieces()
 
@@ -124,40 +117,40 @@ def span_device_table(
     devices = [one for one in manifest.devices if one.info.key in wanted]
 
     def pieces() -> Iterator[pa.Table]:
-        reckoning = _reckon(run, manifest, result, spans)
-        if reckoning is None:
+        span_figures = _open_figures(run, manifest, result, spans)
+        if span_figures is None:
             return
         for device in devices:
-            figures = reckoning.of_device(device)
+            figures = span_figures.of_device(device)
             key = {"device": device.info.key}
-            yield from _span_rows(reckoning, SPAN_DEVICES, key, figures)
+            yield from _span_rows(span_figures, SPAN_DEVICES, key, figures)
 
     return SPAN_DEVICES, pieces()
 
 
-def _reckon(
+def _open_figures(
     run: Path, manifest: Manifest, result: RunResult, spans: SpanTable | None
-) -> _Reckoning | None:
+) -> _SpanFigures | None:
     """None where nothing was marked."""
     whole = result.run.span
     read = read_sound_spans(run, manifest) if spans is None else spans
     ended = end_open_spans(read, manifest, Stretch(whole.start_ns, whole.end_ns))
-    return _Reckoning(run, manifest, result, ended) if len(ended) else None
+    return _SpanFigures(run, manifest, result, ended) if len(ended) else None
 
 
-class _Reckoning:
-    """The figures of a run's spans: those of its result, and what it does not say."""
+class _SpanFigures:
+    """The figures of all spans of a run: from its result, and computed where it has none."""
 
     def __init__(self, run: Path, manifest: Manifest, result: RunResult, spans: SpanTable) -> None:
-        self._lanes, self.spans = SoundLanes(run, manifest), spans
+        self._open_stream, self.spans = SoundLanes(run, manifest), spans
         self.origin_ns = result.run.span.start_ns
         stored = {_identity(one.span): one for one in result.spans}
         # No name is there in part, and of those with a million spans there are none.
         likely = np.flatnonzero(spans.is_named(*{one.span.name for one in result.spans}))
-        mine = [stored.get(_identity(span)) for span in spans.where(likely)]
-        self._stored = [one for one in mine if one is not None]
+        matching = [stored.get(_identity(span)) for span in spans.where(likely)]
+        self._stored = [one for one in matching if one is not None]
         self._is_stored = np.zeros(len(spans), bool)
-        self._is_stored[likely] = [one is not None for one in mine]
+        self._is_stored[likely] = [one is not None for one in matching]
         rest = spans.where(~self._is_stored)
         self._windows_ns = np.column_stack([rest.start_ns, rest.end_ns])
         self._goes_on = ~rest.ended & is_cut_off(manifest, result.state)
@@ -180,8 +173,8 @@ class _Reckoning:
     def _computed(self, device: RecordedDevice) -> Figures:
         if not device.sources or not len(self._windows_ns):
             return _unread(len(self._windows_ns))
-        fast, buffer = (self._lanes(device.info.key, lane) for lane in _POWER)
-        is_bound = self._goes_on | self._lanes.is_damaged(device.info.key)
+        fast, buffer = (self._open_stream(device.info.key, stream) for stream in _POWER)
+        is_bound = self._goes_on | self._open_stream.is_damaged(device.info.key)
         parts = []
         for start in range(0, len(self._windows_ns), _ROWS):
             part = slice(start, start + _ROWS)
@@ -210,10 +203,10 @@ class _Total:
 
     def add(self, figures: Figures) -> None:
         energy_j, sampling_j, gain_j = (figures[name] for name in _SUMMED)
-        known, mine = np.isfinite(energy_j), figures["source"]
+        known, matching = np.isfinite(energy_j), figures["source"]
         self._sums += np.where(known, [energy_j, sampling_j**2, gain_j**2], 0.0)
-        same = (self._sources == "") | (self._sources == mine)
-        merged = np.where(same, mine, Source.MIXED.value)
+        same = (self._sources == "") | (self._sources == matching)
+        merged = np.where(same, matching, Source.MIXED.value)
         self._sources = np.where(known, merged, self._sources)
         self._at_least |= figures["at_least"]
 
@@ -247,49 +240,46 @@ def _energy_columns(energies: Sequence[Energy | None]) -> Figures:
     }
 
 
-def _floats(values: Iterable[float | None]) -> NDArray[np.float64]:
+def _floats(values: Iterable[float | None]) -> Floats:
     return np.array([np.nan if value is None else value for value in values], np.float64)
 
 
 def _unread(rows: int) -> Figures:
-    return {
-        **_energy_columns([None] * rows),
-        **{name: np.full(rows, np.nan) for name in _WATTS},
-    }
+    return {**_energy_columns([None] * rows), **{name: np.full(rows, np.nan) for name in _WATTS}}
 
 
-def _columns(told: WindowEnergy, device: RecordedDevice, at_least: NDArray[np.bool_]) -> Figures:
+def _columns(energy: WindowEnergy, device: RecordedDevice, at_least: Bools) -> Figures:
     counter, power = (source_of(device, counted=counted).value for counted in (True, False))
-    known = np.isfinite(told.energy_j)
-    sources = np.where(np.isfinite(told.counter_j), counter, power).astype(object)
+    known = np.isfinite(energy.energy_j)
+    sources = np.where(np.isfinite(energy.counter_j), counter, power).astype(object)
     sources[~known] = None
     return {
-        "energy_j": told.energy_j,
-        "error_sampling_j": np.where(known, told.error_sampling_j, np.nan),
-        "error_gain_j": gain_error(device) * np.abs(told.energy_j),
-        **{name: np.where(known, getattr(told, name), np.nan) for name in _WATTS},
+        "energy_j": energy.energy_j,
+        "error_sampling_j": np.where(known, energy.error_sampling_j, np.nan),
+        "error_gain_j": gain_error(device) * np.abs(energy.energy_j),
+        **{name: np.where(known, getattr(energy, name), np.nan) for name in _WATTS},
         "source": sources,
         "at_least": at_least | ~known,
     }
 
 
 def _span_rows(
-    reckoning: _Reckoning, shape: pa.Schema, words: Mapping[str, str], figures: Figures
+    span_figures: _SpanFigures, shape: pa.Schema, words: Mapping[str, str], figures: Figures
 ) -> Iterator[pa.Table]:
     """``words`` are the same in every row."""
-    spans, origin_ns = reckoning.spans, reckoning.origin_ns
+    spans, origin_ns = span_figures.spans, span_figures.origin_ns
     names = pa.array(spans.names, pa.string())
     for start in range(0, len(spans), _ROWS):
         part = slice(start, start + _ROWS)
-        some = spans.where(np.arange(start, min(start + _ROWS, len(spans))))
-        rows = len(some)
+        part_spans = spans.where(np.arange(start, min(start + _ROWS, len(spans))))
+        rows = len(part_spans)
         cells = {
-            "name": pa.DictionaryArray.from_arrays(some.name.astype(np.int32), names),
-            "index": pa.array(some.index, mask=some.index == NONE),
-            "start_s": (some.start_ns - origin_ns) / NS_PER_S,
-            "end_s": (some.end_ns - origin_ns) / NS_PER_S,
-            "pid": some.pid,
-            "closed": some.closed,
+            "name": pa.DictionaryArray.from_arrays(part_spans.name.astype(np.int32), names),
+            "index": pa.array(part_spans.index, mask=part_spans.index == NONE),
+            "start_s": (part_spans.start_ns - origin_ns) / NS_PER_S,
+            "end_s": (part_spans.end_ns - origin_ns) / NS_PER_S,
+            "pid": part_spans.pid,
+            "closed": part_spans.closed,
             **{name: _alike(word, rows) for name, word in words.items()},
             **{name: values[part] for name, values in figures.items()},
         }

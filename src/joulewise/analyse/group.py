@@ -24,7 +24,9 @@ from joulewise.store.manifest import Manifest, RecordedDevice
 from joulewise.store.runs import COMPLETE, KILLED, RECORDING, STOPPED_BY_BUDGET
 from joulewise.units import NS_PER_S
 
-_CLOCKS_APART_NS: Final = 5 * NS_PER_S  # of two machines, or of one that was booted anew
+# By how much the wall clocks of two machines, or of one before and after a reboot, may differ. Runs
+# that overlap by less are taken to follow each other (chosen; with NTP it is far less).
+_CLOCKS_APART_NS: Final = 5 * NS_PER_S
 
 
 @dataclass(frozen=True)
@@ -36,14 +38,14 @@ class GroupRun:
 
     @property
     def time(self) -> Stretch:
-        """When it was by CLOCK_MONOTONIC, which nobody can set."""
+        """When it was by CLOCK_MONOTONIC, which cannot be set."""
         span = self.result.run.span
         return Stretch(span.start_ns, span.end_ns)
 
     @property
     def wall_time(self) -> Stretch:
-        """When it was in the world's time, the only one in which nodes can be compared."""
-        return self.time.later(self.manifest.wall_start_ns - self.manifest.monotonic_start_ns)
+        """When it was by the wall clock, the only one by which nodes can be compared."""
+        return self.time.shift(self.manifest.wall_start_ns - self.manifest.monotonic_start_ns)
 
     @property
     def node(self) -> str:
@@ -62,13 +64,13 @@ class _Part:
     @property
     def no_baseline(self) -> str:
         """Why it is not known what a GPU drew above idle."""
-        told = self.member.result.details.get("baseline", {})
-        reason = told.get(self.key.rpartition("/")[2], {}).get("reason")
+        baselines = self.member.result.details.get("baseline", {})
+        reason = baselines.get(self.key.rpartition("/")[2], {}).get("reason")
         return f"{reason} in {self.member.manifest.id}" if reason else ""
 
     @property
     def rank(self) -> tuple[bool, bool, int]:
-        """Of two at the same time, that counts which counts at all, and saw more."""
+        """Of two at the same time the higher one counts: counted, read, and longer."""
         return self.reason is None, self.use.energy is not None, self.member.time.time_ns
 
 
@@ -92,17 +94,19 @@ def sum_group(name: str, members: Sequence[GroupRun]) -> RunResult:
     warnings: list[RunWarning] = []
     no_baseline: dict[str, str] = {}
     for parts in boards.values():
-        kept, left = _once(parts)
-        counting = [part for part in kept if part.reason is None]
+        separate, overlapping = _without_overlap(parts)
+        counting = [part for part in separate if part.reason is None]
         if counting:
             energies.append(_sum([part.use for part in counting]).energy)
         counted.update(dict.fromkeys(part.key for part in counting))
         no_baseline.update({p.key: p.no_baseline for p in counting if p.no_baseline})
-        for part in counting or kept:
+        for part in counting or separate:
             uses.setdefault(part.key, []).append(part.use)
-        for part in left:
+        for part in overlapping:
             uses.setdefault(part.key, [part.use])
-        twice = [(part.key, _left_out(part, kept)) for part in left if part.reason is None]
+        twice = [
+            (part.key, _left_out(part, separate)) for part in overlapping if part.reason is None
+        ]
         excluded += [Excluded(key, reason) for key, reason in twice]
         warnings += [
             RunWarning(Caution.OVERLAP, f"{key} counts once: {reason}", device=key)
@@ -152,12 +156,12 @@ def sum_group(name: str, members: Sequence[GroupRun]) -> RunResult:
 
 
 def _times(members: Sequence[GroupRun]) -> list[tuple[Stretch, GroupRun]]:
-    """When each was in the world's time; on one boot a clock that was set changes nothing."""
+    """When each was by the wall clock; on one boot a clock that was set changes nothing."""
     first = min(members, key=lambda member: member.time.start_ns)
     if not all(_one_clock(first, member) for member in members):
         return [(member.wall_time, member) for member in members]
     ahead_ns = first.wall_time.start_ns - first.time.start_ns
-    return [(member.time.later(ahead_ns), member) for member in members]
+    return [(member.time.shift(ahead_ns), member) for member in members]
 
 
 def _one_clock(one: GroupRun, other: GroupRun) -> bool:
@@ -180,21 +184,25 @@ def _identity(member: GroupRun, device: RecordedDevice) -> tuple[str, str]:
     return member.manifest.boot_id or member.node, device.info.uid
 
 
-def _once(parts: Sequence[_Part]) -> tuple[list[_Part], list[_Part]]:
-    """Those of one device that follow each other, the longest first, and what overlaps them."""
-    kept: list[_Part] = []
-    left: list[_Part] = []
+def _without_overlap(parts: Sequence[_Part]) -> tuple[list[_Part], list[_Part]]:
+    """Split the parts of one device into those that follow each other and those that overlap them.
+
+    Greedy, by rank: a part that counts before one that does not, the longest first.
+    """
+    separate: list[_Part] = []
+    overlapping: list[_Part] = []
     for part in sorted(parts, key=lambda part: part.rank, reverse=True):
-        (left if any(_shared_ns(part, other) for other in kept) else kept).append(part)
-    return kept, left
+        overlaps = any(_shared_ns(part, other) for other in separate)
+        (overlapping if overlaps else separate).append(part)
+    return separate, overlapping
 
 
-def _left_out(part: _Part, kept: Sequence[_Part]) -> str:
-    twins = [other for other in kept if _shared_ns(part, other)]
+def _left_out(part: _Part, separate: Sequence[_Part]) -> str:
+    twins = [other for other in separate if _shared_ns(part, other)]
     alone_ns = part.member.time.time_ns
     alone_ns -= sum(_shared_ns(part, other) for other in twins)
     named = ", ".join(other.member.manifest.id for other in twins)
-    only = f"; {alone_ns / NS_PER_S:.3g} s of it are in no other" if alone_ns else ""
+    only = f"; {alone_ns / NS_PER_S:.3g} s of it are in no other run" if alone_ns else ""
     return f"{part.member.manifest.id} recorded it at the same time as {named}{only}"
 
 
@@ -218,6 +226,6 @@ def _sum(uses: Sequence[Use]) -> Use:
 
 
 def _state(states: Sequence[str]) -> str:
-    """That of the run which is worst off."""
+    """The worst state of the runs."""
     order = (RECORDING, KILLED, "stopped", STOPPED_BY_BUDGET, COMPLETE)
     return min(states, key=lambda state: order.index(state) if state in order else 0)

@@ -1,95 +1,89 @@
-"""Many spans in few figures: counts, means and quantiles by name, and the steps of each epoch."""
+"""Summaries of many spans: counts, means and quantiles by name, and the steps of each epoch."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
+from joulewise.analyse.arrays import Floats, Indices, Ints
 from joulewise.hooks.marks import NONE
+from joulewise.store.spans import SpanTable
 from joulewise.units import NS_PER_S
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from joulewise.store.spans import SpanTable
 
 TRAINING: Final = "training"
 
 Figures = dict[str, "float | None"]
 
 
-def names_in_order(spans: SpanTable) -> NDArray[np.int64]:
+def names_in_order(spans: SpanTable) -> Ints:
     """The codes of the names, as they first appear."""
     codes, first = np.unique(spans.name, return_index=True)
     return np.asarray(codes[np.argsort(first)])
 
 
 def by_name(
-    spans: SpanTable,
-    seen: SpanTable,
-    energy_j: NDArray[np.float64],
-    codes: NDArray[np.int64],
+    spans: SpanTable, seen: SpanTable, energy_j: Floats, codes: Ints
 ) -> dict[str, dict[str, Any]]:
-    """Each of these names' spans.
+    """The summary of each of these names.
 
     Energies are of those in ``seen``, counts and times of all. A span that was cut off is none of
     its kind: it counts as unfinished and is in no figure.
     """
-    told = {}
+    summaries = {}
     trainings = spans.named(TRAINING)
     closed = np.flatnonzero(seen.closed)
-    energies = _by_code(seen.name[closed], codes)
-    for code, positions, measured in zip(
-        codes.tolist(), _by_code(spans.name, codes), energies, strict=True
-    ):
-        mine = spans.where(positions)
-        told[spans.names[code]] = {
-            "count": int(mine.closed.sum()),
-            "announced": _announced(mine, trainings),
-            "unfinished": int((~mine.closed).sum()),
-            "time_s": figures(_times_s(mine)[mine.closed]),
+    by_code = zip(
+        codes.tolist(), _by_code(spans.name, codes), _by_code(seen.name[closed], codes), strict=True
+    )
+    for code, positions, measured in by_code:
+        of_name = spans.where(positions)
+        summaries[spans.names[code]] = {
+            "count": int(of_name.closed.sum()),
+            "announced": _announced(of_name, trainings),
+            "unfinished": int((~of_name.closed).sum()),
+            "time_s": figures(_times_s(of_name)[of_name.closed]),
             "energy_j": figures(energy_j[closed[measured]]),
         }
-    return told
+    return summaries
 
 
-def _announced(mine: SpanTable, trainings: SpanTable) -> int | None:
-    """How many of them the program said there would be, in all its trainings; None of no word.
+def _announced(of_name: SpanTable, trainings: SpanTable) -> int | None:
+    """How many of them the program announced, in all its trainings; None where it did not.
 
     ``total`` is up to which index a training counts: one that goes on where another ended (Keras'
     ``initial_epoch``) announces only what is left. Outside of trainings, and where several have no
     marks of their own, one begins where the index does not grow.
     """
-    if not (mine.total != NONE).any():
+    if not (of_name.total != NONE).any():
         return None
-    owner = _owners(mine, trainings)
-    order = np.lexsort((mine.start_ns, owner, mine.pid))
-    pid, owner, index = mine.pid[order], owner[order], mine.index[order]
+    owner = _owners(of_name, trainings)
+    order = np.lexsort((of_name.start_ns, owner, of_name.pid))
+    pid, owner, index = of_name.pid[order], owner[order], of_name.index[order]
     begins = np.ones(len(order), bool)
     begins[1:] = (pid[1:] != pid[:-1]) | (owner[1:] != owner[:-1])
     begins[1:] |= (index[1:] <= index[:-1]) & (index[1:] != NONE)
     first = np.flatnonzero(begins)
-    totals = np.maximum.reduceat(mine.total[order], first)
+    totals = np.maximum.reduceat(of_name.total[order], first)
     counts = np.diff(np.append(first, len(order)))
     up_to = np.where(index[first] == NONE, 0, index[first])
     return int(np.where(totals == NONE, counts, np.maximum(totals - up_to, 0)).sum())
 
 
-def _owners(spans: SpanTable, trainings: SpanTable) -> NDArray[np.int64]:
+def _owners(spans: SpanTable, trainings: SpanTable) -> Ints:
     """The position of the training of the same process in which each of them began; -1 is none."""
     owner = np.full(len(spans), -1, np.int64)
     for pid in np.unique(trainings.pid).tolist():
         theirs = np.flatnonzero(trainings.pid == pid)
-        mine = np.flatnonzero(spans.pid == pid)
-        at = np.searchsorted(trainings.start_ns[theirs], spans.start_ns[mine], side="right") - 1
+        of_name = np.flatnonzero(spans.pid == pid)
+        at = np.searchsorted(trainings.start_ns[theirs], spans.start_ns[of_name], side="right") - 1
         last = theirs[np.maximum(at, 0)]
-        inside = (at >= 0) & (spans.start_ns[mine] < trainings.end_ns[last])
-        owner[mine[inside]] = last[inside]
+        inside = (at >= 0) & (spans.start_ns[of_name] < trainings.end_ns[last])
+        owner[of_name[inside]] = last[inside]
     return owner
 
 
-def _by_code(names: NDArray[np.int64], codes: NDArray[np.int64]) -> list[NDArray[np.intp]]:
+def _by_code(names: Ints, codes: Ints) -> list[Indices]:
     """The positions of each code, found by one sort however many there are."""
     order = np.argsort(names, kind="stable")
     first = np.searchsorted(names[order], codes)
@@ -97,9 +91,7 @@ def _by_code(names: NDArray[np.int64], codes: NDArray[np.int64]) -> list[NDArray
     return [order[a:b] for a, b in zip(first.tolist(), end.tolist(), strict=True)]
 
 
-def steps_by_epoch(
-    spans: SpanTable, seen: SpanTable, energy_j: NDArray[np.float64]
-) -> list[dict[str, Any]]:
+def steps_by_epoch(spans: SpanTable, seen: SpanTable, energy_j: Floats) -> list[dict[str, Any]]:
     """The steps of each epoch; those of no epoch stand under a null index.
 
     Each training counts its epochs from 0, so it is named, too; null where there is no mark of it.
@@ -116,20 +108,20 @@ def steps_by_epoch(
         {
             "training": _index(trainings, int(owners[epoch]) if epoch >= 0 else -1),
             "epoch": _index(epochs, epoch),
-            "count": len(mine),
-            "time_s": figures(times_s[mine]),
+            "count": len(of_name),
+            "time_s": figures(times_s[of_name]),
             "energy_j": figures(step_j[some_by_epoch.get(epoch, [])]),
         }
-        for epoch, mine in all_by_epoch.items()
+        for epoch, of_name in all_by_epoch.items()
     ]
 
 
 def _index(spans: SpanTable, position: int) -> int | None:
-    """Which one of its kind a span is; None of none, or where it was not told."""
+    """The index of a span, None where it has none."""
     return None if position < 0 or spans.index[position] == NONE else int(spans.index[position])
 
 
-def figures(values: NDArray[np.float64]) -> Figures:
+def figures(values: Floats) -> Figures:
     """Mean, standard deviation and quantiles of those values that there are."""
     values = values[np.isfinite(values)]
     if not len(values):
@@ -149,11 +141,11 @@ def figures(values: NDArray[np.float64]) -> Figures:
     }
 
 
-def _times_s(spans: SpanTable) -> NDArray[np.float64]:
+def _times_s(spans: SpanTable) -> Floats:
     return np.asarray((spans.end_ns - spans.start_ns) / NS_PER_S)
 
 
-def _by_epoch(steps: SpanTable, epochs: SpanTable) -> dict[int, NDArray[np.intp]]:
+def _by_epoch(steps: SpanTable, epochs: SpanTable) -> dict[int, Indices]:
     """The positions of each epoch's steps, by that of the epoch; -1 is none."""
     if not len(steps):
         return {}

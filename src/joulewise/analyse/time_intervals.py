@@ -1,22 +1,23 @@
-"""A stretch of time, by CLOCK_MONOTONIC where nothing else is said.
+"""Intervals of time, by CLOCK_MONOTONIC unless stated otherwise.
 
-Stretches of time that do not overlap, and which readings lie in them.
+numpy is loaded only where arrays are passed.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+    from joulewise.analyse.arrays import Array, Bools, Ints
 
 
 @dataclass(frozen=True)
 class Stretch:
+    """An interval of time; both ends belong to it."""
+
     start_ns: int
     end_ns: int
 
@@ -28,30 +29,30 @@ class Stretch:
     def time_s(self) -> float:
         return self.time_ns / NS_PER_S
 
-    def later(self, by_ns: int) -> Stretch:
+    def shift(self, by_ns: int) -> Stretch:
         return Stretch(self.start_ns + by_ns, self.end_ns + by_ns)
 
     def shared_ns(self, other: Stretch) -> int:
         return max(0, min(self.end_ns, other.end_ns) - max(self.start_ns, other.start_ns))
 
     def after_s(self, t_ns: int) -> float:
-        """How long after its start."""
+        """Seconds from its start to ``t_ns``."""
         return (t_ns - self.start_ns) / NS_PER_S
 
-    def holds(self, t_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def holds(self, t_ns: Ints) -> Bools:
         return (t_ns >= self.start_ns) & (t_ns <= self.end_ns)
 
 
 @dataclass(frozen=True)
 class TimeSet:
-    """``start_ns`` and ``end_ns`` of the stretches in their order; both belong to them."""
+    """Intervals that do not overlap, in their order; both ends belong to each."""
 
-    start_ns: NDArray[np.int64]
-    end_ns: NDArray[np.int64]
+    start_ns: Ints
+    end_ns: Ints
 
     @classmethod
-    def union(cls, start_ns: NDArray[Any], end_ns: NDArray[Any]) -> TimeSet:
-        """Of stretches in any order; those that overlap or touch become one."""
+    def union(cls, start_ns: Array, end_ns: Array) -> TimeSet:
+        """From intervals in any order; those that overlap or touch become one."""
         if not len(start_ns):
             return cls(start_ns, end_ns)
         import numpy as np
@@ -61,8 +62,8 @@ class TimeSet:
         apart = starts[1:] > ends[:-1]
         return cls(starts[np.append(True, apart)], ends[np.append(apart, True)])
 
-    def holds(self, t_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
-        """Which moments lie in any stretch."""
+    def holds(self, t_ns: Ints) -> Bools:
+        """Which times lie in any interval."""
         import numpy as np
 
         if not len(self.start_ns):

@@ -1,7 +1,7 @@
 """Whether the epochs of a run contain their validations.
 
 Keras and Lightning validate within an epoch, the Trainer of Hugging Face and a loop of one's own
-mostly after it: where epochs are compared, that must be said.
+mostly after it: where epochs are compared, a warning must mention it.
 """
 
 from __future__ import annotations

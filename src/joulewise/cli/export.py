@@ -84,7 +84,7 @@ def command(
     origin_ns = result.run.span.start_ns
     from joulewise.analyse.damage import HINT, SoundLanes
     from joulewise.analyse.export_tables import lane_table, span_device_table, span_table
-    from joulewise.analyse.run_result import read_sound_spans
+    from joulewise.analyse.run_spans import read_sound_spans
     from joulewise.report.export import write
 
     sampled = buffer_lane(Quantity(quantity or Quantity.POWER))
@@ -106,8 +106,8 @@ def command(
         lost = [each for each in (*result.warnings, *spans.warnings) if each.code in _LOST_SPANS]
     else:
         shape, pieces = lane_table(sound, wanted, lane, origin_ns)
-        damage = tuple(each for each in damage if each.lane is lane)
-        odd = [each.warning for each in implausible if each.lane is lane]
+        damage = tuple(each for each in damage if each.stream is lane)
+        odd = [each.warning for each in implausible if each.stream is lane]
         lost = [*odd, *(each for each in result.warnings if each.code is Caution.RECORDER_ENDED)]
     rows = write(shape, pieces, form, path)
     said = {each.message: HINT for each in damage} | {each.message: each.hint for each in lost}

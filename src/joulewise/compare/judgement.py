@@ -24,7 +24,8 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.metrics.intervals import mean_interval, means, student
+from joulewise.analyse.student_t import student
+from joulewise.metrics.intervals import mean_interval, means
 from joulewise.metrics.result import Interval
 
 _ROUNDING: Final = 1e-9

@@ -1,8 +1,9 @@
-"""The line around what is counted: the GPUs, the node that they are in, or all up to the wall.
+"""What is counted: the boundary around the hardware, and how much work.
 
-What is counted: where the line around the hardware is drawn, and how much work.
-
-Time and energy of a trial for the work that is counted: a run, an epoch, a full training.
+- `View`: the choice of both. A boundary is the GPUs, the node that they are in, or all up to the
+  wall; work is a run, an epoch, a step, a sample, or a full training
+- `amount`: time and energy of a trial for that work
+- `Line`: how the energies within each boundary are put together
 """
 
 from __future__ import annotations
@@ -24,10 +25,12 @@ BOUNDARIES: Final = (GPU, NODE, WALL)
 PER: Final = ("run", "epoch", "step", "sample")
 
 ASSUMED_REST_W: Final = 112.0
-"""What a node with one GPU draws besides it, where nobody measured or said."""
+"""What a node with one GPU draws besides it, where neither measured nor given: the node of
+docs/explanation/choosing.md. Doubled, a slower setting saves less at the node and the wall."""
 
 ASSUMED_PUE: Final = 1.58
-"""What a data centre draws for each watt that its machines do, where nobody said."""
+"""Watts of a data centre for each watt of its machines (PUE), where not given: the average that
+Strubell et al. used (ACL 2019). It scales energies at the wall."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class Training:
 
 @dataclass(frozen=True)
 class View:
-    """``per`` is what times and energies are of; a ``training`` is extrapolated from the runs.
+    """What is counted. ``per`` is the unit of work; a ``training`` is extrapolated from the runs.
 
     ``overhead_w`` is what the node draws besides the GPUs, ``pue`` what the wall adds.
     """
@@ -60,16 +63,17 @@ class View:
     def __post_init__(self) -> None:
         if self.boundary not in BOUNDARIES:
             raise UsageError(
-                f"{self.boundary!r} is no boundary", f"there are: {', '.join(BOUNDARIES)}"
+                f"{self.boundary!r} is no boundary", f"choose one of: {', '.join(BOUNDARIES)}"
             )
         if self.per not in PER:
-            raise UsageError(f"nothing is counted per {self.per!r}", f"per: {', '.join(PER)}")
+            raise UsageError(f"cannot count per {self.per!r}", f"choose one of: {', '.join(PER)}")
         if self.overhead_w is not None and not self.overhead_w >= 0:
             raise UsageError(
-                "a node draws no less than 0 W besides its GPUs", "say --overhead-w 112"
+                "the power of a node besides its GPUs must be at least 0 W",
+                "for example: --overhead-w 112",
             )
         if self.pue is not None and not self.pue >= 1:
-            raise UsageError("a PUE is at least 1", "say --pue 1.3")
+            raise UsageError("the PUE must be at least 1", "for example: --pue 1.3")
 
 
 _BATCH: Final = ("batch_size", "batch-size", "batchsize", "batch", "bs")
@@ -77,7 +81,7 @@ _BATCH: Final = ("batch_size", "batch-size", "batchsize", "batch", "bs")
 
 @dataclass(frozen=True)
 class TrialAmount:
-    """Of one trial; ``energy`` has ``gpu`` and ``rest``, each only where it is known."""
+    """Time and energy of one trial; ``energy`` has ``gpu`` and ``rest``, each only where known."""
 
     time_s: float
     energy: Mapping[str, Energy]
@@ -85,7 +89,7 @@ class TrialAmount:
 
 @dataclass(frozen=True)
 class SampleCount:
-    """How many samples were trained on; ``uncertainty`` by how many that may be too many.
+    """The number of samples trained on; ``uncertainty`` is by how many it may be too high.
 
     The last batch of an epoch is counted as a full one where only batches were counted.
     """
@@ -104,7 +108,7 @@ class SampleCount:
 
 
 def count_samples(trial: Trial) -> SampleCount | None:
-    """Of all epochs; None where nothing tells it."""
+    """The samples of all epochs; None where not known."""
     number = _samples(trial, 1)
     if not number:
         return None
@@ -115,7 +119,7 @@ def count_samples(trial: Trial) -> SampleCount | None:
 
 
 def amount(trial: Trial, view: View) -> TrialAmount | None:
-    """None where the trial has no time, or what is counted was not marked in it."""
+    """Time and energy of the work that ``view`` counts; None where it was not marked."""
     if trial.time_s is None:
         return None
     run = TrialAmount(trial.time_s, trial.energy)
@@ -130,18 +134,18 @@ def amount(trial: Trial, view: View) -> TrialAmount | None:
 
 
 def not_marked(view: View) -> UsageError:
-    """For when no trial at all has what is to be counted."""
+    """The error where no trial at all has what is to be counted."""
     if view.training is not None:
         about = "samples of an epoch" if view.training.samples else "epochs of a run"
         return UsageError(
             f"how many {about} these runs had is not known, so nothing can be extrapolated",
-            "say it: --look-samples N" if view.training.samples else "say it: --look-epochs N",
+            "give it: --look-samples N" if view.training.samples else "give it: --look-epochs N",
         )
     if view.per == "sample":
         return UsageError(
             "samples are known only where steps are marked and the batch size is a setting, or a "
             "table has a column samples",
-            "name it batch_size: --set batch_size=32,64; or count per run",
+            "use the name batch_size: --set batch_size=32,64; or count per run",
         )
     return UsageError(
         f"no {view.per} is marked in the runs of this sweep",
@@ -150,18 +154,18 @@ def not_marked(view: View) -> UsageError:
 
 
 def _training(run: TrialAmount, trial: Trial, training: Training) -> TrialAmount | None:
-    """What is not in epochs, such as the start, happens once; the rest grows with the work."""
+    """Extrapolate: what is outside epochs, such as the start, is once; the rest grows with work."""
     epochs = trial.spans.get("epoch")
-    looked = epochs.count if epochs else training.look_epochs
-    if not looked:
+    ran = epochs.count if epochs else training.look_epochs
+    if not ran:
         return None
     scale = 1.0
     if training.samples is not None:
-        seen = training.look_samples or _samples(trial, looked)
+        seen = training.look_samples or _samples(trial, ran)
         if not seen:
             return None
         scale = training.samples / seen
-    more = training.epochs * scale / looked
+    more = training.epochs * scale / ran
     if epochs is None:
         return _times(run, more)
     return _plus(run, _times(_of(epochs), more - 1))
@@ -178,9 +182,9 @@ def _sample(run: TrialAmount, trial: Trial) -> TrialAmount | None:
 
 
 def _samples(trial: Trial, epochs: float) -> float | None:
-    told = trial.spans.get("sample")
-    if told:
-        return told.count / epochs
+    marked = trial.spans.get("sample")
+    if marked:
+        return marked.count / epochs
     steps = trial.spans.get("step")
     words = {name.lower(): value for name, value in trial.setting.values}
     batch = next((words[name] for name in _BATCH if name in words), None)
@@ -209,7 +213,7 @@ def _times(amount: TrialAmount, factor: float) -> TrialAmount:
 
 
 def _plus(one: TrialAmount, other: TrialAmount) -> TrialAmount:
-    """On the same devices, whose gain is off by the same in both; only what both know."""
+    """The sum on the same devices, whose gain is off by the same in both; only what both have."""
     both = one.energy.keys() & other.energy.keys()
     return TrialAmount(
         one.time_s + other.time_s,
@@ -252,19 +256,19 @@ class Line:
     @classmethod
     def around(cls, counted: Sequence[tuple[Trial, TrialAmount]], view: View) -> Line:
         overhead_w, assumed_node = view.overhead_w, False
-        found = [it for _, it in counted]
+        amounts = [it for _, it in counted]
         has_gpu = any(trial.gpu or GPU in it.energy for trial, it in counted)
         is_module = bool(counted) and all(trial.is_module for trial, _ in counted)
         what = "GPU module (CPU and memory included)" if is_module else "GPU"
         is_read = any(GPU in trial.energy for trial, _ in counted)
         unknown = f"read, but not of every {view.per}" if is_read else "not read"
-        gpus = f"{what} {_kinds(found, GPU) or unknown}" if has_gpu else "no GPU in use"
+        gpus = f"{what} {_sources(amounts, GPU) or unknown}" if has_gpu else "no GPU in use"
         if view.overhead_w is not None:
             rest = f"{view.overhead_w:g} W besides, as given"
-        elif found and all(REST in it.energy for it in found):
-            rest = f"CPU and memory {_kinds(found, REST)}, nothing else"
-            assumed_node = any(it.energy[REST].source is Source.ASSUMED for it in found)
-        elif is_module and not any(REST in it.energy for it in found):
+        elif amounts and all(REST in it.energy for it in amounts):
+            rest = f"CPU and memory {_sources(amounts, REST)}, nothing else"
+            assumed_node = any(it.energy[REST].source is Source.ASSUMED for it in amounts)
+        elif is_module and not any(REST in it.energy for it in amounts):
             rest = "nothing else"
         else:
             overhead_w, assumed_node = ASSUMED_REST_W, True
@@ -279,10 +283,10 @@ class Line:
         assumed = (*[NODE] * assumed_node, *[WALL] * (assumed_node or view.pue is None))
         return cls(has_gpu, overhead_w, pue, sources, assumed, _simulated(counted), is_module)
 
-    def energies(self, found: TrialAmount) -> Iterator[tuple[str, Energy]]:
-        gpu, rest = found.energy.get(GPU), found.energy.get(REST)
+    def energies(self, trial_amount: TrialAmount) -> Iterator[tuple[str, Energy]]:
+        gpu, rest = trial_amount.energy.get(GPU), trial_amount.energy.get(REST)
         if self.overhead_w is not None:
-            rest = Energy(self.overhead_w * found.time_s, 0.0, 0.0, Source.ASSUMED)
+            rest = Energy(self.overhead_w * trial_amount.time_s, 0.0, 0.0, Source.ASSUMED)
         if gpu is not None:
             yield GPU, gpu
         node = total([part for part in (gpu, rest) if part is not None])
@@ -293,15 +297,15 @@ class Line:
 
 
 def boundary_read(asked: str, *sweeps: Sweep) -> str:
-    """The one asked for; where no GPU was in use, the node is what was read of one."""
+    """The boundary ``asked`` for; the node instead of the GPUs where no GPU was in use."""
     runs = [trial for sweep in sweeps for trial in sweep.trials if trial.energy]
     is_without = bool(runs) and not any(it.gpu or GPU in it.energy for it in runs)
     return NODE if asked == GPU and is_without else asked
 
 
 def _simulated(counted: Sequence[tuple[Trial, TrialAmount]]) -> tuple[str, ...]:
-    """By the energies of whole runs: a simulated run's times are simulated, too, and remain."""
-    energies = [it for trial, found in counted for it in (trial.energy, found.energy)]
+    """The parts that are simulated in some run, by the energies of whole runs as well."""
+    energies = [it for trial, amount_ in counted for it in (trial.energy, amount_.energy)]
     return tuple(
         part
         for part in (GPU, REST)
@@ -309,11 +313,12 @@ def _simulated(counted: Sequence[tuple[Trial, TrialAmount]]) -> tuple[str, ...]:
     )
 
 
-def _kinds(found: Sequence[TrialAmount], part: str) -> str:
-    """Where the energies come from; empty where there are none."""
-    kinds = {it.energy[part].source for it in found if part in it.energy}
-    if not kinds:
-        return ""
-    return (
-        kinds.pop().value if len(kinds) == 1 and Source.MIXED not in kinds else "from mixed sources"
-    )
+def _sources(amounts: Sequence[TrialAmount], part: str) -> str:
+    """The sources of the energies, named; empty where there are no energies.
+
+    A sum over devices with different sources does not say which they are.
+    """
+    kinds = {it.energy[part].source for it in amounts if part in it.energy}
+    if Source.MIXED in kinds:
+        return "from several sources"
+    return " and ".join(source.value for source in Source if source in kinds)

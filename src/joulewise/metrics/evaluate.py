@@ -1,20 +1,20 @@
-"""From the trials of a sweep to what they say.
+"""From the trials of a sweep to its result.
 
-What each metric prefers, and what that saves and costs.
-
-The range of a knob in which a setting beats the reference.
-
-Which settings no other beats in both time and energy.
+- `evaluate`: every setting with its intervals, and the best by each metric at each boundary
+- `choose`: what one metric prefers, and what that saves and costs
+- `band`: the range of a setting in which the reference is beaten
+- `front`: the Pareto front, the settings that no other beats in both time and energy
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from math import hypot
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from joulewise.analyse.arrays import Bools, Ints
 from joulewise.data.sweeps import KNOBS, POWER_LIMIT, Setting, Sweep
 from joulewise.metrics.boundary import BOUNDARIES, GPU, View
 from joulewise.metrics.intervals import Means, Ratios, means, ratios
@@ -30,13 +30,12 @@ __all__ = ["View", "evaluate"]
 
 
 def band(settings: tuple[Setting, ...], by: Ratios, winner: int) -> Band | None:
-    """Around the winner along the first knob that was turned there, as far as means are below 1."""
+    """The values around the winner, along the first setting that was varied, with means below 1."""
     for axis in KNOBS:
-        for found in slices(settings, axis):
-            if winner in found.rows and len(found.rows) > 1:
-                tried = [
-                    it for it in zip(found.rows, found.values, strict=True) if by.means.n[it[0]]
-                ]
+        for axis_slice in slices(settings, axis):
+            if winner in axis_slice.rows and len(axis_slice.rows) > 1:
+                pairs = zip(axis_slice.rows, axis_slice.values, strict=True)
+                tried = [(row, value) for row, value in pairs if by.means.n[row]]
                 return _around(axis, tried, by, winner)
     return None
 
@@ -62,22 +61,23 @@ _RECOMMENDED: Final = {Verdict.BETTER, Verdict.UNKNOWN}
 
 def choose(
     table: TrialTable,
-    found: Mapping[str, Mapping[str, Ratios]],
+    ratios_by: Mapping[str, Mapping[str, Ratios]],
     metric: str,
     boundary: str,
     *,
     decided: Setting | None = None,
 ) -> Choice | None:
-    """None where the reference has no score; ``found`` is by boundary, then by metric.
+    """The best setting by ``metric``; None where the reference has no score.
 
-    ``decided`` is what a search has settled on for this metric at this boundary.
+    ``ratios_by`` has ratios by boundary, then by metric. ``decided`` is what a search has settled
+    on for this metric at this boundary.
 
     Where only the power limits differ and neither held the clocks down, the two settings are the
     same load. Without an interval that says otherwise what differs is noise. An interval that does
     not contain 1 keeps its verdict; what is recommended then depends on how the load is known: by
     the throttle reasons the reference, by clocks alone the setting.
     """
-    here = found[boundary]
+    here = ratios_by[boundary]
     picked = None
     if decided in table.settings:
         row = table.settings.index(decided)
@@ -107,7 +107,7 @@ def choose(
         time=ratio(here["time"]),
         energy=energy,
         saved_j=_saved(table, boundary, energy),
-        at={it: ratio(found[it]["energy"]) for it in BOUNDARIES},
+        at={it: ratio(ratios_by[it]["energy"]) for it in BOUNDARIES},
         break_even_w=_break_even_w(table, picked.row),
         band=None
         if unbound is not None and not is_recommended
@@ -116,7 +116,7 @@ def choose(
 
 
 def _find_same_load(table: TrialTable, row: int) -> UnboundEvidence | None:
-    """How it is known that a setting has another limit than the reference, to no effect."""
+    """The evidence that a setting differs from the reference in a limit without effect alone."""
     setting, reference = table.settings[row], table.settings[table.reference]
     differ = [name for name in reference if setting.get(name) != reference[name]]
     if differ != [POWER_LIMIT]:
@@ -125,7 +125,7 @@ def _find_same_load(table: TrialTable, row: int) -> UnboundEvidence | None:
 
 
 def _verdict(picked: Picked, by: Ratios, score: Interval | None, reference: int) -> Verdict:
-    """By the interval that allows for the picking."""
+    """By the interval that allows for being the best of many."""
     if picked.row == reference:
         return Verdict.REFERENCE
     if score is None or score.high is None or score.low is None:
@@ -136,7 +136,7 @@ def _verdict(picked: Picked, by: Ratios, score: Interval | None, reference: int)
 
 
 def _saved(table: TrialTable, boundary: str, ratio: Interval | None) -> Interval | None:
-    """Joules against the reference; here the gain of the boards does not cancel."""
+    """Joules against the reference; here the calibration error of the boards does not cancel."""
     reference = means(table.energy_j[boundary], table.error_j[boundary])
     gain = means(table.gain_j[boundary])
     row = table.reference
@@ -155,6 +155,7 @@ def _saved(table: TrialTable, boundary: str, ratio: Interval | None) -> Interval
 
 
 def _break_even_w(table: TrialTable, row: int) -> float | None:
+    """Power besides the GPUs at which saved joules = watts · longer seconds; None without one."""
     saved_j = _less(means(table.energy_j[GPU]), row, table.reference)
     longer_s = -_less(means(table.time_s), row, table.reference)
     return float(saved_j / longer_s) if saved_j > 0 and longer_s > 0 else None
@@ -164,24 +165,21 @@ def _less(of: Means, row: int, reference: int) -> float:
     return float(of.mean[reference] - of.mean[row])
 
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
-
-_AT_ONCE: Final = 4_000_000
+# Pairs of settings times blocks that are compared at once: 32 MB an array (chosen).
+_MAX_COMPARED: Final = 4_000_000
+# Differences of logarithms below this are rounding errors of the arithmetic.
 _ROUNDING: Final = 1e-9
 
 
-def front(time: Ratios, energy: Ratios) -> NDArray[np.bool_]:
-    """True unless some other setting takes less time and less energy, both beyond noise.
+def front(time: Ratios, energy: Ratios) -> Bools:
+    """The Pareto front: True unless another setting takes less time and energy, both beyond noise.
 
     Settings are compared by the blocks that they share; where these are fewer than two, by how
     each stands to the reference.
     """
     known = (time.means.n > 0) & (energy.means.n > 0)
     count, columns = time.plain.shape
-    step = max(1, _AT_ONCE // max(1, count * columns))
+    step = max(1, _MAX_COMPARED // max(1, count * columns))
     beaten = np.zeros(count, dtype=bool)
     for first in range(0, count, step):
         rows = np.arange(first, min(first + step, count))
@@ -189,7 +187,7 @@ def front(time: Ratios, energy: Ratios) -> NDArray[np.bool_]:
     return known & ~beaten
 
 
-def _above(of: Ratios, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
+def _above(of: Ratios, rows: Ints) -> Bools:
     """Whether each of these rows lies above each of all, beyond noise."""
     shape = len(rows), len(of.plain)
     apart = of.plain[rows, None] - of.plain[None]
@@ -201,10 +199,10 @@ def _above(of: Ratios, rows: NDArray[np.int64]) -> NDArray[np.bool_]:
     if alone.any():
         single = of.means
         by_reference = single.mean[rows, None] - single.mean[None]
-        doubt = np.hypot(single.half[rows, None], single.half[None])
+        error = np.hypot(single.half[rows, None], single.half[None])
         meter = np.hypot(single.floor[rows, None], single.floor[None])
         mean = np.where(alone, by_reference, mean)
-        half = np.where(alone, np.where(np.isnan(doubt), meter, doubt), half)
+        half = np.where(alone, np.where(np.isnan(error), meter, error), half)
     with np.errstate(invalid="ignore"):
         return np.asarray(mean > half + _ROUNDING)
 
@@ -217,21 +215,21 @@ def evaluate(sweep: Sweep, metrics: Sequence[Metric] = (), view: View | None = N
     """Every setting with its intervals, and what each metric prefers at each boundary."""
     view, metrics = view or View(), tuple(metrics) or default_metrics()
     table = tabulate(sweep, view)
-    asked = {metric.name: metric for metric in (*metrics, _TIME, _ENERGY)}
-    found = {
-        boundary: {name: ratios(metric, table, boundary) for name, metric in asked.items()}
+    needed = {metric.name: metric for metric in (*metrics, _TIME, _ENERGY)}
+    ratios_by = {
+        boundary: {name: ratios(metric, table, boundary) for name, metric in needed.items()}
         for boundary in BOUNDARIES
     }
     names = tuple(dict.fromkeys(metric.name for metric in metrics))
 
     def _choice(name: str, boundary: str) -> Choice | None:
         decided = _decided(sweep, name, boundary)
-        return choose(table, found, name, boundary, decided=decided)
+        return choose(table, ratios_by, name, boundary, decided=decided)
 
     bound = binds(table)
-    points = tuple(_points(table, found[view.boundary], names, view.boundary, bound))
+    points = tuple(_points(table, ratios_by[view.boundary], names, view.boundary, bound))
     choices = {
-        boundary: {name: made for name in names if (made := _choice(name, boundary))}
+        boundary: {name: choice for name in names if (choice := _choice(name, boundary))}
         for boundary in BOUNDARIES
     }
     return SweepResult(
@@ -248,13 +246,13 @@ def evaluate(sweep: Sweep, metrics: Sequence[Metric] = (), view: View | None = N
         assumed=table.assumed,
         simulated=table.simulated,
         fits=fits(table, view.boundary),
-        cautions=tuple(cautions(sweep, table, found, choices, view)),
+        cautions=tuple(cautions(sweep, table, ratios_by, choices, view)),
     )
 
 
 def _points(
     table: TrialTable,
-    found: Mapping[str, Ratios],
+    ratios_by: Mapping[str, Ratios],
     names: Sequence[str],
     boundary: str,
     bound: Sequence[bool | None],
@@ -263,7 +261,7 @@ def _points(
     energy_j = means(table.energy_j[boundary], table.error_j[boundary])
     gain_j = means(table.gain_j[boundary])
     capped, clock = means(table.capped), means(table.clock_mhz)
-    on_front = front(found["time"], found["energy"])
+    on_front = front(ratios_by["time"], ratios_by["energy"])
     for row, setting in enumerate(table.settings):
         is_reference = row == table.reference
         yield PointResult(
@@ -272,12 +270,12 @@ def _points(
             time_s=time_s.interval(row),
             energy_j=energy_j.interval(row),
             gain_j=_number(gain_j, row),
-            time_ratio=found["time"].interval(row),
-            energy_ratio=found["energy"].interval(row),
-            scores={name: found[name].score(row) for name in names},
-            ratios={name: found[name].interval(row) for name in names},
+            time_ratio=ratios_by["time"].interval(row),
+            energy_ratio=ratios_by["energy"].interval(row),
+            scores={name: ratios_by[name].score(row) for name in names},
+            ratios={name: ratios_by[name].interval(row) for name in names},
             verdicts={
-                name: Verdict.REFERENCE if is_reference else found[name].verdict(row)
+                name: Verdict.REFERENCE if is_reference else ratios_by[name].verdict(row)
                 for name in names
             },
             pareto=bool(on_front[row]),
@@ -289,10 +287,10 @@ def _points(
 
 def _decided(sweep: Sweep, metric: str, boundary: str) -> Setting | None:
     """What the search of this sweep settled on, at the boundary that it was for."""
-    told = sweep.sure.get("metrics", {}).get(metric, {}).get("settings")
-    if told is None or boundary != sweep.asked.get("boundary", GPU):
+    settings = sweep.sure.get("metrics", {}).get(metric, {}).get("settings")
+    if settings is None or boundary != sweep.asked.get("boundary", GPU):
         return None
-    return Setting.of(told)
+    return Setting.of(settings)
 
 
 def _number(of: Means, row: int) -> float | None:

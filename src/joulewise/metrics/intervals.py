@@ -1,74 +1,44 @@
-"""Means with Student's intervals, and ratios to the reference, paired by block.
+"""Means with Student's 95 % intervals, and ratios to the reference, paired by block.
 
 Ratios are averaged as logarithms: what differs from run to run is a factor rather than a number of
-joules, products such as E·t are sums then, and A over B is told from 1 exactly where B over A is.
+joules, products such as E·t are sums then, and A over B differs from 1 exactly where B over A does.
 
-Quantiles of Student's t.
-
-scipy has them, and takes half a second to import: as long as a whole sweep in virtual time may
-spend on forty of its runs.
+A block is one repetition of all settings in random order. Runs of one block share heat and system
+load, so that a run is compared with the reference's run of its own block (a paired comparison, as
+in a randomised block design).
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from functools import cache, cached_property
-from typing import TYPE_CHECKING, Final
+from functools import cached_property
+from typing import Final
 
 import numpy as np
 
+from joulewise.analyse.arrays import Bools, Floats, Ints
+from joulewise.analyse.student_t import student
 from joulewise.metrics.metric import Metric, Reference
 from joulewise.metrics.result import Interval, Verdict
 from joulewise.metrics.trial_table import TrialTable
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
-_POINTS: Final = 8193
-_AS_NORMAL: Final = 10_000.0  # degrees of freedom, from which on nothing changes that matters
-
-
-def quantile(dof: ArrayLike, p: float) -> NDArray[np.float64]:
-    """Below which the share ``p``, a half or more, lies; NaN without a degree of freedom."""
-    given = np.asarray(dof, float)
-    values, places = np.unique(given, return_inverse=True)
-    found = np.array([_quantile(value, p) if value >= 1 else np.nan for value in values])
-    return np.asarray(found[places].reshape(given.shape))
-
-
-@cache
-def _quantile(dof: float, p: float) -> float:
-    """With t = √dof · tan θ the density goes with cosᵈᵒᶠ⁻¹ θ, from 0 to a right angle."""
-    dof = min(dof, _AS_NORMAL)
-    angles = np.linspace(0, math.pi / 2, _POINTS)
-    density = np.cos(angles) ** (dof - 1)
-    mass = np.append(0.0, np.cumsum((density[1:] + density[:-1]) / 2))
-    angle = float(np.interp((2 * p - 1) * mass[-1], mass, angles))
-    return math.sqrt(dof) * math.tan(angle)
-
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
-
-_TWO_SIDED: Final = 0.975
+# Differences of logarithms below this are rounding errors of the arithmetic, not of the runs.
 _ROUNDING: Final = 1e-9
-_ROUNDS: Final = 20
+# Sweeps of the alternating fit of row and column means, which converges within a few.
+_FIT_ROUNDS: Final = 20
 
 
 @dataclass(frozen=True)
 class Means:
-    """One entry a setting: mean, 95 % half-width (NaN: too few runs), and the runs that entered.
+    """One entry a setting: mean, 95 % half-width (NaN: too few runs), and the number of runs.
 
-    ``floor`` is the half-width that the meter alone would give.
+    ``floor`` is the half-width that the sampling error of the meter alone would give.
     """
 
-    mean: Array
-    half: Array
-    floor: Array
-    n: NDArray[np.int64]
+    mean: Floats
+    half: Floats
+    floor: Floats
+    n: Ints
 
     def interval(self, row: int) -> Interval | None:
         return mean_interval(self.mean[row], self.half[row])
@@ -84,25 +54,25 @@ class Ratios:
     """
 
     scores: Means
-    log: Array
-    plain: Array
-    floors: Array
+    log: Floats
+    plain: Floats
+    floors: Floats
     means: Means
-    ruled_out: NDArray[np.bool_]
-    boards: NDArray[np.int64] | None = None
+    ruled_out: Bools
+    boards: Ints | None = None
 
     @cached_property
     def scatter(self) -> tuple[float, int]:
-        """The variance of single runs about what setting and board make of them, and its dof.
+        """The variance of single runs about the effects of setting and board, and its dof.
 
-        Other than ``pooled`` it is known where hardly two runs share a block, as in a search.
+        Unlike ``pooled`` it is known where hardly two runs share a block, as in a search.
         """
-        return _scatter(self.plain, self.boards)
+        return _variance_about_boards(self.plain, self.boards)
 
     @cached_property
     def pooled(self) -> tuple[float, int]:
-        """The variance of single runs about what setting and block make of them, and its dof."""
-        return _pooled(self.plain)
+        """The variance of single runs about the effects of setting and block, and its dof."""
+        return _variance_about_blocks(self.plain)
 
     def interval(self, row: int) -> Interval | None:
         if self.ruled_out[row]:
@@ -120,7 +90,10 @@ class Ratios:
 
 
 def verdict(mean: float, half: float, floor: float) -> Verdict:
-    """Of a logarithm; one run alone can only be too close to call."""
+    """The verdict on a logarithm of a ratio: a 95 % interval that contains 0 is noise.
+
+    Of one run alone (``half`` is NaN) it is only known whether the meter could have made it.
+    """
     if np.isnan(half):
         return Verdict.NOISE if abs(mean) <= floor else Verdict.UNKNOWN
     if abs(mean) <= half + _ROUNDING:
@@ -128,30 +101,29 @@ def verdict(mean: float, half: float, floor: float) -> Verdict:
     return Verdict.BETTER if mean < 0 else Verdict.WORSE
 
 
-def means(values: Array, floors: Array | None = None, extra: Array | None = None) -> Means:
-    """Over the columns. ``floors`` are half-widths of the values, ``extra`` a variance to add."""
+def means(values: Floats, floors: Floats | None = None, extra: Floats | None = None) -> Means:
+    """Means over the columns, with half-widths t · s/√n by Student's quantile t.
+
+    ``floors`` are half-widths of single values by the meter, below which no mean is known;
+    ``extra`` are half-widths that are added in quadrature.
+    """
     known = ~np.isnan(values)
     n = known.sum(axis=1)
-    some = np.maximum(n, 1)
-    mean = np.where(n, np.where(known, values, 0.0).sum(axis=1) / some, np.nan)
+    divisor = np.maximum(n, 1)
+    mean = np.where(n, np.where(known, values, 0.0).sum(axis=1) / divisor, np.nan)
     spread = np.where(known, values - mean[:, None], 0.0)
     variance = np.where(n > 1, (spread**2).sum(axis=1) / np.maximum(n - 1, 1), np.nan)
-    own = variance / some
-    half = student(n - 1) * np.sqrt(own)
+    half = student(n - 1) * np.sqrt(variance / divisor)
     if extra is not None:
         half = np.hypot(half, extra)
     floor = np.zeros(len(values))
     if floors is not None:
-        floor = np.sqrt(np.nansum(np.where(known, floors, 0.0) ** 2, axis=1)) / some
+        floor = np.sqrt(np.nansum(np.where(known, floors, 0.0) ** 2, axis=1)) / divisor
     return Means(mean, np.maximum(half, floor), floor, n)
 
 
-def student(dof: NDArray[np.int64] | NDArray[np.float64] | int) -> Array:
-    """How many standard errors hold 95 %; NaN with no degree of freedom."""
-    return quantile(dof, _TWO_SIDED)
-
-
 def ratios(metric: Metric, table: TrialTable, boundary: str) -> Ratios:
+    """The score of every run over that of the reference, paired by block, and their means."""
     paired = Paired.of(table, boundary)
     time_s, energy_j, row = table.time_s, table.energy_j[boundary], table.reference
     reference = paired.reference(table.max_power_w)
@@ -162,29 +134,31 @@ def ratios(metric: Metric, table: TrialTable, boundary: str) -> Ratios:
         above = metric.rule(time_s, energy_j + table.error_j[boundary], reference)
         floors = np.log(above / scores)
         slow = np.log(time_s / reference.time_s)
-        middle = Reference(_middle(time_s[row]), _middle(energy_j[row]), table.max_power_w)
+        middle = Reference(
+            _geometric_mean(time_s[row]), _geometric_mean(energy_j[row]), table.max_power_w
+        )
         plain = np.log(metric.rule(time_s, energy_j, middle))
     both = np.hypot(floors, np.where(np.isnan(floors[row]), 0.0, floors[row]))
-    both[row] = 0.0  # whatever a reference came to, it is once itself
-    found = means(log, both, paired.doubt(log, plain[row]))
+    both[row] = 0.0  # the reference over itself is 1 without an error
+    log_means = means(log, both, paired.unpaired_half(log, plain[row]))
     ruled_out = np.zeros(len(log), dtype=bool)
     if metric.max_slowdown is not None:
         ruled_out = means(slow).mean > np.log(metric.max_slowdown) + _ROUNDING
     scored = means(scores, above - scores)
-    return Ratios(scored, log, plain, floors, found, ruled_out, table.boards)
+    return Ratios(scored, log, plain, floors, log_means, ruled_out, table.boards)
 
 
 @dataclass(frozen=True)
 class Paired:
-    """What each column is compared with: its ``own`` run of the reference, where it has one.
+    """The reference of each column: its ``own`` run of it, where it has one.
 
-    Else it is the mean of that board's references, else that of all.
+    Else the geometric mean of that board's references, else that of all.
     """
 
-    time_s: Array
-    energy_j: Array
-    own: NDArray[np.bool_]
-    boards: NDArray[np.int64]
+    time_s: Floats
+    energy_j: Floats
+    own: Bools
+    boards: Ints
 
     @classmethod
     def of(cls, table: TrialTable, boundary: str) -> Paired:
@@ -199,25 +173,25 @@ class Paired:
     def reference(self, max_power_w: float | None) -> Reference:
         return Reference(self.time_s, self.energy_j, max_power_w)
 
-    def doubt(self, log: Array, references: Array) -> Array:
+    def unpaired_half(self, log: Floats, references: Floats) -> Floats:
         """The half-width that comes from runs compared with a mean of references.
 
         That mean is the same for all of them, and shares its runs with the pairs: of n runs, m of
-        them paired, and R references of variance v it adds v (1 - (m/n)²) / R.
+        them paired, and R references of variance v it adds v · (1 - (m/n)²) / R to the variance.
         """
         known = ~np.isnan(log)
         n = np.maximum(known.sum(axis=1), 1)
         own = self.own & ~np.isnan(references)
-        lone = 1 - ((known & own).sum(axis=1) / n) ** 2
-        if not lone.any():
+        unpaired = 1 - ((known & own).sum(axis=1) / n) ** 2
+        if not unpaired.any():
             return np.zeros(len(log))
         seen = references[own]
         _, which, count = np.unique(self.boards[own], return_inverse=True, return_counts=True)
         spread = seen - (np.bincount(which, seen) / count)[which]
         dof = len(seen) - len(count)
         variance = (spread**2).sum() / max(dof, 1)
-        half: Array = student(dof) * np.sqrt(variance * lone / max(len(seen), 1))
-        return np.where(lone > 0, half, 0.0)
+        half: Floats = student(dof) * np.sqrt(variance * unpaired / max(len(seen), 1))
+        return np.where(unpaired > 0, half, 0.0)
 
 
 def mean_interval(mean: float, half: float) -> Interval | None:
@@ -240,40 +214,47 @@ def interval(mean: float, low: float, high: float) -> Interval | None:
     return Interval(float(mean), float(low), float(high))
 
 
-def _filled(values: Array, boards: NDArray[np.int64]) -> Array:
-    """Gaps take the geometric mean of their board, or of all where the board has none."""
-    filled: Array = values.copy()
+def _filled(values: Floats, boards: Ints) -> Floats:
+    """Fill gaps with the geometric mean of their board, or of all where the board has none."""
+    filled: Floats = values.copy()
     for at in np.flatnonzero(np.isnan(values)):
         board = values[boards == boards[at]]
-        filled[at] = _middle(board if not np.isnan(board).all() else values)
+        filled[at] = _geometric_mean(board if not np.isnan(board).all() else values)
     return filled
 
 
-def _middle(values: Array) -> float:
+def _geometric_mean(values: Floats) -> float:
     known = values[~np.isnan(values)]
     return float(np.exp(np.log(known).mean())) if len(known) else np.nan
 
 
-def _pooled(plain: Array) -> tuple[float, int]:
+def _variance_about_blocks(plain: Floats) -> tuple[float, int]:
+    """Two-way analysis of variance: the residual variance, and its degrees of freedom.
+
+    Row and column means are subtracted in turn until both are 0 (NaN without a dof).
+    """
     known = ~np.isnan(plain)
     rows, columns = known.sum(axis=1), known.sum(axis=0)
     dof = int(known.sum() - (rows > 0).sum() - (columns > 0).sum() + 1)
     if dof < 1:
         return np.nan, 0
     rest = np.where(known, plain, 0.0)
-    for _ in range(1 if known.all() else _ROUNDS):  # with gaps, the two means disturb each other
+    for _ in range(1 if known.all() else _FIT_ROUNDS):  # with gaps, one mean changes the other
         rest -= np.where(known, (rest.sum(axis=1) / np.maximum(rows, 1))[:, None], 0.0)
         rest -= np.where(known, (rest.sum(axis=0) / np.maximum(columns, 1))[None], 0.0)
     return float((rest**2).sum() / dof), dof
 
 
-def _scatter(plain: Array, boards: NDArray[np.int64] | None) -> tuple[float, int]:
-    """Least squares with an effect of each row and of each board; NaN without a dof."""
+def _variance_about_boards(plain: Floats, boards: Ints | None) -> tuple[float, int]:
+    """The residual variance of least squares with an effect of each row and of each board.
+
+    NaN without a degree of freedom.
+    """
     rows, columns = np.nonzero(np.isfinite(plain))
     if not len(rows):
         return np.nan, 0
     of_board = np.zeros(plain.shape[1], np.int64) if boards is None else boards
-    made_by = np.concatenate(
+    design = np.concatenate(
         [
             rows[:, None] == np.unique(rows),
             of_board[columns][:, None] == np.unique(of_board[columns]),
@@ -281,8 +262,8 @@ def _scatter(plain: Array, boards: NDArray[np.int64] | None) -> tuple[float, int
         axis=1,
     ).astype(float)
     values = plain[rows, columns]
-    effects, _, rank, _ = np.linalg.lstsq(made_by, values, rcond=None)
+    effects, _, rank, _ = np.linalg.lstsq(design, values, rcond=None)
     dof = len(values) - int(rank)
     if dof < 1:
         return np.nan, 0
-    return float(((values - made_by @ effects) ** 2).sum() / dof), dof
+    return float(((values - design @ effects) ** 2).sum() / dof), dof

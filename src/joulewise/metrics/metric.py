@@ -1,4 +1,16 @@
-"""The rules that rank pairs of energy and time; of every score less is better.
+"""The rules that rank pairs of energy E and time t; of every score less is better.
+
+================  =====================================================  =======================
+``energy``        E
+``time``          t
+``edp``           E · t                                                  energy-delay product
+``ed2p``          E · t²
+``eds:k``         (k - 1)/k · E/E₀ + 1/k · t/t₀                          k: accepted slowdown, > 1
+``cost:η``        η · E + (1 - η) · P_max · t                            Zeus' cost, η from 0 to 1
+``slowdown:k``    E, if t ≤ k · t₀, else infinite
+================  =====================================================  =======================
+
+E₀ and t₀ are the reference's, P_max is the highest power limit of the GPUs.
 
 Others come from installed packages, by an entry point in the group ``joulewise.metrics``: its name
 is the metric's, and it is a function that is given what stands after the colon (nothing: ``""``)
@@ -26,7 +38,7 @@ Rule = Callable[[Array, Array, "Reference"], Array]
 
 @dataclass(frozen=True)
 class Reference:
-    """What is compared with: numbers, or arrays as long as what is scored.
+    """Time and energy that others are compared with: numbers, or arrays as long as the scores.
 
     ``max_power_w`` is the highest limit of the board, times the GPUs that a run uses.
     """
@@ -50,7 +62,7 @@ class Metric:
     max_slowdown: float | None = None
 
     def score(self, time_s: Array, energy_j: Array, reference: Reference) -> Array:
-        """As the rule has it, and infinite where the slowdown is too much."""
+        """The score by the rule; infinite where the slowdown is too much."""
         import numpy as np
 
         scores = np.asarray(self.rule(time_s, energy_j, reference), dtype=float)
@@ -64,33 +76,33 @@ def parse(text: str) -> Metric:
     name, _, argument = (part.strip() for part in text.strip().lower().partition(":"))
     if name in _PLAIN:
         if argument:
-            raise UsageError(f"{name} takes no argument, and {argument!r} was given", f"say {name}")
+            raise UsageError(f"{name} takes no argument, but has {argument!r}", f"write {name}")
         return _PLAIN[name]
     try:
         if name in _WITH_NUMBER:
             return _WITH_NUMBER[name](_number(argument))
         others = _installed()
         if name in others:
-            return _made_by(others[name], argument)
+            return _load(others[name], argument)
     except ValueError as error:
         raise UsageError(
             f"{text.strip()!r} is no metric: {error}", f"as in: {_examples()}"
         ) from None
     known = (*_PLAIN, *_WITH_NUMBER, *others)
     raise UsageError(
-        f"no metric is called {text.strip()!r}",
+        f"there is no metric {text.strip()!r}",
         f"{did_you_mean(name, known)}there are: {_examples(others)}",
     )
 
 
 def default_metrics() -> tuple[Metric, ...]:
-    """The four by which published tables choose, and time, which every choice is paid with."""
+    """The four by which published tables choose, and time."""
     return tuple(map(parse, ("energy", "time", "edp", "eds:1.5", "eds:2.0")))
 
 
 def _eds(k: float) -> Metric:
     if not k > 1:
-        raise ValueError("the slowdown that free energy would be worth is more than 1")
+        raise ValueError("the accepted slowdown must be above 1")
 
     def rule(time_s: Array, energy_j: Array, reference: Reference) -> Array:
         energy, time = energy_j / reference.energy_j, time_s / reference.time_s
@@ -101,13 +113,13 @@ def _eds(k: float) -> Metric:
 
 def _cost(eta: float) -> Metric:
     if not 0 <= eta <= 1:
-        raise ValueError("the share that energy has of the cost is 0 to 1")
+        raise ValueError("the share of energy in the cost must be between 0 and 1")
 
     def rule(time_s: Array, energy_j: Array, reference: Reference) -> Array:
         if reference.max_power_w is None:
             raise UsageError(
                 f"cost:{eta!r} needs the highest power limit, which is not known here",
-                "take a metric without it: energy, edp, eds:2.0",
+                "use a metric without it: energy, edp, eds:2.0",
             )
         return eta * energy_j + (1 - eta) * reference.max_power_w * time_s
 
@@ -116,7 +128,7 @@ def _cost(eta: float) -> Metric:
 
 def _slowdown(most: float) -> Metric:
     if not most >= 1:
-        raise ValueError("the time that is allowed is at least 1 times the reference's")
+        raise ValueError("the allowed slowdown must be at least 1")
     return Metric(f"slowdown:{most!r}", f"energy, time ≤ {most:g} t₀", "J", _energy, most)
 
 
@@ -141,9 +153,9 @@ def _number(text: str) -> float:
     try:
         number = float(text)
     except ValueError:
-        raise ValueError("a number belongs behind the colon") from None
+        raise ValueError("a number must follow the colon") from None
     if number in {float("inf"), -float("inf")}:
-        raise ValueError("the number is to be finite")
+        raise ValueError("the number must be finite")
     return number
 
 
@@ -153,22 +165,22 @@ def _installed() -> dict[str, EntryPoint]:
     return {point.name: point for point in entry_points(group=GROUP)}
 
 
-def _made_by(point: EntryPoint, argument: str) -> Metric:
+def _load(point: EntryPoint, argument: str) -> Metric:
     try:
-        made = point.load()(argument)
+        metric = point.load()(argument)
     except (ValueError, JoulewiseError):
         raise
     except Exception as error:
         raise JoulewiseError(
-            f"the metric {point.name} ({point.value}) cannot be had: {error!r}",
-            "ask whoever made that package, or take a metric of joulewise's own",
+            f"the metric {point.name} ({point.value}) cannot be loaded: {error!r}",
+            "ask the authors of that package, or use a metric of joulewise's own",
         ) from error
-    if not isinstance(made, Metric):
+    if not isinstance(metric, Metric):
         raise JoulewiseError(
-            f"{point.value} made a {type(made).__name__}, no joulewise.metrics.metric.Metric",
-            "ask whoever made that package, or take a metric of joulewise's own",
+            f"{point.value} returned {type(metric).__name__}, not joulewise.metrics.metric.Metric",
+            "ask the authors of that package, or use a metric of joulewise's own",
         )
-    return made
+    return metric
 
 
 def _examples(others: Iterable[str] = ()) -> str:

@@ -1,4 +1,4 @@
-"""What a reader of a sweep must know before acting on it."""
+"""Warnings about a sweep: too few runs, lower bounds, drift, limits without effect, boundaries."""
 
 from __future__ import annotations
 
@@ -7,33 +7,37 @@ from typing import Final
 
 import numpy as np
 
+from joulewise.analyse.student_t import student
 from joulewise.data import DOUBTFUL
 from joulewise.data.sweeps import POWER_LIMIT, Setting, Sweep, Trial
 from joulewise.metrics import power_caps
 from joulewise.metrics.boundary import GPU, NODE, REST, View
-from joulewise.metrics.intervals import Ratios, student
+from joulewise.metrics.intervals import Ratios
 from joulewise.metrics.metric import parse
 from joulewise.metrics.result import Choice, SweepCaution, SweepWarning
 from joulewise.metrics.trial_table import TrialTable, entering, slices
 
-_DRIFT: Final = 0.01
-_DRIFT_RUNS: Final = 4
-_SHOWN: Final = 3  # settings that a warning names; the table has them all
+# All of these are chosen. A drift of the reference is warned of from 1 % over the sweep on, by at
+# least so many runs; doubled, a board that warms up by some degrees is not noticed.
+_MIN_DRIFT_SHARE: Final = 0.01
+_MIN_DRIFT_RUNS: Final = 4
+# Settings that a warning names; the table has them all.
+_MAX_NAMED: Final = 3
 
 
 def cautions(
     sweep: Sweep,
     table: TrialTable,
-    found: Mapping[str, Mapping[str, Ratios]],
+    ratios_by: Mapping[str, Mapping[str, Ratios]],
     choices: Mapping[str, Mapping[str, Choice]],
     view: View,
 ) -> Iterator[SweepWarning]:
     boundary = view.boundary
-    time, energy = found[boundary]["time"], found[boundary]["energy"]
+    time, energy = ratios_by[boundary]["time"], ratios_by[boundary]["energy"]
     yield from _too_little(sweep, table, time, energy, view)
     yield from _lower_bounds(sweep, boundary)
     yield from _doubtful(sweep)
-    yield from power_caps.cautions(table, found[GPU]["energy"])
+    yield from power_caps.cautions(table, ratios_by[GPU]["energy"])
     yield from _contradicts_clocks(choices[boundary])
     yield from _costs_elsewhere(choices, table.sources, boundary)
     yield from _at_the_edge(sweep, table, choices[boundary])
@@ -89,8 +93,8 @@ def _lower_bounds(sweep: Sweep, boundary: str) -> Iterator[SweepWarning]:
     if not runs:
         return
     settings = list(dict.fromkeys(trial.setting for trial in runs))
-    named = "; ".join(map(str, settings[:_SHOWN]))
-    more = f" and {len(settings) - _SHOWN} more" if len(settings) > _SHOWN else ""
+    named = "; ".join(map(str, settings[:_MAX_NAMED]))
+    more = f" and {len(settings) - _MAX_NAMED} more" if len(settings) > _MAX_NAMED else ""
     many = f"{len(runs)} runs" if len(runs) > 1 else "1 run"
     yield SweepWarning(
         SweepCaution.LOWER_BOUND,
@@ -111,7 +115,7 @@ def _doubtful(sweep: Sweep) -> Iterator[SweepWarning]:
     yield SweepWarning(
         SweepCaution.RUN_WARNING,
         f"{many} warnings that put figures in doubt ({_codes(runs)}): "
-        f"{'; '.join(str(trial.setting) for trial, _ in runs[:_SHOWN])}",
+        f"{'; '.join(str(trial.setting) for trial, _ in runs[:_MAX_NAMED])}",
         f"see: joulewise show {first.run}; sweep again with --new if it matters"
         if first.run
         else "sweep again with --new if it matters",
@@ -121,11 +125,11 @@ def _doubtful(sweep: Sweep) -> Iterator[SweepWarning]:
 def doubtful_trials(sweep: Sweep) -> list[tuple[Trial, list[str]]]:
     """The trials that enter and have warnings that put their figures in doubt, with these."""
     always = {code.value for code in DOUBTFUL}  # also of sweeps that did not write ``doubtful``
-    found = (
+    with_codes = (
         (trial, [it for it in trial.warnings if it in always or it in trial.doubtful])
         for trial in entering(sweep)
     )
-    return [(trial, codes) for trial, codes in found if codes]
+    return [(trial, codes) for trial, codes in with_codes if codes]
 
 
 def _codes(runs: Iterable[tuple[Trial, list[str]]]) -> str:
@@ -186,16 +190,16 @@ def _at_the_edge(
     sweep: Sweep, table: TrialTable, best: Mapping[str, Choice]
 ) -> Iterator[SweepWarning]:
     by_limit: dict[float, list[str]] = {}
-    for along in slices(table.settings, POWER_LIMIT):
-        if len(along.rows) > 1:
-            lowest = table.settings[along.rows[0]]
+    for axis_slice in slices(table.settings, POWER_LIMIT):
+        if len(axis_slice.rows) > 1:
+            lowest = table.settings[axis_slice.rows[0]]
             metrics = [
                 name
                 for name, choice in best.items()
                 if choice.setting == lowest and not choice.is_dismissed
             ]
-            if metrics and along.rows[0] != table.reference:
-                by_limit.setdefault(along.values[0], []).extend(metrics)
+            if metrics and axis_slice.rows[0] != table.reference:
+                by_limit.setdefault(axis_slice.values[0], []).extend(metrics)
     for limit_w, metrics in by_limit.items():
         yield SweepWarning(
             SweepCaution.EDGE_OF_RANGE,
@@ -214,24 +218,28 @@ def _below(limit_w: float, lowest_w: float | None) -> str:
 
 
 def _drift(table: TrialTable, time: Ratios, energy: Ratios) -> Iterator[SweepWarning]:
-    """Whether the reference came to ever more or ever less in the course of the sweep."""
+    """Whether the reference rose or fell during the sweep.
+
+    Method: a least-squares line through the logarithms of its runs over time, whose slope has to
+    differ from 0 by Student's t at 95 %.
+    """
     start_ns = table.start_ns[table.reference]
     for name, of in (("time", time), ("energy", energy)):
         values = of.plain[table.reference]
         known = ~np.isnan(values) & (start_ns > 0)
-        if known.sum() < _DRIFT_RUNS or len(np.unique(table.boards[known])) > 1:
+        if known.sum() < _MIN_DRIFT_RUNS or len(np.unique(table.boards[known])) > 1:
             continue
         when = (start_ns[known] - start_ns[known].min()) / max(np.ptp(start_ns[known]), 1.0)
         x, y = when - when.mean(), values[known] - values[known].mean()
         slope = (x @ y) / (x @ x) if x @ x else 0.0
         dof = len(x) - 2
         error = np.sqrt(((y - slope * x) ** 2).sum() / dof / (x @ x)) if x @ x else np.inf
-        if abs(slope) > _DRIFT and abs(slope) > student(dof) * error:
+        if abs(slope) > _MIN_DRIFT_SHARE and abs(slope) > student(dof) * error:
             yield SweepWarning(
                 SweepCaution.DRIFT,
                 f"the {name} of the reference {'rose' if slope > 0 else 'fell'} by "
-                f"{100 * abs(np.expm1(slope)):.1f} % in the course of the sweep",
-                "ratios are paired by block and bear it; warm up or cool down between runs: "
+                f"{100 * abs(np.expm1(slope)):.1f} % during the sweep",
+                "ratios are paired by block and not affected; warm up or cool down between runs: "
                 "--warm-up 1, --cool-down 60s",
             )
 

@@ -1,6 +1,6 @@
-"""What came out of a sweep: points with intervals, what is best, and what to beware of.
+"""The result of a sweep: points with intervals, the best settings, and warnings.
 
-A sweep's result as JSON: the documented form of ``--json`` (docs/reference/sweep-result.md).
+`as_json` gives the documented form of ``--json`` (docs/reference/sweep-result.md).
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True)
 class PointResult:
-    """One setting. ``n`` runs entered; figures are None where none did, or nothing was read.
+    """One setting. ``n`` is the number of its runs; figures are None where nothing was read.
 
     ``scores`` are in the metric's unit. ``ratios`` are scores over the reference's, paired with
     its run of the same block; so are ``time_ratio`` and ``energy_ratio``. An infinite score is
     one that the metric rules out. ``gain_j`` is how far the mean energy may be off besides the
     interval, by the factor of the board that no repetition shows.
-    ``binds`` says whether the power limit held the clocks down, None where nobody can say;
+    ``binds`` says whether the power limit held the clocks down, None where not known;
     ``capped`` and ``clock_mhz`` are means of what the runs have.
     """
 
@@ -63,7 +63,7 @@ class PointResult:
 
 @dataclass(frozen=True)
 class Band:
-    """The values of one knob around the winner's that beat the reference by their mean.
+    """The values of one setting around the winner's that beat the reference by their mean.
 
     ``sure`` are those that do so beyond noise. All other settings are the winner's.
     """
@@ -90,7 +90,7 @@ class Choice:
     of this same setting at every boundary, and ``break_even_w`` is what the node may draw
     besides its GPUs until the saving is gone, None where it saves or costs anyway.
     ``saved_j`` counts the gain of the boards in. ``band`` is None where the winner is the
-    reference, or no knob was turned.
+    reference, or no control was varied.
     """
 
     metric: str
@@ -138,7 +138,7 @@ class SweepCaution(str, Enum):
 
 @dataclass(frozen=True)
 class SweepWarning:
-    """One caution: what is the case, and what to do."""
+    """A warning: what is the case, and what to do."""
 
     code: SweepCaution
     message: str
@@ -147,9 +147,9 @@ class SweepWarning:
 
 @dataclass(frozen=True)
 class ParabolaFit:
-    """A parabola through single runs of one quantity against the power limit.
+    """A quadratic fit of single runs of one quantity against the power limit.
 
-    ``where`` are the settings that stayed the same. ``problem`` says why it is not to be drawn.
+    ``where`` are the settings that stayed the same. ``problem`` says why it is not drawn.
     ``r2`` is of the single runs, ``means_r2`` of a parabola through the mean at each limit, which
     is what publications state: it is higher, since means hide the spread of the runs, and 1 of
     three limits. Both are known with three limits or more, whether or not there is a problem.
@@ -171,7 +171,7 @@ class SweepResult:
     """``points`` are in the order of the grid; ``choices`` are by boundary, then by metric.
 
     ``sources`` says of each boundary what its energies rest on, ``assumed`` which of them rest on
-    an assumption. ``simulated`` are the parts (``gpu``, ``rest``) of which a simulated sensor told.
+    an assumption. ``simulated`` are the parts (``gpu``, ``rest``) from a simulated sensor.
     """
 
     id: str
@@ -191,19 +191,20 @@ class SweepResult:
 
     @property
     def best(self) -> Mapping[str, Choice]:
-        """By metric, at the boundary that was asked for."""
+        """The choices by metric, at the boundary of the view."""
         return self.choices[self.boundary]
 
     def point(self, setting: Setting) -> PointResult:
         return next(point for point in self.points if point.setting == setting)
 
 
+# The version of the JSON form; it grows when a field changes its meaning.
 SWEEP_RESULT_FORMAT: Final = 1
 
 
 def as_json(result: SweepResult) -> dict[str, Any]:
     """Numbers that JSON does not have, as an infinite score, are null."""
-    told = {
+    payload = {
         "format": SWEEP_RESULT_FORMAT,
         "id": result.id,
         "name": result.name,
@@ -227,31 +228,16 @@ def as_json(result: SweepResult) -> dict[str, Any]:
         "assumed": list(result.assumed),
         "simulated": list(result.simulated),
         "fits": [
-            {
-                "quantity": fit.quantity,
-                "where": fit.where.as_json(),
-                "coefficients": fit.coefficients,
-                "r2": fit.r2,
-                "adjusted_r2": fit.adjusted_r2,
-                "means_r2": fit.means_r2,
-                "dof": fit.dof,
-                "minimum_w": fit.minimum_w,
-                "problem": fit.problem or None,
-            }
+            {**vars(fit), "where": fit.where.as_json(), "problem": fit.problem or None}
             for fit in result.fits
         ],
-        "cautions": [
-            {"code": it.code.value, "message": it.message, "hint": it.hint}
-            for it in result.cautions
-        ],
+        "cautions": [{**vars(warning), "code": warning.code.value} for warning in result.cautions],
     }
-    return {name: finite(value) for name, value in told.items()}
+    return {name: finite(value) for name, value in payload.items()}
 
 
 def interval_json(interval: Interval | None) -> dict[str, float | None] | None:
-    if interval is None:
-        return None
-    return {"mean": interval.mean, "low": interval.low, "high": interval.high}
+    return None if interval is None else dict(vars(interval))
 
 
 def _point(point: PointResult) -> dict[str, Any]:
@@ -284,6 +270,5 @@ def _choice(choice: Choice) -> dict[str, Any]:
         "saved_j": interval_json(choice.saved_j),
         "energy_ratio_at": {name: interval_json(ratio) for name, ratio in choice.at.items()},
         "break_even_w": choice.break_even_w,
-        "band": band
-        and {"axis": band.axis, "low": band.low, "high": band.high, "sure": list(band.sure)},
+        "band": band and {**vars(band), "sure": list(band.sure)},
     }

@@ -1,6 +1,6 @@
 """A sweep's runs as arrays: one row a setting, one column a block on a board.
 
-The settings of a sweep along one axis, all others held.
+`slices` are the rows along one axis, with all other settings held.
 """
 
 from __future__ import annotations
@@ -9,17 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import nan
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from joulewise.analyse.arrays import Bools, Floats, Ints
 from joulewise.data.sweeps import CONFIRMING, Setting, Sweep, Trial, TrialState
 from joulewise.metrics.boundary import BOUNDARIES, GPU, Line, TrialAmount, View, amount, not_marked
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -34,16 +30,16 @@ class TrialTable:
 
     settings: tuple[Setting, ...]
     reference: int
-    boards: NDArray[np.int64]
-    fresh: NDArray[np.bool_]
-    time_s: Array
-    energy_j: Mapping[str, Array]
-    error_j: Mapping[str, Array]
-    gain_j: Mapping[str, Array]
-    power_w: Array
-    capped: Array
-    clock_mhz: Array
-    start_ns: Array
+    boards: Ints
+    fresh: Bools
+    time_s: Floats
+    energy_j: Mapping[str, Floats]
+    error_j: Mapping[str, Floats]
+    gain_j: Mapping[str, Floats]
+    power_w: Floats
+    capped: Floats
+    clock_mhz: Floats
+    start_ns: Floats
     max_power_w: float | None
     sources: Mapping[str, str]
     assumed: tuple[str, ...]
@@ -51,7 +47,7 @@ class TrialTable:
 
 
 def entering(sweep: Sweep) -> list[Trial]:
-    """The trials that are whole runs: no warm-up, no look, none that failed or was stopped."""
+    """The trials that are whole runs: no warm-up, no probe, none that failed or was stopped."""
     last = {
         (trial.setting, trial.block, trial.gpu): trial
         for trial in sweep.trials
@@ -61,24 +57,26 @@ def entering(sweep: Sweep) -> list[Trial]:
 
 
 def tabulate(sweep: Sweep, view: View) -> TrialTable:
+    """The table of a sweep. Raises UsageError where no run has what ``view`` counts."""
     trials = entering(sweep)
-    counted = [(trial, found) for trial in trials if (found := amount(trial, view))]
+    counted = [(trial, trial_amount) for trial in trials if (trial_amount := amount(trial, view))]
     if trials and not counted and (view.training is not None or view.per != "run"):
         raise not_marked(view)
     rows = _rows(sweep, trials)
-    columns = {key: at for at, key in enumerate(dict.fromkeys(_column(it) for it, _ in counted))}
+    keys = dict.fromkeys(_column(trial) for trial, _ in counted)
+    columns = {key: column for column, key in enumerate(keys)}
     boards = list(dict.fromkeys(board for _, board in columns))
     line = Line.around(counted, view)
     shape = (len(rows), len(columns))
-    arrays: dict[str, Array] = {name: np.full(shape, nan) for name in _PLAIN}
+    arrays: dict[str, Floats] = {name: np.full(shape, nan) for name in _PLAIN}
     by_boundary = {
         name: {part: np.full(shape, nan) for part in BOUNDARIES} for name in _BY_BOUNDARY
     }
-    for trial, found in counted:
+    for trial, trial_amount in counted:
         at = rows[trial.setting], columns[_column(trial)]
-        for name, value in zip(_PLAIN, _plain(trial, found), strict=True):
+        for name, value in zip(_PLAIN, _plain(trial, trial_amount), strict=True):
             arrays[name][at] = nan if value is None else value
-        for part, energy in line.energies(found):
+        for part, energy in line.energies(trial_amount):
             for name in _BY_BOUNDARY:
                 by_boundary[name][part][at] = getattr(energy, _BY_BOUNDARY[name])
     gpus = max((_gpus(trial) for trial in trials), default=1)
@@ -106,17 +104,19 @@ _PLAIN: Final = ("time_s", "power_w", "capped", "clock_mhz", "start_ns")
 _BY_BOUNDARY: Final = {"energy_j": "value", "error_j": "error_sampling", "gain_j": "error_gain"}
 
 
-def _plain(trial: Trial, found: TrialAmount) -> tuple[float | None, ...]:
+def _plain(trial: Trial, trial_amount: TrialAmount) -> tuple[float | None, ...]:
     drawn, power_w = trial.energy.get(GPU), None
     if drawn and trial.time_s:
         power_w = drawn.value / trial.time_s / _gpus(trial)
-    return found.time_s, power_w, trial.capped, trial.clock_mhz, float(trial.start_wall_ns)
+    return trial_amount.time_s, power_w, trial.capped, trial.clock_mhz, float(trial.start_wall_ns)
 
 
 def _rows(sweep: Sweep, trials: Sequence[Trial]) -> dict[Setting, int]:
     first = () if sweep.reference in sweep.settings else (sweep.reference,)
     tried = (trial.setting for trial in trials)
-    return {it: at for at, it in enumerate(dict.fromkeys((*first, *sweep.settings, *tried)))}
+    return {
+        setting: row for row, setting in enumerate(dict.fromkeys((*first, *sweep.settings, *tried)))
+    }
 
 
 def _column(trial: Trial) -> tuple[int, str]:
@@ -139,14 +139,15 @@ class AxisSlice:
 
 @lru_cache(maxsize=64)
 def slices(settings: tuple[Setting, ...], axis: str) -> tuple[AxisSlice, ...]:
-    found: dict[Setting, list[tuple[float, int]]] = {}
+    """The rows that differ in ``axis`` alone, for each combination of the other settings."""
+    by_others: dict[Setting, list[tuple[float, int]]] = {}
     for row, setting in enumerate(settings):
         value = setting.get(axis)
         if isinstance(value, int | float):
-            found.setdefault(_others(setting, axis), []).append((float(value), row))
+            by_others.setdefault(_others(setting, axis), []).append((float(value), row))
     return tuple(
         AxisSlice(axis, where, tuple(row for _, row in at), tuple(value for value, _ in at))
-        for where, at in ((where, sorted(at)) for where, at in found.items())
+        for where, at in ((where, sorted(at)) for where, at in by_others.items())
     )
 
 

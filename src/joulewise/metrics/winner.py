@@ -1,12 +1,14 @@
-"""What a metric prefers, and how much of its lead is luck.
+"""The best setting by a metric, and how much of its lead is luck (the winner's curse).
 
 The least of many means is too low: of 31 settings that are all alike, five runs each with 1 % of
 noise, the winner seems 0.9 % better than it is, and Student's interval of it holds the truth in 83
 of 100 sweeps. So what is stated of a winner is
 
-- its mean, plus what a choice from all blocks but one lost on average in the block left out, as far
-  as it is ahead of the reference at all: there is no more luck than lead;
-- up to an upper end that holds for all candidates at once (Šidák), by the spread of its own runs or
+- its mean, plus what a choice from all blocks but one lost on average in the block left out
+  (leave-one-out cross-validation), as far as it is ahead of the reference at all: there is no more
+  luck than lead;
+- up to an upper end that holds for all m candidates at once (Šidák: the quantile at
+  (1 - 0.05/2)^(1/m)), by the spread of its own runs or
   that of the runs of all settings, whichever is more. The lower end is Student's: being picked
   does not make a winner seem worse.
 
@@ -22,21 +24,22 @@ gave in the blocks left out holds the truth in 90 of 100.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
-from joulewise.metrics.intervals import Ratios, interval, means, quantile, student
+from joulewise.analyse.arrays import Bools, Floats, Ints
+from joulewise.analyse.student_t import student, t_quantile
+from joulewise.metrics.intervals import Ratios, interval, means
 from joulewise.metrics.result import Interval
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Array = NDArray[np.float64]
-
-_ENOUGH: Final = 0.5
-_PAIRS: Final = 2
-_OUTSIDE: Final = 0.05
+# A candidate has at least this share of the runs of the setting with the most (chosen: one lucky
+# run is no match for five; with 1, a setting with one failed run could never win).
+_MIN_RUNS_SHARE: Final = 0.5
+# Pairs of a confirmation from which on a mean with an interval can be stated.
+_MIN_PAIRS: Final = 2
+# Of a 95 % interval.
+_OUTSIDE_SHARE: Final = 0.05
 
 
 @dataclass(frozen=True)
@@ -50,29 +53,29 @@ class Picked:
 
     row: int
     candidates: int
-    without: NDArray[np.int64]
-    fresh: NDArray[np.int64]
+    without: Ints
+    fresh: Ints
     share: float = 1.0
 
 
-def settled(by: Ratios, row: int, reference: int, fresh: NDArray[np.bool_]) -> Picked | None:
-    """What a search has decided for; None where no run of it is left."""
+def settled(by: Ratios, row: int, reference: int, fresh: Bools) -> Picked | None:
+    """The setting that a search has chosen; None where no run of it is left."""
     if not by.means.n[row]:
         return None
     pairs = np.flatnonzero(fresh & ~np.isnan(by.log[row]) & ~np.isnan(by.log[reference]))
     tried = int((by.means.n > 0).sum())
-    nothing = np.full(by.log.shape[1], -1)
-    return Picked(row, tried, nothing, pairs if len(pairs) >= _PAIRS else pairs[:0])
+    no_winner = np.full(by.log.shape[1], -1)
+    return Picked(row, tried, no_winner, pairs if len(pairs) >= _MIN_PAIRS else pairs[:0])
 
 
 def pick(by: Ratios, reference: int) -> Picked | None:
-    """The least mean of those with enough runs: one lucky run is no match for five.
+    """The lowest mean among the settings with enough runs.
 
-    None where the reference has no score: without it no ratio is known, and nothing is preferred.
+    None where the reference has no score: without it no ratio is known.
     """
     n = by.means.n.copy()
     others = np.delete(n, reference)
-    enough = (n >= _ENOUGH * others.max(initial=0)) & (n > 0)
+    enough = (n >= _MIN_RUNS_SHARE * others.max(initial=0)) & (n > 0)
     enough[reference] = n[reference] > 0
     allowed = enough & ~by.ruled_out
     if not allowed.any():
@@ -96,35 +99,35 @@ def stated(picked: Picked, of: Ratios, reference: int) -> Interval | None:
         return _confirmed(of.log[row, picked.fresh], floors, of.scatter)
     pooled, dof = of.pooled
     error = np.fmax(half / student(n - 1), np.sqrt(2 * pooled / n))
-    at_once = (1 - _OUTSIDE / 2) ** (1 / picked.candidates)
-    high = mean + np.maximum(quantile(max(dof, n - 1, 1), at_once) * error, of.means.floor[row])
+    at_once = (1 - _OUTSIDE_SHARE / 2) ** (1 / picked.candidates)
+    high = mean + np.maximum(t_quantile(max(dof, n - 1, 1), at_once) * error, of.means.floor[row])
     low = mean - (student(dof) * error if np.isnan(half) else half)
     best = mean + picked.share * _luck(picked, of.log, n)
     return interval(*np.exp([best, np.minimum(low, best), np.maximum(high, best)]))
 
 
-def _confirmed(log: Array, floors: Array, scatter: tuple[float, int]) -> Interval | None:
+def _confirmed(log: Floats, floors: Floats, scatter: tuple[float, int]) -> Interval | None:
     """The mean of the pairs; ``scatter`` is the variance of single runs, and its dof."""
-    found = means(log[None], np.hypot(*floors)[None])
-    mean, half, (variance, dof) = found.mean[0], found.half[0], scatter
-    pairs = int(found.n[0])
+    of_pairs = means(log[None], np.hypot(*floors)[None])
+    mean, half, (variance, dof) = of_pairs.mean[0], of_pairs.half[0], scatter
+    pairs = int(of_pairs.n[0])
     if dof > pairs - 1:
-        half = np.fmax(student(dof) * np.sqrt(2 * variance / max(pairs, 1)), found.floor[0])
+        half = np.fmax(student(dof) * np.sqrt(2 * variance / max(pairs, 1)), of_pairs.floor[0])
     return interval(*np.exp([mean, mean - half, mean + half]))
 
 
-def _without(by: Ratios, allowed: NDArray[np.bool_]) -> NDArray[np.int64]:
+def _without(by: Ratios, allowed: Bools) -> Ints:
     """The winner of all columns but one, of those that have a run in that one, for each."""
     known = ~np.isnan(by.log)
     values = np.where(known, by.log, 0.0)
     left = known.sum(axis=1, keepdims=True) - known
     elsewhere = (values.sum(axis=1, keepdims=True) - values) / np.maximum(left, 1)
     usable = known & (left > 0) & allowed[:, None]
-    found = np.where(usable, elsewhere, np.inf).argmin(axis=0)
-    return np.where(usable.any(axis=0), found, -1)
+    winner = np.where(usable, elsewhere, np.inf).argmin(axis=0)
+    return np.where(usable.any(axis=0), winner, -1)
 
 
-def _luck(picked: Picked, log: Array, n: int) -> float:
+def _luck(picked: Picked, log: Floats, n: int) -> float:
     """How much higher a pick was in the columns that had no part in it; the more, the worse."""
     columns = np.flatnonzero(picked.without >= 0)
     rows = picked.without[columns]

@@ -14,9 +14,9 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from joulewise.analyse.student_t import student
 from joulewise.data.sweeps import CONFIRMING, Planned, Setting, Trial, TrialState
 from joulewise.metrics.boundary import Line, View, amount
-from joulewise.metrics.intervals import student
 
 PAIRS: Final = 3
 _SPARE: Final = 2  # pairs that may be lost to runs that fail

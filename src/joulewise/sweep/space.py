@@ -1,9 +1,7 @@
 """The settings of a sweep and its reference, with everything checked before the first run.
 
-Which points of a grid are meant: ``batch_size * accumulation == 256``.
-
-A small part of Python's expressions, evaluated over the axes' values and nothing else: numbers,
-words in quotes, names of axes, arithmetic, comparisons, ``and``, ``or`` and ``not``.
+A `constraint` says which points of a grid are run: ``batch_size * accumulation == 256``. It is
+evaluated by simpleeval, over the axes' values and nothing else.
 """
 
 from __future__ import annotations
@@ -25,11 +23,11 @@ from joulewise.sweep.spec import SweepSpec
 from joulewise.sweep.validate import check, check_command, check_metrics
 
 Number = float | str
-_Evaluate = Callable[[Mapping[str, Number]], Any]
 
-_LONGEST: Final = 1000
+# Longer constraints take the parser's memory; nobody has one (chosen).
+_MAX_CHARS: Final = 1000
 _HINT: Final = "compare axes with numbers, as in: batch_size * accumulation == 256"
-_BINARY: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
+_ARITHMETIC: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
@@ -37,107 +35,74 @@ _BINARY: Final[Mapping[type[ast.operator], Callable[[Any, Any], Any]]] = {
     ast.FloorDiv: operator.floordiv,
     ast.Mod: operator.mod,
 }
-_UNARY: Final[Mapping[type[ast.unaryop], Callable[[Any], Any]]] = {
-    ast.UAdd: operator.pos,
-    ast.USub: operator.neg,
-    ast.Not: operator.not_,
-}
-_COMPARE: Final[Mapping[type[ast.cmpop], Callable[[Any, Any], Any]]] = {
-    ast.Eq: operator.eq,
-    ast.NotEq: operator.ne,
-    ast.Lt: operator.lt,
-    ast.LtE: operator.le,
-    ast.Gt: operator.gt,
-    ast.GtE: operator.ge,
-}
+# What may stand in a constraint. simpleeval would allow more (calls, attributes, lists), and would
+# find the rest only at the first point at which it is evaluated.
+_ALLOWED: Final = (
+    *(ast.Name, ast.Constant, ast.UAdd, ast.USub, ast.Not, ast.And, ast.Or, *_ARITHMETIC),
+    *(ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE),
+)
 
 
 def constraint(text: str, axes: Collection[str]) -> Callable[[Mapping[str, Number]], bool]:
-    """What tells whether a point is meant, from its values by the name of the axis."""
-    if len(text) > _LONGEST:
+    """A function that says whether a point, its values by the name of the axis, is allowed.
+
+    ``text`` is an expression of numbers, words in quotes, names of axes, arithmetic, comparisons,
+    ``and``, ``or`` and ``not``; all of it is checked here, before the first run.
+    """
+    from simpleeval import DEFAULT_OPERATORS, InvalidExpression, SimpleEval
+
+    if len(text) > _MAX_CHARS:
         raise UsageError(f"{text[:80]!r}… is too long for a constraint", "make it several")
     try:
-        tree = ast.parse(text.strip(), mode="eval")
+        tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         raise UsageError(f"{text[:80]!r} is no constraint", _HINT) from None
-    if not isinstance(tree.body, ast.Compare | ast.BoolOp | ast.UnaryOp):
+    if not isinstance(tree, ast.Compare | ast.BoolOp | ast.UnaryOp):
         raise UsageError(f"{text!r} compares nothing", _HINT)
-    evaluate = _Compiler(text, axes).compile(tree.body)
+    _check_constraint(text, tree, axes)
+    arithmetic = {kind: _of_numbers(apply) for kind, apply in _ARITHMETIC.items()}
+    evaluator = SimpleEval(operators={**DEFAULT_OPERATORS, **arithmetic}, functions={})
 
     def holds(values: Mapping[str, Number]) -> bool:
+        evaluator.names = values
         try:
-            return bool(evaluate(values))
-        except (TypeError, ArithmeticError) as error:
+            return bool(evaluator.eval(text, previously_parsed=tree))
+        except (TypeError, ArithmeticError, InvalidExpression) as error:
             at = ", ".join(f"{name} = {value!r}" for name, value in values.items())
-            raise UsageError(f"{text!r} cannot be told at {at}: {error}", _HINT) from None
+            raise UsageError(f"{text!r} cannot be evaluated at {at}: {error}", _HINT) from None
 
     return holds
 
 
-class _Compiler:
-    def __init__(self, text: str, axes: Collection[str]) -> None:
-        self._text = text
-        self._axes = axes
-
-    def compile(self, node: ast.expr) -> _Evaluate:
-        match node:
-            case ast.Constant(value=bool()):
-                pass
-            case ast.Constant(value=int() | float() | str() as value):
-                return lambda _: value
-            case ast.Name(id=name):
-                return self._name(name)
-            case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:
-                return self._unary(_UNARY[type(op)], operand)
-            case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-                return self._binary(_BINARY[type(op)], left, right)
-            case ast.BoolOp(op=op, values=parts):
-                return self._logical(all if isinstance(op, ast.And) else any, parts)
-            case ast.Compare(left=left, ops=ops, comparators=rest):
-                if all(type(op) in _COMPARE for op in ops):
-                    return self._comparison([_COMPARE[type(op)] for op in ops], [left, *rest])
-        part = ast.get_source_segment(self._text.strip(), node) or self._text
-        raise UsageError(f"{part!r} cannot stand in a constraint", _HINT)
-
-    def _name(self, name: str) -> _Evaluate:
-        if name not in self._axes:
+def _check_constraint(text: str, tree: ast.expr, axes: Collection[str]) -> None:
+    """Raise a UsageError for a name that is no axis, and for the first part that is not allowed."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id not in axes:
             raise UsageError(
-                f"{self._text!r}: there is no axis {name}", f"there are {', '.join(self._axes)}"
+                f"{text!r}: there is no axis {node.id}", f"there are {', '.join(axes)}"
             )
-        return lambda values: values[name]
-
-    def _unary(self, apply: Callable[[Any], Any], operand: ast.expr) -> _Evaluate:
-        inner = self.compile(operand)
-        return lambda values: apply(inner(values))
-
-    def _binary(
-        self, apply: Callable[[Any, Any], Any], left: ast.expr, right: ast.expr
-    ) -> _Evaluate:
-        one, other = self.compile(left), self.compile(right)
-        return lambda values: apply(_number(one(values)), _number(other(values)))
-
-    def _logical(self, decide: Callable[[Any], bool], parts: list[ast.expr]) -> _Evaluate:
-        inner = [self.compile(part) for part in parts]
-        return lambda values: decide(bool(part(values)) for part in inner)
-
-    def _comparison(
-        self, compares: list[Callable[[Any, Any], Any]], operands: list[ast.expr]
-    ) -> _Evaluate:
-        inner = [self.compile(operand) for operand in operands]
-
-        def chain(values: Mapping[str, Number]) -> bool:
-            told = [each(values) for each in inner]
-            pairs = zip(compares, told, told[1:], strict=False)
-            return all(compare(one, other) for compare, one, other in pairs)
-
-        return chain
+        parts: list[Any] = [node]
+        if isinstance(node, ast.Constant) and type(node.value) not in {int, float, str}:
+            parts = [None]
+        elif isinstance(node, ast.BinOp | ast.UnaryOp | ast.BoolOp):
+            parts = [node.op]
+        elif isinstance(node, ast.Compare):
+            parts = list(node.ops)
+        if isinstance(node, ast.expr) and not all(isinstance(part, _ALLOWED) for part in parts):
+            part = ast.get_source_segment(text.strip(), node) or text
+            raise UsageError(f"{part!r} cannot stand in a constraint", _HINT)
 
 
-def _number(value: Number) -> float:
-    """Arithmetic is of numbers: a word times a number would be a long word."""
-    if isinstance(value, str):
-        raise TypeError(f"{value!r} is no number")
-    return value
+def _of_numbers(apply: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """The same operator for numbers alone: a word times a number would be a long word."""
+
+    def of_numbers(left: Number, right: Number) -> Any:
+        for value in (left, right):
+            if isinstance(value, str):
+                raise TypeError(f"{value!r} is no number")
+        return apply(left, right)
+
+    return of_numbers
 
 
 @dataclass(frozen=True)

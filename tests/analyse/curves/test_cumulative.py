@@ -71,7 +71,7 @@ def test_pieces_add_up_to_what_was_drawn_so_far(levels_w, pieces):
     assert growth.energy_j[1:] == pytest.approx(added_j, rel=1e-6)
 
 
-def test_a_total_that_nobody_knows_has_no_course(tmp_path):
+def test_an_unknown_total_has_no_curve(tmp_path):
     made = MadeRun(tmp_path / "run")
     made.fast(device("gpu0"), noisy(150), lost=[(-1, 20)])
     assert run_curves(made.write()).growth is None
@@ -89,7 +89,7 @@ def test_time_without_an_answer_widens_the_error_as_it_does_the_results(tmp_path
     assert gpu.growth.error_j[-1] == pytest.approx(use.energy.error, rel=1e-9)
 
 
-def test_a_result_that_was_kept_is_where_it_ends(tmp_path):
+def test_the_curve_ends_at_the_stored_result(tmp_path):
     """It may have been computed by an earlier version: one run has one energy all the same."""
     made = MadeRun(tmp_path / "run")
     run = made.fast(device("gpu0"), noisy(150)).write()

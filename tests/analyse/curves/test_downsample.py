@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulewise.analyse.chunks import ArrayLane
-from joulewise.analyse.curves.downsample import Thinning, even_edges, pixel_edges, show, thinned
+from joulewise.analyse.curves.downsample import Thinning, even_edges, pixel_edges, show
 from joulewise.analyse.time_intervals import Stretch
 
 brief = settings(max_examples=80, deadline=None)
@@ -17,6 +17,12 @@ readings = st.lists(
 )
 
 
+def downsample(lane, columns, edges_ns):
+    builders = [Thinning(column, edges_ns) for column in columns]
+    show(lane, *builders)
+    return [builder.envelope() for builder in builders]
+
+
 def lane_of(rows, chunk_rows=1 << 18):
     rows = sorted(rows, key=lambda row: row[0])
     t_ns = np.array([t for t, _ in rows], np.int64)
@@ -25,7 +31,7 @@ def lane_of(rows, chunk_rows=1 << 18):
 
 
 def envelope(rows, edges_ns, **options):
-    (found,) = thinned(lane_of(rows, **options), ("power_w",), edges_ns)
+    (found,) = downsample(lane_of(rows, **options), ("power_w",), edges_ns)
     return found
 
 
@@ -58,7 +64,7 @@ def test_one_reading_in_a_million_is_still_there():
     power_w[123_456] = 300
     power_w[765_432] = 7
     lane = ArrayLane({"t_ns": np.arange(1_000_000), "power_w": power_w})
-    (found,) = thinned(lane, ("power_w",), even_edges(Stretch(0, 1_000_000), 600))
+    (found,) = downsample(lane, ("power_w",), even_edges(Stretch(0, 1_000_000), 600))
     assert (found.high.max(), found.low.min()) == (300, 7)
     assert (found.high > 100).sum() == (found.low < 100).sum() == 1
 
@@ -70,7 +76,7 @@ def test_a_share_of_bits():
     assert thinning.envelope().mean.tolist() == [1.0, 0.0]
 
 
-def test_all_who_look_share_one_pass():
+def test_all_viewers_share_one_pass():
     class Counted(ArrayLane):
         passes = 0
 
@@ -80,7 +86,7 @@ def test_all_who_look_share_one_pass():
             return super().chunks(columns)
 
     lane = Counted({"t_ns": np.arange(10), "power_w": np.arange(10.0)})
-    thinned(lane, ("power_w", "power_w"), np.array([0, 9]))
+    downsample(lane, ("power_w", "power_w"), np.array([0, 9]))
     assert lane.passes == 1
 
 

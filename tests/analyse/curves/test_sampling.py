@@ -1,4 +1,4 @@
-"""How evenly a lane was sampled, told in one pass, whatever the chunks."""
+"""How evenly a stream was sampled, in one pass, whatever the chunks."""
 
 from itertools import pairwise
 
@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulewise.analyse.chunks import ArrayLane
-from joulewise.analyse.curves.sampling import sampling_of
+from joulewise.analyse.curves.downsample import show
+from joulewise.analyse.curves.sampling import Intervals
 from joulewise.analyse.time_intervals import Stretch
 
 S = 10**9
@@ -19,7 +20,9 @@ def sampled(t_s, power_w=None, stretch=None, **options):
     t_ns = np.rint(np.asarray(t_s) * S).astype(np.int64)
     power_w = np.arange(len(t_ns), dtype=float) if power_w is None else np.asarray(power_w, float)
     lane = ArrayLane({"t_ns": t_ns, "power_w": power_w}, **options)
-    return sampling_of(lane, "power_w", stretch or Stretch(int(t_ns[0]), int(t_ns[-1])))
+    intervals = Intervals(lane, "power_w", stretch or Stretch(int(t_ns[0]), int(t_ns[-1])))
+    show(lane, intervals)
+    return intervals.sampling()
 
 
 @brief
@@ -45,7 +48,7 @@ def test_rate_deviation_and_news_are_those_of_the_rows(intervals_s, levels, chun
     assert found.histogram.sum() + found.longer == len(steps_s)
 
 
-def test_a_sensor_that_is_asked_too_often_repeats_itself():
+def test_a_sensor_polled_too_often_repeats_values():
     """As a laptop's GPU: 25 polls a second, 6.25 new values."""
     found = sampled(np.arange(0, 40, 0.04), np.repeat(np.arange(250), 4))
     assert found.rate_hz == pytest.approx(25)

@@ -41,7 +41,7 @@ def steps(levels_w):
     return energy_at
 
 
-def found(levels_w, sensor, setup, pairs, *, change=None, offset_ns=0, chunk_rows=1 << 18):
+def measure(levels_w, sensor, setup, pairs, *, change=None, offset_ns=0, chunk_rows=1 << 18):
     counter, buffer, rate_hz = setup
     fast, samples = lanes(steps(levels_w), TIME_S, sensor, rate_hz=rate_hz)
     if change:
@@ -75,21 +75,21 @@ def same(one, other):
 def test_windows_side_by_side_add_up(levels_w, sensor, setup, cuts):
     cuts = sorted(cuts)
     pairs = [*pairwise(cuts), (cuts[0], cuts[-1])]
-    told = found(levels_w, sensor, setup, pairs)
+    energy = measure(levels_w, sensor, setup, pairs)
     for name in ("energy_j", "integral_j", "gap_s"):
-        values = getattr(told, name)
+        values = getattr(energy, name)
         assert values[:-1].sum() == pytest.approx(values[-1], abs=1e-6), name
-    assert not (told.mean_w > told.peak_w).any()
+    assert not (energy.mean_w > energy.peak_w).any()
 
 
 @brief
 @given(st.floats(20.0, 290.0), sensors, setups, moments, moments)
 def test_constant_power_is_exact(level_w, sensor, setup, one, other):
-    told = found([level_w], sensor, setup, [sorted((one, other))])
+    energy = measure([level_w], sensor, setup, [sorted((one, other))])
     truth_j = level_w * abs(other - one)
-    assert told.energy_j[0] == pytest.approx(truth_j, abs=told.error_sampling_j[0] * 2 + 0.02)
+    assert energy.energy_j[0] == pytest.approx(truth_j, abs=energy.error_sampling_j[0] * 2 + 0.02)
     if setup[0] and setup[1]:
-        assert told.energy_j[0] == pytest.approx(truth_j, rel=1e-3, abs=0.1)
+        assert energy.energy_j[0] == pytest.approx(truth_j, rel=1e-3, abs=0.1)
 
 
 @brief
@@ -97,8 +97,8 @@ def test_constant_power_is_exact(level_w, sensor, setup, one, other):
 def test_when_it_was_does_not_matter(levels_w, sensor, setup, pair, offset_ns):
     pair = [pair]
     same(
-        found(levels_w, sensor, setup, pair),
-        found(levels_w, sensor, setup, pair, offset_ns=offset_ns),
+        measure(levels_w, sensor, setup, pair),
+        measure(levels_w, sensor, setup, pair, offset_ns=offset_ns),
     )
 
 
@@ -112,8 +112,8 @@ def test_when_it_was_does_not_matter(levels_w, sensor, setup, pair, offset_ns):
 )
 def test_chunks_do_not_matter(levels_w, sensor, setup, pairs, chunk_rows):
     same(
-        found(levels_w, sensor, setup, pairs),
-        found(levels_w, sensor, setup, pairs, chunk_rows=chunk_rows),
+        measure(levels_w, sensor, setup, pairs),
+        measure(levels_w, sensor, setup, pairs, chunk_rows=chunk_rows),
     )
 
 
@@ -140,10 +140,10 @@ def test_a_longer_window_never_has_less(levels_w, sensor, setup, jumps, cuts):
             fast["energy_j"][row:] = np.maximum(fast["energy_j"][row:] + jump_j, 0.0)
 
     first, second, third, fourth = sorted(cuts)
-    told = found(levels_w, sensor, setup, [(first, fourth), (second, third)], change=break_it)
-    assert told.energy_j[0] >= told.energy_j[1] - 1e-9
-    assert told.energy_j[1] >= -1e-9
-    assert np.all(told.error_sampling_j >= 0)
+    energy = measure(levels_w, sensor, setup, [(first, fourth), (second, third)], change=break_it)
+    assert energy.energy_j[0] >= energy.energy_j[1] - 1e-9
+    assert energy.energy_j[1] >= -1e-9
+    assert np.all(energy.error_sampling_j >= 0)
 
 
 @brief
@@ -166,8 +166,8 @@ def test_a_gap_only_widens_the_error(level_w, sensor, setup, gap, pair):
                 if name in columns:
                     columns[name] = np.where(gone, np.nan, columns[name])
 
-    whole = found([level_w], sensor, setup, [pair])
-    torn = found([level_w], sensor, setup, [pair], change=lose)
+    whole = measure([level_w], sensor, setup, [pair])
+    torn = measure([level_w], sensor, setup, [pair], change=lose)
     truth_j = level_w * (pair[1] - pair[0])
     assert abs(torn.energy_j[0] - truth_j) <= 2 * torn.error_sampling_j[0] + 0.02
     if min(end_s, pair[1]) - max(start_s, pair[0]) > 0.6:
@@ -183,7 +183,7 @@ def test_a_gap_only_widens_the_error(level_w, sensor, setup, gap, pair):
 
 @brief
 @given(st.integers(0, 300), st.integers(1, 9), st.lists(st.integers(0, 300), max_size=12))
-def test_blocks_show_each_row_once_with_its_neighbours(rows, reach, cuts):
+def test_blocks_have_every_row_once_with_its_neighbours(rows, reach, cuts):
     chunks = [
         {"t_ns": part} for part in np.split(np.arange(rows), sorted(c % (rows + 1) for c in cuts))
     ]
@@ -204,6 +204,6 @@ def test_the_longest_counter_is_as_exact_as_a_new_one():
     offset_ns = 10**17
     for columns in (fast, samples):
         columns["t_ns"] = columns["t_ns"] + offset_ns
-    told = window_energy(device(), lane(fast), lane(samples), windows((1, 11)) + offset_ns)
-    assert told.energy_j[0] == pytest.approx(2000, abs=0.01)
-    assert S > told.error_sampling_j[0] > 0
+    energy = window_energy(device(), lane(fast), lane(samples), windows((1, 11)) + offset_ns)
+    assert energy.energy_j[0] == pytest.approx(2000, abs=0.01)
+    assert S > energy.error_sampling_j[0] > 0

@@ -13,30 +13,33 @@ SEED = 77
 
 
 @pytest.fixture(scope="module")
-def found():
+def judged_windows():
     return many(SEED, EACH)
 
 
-def test_the_truth_is_inside(found):
-    assert found.sensed_covered > 0.91
-    assert found.energy_covered > 0.91
+def test_the_truth_is_inside(judged_windows):
+    assert judged_windows.sensed_covered > 0.91
+    assert judged_windows.energy_covered > 0.91
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_truth_is_inside_for_each_load(found, family):
-    part = found.only(found.family == family)
+def test_the_truth_is_inside_for_each_load(judged_windows, family):
+    part = judged_windows.only(judged_windows.family == family)
     assert part.sensed_covered > 0.8
     assert part.energy_covered > 0.8
 
 
-def test_the_error_is_no_wider_than_it_must_be(found):
-    assert found.width < 1.5
-    steady = found.only(found.family == "constant")
+def test_the_error_is_no_wider_than_it_must_be(judged_windows):
+    assert judged_windows.width < 1.5
+    steady = judged_windows.only(judged_windows.family == "constant")
     assert np.median(steady.sampling / steady.value) < 1e-4
 
 
 def test_without_a_counter_where_the_load_is_not_in_step_with_the_sensor():
-    found = many(SEED + 1, 4, Setup(counter=False))
-    locked = found.family == "locked"
-    assert found.only(~locked).sensed_covered > 0.85
-    assert np.mean((found.off <= found.sampling + found.blind)[locked]) > 0.9
+    judged_windows = many(SEED + 1, 4, Setup(counter=False))
+    locked = judged_windows.family == "locked"
+    assert judged_windows.only(~locked).sensed_covered > 0.85
+    assert (
+        np.mean((judged_windows.off <= judged_windows.sampling + judged_windows.blind)[locked])
+        > 0.9
+    )

@@ -83,7 +83,7 @@ class TestConstantLoad:
         found = measure(constant(200), (1, 11), sensor=Sensor(noise_w=0.3))
         assert abs(found.energy_j[0] - 2000) < found.error_sampling_j[0] < 0.1
 
-    def test_both_ways_are_told(self):
+    def test_counter_and_integral_are_both_given(self):
         found = measure(constant(200), (1, 11), sensor=Sensor(noise_w=0.3))
         assert found.counter_j[0] == pytest.approx(2000, abs=0.1)
         assert found.integral_j[0] == pytest.approx(2000, abs=1)
@@ -220,7 +220,7 @@ class TestCountersThatBreak:
         found = measure(constant(200), (1, 11), change=cut(0.1 * readings, 99, "energy_j"))
         assert found.energy_j[0] == pytest.approx(2000, abs=1)
 
-    def test_disagreement_is_told_and_spanned(self):
+    def test_a_disagreement_is_marked_and_within_the_error(self):
         found = measure(
             constant(200),
             (1, 11),
@@ -257,7 +257,7 @@ class TestGaps:
         found = measure(square(50, 250, 1.0), (1, 5), change=cut(4, 6))
         assert abs(found.energy_j[0] - 600) < found.error_sampling_j[0] < 300
 
-    def test_before_and_after_the_lanes_too(self):
+    def test_windows_before_and_after_the_streams_have_energies_too(self):
         found = measure(constant(200), (-2, 11), (1, 15))
         assert found.gap_s == pytest.approx([2, 3], abs=0.1)
         assert np.all(found.error_sampling_j > 300)
@@ -279,13 +279,13 @@ class TestGaps:
 
         noisy = {"sensor": Sensor(noise_w=0.3), "counter": False}
         found = measure(constant(200), (1, 11), (5, 7), change=stuck, **noisy)
-        assert found.still_s == pytest.approx([4, 2], abs=0.1)
+        assert found.stuck_s == pytest.approx([4, 2], abs=0.1)
         assert found.stuck.tolist() == [False, True]
         assert found.error_sampling_j[0] > 4 * 150
 
     def test_what_never_moves_is_a_constant(self):
         found = measure(constant(200), (1, 11), counter=False)
-        assert not found.still_s.any()
+        assert not found.stuck_s.any()
         assert found.error_sampling_j[0] < 1
 
 
@@ -307,7 +307,7 @@ class TestNothing:
         found = window_energy(device(), None, None, windows((1, 2), (3, 4)))
         assert np.isnan(found.energy_j).all()
 
-    def test_was_asked_for(self):
+    def test_no_windows_give_no_energies(self):
         assert measure(constant(200)).energy_j.shape == (0,)
 
 
@@ -315,10 +315,10 @@ def test_a_cards_gain_is_divided_out():
     fast, samples = lanes(constant(220))
     board = device(gain=1.1, gain_sigma=0.005)
     found = window_energy(board, lane(fast), lane(samples), windows((1, 11)))
-    told = energy_of(found, 0, board)
-    assert told.value == pytest.approx(2000, abs=0.1)
-    assert told.error_gain == pytest.approx(1.96 * 0.005 * 2000, rel=1e-3)
-    assert told.source is Source.MEASURED
+    energy = energy_of(found, 0, board)
+    assert energy.value == pytest.approx(2000, abs=0.1)
+    assert energy.error_gain == pytest.approx(1.96 * 0.005 * 2000, rel=1e-3)
+    assert energy.source is Source.MEASURED
     assert found.peak_w[0] == pytest.approx(200)
 
 

@@ -1,4 +1,4 @@
-"""A framework that was at work without marks is told of, and nothing else is."""
+"""A framework that ran without marks is warned of, and nothing else is."""
 
 import json
 
@@ -14,14 +14,14 @@ from tests.helpers.runs import PID, START, MadeRun, S, device
 
 def used(made, time_s=30.0, cpu_s=25.0, pid=PID, **frameworks):
     imported_ns = START + S
-    told = {
+    uses = {
         "pid": pid,
         "imported_ns": imported_ns,
         "end_ns": None if time_s is None else imported_ns + round(time_s * S),
         "cpu_s": cpu_s,
         "frameworks": frameworks or {"torch": {"version": "2.9"}},
     }
-    (made.path / MARKS / f"{pid}-{imported_ns}.frameworks.json").write_text(json.dumps(told))
+    (made.path / MARKS / f"{pid}-{imported_ns}.frameworks.json").write_text(json.dumps(uses))
 
 
 @pytest.fixture
@@ -31,14 +31,14 @@ def made(tmp_path):
     return made
 
 
-def told(made, **changed):
+def no_marks_warnings(made, **changed):
     result = analyse(made.write(**changed))
     return [warning for warning in result.warnings if warning.code is Caution.NO_MARKS]
 
 
 def test_a_framework_that_worked_without_marks(made):
     used(made, torch={"version": "2.9"}, keras={"version": "3.1"})
-    (warning,) = told(made)
+    (warning,) = no_marks_warnings(made)
     assert "torch 2.9, keras 3.1 ran for 30 s" in warning.message
     assert "joulewise.span" in warning.hint
 
@@ -50,29 +50,29 @@ def test_a_framework_that_worked_without_marks(made):
 )
 def test_one_that_hardly_worked_is_no_news(made, time_s, cpu_s):
     used(made, time_s, cpu_s, pid=PID + 1)
-    assert told(made) == []
+    assert no_marks_warnings(made) == []
 
 
 def test_any_span_is_enough(made):
     used(made)
     Marks(made.path / MARKS).whole("warm-up", START, START + S)
-    assert told(made) == []
+    assert no_marks_warnings(made) == []
 
 
-def test_lost_marks_are_told_as_such(made):
+def test_lost_marks_are_not_reported_as_missing_ones(made):
     used(made)
     (made.path / MARKS / "1-1.marks").write_bytes(b"nothing of ours" * 48)
-    assert told(made) == []
+    assert no_marks_warnings(made) == []
 
 
 def test_without_a_framework_there_is_nothing_to_mark(made):
-    assert told(made) == []
+    assert no_marks_warnings(made) == []
 
 
 def test_a_file_that_cannot_be_read_is_passed_over(made):
     (made.path / MARKS / "1-1.frameworks.json").write_text("{")
     (made.path / MARKS / "2-1.frameworks.json").write_text("[]")
-    assert told(made) == []
+    assert no_marks_warnings(made) == []
 
 
 @pytest.mark.parametrize(
@@ -81,4 +81,4 @@ def test_a_file_that_cannot_be_read_is_passed_over(made):
 def test_a_command_that_was_killed_is_known_by_its_cpu_time(made, exit_code, cpu_s, count):
     used(made, None, None)
     command = CommandRecord(PID, ("python",), START, START + 40 * S, exit_code, cpu_s)
-    assert len(told(made, commands=(command,))) == count
+    assert len(no_marks_warnings(made, commands=(command,))) == count

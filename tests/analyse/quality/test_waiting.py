@@ -46,12 +46,12 @@ def gpu(made, key, waits, used_pct):
     return made
 
 
-def told(made):
+def waiting_warnings(made):
     return [w for w in analyse(made.write()).warnings if w.code is Caution.GPU_WAITED]
 
 
-def test_one_that_waits_for_data_in_each_step_is_told_with_what_to_try(tmp_path):
-    (warning,) = told(gpu(training(tmp_path / "run"), "gpu0", 0.6, 40))
+def test_a_gpu_that_waits_for_data_has_a_warning_with_advice(tmp_path):
+    (warning,) = waiting_warnings(gpu(training(tmp_path / "run"), "gpu0", 0.6, 40))
     assert warning.device == "gpu0"
     assert warning.message.startswith(
         "it was busy 40 % of the training's time, and its power falls"
@@ -62,33 +62,33 @@ def test_one_that_waits_for_data_in_each_step_is_told_with_what_to_try(tmp_path)
     assert "larger batch" in warning.hint
 
 
-def test_it_is_part_of_the_result_that_is_kept(tmp_path):
+def test_the_warning_is_part_of_the_stored_result(tmp_path):
     result = analyse(gpu(training(tmp_path / "run"), "gpu0", 0.6, 40).write())
     assert from_json(as_json(result)).warnings == result.warnings
 
 
-def test_a_sawtooth_is_told_though_the_driver_says_middling(tmp_path):
-    assert len(told(gpu(training(tmp_path / "run"), "gpu0", 0.4, 75))) == 1
+def test_a_sawtooth_is_found_although_utilisation_is_in_between(tmp_path):
+    assert len(waiting_warnings(gpu(training(tmp_path / "run"), "gpu0", 0.4, 75))) == 1
 
 
-def test_middling_without_a_sawtooth_is_not_told(tmp_path):
+def test_utilisation_in_between_without_a_sawtooth_has_no_warning(tmp_path):
     made = training(tmp_path / "run")
     noise = random.Random(1)
     made.fast(device("gpu0"), lambda t_s: (180 if t_s > 0 else 60) + noise.gauss(0, 25))
     made.slow("gpu0", gpu_utilisation_pct=lambda t_s: 75 if t_s > 0 else 0)
-    assert told(made) == []
+    assert waiting_warnings(made) == []
 
 
 def test_one_that_works_is_not_told(tmp_path):
-    assert told(gpu(training(tmp_path / "run"), "gpu0", 0.0, 97)) == []
+    assert waiting_warnings(gpu(training(tmp_path / "run"), "gpu0", 0.0, 97)) == []
 
 
 def test_power_that_is_high_all_along_outweighs_what_the_driver_says(tmp_path):
-    assert told(gpu(training(tmp_path / "run"), "gpu0", 0.0, 30)) == []
+    assert waiting_warnings(gpu(training(tmp_path / "run"), "gpu0", 0.0, 30)) == []
 
 
 def test_a_short_run_is_not_told(tmp_path):
-    assert told(gpu(training(tmp_path / "run", seconds=15.0), "gpu0", 0.6, 40)) == []
+    assert waiting_warnings(gpu(training(tmp_path / "run", seconds=15.0), "gpu0", 0.6, 40)) == []
 
 
 def test_start_and_end_of_a_program_do_not_count(tmp_path):
@@ -97,11 +97,11 @@ def test_start_and_end_of_a_program_do_not_count(tmp_path):
     made.processes("gpu0", (-4, []), (0.1, [(PID, "python", True)]))
     made.fast(device("gpu0"), lambda t_s: 250 + t_s % 1 if 30 < t_s < 58 else 60 + t_s % 1)
     made.slow("gpu0", gpu_utilisation_pct=lambda t_s: 95 if 30 < t_s < 58 else 0)
-    assert told(made) == []
+    assert waiting_warnings(made) == []
 
 
 def test_without_marks_low_use_is_told_all_the_same(tmp_path):
-    (warning,) = told(gpu(training(tmp_path / "run", spans=False), "gpu0", 0.6, 40))
+    (warning,) = waiting_warnings(gpu(training(tmp_path / "run", spans=False), "gpu0", 0.6, 40))
     assert warning.message == "it was busy 40 % of the training's time"
 
 
@@ -111,15 +111,15 @@ def test_of_several_only_those_that_wait(tmp_path):
     made.fast(device("gpu2"), lambda t_s: 60 + t_s % 1).slow(
         "gpu2", gpu_utilisation_pct=lambda _: 0
     )
-    waits, idles = told(made)
+    waits, idles = waiting_warnings(made)
     assert (waits.device, idles.device) == ("gpu1", "gpu2")
-    assert "did nothing" in idles.message
+    assert "was idle" in idles.message
     assert "CUDA_VISIBLE_DEVICES" in idles.hint
 
 
 def test_a_utilisation_that_nobody_could_read_is_no_reason(tmp_path):
     made = training(tmp_path / "run").fast(device("gpu0"), sawtooth(0.6))
-    assert told(made.slow("gpu0", gpu_utilisation_pct=lambda _: float("nan"))) == []
+    assert waiting_warnings(made.slow("gpu0", gpu_utilisation_pct=lambda _: float("nan"))) == []
 
 
 def test_a_simulated_resnet50_works_and_is_not_told(tmp_path):

@@ -57,11 +57,11 @@ def test_a_gap_says_how_long_when_and_why(made):
     ("measured", "counter_back_s", "bridge"),
     [
         (("power_w", "energy_j"), 6, "counter ran on"),
-        (("power_w", "energy_j"), 99, "what was read around it stands in"),
-        (("power_w",), 6, "what was read around it stands in"),
+        (("power_w", "energy_j"), 99, "the mean of the readings before and after it is taken"),
+        (("power_w",), 6, "the mean of the readings before and after it is taken"),
     ],
 )
-def test_a_gap_says_what_tells_of_it_instead(made, measured, counter_back_s, bridge):
+def test_a_gap_warning_says_what_stands_in_for_the_readings(made, measured, counter_back_s, bridge):
     gone = {"lost": [(4, 6)], "counter_lost": [(4, counter_back_s)]}
     made.fast(device("gpu0", measured=measured), noisy(200), **gone)
     (warning,) = warnings(made, Caution.GAP)
@@ -76,7 +76,7 @@ def test_a_gap_says_what_tells_of_it_instead(made, measured, counter_back_s, bri
         (7, 9, "from 7.0 s after the start on and up to 9.0 s after the start"),
     ],
 )
-def test_a_lower_bound_is_said_once_with_one_advice(tmp_path, awake_s, until_s, said):
+def test_a_lower_bound_has_one_warning_with_one_hint(tmp_path, awake_s, until_s, said):
     """Nothing stands in for what was not read then, so nothing else is said to."""
     why = Unavailable("it is lost", "reset it")
     lost = device("gpu0", awake_ns=START + awake_s * S, unavailable=why)
@@ -153,7 +153,7 @@ def test_the_default_limit_need_not_bind(made):
     assert capped(made, 120, 0x0, limit_w=300.0) == []
 
 
-def test_a_default_limit_that_a_lease_has_set_is_told_of(made):
+def test_a_default_limit_set_by_a_lease_is_warned_of(made):
     settings = {"gpu0": {"power_limit_w": 300.0}}
     assert capped(made, 120, 0x0, limit_w=300.0, settings=settings) == [
         (Caution.CAP_NEVER_BINDS, "gpu0")
@@ -174,7 +174,7 @@ def test_a_power_limit_that_stays_is_no_news(made):
     assert warnings(made) == []
 
 
-def test_of_many_changes_the_first_are_told(made):
+def test_of_many_changes_the_first_are_listed(made):
     made.fast(device("gpu0"), noisy(150))
     made.slow("gpu0", enforced_limit_w=lambda t: 150 + t)
     (warning,) = warnings(made)
@@ -188,7 +188,7 @@ def test_other_vendors_bits_have_no_names(made):
     assert warnings(made) == []
 
 
-def test_a_counter_that_began_anew(made):
+def test_a_counter_that_was_reset_is_warned_of(made):
     made.devices.append(device("gpu0"))
     t_s = made.times_s(made.hz)
     joules = 5_000 + 200 * t_s
@@ -241,9 +241,9 @@ def test_a_sensor_that_is_stuck(made):
 def test_a_sensor_that_never_moves_though_the_load_does(made, idle_pct, codes):
     made.fast(device("gpu0", measured=("power_w",)), lambda _: 200)
     made.slow("gpu0", gpu_utilisation_pct=lambda t: 100 if t > 5 else idle_pct)
-    told = [warning for warning in warnings(made) if warning.code is Caution.STUCK]
-    assert [warning.code for warning in told] == codes
-    assert all("in the whole run" in warning.message for warning in told)
+    stuck_warnings = [warning for warning in warnings(made) if warning.code is Caution.STUCK]
+    assert [warning.code for warning in stuck_warnings] == codes
+    assert all("in the whole run" in warning.message for warning in stuck_warnings)
 
 
 class TestCounterThatStandsStill:
@@ -257,7 +257,7 @@ class TestCounterThatStandsStill:
         )
         return [each for each in warnings(made) if each.code is Caution.FROZEN]
 
-    def test_it_is_told_with_its_place(self, made):
+    def test_the_warning_says_where_it_was(self, made):
         (warning,) = self.with_counter(
             made, lambda t_s: 5_000 + 200 * (np.minimum(t_s, 3) + np.maximum(t_s, 7) - 7)
         )
@@ -266,11 +266,11 @@ class TestCounterThatStandsStill:
             "its energy counter did not move for 4.0 s, from 3 s after the start"
         )
 
-    def test_one_that_never_moves_is_told_too(self, made):
+    def test_a_sensor_that_never_moves_is_warned_of(self, made):
         (warning,) = self.with_counter(made, lambda t_s: np.full(len(t_s), 5_000.0))
         assert "for 10.0 s, from 0 s" in warning.message
 
-    def test_one_that_was_not_read_has_not_stood_still(self, made):
+    def test_a_sensor_that_was_not_read_is_not_stuck(self, made):
         assert not self.with_counter(
             made, lambda t_s: np.where((t_s > 2) & (t_s < 8), np.nan, 5_000 + 200 * t_s)
         )
@@ -290,7 +290,7 @@ def test_others_on_the_gpu_are_named(made):
     (warning,) = warnings(made)
     assert (warning.code, warning.device) == (Caution.OTHER_PROCESSES, "gpu0")
     assert warning.message == (
-        "others used it too: other0 (70), other1 (71), other2 (72) and 2 more"
+        "other processes used it too: other0 (70), other1 (71), other2 (72) and 2 more"
     )
 
 
@@ -364,7 +364,7 @@ def test_the_length_that_would_do_is_above_that_of_every_span_that_is_too_short(
     assert warning.hint == "spans of 218 ms and more have less than 10 % here"
 
 
-def test_a_sensor_that_is_asked_as_often_as_it_has_news_gains_nothing_by_a_higher_rate(tmp_path):
+def test_a_sensor_polled_at_its_update_rate_is_not_advised_a_higher_one(tmp_path):
     (warning,) = short_spans(tmp_path, ("step", 0.01), card=SensorProfile(0.1, 0.1, 0.005, 0.1))
     assert "--rate" not in warning.hint
 
@@ -399,7 +399,7 @@ def test_a_machine_that_slept_has_no_clock_that_was_set(made):
     assert warning.hint
 
 
-def test_what_the_recorder_noted_is_told_once(made):
+def test_a_note_of_the_recorder_is_one_warning(made):
     made.notes += [
         {"code": "wall_clock_set", "message": "the wall clock was set by +60 s"},
         {"code": "budget", "message": "the budget of 1kJ is used up", "hint": "more"},
@@ -424,7 +424,7 @@ SHOWN = "all readings together show 2000 J; it stopped it"
         (2100.0, f"{USED_UP}, as was estimated at that moment; {SHOWN}"),
     ],
 )
-def test_a_budget_is_told_with_what_the_readings_show(limit_j, said):
+def test_a_budget_warning_has_what_the_whole_run_took(limit_j, said):
     note = {
         "code": "budget",
         "kind": "energy",
@@ -472,7 +472,7 @@ def test_a_recorder_that_was_killed_at_once(made):
     assert " s in" not in ended.message
 
 
-def test_a_baseline_that_was_asked_for_and_not_had(made):
+def test_a_requested_baseline_that_is_missing_is_warned_of(made):
     made.fast(device("gpu0"), noisy(200))
     made.slow("gpu0", gpu_utilisation_pct=lambda _: 99)
     (warning,) = warnings(made, options={"baseline_s": 5.0})

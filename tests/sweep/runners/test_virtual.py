@@ -189,7 +189,7 @@ def test_only_lanes_of_many_rows_are_packed_and_all_are_read_back(tmp_path, epoc
     analysed = []
 
     def spy(*args, **options):
-        analysed.append(options["lanes"])
+        analysed.append(options["open_stream"])
         return analyse(*args, **options)
 
     monkeypatch.setattr("joulewise.sweep.runners.virtual_record.analyse", spy)

@@ -1,1 +1,10 @@
-"""Courses over time, made small enough to be drawn: joules never come from here."""
+"""Curves over time, made small enough to be drawn; energies never come from here.
+
+::
+
+    run.py          everything that is drawn of one run; start here
+    series.py       cumulative energy, sensors, spans, parts
+    downsample.py   many readings as few pixels, with every peak
+    sampling.py     how evenly a stream was read
+    average.py      the mean curve of several runs
+"""

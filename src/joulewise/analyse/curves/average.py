@@ -1,25 +1,28 @@
-"""The average of several runs' curves. Cubic interpolation overshoots: it is for drawing only."""
+"""The average of several runs' curves, on a common grid of times.
+
+Cubic interpolation overshoots: it is for drawing only, and energies never come from here.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from joulewise.analyse.arrays import Floats, Ints
 
-_PER_READING: Final = 2  # moments of the grid for each new value
+# Times of the grid for each new value. Published averages use about twice the raw rate.
+_PER_READING: Final = 2
 
 
 @dataclass(frozen=True)
 class Curve:
     """Values at moments that ascend, in seconds since the run's start."""
 
-    t_s: NDArray[np.float64]
-    values: NDArray[np.float64]
+    t_s: Floats
+    values: Floats
 
 
 @dataclass(frozen=True)
@@ -29,38 +32,38 @@ class Average:
     The deviation of a single run is NaN.
     """
 
-    t_s: NDArray[np.float64]
-    mean: NDArray[np.float64]
-    sigma: NDArray[np.float64]
-    count: NDArray[np.int64]
+    t_s: Floats
+    mean: Floats
+    sigma: Floats
+    count: Ints
 
 
-def grid(longest_s: float, effective_hz: float, most: int) -> NDArray[np.float64]:
-    """Moments up to the end of the longest run: twice as many as new values, but at most so many.
+def grid(longest_s: float, effective_hz: float, most: int) -> Floats:
+    """Times up to the end of the longest run: twice as many as new values, but at most ``most``.
 
-    A sensor that tells something new twice a second makes it one of 4 Hz.
+    With two new values a second it is a grid of 4 Hz.
     """
-    moments = int(np.clip(longest_s * _PER_READING * effective_hz, 1, most))
-    return np.linspace(0.0, longest_s, moments + 1)
+    times = int(np.clip(longest_s * _PER_READING * effective_hz, 1, most))
+    return np.linspace(0.0, longest_s, times + 1)
 
 
-def averaged(curves: Sequence[Curve], grid_s: NDArray[np.float64]) -> Average:
-    """Of runs of different length: where one has ended, it is no longer in the mean."""
+def averaged(curves: Sequence[Curve], grid_s: Floats) -> Average:
+    """The mean of runs of different length: one that has ended is no longer in it."""
     values = np.stack([cubic(curve, grid_s) for curve in curves])
-    there = np.isfinite(values)
-    count = there.sum(axis=0)
-    known = np.where(there, values, 0.0)
+    is_known = np.isfinite(values)
+    count = is_known.sum(axis=0)
+    known = np.where(is_known, values, 0.0)
     mean = known.sum(axis=0) / np.where(count, count, np.nan)
-    squares = np.square(np.where(there, values - mean, 0.0)).sum(axis=0)
+    squares = np.square(np.where(is_known, values - mean, 0.0)).sum(axis=0)
     sigma = np.sqrt(squares / np.where(count > 1, count - 1, np.nan))
     return Average(grid_s, mean, sigma, count)
 
 
-def cubic(curve: Curve, grid_s: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The curve at the grid's moments by cubic pieces; NaN before its start and after its end.
+def cubic(curve: Curve, grid_s: Floats) -> Floats:
+    """The curve at the grid's times by cubic Hermite pieces; NaN outside of the curve.
 
-    Each piece has the slopes that a parabola through a point and its neighbours has. scipy's
-    spline would differ by less than a line is wide, and takes a second to import.
+    The slope at a point is that of the parabola through it and its neighbours (np.gradient).
+    scipy's spline would differ by less than a line is wide, and takes a second to import.
     """
     known = np.isfinite(curve.values)
     t_s, values = curve.t_s[known], curve.values[known]
@@ -71,9 +74,9 @@ def cubic(curve: Curve, grid_s: NDArray[np.float64]) -> NDArray[np.float64]:
     width = t_s[at + 1] - t_s[at]
     part = (grid_s - t_s[at]) / width
     rest = 1 - part
-    found = (
+    interpolated = (
         values[at] * (1 + 2 * part) * rest**2
         + values[at + 1] * (1 + 2 * rest) * part**2
         + width * part * rest * (slopes[at] * rest - slopes[at + 1] * part)
     )
-    return np.where((grid_s < t_s[0]) | (grid_s > t_s[-1]), np.nan, found)
+    return np.where((grid_s < t_s[0]) | (grid_s > t_s[-1]), np.nan, interpolated)

@@ -1,29 +1,28 @@
-"""One pass over a lane for all who want to see its rows.
+"""Downsampling: a column as few points as a figure has pixels, with every peak still in it.
 
-A column as few points as a figure has pixels, with every peak still in it.
+A pixel shows the lowest, the highest and the mean reading in its time (min-max downsampling). Also
+here: one pass over a stream for several *viewers*, each of which gets every chunk.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
 import numpy as np
 
-from joulewise.analyse.chunks import ChunkReader, Columns
-from joulewise.analyse.energy.power_integral import typical_step_ns
+from joulewise.analyse.arrays import Floats, Ints
+from joulewise.analyse.chunks import ChunkReader, Columns, typical_step_ns
 from joulewise.analyse.time_intervals import Stretch
 from joulewise.units import NS_PER_S
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-_FILLED: Final = 0.9  # rows come late now and then
+# Pixels for each row, so that nearly every pixel has one although rows come late now and then.
+_PIXELS_PER_ROW: Final = 0.9
 
 
 class Viewer(Protocol):
-    """Whoever looks at a lane's rows, in their order, some 100,000 at a time."""
+    """Takes the rows of a stream in their order, some 100,000 at a time."""
 
     @property
     def columns(self) -> tuple[str, ...]: ...
@@ -31,57 +30,53 @@ class Viewer(Protocol):
     def take(self, chunk: Columns) -> None: ...
 
 
-def show(lane: ChunkReader, *viewers: Viewer) -> None:
-    """Every row to every viewer, decoded once."""
+def show(stream: ChunkReader, *viewers: Viewer) -> None:
+    """Give every row to every viewer, decoded once."""
     wanted = dict.fromkeys(("t_ns", *(name for viewer in viewers for name in viewer.columns)))
-    for chunk in lane.chunks([name for name in wanted if name in lane.columns]):
+    for chunk in stream.chunks([name for name in wanted if name in stream.columns]):
         for viewer in viewers:
             viewer.take(chunk)
 
 
-class Shown:
-    """A lane that viewers see along with the first who reads all they want, to its end.
+class SharedStream:
+    """A stream whose viewers get its chunks along with the first who reads all their columns.
 
-    So nothing is decoded twice. ``finish`` shows it to them where there was no such reader.
+    So nothing is decoded twice. ``finish`` gives the chunks to them where there was no such reader.
     """
 
-    def __init__(self, lane: ChunkReader, *viewers: Viewer) -> None:
-        self._lane = lane
+    def __init__(self, stream: ChunkReader, *viewers: Viewer) -> None:
+        self._stream = stream
         self._viewers = viewers
-        self.rows, self.columns = lane.rows, lane.columns
+        self.rows, self.columns = stream.rows, stream.columns
 
     def chunks(self, columns: Sequence[str]) -> Iterator[Columns]:
         wanted = {name for viewer in self._viewers for name in viewer.columns}
         viewers = self._viewers if wanted <= set(columns) else ()
         self._viewers = () if viewers else self._viewers
-        for chunk in self._lane.chunks(columns):
+        for chunk in self._stream.chunks(columns):
             for viewer in viewers:
                 viewer.take(chunk)
             yield chunk
 
     def finish(self) -> None:
         if self._viewers:
-            show(self._lane, *self._viewers)
+            show(self._stream, *self._viewers)
 
 
-def pixel_edges(lane: ChunkReader, stretch: Stretch, pixels: int) -> NDArray[np.int64]:
-    """So many pixels, or fewer, so that as a rule each of them has a row."""
-    step_ns = typical_step_ns(lane) or stretch.time_ns
-    rows = min(lane.rows, stretch.time_ns / max(step_ns, 1.0))
-    return even_edges(stretch, min(pixels, int(_FILLED * rows)))
+def pixel_edges(stream: ChunkReader, stretch: Stretch, pixels: int) -> Ints:
+    """The edges of so many pixels, or fewer, so that as a rule each of them has a row."""
+    step_ns = typical_step_ns(stream) or stretch.time_ns
+    rows = min(stream.rows, stretch.time_ns / max(step_ns, 1.0))
+    return even_edges(stretch, min(pixels, int(_PIXELS_PER_ROW * rows)))
 
 
-def even_edges(stretch: Stretch, pieces: int) -> NDArray[np.int64]:
-    """The borders of so many pieces of one length; fewer where they would be empty."""
+def even_edges(stretch: Stretch, pieces: int) -> Ints:
+    """The edges of so many pieces of one length; fewer where they would be empty."""
     pieces = int(np.clip(stretch.time_ns, 1, max(pieces, 1)))
     steps = np.arange(pieces + 1)
     # Not linspace: a long run's nanoseconds have more digits than a float.
     whole, rest = divmod(max(stretch.time_ns, 1), pieces)
     return np.asarray(stretch.start_ns + steps * whole + steps * rest // pieces)
-
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 @dataclass(frozen=True)
@@ -91,25 +86,25 @@ class Envelope:
     ``count`` is how many there were.
     """
 
-    edges_ns: NDArray[np.int64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
-    mean: NDArray[np.float64]
-    count: NDArray[np.int64]
+    edges_ns: Ints
+    low: Floats
+    high: Floats
+    mean: Floats
+    count: Ints
 
-    def middle_s(self, origin_ns: int) -> NDArray[np.float64]:
-        """When each pixel was, counted from ``origin_ns``."""
+    def middle_s(self, origin_ns: int) -> Floats:
+        """The middle of each pixel, in seconds from ``origin_ns``."""
         starts_ns = self.edges_ns[:-1] - origin_ns
         return np.asarray((starts_ns + np.diff(self.edges_ns) / 2) / NS_PER_S)
 
 
 class Thinning:
-    """Sees a lane chunk by chunk and keeps an envelope of one column.
+    """Builds the envelope of one column, chunk by chunk.
 
     ``bits`` makes the column one of 0 and 1: whether any of those bits is set in it.
     """
 
-    def __init__(self, column: str, edges_ns: NDArray[np.int64], bits: int = 0) -> None:
+    def __init__(self, column: str, edges_ns: Ints, bits: int = 0) -> None:
         pixels = len(edges_ns) - 1
         self.columns = (column,)
         self._edges_ns = edges_ns
@@ -122,8 +117,8 @@ class Thinning:
     def take(self, chunk: Columns) -> None:
         t_ns, values = chunk["t_ns"], chunk[self.columns[0]]
         if np.isnan(values.sum(dtype=np.float64)):
-            there = ~np.isnan(values)
-            t_ns, values = t_ns[there], values[there]
+            is_read = ~np.isnan(values)
+            t_ns, values = t_ns[is_read], values[is_read]
         cuts = np.searchsorted(t_ns, self._edges_ns)
         cuts[-1] = np.searchsorted(t_ns, self._edges_ns[-1], "right")
         counts = np.diff(cuts)
@@ -134,7 +129,7 @@ class Thinning:
         starts, values = cuts[filled], values[: cuts[-1]]
         if self._bits:
             values = (values.astype(np.int64) & self._bits != 0).astype(np.float32)
-        lows, highs = (each.reduceat(values, starts) for each in (np.minimum, np.maximum))
+        lows, highs = (ufunc.reduceat(values, starts) for ufunc in (np.minimum, np.maximum))
         self._low[filled] = np.minimum(self._low[filled], lows)
         self._high[filled] = np.maximum(self._high[filled], highs)
         self._sum[filled] += np.add.reduceat(values, starts, dtype=np.float64)
@@ -145,12 +140,3 @@ class Thinning:
         mean = self._sum / np.maximum(self._count, 1)
         low, high, mean = (np.where(empty, np.nan, v) for v in (self._low, self._high, mean))
         return Envelope(self._edges_ns, low, high, mean, self._count)
-
-
-def thinned(
-    lane: ChunkReader, columns: tuple[str, ...], edges_ns: NDArray[np.int64]
-) -> list[Envelope]:
-    """Each column's envelope, all in one pass."""
-    thinnings = [Thinning(column, edges_ns) for column in columns]
-    show(lane, *thinnings)
-    return [thinning.envelope() for thinning in thinnings]

@@ -1,4 +1,4 @@
-"""Everything that can be drawn of one stored run, each lane read as seldom as can be."""
+"""Everything that can be drawn of one stored run, with few passes over its streams."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.chunks import ChunkReader, OpenLane
-from joulewise.analyse.curves.downsample import Envelope, Shown, Thinning, pixel_edges
+from joulewise.analyse.chunks import ChunkReader, OpenStream
+from joulewise.analyse.curves.downsample import Envelope, SharedStream, Thinning, pixel_edges
 from joulewise.analyse.curves.sampling import Intervals, Sampling
 from joulewise.analyse.curves.series import (
     FAULTS,
@@ -31,19 +31,23 @@ from joulewise.errors import JoulewiseError
 from joulewise.store.layout import StreamKind
 from joulewise.store.manifest import Manifest, RecordedDevice, read_manifest
 
+# Points of a power curve. Chosen: about the width of a figure on a page; twice as many double the
+# data of the page and show no more.
 PIXELS: Final = 600
-_FEWEST_PIXELS: Final = 150
+# With many devices each has fewer, so that all together stay within the second number.
+_MIN_PIXELS: Final = 150
 _ALL_PIXELS: Final = 2_400
-_SENSOR_PIXELS: Final = 300  # there are ten panels a device: twice as many double a page's data
+# There are ten panels of sensors a device: twice as many points double a page's data.
+_SENSOR_PIXELS: Final = 300
 _POWER: Final = "power_w"
-_LANES: Final = {StreamKind.FAST: "polls", StreamKind.BUFFER: "driver's samples"}
+_STREAMS: Final = {StreamKind.FAST: "polls", StreamKind.BUFFER: "driver's samples"}
 
 
 @dataclass(frozen=True)
 class DeviceCurves:
-    """One device. ``power`` is None where nobody read its power; ``growth`` has a mean then.
+    """The curves of one device. ``power`` is None where power was not read; ``growth`` has a mean.
 
-    ``sampling`` is of each lane, by what it is called.
+    ``sampling`` is of each stream, by its name for users.
     """
 
     device: RecordedDevice
@@ -77,46 +81,48 @@ class RunCurves:
 
 
 def run_curves(run: Path, result: RunResult | None = None) -> RunCurves:
-    """Of a run in a store, with the result that is told of it, else the one that is kept.
+    """The curves of a stored run, by the given ``result``, else the stored one.
 
     A run that goes on has another result a moment later, and the same moment must be drawn.
     """
     manifest, result = read_manifest(run), result or result_of(run)
     stretch = Stretch(result.run.span.start_ns, result.run.span.end_ns)
-    lanes = SoundLanes(run, manifest)
-    _refuse_lost(lanes, result.counted)
+    open_stream = SoundLanes(run, manifest)
+    _refuse_lost(open_stream, result.counted)
     counted = [one for one in manifest.devices if one.info.key in result.counted and one.sources]
-    pixels = int(np.clip(_ALL_PIXELS / max(len(counted), 1), _FEWEST_PIXELS, PIXELS))
+    pixels = int(np.clip(_ALL_PIXELS / max(len(counted), 1), _MIN_PIXELS, PIXELS))
     edges_ns, marks_ns = growth_edges(stretch), load_marks_of_result(result)
     faulty = {one.device for one in result.warnings if one.code in FAULTS}
-    found = []
+    with_energies = []
     for device in counted:
-        views = _views(lanes, device, stretch, pixels)
-        # Joules are reckoned first: the views see what that reads, as it is read.
-        seen = partial(_seen, views)
+        views = _views(open_stream, device, stretch, pixels)
+        # Energies are computed first: the viewers get what that reads, as it is read.
+        open_shared = partial(_open_shared, views)
         growth, energies = growth_of(
-            seen,
+            open_shared,
             device,
             edges_ns,
             faulty=device.info.key in faulty,
             end=result.run.devices[device.info.key].energy,
             marks_ns=marks_ns,
         )
-        sensors = sensor_courses(lanes, device, stretch, min(pixels, _SENSOR_PIXELS))
-        found.append((_device(device, views, growth, sensors), energies))
+        sensors = sensor_courses(open_stream, device, stretch, min(pixels, _SENSOR_PIXELS))
+        with_energies.append((_device(device, views, growth, sensors), energies))
     return RunCurves(
         manifest,
         result,
-        tuple(curves for curves, _ in found),
-        whole_growth(result, edges_ns, [(curves.growth, told) for curves, told in found]),
+        tuple(curves for curves, _ in with_energies),
+        whole_growth(
+            result, edges_ns, [(curves.growth, energies) for curves, energies in with_energies]
+        ),
     )
 
 
-def _refuse_lost(lanes: SoundLanes, keys: Sequence[str]) -> None:
-    """A figure of a device of whose trace nothing is left would be made up."""
+def _refuse_lost(open_stream: SoundLanes, keys: Sequence[str]) -> None:
+    """Raise where nothing is left of a device's trace: a figure of it would be made up."""
     for key in keys:
-        damage = lanes.find_lane_damage(key, StreamKind.FAST)
-        if damage is not None and lanes(key, StreamKind.FAST) is None:
+        damage = open_stream.find_lane_damage(key, StreamKind.FAST)
+        if damage is not None and open_stream(key, StreamKind.FAST) is None:
             raise JoulewiseError(f"its trace cannot be read: {damage.message}", HINT)
 
 
@@ -128,42 +134,42 @@ def _device(
 ) -> DeviceCurves:
     power: Envelope | None = None
     sampling = {}
-    for lane, view in views.items():
+    for stream, view in views.items():
         view.rows.finish()
         # The driver's own samples come last, and are those that are drawn where there are any.
         if view.thinning and (envelope := view.thinning.envelope()).count.any():
             power = envelope
         if seen := view.intervals.sampling():
-            sampling[_LANES[lane]] = seen
+            sampling[_STREAMS[stream]] = seen
     return DeviceCurves(device, power, growth, sampling, sensors)
 
 
 @dataclass(frozen=True)
 class _StreamView:
-    """What is looked at of a lane while it is read."""
+    """What is collected from a stream while it is read."""
 
-    rows: Shown
+    rows: SharedStream
     intervals: Intervals
     thinning: Thinning | None
 
 
 def _views(
-    lanes: OpenLane, device: RecordedDevice, stretch: Stretch, pixels: int
+    open_stream: OpenStream, device: RecordedDevice, stretch: Stretch, pixels: int
 ) -> dict[StreamKind, _StreamView]:
-    opened = {lane: lanes(device.info.key, lane) for lane in _LANES}
-    return {lane: _view(rows, stretch, pixels) for lane, rows in opened.items() if rows}
+    opened = {stream: open_stream(device.info.key, stream) for stream in _STREAMS}
+    return {stream: _view(rows, stretch, pixels) for stream, rows in opened.items() if rows}
 
 
-def _seen(
-    views: Mapping[StreamKind, _StreamView], _key: str, lane: StreamKind
+def _open_shared(
+    views: Mapping[StreamKind, _StreamView], _key: str, stream: StreamKind
 ) -> ChunkReader | None:
-    return views[lane].rows if lane in views else None
+    return views[stream].rows if stream in views else None
 
 
 def _view(rows: ChunkReader, stretch: Stretch, pixels: int) -> _StreamView:
     if _POWER not in rows.columns:
         intervals = Intervals(rows, "energy_j", stretch)
-        return _StreamView(Shown(rows, intervals), intervals, None)
+        return _StreamView(SharedStream(rows, intervals), intervals, None)
     intervals = Intervals(rows, _POWER, stretch)
     thinning = Thinning(_POWER, pixel_edges(rows, stretch, pixels))
-    return _StreamView(Shown(rows, intervals, thinning), intervals, thinning)
+    return _StreamView(SharedStream(rows, intervals, thinning), intervals, thinning)

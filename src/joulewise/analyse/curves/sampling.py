@@ -1,38 +1,46 @@
-"""How evenly a lane was sampled, and how many of its rows brought something new."""
+"""How evenly a stream was sampled (jitter), and how many of its rows had a new value."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.chunks import ChunkReader, Columns, Room, last_reading, mark_new_values
-from joulewise.analyse.curves.downsample import even_edges, show
-from joulewise.analyse.energy.power_integral import typical_step_ns
+from joulewise.analyse.arrays import Array, Floats, Ints
+from joulewise.analyse.chunks import (
+    ChunkReader,
+    Columns,
+    ScratchArrays,
+    last_reading,
+    mark_new_values,
+    typical_step_ns,
+)
+from joulewise.analyse.curves.downsample import even_edges
 from joulewise.analyse.time_intervals import Stretch
 from joulewise.units import NS_PER_S
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
+# Bins of the histogram of intervals; what is longer is counted apart (chosen for a narrow figure).
 _BINS: Final = 90
-_REACH: Final = 3.0  # the histogram goes up to so many usual intervals, one of which is mid-bin
-_PIECES: Final = 200
-_ROWS_A_PIECE: Final = 20
+# The histogram goes up to so many typical intervals, and one of these is the middle of a bin.
+_MAX_INTERVALS: Final = 3.0
+# The rate over time has at most so many points, of so many rows or more each: with fewer the rate
+# of a piece would be off by a row more or less, 5 % (chosen).
+_MAX_PIECES: Final = 200
+_PIECE_ROWS: Final = 20
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """Of the rows in one stretch of time.
+    """How the rows in one interval of time were sampled.
 
     ``rate_hz`` is rows a second, ``cv`` the standard deviation of the intervals between them over
     their mean, ``sigma_hz`` the same in hertz. ``effective_hz`` is new values a second, between
-    the first row and the last: a sensor that is asked more often than it updates repeats itself.
+    the first row and the last: a sensor that is polled more often than it updates repeats itself.
     ``histogram`` counts intervals between neighbours of ``interval_edges_s``, and ``longer`` those
-    beyond. The course is in pieces of one
-    length, between neighbours of ``edges_ns``.
+    beyond. ``course_hz`` and ``course_effective_hz`` are the same rates in pieces of one length,
+    between neighbours of ``edges_ns``.
     """
 
     rows: int
@@ -41,24 +49,24 @@ class Sampling:
     cv: float
     effective_hz: float
     longest_s: float
-    interval_edges_s: NDArray[np.float64]
-    histogram: NDArray[np.int64]
+    interval_edges_s: Floats
+    histogram: Ints
     longer: int
-    edges_ns: NDArray[np.int64]
-    course_hz: NDArray[np.float64]
-    course_effective_hz: NDArray[np.float64]
+    edges_ns: Ints
+    course_hz: Floats
+    course_effective_hz: Floats
 
 
 class Intervals:
-    """Sees a lane chunk by chunk: its times, and whether ``column`` changed from row to row."""
+    """Collects the intervals between rows of a stream, and whether ``column`` changed in them."""
 
-    def __init__(self, lane: ChunkReader, column: str, stretch: Stretch) -> None:
+    def __init__(self, stream: ChunkReader, column: str, stretch: Stretch) -> None:
         self.columns = (column,)
-        self._room = Room()
-        self._usual_ns = max(typical_step_ns(lane), 1.0)
-        self._bin_ns = max(_REACH * self._usual_ns / _BINS, 1.0)
-        expected = min(lane.rows, stretch.time_ns / self._usual_ns)
-        self._edges_ns = even_edges(stretch, min(_PIECES, int(expected / _ROWS_A_PIECE)))
+        self._scratch = ScratchArrays()
+        self._usual_ns = max(typical_step_ns(stream), 1.0)
+        self._bin_ns = max(_MAX_INTERVALS * self._usual_ns / _BINS, 1.0)
+        expected = min(stream.rows, stretch.time_ns / self._usual_ns)
+        self._edges_ns = even_edges(stretch, min(_MAX_PIECES, int(expected / _PIECE_ROWS)))
         self._rows, self._news = np.zeros((2, len(self._edges_ns) - 1), np.int64)
         self._histogram = np.zeros(_BINS + 1, np.int64)
         self._apart_ns, self._squares_ns2 = 0.0, 0.0
@@ -74,7 +82,7 @@ class Intervals:
         if not len(t_ns):
             return
         self._count(t_ns, mark_new_values(values, self._last).view(np.int8))
-        steps_ns = self._room.of("steps", len(t_ns), np.int64)
+        steps_ns = self._scratch.get("steps", len(t_ns), np.int64)
         steps_ns[0] = t_ns[0] - self._last_ns
         np.subtract(t_ns[1:], t_ns[:-1], out=steps_ns[1:])
         if self._first_ns is None:
@@ -83,7 +91,7 @@ class Intervals:
             self._add(steps_ns)
         self._last_ns, self._last = int(t_ns[-1]), last_reading(values, self._last)
 
-    def _count(self, t_ns: NDArray[np.int64], changed: NDArray[np.int8]) -> None:
+    def _count(self, t_ns: Ints, changed: Array) -> None:
         cuts = np.searchsorted(t_ns, self._edges_ns)
         cuts[-1] = len(t_ns)
         counts = np.diff(cuts)
@@ -91,10 +99,10 @@ class Intervals:
         self._rows += counts
         self._news[filled] += np.add.reduceat(changed, cuts[filled], dtype=np.int64)
 
-    def _add(self, steps_ns: NDArray[np.int64]) -> None:
+    def _add(self, steps_ns: Ints) -> None:
         self._longest_ns = max(self._longest_ns, int(steps_ns.max()))
         apart_ns, places = (
-            self._room.of(name, len(steps_ns), np.float64) for name in ("apart", "places")
+            self._scratch.get(name, len(steps_ns), np.float64) for name in ("apart", "places")
         )
         np.subtract(steps_ns, self._usual_ns, out=apart_ns)
         self._apart_ns += float(apart_ns.sum())
@@ -130,9 +138,3 @@ class Intervals:
             course_hz=self._rows / piece_s,
             course_effective_hz=self._news / piece_s,
         )
-
-
-def sampling_of(lane: ChunkReader, column: str, stretch: Stretch) -> Sampling | None:
-    intervals = Intervals(lane, column, stretch)
-    show(lane, intervals)
-    return intervals.sampling()

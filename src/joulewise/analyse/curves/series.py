@@ -1,10 +1,9 @@
-"""How a run's energy grew, with what it may be off by: the joules are those of the results.
+"""What figures of a run show: its energy and sensors over time, its spans, and its parts.
 
-Sensors over time: heat, clocks, use, memory, PCIe, the limit, and what held clocks down.
-
-Energy and time of a run's epochs, and of the steps in them.
-
-Where a run's joules went: GPU, CPU, RAM; what idling would have drawn, and what work added.
+- `Growth`: the energy from the start up to each time; it ends at that of the result
+- `SensorCourses`: temperature, clocks, use, memory, PCIe, limit, and what held clocks down
+- `Stage`: energy and time of the epochs, and of the steps in them
+- `Share`: GPU, CPU, RAM; what idling would have drawn, and what work added
 """
 
 from __future__ import annotations
@@ -16,15 +15,16 @@ from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.chunks import ChunkReader, OpenLane, sensor_streams
+from joulewise.analyse.arrays import Floats, Ints
+from joulewise.analyse.chunks import ChunkReader, OpenStream, sensor_streams
 from joulewise.analyse.curves.average import Curve
 from joulewise.analyse.curves.downsample import Envelope, Thinning, even_edges, pixel_edges, show
 from joulewise.analyse.damage import SoundLanes
-from joulewise.analyse.energy.gaps import across_faults
+from joulewise.analyse.energy.gaps import widen_across_faults
 from joulewise.analyse.energy.load_steps import load_marks_of_result
 from joulewise.analyse.energy.windows import energy_of, window_energy
 from joulewise.analyse.time_intervals import Stretch
@@ -33,9 +33,6 @@ from joulewise.data.throttling import throttle_names
 from joulewise.store.layout import StreamKind
 from joulewise.store.manifest import RecordedDevice, read_manifest
 from joulewise.units import NS_PER_S
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 FAULTS: Final = {
     Caution.GAP,
@@ -47,8 +44,10 @@ FAULTS: Final = {
 }
 """Warnings by which it is known that a device did not answer for a while."""
 
-_PIECES: Final = 200
-_SHORTEST_S: Final = 0.1
+# Points of a cumulative curve: as many as are seen in a figure, and none closer than the shortest
+# step of known sensors (chosen; each point costs a window's energy).
+_MAX_POINTS: Final = 200
+_MIN_STEP_S: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -59,46 +58,48 @@ class Growth:
     the first is NaN.
     """
 
-    t_s: NDArray[np.float64]
-    energy_j: NDArray[np.float64]
-    error_j: NDArray[np.float64]
-    mean_w: NDArray[np.float64]
+    t_s: Floats
+    energy_j: Floats
+    error_j: Floats
+    mean_w: Floats
 
 
-def growth_edges(run: Stretch) -> NDArray[np.int64]:
-    """The moments at which the energy so far is told: few, and none closer than a sensor tells."""
-    return even_edges(run, int(np.clip(run.time_s / _SHORTEST_S, 1, _PIECES)))
+def growth_edges(run: Stretch) -> Ints:
+    """The times at which the energy so far is shown: few, none closer than a sensor resolves."""
+    return even_edges(run, int(np.clip(run.time_s / _MIN_STEP_S, 1, _MAX_POINTS)))
 
 
 def growth_of(
-    lanes: OpenLane,
+    open_stream: OpenStream,
     device: RecordedDevice,
-    edges_ns: NDArray[np.int64],
+    edges_ns: Ints,
     *,
     faulty: bool,
     end: Energy | None = None,
-    marks_ns: NDArray[np.int64] | None = None,
+    marks_ns: Ints | None = None,
 ) -> tuple[Growth, list[Energy | None]]:
-    """One device's, and its energy up to each edge in full; the first edge is the run's start.
+    """The curve of one device, and its energy up to each edge; the first edge is the run's start.
 
-    ``end`` is the energy of the whole run in its result, at which the course ends, and ``marks_ns``
-    are the run's (load_marks.py), else its start and end.
-    ``faulty``: it is known that the device did not answer for a while. Where nobody knows of such
-    a time and the readings show none, none is looked for: that would take another pass or two.
+    ``end`` is the energy of the whole run in its result, at which the curve ends, and ``marks_ns``
+    are the run's (`load_marks`), else its start and end. ``faulty``: it is known that the device
+    did not answer for a while. If not, and the readings show no fault, the passes that widen the
+    error are left out.
     """
-    fast, buffer = (lanes(device.info.key, lane) for lane in (StreamKind.FAST, StreamKind.BUFFER))
+    fast, buffer = (
+        open_stream(device.info.key, kind) for kind in (StreamKind.FAST, StreamKind.BUFFER)
+    )
     since_start_ns = np.column_stack([np.full(len(edges_ns) - 1, edges_ns[0]), edges_ns[1:]])
     pieces_ns = np.column_stack([edges_ns[:-1], edges_ns[1:]])
     windows_ns = np.concatenate([since_start_ns, pieces_ns])
     marks_ns = edges_ns[[0, -1]] if marks_ns is None else marks_ns
-    told = window_energy(device, fast, buffer, windows_ns, marks_ns)
-    if faulty or told.counter_broken.any() or np.any((told.gap_s > 0) | (told.still_s > 0)):
-        told, _ = across_faults(told, fast, np.maximum(windows_ns, device.awake_ns or 0))
+    energy = window_energy(device, fast, buffer, windows_ns, marks_ns)
+    if faulty or energy.counter_broken.any() or np.any((energy.gap_s > 0) | (energy.stuck_s > 0)):
+        energy, _ = widen_across_faults(energy, fast, np.maximum(windows_ns, device.awake_ns or 0))
     pieces = len(pieces_ns)
     zero = Energy(0.0, 0.0, 0.0, next(iter(device.sources.values())))
-    energies = [zero, *(energy_of(told, i, device) for i in range(pieces))]
+    energies = [zero, *(energy_of(energy, i, device) for i in range(pieces))]
     energies = _ending_at(end, energies)
-    return _growth(edges_ns, energies, np.append(np.nan, told.mean_w[pieces:])), energies
+    return _growth(edges_ns, energies, np.append(np.nan, energy.mean_w[pieces:])), energies
 
 
 def gpu_growth(run: Path, result: RunResult) -> Curve | None:
@@ -121,16 +122,18 @@ def gpu_growth(run: Path, result: RunResult) -> Curve | None:
     edges_ns = growth_edges(stretch)
     faulty = {one.device for one in result.warnings if one.code in FAULTS}
     energy_j, marks_ns = np.zeros(len(edges_ns)), load_marks_of_result(result)
-    lanes = SoundLanes(run, manifest)
+    open_stream = SoundLanes(run, manifest)
     for device, end in zip(gpus, ends, strict=True):
         is_faulty = device.info.key in faulty
-        growth, _ = growth_of(lanes, device, edges_ns, faulty=is_faulty, end=end, marks_ns=marks_ns)
+        growth, _ = growth_of(
+            open_stream, device, edges_ns, faulty=is_faulty, end=end, marks_ns=marks_ns
+        )
         energy_j += growth.energy_j
     return Curve(np.asarray((edges_ns - edges_ns[0]) / NS_PER_S), energy_j)
 
 
 def _ending_at(end: Energy | None, energies: list[Energy | None]) -> list[Energy | None]:
-    """The result may know more spans, which move its last digits: one run, one energy."""
+    """Scale the energies to end at that of the result, which knows more spans."""
     last = energies[-1]
     if end is None or last is None or not last.value:
         return energies
@@ -140,11 +143,9 @@ def _ending_at(end: Energy | None, energies: list[Energy | None]) -> list[Energy
 
 
 def whole_growth(
-    result: RunResult,
-    edges_ns: NDArray[np.int64],
-    devices: Sequence[tuple[Growth, Sequence[Energy | None]]],
+    result: RunResult, edges_ns: Ints, devices: Sequence[tuple[Growth, Sequence[Energy | None]]]
 ) -> Growth | None:
-    """That of all devices that count, in their order; it ends at the run's own energy and error.
+    """The curve of all devices that count; it ends at the run's own energy and error.
 
     None where the run has no energy, or only a lower bound: a sum with a device left out would
     pass for the whole.
@@ -160,19 +161,12 @@ def whole_growth(
     return _growth(edges_ns, sums, mean_w)
 
 
-def _growth(
-    edges_ns: NDArray[np.int64], energies: Sequence[Energy | None], mean_w: NDArray[np.float64]
-) -> Growth:
+def _growth(edges_ns: Ints, energies: Sequence[Energy | None], mean_w: Floats) -> Growth:
     t_s = (edges_ns - edges_ns[0]) / NS_PER_S
     energy_j = np.array([np.nan if one is None else one.value for one in energies])
     error_j = np.array([np.nan if one is None else one.error for one in energies])
     return Growth(np.asarray(t_s), energy_j, error_j, mean_w)
 
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from joulewise.store.manifest import RecordedDevice
 
 DRAWN: Final = (
     Quantity.TEMPERATURE,
@@ -198,9 +192,9 @@ _HELD: Final = {
 
 @dataclass(frozen=True)
 class SensorCourses:
-    """``reasons`` has, for each reason that held the clocks down, its share of each pixel's looks.
+    """``reasons`` has, for each reason that held the clocks down, its share of each pixel's polls.
 
-    ``held`` has its share of all of them.
+    ``held`` has its share of all polls.
     """
 
     columns: dict[Quantity, Envelope]
@@ -209,26 +203,26 @@ class SensorCourses:
 
 
 def sensor_courses(
-    lanes: OpenLane, device: RecordedDevice, run: Stretch, pixels: int
+    open_stream: OpenStream, device: RecordedDevice, run: Stretch, pixels: int
 ) -> SensorCourses:
-    """Each stream in one pass, with at most as many pixels as it has readings.
+    """The sensors of a device, each stream in one pass, with at most a pixel for each reading.
 
-    What the driver sampled itself goes before what was polled.
+    The driver's own samples are taken before polls.
     """
     columns: dict[Quantity, Envelope] = {}
     reasons: dict[str, Envelope] = {}
-    streams = list(sensor_streams(lanes, device.info.key))
+    streams = list(sensor_streams(open_stream, device.info.key))
     for _, together in groupby(streams, key=attrgetter("name")):
-        mine = {stream.quantity: stream.rows for stream in together}
-        drawn = [quantity for quantity in DRAWN if quantity in mine and quantity not in columns]
-        if not drawn and Quantity.THROTTLE not in mine:
+        of_name = {stream.quantity: stream.rows for stream in together}
+        drawn = [quantity for quantity in DRAWN if quantity in of_name and quantity not in columns]
+        if not drawn and Quantity.THROTTLE not in of_name:
             continue
-        rows = next(iter(mine.values()))
+        rows = next(iter(of_name.values()))
         edges_ns = pixel_edges(rows, run, pixels)
-        thinned = {quantity: Thinning(quantity.value, edges_ns) for quantity in drawn}
+        builders = {quantity: Thinning(quantity.value, edges_ns) for quantity in drawn}
         held = _reasons(rows, edges_ns, device.info.vendor)
-        show(rows, *thinned.values(), *held.values())
-        envelopes = {quantity: each.envelope() for quantity, each in thinned.items()}
+        show(rows, *builders.values(), *held.values())
+        envelopes = {quantity: each.envelope() for quantity, each in builders.items()}
         columns.update({quantity: it for quantity, it in envelopes.items() if it.count.any()})
         reasons.update({name: each.envelope() for name, each in held.items()})
     shares = {name: _share(envelope) for name, envelope in reasons.items()}
@@ -239,7 +233,7 @@ def sensor_courses(
     )
 
 
-def _reasons(rows: ChunkReader, edges_ns: NDArray[np.int64], vendor: str) -> dict[str, Thinning]:
+def _reasons(rows: ChunkReader, edges_ns: Ints, vendor: str) -> dict[str, Thinning]:
     column = Quantity.THROTTLE.value
     if column not in rows.columns or vendor != "nvidia":  # others' bits have no names
         return {}
@@ -247,8 +241,8 @@ def _reasons(rows: ChunkReader, edges_ns: NDArray[np.int64], vendor: str) -> dic
 
 
 def _share(envelope: Envelope) -> float:
-    looks = int(envelope.count.sum())
-    return float(np.nansum(envelope.mean * envelope.count)) / looks if looks else 0.0
+    polls = int(envelope.count.sum())
+    return float(np.nansum(envelope.mean * envelope.count)) / polls if polls else 0.0
 
 
 @dataclass(frozen=True)
@@ -297,8 +291,8 @@ def _numbered(
     result: RunResult, name: str, energy_of: Callable[[SpanResult], Energy | None]
 ) -> Iterator[Stage]:
     origin_ns = result.run.span.start_ns
-    mine = [one for one in result.spans if one.span.name == name and one.span.closed]
-    for number, one in enumerate(sorted(mine, key=lambda each: each.span.start_ns), start=1):
+    of_name = [one for one in result.spans if one.span.name == name and one.span.closed]
+    for number, one in enumerate(sorted(of_name, key=lambda each: each.span.start_ns), start=1):
         start_s, end_s = (
             (t_ns - origin_ns) / NS_PER_S for t_ns in (one.span.start_ns, one.span.end_ns)
         )
@@ -308,7 +302,7 @@ def _numbered(
 
 
 class EnergyPart(str, Enum):
-    """Of a device's energy. Whole is what nobody can divide: its idle power is not known."""
+    """A part of a device's energy; WHOLE is not divided, since the idle power is not known."""
 
     IDLE = "idle"
     DYNAMIC = "dynamic"
@@ -317,7 +311,7 @@ class EnergyPart(str, Enum):
 
 @dataclass(frozen=True)
 class Share:
-    """Joules of one device, of those that count."""
+    """A part of the joules of one device that counts."""
 
     device: str
     kind: str

@@ -1,9 +1,16 @@
-"""Joules of any window of one device, with their error.
+"""The energy of any window of one device, with its sampling error.
 
-- ``windows``: the energy of windows from all that is known of a device; start here
-- ``power_integral``, ``noise``, ``gaps``: the integral of power readings and its error
-- ``counter``, ``counter_readings``, ``counter_timing``, ``power_curve``: the energy counter, and
-  how power readings place its values in time
-- ``load_steps``: sudden changes of the load, which readings show late
-- ``sensor_timing``: update period, window and lag of the sensor
+::
+
+    windows.py            window_energy(): counter and integral put together; start here
+    power_integral.py       the integral of power readings, and its error
+      noise.py                how much neighbouring readings differ
+      gaps.py                 time without a new reading
+    counter.py              the energy counter, interpolated by the power curve
+      counter_readings.py     its new values
+      counter_timing.py       when the energy of each value was drawn
+      counter_offset.py       its offset from the power curve (Kalman smoother), and its jumps
+      power_curve.py          power over time around the edges of windows
+      load_steps.py           sudden changes of the load at marks, which readings show late
+    sensor_timing.py        update period, averaging window and lag of the sensor
 """

@@ -9,26 +9,26 @@ looked for around them:
   training step. What the readings that overlap it show above the levels on both sides was drawn
   between the marks.
 
-Moments at which a program may have changed its load: the edges of the run and of its spans.
-
-Between two readings of a sensor, the energy is divided where such a moment lies. All energies of
-one run have to be computed with the same moments, or one span has several.
+The marks are the edges of the run and of its spans (`load_marks`). Between two readings of a
+sensor, the energy is divided where a mark lies: all energies of one run have to be computed with
+the same marks, or one span has several energies.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from joulewise.analyse.arrays import Bools, Floats, Indices, Ints
+from joulewise.analyse.time_intervals import Stretch
+from joulewise.data import RunResult, Span
+from joulewise.store.spans import SpanTable
 
-    Floats = NDArray[np.float64]
-    Indices = NDArray[np.intp]
-
-# All of these were chosen on simulated boards of seeds that no benchmark judges with.
+# All of these were chosen on simulated boards of seeds that no benchmark judges with; doubling one
+# makes the errors of spans too wide or too narrow there (benchmarks/truth.py).
+#
 # The level beside a step is the mean of the readings within this time: long enough for the noise
 # of a 20 ms sensor, and one reading of a 100 ms one. Doubled, loads that ramp up are read high.
 _LEVEL_S: Final = 0.1
@@ -43,30 +43,30 @@ _MARK_SIGMA_S: Final = 0.001
 # Marks closer than this belong to one change: the end of a span and the start of the next.
 TOGETHER_S: Final = 0.002
 # How far a step may lie from its mark, as a share of the averaging window, by its unknown length.
-_WINDOW_SIGMA: Final = 0.06
+_WINDOW_SIGMA_SHARE: Final = 0.06
 # A sensor that averages nearly all of the time shows in its reading where the step was.
-_AVERAGES_ALL: Final = 0.7
+_AVERAGES_ALL_SHARE: Final = 0.7
 # There the step is put so far on the way from its mark: readings and marks are both unsure.
-_BY_READINGS: Final = 0.5
+_BY_READINGS_SHARE: Final = 0.5
 # A side of a step is quiet if its readings vary by less than this share of the other's variance.
-_QUIET: Final = 0.1
+_QUIET_SHARE: Final = 0.1
 # A level that differs from a quiet one by so many of its standard deviations has left it.
-_LEAVES_QUIET: Final = 8.0
+_LEAVES_QUIET_SIGMAS: Final = 8.0
 # A load may begin or end with a power that differs from its level by this share of the step.
-_MOST_ADJUSTED: Final = 1.5
+_MAX_ADJUSTED_SHARE: Final = 1.5
 # Of the way from the mark to where the readings have the step, what counts as unsure.
-_MOVED: Final = 0.4
+_MOVED_SHARE: Final = 0.4
 # What is not known of a load's course right at a step, as a share of its height and one cell.
-_STEP_SHAPE: Final = 0.02
+_STEP_SHAPE_SHARE: Final = 0.02
 # Of a pulse, or of the window where that is shorter, readings must overlap at least this share.
-_PULSE_SEEN: Final = 0.3
+_PULSE_SEEN_SHARE: Final = 0.3
 # Where readings see less of it than this, it matters where they lie.
-_PULSE_WHOLE: Final = 0.98
+_PULSE_WHOLE_SHARE: Final = 0.98
 # How far the unseen part of a pulse may differ from the seen one, as a share of its height.
-_PULSE_SHAPE: Final = 0.3
+_PULSE_SHAPE_SHARE: Final = 0.3
 # The length of the averaging window may be off by this share (the tables are, by up to a fifth),
 # and with it the energy of a pulse; not where windows follow each other without a hole.
-_PULSE_WINDOW: Final = 0.1
+_PULSE_WINDOW_SHARE: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -87,26 +87,29 @@ class Sensed:
 
     @property
     def averages_all(self) -> bool:
-        return self.window_s > _AVERAGES_ALL * self.cell_s
+        """Whether the readings average nearly all of the time."""
+        return self.window_s > _AVERAGES_ALL_SHARE * self.cell_s
 
     @property
     def opens_s(self) -> Floats:
+        """When each averaging window begins."""
         return self.centre_s - self.window_s / 2
 
     @property
     def closes_s(self) -> Floats:
+        """When each averaging window ends."""
         return self.centre_s + self.window_s / 2
 
     @property
-    def place_s2(self) -> float:
-        """The variance of a change's place relative to the windows."""
-        window_s = _WINDOW_SIGMA * self.window_s
+    def timing_s2(self) -> float:
+        """The variance of the time of a change, relative to the averaging windows."""
+        window_s = _WINDOW_SIGMA_SHARE * self.window_s
         return self.delay_sigma_s**2 + window_s**2 + _MARK_SIGMA_S**2
 
 
 @dataclass(frozen=True)
 class LoadSteps:
-    """The steps of power that were found at marks, in order.
+    """The steps of power that were is_found at marks, in order.
 
     ``mark_s`` is the edge of a window, ``t_s`` where the step was put, between ``from_s`` and
     ``to_s``, which the readings ``before`` and ``after`` leave open. ``error_j2`` is the variance
@@ -123,7 +126,7 @@ class LoadSteps:
     after: Indices
     error_j2: Floats
 
-    def take(self, rows: Indices | NDArray[np.bool_]) -> LoadSteps:
+    def take(self, rows: Indices | Bools) -> LoadSteps:
         return LoadSteps(*(getattr(self, field.name)[rows] for field in fields(self)))
 
     def error_at(self, t_s: Floats) -> Floats:
@@ -166,6 +169,7 @@ def find_steps(sensed: Sensed, marks_s: Floats, total_j: tuple[Floats, Floats]) 
 
 
 def _single_steps(sensed: Sensed, marks_s: Floats, total_j: tuple[Floats, Floats]) -> LoadSteps:
+    """Steps at single marks, with what each leaves unsure of the energy up to its mark."""
     rows, window_s, cell_s = len(sensed.power_w), sensed.window_s, sensed.cell_s
     opens_s, closes_s = sensed.opens_s, sensed.closes_s
     before = np.searchsorted(closes_s, marks_s, "right") - 1
@@ -181,7 +185,7 @@ def _single_steps(sensed: Sensed, marks_s: Floats, total_j: tuple[Floats, Floats
     low_w2, high_w2 = sides.low_w2, sides.high_w2
     noise_w2 = low_w2 + high_w2 + sensed.noise_w2
     height_w = high_w - low_w
-    allowed_w2 = noise_w2 + height_w**2 * sensed.place_s2 / window_s**2
+    allowed_w2 = noise_w2 + height_w**2 * sensed.timing_s2 / window_s**2
     allowed_w2 *= _STRADDLE_SIGMAS**2
     at_mark = np.ones(len(marks_s), bool)
     for between, inside in _between(sides, rows):
@@ -190,27 +194,27 @@ def _single_steps(sensed: Sensed, marks_s: Floats, total_j: tuple[Floats, Floats
         at_mark &= ~inside | ((sensed.power_w[between] - expected_w) ** 2 <= allowed_w2)
     from_s, to_s = closes_s[before], opens_s[after]
     drawn_j = np.interp(to_s, *total_j) - np.interp(from_s, *total_j)
-    elsewhere_s, possible = _step_by_readings((from_s, to_s), (low_w, high_w), drawn_j)
+    by_readings_s, possible = _step_by_readings((from_s, to_s), (low_w, high_w), drawn_j)
     possible &= sensed.averages_all
-    elsewhere_s = np.where(possible, elsewhere_s, from_s)
+    by_readings_s = np.where(possible, by_readings_s, from_s)
     # Beside a quiet side, such as a pause, what does not fit belongs to the other: loads begin
     # and end with other power than their mean.
     is_quiet_before, is_quiet_after = (
-        quiet_w2 < _QUIET * loud_w2 + sensed.noise_w2
+        quiet_w2 < _QUIET_SHARE * loud_w2 + sensed.noise_w2
         for quiet_w2, loud_w2 in ((low_w2, high_w2), (high_w2, low_w2))
     )
     missing_j = drawn_j - low_w * (marks_s - from_s) - high_w * (to_s - marks_s)
     loud_s = np.where(is_quiet_after, marks_s - from_s, to_s - marks_s)
-    is_plausible = np.abs(missing_j) <= _MOST_ADJUSTED * np.abs(height_w) * loud_s
+    is_plausible = np.abs(missing_j) <= _MAX_ADJUSTED_SHARE * np.abs(height_w) * loud_s
     anchored = (is_quiet_before | is_quiet_after) & is_plausible
-    moved_s = _BY_READINGS * (elsewhere_s - marks_s)
+    moved_s = _BY_READINGS_SHARE * (by_readings_s - marks_s)
     t_s = np.where(at_mark | anchored, marks_s, marks_s + moved_s)
     error_j2 = low_w2 * (t_s - from_s) ** 2 + high_w2 * (to_s - t_s) ** 2
     error_j2 += _edge_variance(height_w, cell_s)
-    unsure_s = np.where(at_mark, 0.0, elsewhere_s - marks_s)
-    error_j2 += (_MOVED * height_w * unsure_s) ** 2
+    unsure_s = np.where(at_mark, 0.0, by_readings_s - marks_s)
+    error_j2 += (_MOVED_SHARE * height_w * unsure_s) ** 2
     fits = sensed.averages_all
-    low_w, high_w = _conserving(
+    low_w, high_w = _conserve_energy(
         (from_s, t_s, to_s),
         (low_w, high_w),
         drawn_j,
@@ -219,14 +223,14 @@ def _single_steps(sensed: Sensed, marks_s: Floats, total_j: tuple[Floats, Floats
     )
     quiet_w2 = np.minimum(low_w2, high_w2) + sensed.noise_w2
     is_step = height_w**2 > _STEP_SIGMAS**2 * noise_w2
-    is_step |= anchored & fits & (height_w**2 > _LEAVES_QUIET**2 * quiet_w2)
+    is_step |= anchored & fits & (height_w**2 > _LEAVES_QUIET_SIGMAS**2 * quiet_w2)
     is_step &= at_mark | possible | (anchored & fits)
     steps = LoadSteps(marks_s, t_s, from_s, to_s, low_w, high_w, before, after, error_j2)
     return _without_overlap(steps.take(is_step))
 
 
 def _pulses(sensed: Sensed, marks_s: Floats) -> LoadSteps:
-    """Each as a step up and a step down, or the other way round."""
+    """Pulses between two close marks: each is a step up and a step down, or the other way round."""
     rows, window_s = len(sensed.power_w), sensed.window_s
     apart = np.diff(marks_s) > TOGETHER_S
     first_s = marks_s[np.append(True, apart)[: len(marks_s)]]
@@ -237,12 +241,12 @@ def _pulses(sensed: Sensed, marks_s: Floats) -> LoadSteps:
     opens_s, closes_s = sensed.opens_s, sensed.closes_s
     before = np.searchsorted(closes_s, start_s, "right") - 1
     after = np.searchsorted(opens_s, end_s, "left")
-    found = (before >= 0) & (after < rows) & (after - before <= 3)
+    is_found = (before >= 0) & (after < rows) & (after - before <= 3)
     before, after = np.clip(before, 0, rows - 1), np.clip(after, 0, rows - 1)
     # Levels on both sides are needed, and no gap between.
-    found &= (opens_s[before] >= previous_s) & (closes_s[after] <= next_s)
-    found &= closes_s[after] - opens_s[before] < 5 * sensed.cell_s
-    i = np.flatnonzero(found)
+    is_found &= (opens_s[before] >= previous_s) & (closes_s[after] <= next_s)
+    is_found &= closes_s[after] - opens_s[before] < 5 * sensed.cell_s
+    i = np.flatnonzero(is_found)
     start_s, end_s = start_s[i], end_s[i]
     sides = _sides(sensed, (before[i], after[i]), (previous_s[i], next_s[i]))
     excess_j, seen_s, number = (np.zeros(len(i)) for _ in range(3))
@@ -253,8 +257,8 @@ def _pulses(sensed: Sensed, marks_s: Floats) -> LoadSteps:
         excess_j += np.where(inside, sensed.power_w[between] * window_s - beside_j, 0.0)
         seen_s += np.where(inside, window_s - until_s - since_s, 0.0)
         number += inside
-    lasting_s = end_s - start_s
-    is_seen = seen_s > _PULSE_SEEN * np.minimum(lasting_s, window_s)
+    duration_s = end_s - start_s
+    is_seen = seen_s > _PULSE_SEEN_SHARE * np.minimum(duration_s, window_s)
     seen_s = np.where(is_seen, seen_s, window_s)
     pulse_w = np.clip(excess_j / seen_s, *sensed.range_w)
     height_w = pulse_w - (sides.low_w + sides.high_w) / 2
@@ -264,16 +268,16 @@ def _pulses(sensed: Sensed, marks_s: Floats) -> LoadSteps:
     # not change at them: a program that waits for a CPU loads its GPU later than its mark says.
     allowed_j2 = _STRADDLE_SIGMAS**2 * (
         window_s**2 * sensed.noise_w2 * number
-        + ((pulse_w - sides.low_w) ** 2 + (pulse_w - sides.high_w) ** 2) * sensed.place_s2
+        + ((pulse_w - sides.low_w) ** 2 + (pulse_w - sides.high_w) ** 2) * sensed.timing_s2
     )
     is_pulse &= (excess_j - pulse_w * seen_s) ** 2 <= allowed_j2
-    times = lasting_s / seen_s
+    times = duration_s / seen_s
     error_j2 = (window_s * times) ** 2 * noise_w2 * number
-    is_cut = seen_s < _PULSE_WHOLE * lasting_s
-    error_j2 += np.where(is_cut, height_w**2 * sensed.place_s2 * times**2, 0.0)
-    error_j2 += (_PULSE_SHAPE * height_w * np.maximum(lasting_s - seen_s, 0.0)) ** 2
+    is_cut = seen_s < _PULSE_WHOLE_SHARE * duration_s
+    error_j2 += np.where(is_cut, height_w**2 * sensed.timing_s2 * times**2, 0.0)
+    error_j2 += (_PULSE_SHAPE_SHARE * height_w * np.maximum(duration_s - seen_s, 0.0)) ** 2
     if not sensed.averages_all:
-        error_j2 += (_PULSE_WINDOW * height_w * lasting_s) ** 2
+        error_j2 += (_PULSE_WINDOW_SHARE * height_w * duration_s) ** 2
     # It is off in a span between the two marks, and by half of it in one that ends at either.
     error_j2 = error_j2 / 2 + _edge_variance(height_w, sensed.cell_s)
     middle_s = (start_s + end_s) / 2
@@ -292,9 +296,9 @@ def _pulses(sensed: Sensed, marks_s: Floats) -> LoadSteps:
     falls = LoadSteps(
         end_s, end_s, middle_s, to_s, pulse_w, sides.high_w, sides.before, sides.after, error_j2
     )
-    kept = np.flatnonzero(is_pulse)
-    kept = kept[np.append(True, np.diff(i[kept]) > 1)[: len(kept)]]  # no two share a mark
-    rises, falls = rises.take(kept), falls.take(kept)
+    pulses = np.flatnonzero(is_pulse)
+    pulses = pulses[np.append(True, np.diff(i[pulses]) > 1)[: len(pulses)]]  # no two share a mark
+    rises, falls = rises.take(pulses), falls.take(pulses)
     return LoadSteps(
         *(
             np.column_stack([getattr(steps, field.name) for steps in (rises, falls)]).ravel()
@@ -306,7 +310,7 @@ def _pulses(sensed: Sensed, marks_s: Floats) -> LoadSteps:
 def _sides(
     sensed: Sensed, readings: tuple[Indices, Indices], neighbours_s: tuple[Floats, Floats]
 ) -> _Sides:
-    """By the readings ``(before, after)``, and those beyond up to the neighbouring marks."""
+    """Levels by the readings ``(before, after)`` and those beyond, up to the neighbouring marks."""
     before, after = readings
     previous_s, next_s = neighbours_s
     first = np.minimum(np.searchsorted(sensed.opens_s, previous_s), before)
@@ -323,7 +327,7 @@ def _sides(
     )
 
 
-def _between(sides: _Sides, rows: int) -> list[tuple[Indices, NDArray[np.bool_]]]:
+def _between(sides: _Sides, rows: int) -> list[tuple[Indices, Bools]]:
     """The first and the second reading between both sides, and whether there is one."""
     return [
         (np.minimum(sides.before + offset, rows - 1), sides.before + offset < sides.after)
@@ -332,34 +336,37 @@ def _between(sides: _Sides, rows: int) -> list[tuple[Indices, NDArray[np.bool_]]
 
 
 def _level_variance(power_w: Floats, first: Indices, last: Indices) -> Floats:
-    """By the differences of the readings ``first`` to ``last``; of all, where there is one."""
+    """Half the mean squared difference of neighbours among the readings ``first`` to ``last``.
+
+    The median of all where there is only one reading.
+    """
     differences_w2 = np.square(np.diff(power_w)) / 2
     if not len(differences_w2):
         return np.zeros(len(first))
-    usual_w2 = float(np.median(differences_w2))
-    found_w2 = mean_between(differences_w2, first, np.maximum(last - 1, first))
-    return np.where(last > first, found_w2, usual_w2)
+    median_w2 = float(np.median(differences_w2))
+    local_w2 = mean_between(differences_w2, first, np.maximum(last - 1, first))
+    return np.where(last > first, local_w2, median_w2)
 
 
 def _edge_variance(height_w: Floats, cell_s: float) -> Floats:
-    return np.asarray(height_w**2 * (_MARK_SIGMA_S**2 + (_STEP_SHAPE * cell_s) ** 2))
+    return np.asarray(height_w**2 * (_MARK_SIGMA_S**2 + (_STEP_SHAPE_SHARE * cell_s) ** 2))
 
 
 def _step_by_readings(
     open_s: tuple[Floats, Floats], levels_w: tuple[Floats, Floats], drawn_j: Floats
-) -> tuple[Floats, NDArray[np.bool_]]:
-    """Where a step must be for the cells in between to keep their energy, if that can be."""
+) -> tuple[Floats, Bools]:
+    """When a step must be for the cells in between to keep their energy, and whether it can be."""
     (from_s, to_s), (low_w, high_w) = open_s, levels_w
     with np.errstate(divide="ignore", invalid="ignore"):
         t_s = (high_w * to_s - low_w * from_s - drawn_j) / (high_w - low_w)
     return t_s, (t_s >= from_s) & (t_s <= to_s)
 
 
-def _conserving(
+def _conserve_energy(
     moments_s: tuple[Floats, Floats, Floats],
     levels_w: tuple[Floats, Floats],
     drawn_j: Floats,
-    adjusts: tuple[NDArray[np.bool_], NDArray[np.bool_]],
+    adjusts: tuple[Bools, Bools],
     range_w: tuple[float, float],
 ) -> tuple[Floats, Floats]:
     """The level before or after a step such that the cells in between keep their energy."""
@@ -403,20 +410,12 @@ def mean_between(values: Floats, first: Indices, last: Indices) -> Floats:
     return sum_between(values, first, last + 1) / (last + 1 - first)
 
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from joulewise.analyse.time_intervals import Stretch
-    from joulewise.data import RunResult, Span
-    from joulewise.store.spans import SpanTable
-
-
-def load_marks(run: Stretch | Span, spans: SpanTable) -> NDArray[np.int64]:
-    """In nanoseconds, ascending."""
+def load_marks(run: Stretch | Span, spans: SpanTable) -> Ints:
+    """The times, in nanoseconds and ascending, at which the load may have changed."""
     return np.unique(np.concatenate([[run.start_ns, run.end_ns], spans.start_ns, spans.end_ns]))
 
 
-def load_marks_of_result(result: RunResult) -> NDArray[np.int64]:
-    """Of those spans that a result has one by one."""
+def load_marks_of_result(result: RunResult) -> Ints:
+    """The same, of the spans that a result holds one by one."""
     spans = [result.run.span, *(one.span for one in result.spans)]
     return np.unique([[span.start_ns, span.end_ns] for span in spans])

@@ -6,7 +6,7 @@ that readings follow each other without a hole. Three things are added to this p
 curve:
 
 * **Steps at marks.** Spans tend to begin and end with a load. Where the readings before and after
-  an edge lie on different levels, and the reading in between is what a step at just this moment
+  an edge lie on different levels, and the reading in between is what a step at just this time
   would have given, the curve changes level there and not half a cell around it. Else a span of
   work would lose, and the pause beside it gain, ``(x (p - x) / p) dP`` at each of its edges
   (x: where in the cell of length p the step is; dP: its height): ``p dP / 6`` in the mean.
@@ -15,7 +15,7 @@ curve:
 * **A variance clock.** Readings see only a share of the time, and the more they differ from one
   to the next, the further their integral strays from the energy. ``clock_j2`` adds up the
   mean squared difference of neighbouring readings times the length of their cells. Differences
-  across a step do not count, since it is known where that is. Stretches between marks that
+  across a step do not count, since it is known where that is. Intervals between marks that
   hardly a reading saw add what power may have been there.
 """
 
@@ -23,64 +23,63 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from joulewise.analyse.arrays import Bools, Floats, Ints
 from joulewise.analyse.chunks import ChunkReader, Columns
+from joulewise.analyse.energy.gaps import StuckIntervals
 from joulewise.analyse.energy.load_steps import Sensed, find_steps, sum_between
-from joulewise.analyse.energy.power_integral import MISSED_READINGS, Standstills, still_ns
+from joulewise.analyse.energy.power_integral import MISSED_READINGS, min_stuck_ns
 from joulewise.analyse.energy.sensor_timing import ReadingTiming
 from joulewise.units import NS_PER_S
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
-
-# All of these were chosen on simulated boards of seeds that no benchmark judges with.
-# Differences of neighbouring readings are averaged over so many on either side,
+# All of these were chosen on simulated boards of seeds that no benchmark judges with; doubling one
+# makes the errors of spans too wide or too narrow there (benchmarks/truth.py).
+#
+# The local variance is the mean squared difference of so many neighbouring readings on either side,
+# with the median of all as one more, and a little of the mean variance within a wider time.
 _NEIGHBOURS: Final = 3
-# with the median of all as one more, and a little of what is usual within this time.
-_USUAL_WEIGHT: Final = 1.0
+_MEDIAN_WEIGHT: Final = 1.0
 _WIDE_S: Final = 0.6
 _WIDE_WEIGHT: Final = 0.05
 # Between two marks without a reading power may differ from the curve by this share of its range
-# (one standard deviation), and with the number of readings by this power of it less.
+# (one standard deviation); the variance falls with this power of the number of readings.
 _HIDDEN_SHARE: Final = 0.2
-_HIDDEN_FALLS: Final = 3
-# Lanes of no more rows than this are taken as a whole: 44 minutes of samples at 50 Hz.
-_WHOLE_ROWS: Final = 1 << 17
+_HIDDEN_EXPONENT: Final = 3
+# Streams of no more rows than this are taken as a whole: 44 minutes of samples at 50 Hz.
+_WHOLE_STREAM_ROWS: Final = 1 << 17
 # The noise of a sensor that shows none, as a share of the most that the device may draw.
 _NOISE_SHARE: Final = 0.002
 
 
 @dataclass(frozen=True)
 class PowerReadings:
-    """Readings of power near some moments, in order: seconds from an origin, and watts."""
+    """Readings of power near some times, in order: seconds from an origin, and watts."""
 
     t_s: Floats
     power_w: Floats
 
 
 class NearReadings:
-    """A lane of power that keeps what passes within ``reach_s`` of any of some moments.
+    """A power stream that remembers the rows within ``reach_s`` of some times as it is read.
 
-    So the readings need not be decoded twice. A short lane is kept as a whole, and a result does
-    then not depend on which moments are asked for.
+    So the readings need not be decoded twice. A short stream is remembered as a whole, and a result
+    does then not depend on which times are given.
     """
 
-    def __init__(self, lane: ChunkReader, times_ns: NDArray[np.int64], reach_s: float) -> None:
-        """The moments ascend."""
-        self._lane, self._times_ns = lane, times_ns
+    def __init__(self, stream: ChunkReader, times_ns: Ints, reach_s: float) -> None:
+        """``times_ns`` ascend."""
+        self._stream, self._times_ns = stream, times_ns
         self._reach_ns = round(reach_s * NS_PER_S)
-        self._parts: list[tuple[NDArray[np.int64], Floats]] = []
-        self.rows, self.columns = lane.rows, lane.columns
+        self._parts: list[tuple[Ints, Floats]] = []
+        self.rows, self.columns = stream.rows, stream.columns
 
     def chunks(self, columns: Sequence[str]) -> Iterator[Columns]:
-        for chunk in self._lane.chunks(columns):
+        for chunk in self._stream.chunks(columns):
             if "power_w" in columns:
-                self._keep(chunk)
+                self._remember(chunk)
             yield chunk
 
     def readings(self, origin_ns: int) -> PowerReadings:
@@ -88,10 +87,10 @@ class NearReadings:
         power_w = np.concatenate([np.empty(0), *(part[1] for part in self._parts)])
         return PowerReadings((t_ns - origin_ns) / NS_PER_S, power_w)
 
-    def _keep(self, chunk: Columns) -> None:
+    def _remember(self, chunk: Columns) -> None:
         t_ns, power_w = chunk["t_ns"], chunk["power_w"]
-        near: slice | NDArray[np.bool_] = slice(None)
-        if self.rows > _WHOLE_ROWS and len(t_ns):
+        near: slice | Bools = slice(None)
+        if self.rows > _WHOLE_STREAM_ROWS and len(t_ns):
             first, last = (
                 np.searchsorted(self._times_ns, edge_ns)
                 for edge_ns in (t_ns[0] - self._reach_ns, t_ns[-1] + self._reach_ns)
@@ -108,7 +107,7 @@ class NearReadings:
 
 
 class PowerCurve:
-    """Power between any moments near the readings; times are seconds from their origin."""
+    """Power at any time near the readings; times are seconds from their origin."""
 
     def __init__(
         self,
@@ -147,36 +146,37 @@ class PowerCurve:
         self.steps = find_steps(sensed, marks_s, (self._edges_s, cells_j))
         self._knots_s, self._knots_w = self._apply_steps()
         self._knots_j = np.append(0.0, np.cumsum(self._knots_w * np.diff(self._knots_s)))
-        lasting_s = np.diff(self._edges_s)
+        cells_s = np.diff(self._edges_s)
         self._variance_w2 = self._cell_variance()
-        self._clock_j2 = np.append(0.0, np.cumsum(self._variance_w2 * self._cell_s * lasting_s))
+        self._clock_j2 = np.append(0.0, np.cumsum(self._variance_w2 * self._cell_s * cells_s))
         self._marks_s, self._hidden_j2 = marks_s, self._hidden_variance(sensed, marks_s)
         self._is_unread = self._insert_gaps(
             self._stuck(readings.t_s, timing), np.ones(len(self._gap_after))
         )
-        self._unread_s = np.append(0.0, np.cumsum(self._is_unread * lasting_s))
+        self._unread_s = np.append(0.0, np.cumsum(self._is_unread * cells_s))
 
     def energy_j(self, t_s: Floats) -> Floats:
-        """The integral up to each moment, from an arbitrary zero; the ends go on as they are."""
+        """The integral up to each time, from an arbitrary zero; the ends go on as they are."""
         return _extended(t_s, self._knots_s, self._knots_j, self._knots_w)
 
     def power_w(self, t_s: Floats) -> Floats:
+        """Watts at each time; beyond the ends, those of the first and the last cell."""
         at = np.searchsorted(self._knots_s, t_s, "right") - 1
         return np.asarray(self._knots_w[np.clip(at, 0, len(self._knots_w) - 1)])
 
     def clock_j2(self, t_s: Floats) -> Floats:
-        """The variance clock: how far the integral may have strayed up to each moment."""
+        """The variance clock: how far the integral may have strayed up to each time."""
         seen_j2 = _extended(t_s, self._edges_s, self._clock_j2, self._variance_w2 * self._cell_s)
         if len(self._marks_s) < 2:
             return seen_j2
         return np.asarray(seen_j2 + np.interp(t_s, self._marks_s, self._hidden_j2))
 
     def unread_s(self, t_s: Floats) -> Floats:
-        """Time up to each moment in which nothing was read, or always the same."""
+        """Time up to each time in which nothing was read, or always the same."""
         return np.asarray(np.interp(t_s, self._edges_s, self._unread_s))
 
     def beyond_s(self, t_s: Floats) -> Floats:
-        """Time from the first or the last cell to each moment outside of them."""
+        """Time from the first or the last cell to each time outside of them."""
         before_s, after_s = self._edges_s[0] - t_s, t_s - self._edges_s[-1]
         return np.asarray(np.maximum(np.maximum(before_s, after_s), 0.0))
 
@@ -185,8 +185,8 @@ class PowerCurve:
         at = np.searchsorted(self._edges_s, t_s, "right") - 1
         return np.asarray(self._variance_w2[np.clip(at, 0, len(self._variance_w2) - 1)])
 
-    def swing_w(self, t_s: Floats) -> Floats:
-        """The range of the three cells around each moment."""
+    def range_w(self, t_s: Floats) -> Floats:
+        """The range of power in the three cells around each time."""
         near = np.searchsorted(self._edges_s, t_s, "right")[:, None] - 1 + np.arange(-1, 2)
         return np.asarray(np.ptp(self._cells_w[np.clip(near, 0, len(self._cells_w) - 1)], axis=1))
 
@@ -232,8 +232,8 @@ class PowerCurve:
         summed_w2 = sum_between(self._differences_w2 * counts, low, high)
         number = sum_between(counts, low, high)
         known = self._differences_w2[counts > 0]
-        usual_w2 = float(np.median(known)) if len(known) else 0.0
-        variance_w2 = (summed_w2 + _USUAL_WEIGHT * usual_w2) / (number + _USUAL_WEIGHT)
+        median_w2 = float(np.median(known)) if len(known) else 0.0
+        variance_w2 = (summed_w2 + _MEDIAN_WEIGHT * median_w2) / (number + _MEDIAN_WEIGHT)
         variance_w2 += self._noise_w2
         reach = max(round(_WIDE_S / self._cell_s), _NEIGHBOURS + 1)
         low, high = np.maximum(row - reach, 0), np.minimum(row + reach + 1, rows)
@@ -241,9 +241,9 @@ class PowerCurve:
         return self._insert_gaps(variance_w2, np.full(len(self._gap_after), self._noise_w2))
 
     def _hidden_variance(self, sensed: Sensed, marks_s: Floats) -> Floats:
-        """Up to each mark, what stretches between marks add that readings hardly saw.
+        """Up to each mark, the variance of intervals between marks that readings hardly saw.
 
-        Most where no averaging window lies in them: what the counter has then more than the curve
+        Most where no averaging window lies in them: if the counter then has more than the curve, it
         was drawn there.
         """
         windows_s = np.column_stack([sensed.opens_s, sensed.closes_s]).ravel()
@@ -252,24 +252,25 @@ class PowerCurve:
         unseen_s = np.maximum(np.diff(marks_s) - seen_s, 0.0)
         sigma_w = _HIDDEN_SHARE * (self._range_w[1] - self._range_w[0])
         hidden_j2 = sigma_w**2 * unseen_s * np.minimum(unseen_s, self._cell_s)
-        hidden_j2 /= (1 + seen_s / self._window_s) ** _HIDDEN_FALLS
+        hidden_j2 /= (1 + seen_s / self._window_s) ** _HIDDEN_EXPONENT
         return np.append(0.0, np.cumsum(hidden_j2))
 
     def _stuck(self, t_s: Floats, timing: ReadingTiming) -> Floats:
-        """1 of each reading that belongs to a long stretch without a new value, else 0."""
+        """1 for each reading of a long interval without a new value, else 0."""
         t_ns = np.rint(t_s * NS_PER_S).astype(np.int64)
-        stuck = Standstills(still_ns((timing.held_s or timing.step_s) * NS_PER_S), int(t_ns[0]))
-        stuck.look(t_ns, self._power_w, np.diff(self._power_w) != 0)
-        stuck.end(int(t_ns[-1]), float(self._power_w[-1]))
+        min_ns = min_stuck_ns((timing.held_s or timing.step_s) * NS_PER_S)
+        stuck = StuckIntervals(min_ns, int(t_ns[0]))
+        stuck.take(t_ns, self._power_w, np.diff(self._power_w) != 0)
+        stuck.finish(int(t_ns[-1]), float(self._power_w[-1]))
         is_stuck = np.zeros(len(t_s))
-        if stuck.odd:
+        if stuck.is_unusual:
             for bounds_ns in stuck.bounds_ns:
                 is_stuck[slice(*np.searchsorted(t_ns, bounds_ns))] = 1.0
         return is_stuck
 
 
 def _extended(t_s: Floats, at_s: Floats, total: Floats, rate: Floats) -> Floats:
-    """``total`` at each moment; beyond its ends it goes on at the first and the last rate."""
+    """``total`` at each time; beyond its ends it goes on at the first and the last rate."""
     before_s = np.minimum(t_s - at_s[0], 0.0)
     after_s = np.maximum(t_s - at_s[-1], 0.0)
     return np.asarray(np.interp(t_s, at_s, total) + before_s * rate[0] + after_s * rate[-1])

@@ -1,245 +1,155 @@
-"""The integral of the power readings between any two of some moments, and what it may miss.
+"""The integral of the power readings between any two of some times, and the error of it.
 
-What a lane of power says up to each of some moments, in one pass over its chunks.
+Method: the *right rectangle rule*. A reading is the mean over the time before it, so that reading
+P(i) at t(i) stands for the interval since the one before: E = Σ P(i) · (t(i) - t(i-1)). A value
+that is shown again is held by that rule for as long as it was shown, however often it was polled.
+Across a gap the mean of both sides stands in (the trapezoidal rule), and the time counts as unread.
 
-A reading belongs to the time since the one before it. A reading that is repeated is held by that
-rule for as long as it was shown, however often it was asked for. Where nothing was read for
-long, the mean of both sides stands in, and the time counts as a gap.
-
-The highest reading of any windows, however they overlap.
-
-Stretches of a lane of power in which nothing new was told: no reading, or always the same.
+A stream is read once, chunk by chunk, and the sums up to each time are kept (`CumulativePower`);
+any window is then a difference of two of them (`PowerIntegral`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import numpy as np
 
-from joulewise.analyse.chunks import Block, ChunkReader, Room, blocks, readable
-from joulewise.analyse.energy.noise import READINGS, rows_around, usual_w2
-from joulewise.analyse.time_intervals import Stretch
+from joulewise.analyse.arrays import Array, Bools, Floats, Indices, Ints
+from joulewise.analyse.chunks import Block, ChunkReader, ScratchArrays, blocks, readable
+from joulewise.analyse.energy.gaps import StuckIntervals, UnreadIntervals
+from joulewise.analyse.energy.noise import READINGS, rows_around, typical_squared_step
+from joulewise.analyse.energy.sensor_timing import ReadingTiming
+from joulewise.analyse.student_t import student_of_many
 from joulewise.units import NS_PER_S, Z95
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from joulewise.analyse.energy.sensor_timing import ReadingTiming
-
-_RULE: Final = 20
-
-
-class Silences:
-    """Stretches, each with the power that stands for it."""
-
-    def __init__(self) -> None:
-        self._parts: list[NDArray[np.float64]] = []
-
-    def add(self, start_ns: NDArray[Any], end_ns: NDArray[Any], power_w: NDArray[Any]) -> None:
-        if len(start_ns):
-            self._parts.append(np.stack([start_ns, end_ns, power_w]))
-
-    @property
-    def number(self) -> int:
-        return sum(part.shape[1] for part in self._parts)
-
-    @property
-    def bounds_ns(self) -> NDArray[np.float64]:
-        """Start and end of each."""
-        return np.asarray(np.concatenate([np.empty((3, 0)), *self._parts], axis=1)[:2].T)
-
-    @property
-    def longest(self) -> Stretch | None:
-        if not self._parts:
-            return None
-        start_ns, end_ns, _ = np.concatenate(self._parts, axis=1)
-        most = np.argmax(end_ns - start_ns)
-        return Stretch(int(start_ns[most]), int(end_ns[most]))
-
-    def up_to(self, times_ns: NDArray[np.int64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Their seconds and joules up to each moment."""
-        if not self._parts:
-            return np.zeros(len(times_ns)), np.zeros(len(times_ns))
-        start_ns, end_ns, power_w = np.concatenate(self._parts, axis=1)
-        edges_ns = np.stack([start_ns, end_ns], axis=1).reshape(-1)
-        lasting_s = (end_ns - start_ns) / NS_PER_S
-        return (
-            np.interp(times_ns, edges_ns, _stairs(lasting_s)),
-            np.interp(times_ns, edges_ns, _stairs(lasting_s * power_w)),
-        )
-
-
-class Standstills(Silences):
-    """Those in which the reading did not move for ``long_ns``."""
-
-    def __init__(self, long_ns: float, first_ns: int) -> None:
-        super().__init__()
-        self._long_ns = long_ns
-        self._moved_ns = first_ns
-        self._moves = 0
-
-    def look(
-        self, t_ns: NDArray[np.int64], power_w: NDArray[Any], moved: NDArray[np.bool_]
-    ) -> None:
-        """Rows in order, and whether another value came after each of them."""
-        moves = np.count_nonzero(moved)
-        if not moves:
-            return
-        self._moves += moves
-        # As a rule it moves in every row: only those around a standstill are looked at.
-        begin = np.flatnonzero(moved[1:] < moved[:-1]) + 1
-        end = np.flatnonzero(moved[1:] > moved[:-1]) + 1
-        end = np.append(0, end) if moved[0] else end
-        since_ns = np.append(self._moved_ns, t_ns[begin])[: len(end)]
-        long = np.flatnonzero(t_ns[end] - since_ns > self._long_ns)
-        self.add(since_ns[long], t_ns[end[long]], power_w[end[long]])
-        self._moved_ns = int(t_ns[len(moved) if moved[-1] else begin[-1]])
-
-    def end(self, last_ns: int, last_w: float) -> None:
-        if last_ns - self._moved_ns > self._long_ns:
-            self.add(np.array([self._moved_ns]), np.array([last_ns]), np.array([last_w]))
-
-    @property
-    def odd(self) -> bool:
-        """Whether this sensor moves as a rule, so that one which does not must be stuck."""
-        return self._moves >= _RULE * max(self.number, 1)
-
-
-def _stairs(parts: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The sum of the parts before each and after each."""
-    return np.repeat(np.append(0.0, np.cumsum(parts)), 2)[1:-1]
-
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-_FEW: Final = 256
-_ENOUGH: Final = 1 << 12
-_MOST_AROUND: Final = 64
 MISSED_READINGS: Final = 2.5
-"""Polls come late now and then: one that is missing is no gap yet."""
+"""A gap is longer than this many steps. Polls come late now and then: one that is missing is no gap
+yet. Doubled, a sensor that answers every third poll would pass for one without gaps."""
 
-# A sensor that shows the very same for so many periods, and so long, is stuck.
-_STILL: Final = 20
-_STILL_NS: Final = NS_PER_S
+# A sensor that shows the very same value for so many periods, and for so long, is stuck. Chosen: a
+# board at constant load repeats whole watts for some periods; doubled, stops below 2 s are missed.
+_STUCK_PERIODS: Final = 20
+_MIN_STUCK_NS: Final = NS_PER_S
+# Up to so many pieces each is counted by count_nonzero, which need not widen the booleans as
+# reduceat does. It changes nothing but the time that it takes (chosen).
+_FEW_PIECES: Final = 256
+# The range of power around an edge is looked for in two periods, but in no more rows than this.
+_MAX_RANGE_ROWS: Final = 64
+# A counter may be off by this share of the energy while no reading checks it (chosen).
+_UNCHECKED_SHARE: Final = 0.01
+# A window is stuck as a whole if less than 1 % of it is not: its edges lie between readings.
+_WHOLE_SHARE: Final = 0.99
+# A sensor's averaging window may be a third shorter, relative to its period, than the tables say.
+SEEN_AT_LEAST_SHARE: Final = 0.67
+# Squared differences of neighbours are correlated: n readings tell their variance about as well as
+# 2/3 n independent ones (von Neumann's ratio: the variance of the one estimate is 3 s⁴/n, of
+# the other 2 s⁴/n).
+_DOF_PER_READING: Final = 2 / 3
 
 
 @dataclass(frozen=True)
 class CumulativePower:
-    """At each moment what has come since the first reading, and what stands around it.
+    """Sums of the readings from the first one up to each time, and what is known around it.
 
-    Before the first reading and after the last, those go on, and the time is a gap.
-    ``still_s`` is time in which a sensor that can move did not, for long.
-    ``rough_w2`` adds up the squared steps from reading to reading, ``news`` counts those that
-    are steps at all, ``usual_w2`` is what such a step squared is around the moment as a rule.
-    ``reading_w`` is the reading that the moment belongs to, ``peak_w`` the highest from there up
-    to the next moment's, ``swing_w`` how far readings around the moment lie apart once their
-    trend is taken out. ``read_s`` is the time from the first reading to the last.
+    Before the first reading and after the last, these are taken to go on, and the time is a gap.
+
+    - ``energy_j``: the integral
+    - ``sum_squared_steps``: of differences (W²) from reading to reading; ``new_values`` counts
+      those that are not 0
+    - ``typical_squared_step``: such a difference (W²) around the time, as a rule
+    - ``gap_s``, ``gap_j``: seconds without a reading, and the joules that stand in for them
+    - ``stuck_s``, ``stuck_j``: the same of a sensor that can move and did not
+    - ``reading_w``: the reading that the time belongs to; ``peak_w``: the highest from there up to
+      that of the next time
+    - ``detrended_range_w``: the range of the readings around the time, less their linear trend
+    - ``lowest_w``, ``highest_w``: of all readings; ``read_s``: from the first to the last of them
     """
 
-    energy_j: NDArray[np.float64]
-    rough_w2: NDArray[np.float64]
-    news: NDArray[np.int64]
-    usual_w2: NDArray[np.float64]
-    gap_s: NDArray[np.float64]
-    gap_j: NDArray[np.float64]
-    still_s: NDArray[np.float64]
-    still_j: NDArray[np.float64]
-    reading_w: NDArray[np.float64]
-    peak_w: NDArray[np.float64]
-    swing_w: NDArray[np.float64]
+    energy_j: Floats
+    sum_squared_steps: Floats
+    new_values: Ints
+    typical_squared_step: Floats
+    gap_s: Floats
+    gap_j: Floats
+    stuck_s: Floats
+    stuck_j: Floats
+    reading_w: Floats
+    peak_w: Floats
+    detrended_range_w: Floats
     lowest_w: float
     highest_w: float
     read_s: float
 
 
-def still_ns(step_ns: float) -> float:
-    """How long a sensor with new values every ``step_ns`` may show the same before it is stuck."""
-    return max(step_ns * _STILL, _STILL_NS)
+def min_stuck_ns(step_ns: float) -> float:
+    """How long a sensor with a new value every ``step_ns`` may repeat it before it is stuck."""
+    return max(step_ns * _STUCK_PERIODS, _MIN_STUCK_NS)
 
 
-def typical_step_ns(lane: ChunkReader) -> float:
-    """The time between rows at most moments, by the first of them.
-
-    The median of the steps, each weighted with its length: a lane is read densely for a moment
-    where a run begins and ends, and those rows are many and short.
-    """
-    found: list[NDArray[np.int64]] = []
-    for chunk in lane.chunks(("t_ns",)):
-        found.append(chunk["t_ns"][:_ENOUGH])
-        if sum(map(len, found)) >= _ENOUGH:
-            break
-    steps = np.sort(np.diff(np.concatenate(found)[:_ENOUGH])) if found else np.empty(0)
-    steps = steps[steps > 0]  # a damaged file has times that go back
-    if not len(steps):
-        return 0.0
-    up_to = np.cumsum(steps)
-    return float(steps[np.searchsorted(up_to, up_to[-1] / 2)])
-
-
-def bounds_ns(lane: ChunkReader) -> tuple[int, int]:
-    """The times of the first and the last row; twice 0 where there is none."""
-    first_ns = last_ns = None
-    for chunk in lane.chunks(("t_ns",)):
-        if len(chunk["t_ns"]):
-            first_ns = int(chunk["t_ns"][0]) if first_ns is None else first_ns
-            last_ns = int(chunk["t_ns"][-1])
-    return first_ns or 0, last_ns or 0
-
-
-def follow(
-    lane: ChunkReader, times_ns: NDArray[np.int64], *, step_ns: float, period_ns: float
+def accumulate_power(
+    stream: ChunkReader, times_ns: Ints, *, step_ns: float, period_ns: float
 ) -> CumulativePower | None:
-    """The course at these moments, which ascend; None of a lane without a reading.
+    """The sums at these times, which ascend; None for a stream without a reading.
 
     ``step_ns`` is the time between rows, ``period_ns`` that between new values.
     """
-    pass_ = _Pass(times_ns, max(step_ns, period_ns))
-    around = int(np.clip(np.ceil(2 * period_ns / max(step_ns, 1)), 2, _MOST_AROUND))
-    reach = rows_around(step_ns, period_ns)
-    chunks = readable(lane.chunks(("t_ns", "power_w")), "power_w")
-    for block in blocks(chunks, max(around, reach) + 1):
-        pass_.take(block, around, reach)
-    return pass_.course()
+    accumulator = _Accumulator(times_ns, step_ns, period_ns)
+    chunks = readable(stream.chunks(("t_ns", "power_w")), "power_w")
+    for block in blocks(chunks, accumulator.reach):
+        accumulator.take(block)
+    return accumulator.result()
 
 
-def without_readings(times_ns: NDArray[np.int64], power_w: float) -> CumulativePower:
-    """The course of a device whose power nobody read: constant, as far as anybody knows."""
+def assume_constant_power(times_ns: Ints, power_w: float) -> CumulativePower:
+    """The sums of a device whose power was never read, if it were constant; all of it is a gap."""
     passed_s = (times_ns - times_ns[0]) / NS_PER_S
     zero, same = np.zeros(len(times_ns)), np.full(len(times_ns), power_w)
-    news = np.zeros(len(times_ns), np.int64)
+    no_values = np.zeros(len(times_ns), np.int64)
     energy_j = passed_s * power_w
     return CumulativePower(
-        *(energy_j, zero, news, zero, passed_s, energy_j, zero, zero),
+        *(energy_j, zero, no_values, zero, passed_s, energy_j, zero, zero),
         *(same, same, zero, power_w, 2 * power_w, 0.0),
     )
 
 
-class _Pass:
-    def __init__(self, times_ns: NDArray[np.int64], step_ns: float) -> None:
+class _Accumulator:
+    """Adds up a stream block by block, and notes the sums where the times lie.
+
+    Times before the first reading are filled in when it comes, those after the last one at the
+    end. In between, each block adds the rows that no block before it had.
+    """
+
+    def __init__(self, times_ns: Ints, step_ns: float, period_ns: float) -> None:
         size = len(times_ns)
+        longest_ns = max(step_ns, period_ns)
         self._times_ns = times_ns
-        self._room = Room()
-        self._gap_ns = step_ns * MISSED_READINGS
-        self._still_ns = still_ns(step_ns)
+        self._range_rows = int(
+            np.clip(np.ceil(2 * period_ns / max(step_ns, 1)), 2, _MAX_RANGE_ROWS)
+        )
+        self._noise_rows = rows_around(step_ns, period_ns)
+        self.reach = max(self._range_rows, self._noise_rows) + 1
+        self._gap_ns = longest_ns * MISSED_READINGS
+        self._min_stuck_ns = min_stuck_ns(longest_ns)
+        self._scratch = ScratchArrays()
         self._energy_wns = np.zeros(size)
-        self._rough_w2 = np.zeros(size)
-        self._news = np.zeros(size, np.int64)
-        self._usual_w2 = np.zeros(size)
+        self._sum_squared_steps = np.zeros(size)
+        self._new_values = np.zeros(size, np.int64)
+        self._typical_squared_step = np.zeros(size)
         self._reading_w = np.zeros(size)
         self._peak_w = np.full(size, -np.inf)
-        self._swing_w = np.zeros(size)
-        self._sums: tuple[float, float, int] = (0.0, 0.0, 0)
+        self._detrended_range_w = np.zeros(size)
+        # Energy (W·ns), squared steps (W²) and new values of all rows so far.
+        self._totals: tuple[float, float, int] = (0.0, 0.0, 0)
         self._range_w = (np.inf, -np.inf)
-        self._gaps = Silences()
-        self._done = 0
+        self._gaps = UnreadIntervals()
+        self._stuck = StuckIntervals(self._min_stuck_ns, 0)
+        self._done = 0  # times of which the sums are known
         self._first: tuple[int, float] | None = None
         self._last: tuple[int, float] = (0, 0.0)
-        self._still = Standstills(self._still_ns, 0)
 
-    def take(self, block: Block, around: int, reach: int) -> None:
+    def take(self, block: Block) -> None:
         t_ns, power_w = block.columns["t_ns"], block.columns["power_w"]
         if block.end <= block.first:
             return
@@ -247,34 +157,31 @@ class _Pass:
             self._begin(int(t_ns[0]), float(power_w[0]))
         start = max(block.first, 1)
         if block.end > start:
-            self._add(t_ns[start - 1 : block.end], power_w, start, around, reach)
+            self._add(t_ns[start - 1 : block.end], power_w, start)
         self._last = int(t_ns[block.end - 1]), float(power_w[block.end - 1])
 
-    def course(self) -> CumulativePower | None:
+    def result(self) -> CumulativePower | None:
         if self._first is None:
             return None
         last_ns, last_w = self._last
         late = slice(self._done, None)
-        beyond_ns = self._times_ns[late] - last_ns
-        energy_wns, rough_w2, news = self._sums
-        self._energy_wns[late] = energy_wns + beyond_ns * last_w
-        self._rough_w2[late] = rough_w2
-        self._news[late] = news
-        self._mark(late, last_w)
+        energy_wns, self._sum_squared_steps[late], self._new_values[late] = self._totals
+        self._energy_wns[late] = energy_wns + (self._times_ns[late] - last_ns) * last_w
+        self._reading_w[late] = self._peak_w[late] = last_w
         if self._done:
             self._peak_w[self._done - 1] = max(self._peak_w[self._done - 1], last_w)
-        self._still.end(last_ns, last_w)
-        still = self._still if self._still.odd else Silences()
+        self._stuck.finish(last_ns, last_w)
+        stuck = self._stuck if self._stuck.is_unusual else UnreadIntervals()
         return CumulativePower(
             self._energy_wns / NS_PER_S,
-            self._rough_w2,
-            self._news,
-            self._usual_w2,
-            *self._gap(),
-            *still.up_to(self._times_ns),
+            self._sum_squared_steps,
+            self._new_values,
+            self._typical_squared_step,
+            *self._gap_sums(),
+            *stuck.up_to(self._times_ns),
             self._reading_w,
             self._peak_w,
-            self._swing_w,
+            self._detrended_range_w,
             float(self._range_w[0]),
             float(self._range_w[1]),
             (last_ns - self._first[0]) / NS_PER_S,
@@ -283,61 +190,60 @@ class _Pass:
     def _begin(self, first_ns: int, first_w: float) -> None:
         self._first = first_ns, first_w
         self._range_w = first_w, first_w
-        self._still = Standstills(self._still_ns, first_ns)
+        self._stuck = StuckIntervals(self._min_stuck_ns, first_ns)
         self._done = int(np.searchsorted(self._times_ns, first_ns, "right"))
         early = slice(0, self._done)
         self._energy_wns[early] = (self._times_ns[early] - first_ns) * first_w
-        self._mark(early, first_w)
+        self._reading_w[early] = self._peak_w[early] = first_w
 
-    def _mark(self, where: slice, power_w: float) -> None:
-        self._reading_w[where] = self._peak_w[where] = power_w
+    def _add(self, t_ns: Ints, block_w: Array, start: int) -> None:
+        """Add the rows of ``block_w`` from ``start`` on; ``t_ns`` begins with the row before them.
 
-    def _add(
-        self, t_ns: NDArray[np.int64], around_w: NDArray[Any], start: int, around: int, reach: int
-    ) -> None:
-        """Rows ``start`` and on of ``around_w``; ``t_ns`` begins with the row before them."""
+        The rows are cut at the times that lie among them. One ``reduceat`` sums each piece, and
+        the cumulative sum of the pieces is what had come up to each time.
+        """
         rows = len(t_ns) - 1
-        power_w = around_w[start : start + rows]
-        lasting = np.subtract(t_ns[1:], t_ns[:-1], out=self._room.of("lasting", rows, np.int64))
-        energy = np.multiply(power_w, lasting, out=self._room.of("energy", rows, np.float64))
-        if lasting.max() > self._gap_ns:
-            self._bridge(t_ns, around_w[start - 1 : start + rows], lasting, energy)
-        before_w = around_w[start - 1 : start + rows - 1]
-        steps = np.subtract(power_w, before_w, out=self._room.of("steps", rows, power_w.dtype))
-        moved = steps != 0
-        self._still.look(t_ns, before_w, moved)
+        power_w, before_w = block_w[start : start + rows], block_w[start - 1 : start + rows - 1]
+        held_ns = np.subtract(t_ns[1:], t_ns[:-1], out=self._scratch.get("held", rows, np.int64))
+        energy = np.multiply(power_w, held_ns, out=self._scratch.get("energy", rows, np.float64))
+        if held_ns.max() > self._gap_ns:
+            self._bridge_gaps(t_ns, block_w[start - 1 : start + rows], held_ns, energy)
+        steps = np.subtract(power_w, before_w, out=self._scratch.get("steps", rows, power_w.dtype))
+        changed = steps != 0
+        self._stuck.take(t_ns, before_w, changed)
 
         here = slice(self._done, int(np.searchsorted(self._times_ns, t_ns[-1], "right")))
         self._done = here.stop
-        times = self._times_ns[here]
-        at = np.searchsorted(t_ns[1:], times, "left")
-        cuts, which = np.unique(np.append(0, at), return_inverse=True)
-        which = which.reshape(-1)[1:]
+        times_ns = self._times_ns[here]
+        at = np.searchsorted(t_ns[1:], times_ns, "left")  # the row that each time belongs to
+        cuts, piece = np.unique(np.append(0, at), return_inverse=True)
+        piece = piece.reshape(-1)[1:]  # the piece that begins at each time
 
-        changed = _counts(moved, cuts)
         np.multiply(steps, steps, out=steps)
         sums = [
             np.add.reduceat(energy, cuts),
             np.add.reduceat(steps, cuts, dtype=np.float64),
-            changed,
+            _count_true(changed, cuts),
         ]
         before = [np.cumsum(part) - part for part in sums]
         peaks = np.maximum.reduceat(power_w, cuts)
+        energy_wns, squared_steps, new_values = self._totals
 
-        into_ns = times - t_ns[at]
-        self._energy_wns[here] = (
-            self._sums[0] + before[0][which] + into_ns * (energy[at] / np.maximum(lasting[at], 1))
-        )
-        self._rough_w2[here] = self._sums[1] + before[1][which]
-        self._news[here] = self._sums[2] + before[2][which]
+        into_ns = times_ns - t_ns[at]
+        part_wns = into_ns * (energy[at] / np.maximum(held_ns[at], 1))
+        self._energy_wns[here] = energy_wns + before[0][piece] + part_wns
+        self._sum_squared_steps[here] = squared_steps + before[1][piece]
+        self._new_values[here] = new_values + before[2][piece]
         self._reading_w[here] = power_w[at]
-        self._put_peaks(here, at, peaks, which, power_w)
-        self._look_around(here, around_w, at + start, around)
-        self._usual_w2[here] = usual_w2(around_w, at + start, reach)
-        self._sums = (
-            self._sums[0] + float(sums[0].sum()),
-            self._sums[1] + float(sums[1].sum()),
-            self._sums[2] + int(changed.sum()),
+        self._put_peaks(here, at, peaks, piece, power_w)
+        self._detrended_range_w[here] = _detrended_range(block_w, at + start, self._range_rows)
+        self._typical_squared_step[here] = typical_squared_step(
+            block_w, at + start, self._noise_rows
+        )
+        self._totals = (
+            energy_wns + float(sums[0].sum()),
+            squared_steps + float(sums[1].sum()),
+            new_values + int(sums[2].sum()),
         )
         self._range_w = (
             min(self._range_w[0], float(power_w.min())),
@@ -345,190 +251,167 @@ class _Pass:
         )
 
     def _put_peaks(
-        self,
-        here: slice,
-        at: NDArray[np.intp],
-        peaks: NDArray[Any],
-        which: NDArray[np.intp],
-        power_w: NDArray[Any],
+        self, here: slice, at: Indices, peaks: Array, piece: Indices, power_w: Array
     ) -> None:
+        # What comes before the first time of these rows belongs to the last time before them.
         if here.start and (not len(at) or at[0] > 0):
             self._peak_w[here.start - 1] = max(self._peak_w[here.start - 1], peaks[0])
         if len(at):
-            same = np.append(at[1:] == at[:-1], False)
-            self._peak_w[here] = np.where(same, power_w[at], peaks[which])
+            same_row = np.append(at[1:] == at[:-1], False)
+            self._peak_w[here] = np.where(same_row, power_w[at], peaks[piece])
 
-    def _look_around(
-        self, here: slice, power_w: NDArray[Any], rows: NDArray[np.intp], around: int
-    ) -> None:
-        offsets = np.arange(-around, around + 1)
-        near = power_w[np.clip(rows[:, None] + offsets, 0, len(power_w) - 1)]
-        slope = near @ offsets / (offsets @ offsets)
-        near -= slope[:, None] * offsets
-        self._swing_w[here] = np.ptp(near, axis=1)
-
-    def _bridge(
-        self,
-        t_ns: NDArray[np.int64],
-        power_w: NDArray[Any],
-        lasting: NDArray[np.int64],
-        energy: NDArray[np.float64],
-    ) -> None:
-        gaps = np.flatnonzero(lasting > self._gap_ns)
+    def _bridge_gaps(self, t_ns: Ints, power_w: Array, held_ns: Ints, energy: Floats) -> None:
+        gaps = np.flatnonzero(held_ns > self._gap_ns)
         mean_w = (power_w[gaps] + power_w[gaps + 1]) / 2
-        energy[gaps] = mean_w * lasting[gaps]
+        energy[gaps] = mean_w * held_ns[gaps]
         self._gaps.add(t_ns[gaps], t_ns[gaps + 1], mean_w)
 
-    def _gap(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Unread time up to each moment, and what was put in its place."""
+    def _gap_sums(self) -> tuple[Floats, Floats]:
+        """Unread seconds up to each time, and the joules that stand in for them."""
         first_ns, first_w = self._first or (0, 0.0)
         last_ns, last_w = self._last
-        early = np.minimum(self._times_ns - first_ns, 0) / NS_PER_S
-        late = np.maximum(self._times_ns - last_ns, 0) / NS_PER_S
+        early_s = np.minimum(self._times_ns - first_ns, 0) / NS_PER_S
+        late_s = np.maximum(self._times_ns - last_ns, 0) / NS_PER_S
         gap_s, gap_j = self._gaps.up_to(self._times_ns)
-        return gap_s + early + late, gap_j + early * first_w + late * last_w
+        return gap_s + early_s + late_s, gap_j + early_s * first_w + late_s * last_w
 
 
-def _counts(moved: NDArray[np.bool_], cuts: NDArray[np.intp]) -> NDArray[np.int64]:
-    """How many rows moved, between cuts."""
-    if len(cuts) > _FEW:
-        return np.add.reduceat(moved, cuts, dtype=np.int64)
-    ends = np.append(cuts[1:], len(moved))
-    parts = [np.count_nonzero(moved[a:b]) for a, b in zip(cuts, ends, strict=True)]
-    return np.array(parts, np.int64)
+def _detrended_range(power_w: Array, rows: Indices, reach: int) -> Floats:
+    """The range of the readings around each row, less their least-squares line."""
+    offsets = np.arange(-reach, reach + 1)
+    near = power_w[np.clip(rows[:, None] + offsets, 0, len(power_w) - 1)]
+    slope = near @ offsets / (offsets @ offsets)
+    near -= slope[:, None] * offsets
+    return np.asarray(np.ptp(near, axis=1))
 
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+def _count_true(values: Bools, cuts: Indices) -> Ints:
+    """How many are true in each piece between cuts."""
+    if len(cuts) > _FEW_PIECES:
+        return np.add.reduceat(values, cuts, dtype=np.int64)
+    ends = np.append(cuts[1:], len(values))
+    counts = [np.count_nonzero(values[a:b]) for a, b in zip(cuts, ends, strict=True)]
+    return np.array(counts, np.int64)
 
 
-def highest_between(
-    stretch_w: NDArray[np.float64],
-    reading_w: NDArray[np.float64],
-    start: NDArray[np.intp],
-    end: NDArray[np.intp],
-) -> NDArray[np.float64]:
-    """The highest from time ``start`` to time ``end``.
+def max_between(peak_w: Floats, reading_w: Floats, start: Indices, end: Indices) -> Floats:
+    """The highest power of each window, from time ``start`` to time ``end`` (indices).
 
-    ``stretch_w[i]`` is the highest from time ``i`` up to the next; ``reading_w[i]`` is that at
-    ``i``. Windows are looked up in tables of stretches of 1, 2, 4 ... times.
+    ``peak_w[i]`` is the highest from time ``i`` up to the next, ``reading_w[i]`` that at ``i``.
+    Method: a sparse table, which holds the highest of 1, 2, 4, … neighbours; two entries of it
+    cover any window.
     """
-    highest = reading_w[end].copy()
+    highest_w = reading_w[end].copy()
     length = end - start
-    table, size = stretch_w, 1
+    table, size = peak_w, 1
     while True:
         fits = (length >= size) & (length < 2 * size)
         both = np.maximum(table[start[fits]], table[end[fits] - size])
-        highest[fits] = np.maximum(highest[fits], both)
+        highest_w[fits] = np.maximum(highest_w[fits], both)
         size *= 2
         if not (length >= size).any():
-            return np.asarray(highest)
+            return np.asarray(highest_w)
         table = np.maximum(table[: -(size // 2)], table[size // 2 :])
 
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-# What a counter may be off by while nothing checks it.
-_UNCHECKED: Final = 0.01
-_WHOLE: Final = 0.99
-# A sensor's window may be a third shorter, beside its period, than the tables have both.
-_SEEN_AT_LEAST: Final = 0.67
-
-
 @dataclass(frozen=True)
-class Integral:
-    """Moments are named by their place in ``times_ns``. ``range_w``: what may be drawn at all."""
+class PowerIntegral:
+    """Energies of windows by the power readings alone, with their errors.
 
-    times_ns: NDArray[np.int64]
-    course: CumulativePower
+    ``start`` and ``end`` of a window are indices into ``times_ns``. ``range_w`` is the least and
+    the most that the device can draw at all.
+    """
+
+    times_ns: Ints
+    sums: CumulativePower
     timing: ReadingTiming
     range_w: tuple[float, float]
 
-    def place(self, times_ns: NDArray[np.int64]) -> NDArray[np.intp]:
+    def index(self, times_ns: Ints) -> Indices:
+        """The indices of times that are among ``times_ns``."""
         return np.searchsorted(self.times_ns, times_ns)
 
-    def time_s(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.float64]:
+    def time_s(self, start: Indices, end: Indices) -> Floats:
         return np.asarray((self.times_ns[end] - self.times_ns[start]) / NS_PER_S)
 
-    def energy_j(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.float64]:
-        return np.asarray(self.course.energy_j[end] - self.course.energy_j[start])
+    def energy_j(self, start: Indices, end: Indices) -> Floats:
+        return _difference(self.sums.energy_j, start, end)
 
-    def error_j(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.float64]:
-        """A 95 % half-width.
+    def error_j(self, start: Indices, end: Indices) -> Floats:
+        """The sampling error, a 95 % half-width.
 
-        Each reading stands for as long as it was held, and is off by what readings that follow
-        each other differ. Those of a short window may happen to lie close together: what is usual
-        around it counts as so many more readings would. At the edges nobody knows to which side a
-        change belongs; in a gap the device may have drawn anything that it can.
+        √(t² · S/2 · h² + 1.96² · (R₁² + R₂²) · s²) + U, where
+
+        - S is the sum of squared differences of the readings (half of such a square is the variance
+          of one reading), h how long a reading is held, and t Student's quantile for as many
+          readings as S rests on. A short window's few readings may happen to lie close together:
+          the typical difference around it counts as much as 32 readings more would (shrinkage);
+        - R₁, R₂ are the ranges of power around the two edges, and s is how far an edge may be
+          misplaced in time (one standard deviation);
+        - U is what the device can have drawn more or less in unread time.
         """
-        course, timing = self.course, self.timing
-        news = np.maximum(course.news[end] - course.news[start], 1)
+        sums, timing = self.sums, self.timing
+        new_values = np.maximum(_difference(sums.new_values, start, end), 1)
         time_s = self.time_s(start, end)
-        held_s = timing.held_s or np.maximum(time_s / news, timing.step_s)
-        rough_w2 = np.maximum(course.rough_w2[end] - course.rough_w2[start], 0.0)
-        usual_w2 = news * (course.usual_w2[start] + course.usual_w2[end]) / 2
-        rough_w2 += np.maximum(usual_w2 - rough_w2, 0.0) * READINGS / (READINGS + news)
-        swing_w2 = course.swing_w[start] ** 2 + course.swing_w[end] ** 2
-        known_s = np.minimum(course.read_s, np.maximum(time_s, 2 * READINGS * held_s))
-        noise_j2 = _student(known_s / held_s) ** 2 * rough_w2 / 2 * held_s**2
-        seen = np.sqrt(noise_j2 + Z95**2 * swing_w2 * timing.place_s**2)
-        return np.asarray(seen + self._room_j(*self._unread(start, end)))
+        held_s = timing.held_s or np.maximum(time_s / new_values, timing.step_s)
+        squares = np.maximum(_difference(sums.sum_squared_steps, start, end), 0.0)
+        typical = sums.typical_squared_step
+        typical_squares = new_values * (typical[start] + typical[end]) / 2
+        missing = np.maximum(typical_squares - squares, 0.0)
+        squares += missing * READINGS / (READINGS + new_values)
+        range_w2 = sums.detrended_range_w[start] ** 2 + sums.detrended_range_w[end] ** 2
+        known_s = np.minimum(sums.read_s, np.maximum(time_s, 2 * READINGS * held_s))
+        dof = np.maximum(_DOF_PER_READING * known_s / held_s, 2)
+        noise_j2 = student_of_many(dof) ** 2 * squares / 2 * held_s**2
+        seen_j = np.sqrt(noise_j2 + Z95**2 * range_w2 * timing.timing_sigma_s**2)
+        return np.asarray(seen_j + self._possible_deviation_j(*self._unread(start, end)))
 
-    def unread_s(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.float64]:
-        """Time in which nothing was read, or always the same."""
-        return self._unread(start, end)[0]
+    def unchecked_j(self, start: Indices, end: Indices) -> Floats:
+        """What a counter may be off by where no reading of power stands beside it."""
+        return _UNCHECKED_SHARE * self._unread(start, end)[1]
 
-    def unchecked_j(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.float64]:
-        """What a counter may be off by where there were no readings beside it."""
-        return _UNCHECKED * self._unread(start, end)[1]
+    def aliasing_j(self, start: Indices, end: Indices) -> Floats:
+        """A bound on the aliasing error.
 
-    def blind_j(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.float64]:
-        """What readings cannot exclude that average only a share of the time.
-
-        A load in step with the sensor shows it always the same face.
+        The sensor averages only ``window / period`` of the time, so that a load in step with it
+        may be mis-sampled by this much.
         """
-        unseen = 1 - min(_SEEN_AT_LEAST * self.timing.seen, 1.0)
-        room_j = self._room_j(self.time_s(start, end), self.energy_j(start, end))
-        return np.asarray(unseen * room_j)
+        unseen = 1 - min(SEEN_AT_LEAST_SHARE * self.timing.seen, 1.0)
+        time_s, energy_j = self.time_s(start, end), self.energy_j(start, end)
+        return np.asarray(unseen * self._possible_deviation_j(time_s, energy_j))
 
-    def gap_s(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.float64]:
-        return np.asarray(self.course.gap_s[end] - self.course.gap_s[start])
+    def gap_s(self, start: Indices, end: Indices) -> Floats:
+        return _difference(self.sums.gap_s, start, end)
 
-    def still_s(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.float64]:
-        return np.asarray(self.course.still_s[end] - self.course.still_s[start])
+    def stuck_s(self, start: Indices, end: Indices) -> Floats:
+        return _difference(self.sums.stuck_s, start, end)
 
-    def peak_w(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.float64]:
-        return highest_between(self.course.peak_w, self.course.reading_w, start, end)
+    def peak_w(self, start: Indices, end: Indices) -> Floats:
+        return max_between(self.sums.peak_w, self.sums.reading_w, start, end)
 
-    def stuck(self, start: NDArray[np.intp], end: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Whether a sensor that has shown that it can move did not, all the time."""
-        return np.asarray(self.still_s(start, end) > _WHOLE * self.time_s(start, end))
+    def is_stuck(self, start: Indices, end: Indices) -> Bools:
+        """Whether a sensor that has shown that it can move did not, in all of the window."""
+        return np.asarray(self.stuck_s(start, end) > _WHOLE_SHARE * self.time_s(start, end))
 
     @property
-    def news_hz(self) -> float | None:
-        """New values a second."""
+    def new_values_hz(self) -> float | None:
+        """New values a second; None where no time passed."""
         time_s = (self.times_ns[-1] - self.times_ns[0]) / NS_PER_S
-        return float((self.course.news[-1] - self.course.news[0]) / time_s) if time_s else None
+        new_values = self.sums.new_values
+        return float((new_values[-1] - new_values[0]) / time_s) if time_s else None
 
-    def _unread(
-        self, start: NDArray[np.intp], end: NDArray[np.intp]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Seconds without a reading, or with one that stood still, and what stands in for them."""
-        course = self.course
-        time_s, energy_j = course.gap_s + course.still_s, course.gap_j + course.still_j
-        return time_s[end] - time_s[start], energy_j[end] - energy_j[start]
+    def _unread(self, start: Indices, end: Indices) -> tuple[Floats, Floats]:
+        """Seconds without a new reading, and the joules that stand in for them."""
+        sums = self.sums
+        time_s = _difference(sums.gap_s + sums.stuck_s, start, end)
+        return time_s, _difference(sums.gap_j + sums.stuck_j, start, end)
 
-    def _room_j(
-        self, time_s: NDArray[np.float64], energy_j: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def _possible_deviation_j(self, time_s: Floats, energy_j: Floats) -> Floats:
         """How far from ``energy_j`` the device can have been in that time."""
         low_w, high_w = self.range_w
-        room_j = np.maximum(high_w * time_s - energy_j, energy_j - low_w * time_s)
-        return np.asarray(np.maximum(room_j, 0.0) * (time_s > 0))
+        deviation_j = np.maximum(high_w * time_s - energy_j, energy_j - low_w * time_s)
+        return np.asarray(np.maximum(deviation_j, 0.0) * (time_s > 0))
 
 
-def _student(readings: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What ``Z95`` grows to where as few readings told how far they lie apart."""
-    degrees = np.maximum(2 / 3 * readings, 2)
-    return np.asarray(Z95 + (2.37 + 2.82 / degrees) / degrees)
+def _difference(sums: Array, start: Indices, end: Indices) -> Array:
+    return np.asarray(sums[end] - sums[start])

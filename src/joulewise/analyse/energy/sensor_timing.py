@@ -1,44 +1,45 @@
-"""The times that matter of a sensor: what its card says, and what the lanes themselves show."""
+"""The times that matter of a sensor, from its profile and from its streams themselves."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Final
 
-from joulewise.analyse.chunks import ChunkReader
-from joulewise.analyse.energy.power_integral import typical_step_ns
+from joulewise.analyse.chunks import ChunkReader, typical_step_ns
 from joulewise.data import SensorProfile
 from joulewise.units import NS_PER_S
 
-# Nobody states how late a reading is. Where it was measured, it is about a fifth of the period,
+# No vendor states how late a reading is. Where it was measured, it is about a fifth of the period,
 # and assumed to be so within a quarter of that (one standard deviation).
-_LAG: Final = 0.2
-_LAG_SIGMA: Final = 0.25
-# A counter's lag is known even less. It is taken to be that of the readings, within so much of it.
-_COUNTER_LAG_SIGMA: Final = 0.5
-_DEFAULT_S: Final = 0.1
-# Where the card is of readings averaged over many periods, the driver's own samples average less
-# than one, and nobody has said how much: between a quarter (GA100, Hopper) and all of it. As a
+_LAG_SHARE: Final = 0.2
+_LAG_SIGMA_SHARE: Final = 0.25
+# A counter's lag is known even less. It is taken to be that of the readings, within half of it.
+_COUNTER_LAG_SIGMA_SHARE: Final = 0.5
+_DEFAULT_STEP_S: Final = 0.1
+# Where the profile is of readings averaged over many periods, the driver's own samples average less
+# than one, and no vendor states how much: between a quarter (GA100, Hopper) and all of it. As a
 # share of the period, and how far the centre of such a window may lie off (one sigma).
-_UNKNOWN_WINDOW: Final = 0.4
-_UNKNOWN_DELAY_SIGMA: Final = 0.15
+_UNKNOWN_WINDOW_SHARE: Final = 0.4
+_UNKNOWN_DELAY_SIGMA_SHARE: Final = 0.15
 _MANY_PERIODS: Final = 1.5
 
 
 @dataclass(frozen=True)
 class ReadingTiming:
-    """``step_s`` from row to row of the power lane, ``period_s`` from new value to new value.
+    """When readings of power and values of the counter are of; sigmas are standard deviations.
 
-    ``poll_s`` is the time between two polls of the counter, ``counter_s`` that between its ticks:
-    0 where it is computed when asked. ``held_s`` is how long a reading
-    stands, None where nobody has said how often there is a new one.
-
-    ``delay_s`` is from the centre of a reading's averaging window to its timestamp,
-    ``counter_lag_s`` from the energy that a counter shows to its tick; the sigmas are their
-    standard deviations. ``place_s`` is by how much (one standard deviation) the
-    integral of the readings alone may misplace a change at the edge of a window.
-    ``spread`` is the relative half-width within which a stated period may be off. ``is_sampled``:
-    the readings are the driver's own samples; ``is_delay_known``: their window is stated.
+    - ``step_s``: from row to row of the power stream; ``period_s``: from new value to new value
+    - ``poll_s``: between two polls of the counter; ``counter_s``: between its ticks, 0 where it is
+      computed when it is polled
+    - ``held_s``: how long a reading stands, None where the period is not stated
+    - ``window_s``: over which a reading is averaged; ``delay_s``: from the centre of that window to
+      the reading's timestamp
+    - ``counter_lag_s``: from the energy that a counter shows to its tick
+    - ``timing_sigma_s``: by how much the integral of the readings alone may misplace a change at
+      the edge of a window
+    - ``spread``: the relative half-width within which a stated period may be off
+    - ``is_sampled``: the readings are the driver's own samples; ``is_delay_known``: their averaging
+      window is stated
     """
 
     step_s: float
@@ -48,7 +49,7 @@ class ReadingTiming:
     window_s: float
     delay_s: float
     delay_sigma_s: float
-    place_s: float
+    timing_sigma_s: float
     counter_s: float
     counter_lag_s: float
     counter_lag_sigma_s: float
@@ -58,12 +59,12 @@ class ReadingTiming:
 
     @property
     def shift_s(self) -> float:
-        """How much later than the power itself the end of its cell is in the power lane."""
+        """How much later than the power itself the end of its cell is in the power stream."""
         return self.delay_s - self.step_s / 2
 
     @property
     def shortest_s(self) -> float:
-        """What is shorter than this, nothing tells apart."""
+        """The shortest time that the sensor can resolve."""
         return max(self.period_s, self.counter_s, min(self.window_s, self.step_s))
 
     @property
@@ -73,37 +74,42 @@ class ReadingTiming:
 
 
 def timing_of(
-    card: SensorProfile, fast: ChunkReader | None, buffer: ChunkReader | None
+    profile: SensorProfile, fast: ChunkReader | None, buffer: ChunkReader | None
 ) -> ReadingTiming:
+    """The timing of a device's polled stream ``fast``, and of the driver's samples ``buffer``.
+
+    A time that the profile does not state is assumed, with a sigma that allows for it. The
+    variance of an edge is that of a uniform distribution over a step, s²/12, and the delay's.
+    """
     power = buffer if buffer is not None else fast
-    step_s = (typical_step_ns(power) / NS_PER_S if power is not None else 0.0) or _DEFAULT_S
-    stated_s = card.update_period_s or step_s
+    step_s = (typical_step_ns(power) / NS_PER_S if power is not None else 0.0) or _DEFAULT_STEP_S
+    stated_s = profile.update_period_s or step_s
     period_s = step_s if buffer is not None else stated_s
-    window_s = stated_s if card.window_s is None else card.window_s
-    lag_s = _LAG * period_s if card.lag_s is None else card.lag_s
-    lag_sigma_s = (_LAG_SIGMA if card.lag_s is None else card.timing_spread / 2) * lag_s
-    delay_sigma_s = (lag_sigma_s**2 + (card.timing_spread * window_s / 4) ** 2) ** 0.5
+    window_s = stated_s if profile.window_s is None else profile.window_s
+    lag_s = _LAG_SHARE * period_s if profile.lag_s is None else profile.lag_s
+    lag_sigma_s = (_LAG_SIGMA_SHARE if profile.lag_s is None else profile.timing_spread / 2) * lag_s
+    delay_sigma_s = (lag_sigma_s**2 + (profile.timing_spread * window_s / 4) ** 2) ** 0.5
     is_delay_known = True
-    if buffer is not None and (card.window_s is None or window_s > _MANY_PERIODS * period_s):
+    if buffer is not None and (profile.window_s is None or window_s > _MANY_PERIODS * period_s):
         is_delay_known = False
-        window_s = _UNKNOWN_WINDOW * period_s
-        delay_sigma_s = _UNKNOWN_DELAY_SIGMA * period_s
+        window_s = _UNKNOWN_WINDOW_SHARE * period_s
+        delay_sigma_s = _UNKNOWN_DELAY_SIGMA_SHARE * period_s
     elif buffer is not None:
         window_s = min(window_s, period_s)
-    counter_s = period_s if card.counter_period_s is None else card.counter_period_s
+    counter_s = period_s if profile.counter_period_s is None else profile.counter_period_s
     return ReadingTiming(
         step_s=step_s,
-        held_s=max(step_s, period_s) if buffer is not None or card.update_period_s else None,
+        held_s=max(step_s, period_s) if buffer is not None or profile.update_period_s else None,
         poll_s=typical_step_ns(fast) / NS_PER_S if fast is not None else step_s,
         period_s=period_s,
         window_s=window_s,
         delay_s=lag_s + window_s / 2 + (0.0 if buffer is not None else period_s / 2),
         delay_sigma_s=delay_sigma_s,
-        place_s=(step_s**2 / 12 + delay_sigma_s**2) ** 0.5,
+        timing_sigma_s=(step_s**2 / 12 + delay_sigma_s**2) ** 0.5,
         counter_s=counter_s,
         counter_lag_s=lag_s if counter_s else 0.0,
-        counter_lag_sigma_s=_COUNTER_LAG_SIGMA * lag_s if counter_s else 0.0,
-        spread=card.timing_spread,
+        counter_lag_sigma_s=_COUNTER_LAG_SIGMA_SHARE * lag_s if counter_s else 0.0,
+        spread=profile.timing_spread,
         is_sampled=buffer is not None,
         is_delay_known=is_delay_known,
     )

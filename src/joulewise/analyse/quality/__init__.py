@@ -1,5 +1,7 @@
-"""What to warn of in a result.
+"""Warnings in a result: what a reader must know before relying on it.
 
-- ``run``: the recording, the clock, the spans
-- ``devices``: one device: gaps, stuck sensors, limits that do not bind, waiting
+::
+
+    run.py        all of them; about the recording, the clock, budgets and spans
+    devices.py    about one device: gaps, stuck sensors, limits without effect, waiting
 """

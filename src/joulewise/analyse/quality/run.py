@@ -1,19 +1,18 @@
-"""What a reader of a result must know, as typed warnings, from what was recorded.
+"""Warnings about a run as a whole: the recorder, clocks, budgets, short spans, missing marks.
 
-A framework that was at work without a single mark: its epochs cannot be told apart.
-
-Spans that the sensors hardly saw.
+`cautions` puts all warnings of a result together, those of single devices among them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 
+from joulewise.analyse.arrays import Floats
 from joulewise.analyse.attribution import Sighting
-from joulewise.analyse.chunks import OpenLane
+from joulewise.analyse.chunks import OpenStream
 from joulewise.analyse.device_energy import CpuShare, MeasuredDevice
 from joulewise.analyse.quality import devices
 from joulewise.analyse.quality.devices import waiting
@@ -21,29 +20,40 @@ from joulewise.analyse.time_intervals import Stretch
 from joulewise.data import Caution, Kind, RunWarning, total
 from joulewise.record.environment import FrameworkUse
 from joulewise.store.manifest import Manifest
+from joulewise.store.spans import SpanTable
 from joulewise.units import NS_PER_S, prefixed
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from joulewise.analyse.device_energy import MeasuredDevice
-    from joulewise.analyse.time_intervals import Stretch
-    from joulewise.store.spans import SpanTable
 
 TOO_WIDE: Final = 0.2
 """A sampling error beyond this share of the energy says that the sensors hardly saw the span."""
 
-_NAMED: Final = 5
-_USEFUL: Final = 0.1
-_SURELY_SHORT_S: Final = 1.0
-_ASKED: Final = 0.9  # of a sensor's period: one that is asked about as often has no more to tell
+# All of these are chosen. Names of spans that a warning lists one by one.
+_MAX_NAMES: Final = 5
+# The sampling error that is promised for spans of the length that a warning advises.
+_USEFUL_SHARE: Final = 0.1
+# A run below this length is short whatever else was wrong: a sensor had no time to fail.
+_SHORT_RUN_S: Final = 1.0
+# A sensor that is read every 0.9 of its periods or less often may have more to tell.
+_POLLED_SHARE: Final = 0.9
+# A clock that is only kept right by NTP moves less in a day.
+_MAX_CLOCK_STEP_S: Final = 0.5
+# Deadlines that the recorder may miss without a warning: this share, and so many.
+_MAX_LATE_SHARE: Final = 0.002
+_MAX_LATE: Final = 3
+# Other programs are warned of if they had more than this share of the CPU work, and of the run.
+_OTHERS_SHARE: Final = 0.1
+_OTHERS_CPUS: Final = 0.2
+# Shares from which on words are used instead of a percentage.
+_NEARLY_ALL_SHARE: Final = 0.95
+_MOST_SHARE: Final = 0.6
+# A shell's exit status of a command that a signal ended is above this.
+_SIGNALLED: Final = 128
 
 
 def too_short(
     counted: Sequence[MeasuredDevice],
     spans: SpanTable,
-    energy_j: NDArray[np.float64],
-    sampling_j: NDArray[np.float64],
+    energy_j: Floats,
+    sampling_j: Floats,
     rate_hz: float,
 ) -> Iterator[RunWarning]:
     """One warning for all of them; where a sensor failed, length is not to blame."""
@@ -56,16 +66,16 @@ def too_short(
         return
     names, useful_s = {}, []
     for code in np.unique(spans.name[short]).tolist():
-        mine = spans.name == code
-        bad = mine & short
-        share = bad.sum() / mine.sum()
+        of_name = spans.name == code
+        bad = of_name & short
+        share = bad.sum() / of_name.sum()
         many = "all" if share == 1 else f"{100 * share:.0f} % of the"
         names[spans.names[code]] = f"{many} spans {spans.names[code]!r} ({_about(times_s[bad])})"
         useful_s.append(_useful_s(times_s[bad], energy_j[bad], sampling_j[bad]))
     only = next(iter(names)) if len(names) == 1 else None
-    more = f" and those of {len(names) - _NAMED} more names" if len(names) > _NAMED else ""
-    told = ", ".join(list(names.values())[:_NAMED]) + more
-    yield _warning(told, max(useful_s), counted, rate_hz, only)
+    more = f" and those of {len(names) - _MAX_NAMES} more names" if len(names) > _MAX_NAMES else ""
+    listed = ", ".join(list(names.values())[:_MAX_NAMES]) + more
+    yield _warning(listed, max(useful_s), counted, rate_hz, only)
 
 
 def without_length(spans: SpanTable) -> Iterator[RunWarning]:
@@ -75,12 +85,13 @@ def without_length(spans: SpanTable) -> Iterator[RunWarning]:
         return
     codes, counts = np.unique(spans.name[is_empty], return_counts=True)
     names = [spans.names[code] for code in codes.tolist()]
-    told = [f"{count} of {name!r}" for name, count in zip(names, counts.tolist(), strict=True)]
-    more = f" and those of {len(names) - _NAMED} more names" if len(names) > _NAMED else ""
+    listed = [f"{count} of {name!r}" for name, count in zip(names, counts.tolist(), strict=True)]
+    more = f" and those of {len(names) - _MAX_NAMES} more names" if len(names) > _MAX_NAMES else ""
     yield RunWarning(
         Caution.SPAN_TOO_SHORT,
-        f"no energy is known of spans that have no length: {', '.join(told[:_NAMED])}{more}",
-        "each began where it ended, or where the recording ends: the run's energy has it all",
+        f"spans without a length have no energy: {', '.join(listed[:_MAX_NAMES])}{more}",
+        "each ended at the moment it began, or began when the recording ended; the run's energy "
+        "includes it",
         span=names[0] if len(names) == 1 else None,
     )
 
@@ -91,7 +102,7 @@ def too_short_run(
     """In the shortest runs a sensor does not fail: there was no time for it to answer."""
     energies = [measured.uses[0].energy for measured in counted]
     whole = total(energy for energy in energies if energy)
-    clean = run.time_s < _SURELY_SHORT_S or all(
+    clean = run.time_s < _SHORT_RUN_S or all(
         measured.clean[0] and run.start_ns >= (measured.device.awake_ns or 0)
         for measured in counted
     )
@@ -102,20 +113,18 @@ def too_short_run(
         yield _warning(f"the run ({_about(times_s)})", useful_s, counted, rate_hz, "run")
 
 
-def _useful_s(
-    times_s: NDArray[np.float64], energy_j: NDArray[np.float64], sampling_j: NDArray[np.float64]
-) -> float:
+def _useful_s(times_s: Floats, energy_j: Floats, sampling_j: Floats) -> float:
     """From which length on spans have a useful error, by those that have not; 0 if unknown.
 
     The edges of a span cost about the same joules however long it lasts, so that its error falls as
     1 / length. The longest of these has more than ``TOO_WIDE``: it would have to be longer by more
-    than ``TOO_WIDE / _USEFUL`` itself, whatever the others have on average.
+    than ``TOO_WIDE / _USEFUL_SHARE`` itself, whatever the others have on average.
     """
     power_w = float(energy_j.sum()) / max(float(times_s.sum()), 1e-9)
     if power_w <= 0:
         return 0.0
-    typical_s = float(np.median(sampling_j)) / (_USEFUL * power_w)
-    return max(typical_s, float(times_s.max()) * TOO_WIDE / _USEFUL)
+    typical_s = float(np.median(sampling_j)) / (_USEFUL_SHARE * power_w)
+    return max(typical_s, float(times_s.max()) * TOO_WIDE / _USEFUL_SHARE)
 
 
 def _warning(
@@ -126,48 +135,36 @@ def _warning(
     return RunWarning(
         Caution.SPAN_TOO_SHORT,
         f"too short for the sensors, whose sampling error is above {100 * TOO_WIDE:.0f} %: {which}",
-        f"spans {enough} have less than {100 * _USEFUL:.0f} % here{faster}",
+        f"spans {enough} have less than {100 * _USEFUL_SHARE:.0f} % here{faster}",
         span=name,
     )
 
 
 def _outpaced(counted: Sequence[MeasuredDevice], rate_hz: float) -> bool:
-    """Whether some sensor has news more often than it is asked."""
+    """Whether some sensor updates more often than it is polled."""
     return any(
-        period_s is not None and period_s * rate_hz < _ASKED
+        period_s is not None and period_s * rate_hz < _POLLED_SHARE
         for device in (measured.device for measured in counted)
         if device.has_sensor
         for period_s in (device.card.update_period_s, device.card.counter_period_s)
     )
 
 
-def _about(times_s: NDArray[np.float64] | float) -> str:
+def _about(times_s: Floats | float) -> str:
     seconds = float(np.median(times_s))
     if seconds >= 1:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
     return f"{1e3 * seconds:.1f} ms" if seconds < 0.01 else f"{1e3 * seconds:.0f} ms"
 
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    from joulewise.store.spans import SpanTable
-
-_CLOCK_STEP_S: Final = 0.5  # a clock that is only kept right moves less in a day
-_LATE_SHARE: Final = 0.002
-_LATE_LEAST: Final = 3
-_BUSY_SHARE: Final = 0.1
-_NEARLY_ALL: Final = 0.95  # chosen, as is _MOST: from such a share on it is so called
-_MOST: Final = 0.6
-_BUSY_CPUS: Final = 0.2
 _ELSEWHERE: Final = {Caution.UNAVAILABLE, Caution.HOST_PROCESS_IDS, Caution.RECORDER_ENDED}
 _NOTED: Final = {caution.value: caution for caution in Caution if caution not in _ELSEWHERE}
 _HINTS: Final = {
     Caution.SETTINGS_UNGUARDED: "the figures may be of several settings: measure again",
     Caution.LEFT_RUNNING: "have the command wait for them, or measure one: joulewise run --pid PID",
-    Caution.CLOCK_SET: "energies and times are not affected: they rest on a clock nobody can set",
-    Caution.SUSPENDED: "that time is in no figure: the clock that times rest on stood still",
-    Caution.NOT_STORED: "make room where the runs are; the figures are of what could be written",
+    Caution.CLOCK_SET: "energies and times are not affected: they use a clock that cannot be set",
+    Caution.SUSPENDED: "that time is in no figure: the clock that times use stopped",
+    Caution.NOT_STORED: "free disk space for the runs; the figures are of what could be written",
 }
 
 
@@ -181,9 +178,9 @@ def cautions(
     cpu: CpuShare,
     sightings: Sequence[Sighting],
     spans: SpanTable,
-    energy_j: NDArray[np.float64],
-    sampling_j: NDArray[np.float64],
-    lanes: OpenLane,
+    energy_j: Floats,
+    sampling_j: Floats,
+    open_stream: OpenStream,
 ) -> Iterator[RunWarning]:
     """All of them; ``energy_j`` and ``sampling_j`` are of the spans, over what is counted."""
     known = [measured.uses[0].energy for measured in counted]
@@ -194,7 +191,7 @@ def cautions(
     yield from no_baseline(manifest, counted)
     for measured in counted:
         yield from devices.cautions(measured, manifest, sightings, run)
-        yield from waiting(measured, spans, lanes, run)
+        yield from waiting(measured, spans, open_stream, run)
     yield from busy_with_others(cpu, run)
     rate_hz = manifest.rate_hz
     yield from too_short_run(counted, run, rate_hz)
@@ -203,10 +200,10 @@ def cautions(
 
 
 def from_notes(manifest: Manifest, energy_j: float, time_s: float) -> Iterator[RunWarning]:
-    """What the recorder and the budget had to say themselves.
+    """Warnings that the recorder noted during the run.
 
-    A fault of a sensor is told as the gap that it made; processes and the recorder's end are
-    told with what they mean for the figures, and a budget with what the run took of it.
+    Not those in ``_ELSEWHERE``, which are given with what they mean for the figures. A budget is
+    given with what the whole run took of it.
     """
     for note in manifest.notes:
         code = _NOTED.get(note.get("code", ""))
@@ -219,7 +216,7 @@ def from_notes(manifest: Manifest, energy_j: float, time_s: float) -> Iterator[R
 
 
 def _budget_use(note: Mapping[str, str], energy_j: float, time_s: float) -> str:
-    """What the whole run took of a budget; empty where that cannot be told.
+    """What the whole run took of a budget; empty where that is not known.
 
     A budget is taken for used up by what is known at that moment: all readings together may show
     less, within the time between two of them.
@@ -250,11 +247,11 @@ def clock_set(manifest: Manifest) -> Iterator[RunWarning]:
     wall_s = (manifest.wall_end_ns - manifest.wall_start_ns) / NS_PER_S
     lasted_s = (manifest.monotonic_end_ns - manifest.monotonic_start_ns) / NS_PER_S
     step_s = wall_s - lasted_s
-    if abs(step_s) > _CLOCK_STEP_S:
-        way = "forward" if step_s > 0 else "back"
+    if abs(step_s) > _MAX_CLOCK_STEP_S:
+        direction = "forward" if step_s > 0 else "back"
         yield RunWarning(
             Caution.CLOCK_SET,
-            f"the machine's clock went {way} by {abs(step_s):.1f} s during the run",
+            f"the machine's clock went {direction} by {abs(step_s):.1f} s during the run",
             _HINTS[Caution.CLOCK_SET],
         )
 
@@ -277,37 +274,37 @@ def recorder_ended(
     yield RunWarning(
         Caution.RECORDER_ENDED,
         f"the recorder ended before the run was over{up_to}",
-        hint or "look into dmesg: the kernel ends processes for want of memory",
+        hint or "see dmesg: the kernel kills processes when memory runs out",
     )
 
 
 def no_baseline(manifest: Manifest, counted: Sequence[MeasuredDevice]) -> Iterator[RunWarning]:
-    """Idle time was asked for before the command, and a GPU was not idle."""
+    """Idle time was requested before the command (``--baseline``), and a GPU was not idle."""
     wanted_s = manifest.options.get("baseline_s") or 0.0
     for measured in counted:
         if wanted_s > 0 and measured.device.info.kind is Kind.GPU and not measured.baseline:
             yield RunWarning(
                 Caution.NO_BASELINE,
                 f"no idle baseline: {measured.no_baseline}",
-                "ask for more seconds with --baseline, while nothing else uses it",
+                "measure longer with --baseline, while nothing else uses it",
                 measured.device.info.key,
             )
 
 
 def late(manifest: Manifest) -> Iterator[RunWarning]:
-    """Deadlines that went by unserved, on the lanes that joules come from."""
-    lanes = manifest.recorder.lanes if manifest.recorder else {}
+    """Deadlines that went by unserved, on the streams that joules come from."""
+    streams = manifest.recorder.lanes if manifest.recorder else {}
     worst, where = 0.0, ""
-    for name, lane in lanes.items():
-        rows, missed = lane.get("rows") or 0, lane.get("missed") or 0
+    for name, stream in streams.items():
+        rows, missed = stream.get("rows") or 0, stream.get("missed") or 0
         share = missed / (rows + missed) if missed else 0.0
-        if share > worst and missed >= _LATE_LEAST and not name.endswith(".slow"):
+        if share > worst and missed >= _MAX_LATE and not name.endswith(".slow"):
             worst, where = share, name
-    if worst > _LATE_SHARE:
+    if worst > _MAX_LATE_SHARE:
         yield RunWarning(
             Caution.LATE,
             f"the recorder missed up to {100 * worst:.1f} % of its deadlines ({where})",
-            "the machine was busy, or a driver slow; a lower --rate asks less of both",
+            "the machine was busy, or a driver slow; try a lower --rate",
             where.partition(".")[0],
         )
 
@@ -318,7 +315,7 @@ def busy_with_others(cpu: CpuShare, run: Stretch) -> Iterator[RunWarning]:
         return
     recorder_s = cpu.recorder_s or 0.0
     others_s = cpu.busy_s - cpu.command_s - recorder_s
-    if others_s > max(_BUSY_SHARE * cpu.busy_s, _BUSY_CPUS * run.time_s):
+    if others_s > max(_OTHERS_SHARE * cpu.busy_s, _OTHERS_CPUS * run.time_s):
         about = ""
         if cpu.command_share_j is not None:
             share = prefixed(cpu.command_share_j, "J")
@@ -334,18 +331,14 @@ def busy_with_others(cpu: CpuShare, run: Stretch) -> Iterator[RunWarning]:
 
 def _how_much(share: float) -> str:
     """A share in words, beside which the figures stand."""
-    if share > _NEARLY_ALL:
+    if share > _NEARLY_ALL_SHARE:
         return "nearly all"
-    return "most" if share > _MOST else f"{100 * share:.0f} %"
+    return "most" if share > _MOST_SHARE else f"{100 * share:.0f} %"
 
-
-if TYPE_CHECKING:
-    from joulewise.analyse.time_intervals import Stretch
-    from joulewise.store.spans import SpanTable
 
 LEAST_S: Final = 10.0
 """So long a framework must have been loaded: chosen, as longer than it takes to try something out
-and shorter than a training that one measures. With 20 s short experiments are no longer told."""
+and shorter than a training that one measures. With 20 s short experiments have no warning."""
 
 LEAST_CPU_SHARE: Final = 0.1
 """Of one core since the import: chosen, as a training keeps about one busy to start kernels, and a
@@ -357,7 +350,7 @@ def unmarked(
 ) -> Iterator[RunWarning]:
     """One warning for the process that used a framework the longest.
 
-    Nothing is told where there is any span, or where marks were lost.
+    There is none where there is any span, or where marks were lost.
     """
     if len(spans) or spans.warnings:
         return
@@ -389,6 +382,3 @@ def _time_s(use: FrameworkUse, manifest: Manifest, run: Stretch) -> float | None
     if time_s is None or cpu_s is None or cpu_s < LEAST_CPU_SHARE * time_s:
         return None
     return time_s
-
-
-_SIGNALLED: Final = 128  # a shell's exit status of a command that a signal ended is above this

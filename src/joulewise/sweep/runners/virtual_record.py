@@ -223,7 +223,7 @@ def write(run: Path, record: VirtualRecord, **about: Any) -> RunResult:
     result = analyse(
         run,
         manifest,
-        lanes=lambda _, lane: lanes.get(lane),
+        open_stream=lambda _, lane: lanes.get(lane),
         spans=record.spans,
         few_steps=_STEPS,
     )

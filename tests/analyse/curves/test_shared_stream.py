@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from joulewise.analyse.chunks import ArrayLane
-from joulewise.analyse.curves.downsample import Shown
+from joulewise.analyse.curves.downsample import SharedStream
 
 LANE = ArrayLane(
     {"t_ns": np.arange(7), "power_w": np.arange(7.0), "energy_j": np.zeros(7)}, chunk_rows=3
@@ -24,9 +24,9 @@ class Viewer:
 @pytest.mark.parametrize(
     "reads", [[], [("t_ns", "energy_j")], [("t_ns", "power_w")], [("t_ns", "power_w")] * 2]
 )
-def test_each_row_is_seen_once_and_read_as_often_as_asked_for(reads):
+def test_every_row_is_viewed_once_however_often_it_is_read(reads):
     viewer = Viewer()
-    shown = Shown(LANE, viewer)
+    shown = SharedStream(LANE, viewer)
     for columns in reads:
         rows = [t_ns for chunk in shown.chunks(columns) for t_ns in chunk["t_ns"].tolist()]
         assert rows == list(range(LANE.rows))

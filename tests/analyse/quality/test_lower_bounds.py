@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from joulewise.analyse.device_energy import Lapse
+from joulewise.analyse.device_energy import FaultTime
 from joulewise.analyse.run_result import analyse
 from joulewise.data import Caution
 from joulewise.store.layout import StreamKind
@@ -79,7 +79,7 @@ def ns(t_s):
 
 @pytest.mark.parametrize("samples", [True, False], ids=["samples", "polls"])
 @pytest.mark.parametrize("kind", FAULTS)
-def test_a_fault_is_told_and_makes_the_error_wider(tmp_path, kind, samples):
+def test_a_fault_is_warned_of_and_widens_the_error(tmp_path, kind, samples):
     fault, code = FAULTS[kind]
     whole = analysed(tmp_path / "whole", samples=samples)
     faulty = analysed(tmp_path / "faulty", fault, samples=samples)
@@ -93,7 +93,7 @@ def test_a_fault_is_told_and_makes_the_error_wider(tmp_path, kind, samples):
 
 @pytest.mark.parametrize("kind", ["lost", "slow, or a driver that hangs"])
 @pytest.mark.parametrize("samples", [True, False], ids=["samples", "polls"])
-def test_a_gap_is_told_from_its_start(tmp_path, kind, samples):
+def test_a_gap_is_located_at_its_start(tmp_path, kind, samples):
     (warning,) = analysed(tmp_path / "run", FAULTS[kind][0], samples=samples).warnings
     assert "1.2 s of 10.0 s, first about 4 s after the start" in warning.message
 
@@ -141,7 +141,7 @@ def test_a_counter_that_bridges_most_of_the_run_has_its_energy(tmp_path):
     assert energy.value == pytest.approx(2000, abs=energy.error)
 
 
-def test_the_total_of_a_span_that_nobody_saw_is_a_lower_bound(tmp_path):
+def test_the_total_of_an_unread_span_is_a_lower_bound(tmp_path):
     made = MadeRun(tmp_path / "run").processes("gpu0", (-1, []), (0.2, [(PID, "python", True)]))
     made.fast(device("gpu0", measured=("power_w",)), lambda t: 200 + t % 3, lost=[(6, 9)])
     made.fast(device("cpu0"), lambda _: 20)
@@ -156,5 +156,7 @@ def test_the_total_of_a_span_that_nobody_saw_is_a_lower_bound(tmp_path):
 )
 def test_a_lapse_began_where_its_first_piece_says(piece_s, first_s):
     starts_ns = np.arange(len(piece_s)) * S // 2
-    lapse = Lapse(sum(piece_s), np.column_stack([starts_ns, starts_ns + S // 2]), np.array(piece_s))
-    assert lapse.first_ns == first_s * S
+    fault = FaultTime(
+        sum(piece_s), np.column_stack([starts_ns, starts_ns + S // 2]), np.array(piece_s)
+    )
+    assert fault.first_ns == first_s * S

@@ -4,9 +4,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joulewise.analyse.chunks import ArrayLane, blocks, near
-from joulewise.analyse.energy.counter_readings import AROUND, points_around
-from joulewise.analyse.energy.power_integral import typical_step_ns
+from joulewise.analyse.chunks import ArrayLane, blocks, near, typical_step_ns
+from joulewise.analyse.energy.counter_readings import AROUND, read_counter
 
 S = 10**9
 
@@ -20,12 +19,12 @@ def test_near_is_within_reach_of_a_row(rows, size, reach):
 def test_a_moment_after_the_last_row_has_the_points_before_it():
     rows = 20_000  # more than are taken as a whole
     lane = ArrayLane({"t_ns": np.arange(rows) * S, "energy_j": 100.0 * np.arange(rows)})
-    found = points_around(lane, np.array([10 * S, 2 * rows * S]), most_w=300.0, period_ns=0.02 * S)
+    found = read_counter(lane, np.array([10 * S, 2 * rows * S]), max_w=300.0, period_ns=0.02 * S)
     assert found.row.tolist() == [*range(10 + AROUND), *range(rows - AROUND, rows)]
 
 
 @given(st.lists(st.integers(1, 60), min_size=1, max_size=6), st.integers(1, 8))
-def test_blocks_show_each_row_once_with_its_neighbours(sizes, reach):
+def test_blocks_have_every_row_once_with_its_neighbours(sizes, reach):
     rows = np.arange(sum(sizes))
     chunks = [{"t_ns": part} for part in np.split(rows, np.cumsum(sizes)[:-1])]
     shown = []
@@ -38,10 +37,10 @@ def test_blocks_show_each_row_once_with_its_neighbours(sizes, reach):
     assert shown == rows.tolist()
 
 
-def test_a_short_lane_has_all_its_points():
+def test_a_short_stream_keeps_all_values():
     """So that a window's energy does not depend on which others are asked for."""
     lane = ArrayLane({"t_ns": np.arange(1_000) * S, "energy_j": 100.0 * np.arange(1_000)})
-    found = points_around(lane, np.array([10 * S]), most_w=300.0, period_ns=0.02 * S)
+    found = read_counter(lane, np.array([10 * S]), max_w=300.0, period_ns=0.02 * S)
     assert found.row.tolist() == list(range(1_000))
 
 

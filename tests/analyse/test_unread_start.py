@@ -7,7 +7,7 @@ from joulewise.data import Caution, Unavailable
 from tests.helpers.runs import PID, START, MadeRun, S, device
 
 
-def test_a_gpu_that_woke_late_is_told_of_and_gets_no_joules_for_its_sleep(tmp_path):
+def test_a_gpu_that_woke_late_has_a_warning_and_no_joules_for_its_sleep(tmp_path):
     made = MadeRun(tmp_path / "run", lead_s=-6.0)  # the first row comes six seconds in
     made.fast(
         device("gpu0", awake_ns=START + 6 * S, asleep_ns=START + 6 * S),
@@ -37,7 +37,7 @@ def test_a_gpu_that_did_not_answer_at_first_is_not_taken_for_asleep(tmp_path):
     (warning,) = result.warnings
     assert (warning.code, warning.device) == (Caution.GAP, "gpu0")
     assert warning.message == (
-        "it was not read for 4.0 s at first (NVML error 999), for which 0 to 300 W stand"
+        "it was not read for 4.0 s at first (NVML error 999); 0 to 300 W are assumed"
     )
 
 
@@ -51,7 +51,7 @@ def test_one_that_was_lost_for_the_most_part_has_a_lower_bound_and_says_why(tmp_
     assert "NVML error 999" in warnings[0].message
 
 
-def test_it_is_told_of_a_gpu_beside_the_total_too(tmp_path):
+def test_a_gpu_outside_the_total_has_the_warning_too(tmp_path):
     result = lost_until(tmp_path, 4, ours=False)
     assert result.counted == ()
     assert Caution.GAP in [each.code for each in result.warnings if each.device == "gpu0"]
