@@ -9,7 +9,7 @@ import pytest
 
 from joulewise.data import Knob, KnobInfo, Process, Quantity, Unavailable
 from joulewise.devices import Options, discover
-from joulewise.devices.amd.hip_visible import AmdProcessor, visible
+from joulewise.devices.amd.hip_visible import AmdProcessor, hip_visible_gpus
 from joulewise.errors import DeviceError, DeviceLostError, PermissionDeniedError
 from joulewise.testing import DeviceConformance
 from tests.helpers.documented_amdsmi import (
@@ -311,7 +311,7 @@ GPUS = [AmdProcessor(index, index, None, f"GPU-dead000{index}", index) for index
     ],
 )
 def test_what_hip_would_see(environ, expected):
-    shown = visible(environ, GPUS)
+    shown = hip_visible_gpus(environ, GPUS)
     assert [gpu.index for gpu in shown.gpus] == expected
     if not expected:
         (name,) = environ
@@ -323,7 +323,7 @@ def test_what_hip_would_see(environ, expected):
 
 def test_hip_may_count_in_another_order():
     gpus = [AmdProcessor(0, 0, None, hip=1), AmdProcessor(1, 1, None, hip=0)]
-    assert [gpu.index for gpu in visible({"HIP_VISIBLE_DEVICES": "0"}, gpus).gpus] == [1]
+    assert [gpu.index for gpu in hip_visible_gpus({"HIP_VISIBLE_DEVICES": "0"}, gpus).gpus] == [1]
 
 
 def test_hidden_gpus_say_so(install, find):

@@ -243,7 +243,7 @@ class TestLimits:
         """Firmware can keep to its own without a word."""
         cpu = Bench(tmp_path, XEON).devices()["cpu0"]
         monkeypatch.setattr(powercap, "read_int", lambda _path: 150_000_000)
-        with pytest.raises(DeviceError, match="did not go to 100: it is at 150 W"):
+        with pytest.raises(DeviceError, match="was not set to 100: it is at 150 W"):
             cpu.set(Knob.POWER_LIMIT, 100)
 
 

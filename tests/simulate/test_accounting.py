@@ -11,8 +11,8 @@ from joulewise.simulate.realtime.truth import Accounting
 from joulewise.units import NS_PER_MS
 from tests.helpers.nvml_shim import client, code_of, handle, simulated
 from tests.helpers.sim_processes import running_sim
-from tests.simulate.test_card import LOAD, Clock, ms
 from tests.simulate.test_engine import under
+from tests.simulate.test_realtime_gpu import LOAD, Clock, ms
 
 # Prints what accounting knows of a child that trains for a moment and ends.
 CHILD = """
@@ -147,7 +147,7 @@ class Known:
 
     def __init__(self, shared):
         self.clock = Clock()
-        self.accounting = Accounting(shared, [self.clock.card])
+        self.accounting = Accounting(shared, [self.clock.gpu])
 
     def pids(self):
         return nvml.nvmlDeviceGetAccountingPids(handle(0))
@@ -166,10 +166,10 @@ def known(monkeypatch, tmp_path):
 def test_each_process_is_busy_for_its_own_steps_only(known):
     clock, accounting = known.clock, known.accounting
     for owner, pid in (("one", 11), ("two", 12), ("idle", 13)):
-        clock.card.attach(+1, ms(0))
+        clock.gpu.attach(+1, ms(0))
         accounting.begin(0, owner, pid, ms(0))
-    clock.card.submit(Job("one", LOAD, 6), ms(0))
-    clock.card.submit(Job("two", LOAD, 2), ms(0))
+    clock.gpu.submit(Job("one", LOAD, 6), ms(0))
+    clock.gpu.submit(Job("two", LOAD, 2), ms(0))
     clock.to(ms(1_000))
     accounting.refresh(0, ms(1_000))
     one, two, idle = (known.stats(pid).gpuUtilization for pid in (11, 12, 13))
@@ -186,9 +186,9 @@ def test_each_process_is_busy_for_its_own_steps_only(known):
 
 def test_a_step_in_hand_counts_as_far_as_it_has_come(known):
     clock, accounting = known.clock, known.accounting
-    clock.card.attach(+1, ms(0))
+    clock.gpu.attach(+1, ms(0))
     accounting.begin(0, "one", 11, ms(0))
-    clock.card.submit(Job("one", LOAD, 100), ms(0))
+    clock.gpu.submit(Job("one", LOAD, 100), ms(0))
     accounting.refresh(0, ms(30))  # 10 ms of waiting for the host, then the kernel
     assert known.stats(11).gpuUtilization == pytest.approx(67, abs=1)
 

@@ -38,7 +38,7 @@ def shared(machine):
 def sim(machine, shared, monkeypatch):
     inside(machine, monkeypatch)
     yield machine
-    client._forget_parent()
+    client._close_inherited()
     eventually(lambda: not any(processes(shared, gpu) for gpu in (0, 1)))
 
 

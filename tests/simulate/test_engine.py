@@ -19,7 +19,7 @@ from pynvml import *
 from joulewise.simulate import client, gpu
 
 def leave():
-    client._lines.pop(0).close()
+    client._connections.pop(0).close()
 
 def took():
     done = gpu(0).step("mnist-big", steps=10)

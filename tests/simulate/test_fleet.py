@@ -28,12 +28,12 @@ def test_the_grammar(text, keys):
 def test_anything_else_is_a_usage_error(text):
     with suppress(UsageError):
         keys = launch.parse_fleet(text, BOARDS)
-        assert 0 < len(keys) <= launch.MOST
+        assert 0 < len(keys) <= launch.MAX_GPUS
         assert set(keys) <= set(BOARDS)
 
 
 def test_as_many_as_the_shared_memory_holds():
-    assert CONSTANTS["MAX_GPUS"] == launch.MOST
+    assert CONSTANTS["MAX_GPUS"] == launch.MAX_GPUS
 
 
 @pytest.mark.parametrize(

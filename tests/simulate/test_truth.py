@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulewise.errors import UsageError
-from joulewise.simulate.realtime.truth import Truth, rows
+from joulewise.simulate.realtime.truth import Truth, energy_rows
 from joulewise.simulate.timeline import PIECE, Timeline
 from joulewise.units import NS_PER_S
 from tests.helpers.processes import DEADLINE_S
@@ -57,8 +57,8 @@ def read(path):
 def test_rows_come_at_every_change_and_every_10_ms_however_it_is_cut(changes, cut, moment):
     whole = timeline(START_NS, changes)
     cut_ns = START_NS + int(cut * (whole.end_ns - START_NS))
-    first = rows(whole, START_NS, cut_ns)
-    second = rows(whole, cut_ns, whole.end_ns, last=True)
+    first = energy_rows(whole, START_NS, cut_ns)
+    second = energy_rows(whole, cut_ns, whole.end_ns, last=True)
     t_ns = np.concatenate([[START_NS], first[0], second[0]])
     energy_j = np.concatenate([[0.0], first[1], second[1]])
     assert set(whole.pieces["t_ns"].tolist()) <= set(t_ns.tolist())
@@ -181,7 +181,7 @@ def test_a_full_disk_while_the_command_runs_keeps_its_exit_status():
     assert done.returncode == 3
     first, hint = done.stderr.splitlines()
     assert first == "joulewise: /dev/full ends early: No space left on device"
-    assert "exit status" in hint
+    assert "command is not affected" in hint
 
 
 def test_an_existing_file_is_replaced(tmp_path):

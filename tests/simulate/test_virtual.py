@@ -14,7 +14,7 @@ from joulewise.simulate.boards import load_board, make_unit
 from joulewise.simulate.model import Knobs, Load, Phase, Workload
 from joulewise.simulate.physics import steady_state
 from joulewise.simulate.sensor import ALL
-from joulewise.simulate.virtual import simulate, simulate_all
+from joulewise.simulate.virtual import simulate
 from joulewise.units import NS_PER_S
 
 BOARD = load_board("v100")
@@ -43,8 +43,8 @@ WORKLOAD = Workload(
 CAPPED = Knobs(200.0)
 
 
-def train(knobs=CAPPED, unit=UNIT, **options):
-    return simulate(WORKLOAD, unit, knobs, **options)
+def train(controls=CAPPED, unit=UNIT, **options):
+    return simulate(WORKLOAD, unit, controls, **options)
 
 
 RUN = train()
@@ -170,7 +170,7 @@ def test_runs_differ_by_their_noise():
 
 
 def test_units_share_the_truth_and_differ_in_what_they_show():
-    one, two = simulate_all(WORKLOAD, [make_unit(BOARD, 1), make_unit(BOARD, 2)], CAPPED, seed=9)
+    one, two = (simulate(WORKLOAD, make_unit(BOARD, unit), CAPPED, seed=9) for unit in (1, 2))
     assert one.energy_j == two.energy_j
     assert one.sensed_j != two.sensed_j
     assert one.trace(10)["power_w"].tolist() != two.trace(10)["power_w"].tolist()

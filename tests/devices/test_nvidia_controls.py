@@ -187,5 +187,5 @@ def test_a_refused_limit_raises_the_error_of_its_code(monkeypatch, tmp_path, cod
 def test_a_limit_that_was_not_taken_does_not_pass_unnoticed(device, monkeypatch):
     # No driver, simulated or not, can be made to say yes and do nothing.
     monkeypatch.setattr(pynvml, "nvmlDeviceSetPowerManagementLimit", lambda *_: None)
-    with pytest.raises(DeviceError, match="stands at 300"):
+    with pytest.raises(DeviceError, match="is at 300"):
         device.set(Knob.POWER_LIMIT, 200)

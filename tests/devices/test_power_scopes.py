@@ -243,7 +243,7 @@ def test_without_scopes_a_gpu_beside_a_grace_cpu_is_taken_to_be_on_its_module(
     with opened(monkeypatch, tmp_path, GH200) as (device,):
         assert device.info.power_scope is PowerScope.MODULE
         assert device.info.contains == ("cpu0", "dram0")
-        assert "taken to be those of the module" in device.info.note
+        assert "assumed to be those of the module" in device.info.note
         assert isinstance(device.read(Quantity.POWER), Reading)
 
 
@@ -337,12 +337,10 @@ class TestContents:
             assert not found.note
 
     @pytest.mark.parametrize("near", [None, set()])
-    def test_where_that_is_not_told_no_cpu_counts_beside_a_module(
-        self, monkeypatch, tmp_path, near
-    ):
+    def test_where_that_is_unknown_no_cpu_counts_beside_a_module(self, monkeypatch, tmp_path, near):
         found = self.contents(monkeypatch, tmp_path, 2, 1, near=near)
         assert set(found.keys) == {"cpu0", "cpu1", "dram0", "dram1"}
-        assert "not told" in found.note
+        assert "unknown" in found.note
 
     def test_two_gpus_of_one_module_contain_each_other(self, monkeypatch, tmp_path):
         found = self.contents(monkeypatch, tmp_path, 2, 0, near={0, 1}, same_board=(0, 1))

@@ -146,7 +146,7 @@ def test_every_gpu_has_its_own_pieces(tmp_path):
     shared.close()
 
 
-def test_knobs_begin_at_the_default_and_go_back_there(tmp_path):
+def test_controls_begin_at_the_default_and_go_back_there(tmp_path):
     shared = create(tmp_path, "a100")
     assert shared.knobs(0) == Knobs(limit_w=400.0)
     client = Shared.open(shared.path)

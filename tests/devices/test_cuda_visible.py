@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joulewise.devices.cuda_visible import GpuIdentity, MigDevice, VisibleGpus, visible
+from joulewise.devices.cuda_visible import GpuIdentity, MigDevice, VisibleGpus, cuda_visible_gpus
 
 A100 = GpuIdentity(0, "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6", "A100", "00000000:07:00.0", 9.7)
 TWIN = GpuIdentity(1, "GPU-8ab4c0de-0000-4106-c12f-20bd9faed9f6", "A100", "00000000:0F:00.0", 9.7)
@@ -25,7 +25,9 @@ SLICED = GpuIdentity(
 
 def see(listed: str | None, gpus=GPUS, order: str | None = None) -> VisibleGpus:
     environ = {"CUDA_VISIBLE_DEVICES": listed, "CUDA_DEVICE_ORDER": order}
-    return visible({name: value for name, value in environ.items() if value is not None}, gpus)
+    return cuda_visible_gpus(
+        {name: value for name, value in environ.items() if value is not None}, gpus
+    )
 
 
 def test_without_the_variable_all_are_visible():
