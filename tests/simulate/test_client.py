@@ -214,7 +214,7 @@ def test_when_the_simulation_is_gone_a_step_fails_each_time(monkeypatch):
         gpu.step("mnist-big")
         sim.kill()
         for _ in range(2):
-            with pytest.raises(SimulationError, match=r"gone|no simulated"):
+            with pytest.raises(SimulationError, match=r"has ended|no simulated"):
                 gpu.step("mnist-big")
         eventually(lambda: not joulewise.simulate.available())
 

@@ -82,13 +82,13 @@ _COUNTER_TICK: Final = 3  # lateness of the energy counter's ticks
 class SampleKind(IntEnum):
     """The types of samples that a driver buffers: NVML's nvmlSamplingType_t."""
 
-    POWER = 0
-    GPU_UTILISATION = 1
-    MEMORY_UTILISATION = 2
-    ENCODER_UTILISATION = 3
-    DECODER_UTILISATION = 4
-    SM_CLOCK = 5
-    MEMORY_CLOCK = 6
+    POWER = 0  # NVML_TOTAL_POWER_SAMPLES
+    GPU_UTILISATION = 1  # NVML_GPU_UTILIZATION_SAMPLES
+    MEMORY_UTILISATION = 2  # NVML_MEMORY_UTILIZATION_SAMPLES
+    ENCODER_UTILISATION = 3  # NVML_ENC_UTILIZATION_SAMPLES
+    DECODER_UTILISATION = 4  # NVML_DEC_UTILIZATION_SAMPLES
+    SM_CLOCK = 5  # NVML_PROCESSOR_CLK_SAMPLES
+    MEMORY_CLOCK = 6  # NVML_MEMORY_CLK_SAMPLES
 
 
 # The column of a piece that each kind shows; None where nothing simulated uses the unit.
