@@ -88,13 +88,7 @@ def test_the_ring_remembers_fifteen_seconds_at_five_hundred_pieces_a_second():
 
 
 @settings(deadline=None, max_examples=25)
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 9_000), st.integers(1, 20_000)),
-        min_size=1,
-        max_size=8,
-    )
-)
+@given(st.lists(st.tuples(st.integers(0, 9_000), st.integers(1, 20_000)), min_size=1, max_size=8))
 def test_publishing_replaces_from_the_first_piece_on_with_the_first_that_fit(
     tmp_path_factory, chunks
 ):

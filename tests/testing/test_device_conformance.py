@@ -92,8 +92,7 @@ def sensor(quantity, value):
 
 def power(**changes):
     return sensor(
-        Quantity.POWER,
-        replace(SensorInfo(Quantity.POWER, Source.MEASURED, 0.02, 0.01), **changes),
+        Quantity.POWER, replace(SensorInfo(Quantity.POWER, Source.MEASURED, 0.02, 0.01), **changes)
     )
 
 

@@ -118,7 +118,7 @@ def fit(
         return _residuals(curves, prior, *_split(x[None], loads))[:, 0].ravel()
 
     def jacobian(x: Array) -> Array:
-        """By finite differences: nine evaluations do, as no load depends on another's parameters."""
+        """By finite differences: nine evaluations do, since no load depends on another's."""
         trials = np.repeat(x[None], 1 + SHARED + OWN, axis=0)
         for i in range(SHARED):
             trials[1 + i, i] += _DIFFERENCE

@@ -22,12 +22,7 @@ from joulewise.data import (
     SensorInfo,
     Unavailable,
 )
-from joulewise.errors import (
-    DeviceLostError,
-    JoulewiseError,
-    NotSupportedError,
-    OutOfRangeError,
-)
+from joulewise.errors import DeviceLostError, JoulewiseError, NotSupportedError, OutOfRangeError
 from joulewise.process.installation import program
 
 

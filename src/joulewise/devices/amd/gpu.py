@@ -34,19 +34,9 @@ from joulewise.data import (
     Unavailable,
 )
 from joulewise.devices.amd.amdsmi_library import Library, number
-from joulewise.devices.amd.counter_check import (
-    AVERAGE_LAG_S,
-    CounterVerdict,
-    Probe,
-    check_counters,
-)
+from joulewise.devices.amd.counter_check import AVERAGE_LAG_S, CounterVerdict, Probe, check_counters
 from joulewise.devices.amd.hip_visible import AmdProcessor
-from joulewise.devices.device import (
-    BaseDevice,
-    error_as_unavailable,
-    join_notes,
-    root_permission,
-)
+from joulewise.devices.device import BaseDevice, error_as_unavailable, join_notes, root_permission
 from joulewise.devices.options import Options
 from joulewise.errors import DeviceError, NotSupportedError
 from joulewise.units import UJ_PER_J, UW_PER_W
@@ -355,10 +345,7 @@ class AmdGpu(BaseDevice):
         self.sensors: Mapping[Quantity, SensorInfo | Unavailable] = {
             quantity: self._probe(quantity) for quantity in SENSORS
         }
-        self.knobs = {
-            Knob.POWER_LIMIT: self._power_limit(),
-            Knob.SM_CLOCK: self._clock_limit(),
-        }
+        self.knobs = {Knob.POWER_LIMIT: self._power_limit(), Knob.SM_CLOCK: self._clock_limit()}
 
     def join_module(self, die: Die, first_gpu: int, shown: set[int]) -> None:
         """Mark it as one of a module's two dies: its figures are those of both, or it has none."""

@@ -19,15 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from joulewise.data import (
-    DeviceInfo,
-    Kind,
-    Quantity,
-    Reading,
-    SensorInfo,
-    Source,
-    Unavailable,
-)
+from joulewise.data import DeviceInfo, Kind, Quantity, Reading, SensorInfo, Source, Unavailable
 from joulewise.devices.device import BaseDevice
 from joulewise.devices.host.base import EVERY_PROCESS, read_int, read_text
 from joulewise.devices.host.cpu_model import GRACE_CORES, ModelledCpu, model_of, read_cpuinfo

@@ -71,12 +71,7 @@ def open_sensors(
         reads[row.quantity] = read
         when = row.timing or timing(generation.architecture, generation.capability, row.quantity)
         infos[row.quantity] = SensorInfo(
-            row.quantity,
-            source,
-            when.update_period_s,
-            when.window_s,
-            slow=row.slow,
-            note=row.note,
+            row.quantity, source, when.update_period_s, when.window_s, slow=row.slow, note=row.note
         )
     return infos, reads
 
@@ -174,10 +169,7 @@ _ROWS: Final = (
     NvmlReading(Quantity.ENERGY, "TotalEnergyConsumption", convert=_joules),
     NvmlReading(Quantity.ENFORCED_LIMIT, "EnforcedPowerLimit", convert=_watts),
     NvmlReading(
-        Quantity.GPU_UTILISATION,
-        "UtilizationRates",
-        convert=attrgetter("gpu"),
-        note=_KERNELS,
+        Quantity.GPU_UTILISATION, "UtilizationRates", convert=attrgetter("gpu"), note=_KERNELS
     ),
     NvmlReading(Quantity.MEMORY_UTILISATION, "UtilizationRates", convert=attrgetter("memory")),
     NvmlReading(Quantity.ENCODER_UTILISATION, "EncoderUtilization", convert=itemgetter(0)),

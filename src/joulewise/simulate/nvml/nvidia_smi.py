@@ -152,9 +152,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="nvidia-smi",
-        description="Shows and sets the simulated GPUs.",
-        allow_abbrev=False,
+        prog="nvidia-smi", description="Shows and sets the simulated GPUs.", allow_abbrev=False
     )
     show = parser.add_argument_group("show")
     show.add_argument("-L", "--list-gpus", action="store_true", help="one line a GPU")

@@ -25,13 +25,7 @@ from joulewise.process.child import Child, find_program
 from joulewise.process.signals import take_signals
 from joulewise.simulate.boards import BOARDS, load_board, make_unit
 from joulewise.simulate.model import BoardUnit, Workload
-from joulewise.simulate.nvml.faults import (
-    LIBRARY_ABSENT,
-    NO_LATENCY,
-    InjectedFault,
-    Latency,
-    parse,
-)
+from joulewise.simulate.nvml.faults import LIBRARY_ABSENT, NO_LATENCY, InjectedFault, Latency, parse
 from joulewise.simulate.nvml.shared_memory import CONSTANTS, Shared, library
 from joulewise.simulate.realtime.engine import Engine
 from joulewise.simulate.realtime.truth import Truth
@@ -42,12 +36,7 @@ ABSENT = _NVML / "absent"
 
 
 def environment(
-    base: Mapping[str, str],
-    *,
-    library: Path,
-    shared: Path,
-    state: Path,
-    cpu_w: float | None = None,
+    base: Mapping[str, str], *, library: Path, shared: Path, state: Path, cpu_w: float | None = None
 ) -> dict[str, str]:
     """The command's environment: our library and ``nvidia-smi`` before any other.
 
