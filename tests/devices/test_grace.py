@@ -51,7 +51,7 @@ def options(tmp_path):
     )
 
 
-def test_packages_that_only_the_topology_tells_are_counted_from_0(options):
+def test_packages_that_only_the_topology_has_are_counted_from_0(options):
     info = read_cpuinfo(options.proc, options.cpus)
     assert info.packages == {0: (0, 1), 1: (2, 3)}
     assert info.name == "Arm Neoverse V2"

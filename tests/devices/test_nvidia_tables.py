@@ -68,9 +68,9 @@ def bus(tmp_path: Path):
         power = tmp_path / f"sys/bus/pci/drivers/nvidia/{bus_id}/power"
         power.mkdir(parents=True)
         (power / "runtime_status").write_text(status)
-        told = tmp_path / f"proc/driver/nvidia/gpus/{bus_id}"
-        told.mkdir(parents=True)
-        (told / "information").write_text(
+        folder = tmp_path / f"proc/driver/nvidia/gpus/{bus_id}"
+        folder.mkdir(parents=True)
+        (folder / "information").write_text(
             "Model: \t\t NVIDIA GeForce RTX 3050 Laptop GPU\n"
             f"GPU UUID: \t GPU-{bus_id[5:7]}4c0de-0000-4106-c12f-20bd9faed9f6\n"
             f"Bus Location: \t {bus_id}\n"
@@ -98,8 +98,8 @@ def test_no_gpu_sleeps_where_there_is_no_such_driver(tmp_path):
 
 
 def test_a_masked_uuid_is_none(bus):
-    told = bus / "proc/driver/nvidia/gpus/0000:07:00.0/information"
-    told.write_text("GPU UUID: \t GPU-????????-????-????-????-????????????\n")
+    path = bus / "proc/driver/nvidia/gpus/0000:07:00.0/information"
+    path.write_text("GPU UUID: \t GPU-????????-????-????-????-????????????\n")
     assert find_suspended(bus, 2)[1] == SuspendedGpu("0000:07:00.0", "", "")
 
 

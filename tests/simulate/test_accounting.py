@@ -55,7 +55,7 @@ def test_a_process_that_runs_is_known_by_its_start():
     assert len(pid) == 2
 
 
-def test_it_is_off_unless_asked_for():
+def test_accounting_is_off_unless_requested():
     mode, code, size = under(
         CHILD + "try: pids()\n"
         "except NVMLError as error: code = error.value\n"
@@ -88,7 +88,7 @@ def test_switched_on_it_accounts_who_comes_from_then_on():
     assert (early, late) == ([], True)
 
 
-def test_it_goes_off_when_the_driver_is_unloaded():
+def test_accounting_goes_off_when_the_driver_is_unloaded():
     before, after = under(
         "mode = lambda: look('print(nvmlDeviceGetAccountingMode(h))')\n"
         "print(json.dumps([mode(), (settle(), mode())[1]]))",
@@ -204,7 +204,7 @@ def test_of_one_pid_the_later_process_counts_and_the_oldest_go(known):
     assert known.stats(103).isRunning == 1
 
 
-def test_two_lines_of_one_process_are_one_record(known):
+def test_two_connections_of_one_process_are_one_record(known):
     known.accounting.begin(0, "first", 11, ms(0))
     known.accounting.begin(0, "second", 11, ms(10))
     known.accounting.end(0, "first", 7, ms(20))

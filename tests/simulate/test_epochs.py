@@ -13,7 +13,7 @@ VALIDATION = Load((Phase("kernel", 0.005, 0.5, 90.0, 20.0),), memory_b=7)
 
 
 def training(**options):
-    usual = {
+    defaults = {
         "name": "test",
         "board": "v100",
         "batch_size": 4,
@@ -27,7 +27,7 @@ def training(**options):
         "epoch_end_s": 0.5,
         "run_noise": 0.0,
     }
-    return Workload(**{**usual, **options})
+    return Workload(**{**defaults, **options})
 
 
 def shape(parts):

@@ -75,7 +75,7 @@ locks = st.none() | st.lists(clock_steps, min_size=2, max_size=2).map(sorted).ma
 
 
 @given(st.floats(40, 320), locks, st.floats(20, 86), st.sampled_from([LOAD, SHORT, TINY]))
-def test_the_governor_aims_at_the_equilibrium(limit_w, lock, temperature_c, load):
+def test_the_governor_settles_at_the_equilibrium(limit_w, lock, temperature_c, load):
     controls = Knobs(limit_w, lock)
     point = OperatingPoint(BOARD, load, controls, 1.0, 1.0, temperature_c)
     expected = float(steady_state.equilibrium_clock(BOARD, load, controls, temperature_c))
@@ -98,7 +98,7 @@ def test_dither_has_the_mean_of_the_equilibrium(limit_w, load):
     assert energy_j / steps == pytest.approx(float(expected_j), rel=1e-3)
 
 
-def test_settled_it_dithers_between_the_two_steps_around_its_aim():
+def test_a_settled_governor_dithers_between_the_steps_around_its_target():
     timeline, state = play(UNIT, warm(LOAD, CAPPED), LOAD, CAPPED, steps=300)
     low, high = clocks_after(timeline, 20 * NS_PER_S)
     assert high - low == BOARD.clocks.sm_step_mhz
@@ -123,7 +123,7 @@ def test_a_load_starts_high_overshoots_the_cap_and_settles_in_the_stated_time():
     assert min(over) > CAPPED.limit_w
 
 
-def test_the_way_up_is_slower_than_the_way_down():
+def test_the_clock_rises_more_slowly_than_it_falls():
     _, low = play(UNIT, warm(LOAD, TIGHT), LOAD, TIGHT, steps=30)
     up, high = play(UNIT, low, LOAD, FREE, steps=60)
     down, _ = play(UNIT, high, LOAD, TIGHT, steps=60)

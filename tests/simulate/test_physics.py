@@ -98,8 +98,8 @@ def test_a_cap_below_the_floor_is_missed():
 )
 def test_a_lock_bounds_the_clock(lock, clock_mhz):
     load = Load((Phase("idle", 1.0, 0.5, 10.0, 0.0),))
-    found = steady_state.equilibrium_clock(BOARD, load, Knobs(300.0, lock), 60.0)
-    assert found == clock_mhz
+    clock = steady_state.equilibrium_clock(BOARD, load, Knobs(300.0, lock), 60.0)
+    assert clock == clock_mhz
 
 
 def test_many_caps_and_temperatures_at_once_are_the_same_as_one_by_one():

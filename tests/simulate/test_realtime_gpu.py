@@ -69,8 +69,8 @@ def test_a_step_takes_as_long_and_as_much_as_the_physics_says(clock):
     _, state = play(UNIT, state, None, OPEN, until_ns=ms(200), contexts=1)
     step, _ = play(UNIT, state, LOAD, OPEN, steps=1)
     assert clock.done == [("me", ms(200), step.end_ns)]
-    told = clock.gpu.take_timeline()
-    assert energy_j(told, step.end_ns) == pytest.approx(energy_j(step, step.end_ns), rel=1e-12)
+    timeline = clock.gpu.take_timeline()
+    assert energy_j(timeline, step.end_ns) == pytest.approx(energy_j(step, step.end_ns), rel=1e-12)
 
 
 def test_a_lower_limit_in_the_middle_of_a_step_makes_it_longer(clock):
@@ -154,9 +154,9 @@ def test_a_training_in_real_time_is_the_one_in_virtual_time(clock, controls):
         played.append(timeline)
     clock.to(state.t_ns)
     grid = np.linspace(START_NS, state.t_ns, 1000).astype(np.int64)
-    told = clock.gpu.take_timeline()
+    recorded = clock.gpu.take_timeline()
     assert clock.done == []
-    assert told.energy_at(grid) == pytest.approx(concat(played).energy_at(grid), rel=1e-9)
+    assert recorded.energy_at(grid) == pytest.approx(concat(played).energy_at(grid), rel=1e-9)
 
 
 def test_between_the_parts_of_a_training_others_have_their_turn(clock):
@@ -195,11 +195,11 @@ def test_a_client_that_is_gone_takes_its_load_along(clock):
     clock.gpu.withdraw("gone", clock.to(ms(333)))
     clock.gpu.attach(-1, ms(333))
     clock.to(ms(5000))
-    told = clock.gpu.take_timeline()
+    timeline = clock.gpu.take_timeline()
     assert clock.done == []
-    assert told.power_at(ms(332)) > 70
-    assert told.pieces["busy"][told.pieces["t_ns"] >= ms(333)].max() == 0
-    assert told.power_at(ms(4999)) == pytest.approx(BOARD.idle.asleep_w, rel=0.1)
+    assert timeline.power_at(ms(332)) > 70
+    assert timeline.pieces["busy"][timeline.pieces["t_ns"] >= ms(333)].max() == 0
+    assert timeline.power_at(ms(4999)) == pytest.approx(BOARD.idle.asleep_w, rel=0.1)
 
 
 def test_one_that_waits_goes_on_when_the_running_one_is_gone(clock):

@@ -28,14 +28,14 @@ def off(profile, name, limit_w, board=V100):
 
 
 @pytest.mark.parametrize("name", ["alexnet", "vgg19", "resnet50", "mnist-big", "ecg"])
-def test_one_run_tells_what_it_took_and_others_within_five_percent(name):
+def test_one_run_predicts_itself_and_other_limits_within_five_percent(name):
     profile = fit_profile([seen(name, 300.0)], V100)
     assert off(profile, name, 300.0) < 0.005
     assert off(profile, name, 200.0) < 0.05
 
 
 @pytest.mark.parametrize("name", ["vgg19", "inception3", "ecg"])
-def test_three_limits_tell_the_rest_within_one_percent(name):
+def test_three_limits_predict_others_within_one_percent(name):
     one = fit_profile([seen(name, 300.0)], V100)
     three = fit_profile([seen(name, limit_w) for limit_w in (300.0, 200.0, 150.0)], V100)
     assert off(three, name, 175.0) < 0.01

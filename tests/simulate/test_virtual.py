@@ -105,7 +105,7 @@ def test_the_trace_adds_up_to_what_the_sensor_should_see(rate_hz):
     assert held_j(RUN.trace(rate_hz), RUN) == pytest.approx(RUN.sensed_j, rel=0.01)
 
 
-def test_the_counter_tells_the_energy_of_the_run():
+def test_the_counter_shows_the_energy_of_the_run():
     trace = RUN.trace(100)
     span = RUN.spans["run"]
     first, last = np.searchsorted(trace["t_ns"], [span.start_ns[0], span.end_ns[0]])

@@ -156,10 +156,10 @@ def _optimum_errors(
         least = score.min(axis=-1)
         weight = np.exp((least[..., None] - score) / _SOFTNESS)
         centre_w = (weight * caps_w).sum(axis=-1) / weight.sum(axis=-1)
-        there = np.take_along_axis(score, at[:, None, None], axis=-1)[..., 0]
+        at_optimum = np.take_along_axis(score, at[:, None, None], axis=-1)[..., 0]
         errors += [
             np.where(known, (centre_w - caps_w[at][:, None]) / OPTIMUM_W, 0),
-            np.where(known, np.maximum(there / least - 1 - TOLERATED, 0) / EXCESS, 0),
+            np.where(known, np.maximum(at_optimum / least - 1 - TOLERATED, 0) / EXCESS, 0),
         ]
         low_w = BANDS.get((key, metric), (0.0, 0.0))[0]
         if low_w > caps_w[0]:
@@ -172,7 +172,7 @@ def _beaten_errors(optima: NDArray[np.int_], by_metric: dict[str, Array]) -> Arr
     errors = []
     for metric, at in zip(METRICS, optima.T, strict=True):
         score = by_metric[metric]
-        there = np.take_along_axis(score, at[:, None, None], axis=-1)
+        at_optimum = np.take_along_axis(score, at[:, None, None], axis=-1)
         known = (at >= 0)[:, None, None]
-        errors.append(np.where(known, np.maximum(there / score - 1, 0) / EXCESS, 0))
+        errors.append(np.where(known, np.maximum(at_optimum / score - 1, 0) / EXCESS, 0))
     return np.concatenate(errors, axis=-1)

@@ -133,7 +133,7 @@ class _VirtualBoard:
         self.parts: list[Timeline] = []
         self._unit = unit
         self._controls = controls
-        self._factors = {"time_factor": factors[0], "power_factor": factors[1]}
+        self._factors: dict[str, Any] = {"time_factor": factors[0], "power_factor": factors[1]}
         self._state = rest(unit, 0)
 
     def begin(self, load: Load, start: Start | float, margin_s: float) -> None:

@@ -444,8 +444,8 @@ class AmdGpu(BaseDevice):
         low, high, default = cap["min_power_cap"], cap["max_power_cap"], cap["default_power_cap"]
         if high <= 0:
             return Unavailable("this GPU takes no power cap")
-        known = default if low <= default <= high else None
-        return KnobInfo(Knob.POWER_LIMIT, low, high, known, writable=root_permission())
+        default_w = default if low <= default <= high else None
+        return KnobInfo(Knob.POWER_LIMIT, low, high, default_w, writable=root_permission())
 
     def _clock_limit(self) -> KnobInfo | Unavailable:
         if not self._smi.has("amdsmi_set_gpu_clk_limit"):

@@ -200,9 +200,9 @@ class NvidiaGpu(BaseDevice):
         """
         if Quantity.ENERGY not in self._reads or scope not in self._scopes.instant:
             return scoped_row(Quantity.POWER, self._scopes.fields[scope], scope)
-        known = self._generation
-        when = timing(known.architecture, known.capability, Quantity.POWER_INSTANT)
-        return replace(scoped_row(Quantity.POWER, POWER_INSTANT, scope), timing=when)
+        generation = self._generation
+        instant = timing(generation.architecture, generation.capability, Quantity.POWER_INSTANT)
+        return replace(scoped_row(Quantity.POWER, POWER_INSTANT, scope), timing=instant)
 
     def _scoped_rows(self) -> list[NvmlReading]:
         """How to read the other powers of a module, and the parts that the driver reports."""
