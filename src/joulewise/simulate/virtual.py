@@ -49,7 +49,7 @@ class VirtualRun:
 
     unit: BoardUnit
     workload: Workload
-    controls: Knobs
+    knobs: Knobs
     timeline: Timeline
     spans: Mapping[str, Spans]
 
