@@ -202,7 +202,7 @@ class NvidiaGpu(BaseDevice):
             return scoped_row(Quantity.POWER, self._scopes.fields[scope], scope)
         generation = self._generation
         instant = timing(generation.architecture, generation.capability, Quantity.POWER_INSTANT)
-        return replace(scoped_row(Quantity.POWER, POWER_INSTANT, scope), timing=instant)
+        return replace(scoped_row(Quantity.POWER, POWER_INSTANT, scope), own_timing=instant)
 
     def _scoped_rows(self) -> list[NvmlReading]:
         """How to read the other powers of a module, and the parts that the driver reports."""

@@ -69,7 +69,9 @@ def open_sensors(
             infos[row.quantity] = reason
             continue
         reads[row.quantity] = read
-        when = row.timing or timing(generation.architecture, generation.capability, row.quantity)
+        when = row.own_timing or timing(
+            generation.architecture, generation.capability, row.quantity
+        )
         infos[row.quantity] = SensorInfo(
             row.quantity, source, when.update_period_s, when.window_s, slow=row.slow, note=row.note
         )
@@ -80,14 +82,14 @@ def open_sensors(
 class NvmlReading:
     """A reading: the call ``nvmlDeviceGet{function}``, and how its answer is converted.
 
-    ``arguments`` follow the handle. ``timing`` is None where the generation decides.
+    ``arguments`` follow the handle. ``own_timing`` is None where the generation decides.
     """
 
     quantity: Quantity
     function: str
     arguments: tuple[Any, ...] = ()
     convert: Callable[[Any], float] = float
-    timing: GenerationTiming | None = None
+    own_timing: GenerationTiming | None = None
     slow: bool = False
     note: str = ""
 
@@ -190,7 +192,7 @@ _ROWS: Final = (
             "PcieThroughput",
             (direction,),
             _megabytes,
-            timing=GenerationTiming(window_s=0.020),
+            own_timing=GenerationTiming(window_s=0.020),
             slow=True,
             note=_PCIE,
         )

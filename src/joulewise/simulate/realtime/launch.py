@@ -36,7 +36,12 @@ ABSENT = _NVML / "absent"
 
 
 def environment(
-    base: Mapping[str, str], *, library: Path, shared: Path, state: Path, cpu_w: float | None = None
+    base: Mapping[str, str],
+    *,
+    library_folder: Path,
+    shared: Path,
+    state: Path,
+    cpu_w: float | None = None,
 ) -> dict[str, str]:
     """The command's environment: our library and ``nvidia-smi`` before any other.
 
@@ -51,7 +56,7 @@ def environment(
         "JOULEWISE_GUARD": str(state / "guard.sock"),
         **cpu,
         **base,
-        "LD_LIBRARY_PATH": _prepend(base.get("LD_LIBRARY_PATH"), library),
+        "LD_LIBRARY_PATH": _prepend(base.get("LD_LIBRARY_PATH"), library_folder),
         "PATH": search_path(base),
         "JOULEWISE_SIM": str(shared),
         "JOULEWISE_SIM_PID": str(os.getpid()),
@@ -172,7 +177,7 @@ class SimulationPlan:
     as_root: bool
     accounting: bool
     truth: Path | None
-    library: Path
+    library_folder: Path
     command: Sequence[str]
     environ: Mapping[str, str]
 
@@ -232,7 +237,7 @@ def prepare(
         as_root=as_root,
         accounting=accounting,
         truth=truth,
-        library=ABSENT if absent else library().parent,
+        library_folder=ABSENT if absent else library().parent,
         command=command,
         environ=environ,
     )
@@ -276,7 +281,7 @@ def run(plan: SimulationPlan) -> int:
         modules = [unit.board.module for unit in plan.units if unit.board.module]
         environ = environment(
             plan.environ,
-            library=plan.library,
+            library_folder=plan.library_folder,
             shared=Path(shared.path),
             state=state,
             cpu_w=modules[0].host_full_w if modules else None,
