@@ -249,35 +249,23 @@ def run(plan: SimulationPlan) -> int:
         truth = stack.enter_context(closing(Truth(plan.truth))) if plan.truth else None
         signals = stack.enter_context(closing(take_signals()))
         janitor = stack.enter_context(closing(Janitor()))
+        name = janitor.folder.name
         state = janitor.folder / "state"
         state.mkdir()
         start_ns = time.monotonic_ns()
-        shared = stack.enter_context(
-            closing(
-                Shared.create(
-                    plan.units,
-                    latency=plan.latency,
-                    faults=plan.faults,
-                    as_root=plan.as_root,
-                    accounting=plan.accounting,
-                    start_ns=start_ns,
-                    socket_name=janitor.folder.name,
-                    folder=janitor.folder,
-                )
-            )
+        shared = Shared.create(
+            plan.units,
+            latency=plan.latency,
+            faults=plan.faults,
+            as_root=plan.as_root,
+            accounting=plan.accounting,
+            start_ns=start_ns,
+            socket_name=name,
+            folder=janitor.folder,
         )
-        engine = stack.enter_context(
-            closing(
-                Engine(
-                    plan.units,
-                    plan.busy,
-                    shared,
-                    truth,
-                    start_ns=start_ns,
-                    name=janitor.folder.name,
-                )
-            )
-        )
+        stack.enter_context(closing(shared))
+        engine = Engine(plan.units, plan.busy, shared, truth, start_ns=start_ns, name=name)
+        stack.enter_context(closing(engine))
         modules = [unit.board.module for unit in plan.units if unit.board.module]
         environ = environment(
             plan.environ,
