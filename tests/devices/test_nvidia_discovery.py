@@ -18,7 +18,7 @@ from joulewise.data import Knob, Quantity, Reading, SensorInfo, Unavailable
 from joulewise.devices import FINDER, Device, Options
 from joulewise.devices.device import PartlyOpened
 from joulewise.devices.nvidia import discovery, find
-from joulewise.devices.nvidia.discovery import discover_gpus
+from joulewise.devices.nvidia.discovery import discover_and_count
 from joulewise.devices.nvidia.gpu import NvidiaGpu
 from joulewise.errors import DeviceError, DeviceLostError
 from joulewise.simulate.realtime.launch import ABSENT
@@ -227,7 +227,7 @@ def test_a_sleeping_gpu_is_seen_and_not_woken(bus, monkeypatch):
         return by_index(index)
 
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", take)
-    devices = discover_gpus(Options(environ={}), bus)
+    devices = discover_and_count(Options(environ={}), bus)[0]
     assert sorted(touched) == [0, 2]  # each GPU is asked in a thread of its own
     asleep = devices[1]
     assert asleep.info.key == "gpu1"
@@ -240,7 +240,7 @@ def test_a_sleeping_gpu_is_seen_and_not_woken(bus, monkeypatch):
 
 @pytest.mark.usefixtures("machine")
 def test_a_gpu_that_something_else_woke_is_opened_again(bus, monkeypatch):
-    devices = discover_gpus(Options(environ={}), bus)
+    devices = discover_and_count(Options(environ={}), bus)[0]
     with monkeypatch.context() as patched:
         patched.setattr(pynvml, "nvmlDeviceGetHandleByIndex", pytest.fail)  # it would wake it
         assert devices[1].reopened() is None
@@ -270,12 +270,12 @@ def test_a_gpu_that_came_back_is_opened_again(machine):
 @pytest.mark.usefixtures("machine")
 def test_a_sleeping_gpu_keeps_its_place_on_the_bus(bus):
     in_bus_order = Options({"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
-    assert keys(discover_gpus(in_bus_order, bus)) == ["gpu1"]
+    assert keys(discover_and_count(in_bus_order, bus)[0]) == ["gpu1"]
 
 
 @pytest.mark.usefixtures("machine")
 def test_the_state_of_real_gpus_does_not_concern_simulated_ones(bus):
-    devices = discover_gpus(Options(environ={"JOULEWISE_SIM": "anything"}), bus)
+    devices = discover_and_count(Options(environ={"JOULEWISE_SIM": "anything"}), bus)[0]
     assert all(isinstance(device.sensors[Quantity.POWER], SensorInfo) for device in devices)
     keys(devices)
 

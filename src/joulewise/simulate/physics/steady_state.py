@@ -7,7 +7,6 @@ the workloads puts arrays there, to evaluate all its trial values in one call.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -142,10 +141,3 @@ def run(
         time_s = time_s + workload.epochs * count * step_s
         energy_j = energy_j + workload.epochs * count * step_j
     return time_s, energy_j
-
-
-def floor_w(board: Board, load: Load) -> float:
-    """The most that any phase draws (W) at the lowest clock: no cap below it can be held."""
-    cold = replace(board.thermal, leak_w_per_c=0.0)
-    board = replace(board, thermal=cold)
-    return max(float(phase_power(board, p, board.clocks.sm_min_mhz, 0.0)) for p in load.phases)
