@@ -43,9 +43,7 @@ def test_a_powercap_tree_without_the_mark_is_measured(tmp_path):
     assert sources(bench.devices()["cpu0"]) == {Source.MEASURED}
 
 
-def test_what_is_believed_of_a_simulated_sensor_is_what_is_of_a_measured_one(
-    device, machine, monkeypatch
-):
+def test_a_simulated_sensor_has_the_profile_of_a_measured_one(device, machine, monkeypatch):
     from joulewise.devices.nvidia import nvml_library
 
     monkeypatch.setattr(nvml_library, "SIMULATED_SYMBOL", "no_library_has_this")
@@ -57,5 +55,5 @@ def test_what_is_believed_of_a_simulated_sensor_is_what_is_of_a_measured_one(
 
 
 @pytest.mark.parametrize("source", list(Source))
-def test_only_what_a_sensor_told_is_of_a_sensor(source):
+def test_only_measured_and_simulated_sources_are_sensors(source):
     assert source.is_sensor == (source in {Source.MEASURED, Source.SIMULATED})

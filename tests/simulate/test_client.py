@@ -38,7 +38,7 @@ def shared(machine):
 def sim(machine, shared, monkeypatch):
     inside(machine, monkeypatch)
     yield machine
-    client._forget_parent()
+    client._close_inherited()
     eventually(lambda: not any(processes(shared, gpu) for gpu in (0, 1)))
 
 
@@ -74,7 +74,7 @@ def test_a_step_takes_as_long_as_it_would():
 
 
 @pytest.mark.usefixtures("sim")
-def test_steps_can_be_asked_for_at_once():
+def test_several_steps_are_one_request():
     done = joulewise.simulate.gpu(1).step("mnist-big", batch_size=64, steps=3)
     one = joulewise.simulate.gpu(1).step("mnist-big", batch_size=64)
     ratio = (done.end_ns - done.start_ns) / (one.end_ns - one.start_ns)
@@ -214,7 +214,7 @@ def test_when_the_simulation_is_gone_a_step_fails_each_time(monkeypatch):
         gpu.step("mnist-big")
         sim.kill()
         for _ in range(2):
-            with pytest.raises(SimulationError, match=r"gone|no simulated"):
+            with pytest.raises(SimulationError, match=r"has ended|no simulated"):
                 gpu.step("mnist-big")
         eventually(lambda: not joulewise.simulate.available())
 
@@ -234,7 +234,7 @@ def test_when_the_simulation_is_gone_a_step_fails_each_time(monkeypatch):
         b"attach 0\nstep ecg " + b"9" * 200 + b" 1\n",
     ],
 )
-def test_who_talks_nonsense_is_disconnected_and_nobody_else(sim, noise):
+def test_a_client_that_breaks_the_protocol_is_disconnected_alone(sim, noise):
     mad, slow = (connect(sim) for _ in range(2))
     slow.sendall(b"attach")
     try:

@@ -31,7 +31,7 @@ class TestTheFolder:
             assert {"name", "enabled", "energy_uj", "max_energy_range_uj"} <= names
 
     @pytest.mark.parametrize("machine", MACHINES.values(), ids=MACHINES)
-    def test_a_program_can_know_that_it_is_simulated(self, machine, tmp_path):
+    def test_a_marker_file_shows_that_it_is_simulated(self, machine, tmp_path):
         tree = PowercapTree(tmp_path, machine)
         assert (tree.path / "joulewise_simulated").read_text() == "1\n"
 
@@ -126,7 +126,7 @@ class TestLimitsBind:
         tree.advance(1, [1.0])
         assert tree.truth_j["cpu0"] - before == pytest.approx(150)
 
-    def test_the_lower_of_two_doors_holds(self, tmp_path):
+    def test_the_lower_of_two_zones_holds(self, tmp_path):
         tree = PowercapTree(tmp_path, LAPTOP)
         for index in (0, 1):
             limit(tree, "intel-rapl-mmio:0", index, 20)

@@ -32,7 +32,7 @@ def field_mw(field, scope):
     return value.value.uiVal if value.nvmlReturn == nvml.NVML_SUCCESS else None
 
 
-def test_each_scope_tells_its_own_power(gh200):
+def test_each_scope_reports_its_own_power(gh200):
     gh200.at(5)
     assert field_mw(AVERAGE, GPU) == field_mw(INSTANT, GPU) == 100_000
     assert field_mw(AVERAGE, MODULE) == field_mw(INSTANT, MODULE) == 180_000
@@ -72,10 +72,10 @@ def test_other_boards_have_the_scope_of_the_gpu_alone(monkeypatch, tmp_path, boa
 
 
 def test_a_host_draws_by_its_load_and_remembers_what_it_drew():
-    told = []
-    host = HostChip(SPEC, 0, lambda *piece: told.append(piece))
+    published = []
+    host = HostChip(SPEC, 0, lambda *piece: published.append(piece))
     host.set_load(1.0, NS_PER_S)
-    (_, idle_w, _), (from_ns, full_w, before_j) = told
+    (_, idle_w, _), (from_ns, full_w, before_j) = published
     assert (idle_w, full_w) == (SPEC.host_idle_w, SPEC.host_full_w)
     assert before_j == pytest.approx(idle_w * from_ns / NS_PER_S)
     late_ns = from_ns + 10 * NS_PER_S
@@ -85,7 +85,7 @@ def test_a_host_draws_by_its_load_and_remembers_what_it_drew():
     assert host.energy_at([late_ns]) == whole_j
 
 
-def test_the_load_is_the_busy_share_of_the_time_between_two_looks(tmp_path):
+def test_the_load_is_the_busy_share_of_the_time_between_two_readings(tmp_path):
     stat = tmp_path / "stat"
     stat.write_text("cpu 100 0 0 900 0 0 0 0 0 0\ncpu0 1 1\n")
     load = MachineLoad(stat)

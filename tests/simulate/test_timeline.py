@@ -25,9 +25,7 @@ def make(pieces):
 
 timelines = st.lists(
     st.tuples(
-        st.integers(1, 2_000_000_000),
-        st.floats(0, 500, width=32),
-        st.sampled_from([0.0, 0.5, 1.0]),
+        st.integers(1, 2_000_000_000), st.floats(0, 500, width=32), st.sampled_from([0.0, 0.5, 1.0])
     ),
     min_size=1,
     max_size=12,

@@ -128,7 +128,7 @@ def test_validation_follows_the_epochs_where_it_was_measured_so():
     assert [phase.name for phase in ecg.validation.phases] == ["input", "forward"]
 
 
-def test_what_is_not_there_is_answered_with_the_list():
+def test_unknown_names_are_answered_with_the_list():
     with pytest.raises(UsageError, match="'bert'") as caught:
         load_workload("bert", V100)
     assert "resnet50" in caught.value.hint

@@ -43,7 +43,7 @@ class TestToy(OnToyTime):
         return ToyDevice(self.clock)
 
 
-class TestToyThatMayNotBeTurned(TestToy):
+class TestToyThatMayNotBeSet(TestToy):
     @pytest.fixture
     def device(self):
         device = ToyDevice(self.clock)
@@ -53,12 +53,12 @@ class TestToyThatMayNotBeTurned(TestToy):
 
 def forbid(device: ToyDevice) -> None:
     denied = Unavailable("only root may", "sudo joulewise")
-    device.knobs = {k: replace(i, writable=denied) for k, i in turnable(device).items()}
+    device.knobs = {k: replace(i, writable=denied) for k, i in settable(device).items()}
     device.set = device.reset = refusing(NotSupportedError("only root may", "become root"))
 
 
-def turnable(device: ToyDevice) -> dict[Knob, KnobInfo]:
-    return {knob: info for knob, info in device.knobs.items() if isinstance(info, KnobInfo)}
+def settable(device: ToyDevice) -> dict[Knob, KnobInfo]:
+    return {control: info for control, info in device.knobs.items() if isinstance(info, KnobInfo)}
 
 
 def refusing(error: BaseException) -> Callable[..., Any]:
@@ -92,12 +92,11 @@ def sensor(quantity, value):
 
 def power(**changes):
     return sensor(
-        Quantity.POWER,
-        replace(SensorInfo(Quantity.POWER, Source.MEASURED, 0.02, 0.01), **changes),
+        Quantity.POWER, replace(SensorInfo(Quantity.POWER, Source.MEASURED, 0.02, 0.01), **changes)
     )
 
 
-def knob(which=Knob.POWER_LIMIT, **changes):
+def control(which=Knob.POWER_LIMIT, **changes):
     def breakage(device):
         device.knobs = {**device.knobs, which: replace(device.knobs[which], **changes)}
 
@@ -115,9 +114,9 @@ def instead(method, make):
 
 
 def reads(quantity, change):
-    def answer(original, asked):
-        reading = original(asked)
-        return change(reading) if asked is quantity else reading
+    def answer(original, requested):
+        reading = original(requested)
+        return change(reading) if requested is quantity else reading
 
     return instead("read", answer)
 
@@ -146,7 +145,7 @@ def clamps(original, which, value):
     original(which, min(max(value, low), high) if value == value else low)  # noqa: PLR0124
 
 
-def turns_then_refuses(original, which, value):
+def sets_then_refuses(original, which, value):
     try:
         original(which, value)
     except OutOfRangeError:
@@ -216,15 +215,17 @@ def renamed(attribute, word):
     return breakage
 
 
-def as_knob(value):
+def as_control(value):
     def breakage(device):
         device.knobs = {**device.knobs, Knob.MEMORY_CLOCK: value}
 
     return breakage
 
 
-def tells(which, value):
-    return instead("get", lambda original, asked: value if asked is which else original(asked))
+def reports(which, value):
+    return instead(
+        "get", lambda original, control: value if control is which else original(control)
+    )
 
 
 def only_energy_in_uj(device):
@@ -264,20 +265,20 @@ def forbidden_reset_passes(device):
     device.reset = lambda *_: None
 
 
-LISTED = "what_it_lists_reads_as_a_sane_number_of_now"
+LISTED = "what_it_lists_reads_as_a_plausible_number_of_now"
 UNLISTED = "what_it_does_not_list_is_unavailable_and_never_a_number"
 NAMED = "says_which_device_it_is"
 CONTAINS = "contains_other_devices_only"
 SENSORS = "every_sensor_is_described_or_has_a_reason"
-KNOBS = "every_knob_is_described_or_has_a_reason"
+CONTROLS = "every_control_is_described_or_has_a_reason"
 ENERGY = "energy_counts_up_in_joules"
 SAMPLES = "samples_are_in_order_and_after_the_given_time"
 PROCESSES = "processes_are_known_or_have_a_reason"
-SETTING = "a_knob_tells_its_setting_or_why_not"
-TURN = "a_knob_goes_where_it_is_turned"
+SETTING = "a_control_reports_its_setting_or_why_not"
+SET_VALUE = "a_control_takes_the_value_that_is_set"
 RESET = "reset_goes_back_to_the_default"
 REFUSES = "a_value_that_it_does_not_take_is_refused_with_the_range"
-FORBIDDEN = "a_knob_that_may_not_be_turned_raises"
+FORBIDDEN = "a_control_that_may_not_be_set_raises"
 CLOSED = "a_closed_device_is_unavailable"
 
 BROKEN = {
@@ -346,30 +347,30 @@ BROKEN = {
     "pid 0": (PROCESSES, instead("processes", lambda *_: [Process(0, None, "compute")])),
     "negative memory": (PROCESSES, instead("processes", lambda *_: [Process(1, -1, "compute")])),
     "process of no kind": (PROCESSES, instead("processes", lambda *_: [Process(1, 1, "")])),
-    "knob is named by a str": (KNOBS, renamed("knobs", Knob.MEMORY_CLOCK)),
-    "knob is None": (KNOBS, as_knob(None)),
-    "knob without reason": (KNOBS, as_knob(Unavailable(""))),
-    "range upside down": (KNOBS, knob(minimum=100, maximum=50, default=None)),
-    "range without end": (KNOBS, knob(maximum=math.inf)),
-    "default outside": (KNOBS, knob(default=200)),
-    "no choice": (KNOBS, knob(Knob.SM_CLOCK, choices=())),
-    "choices descend": (KNOBS, knob(Knob.SM_CLOCK, choices=(1500, 500))),
-    "choice too low": (KNOBS, knob(Knob.SM_CLOCK, choices=(100, 1500))),
-    "choice too high": (KNOBS, knob(Knob.SM_CLOCK, choices=(500, 9999))),
-    "default is no choice": (KNOBS, knob(Knob.SM_CLOCK, default=501)),
-    "not writable, no reason": (KNOBS, knob(writable=False)),
-    "not writable, empty reason": (KNOBS, knob(writable=Unavailable(""))),
-    "knob under another name": (KNOBS, knob(knob=Knob.MEMORY_CLOCK)),
-    "setting outside": (SETTING, tells(Knob.POWER_LIMIT, 500)),
-    "unreadable without reason": (SETTING, tells(Knob.SM_CLOCK, Unavailable(""))),
+    "control is named by a str": (CONTROLS, renamed("knobs", Knob.MEMORY_CLOCK)),
+    "control is None": (CONTROLS, as_control(None)),
+    "control without reason": (CONTROLS, as_control(Unavailable(""))),
+    "range upside down": (CONTROLS, control(minimum=100, maximum=50, default=None)),
+    "range without end": (CONTROLS, control(maximum=math.inf)),
+    "default outside": (CONTROLS, control(default=200)),
+    "no choice": (CONTROLS, control(Knob.SM_CLOCK, choices=())),
+    "choices descend": (CONTROLS, control(Knob.SM_CLOCK, choices=(1500, 500))),
+    "choice too low": (CONTROLS, control(Knob.SM_CLOCK, choices=(100, 1500))),
+    "choice too high": (CONTROLS, control(Knob.SM_CLOCK, choices=(500, 9999))),
+    "default is no choice": (CONTROLS, control(Knob.SM_CLOCK, default=501)),
+    "not writable, no reason": (CONTROLS, control(writable=False)),
+    "not writable, empty reason": (CONTROLS, control(writable=Unavailable(""))),
+    "control under another name": (CONTROLS, control(knob=Knob.MEMORY_CLOCK)),
+    "setting outside": (SETTING, reports(Knob.POWER_LIMIT, 500)),
+    "unreadable without reason": (SETTING, reports(Knob.SM_CLOCK, Unavailable(""))),
     "readable, yet unavailable": (SETTING, instead("get", lambda *_: Unavailable("no"))),
-    "unreadable, yet told": (SETTING, tells(Knob.SM_CLOCK, 1000)),
+    "unreadable, yet reported": (SETTING, reports(Knob.SM_CLOCK, 1000)),
     "get raises": (SETTING, instead("get", boom)),
-    "does not turn": (TURN, instead("set", lambda *_: None)),
-    "set raises": (TURN, instead("set", boom)),
+    "does not set": (SET_VALUE, instead("set", lambda *_: None)),
+    "set raises": (SET_VALUE, instead("set", boom)),
     "does not reset": (RESET, instead("reset", lambda *_: None)),
     "clamps": (REFUSES, instead("set", clamps)),
-    "refuses and turns": (REFUSES, instead("set", turns_then_refuses)),
+    "refuses and sets": (REFUSES, instead("set", sets_then_refuses)),
     "takes what is no choice": (REFUSES, instead("set", ignores_choices)),
     "refuses with a ValueError": (REFUSES, refuses_with(BoomError("50 to 100, 500 to 1500"))),
     "refuses without the range": (REFUSES, refuses_with(OutOfRangeError("no", "do not"))),
@@ -377,15 +378,18 @@ BROKEN = {
     "refuses in two lines": (REFUSES, refuses_with(OutOfRangeError("50 100\n500 1500", "see"))),
     "forbidden, yet silent": (FORBIDDEN, forbidden_without_error),
     "forbidden reset is silent": (FORBIDDEN, forbidden_reset_passes),
-    "unknown knob is silent": (FORBIDDEN, instead("set", lambda *_: None)),
-    "unknown knob without hint": (
+    "unknown control is silent": (FORBIDDEN, instead("set", lambda *_: None)),
+    "unknown control without hint": (
         FORBIDDEN,
-        instead("set", refusing(NotSupportedError("no such knob", ""))),
+        instead("set", refusing(NotSupportedError("no such control", ""))),
     ),
-    "unknown knob, other error": (FORBIDDEN, instead("set", refusing(JoulewiseError("no", "see")))),
-    "unknown knob resets without hint": (
+    "unknown control, other error": (
         FORBIDDEN,
-        instead("reset", refusing(NotSupportedError("no such knob", ""))),
+        instead("set", refusing(JoulewiseError("no", "see"))),
+    ),
+    "unknown control resets without hint": (
+        FORBIDDEN,
+        instead("reset", refusing(NotSupportedError("no such control", ""))),
     ),
     "closed set without hint": (CLOSED, instead("set", refusing(NotSupportedError("no", "")))),
     "closed reset without hint": (CLOSED, instead("reset", refusing(NotSupportedError("no", "")))),
@@ -393,8 +397,8 @@ BROKEN = {
     "closed, yet reads": (CLOSED, half_closed("read")),
     "closed, yet buffers": (CLOSED, half_closed("samples")),
     "closed, yet has processes": (CLOSED, half_closed("processes")),
-    "closed, yet tells": (CLOSED, half_closed("get")),
-    "closed, yet turns": (CLOSED, half_closed("set")),
+    "closed, yet gets": (CLOSED, half_closed("get")),
+    "closed, yet sets": (CLOSED, half_closed("set")),
     "closed, yet resets": (CLOSED, half_closed("reset")),
     "closes once": (CLOSED, closes_once),
     "closed without reason": (CLOSED, after_close(mute)),
@@ -428,17 +432,17 @@ def test_every_check_has_a_device_that_it_catches():
     assert checks == {f"test_{check}" for check, _ in BROKEN.values()}
 
 
-def test_a_knob_is_put_back_after_every_check():
+def test_a_control_is_put_back_after_every_check():
     suite = OnToyTime()
     device = ToyDevice(suite.clock)
     device.set(Knob.POWER_LIMIT, 70)
-    suite.test_a_knob_goes_where_it_is_turned(device)
+    suite.test_a_control_takes_the_value_that_is_set(device)
     suite.test_reset_goes_back_to_the_default(device)
     suite.test_a_value_that_it_does_not_take_is_refused_with_the_range(device)
     assert device.get(Knob.POWER_LIMIT) == 70
 
 
-def test_a_subclass_without_a_device_is_told_so(pytester):
+def test_a_subclass_without_a_device_gets_an_explanation(pytester):
     pytester.makepyfile(
         """
         from joulewise.testing import DeviceConformance

@@ -1,1 +1,4 @@
-"""How the workloads got their figures: the published table, and the fit to it."""
+"""A developer's tool: fits the workloads' figures to the published table.
+
+- ``__main__``: the command; ``table``: the table as curves to fit; ``solve``: the least-squares fit
+"""

@@ -1,8 +1,9 @@
-"""Fits the physics to curves of time and energy over the cap, all loads of a board at once.
+"""Fits the physics to curves of time and energy over the power cap, all loads of a board at once.
 
-Three figures are common to the board (the ridge, the voltage below it, the idle with clocks up)
-and five belong to each load (:class:`Profile`). They are sought as logarithms and logits, so that
-none can leave the range in which it means something.
+Three parameters are common to the board (the ridge, the voltage below it, idle power with clocks
+up) and five belong to each load (:class:`Profile`). The method is nonlinear least squares (scipy)
+with a normal prior on each load's parameters. They are fitted as logarithms and logits, so that
+none can leave its range.
 """
 
 from __future__ import annotations
@@ -25,29 +26,35 @@ if TYPE_CHECKING:
     Predict = Callable[[Board, Profile], tuple[Array, Array]]
     Also = Callable[[Array, Array], Array]
 
+# The number of parameters of a board and of a load.
 SHARED: Final = 3
 OWN: Final = 5
+# Chosen: the ranges in which the ridge (relative to the highest clock) and the voltage below it
+# (relative to that at the highest clock) are searched. The V100's ridge ends near the lower bound.
 RIDGE: Final = (0.2, 0.9)
 FLOOR_V: Final = (0.4, 0.98)
-USUAL: Final = Profile(step_s=1.0, stall=0.1, compute=0.6, core_w=190.0, fixed_w=28.0)
-"""Where every search starts, for want of a better guess; ``step_s`` comes from the curve."""
-LOOSE: Final = (0.5, 1.5, 1.5, 0.3, 0.5)
-"""How far from there a load may be, in the logarithms and logits of its five figures."""
-LEAST: Final = (0.02, 0.2, 0.2, 0.1, 0.1)
-"""How far at least loads of one board may be from each other, in the same."""
+TYPICAL: Final = Profile(step_s=1.0, stall=0.1, compute=0.6, core_w=190.0, fixed_w=28.0)
+"""Chosen: where every search starts; ``step_s`` comes from the curve."""
+LOOSE_SIGMAS: Final = (0.5, 1.5, 1.5, 0.3, 0.5)
+"""Chosen: the prior's standard deviations around ``TYPICAL``, of the logarithms and logits of a
+load's five parameters. Doubled, the prior has a quarter of its weight."""
+LEAST_SIGMAS: Final = (0.02, 0.2, 0.2, 0.1, 0.1)
+"""Chosen: the least standard deviations between the loads of one board, in the same."""
 
+# Numerical settings of the fit, chosen: the step of finite differences, the most evaluations, and
+# the relative change of the cost at which it ends. With a larger one, it ends earlier.
 _DIFFERENCE: Final = 1e-6
-_LONGEST: Final = 150
+_MAX_EVALUATIONS: Final = 150
 _TOLERANCE: Final = 1e-5
 
 
 @dataclass(frozen=True)
 class Curves:
-    """What is known: rows are loads, columns caps; not a number where nothing is.
+    """The curves to fit: rows are loads, columns caps; NaN where nothing was measured.
 
-    ``noise`` is the relative error that a figure is expected to have. ``clocks_up_w`` is the range
-    in which that idle lies. ``predict`` gives time and energy at all ``caps_w`` (the last axis);
-    ``also`` what else is off, from both. A curve's time is that of so many ``steps``.
+    ``noise`` is the expected relative error. ``clocks_up_w`` is the range of idle power with clocks
+    up. ``predict`` returns time and energy at all caps (the last axis), ``also`` further residuals
+    from both. A curve's time is that of ``steps`` steps.
     """
 
     board: Board
@@ -62,7 +69,7 @@ class Curves:
 
 @dataclass(frozen=True)
 class Prior:
-    """Where the loads' figures are expected (logarithms and logits), and how surely."""
+    """The normal prior of the loads' parameters (logarithms and logits): mean and whitening."""
 
     centre: Array
     whiten: Array
@@ -70,6 +77,8 @@ class Prior:
 
 @dataclass(frozen=True)
 class WorkloadFit:
+    """A fitted board and its loads; ``own`` and ``shared`` are the parameters as fitted."""
+
     board: Board
     profiles: tuple[Profile, ...]
     time_s: Array
@@ -80,27 +89,27 @@ class WorkloadFit:
 
 
 def start_at(curves: Curves) -> tuple[Array, Prior]:
-    """The usual load, as long as each curve's shortest time says."""
-    own = np.tile(_own(USUAL), (len(curves.time_s), 1))
+    """Where to start, and the prior: the typical load, as long as each curve's shortest time."""
+    own = np.tile(_parameters(TYPICAL), (len(curves.time_s), 1))
     own[:, 0] = np.log(0.97 * np.nanmin(curves.time_s, axis=1) / curves.steps)
-    return own, Prior(own, np.diag(1 / np.asarray(LOOSE)))
+    return own, Prior(own, np.diag(1 / np.asarray(LOOSE_SIGMAS)))
 
 
-def resembling(found: WorkloadFit, prior: Prior) -> Prior:
-    """The loads of a board resemble each other: what a first fit found of all, expected of each.
+def resembling(first: WorkloadFit, prior: Prior) -> Prior:
+    """A prior from a first fit of all loads: the loads of a board resemble each other.
 
-    A load of which little is shown then falls back on the others. Times have no such likeness.
+    A load with few rows then falls back on the others. Times do not resemble each other.
     """
-    centre = np.broadcast_to(np.median(found.own, axis=0), found.own.shape).copy()
+    centre = np.broadcast_to(np.median(first.own, axis=0), first.own.shape).copy()
     centre[:, 0] = prior.centre[:, 0]
-    spread = np.cov((found.own - centre).T) + np.diag(np.square(LEAST))
+    spread = np.cov((first.own - centre).T) + np.diag(np.square(LEAST_SIGMAS))
     return Prior(centre, np.linalg.cholesky(np.linalg.inv(spread)).T)
 
 
 def fit(
     curves: Curves, own: Array, prior: Prior, ridge: float = 0.45, floor_v: float = 0.7
 ) -> WorkloadFit:
-    """The figures that leave the least squares, from one start."""
+    """The least-squares fit of the board and its loads, from one start."""
     loads = len(own)
     up_w = sum(curves.clocks_up_w) / 2
     shared = [_logit(ridge, RIDGE), _logit(floor_v, FLOOR_V), _logit(up_w, curves.clocks_up_w)]
@@ -109,13 +118,13 @@ def fit(
         return _residuals(curves, prior, *_split(x[None], loads))[:, 0].ravel()
 
     def jacobian(x: Array) -> Array:
-        """Each load depends on its own five and the shared three: nine evaluations do for all."""
-        tries = np.repeat(x[None], 1 + SHARED + OWN, axis=0)
+        """By finite differences: nine evaluations do, since no load depends on another's."""
+        trials = np.repeat(x[None], 1 + SHARED + OWN, axis=0)
         for i in range(SHARED):
-            tries[1 + i, i] += _DIFFERENCE
+            trials[1 + i, i] += _DIFFERENCE
         for i in range(OWN):
-            tries[1 + SHARED + i, SHARED + i :: OWN] += _DIFFERENCE
-        values = _residuals(curves, prior, *_split(tries, loads))
+            trials[1 + SHARED + i, SHARED + i :: OWN] += _DIFFERENCE
+        values = _residuals(curves, prior, *_split(trials, loads))
         slopes = (values[:, 1:] - values[:, :1]) / _DIFFERENCE
         out = np.zeros((loads, values.shape[2], x.size))
         out[:, :, :SHARED] = slopes[:, :SHARED].transpose(0, 2, 1)
@@ -124,19 +133,19 @@ def fit(
             out[load, :, first : first + OWN] = slopes[load, SHARED:].T
         return out.reshape(-1, x.size)
 
-    found = least_squares(
+    solution = least_squares(
         residuals,
         np.concatenate([shared, own.ravel()]),
         jac=cast("Any", jacobian),
         x_scale="jac",
-        max_nfev=_LONGEST,
+        max_nfev=_MAX_EVALUATIONS,
         ftol=_TOLERANCE,
     )
-    return _result(curves, found.x, loads, float(found.cost))
+    return _result(curves, solution.x, loads, float(solution.cost))
 
 
 def fit_own(curves: Curves, own: Array, prior: Prior, shared: Array) -> WorkloadFit:
-    """The loads' figures that leave the least squares on a board that stays as it is."""
+    """The least-squares fit of the loads on a board that stays as it is."""
 
     def with_board(x: Array) -> Array:
         return np.concatenate([shared, x])
@@ -144,8 +153,10 @@ def fit_own(curves: Curves, own: Array, prior: Prior, shared: Array) -> Workload
     def residuals(x: Array) -> Array:
         return _residuals(curves, prior, *_split(with_board(x)[None], len(own)))[:, 0].ravel()
 
-    found = least_squares(residuals, own.ravel(), x_scale="jac", max_nfev=_LONGEST, ftol=_TOLERANCE)
-    return _result(curves, with_board(found.x), len(own), float(found.cost))
+    solution = least_squares(
+        residuals, own.ravel(), x_scale="jac", max_nfev=_MAX_EVALUATIONS, ftol=_TOLERANCE
+    )
+    return _result(curves, with_board(solution.x), len(own), float(solution.cost))
 
 
 def _result(curves: Curves, x: Array, loads: int, cost: float) -> WorkloadFit:
@@ -168,11 +179,11 @@ def _result(curves: Curves, x: Array, loads: int, cost: float) -> WorkloadFit:
 
 
 def _residuals(curves: Curves, prior: Prior, shared: Array, own: Array) -> Array:
-    """(loads, tries, residuals)."""
+    """An array (loads, trials, residuals)."""
     time_s, energy_j = curves.predict(*_unpack(curves, shared, own))
     parts = [
-        _off(time_s, curves.time_s) / curves.noise,
-        _off(energy_j, curves.energy_j) / curves.noise,
+        _log_errors(time_s, curves.time_s) / curves.noise,
+        _log_errors(energy_j, curves.energy_j) / curves.noise,
         (own - prior.centre[:, None]) @ prior.whiten.T,
     ]
     if curves.also is not None:
@@ -180,19 +191,21 @@ def _residuals(curves: Curves, prior: Prior, shared: Array, own: Array) -> Array
     return np.concatenate(parts, axis=-1)
 
 
-def _off(found: Array, wanted: Array) -> Array:
-    known = np.isfinite(wanted)[:, None]
-    return np.where(known, np.log(found / np.where(np.isfinite(wanted), wanted, 1.0)[:, None]), 0.0)
+def _log_errors(predicted: Array, measured: Array) -> Array:
+    known = np.isfinite(measured)
+    return np.where(
+        known[:, None], np.log(predicted / np.where(known, measured, 1.0)[:, None]), 0.0
+    )
 
 
 def _split(x: Array, loads: int) -> tuple[Array, Array]:
-    """(tries, parameters) into shared (tries, 3) and own (loads, tries, 5)."""
+    """(trials, parameters) as shared (trials, 3) and own (loads, trials, 5)."""
     own = x[:, SHARED:].reshape(len(x), loads, OWN)
     return x[:, :SHARED], own.transpose(1, 0, 2)
 
 
 def _unpack(curves: Curves, shared: Array, own: Array) -> tuple[Board, Profile]:
-    """A board and a load whose figures are arrays, with a last axis of one for the caps."""
+    """A board and a load whose figures are arrays, with a last axis of length 1 for the caps."""
     board = curves.board
     ridge, floor_v, up_w = (
         _within(shared[..., i, None], limits)
@@ -201,9 +214,8 @@ def _unpack(curves: Curves, shared: Array, own: Array) -> tuple[Board, Profile]:
     clocks = replace(
         board.clocks, ridge_mhz=_as(ridge * board.clocks.sm_max_mhz), floor_v=_as(floor_v)
     )
-    return replace(board, clocks=clocks, idle=replace(board.idle, clocks_up_w=_as(up_w))), _profile(
-        own
-    )
+    idle = replace(board.idle, clocks_up_w=_as(up_w))
+    return replace(board, clocks=clocks, idle=idle), _profile(own)
 
 
 def _profile(own: Array) -> Profile:
@@ -216,7 +228,7 @@ def _profile(own: Array) -> Profile:
     )
 
 
-def _own(profile: Profile) -> Array:
+def _parameters(profile: Profile) -> Array:
     return np.array(
         [
             np.log(profile.step_s),
@@ -239,5 +251,5 @@ def _logit(value: float, limits: tuple[float, float]) -> float:
 
 
 def _as(value: Array) -> float:
-    """An array where a data class says float: the physics takes both."""
+    """An array where a data class declares a float: the physics accepts both."""
     return cast("float", value)

@@ -1,4 +1,4 @@
-"""The published table as curves to fit, and how far a fit is from what the table does not show."""
+"""The published table as curves to fit, and cross-validation of the fit (leave one cap out)."""
 
 from __future__ import annotations
 
@@ -23,30 +23,33 @@ if TYPE_CHECKING:
     Array = NDArray[np.float64]
 
 CLOCKS_UP_W: Final = {"v100": (55.0, 75.0), "rtx6000": (24.0, 70.0)}
-"""From the idle with a context to what is seen under loads that hardly compute."""
+"""Chosen: from idle power with a context to what is seen under loads that hardly compute."""
 
+# How much each kind of error weighs. Chosen: an optimum that is OPTIMUM_W off, a score that is BAND
+# off 1 at a band's edge, and a score at the published optimum that exceeds the least by TOLERATED
+# and EXCESS more, count as much as a time or an energy that is NOISE off. One of them doubled has a
+# quarter of its weight.
 NOISE: Final = 0.003
-PLACE_W: Final = 15.0
+OPTIMUM_W: Final = 15.0
 BAND: Final = 0.03
 EXCESS: Final = 0.002
-FREE: Final = 0.005
-"""An optimum ``PLACE_W`` off its place, a score ``BAND`` off 1 at a band's edge, and a score at the
-published optimum that exceeds the least by ``FREE`` and ``EXCESS`` more, count as a time or an
-energy that is ``NOISE`` off."""
+TOLERATED: Final = 0.005
 
 BEATEN: Final = 0.008
-"""A network whose score at a published optimum exceeds the least by more is fitted again alone:
-there every cap that beats the published one counts, ``EXCESS`` as ``NOISE``."""
+"""Chosen: a network whose score at a published optimum exceeds the least by more is fitted again
+alone: there every cap that beats the published one counts, ``EXCESS`` as ``NOISE``."""
 
 STARTS: Final = ((0.35, 0.6), (0.55, 0.6))
-"""Ridge (relative to the highest clock) and voltage below it, to set out from."""
+"""Chosen: ridge (relative to the highest clock) and voltage below it, where the fits start."""
 
-_SOFT: Final = 0.003
+# The optimum is a mean of the caps, weighted by exp(-(score - least) / _SOFTNESS), so that it moves
+# smoothly with the parameters. Chosen: about the noise; doubled, flat optima move to the middle.
+_SOFTNESS: Final = 0.003
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """One row that a fit was not shown, and by how much the fit missed it."""
+    """A row that was left out of a fit, and the relative errors of its prediction."""
 
     row: PublishedRow
     time_error: float
@@ -54,59 +57,62 @@ class LeftOut:
 
 
 def networks(rows: Sequence[PublishedRow], key: str) -> tuple[str, ...]:
+    """The networks that were measured on a board."""
     return tuple(dict.fromkeys(row.network for row in rows if row.board == key))
 
 
 def fit_board(key: str, rows: Sequence[PublishedRow]) -> WorkloadFit:
     """The best fit to these rows, of several starts.
 
-    A network that another cap than the published one suits too well is then fitted again alone,
-    on the board as it was found: its minima are as much a measurement as its rows are.
+    A network for which another cap than the published one is better by too much is then fitted
+    again alone, on the fitted board: its minima are as much a measurement as its rows are.
     """
     curves = table_curves(key, rows)
     own, prior = start_at(curves)
-    found = min((fit(curves, own, prior, *start) for start in STARTS), key=lambda it: it.cost)
+    best = min(
+        (fit(curves, own, prior, *start) for start in STARTS), key=lambda result: result.cost
+    )
     for load, name in enumerate(networks(rows, key)):
         shown = [row for row in rows if row.network == name]
-        found = _again_if_beaten(found, load, table_curves(key, shown, alone=True))
-    return found
+        best = _refit_if_beaten(best, load, table_curves(key, shown, alone=True))
+    return best
 
 
 def leave_out(key: str, rows: Sequence[PublishedRow]) -> list[LeftOut]:
-    """Each cap of each network left out in turn, its place as an optimum included."""
+    """Fit with each cap of each network left out in turn, also as an optimum."""
     limits = load_board(key).limits
     caps_w = list(grid_w(limits.minimum_w, limits.maximum_w))
     names = networks(rows, key)
-    out = []
+    left_out = []
     for name, cap_w in dict.fromkeys((r.network, r.cap_w) for r in rows if r.board == key):
         hidden = [r for r in rows if (r.board, r.network, r.cap_w) == (key, name, cap_w)]
-        found = fit_board(key, [r for r in rows if r not in hidden])
+        board_fit = fit_board(key, [r for r in rows if r not in hidden])
         at = names.index(name), caps_w.index(cap_w)
         row = hidden[0]
-        time_error = float(found.time_s[at] / row.time_s - 1)
-        out.append(LeftOut(row, time_error, float(found.energy_j[at] / row.energy_j - 1)))
-    return out
+        time_error = float(board_fit.time_s[at] / row.time_s - 1)
+        left_out.append(LeftOut(row, time_error, float(board_fit.energy_j[at] / row.energy_j - 1)))
+    return left_out
 
 
 def table_curves(key: str, rows: Sequence[PublishedRow], *, alone: bool = False) -> Curves:
-    """What the rows show; of a network alone, each cap that beats a published optimum counts."""
+    """The rows as curves; with ``alone``, each cap that beats a published optimum counts."""
     board = load_board(key)
     caps_w = grid_w(board.limits.minimum_w, board.limits.maximum_w)
     names = networks(rows, key)
     time_s = np.full((len(names), len(caps_w)), np.nan)
     energy_j = time_s.copy()
-    place = np.full((len(names), len(METRICS)), -1)
+    optima = np.full((len(names), len(METRICS)), -1)
     for row in rows:
         if row.board == key:
             load, at = names.index(row.network), int(np.searchsorted(caps_w, row.cap_w))
             time_s[load, at], energy_j[load, at] = row.time_s, row.energy_j
             if row.metric in METRICS:
-                place[load, METRICS.index(row.metric)] = at
+                optima[load, METRICS.index(row.metric)] = at
     idle = Profile(1.0, 0.0, 0.0, 0.0, 0.0)
-    trained = [build_workload(name, board, idle, samples_of=key) for name in names]
+    workloads = [build_workload(name, board, idle, samples_of=key) for name in names]
     samples, batch_size = (
         np.array(figures)[:, None, None]
-        for figures in zip(*((it.samples, it.batch_size) for it in trained), strict=True)
+        for figures in zip(*((it.samples, it.batch_size) for it in workloads), strict=True)
     )
 
     def predict(board: Board, profile: Profile) -> tuple[Array, Array]:
@@ -117,51 +123,56 @@ def table_curves(key: str, rows: Sequence[PublishedRow], *, alone: bool = False)
         return steady_state.run(board, workload, caps_w)
 
     def also(time_s: Array, energy_j: Array) -> Array:
-        found = scores(time_s, energy_j)
-        return _beaten(place, found) if alone else _misplaced(key, caps_w, place, found)
+        by_metric = scores(time_s, energy_j)
+        if alone:
+            return _beaten_errors(optima, by_metric)
+        return _optimum_errors(key, caps_w, optima, by_metric)
 
     steps = np.ceil(samples / batch_size)[:, 0, 0]
     return Curves(board, time_s, energy_j, NOISE, CLOCKS_UP_W[key], predict, also, steps)
 
 
-def _again_if_beaten(found: WorkloadFit, load: int, curves: Curves) -> WorkloadFit:
-    this = slice(load, load + 1)
+def _refit_if_beaten(before: WorkloadFit, load: int, curves: Curves) -> WorkloadFit:
+    """Fit one load again alone where a cap beats its published optimum by too much."""
+    row = slice(load, load + 1)
     also = cast("Also", curves.also)
-    if EXCESS * also(found.time_s[this, None], found.energy_j[this, None]).max() <= BEATEN:
-        return found
-    again = fit_own(curves, found.own[this], start_at(curves)[1], found.shared)
-    time_s, energy_j, own = found.time_s.copy(), found.energy_j.copy(), found.own.copy()
-    time_s[this], energy_j[this], own[this] = again.time_s, again.energy_j, again.own
-    profiles = (*found.profiles[:load], *again.profiles, *found.profiles[load + 1 :])
-    return replace(found, profiles=profiles, time_s=time_s, energy_j=energy_j, own=own)
+    if EXCESS * also(before.time_s[row, None], before.energy_j[row, None]).max() <= BEATEN:
+        return before
+    again = fit_own(curves, before.own[row], start_at(curves)[1], before.shared)
+    time_s, energy_j, own = before.time_s.copy(), before.energy_j.copy(), before.own.copy()
+    time_s[row], energy_j[row], own[row] = again.time_s, again.energy_j, again.own
+    profiles = (*before.profiles[:load], *again.profiles, *before.profiles[load + 1 :])
+    return replace(before, profiles=profiles, time_s=time_s, energy_j=energy_j, own=own)
 
 
-def _misplaced(key: str, caps_w: Array, place: NDArray[np.int_], found: dict[str, Array]) -> Array:
-    """What is off in the places of the optima and the edges of the bands."""
-    off = []
-    for metric, at in zip(METRICS, place.T, strict=True):
-        score = found[metric]
+def _optimum_errors(
+    key: str, caps_w: Array, optima: NDArray[np.int_], by_metric: dict[str, Array]
+) -> Array:
+    """The errors of the optima and of the edges of the bands."""
+    errors = []
+    for metric, at in zip(METRICS, optima.T, strict=True):
+        score = by_metric[metric]
         known = (at >= 0)[:, None]
         least = score.min(axis=-1)
-        weight = np.exp((least[..., None] - score) / _SOFT)
+        weight = np.exp((least[..., None] - score) / _SOFTNESS)
         centre_w = (weight * caps_w).sum(axis=-1) / weight.sum(axis=-1)
-        there = np.take_along_axis(score, at[:, None, None], axis=-1)[..., 0]
-        off += [
-            np.where(known, (centre_w - caps_w[at][:, None]) / PLACE_W, 0),
-            np.where(known, np.maximum(there / least - 1 - FREE, 0) / EXCESS, 0),
+        at_optimum = np.take_along_axis(score, at[:, None, None], axis=-1)[..., 0]
+        errors += [
+            np.where(known, (centre_w - caps_w[at][:, None]) / OPTIMUM_W, 0),
+            np.where(known, np.maximum(at_optimum / least - 1 - TOLERATED, 0) / EXCESS, 0),
         ]
         low_w = BANDS.get((key, metric), (0.0, 0.0))[0]
         if low_w > caps_w[0]:
-            off.append((score[..., int(np.searchsorted(caps_w, low_w))] - 1) / BAND)
-    return np.stack(off, axis=-1)
+            errors.append((score[..., int(np.searchsorted(caps_w, low_w))] - 1) / BAND)
+    return np.stack(errors, axis=-1)
 
 
-def _beaten(place: NDArray[np.int_], found: dict[str, Array]) -> Array:
+def _beaten_errors(optima: NDArray[np.int_], by_metric: dict[str, Array]) -> Array:
     """By how much the score at a published optimum exceeds that at each cap."""
-    off = []
-    for metric, at in zip(METRICS, place.T, strict=True):
-        score = found[metric]
-        there = np.take_along_axis(score, at[:, None, None], axis=-1)
+    errors = []
+    for metric, at in zip(METRICS, optima.T, strict=True):
+        score = by_metric[metric]
+        at_optimum = np.take_along_axis(score, at[:, None, None], axis=-1)
         known = (at >= 0)[:, None, None]
-        off.append(np.where(known, np.maximum(there / score - 1, 0) / EXCESS, 0))
-    return np.concatenate(off, axis=-1)
+        errors.append(np.where(known, np.maximum(at_optimum / score - 1, 0) / EXCESS, 0))
+    return np.concatenate(errors, axis=-1)

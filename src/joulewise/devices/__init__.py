@@ -1,11 +1,20 @@
-"""What can be read and turned on this machine, one vendor library a file."""
+"""The devices of this machine that draw power: their sensors and controls.
+
+- ``device``: the protocol that every device follows, and what all of them share
+- ``options``: where to look for devices; ``counter``: energy counters that wrap
+- ``nvidia/``, ``amd/``: GPUs; ``cuda_visible``: which of them a CUDA program sees
+- ``host/``: CPU packages, memory and the platform
+
+:func:`discover` finds them all, one family after the other.
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import import_module
+from typing import TypeVar
 
 from joulewise.data import Unavailable
 from joulewise.devices.device import Device
@@ -19,16 +28,17 @@ _FAMILIES = {
     "cpu": "joulewise.devices.host.cpu",
     "ram": "joulewise.devices.host.ram",
 }
-FINDER = "joulewise-finder"  # the name of a thread that looks for devices
+FINDER = "joulewise-finder"  # the name of a thread that searches for devices
 _Found = tuple[Sequence[Device] | Unavailable, int]
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True)
 class Discovery:
-    """The devices that were found, and why a family of them was not.
+    """The devices that were found, and for each family without one the reason.
 
-    ``unanswered`` are those of the missing whose driver is there and did not answer in time: how
-    many devices there are is not known.
+    ``unanswered`` are the missing families whose driver is there and did not answer in time: how
+    many devices they have is not known.
     """
 
     devices: tuple[Device, ...]
@@ -41,37 +51,40 @@ class Discovery:
 
 
 def discover(options: Options | None = None) -> Discovery:
-    """Every device of this machine. Never raises: what is not there has a reason."""
+    """Every device of this machine. Never raises: what is missing has a reason."""
     devices: list[Device] = []
     missing: dict[str, Unavailable] = {}
     unanswered: list[str] = []
     options = options or Options()
     for family in _FAMILIES:
-        answer = _in_time(family, options)
+        answer = _find_in_time(family, options)
         if answer is None:
-            what = f"the driver did not answer within {options.deadline_s:g} s"
-            missing[family] = Unavailable(what, "see whether it hangs: dmesg")
+            reason = f"the driver did not answer within {options.deadline_s:g} s"
+            missing[family] = Unavailable(reason, "see whether it hangs: dmesg")
             unanswered.append(family)
             continue
-        found, first_gpu = answer
+        family_devices, first_gpu = answer
         options = replace(options, first_gpu=first_gpu)
-        if isinstance(found, Unavailable):
-            missing[family] = found
+        if isinstance(family_devices, Unavailable):
+            missing[family] = family_devices
         else:
-            devices.extend(found)
+            devices.extend(family_devices)
     return Discovery(tuple(devices), missing, tuple(unanswered))
 
 
-def _in_time(family: str, options: Options) -> _Found | None:
+def _find_in_time(family: str, options: Options) -> _Found | None:
     if options.deadline_s is None:
         return _find(family, options)
-    answer: list[_Found] = []
-    finder = threading.Thread(
-        target=lambda: answer.append(_find(family, options)), name=FINDER, daemon=True
-    )
+    return _call_in_time(lambda: _find(family, options), options.deadline_s)
+
+
+def _call_in_time(call: Callable[[], _Answer], deadline_s: float | None) -> _Answer | None:
+    """Call it in a thread of its own; None where it has not returned in time, or failed."""
+    answers: list[_Answer] = []
+    finder = threading.Thread(target=lambda: answers.append(call()), name=FINDER, daemon=True)
     finder.start()
-    finder.join(options.deadline_s)
-    return answer[0] if answer else None
+    finder.join(deadline_s)
+    return answers[0] if answers else None
 
 
 def _find(family: str, options: Options) -> _Found:
@@ -80,12 +93,12 @@ def _find(family: str, options: Options) -> _Found:
     try:
         module = import_module(_FAMILIES[family])
         if family == "nvidia":
-            found, first_gpu = module.find_and_count(options)
+            devices, first_gpu = module.find_and_count(options)
         else:
-            found = module.find(options)
+            devices = module.find(options)
     except Exception as error:  # noqa: BLE001  # one vendor's fault must not hide the others
-        found = Unavailable(f"{type(error).__name__}: {error}", "please report this as a bug")
-    return found, first_gpu
+        devices = Unavailable(f"{type(error).__name__}: {error}", "please report this as a bug")
+    return devices, first_gpu
 
 
 def visible_gpus(options: Options) -> set[str] | None:
@@ -93,15 +106,11 @@ def visible_gpus(options: Options) -> set[str] | None:
 
     None where a driver did not answer in time, or failed.
     """
-    answers: list[set[str]] = []
 
-    def ask() -> None:
+    def find_keys() -> set[str]:
         from joulewise.devices import amd, nvidia
 
-        seen, first_gpu = nvidia.visible_keys(options)
-        answers.append(seen | amd.visible_keys(replace(options, first_gpu=first_gpu)))
+        keys, first_gpu = nvidia.visible_keys(options)
+        return keys | amd.visible_keys(replace(options, first_gpu=first_gpu))
 
-    asker = threading.Thread(target=ask, name=FINDER, daemon=True)
-    asker.start()
-    asker.join(options.deadline_s)
-    return answers[0] if answers else None
+    return _call_in_time(find_keys, options.deadline_s)

@@ -36,7 +36,7 @@ class MigDevice:
 
 @dataclass(frozen=True)
 class GpuIdentity:
-    """What tells one GPU from another. ``speed`` is any figure that grows with performance."""
+    """What distinguishes a GPU from others. ``speed`` is any figure that grows with performance."""
 
     index: int
     uuid: str
@@ -48,10 +48,10 @@ class GpuIdentity:
 
 @dataclass(frozen=True)
 class VisibleGpus:
-    """NVML indices in CUDA's order, what to know of some, and why others were left out.
+    """NVML indices in CUDA's order, notes on some of them, and why others are hidden.
 
-    A GPU is here once, however many of its MIG slices are. All slices that are named count, though
-    a single process can open but one: a launcher hands them on to its ranks.
+    A GPU appears once, however many of its MIG slices do. All slices that are named count, though a
+    single process can open only one: a launcher passes them on to its ranks.
     """
 
     indices: tuple[int, ...]
@@ -62,7 +62,7 @@ class VisibleGpus:
 _Pick = tuple[GpuIdentity, "MigDevice | None"]
 
 
-def visible(environ: Mapping[str, str], gpus: Sequence[GpuIdentity]) -> VisibleGpus:
+def cuda_visible_gpus(environ: Mapping[str, str], gpus: Sequence[GpuIdentity]) -> VisibleGpus:
     """The GPUs that ``environ`` leaves visible to CUDA."""
     ordered, guessed = _cuda_order(environ.get(_ORDER, ""), gpus)
     listed = environ.get(_LIST)
@@ -92,7 +92,7 @@ _PREFIXES = ("GPU-", "MIG-")
 
 
 def _cuda_order(order: str, gpus: Sequence[GpuIdentity]) -> tuple[list[GpuIdentity], bool]:
-    # A GPU that is lost tells neither where it was nor what.
+    # A lost GPU reports neither its bus id nor its model.
     located = all(gpu.bus_id for gpu in gpus)
     by_bus = sorted(gpus, key=lambda gpu: (gpu.bus_id.upper() if located else "", gpu.index))
     if order == "PCI_BUS_ID" or len({gpu.model for gpu in gpus if gpu.model}) < 2:
@@ -102,34 +102,35 @@ def _cuda_order(order: str, gpus: Sequence[GpuIdentity]) -> tuple[list[GpuIdenti
 
 def _match(entry: str, kind: str, ordered: Sequence[GpuIdentity]) -> _Pick | None:
     if kind == "GPU-":
-        found: list[_Pick] = [(gpu, None) for gpu in ordered if gpu.uuid.startswith(entry)]
-        return found[0] if entry.startswith(kind) and len(found) == 1 else None
+        matches: list[_Pick] = [(gpu, None) for gpu in ordered if gpu.uuid.startswith(entry)]
+        return matches[0] if entry.startswith(kind) and len(matches) == 1 else None
     if kind == "MIG-":
-        found = [(gpu, part) for gpu in ordered for part in gpu.slices if _named(entry, gpu, part)]
-        return found[0] if entry.startswith(kind) and len(found) == 1 else None
+        matches = [(gpu, mig) for gpu in ordered for mig in gpu.slices if _names(entry, gpu, mig)]
+        return matches[0] if entry.startswith(kind) and len(matches) == 1 else None
     number = re.match(r"[+-]?\d{1,18}", entry, re.ASCII)
     if number and 0 <= int(number[0]) < len(ordered):
         return ordered[int(number[0])], None
     return None
 
 
-def _named(entry: str, gpu: GpuIdentity, part: MigDevice) -> bool:
+def _names(entry: str, gpu: GpuIdentity, mig: MigDevice) -> bool:
+    """Whether an entry of the list names this MIG device, by its UUID or by its instances."""
     parent, *instances = entry.split("/")
     if instances:
-        here = [str(part.gpu_instance), str(part.compute_instance)]
-        return f"MIG-{gpu.uuid}".startswith(parent) and instances == here
-    return part.uuid.startswith(entry)
+        own_instances = [str(mig.gpu_instance), str(mig.compute_instance)]
+        return f"MIG-{gpu.uuid}".startswith(parent) and instances == own_instances
+    return mig.uuid.startswith(entry)
 
 
 def _result(picks: Sequence[_Pick], guessed: bool, reason: str) -> VisibleGpus:
     notes: dict[int, list[str]] = {gpu.index: [] for gpu, _ in picks}
-    for gpu, part in picks:
-        if part is not None:
-            notes[gpu.index].append(f"MIG slice {part.uuid} is measured as its whole GPU")
+    for gpu, mig in picks:
+        if mig is not None:
+            notes[gpu.index].append(f"MIG slice {mig.uuid} is measured as its whole GPU")
         elif gpu.slices:
             notes[gpu.index].append(IN_MIG_MODE)
     if guessed:
         for note in notes.values():
             note.append(f"boards differ and CUDA's numbering is a guess: set {_ORDER}=PCI_BUS_ID")
-    told = {index: "; ".join(note) for index, note in notes.items() if note}
-    return VisibleGpus(tuple(notes), told, reason)
+    lines = {index: "; ".join(note) for index, note in notes.items() if note}
+    return VisibleGpus(tuple(notes), lines, reason)

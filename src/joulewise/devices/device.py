@@ -1,11 +1,8 @@
-"""What every device offers, whatever its maker.
+"""The protocol that every device follows, and the behaviour that all of them share.
 
-A device is read and turned by naming a :class:`Quantity` or a :class:`Knob`, so that there is
-one way to do each, one place to extend, and nothing to forward.
-
-What every device answers alike: once it is closed, and for what it has not.
-
-What a knob takes, and from whom, in the same words for every device.
+A device is read by naming a :class:`Quantity` and set by naming a control (:class:`Knob`), so that
+there is one way to do each and one place to extend. :class:`BaseDevice` has what is the same for
+all devices: closed devices, missing sensors, range checks.
 """
 
 from __future__ import annotations
@@ -25,7 +22,7 @@ from joulewise.data import (
     SensorInfo,
     Unavailable,
 )
-from joulewise.errors import DeviceLostError, NotSupportedError, OutOfRangeError
+from joulewise.errors import DeviceLostError, JoulewiseError, NotSupportedError, OutOfRangeError
 from joulewise.process.installation import program
 
 
@@ -33,11 +30,11 @@ from joulewise.process.installation import program
 class Device(Protocol):
     """Something that draws power.
 
-    ``sensors`` and ``knobs`` are settled when the device is opened: what it has, or why it has
-    it not. A fault that may pass is no lack: that sensor is listed, and its readings are
+    ``sensors`` and ``knobs`` (its controls) are known when the device is opened: what it has, or
+    why it lacks it. With a transient fault a sensor is listed all the same, and its readings are
     ``Unavailable`` while the fault lasts. ``read``, ``samples``, ``processes`` and ``get`` never
     raise: a fault is an ``Unavailable``. ``set``, ``put_back`` and ``reset`` raise a
-    :class:`joulewise.errors.DeviceError` (or ``OutOfRangeError``), since a knob that did not turn
+    :class:`joulewise.errors.DeviceError` (or ``OutOfRangeError``), since a control that was not set
     must not pass unnoticed.
     """
 
@@ -57,92 +54,108 @@ class Device(Protocol):
     def samples(
         self, quantity: Quantity, since_us: int = 0
     ) -> Sequence[DriverSample] | Unavailable:
-        """What the driver buffered after ``since_us`` on its own clock, oldest first."""
+        """The samples that the driver buffered after ``since_us`` (its own clock), oldest first."""
         ...
 
     def processes(self) -> Sequence[Process] | Unavailable:
-        """Who uses the device."""
+        """The processes that use the device."""
         ...
 
-    def get(self, knob: Knob) -> float | Unavailable:
-        """What the knob is set to."""
+    def get(self, control: Knob) -> float | Unavailable:
+        """The value that the control is set to."""
         ...
 
-    def set(self, knob: Knob, value: float) -> None:
-        """Turn the knob to ``value``, which must be in its range and among its choices."""
+    def set(self, control: Knob, value: float) -> None:
+        """Set the control to ``value``, which must be in its range and among its choices."""
         ...
 
-    def put_back(self, knob: Knob, value: float) -> None:
-        """Turn the knob to what it was once found at, which may be beyond what we would set."""
+    def put_back(self, control: Knob, value: float) -> None:
+        """Set the control to a value that it had before, which may be beyond its range."""
         ...
 
-    def reset(self, knob: Knob) -> None:
-        """Back to what the device does by itself (its default limit, unlocked clocks)."""
+    def reset(self, control: Knob) -> None:
+        """Return the control to the device's own default (default limit, unlocked clocks)."""
         ...
 
     def close(self) -> None:
-        """Let go of the vendor's library. A closed device answers ``Unavailable``."""
+        """Release the vendor's library. A closed device answers ``Unavailable``."""
         ...
 
 
 @runtime_checkable
 class PartlyOpened(Protocol):
-    """A device that was opened with what joules come from alone (``Options.energy_first``)."""
+    """A device that was opened with its power and energy alone (``Options.energy_first``)."""
 
     @property
     def is_complete(self) -> bool:
-        """Whether all that it has is known."""
+        """Whether all its sensors and controls are known."""
         ...
 
     def complete(self) -> None:
-        """Ask for the rest: ``info``, ``sensors`` and ``knobs`` are whole afterwards."""
+        """Find the rest: ``info``, ``sensors`` and ``knobs`` are complete afterwards."""
         ...
 
 
 @runtime_checkable
 class ScopeChecked(Protocol):
-    """A device that finds out, in a second or three, what its power and energy are of."""
+    """A device that finds out, in one to three seconds, what its power and energy cover."""
 
     def check_scope(self) -> bool:
-        """Whether ``info`` is another now. Never raises."""
+        """Check it; whether ``info`` has changed. Never raises."""
 
 
 def check_in_range(device_key: str, info: KnobInfo, value: float) -> None:
-    """Raise unless the knob takes ``value``; NaN is in no range."""
+    """Raise OutOfRangeError unless ``value`` is in the control's range; NaN is in no range."""
     inside = info.minimum <= value <= info.maximum
     if inside and (info.choices is None or value in info.choices):
         return
-    knob = info.knob
-    hint = f"it takes {info.minimum:g} to {info.maximum:g} {knob.unit}"
+    control = info.knob
+    hint = f"it takes {info.minimum:g} to {info.maximum:g} {control.unit}"
     if info.choices is not None and inside:
         below = max(choice for choice in info.choices if choice < value)
         above = min(choice for choice in info.choices if choice > value)
         hint += f", in steps: try {below:g} or {above:g}"
-    raise OutOfRangeError(f"{device_key}'s {knob.label} cannot be {value:g} {knob.unit}", hint)
+    raise OutOfRangeError(
+        f"{device_key}'s {control.label} cannot be {value:g} {control.unit}", hint
+    )
 
 
-def for_root_only() -> bool | Unavailable:
-    """A driver has no way to ask whether it would obey, and to try is to write."""
+def root_permission() -> bool | Unavailable:
+    """Whether this process may set controls: True for root, else the reason why not.
+
+    A driver cannot be asked whether it would obey, and to try is to write.
+    """
     if os.geteuid() == 0:
         return True
-    return Unavailable("the driver lets only root turn it", by_root_or_the_service())
+    return Unavailable("the driver lets only root set it", by_root_or_the_service())
 
 
 def by_root_or_the_service() -> str:
+    """A hint: the two ways to get the right to set controls."""
     return (
         f"run `sudo -E {program()} …`, or have an administrator set up the guard service: "
         "`joulewise guard --group NAME --unit` prints its systemd unit"
     )
 
 
+def error_as_unavailable(error: JoulewiseError) -> Unavailable:
+    """A fault of a device as the answer of a reading."""
+    return Unavailable(error.message, error.hint)
+
+
+def join_notes(*notes: str | None) -> str:
+    """One line of several notes, without those that are empty."""
+    return "; ".join(filter(None, notes))
+
+
 CLOSED: Final = Unavailable("the device was closed", "open it again")
 
 
 class BaseDevice:
-    """The protocol's methods, around what a subclass does in those with an underscore.
+    """Behaviour shared by all devices: closed devices, missing sensors, range checks.
 
-    The latter are called only while the device is open, for what it lists, with values in range or
-    that were found before.
+    A subclass implements the methods with an underscore. They are called only while the device is
+    open, for sensors and controls that it lists, with values in range or that were set before.
     """
 
     info: DeviceInfo
@@ -163,23 +176,23 @@ class BaseDevice:
         return CLOSED if self._closed else self._processes()
 
     def ended_processes(self, since_us: int) -> Sequence[Process] | Unavailable:
-        """Who used it and has ended since then (wall clock), where the driver keeps that."""
+        """The processes that used it and ended after ``since_us`` (wall clock), if known."""
         return CLOSED if self._closed else self._ended_processes(since_us)
 
-    def get(self, knob: Knob) -> float | Unavailable:
-        info = self._knob(knob)
-        return info if isinstance(info, Unavailable) else self._get(knob)
+    def get(self, control: Knob) -> float | Unavailable:
+        info = self._control_info(control)
+        return info if isinstance(info, Unavailable) else self._get(control)
 
-    def set(self, knob: Knob, value: float) -> None:
-        info = self._turnable(knob)
+    def set(self, control: Knob, value: float) -> None:
+        info = self._settable(control)
         check_in_range(self.info.key, info, value)
         self._set(info, value)
 
-    def put_back(self, knob: Knob, value: float) -> None:
-        self._set(self._turnable(knob), value)
+    def put_back(self, control: Knob, value: float) -> None:
+        self._set(self._settable(control), value)
 
-    def reset(self, knob: Knob) -> None:
-        self._reset(self._turnable(knob))
+    def reset(self, control: Knob) -> None:
+        self._reset(self._settable(control))
 
     def close(self) -> None:
         if not self._closed:
@@ -200,7 +213,7 @@ class BaseDevice:
         del since_us
         return Unavailable(f"{self.info.key} keeps no account of processes")
 
-    def _get(self, knob: Knob) -> float | Unavailable:
+    def _get(self, control: Knob) -> float | Unavailable:
         raise NotImplementedError
 
     def _set(self, info: KnobInfo, value: float) -> None:
@@ -210,20 +223,20 @@ class BaseDevice:
         raise NotImplementedError
 
     def _release(self) -> None:
-        """Let go of what is held."""
+        """Release what the device holds."""
 
     def _lacks(self, what: Quantity | Knob) -> Unavailable:
         return Unavailable(f"{self.info.key} has no {what.value}")
 
-    def _knob(self, knob: Knob) -> KnobInfo | Unavailable:
-        return CLOSED if self._closed else self.knobs.get(knob) or self._lacks(knob)
+    def _control_info(self, control: Knob) -> KnobInfo | Unavailable:
+        return CLOSED if self._closed else self.knobs.get(control) or self._lacks(control)
 
-    def _turnable(self, knob: Knob) -> KnobInfo:
-        info = self._knob(knob)
+    def _settable(self, control: Knob) -> KnobInfo:
+        info = self._control_info(control)
         if isinstance(info, KnobInfo):
             return info
         error = DeviceLostError if self._closed else NotSupportedError
         raise error(
-            f"{self.info.key}'s {knob.value} cannot be turned: {info.reason}",
-            info.fix or "joulewise doctor lists what can be turned",
+            f"{self.info.key}'s {control.value} cannot be set: {info.reason}",
+            info.fix or "joulewise doctor lists the settings that can be changed",
         )

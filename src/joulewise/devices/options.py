@@ -1,4 +1,4 @@
-"""What the person or the environment says about the machine."""
+"""What the user or the environment says about the machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Options:
-    """Where to look, and what to take for what cannot be read.
+    """Where to search for devices, and what to assume for what cannot be read.
 
     ``powercap`` is Linux's folder of energy counters; ``$JOULEWISE_POWERCAP`` names another, such
     as a simulated one. Likewise ``proc`` and ``$JOULEWISE_PROC``, ``dmi`` (the table of memory
@@ -22,9 +22,9 @@ class Options:
     ``now_ns`` and ``sleep`` are the clock of the CPU and RAM. GPUs that are not numbered by NVML
     are numbered from ``first_gpu``, which discovery sets to the number of those that are. A family
     of devices that has not answered after ``deadline_s`` is missing. With ``energy_first`` a device
-    is opened with what joules come from alone, where asking for the rest takes time: see
-    :class:`joulewise.devices.device.PartlyOpened`. With ``hidden_too`` GPUs are opened that the
-    variables of ``environ`` hide from programs, too; see :func:`joulewise.devices.visible_gpus`.
+    is opened with its power and energy alone, where finding the rest takes time: see
+    :class:`joulewise.devices.device.PartlyOpened`. With ``hidden_too`` GPUs that the variables of
+    ``environ`` hide from programs are opened, too; see :func:`joulewise.devices.visible_gpus`.
     """
 
     environ: Mapping[str, str] = field(default_factory=lambda: os.environ)

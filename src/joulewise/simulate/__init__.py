@@ -1,8 +1,17 @@
-"""GPUs that are not there: physics, sensor, workloads, and an NVML that shows them.
+"""Simulated GPUs and CPUs: physics, sensor, workloads, and an NVML library that shows them.
 
-A training program that runs under ``joulewise sim`` loads one of them by::
+A training program that runs under ``joulewise sim`` puts load on a GPU by::
 
     joulewise.simulate.gpu(0).step("resnet50", batch_size=128)
+
+- ``model``: data classes; ``boards``, ``workloads``: the boards and trainings there are
+- ``published``, ``like``: the published measurements, and a workload fitted to recorded runs
+- ``physics/``: power, time, clocks and heat of a board
+- ``timeline``, ``sensor``: what a board did, and what NVML would show of it
+- ``virtual``: a whole training in virtual time
+- ``realtime/``: GPUs in real time around a command (``joulewise sim``); ``client``: their load
+- ``nvml/``: the simulated ``libnvidia-ml.so.1`` and ``nvidia-smi``
+- ``host``: simulated CPU packages in a powercap folder
 """
 
 from __future__ import annotations

@@ -19,18 +19,21 @@ else:
     import tomli as tomllib
 
 BOARDS: Final = ("v100", "v100-pcie", "rtx6000", "a100", "laptop", "gh200")
-# Chosen, since nobody has published a counter's lag: some units have hardly any, some twice as
-# much, and an analysis that holds for all of them does not rest on one figure.
+# A unit's counter lag relative to its board's: standard deviation and upper bound. Chosen, since
+# nobody has published a counter's lag: some units have hardly any, some twice as much, so that an
+# analysis that holds for all of them does not depend on one figure. Doubled, most units would be at
+# 0 or at the bound.
 _COUNTER_LAG_SIGMA: Final = 0.4
-_COUNTER_LAG_MOST: Final = 2.2
+_COUNTER_LAG_MAX: Final = 2.2
 
 
 @cache
 def load_board(key: str) -> Board:
+    """The board of that key; UsageError where there is none."""
     if key not in BOARDS:
         raise UsageError(
             f"no such GPU to simulate: {key!r}",
-            f"{did_you_mean(key, BOARDS)}take one of {', '.join(BOARDS)}",
+            f"{did_you_mean(key, BOARDS)}choose one of {', '.join(BOARDS)}",
         )
     text = (resources.files(__package__) / "boards" / f"{key}.toml").read_text("utf-8")
     board: Board = _build(Board, {"key": key, **tomllib.loads(text)})
@@ -38,18 +41,18 @@ def load_board(key: str) -> Board:
 
 
 def make_unit(board: Board, seed: int) -> BoardUnit:
-    """One physical board: gain and phase of its sensor, phase and lag of its counter, by seed."""
+    """One physical board: the seed decides gain and phases of its sensor, and its counter's lag."""
     draw = random.Random(f"{board.key} {seed}")  # noqa: S311 (physics, not secrets)
     gain = draw.gauss(1.0, board.sensor.gain_sigma)
     sensor_phase_ns = draw.randrange(_ns(board.sensor.period_s))
     counter_phase_ns = _draw_counter_phase_ns(board, draw)
-    lag = min(max(draw.gauss(1.0, _COUNTER_LAG_SIGMA), 0.0), _COUNTER_LAG_MOST)
+    lag = min(max(draw.gauss(1.0, _COUNTER_LAG_SIGMA), 0.0), _COUNTER_LAG_MAX)
     counter_lag_ns = _ns(board.sensor.counter_lag_s * lag)
     return BoardUnit(board, seed, gain, sensor_phase_ns, counter_phase_ns, counter_lag_ns)
 
 
 def restart_unit(unit: BoardUnit, seed: int) -> BoardUnit:
-    """The same board at another time: its ticks and noise are others, gain and lag are not."""
+    """The same board at another time: other ticks and noise, the same gain and lag."""
     draw = random.Random(f"counter {seed}")  # noqa: S311 (physics, not secrets)
     return replace(
         unit,
@@ -69,7 +72,7 @@ def _ns(time_s: float) -> int:
 
 
 def _build(kind: Any, table: dict[str, Any]) -> Any:
-    """A data class from a table of the same shape; one too many or too few is an error."""
+    """A data class from a table of the same shape; ValueError where a key is missing or unknown."""
     hints = get_type_hints(kind)
     values = {
         name: _build(part, value)
@@ -87,5 +90,5 @@ def _build(kind: Any, table: dict[str, Any]) -> Any:
 
 
 def _dataclass_in(hint: Any) -> Any:
-    """The data class that a type stands for, alone or as ``X | None``; None where it is none."""
-    return next((one for one in (hint, *get_args(hint)) if is_dataclass(one)), None)
+    """The data class in a type ``X`` or ``X | None``; None where there is none."""
+    return next((kind for kind in (hint, *get_args(hint)) if is_dataclass(kind)), None)

@@ -1,4 +1,4 @@
-"""How a training program loads a simulated GPU: standard library only, quick to import."""
+"""How a training program puts load on a simulated GPU: standard library only, quick to import."""
 
 from __future__ import annotations
 
@@ -13,25 +13,27 @@ from typing import Any
 from joulewise.errors import SimulationError, UsageError
 
 _HINT = "run it under: joulewise sim --gpu v100 -- ..."
-_LONGEST_NAME = 64
-_MANY = 10**12
+# Chosen, so that a request stays far below the server's longest line (256 bytes). No workload has a
+# name of half that length, and no training as many steps.
+_MAX_NAME_LENGTH = 64
+_MAX_COUNT = 10**12
 
 
 def available() -> bool:
-    """Whether this process runs under a ``joulewise sim`` that still lives."""
+    """Whether this process runs under a ``joulewise sim`` that is still running."""
     return os.path.exists(os.environ.get("JOULEWISE_SIM", ""))  # noqa: PTH110  # pathlib is slow
 
 
 def gpu(index: int = 0) -> Gpu:
     """The simulated GPU that CUDA would call ``index``, by ``CUDA_VISIBLE_DEVICES``."""
-    from joulewise.devices.cuda_visible import GpuIdentity, visible
+    from joulewise.devices.cuda_visible import GpuIdentity, cuda_visible_gpus
 
     identities = [GpuIdentity(**entry) for entry in _identities(_address())]
-    shown = visible(os.environ, identities)
+    shown = cuda_visible_gpus(os.environ, identities)
     if not 0 <= index < len(shown.indices):
         raise SimulationError(
             f"no GPU {index}: {len(shown.indices)} of {len(identities)} simulated are visible",
-            shown.reason or "simulate more of them, as in: joulewise sim --gpu v100x2 -- ...",
+            shown.reason or "simulate more GPUs, as in: joulewise sim --gpu v100x2 -- ...",
         )
     return Gpu(shown.indices[index])
 
@@ -56,19 +58,24 @@ class Gpu:
         The first call attaches this process to the GPU for as long as it lives. Threads and
         other processes on the same GPU share its time.
         """
-        if workload.split() != [workload] or len(workload) > _LONGEST_NAME:
-            raise UsageError(f"no such workload: {workload!r}", "it is one word, such as resnet50")
-        if not 1 <= steps < _MANY or (batch_size is not None and not 1 <= batch_size < _MANY):
+        if workload.split() != [workload] or len(workload) > _MAX_NAME_LENGTH:
             raise UsageError(
-                f"{steps} steps of batch size {batch_size}", "both are whole numbers from 1 on"
+                f"no such workload: {workload!r}", "a workload is one word, such as resnet50"
             )
-        answer = _attached(self.index).ask(f"step {workload} {batch_size or 0:d} {steps:d}")
+        if not 1 <= steps < _MAX_COUNT or (
+            batch_size is not None and not 1 <= batch_size < _MAX_COUNT
+        ):
+            raise UsageError(
+                f"cannot train {steps} steps of batch size {batch_size}",
+                "pass whole numbers of at least 1",
+            )
+        answer = _attach(self.index).request(f"step {workload} {batch_size or 0:d} {steps:d}")
         start_ns, end_ns = answer.split()
         return StepTimes(int(start_ns), int(end_ns))
 
 
 class _Connection:
-    """A connection to the simulation, for one question at a time."""
+    """A connection to the simulation's engine, for one request at a time."""
 
     def __init__(self, address: str) -> None:
         self._lock = threading.Lock()
@@ -77,22 +84,24 @@ class _Connection:
             self._socket.connect(address)
         except OSError:
             self.close()
-            raise _gone() from None
+            raise _simulation_ended() from None
 
     @property
     def closed(self) -> bool:
         return self._socket.fileno() < 0
 
-    def ask(self, question: str) -> str:
-        """The answer without its first word."""
+    def request(self, line: str) -> str:
+        """Send a line; the answer without its first word. Raises what the engine refuses."""
         with self._lock:
             try:
-                self._socket.sendall(f"{question}\n".encode())
+                self._socket.sendall(f"{line}\n".encode())
                 word, _, rest = self._receive().partition(" ")
             except BaseException as error:
-                self.close()  # half a dialogue cannot be resumed; this takes the load off the GPU
+                # A late answer must not pass for that of the next request. The engine takes the
+                # load off the GPU.
+                self.close()
                 if isinstance(error, OSError):
-                    raise _gone() from None
+                    raise _simulation_ended() from None
                 raise
         if word == "error":
             raise UsageError(*rest.split("\t"))
@@ -111,31 +120,31 @@ class _Connection:
         return answer.decode().rstrip("\n")
 
 
-_lines: dict[int, _Connection] = {}
-_opening = threading.Lock()
+_connections: dict[int, _Connection] = {}
+_connections_lock = threading.Lock()
 
 
-def _attached(index: int) -> _Connection:
-    """This process's line to a GPU: while it is open, the process is listed as using it."""
-    with _opening:
-        line = _lines.get(index)
-        if line is None or line.closed:
-            line = _Connection(_address())
-            line.ask(f"attach {index}")
-            _lines[index] = line
-        return line
+def _attach(index: int) -> _Connection:
+    """This process's connection to a GPU, which lists the process while it is open."""
+    with _connections_lock:
+        connection = _connections.get(index)
+        if connection is None or connection.closed:
+            connection = _Connection(_address())
+            connection.request(f"attach {index}")
+            _connections[index] = connection
+        return connection
 
 
-def _forget_parent() -> None:
-    """A forked child is a client of its own, and must not hold its parent's lines open."""
-    global _opening  # noqa: PLW0603  # another thread may have held it at the fork
-    _opening = threading.Lock()
-    for line in _lines.values():
-        line.close()
-    _lines.clear()
+def _close_inherited() -> None:
+    """Close the parent's connections in a forked child, which is a client of its own."""
+    global _connections_lock  # noqa: PLW0603  # another thread may have held it at the fork
+    _connections_lock = threading.Lock()
+    for connection in _connections.values():
+        connection.close()
+    _connections.clear()
 
 
-os.register_at_fork(after_in_child=_forget_parent)
+os.register_at_fork(after_in_child=_close_inherited)
 
 
 def _address() -> str:
@@ -147,13 +156,13 @@ def _address() -> str:
 
 @lru_cache(maxsize=1)
 def _identities(address: str) -> list[dict[str, Any]]:
-    line = _Connection(address)
+    connection = _Connection(address)
     try:
-        answer: list[dict[str, Any]] = json.loads(line.ask("gpus"))
+        identities: list[dict[str, Any]] = json.loads(connection.request("gpus"))
     finally:
-        line.close()
-    return answer
+        connection.close()
+    return identities
 
 
-def _gone() -> SimulationError:
-    return SimulationError("the simulated GPUs are gone", _HINT)
+def _simulation_ended() -> SimulationError:
+    return SimulationError("the simulation has ended, and its GPUs with it", _HINT)

@@ -1,10 +1,8 @@
-"""CPUs that are not there: what they draw, and how a power limit holds them back.
+"""Simulated CPUs: their power, what a power limit does to it, and Linux's powercap folder of them.
 
-A powercap folder as the kernel's, of CPUs that are not there, and the truth behind it.
-
-Point ``$JOULEWISE_POWERCAP`` at it, or take :attr:`PowercapTree.environ`, and it is read and
-turned like a real one, but for a file ``joulewise_simulated`` beside the zones, by which a program
-can know. Time passes only by :meth:`PowercapTree.advance`.
+Set ``$JOULEWISE_POWERCAP`` to the folder, or use :attr:`PowercapTree.environ`, and it is read and
+set like a real one. A file ``joulewise_simulated`` beside the zones marks it as simulated. Time
+passes only by :meth:`PowercapTree.advance`.
 """
 
 from __future__ import annotations
@@ -16,18 +14,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from joulewise.devices.host.powercap import SIMULATED_FILE
 from joulewise.units import UJ_PER_J, UW_PER_W
 
 WINDOW_S: Final = 28.0
-"""Over which the long-term limit holds the mean; the short-term one holds at once."""
+"""Time constant of the running mean that the long-term limit bounds: Intel's usual default (PL1).
+The short-term limit holds at once. Doubled, a burst above the long-term limit lasts twice as long.
+"""
 
 
 @dataclass(frozen=True)
 class CpuPackage:
-    """What a package draws, idle and at full load, and the limits that its firmware sets.
+    """The power of a package, idle and at full load, and the limits that its firmware sets.
 
-    Without ``limits_w`` (long term, short term) it shows no constraint, as AMD's do not. With
-    ``dies`` above 1 it shows its one counter once for each of them.
+    ``limits_w`` are long and short term; None where it has no constraint, as AMD's do not.
+    ``dram_w`` is the power of its memory, idle and at full load. With ``dies`` above 1 its one
+    counter appears once for each of them.
     """
 
     idle_w: float
@@ -40,10 +42,12 @@ class CpuPackage:
 
 @dataclass(frozen=True)
 class SimulatedHost:
-    """Packages and how their counters are shown.
+    """The packages of a machine, and how its powercap folder shows them.
 
     ``inside`` are zones within each package and their share of its power. ``platform_w`` is what
-    the platform draws besides; None where there is no psys. ``mmio`` adds the second door.
+    the platform draws besides; None where there is no psys zone. ``mmio``: also expose the package
+    through ``intel-rapl-mmio``, which reports the same counter twice. Counters wrap beyond
+    ``range_uj``.
     """
 
     name: str
@@ -83,7 +87,7 @@ MACHINES: Final = {"xeon": XEON, "laptop": LAPTOP, "threadripper": THREADRIPPER}
 
 
 class Socket:
-    """The energy of a package and its DRAM, and the running mean that its limit looks at."""
+    """The energy of a package and its DRAM, and the running mean of its power."""
 
     def __init__(self, package: CpuPackage) -> None:
         self.package = package
@@ -92,6 +96,7 @@ class Socket:
         self._mean_w = package.idle_w
 
     def run(self, seconds: float, load: float, long_w: float, short_w: float) -> float:
+        """Let time pass at a load of 0 to 1; the work done, in seconds at full speed."""
         package = self.package
         demand_w = package.idle_w + load * (package.full_w - package.idle_w)
         done_s = 0.0
@@ -99,7 +104,7 @@ class Socket:
             self.energy_j += power_w * step_s
             held_back = power_w < demand_w
             share = (power_w - package.idle_w) / (demand_w - package.idle_w) if held_back else 1.0
-            done_s += step_s * share ** (1 / 3)  # clock and voltage fall together
+            done_s += step_s * share ** (1 / 3)  # power goes with the cube of the clock
         if package.dram_w:
             idle_w, full_w = package.dram_w
             share = load * done_s / seconds if seconds else 0.0
@@ -109,7 +114,10 @@ class Socket:
     def _steps(
         self, left_s: float, demand_w: float, long_w: float, short_w: float
     ) -> Iterator[tuple[float, float]]:
-        """Stretches of constant power: up to the short limit until the mean is at the long one."""
+        """(power, duration) of stretches of constant power.
+
+        The short limit holds until the running mean, an exponential average, is at the long one.
+        """
         burst_w = max(self.package.idle_w, min(demand_w, short_w))
         if burst_w > long_w > self._mean_w:
             until_s = WINDOW_S * math.log((burst_w - self._mean_w) / (burst_w - long_w))
@@ -125,14 +133,18 @@ class Socket:
         self._mean_w = held_w + (self._mean_w - held_w) * math.exp(-left_s / WINDOW_S)
 
 
-SIMULATED: Final = "joulewise_simulated"
-_WINDOWS_S: Final = {"long_term": WINDOW_S, "short_term": 0.00244}
-_APART_UJ: Final = 1_000_000_007
-"""Between two counters' starts: since boot, no two have counted the same."""
+_WINDOWS_S: Final = {"long_term": WINDOW_S, "short_term": 0.00244}  # as Intel's kernel driver shows
+# Between the starts of two counters, since no two have counted the same since boot. Chosen: a prime
+# of about 1 kJ, so that no multiple of it is near another counter's start.
+_START_DISTANCE_UJ: Final = 1_000_000_007
 
 
 class PowercapTree:
-    """A machine's folder under ``root``; ``readable=False`` keeps its counters to root."""
+    """A simulated machine's powercap folder under ``root``.
+
+    Counters start at ``start_uj``, each at a value of its own where that is None. With
+    ``readable=False`` only root may read them.
+    """
 
     def __init__(
         self,
@@ -154,96 +166,100 @@ class PowercapTree:
         self._start_uj = start_uj
         self._sockets = [Socket(package) for package in machine.packages]
         self._platform_j = 0.0
-        self._doors: list[list[Path]] = [[] for _ in machine.packages]
+        self._package_zones: list[list[Path]] = [[] for _ in machine.packages]
         self._registers: dict[str, int] = {}
         self._counters: list[tuple[Path, Callable[[], float], int, int]] = []
-        self._lay_out()
-        (self.path / SIMULATED).write_text("1\n")
+        self._create_zones()
+        (self.path / SIMULATED_FILE).write_text("1\n")
         self._write_proc(root / "proc")
         self._write_counters()
 
     @property
     def truth_j(self) -> dict[str, float]:
-        """The exact joules of each device since the start."""
+        """The exact energy (J) of each device since the start."""
         truth = {f"cpu{i}": socket.energy_j for i, socket in enumerate(self._sockets)}
         for i, socket in enumerate(self._sockets):
             if socket.package.dram_w:
                 truth[f"dram{i}"] = socket.dram_j
         if self.machine.platform_w is not None:
-            truth["node0"] = self._all_j()
+            truth["node0"] = self._platform_total_j()
         return truth
 
     def advance(self, seconds: float, load: Sequence[float] = ()) -> list[float]:
-        """Let time pass at a load of 0 to 1 on each package (none given: idle).
+        """Let time pass at a load of 0 to 1 on each package (idle where none is given).
 
-        Returns how much of its load each got done, in seconds at its full speed: less than
-        ``seconds`` where a limit held it back.
+        Returns how much of its load each has done, in seconds at full speed: less than ``seconds``
+        where a limit holds it back.
         """
         loads = [*load, *([0.0] * len(self._sockets))]
         done = [
-            socket.run(seconds, share, *self._limits_w(doors))
-            for socket, share, doors in zip(self._sockets, loads, self._doors, strict=False)
+            socket.run(seconds, share, *self._limits_w(zones))
+            for socket, share, zones in zip(self._sockets, loads, self._package_zones, strict=False)
         ]
         self._platform_j += (self.machine.platform_w or 0.0) * seconds
         self._write_counters()
         return done
 
-    def _all_j(self) -> float:
+    def _platform_total_j(self) -> float:
         return self._platform_j + sum(s.energy_j + s.dram_j for s in self._sockets)
 
-    def _limits_w(self, doors: Sequence[Path]) -> tuple[float, float]:
-        """The lower one of all doors holds, and one that is switched off does not."""
+    def _limits_w(self, zones: Sequence[Path]) -> tuple[float, float]:
+        """Long- and short-term limit of a package: the lowest of its zones that are enabled."""
         limits = [math.inf, math.inf]
-        for zone in doors:
+        for zone in zones:
             for index in range(len(limits)):
                 path = zone / f"constraint_{index}_power_limit_uw"
                 if path.exists() and (zone / "enabled").read_text().strip() == "1":
                     limits[index] = min(limits[index], int(path.read_text()) / UW_PER_W)
         return limits[0], limits[1]
 
-    def _lay_out(self) -> None:
+    def _create_zones(self) -> None:
         number = 0
         for i, socket in enumerate(self._sockets):
             for die in range(socket.package.dies):
                 suffix = f"-die-{die}" if socket.package.dies > 1 else ""
-                self._package(f"intel-rapl:{number}", f"package-{i}{suffix}", i)
+                self._create_package(f"intel-rapl:{number}", f"package-{i}{suffix}", i)
                 number += 1
         if self.machine.platform_w is not None:
             zone = f"intel-rapl:{number}"
-            self._zone(zone, "psys", "psys", self._all_j, self.machine.range_uj)
+            self._create_zone(zone, "psys", "psys", self._platform_total_j, self.machine.range_uj)
         if self.machine.mmio:
-            self._package("intel-rapl-mmio:0", "package-0", 0)
+            self._create_package("intel-rapl-mmio:0", "package-0", 0)
         for folder in sorted(self._devices.rglob("*rapl*")):
             link = self.path / folder.name
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(os.path.relpath(folder, link.parent))
 
-    def _package(self, folder: str, name: str, i: int) -> None:
+    def _create_package(self, folder: str, name: str, i: int) -> None:
         socket, machine = self._sockets[i], self.machine
         control = folder.partition(":")[0]
-        zone = self._zone(folder, name, f"{control} {i}", lambda: socket.energy_j, machine.range_uj)
-        self._doors[i].append(zone)
+        zone = self._create_zone(
+            folder, name, f"{control} {i}", lambda: socket.energy_j, machine.range_uj
+        )
+        self._package_zones[i].append(zone)
         for index, limit_w in enumerate(socket.package.limits_w or ()):
             _write_constraint(zone, index, limit_w, socket.package.rated_w)
         if control != "intel-rapl":
             return
         inside: list[tuple[str, Callable[[], float], int]] = [
-            (part, _share(socket, share), machine.range_uj)
+            (part, _share_of_energy(socket, share), machine.range_uj)
             for part, share in machine.inside.items()
         ]
         if socket.package.dram_w:
             inside.append(("dram", lambda: socket.dram_j, machine.dram_range_uj))
         for index, (part, joules, range_uj) in enumerate(inside):
-            self._zone(f"{folder}/{folder}:{index}", part, f"{part} {i}", joules, range_uj)
+            self._create_zone(f"{folder}/{folder}:{index}", part, f"{part} {i}", joules, range_uj)
 
-    def _zone(
+    def _create_zone(
         self, folder: str, name: str, register: str, joules: Callable[[], float], range_uj: int
     ) -> Path:
         zone = self._devices / folder.partition(":")[0] / folder
         zone.mkdir(parents=True)
         start_uj = self._start_uj
         if start_uj is None:
-            start_uj = self._registers.setdefault(register, _APART_UJ * (1 + len(self._registers)))
+            start_uj = self._registers.setdefault(
+                register, _START_DISTANCE_UJ * (1 + len(self._registers))
+            )
         self._counters.append((zone, joules, range_uj, start_uj % (range_uj + 1)))
         for file, value in (("name", name), ("enabled", 1), ("max_energy_range_uj", range_uj)):
             (zone / file).write_text(f"{value}\n")
@@ -269,7 +285,7 @@ class PowercapTree:
         (proc / "meminfo").write_text(f"MemTotal:       {64 << 20} kB\n")
 
 
-def _share(socket: Socket, share: float) -> Callable[[], float]:
+def _share_of_energy(socket: Socket, share: float) -> Callable[[], float]:
     return lambda: socket.energy_j * share
 
 

@@ -1,10 +1,10 @@
-"""A workload like one that was recorded: the figures of a load, from what its runs took.
+"""A workload fitted to recorded runs: the figures of a load, from the time and energy of its steps.
 
-A run tells how long its steps take, what they draw, at which clock, and how long they wait for
-the host. How much of a step goes with the clock, and how its power splits into the cores' and the
-rest, shows only between several limits: of a single run it is assumed to be as with the networks
-of the published table on that board, more or less. Both come from one fit, in which the runs
-outweigh what is assumed wherever they say something.
+A run shows how long its steps take, what they draw, at which clock, and how long they wait for the
+host. How much of a step scales with the clock, and how its power splits into the cores' and the
+rest, shows only between runs at several limits. So the figures come from a least-squares fit with a
+prior: the median of the published networks on that board. The runs outweigh the prior wherever they
+carry information.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from joulewise.simulate.physics import steady_state
 from joulewise.simulate.workloads import (
     NETWORKS,
     RUN_NOISE,
+    WARMUP_STEPS,
     Profile,
     profile_of,
     step_phases,
@@ -32,13 +33,15 @@ if TYPE_CHECKING:
 
     Array = NDArray[np.float64]
 
-TIME: Final = 0.003
-POWER: Final = 0.01
-CLOCK: Final = 0.01
-BUSY: Final = 0.02
-"""How far a run's figures may be off; the clock is polled, and busy is a sensor's opinion."""
+# Expected relative error of a run's figures (of ``busy`` absolute), which weighs them against each
+# other and the prior. Chosen: time is exact but for the run's noise; power has a sensor's error
+# besides; the clock is polled; utilisation is a sensor's coarse estimate. With one of them doubled,
+# that figure has a quarter of its weight.
+TIME_ERROR: Final = 0.003
+POWER_ERROR: Final = 0.01
+CLOCK_ERROR: Final = 0.01
+BUSY_ERROR: Final = 0.02
 
-_WARMUP_STEPS: Final = 5
 # The shares of a step that a workload may have: near 0 and 1 the fit has no gradient.
 STALL: Final = (0.005, 0.95)
 COMPUTE: Final = (0.02, 0.98)
@@ -48,10 +51,10 @@ _HIGHEST: Final = (np.inf, STALL[1], COMPUTE[1], np.inf, np.inf)
 
 @dataclass(frozen=True)
 class RecordedSteps:
-    """What a run at some knobs came to: figures of a step once it is steady, on the GPU.
+    """Figures of a settled step of a run at some control settings, of the GPU alone.
 
     ``busy`` is the share of time in which a kernel ran. ``clock_mhz`` and ``busy`` are None where
-    nobody looked.
+    they were not recorded.
     """
 
     knobs: Knobs
@@ -63,9 +66,9 @@ class RecordedSteps:
 
 @dataclass(frozen=True)
 class Shape:
-    """How the training is made up of steps, of which each trains one batch of ``batch_size``.
+    """How a training is made up of steps, each of one batch of ``batch_size``.
 
-    ``first_s`` is what the first steps took longer than others, all together.
+    ``first_s`` is the extra time of the first steps, all together.
     """
 
     name: str
@@ -79,11 +82,11 @@ class Shape:
 
 
 def workload_like(
-    shape: Shape, seen: Sequence[RecordedSteps], recorded: Board, board: Board
+    shape: Shape, runs: Sequence[RecordedSteps], recorded: Board, board: Board
 ) -> Workload:
-    """The training on ``board``, where its runs were on ``recorded``."""
-    profile = fit_profile(seen, recorded)
-    source = _source(seen, recorded)
+    """The training on ``board``, from its runs on the board ``recorded``."""
+    profile = fit_profile(runs, recorded)
+    source = _describe_source(runs, recorded)
     if recorded.key != board.key:
         profile = transfer(profile, recorded, board)
         source = f"transferred from {recorded.key}, where it is {source}"
@@ -99,23 +102,23 @@ def workload_like(
         step=step,
         validation=forward,
         validation_steps=round(shape.validation_s / forward_s),
-        warmup_steps=_WARMUP_STEPS,
-        warmup_factor=1 + max(shape.first_s, 0.0) / (_WARMUP_STEPS * profile.step_s),
+        warmup_steps=WARMUP_STEPS,
+        warmup_factor=1 + max(shape.first_s, 0.0) / (WARMUP_STEPS * profile.step_s),
         epoch_end_s=max(shape.epoch_end_s, 0.0),
         run_noise=RUN_NOISE,
         source=source,
     )
 
 
-def fit_profile(seen: Sequence[RecordedSteps], board: Board) -> Profile:
-    """The load that explains the runs, and is usual in what they leave open."""
+def fit_profile(runs: Sequence[RecordedSteps], board: Board) -> Profile:
+    """The load that explains the runs, near the prior in what they leave open (needs scipy)."""
     from scipy.optimize import least_squares
 
-    usual = _usual(board)
-    centre = usual.centre
-    fastest = min(seen, key=lambda run: run.step_s)
-    busy = [run.busy for run in seen if run.busy is not None]
-    stall = np.clip(1 - np.mean(busy), *_inside(STALL)) if busy else centre.stall
+    prior = _prior(board)
+    centre = prior.centre
+    fastest = min(runs, key=lambda run: run.step_s)
+    busy = [run.busy for run in runs if run.busy is not None]
+    stall = np.clip(1 - np.mean(busy), *_interior(STALL)) if busy else centre.stall
     start = [math.log(fastest.step_s), stall, centre.compute, math.log(centre.core_w), 0.0]
 
     def profile(x: Array) -> Profile:
@@ -123,66 +126,67 @@ def fit_profile(seen: Sequence[RecordedSteps], board: Board) -> Profile:
         return Profile(step_s, x[1], x[2], core_w, core_w * math.exp(x[4]) * _ratio(centre))
 
     def residuals(x: Array) -> list[float]:
-        one = profile(x)
-        off = [each for run in seen for each in _off(run, one, board)]
-        return [*off, (one.compute - centre.compute) / usual.compute, x[4] / usual.ratio]
+        trial = profile(x)
+        errors = [error for run in runs for error in _residuals(run, trial, board)]
+        return [*errors, (trial.compute - centre.compute) / prior.compute, x[4] / prior.ratio]
 
-    found = least_squares(residuals, start, bounds=(_LOWEST, _HIGHEST), x_scale="jac")
-    return profile(found.x)
+    fit = least_squares(residuals, start, bounds=(_LOWEST, _HIGHEST), x_scale="jac")
+    return profile(fit.x)
 
 
-def _off(run: RecordedSteps, profile: Profile, board: Board) -> list[float]:
-    """What of a run the load does not explain, in units of what it may be off by."""
+def _residuals(run: RecordedSteps, profile: Profile, board: Board) -> list[float]:
+    """How far the load is from a run's figures, in units of their expected errors."""
     load = Load(step_phases(profile))
     temperature_c = steady_state.steady_c(board, load, run.knobs)
     clock_mhz = steady_state.equilibrium_clock(board, load, run.knobs, temperature_c)
-    time_s, energy_j = (
-        float(it) for it in steady_state.step_at(board, load, clock_mhz, temperature_c)
-    )
-    off = [math.log(time_s / run.step_s) / TIME]
-    off.append(math.log(energy_j / time_s / run.power_w) / POWER)
+    time_s, energy_j = map(float, steady_state.step_at(board, load, clock_mhz, temperature_c))
+    errors = [math.log(time_s / run.step_s) / TIME_ERROR]
+    errors.append(math.log(energy_j / time_s / run.power_w) / POWER_ERROR)
     if run.clock_mhz is not None:
-        off.append(math.log(float(clock_mhz) / run.clock_mhz) / CLOCK)
+        errors.append(math.log(float(clock_mhz) / run.clock_mhz) / CLOCK_ERROR)
     if run.busy is not None:
         waits_s = profile.step_s * profile.stall
-        off.append((1 - waits_s / time_s - run.busy) / BUSY)
-    return off
+        errors.append((1 - waits_s / time_s - run.busy) / BUSY_ERROR)
+    return errors
 
 
 @dataclass(frozen=True)
-class _Usual:
-    """How far loads are from ``centre`` in two figures, of the second as a logarithm."""
+class _Prior:
+    """The median load, and how far others are from it (root mean square) in two figures.
+
+    ``ratio`` is of fixed to core power, as a logarithm.
+    """
 
     centre: Profile
     compute: float
     ratio: float
 
 
-def _usual(board: Board) -> _Usual:
-    """The median of the published networks on a board."""
-    known = [profile_of(name, board) for name in NETWORKS]
-    table = np.array([list(vars(each).values()) for each in known])
+def _prior(board: Board) -> _Prior:
+    """The prior from the published networks on a board."""
+    profiles = [profile_of(name, board) for name in NETWORKS]
+    table = np.array([list(vars(profile).values()) for profile in profiles])
     centre = Profile(*np.median(table, axis=0).tolist())
-    ratios = np.log([_ratio(each) / _ratio(centre) for each in known])
-    compute = np.array([each.compute for each in known]) - centre.compute
-    return _Usual(centre, *(float(np.sqrt(np.mean(off**2))) for off in (compute, ratios)))
+    ratios = np.log([_ratio(profile) / _ratio(centre) for profile in profiles])
+    compute = np.array([profile.compute for profile in profiles]) - centre.compute
+    return _Prior(centre, *(float(np.sqrt(np.mean(off**2))) for off in (compute, ratios)))
 
 
 def _ratio(profile: Profile) -> float:
     return profile.fixed_w / profile.core_w
 
 
-def _inside(limits: tuple[float, float]) -> tuple[float, float]:
-    """A search sets out from within."""
+def _interior(limits: tuple[float, float]) -> tuple[float, float]:
+    """A range that is narrower by 1 % at both ends: a fit must not start at a bound."""
     low, high = limits
     return low + 0.01 * (high - low), high - 0.01 * (high - low)
 
 
-def _source(seen: Sequence[RecordedSteps], board: Board) -> str:
-    limits = {run.knobs for run in seen}
-    if len(limits) > 1:
-        return f"fitted to {len(seen)} runs at {len(limits)} settings"
+def _describe_source(runs: Sequence[RecordedSteps], board: Board) -> str:
+    settings = {run.knobs for run in runs}
+    if len(settings) > 1:
+        return f"fitted to {len(runs)} runs at {len(settings)} settings"
     return (
-        f"taken from a run on {board.key}; how far its time goes with the clock and its power "
-        "with the cores is assumed, as usual for the published networks"
+        f"taken from a run on {board.key}; how its time and power depend on the clock is assumed, "
+        "as for the published networks"
     )

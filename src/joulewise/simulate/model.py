@@ -1,7 +1,7 @@
-"""The words of the simulation: a board, what one unit of it does differently, and its load.
+"""Data classes of the simulation: a board, one physical unit of it, and its load.
 
 A board's figures come from ``boards/NAME.toml`` and a workload's from ``workloads/``; this file
-only says what they mean. Clocks are in MHz, power in W, times in s unless the name says ns.
+defines what they mean. Clocks are in MHz, power in W, times in s unless the name says ns.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from functools import cached_property
 
 @dataclass(frozen=True)
 class ClockRange:
-    """The clocks that a board can take, and the ridge where voltage starts to rise.
+    """The clocks that a board can run at, and the ridge above which voltage rises.
 
-    Below ``ridge_mhz`` the voltage rests at ``floor_v`` (relative to 1 at ``sm_max_mhz``), so
-    that energy per cycle is constant; above it, voltage rises with the square of the way from
-    the ridge to ``sm_max_mhz``: ``floor_v + (1 - floor_v) * ((f - ridge) / (max - ridge)) ** 2``.
+    Below ``ridge_mhz`` the voltage is ``floor_v`` (relative to 1 at ``sm_max_mhz``), so that energy
+    per cycle is constant. Above it, at a clock ``f``, voltage is
+    ``floor_v + (1 - floor_v) * ((f - ridge) / (max - ridge)) ** 2``.
     """
 
     sm_min_mhz: float
@@ -29,7 +29,11 @@ class ClockRange:
 
 @dataclass(frozen=True)
 class IdlePower:
-    """Three different idles, and how long clocks stay up after the last work."""
+    """Idle power in three conditions, and how long clocks stay up after the last work.
+
+    ``asleep_w`` with no process attached, ``context_w`` with one, ``clocks_up_w`` while the clocks
+    have not come down yet.
+    """
 
     asleep_w: float
     context_w: float
@@ -39,6 +43,8 @@ class IdlePower:
 
 @dataclass(frozen=True)
 class PowerLimitRange:
+    """What the board's power limit can be set to, and what it is by default."""
+
     minimum_w: float
     maximum_w: float
     default_w: float
@@ -49,8 +55,8 @@ class Governor:
     """The control loop that holds the cap by moving the clock, one decision a period.
 
     It goes down fast (``attack``: the share of the excess that is taken back in one period) and
-    up slowly (``release``), so that what it holds at the cap is the burst, not the mean of a
-    step. Once settled it dithers between the two clock steps around its aim.
+    up slowly (``release``), so that the cap holds for a burst, not for the mean of a step. See
+    :mod:`joulewise.simulate.physics.governor`.
     """
 
     period_s: float
@@ -60,7 +66,10 @@ class Governor:
 
 @dataclass(frozen=True)
 class Thermal:
-    """One resistance and one time constant; ``leak_w_per_c`` counts from ``reference_c``."""
+    """A thermal resistance and time constant, leakage, and the temperatures that slow it down.
+
+    Leakage is ``leak_w_per_c`` for every degree above ``reference_c``.
+    """
 
     ambient_c: float
     reference_c: float
@@ -73,7 +82,7 @@ class Thermal:
 
 @dataclass(frozen=True)
 class SensorSpec:
-    """How NVML would see the board: see methods in the documentation for each figure's source.
+    """How NVML would show the board; ``docs/explanation/simulated-gpu.md`` has the sources.
 
     A reading at tick k is the mean of true power over the ``window_s`` before it, shifted by
     ``lag_s``, times the unit's gain, plus noise, rounded to ``quantum_w``. ``average_window_s``
@@ -101,12 +110,12 @@ class SensorSpec:
 
 @dataclass(frozen=True)
 class Module:
-    """What shares a module with the GPU (a superchip), and what NVML shows of it.
+    """What shares a superchip's module with the GPU, and what NVML shows of it.
 
     The CPU and its memory draw ``host_idle_w`` to ``host_full_w`` with the CPU's load. The GPU's
     own memory, a part of the GPU's power, draws ``memory_idle_w`` to ``memory_full_w`` with its
-    utilisation. ``limit_w`` is the module's power limit, of which NVML tells. The plain power call
-    and the energy counter are of the module where ``plain_is_module`` and ``counter_is_module``.
+    utilisation. ``limit_w`` is the module's power limit, which NVML reports. The plain power call
+    and the energy counter cover the module where ``plain_is_module`` and ``counter_is_module``.
     """
 
     host_idle_w: float
@@ -118,7 +127,7 @@ class Module:
     counter_is_module: bool
 
     def host_power_w(self, load: float) -> float:
-        """What the CPU and its memory draw at a load of 0 to 1."""
+        """The power (W) of the CPU and its memory at a load of 0 to 1."""
         return self.host_idle_w + load * (self.host_full_w - self.host_idle_w)
 
 
@@ -150,12 +159,12 @@ class Board:
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of a step at one level of activity, at the board's highest clock.
+    """A part of a step with one level of activity.
 
-    It lasts ``time_s`` there; the share ``compute`` of that stretches as the clock falls, the
-    rest (memory, host) does not. Its power is the board's clocks-up idle, plus ``fixed_w``
-    (memory, links), plus ``core_w`` which goes with clock and voltage squared. ``busy`` is
-    whether a kernel runs, ``memory`` how busy the memory is (both as utilisation shows them).
+    It lasts ``time_s`` at the board's highest clock. The share ``compute`` of that grows as the
+    clock falls, the rest (memory, host) does not. Its power is the board's idle with clocks up,
+    plus ``fixed_w`` (memory, links), plus ``core_w``, which scales with clock and voltage squared.
+    ``busy`` is whether a kernel runs, ``memory`` the share of time that the memory is busy.
     """
 
     name: str
@@ -176,12 +185,12 @@ class Load:
 
     @cached_property
     def lasting(self) -> tuple[Phase, ...]:
-        """The phases that take any time."""
+        """The phases whose time is not 0."""
         return tuple(phase for phase in self.phases if phase.time_s > 0.0)
 
     @cached_property
     def busy(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """Of each that takes any time, how busy the GPU and its memory are."""
+        """Utilisation of the GPU and of its memory in each of the lasting phases."""
         return (
             tuple(float(phase.busy) for phase in self.lasting),
             tuple(phase.memory for phase in self.lasting),
@@ -189,19 +198,19 @@ class Load:
 
     @cached_property
     def time_s(self) -> float:
-        """At the highest clock."""
+        """Time of a step at the highest clock."""
         return sum(phase.time_s for phase in self.lasting)
 
 
 @dataclass(frozen=True)
 class Workload:
-    """A training: what it repeats, how often, and what stands between.
+    """A training: its steps, how many there are, and the waits between them.
 
     ``step`` is one training step at ``batch_size``; ``validation`` one step of validation.
     An epoch has ``ceil(samples / batch_size)`` steps, then the validation, then ``epoch_end_s``
-    of waiting for the host with clocks up. Each of the ``warmup_steps`` first steps of the run
-    waits for the host, clocks up, ``warmup_factor - 1`` times the step's time at the highest
-    clock on top. ``source`` says what its figures rest on.
+    of waiting for the host with clocks up. Each of the first ``warmup_steps`` steps of the run
+    also waits for the host, clocks up, for ``warmup_factor - 1`` times the step's time at the
+    highest clock. ``source`` says where its figures come from.
     """
 
     name: str
@@ -221,7 +230,7 @@ class Workload:
 
 @dataclass(frozen=True)
 class Knobs:
-    """What is set on a unit now. Locks are (lowest, highest) clock, or None where unlocked."""
+    """What a unit's controls are set to. Locks are (lowest, highest) clock, None where unlocked."""
 
     limit_w: float
     sm_lock_mhz: tuple[float, float] | None = None
@@ -230,9 +239,9 @@ class Knobs:
 
 @dataclass(frozen=True)
 class BoardUnit:
-    """One physical board: what the seed makes of its sensor and of its energy counter.
+    """One physical board: the properties of its sensor and energy counter that follow from a seed.
 
-    The phases say where the ticks of each lie on the clock, and differ from each other.
+    The phases are the offsets of their ticks on the clock, and differ from each other.
     """
 
     board: Board

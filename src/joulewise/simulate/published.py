@@ -1,4 +1,8 @@
-"""The published measurements under power caps, and what their authors read from them."""
+"""The published measurements under power caps, and their authors' conclusions.
+
+Krzywaniak, Czarnul, Proficz: see ``workloads/README.md``. The metrics are energy (``min_e``),
+energy-delay product (``min_edp``) and energy-delay sum (``min_eds_K``), each minimised over caps.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +27,15 @@ BANDS: Final = {
     ("v100", "min_eds_1.5"): (210.0, 295.0),
     ("v100", "min_eds_2.0"): (150.0, 295.0),
 }
-"""Where a cap beats the default for most networks, as the paper's text says."""
+"""The range of caps (W) that beat the default for most networks, as the paper's text says."""
 
-_STEP_W: Final = 5.0
+_STEP_W: Final = 5.0  # the authors' distance between two caps
 
 
 @dataclass(frozen=True)
 class PublishedRow:
+    """The cap that minimises a metric for a network on a board, and a training's cost there."""
+
     board: str
     network: str
     metric: str
@@ -39,7 +45,7 @@ class PublishedRow:
 
 
 def read_table(path: Path | None = None) -> tuple[PublishedRow, ...]:
-    """Every row of the table: the project's own copy, or another file of that form."""
+    """Every row of the table in ``path``, by default the project's own copy."""
     own = resources.files("joulewise.simulate") / "workloads" / "power-cap-table.csv"
     return tuple(
         PublishedRow(
@@ -55,14 +61,14 @@ def read_table(path: Path | None = None) -> tuple[PublishedRow, ...]:
 
 
 def grid_w(minimum_w: float, maximum_w: float) -> NDArray[np.float64]:
-    """The caps that the authors tried."""
+    """The caps (W) that the authors tried."""
     return np.arange(minimum_w, maximum_w + _STEP_W / 2, _STEP_W)
 
 
 def scores(
     time_s: NDArray[np.float64], energy_j: NDArray[np.float64]
 ) -> dict[str, NDArray[np.float64]]:
-    """Each metric over the caps (the last axis), relative to the default, which comes last."""
+    """Each metric over the caps (last axis), relative to the default cap, which comes last."""
     time, energy = time_s / time_s[..., -1:], energy_j / energy_j[..., -1:]
     return {
         "min_e": energy,

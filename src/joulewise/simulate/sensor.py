@@ -1,8 +1,9 @@
-"""What NVML would show of a timeline: the specification, and its form for whole arrays.
+"""What NVML would show of a timeline: the specification, and its implementation on arrays.
 
-The C shim has the same formulas for one reading at a time. ``E(t)`` is ``Timeline.energy_at``;
-times are whole nanoseconds and every division of them rounds down; the rest are doubles, and
-the operations stand in the order in which they are done, so that both sides get the same bits.
+The C library (``nvml/shim``) has the same formulas for one reading at a time. ``E(t)`` is
+``Timeline.energy_at``; times are whole nanoseconds and every division of them rounds down; the rest
+are doubles, and the operations stand in the order in which they are done, so that both get the same
+bits.
 
 The sensor and the counter update on grids of their own, sensor_phase_ns and period_ns, and
 counter_phase_ns and counter_period_ns. Tick ``k`` of a grid is early or late by a deviate of its
@@ -12,8 +13,8 @@ own, so that the interval between two ticks has the coefficient of variation ``t
     late = rint(z(seed, k, ch) * (tick_jitter * period / sqrt(2)))   within +-(period / 2 - 1)
 
 with channel 2 for the sensor's ticks and 3 for the counter's. Since no tick is late by half a
-period, ticks stay in order, and whoever asks at ``t`` sees the last tick at or before ``t``,
-which is one of ``k - 1``, ``k`` and ``k + 1`` where ``k = (t - phase) / period``.
+period, ticks stay in order, and a poll at ``t`` sees the last tick at or before ``t``, which is
+one of ``k - 1``, ``k`` and ``k + 1`` where ``k = (t - phase) / period``.
 
 Power, of channel 0 (the plain call, field 186) or 1 (field 185; the plain call too where
 ``plain_is_average``)::
@@ -23,7 +24,8 @@ Power, of channel 0 (the plain call, field 186) or 1 (field 185; the plain call 
     reading = rint(max(reading, 0) / quantum_w) * quantum_w          in W, shown as rint(1000 W) mW
 
 with ``window_s`` for channel 0, ``average_window_s`` for channel 1, the same ticks for both, and
-halves rounded to even. No quantum (0), no rounding to it. Noise, modulo 2**64::
+halves rounded to even. A quantum of 0 means no rounding. Noise is the finaliser of SplitMix64
+(Steele, Lea, Flood, OOPSLA 2014), modulo 2**64, and the sum of four uniform deviates::
 
     x = seed * 0x9E3779B97F4A7C15 + k * 0xBF58476D1CE4E5B9 + channel * 0x94D049BB133111EB
     x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9
@@ -50,8 +52,6 @@ the tick's moment, and all buffers hold as many values.
 
 The shim remembers the last ``JW_RING`` pieces. A reading that needs time before them is no data
 (``NVML_ERROR_NO_DATA``), and the sample buffer begins with the first tick that can be read.
-
-What a program that polls NVML gets to see of a timeline.
 """
 
 from __future__ import annotations
@@ -72,33 +72,35 @@ from joulewise.units import MJ_PER_J, MW_PER_W, NS_PER_S
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
-INSTANT: Final = 0
-AVERAGE: Final = 1
+# The channels of the noise function: each has deviates of its own. 4 is that of nvml/faults.py.
+INSTANT: Final = 0  # power over ``window_s``: the plain call, field 186
+AVERAGE: Final = 1  # power over ``average_window_s``: field 185
+_POWER_TICK: Final = 2  # lateness of the power sensor's ticks
+_COUNTER_TICK: Final = 3  # lateness of the energy counter's ticks
 
 
 class SampleKind(IntEnum):
-    """The types of samples that a driver buffers, by NVML's numbers."""
+    """The types of samples that a driver buffers: NVML's nvmlSamplingType_t."""
 
-    POWER = 0
-    GPU_UTILISATION = 1
-    MEMORY_UTILISATION = 2
-    ENCODER_UTILISATION = 3
-    DECODER_UTILISATION = 4
-    SM_CLOCK = 5
-    MEMORY_CLOCK = 6
+    POWER = 0  # NVML_TOTAL_POWER_SAMPLES
+    GPU_UTILISATION = 1  # NVML_GPU_UTILIZATION_SAMPLES
+    MEMORY_UTILISATION = 2  # NVML_MEMORY_UTILIZATION_SAMPLES
+    ENCODER_UTILISATION = 3  # NVML_ENC_UTILIZATION_SAMPLES
+    DECODER_UTILISATION = 4  # NVML_DEC_UTILIZATION_SAMPLES
+    SM_CLOCK = 5  # NVML_PROCESSOR_CLK_SAMPLES
+    MEMORY_CLOCK = 6  # NVML_MEMORY_CLK_SAMPLES
 
 
-_SHARES: Final[dict[SampleKind, str | None]] = {
+# The column of a piece that each kind shows; None where nothing simulated uses the unit.
+_SAMPLED_SHARES: Final[dict[SampleKind, str | None]] = {
     SampleKind.GPU_UTILISATION: "busy",
     SampleKind.MEMORY_UTILISATION: "memory_busy",
     SampleKind.ENCODER_UTILISATION: None,
     SampleKind.DECODER_UTILISATION: None,
 }
-_CLOCKS: Final = {SampleKind.SM_CLOCK: "sm_mhz", SampleKind.MEMORY_CLOCK: "memory_mhz"}
+_SAMPLED_CLOCKS: Final = {SampleKind.SM_CLOCK: "sm_mhz", SampleKind.MEMORY_CLOCK: "memory_mhz"}
 
-_POWER_TICK: Final = 2
-_COUNTER_TICK: Final = 3
-
+# SplitMix64's increment and multipliers.
 _SEED_STEP = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
@@ -110,12 +112,12 @@ def plain_channel(unit: BoardUnit) -> int:
 
 
 def power_tick_ns(unit: BoardUnit, ticks: ArrayLike) -> NDArray[np.int64]:
-    """When each tick of the power sensor is."""
+    """The time (ns) of each tick of the power sensor."""
     return _tick_ns(_power_grid(unit), ticks)
 
 
 def counter_tick_ns(unit: BoardUnit, ticks: ArrayLike) -> NDArray[np.int64]:
-    """When each tick of the energy counter is."""
+    """The time (ns) of each tick of the energy counter."""
     return _tick_ns(_counter_grid(unit), ticks)
 
 
@@ -132,15 +134,18 @@ def last_counter_tick(unit: BoardUnit, t_ns: ArrayLike) -> NDArray[np.int64]:
 def power_w(
     unit: BoardUnit, timeline: Timeline, t_ns: ArrayLike, channel: int
 ) -> NDArray[np.float64]:
-    """The power that is read at each moment."""
-    ticks = last_power_tick(unit, t_ns)
-    return _held(ticks, lambda some: power_at_ticks(unit, timeline, some, channel))
+    """The power (W) that a poll at each moment reads."""
+
+    def read(ticks: NDArray[np.int64]) -> NDArray[np.float64]:
+        return power_at_ticks(unit, timeline, ticks, channel)
+
+    return _evaluate_once(last_power_tick(unit, t_ns), read)
 
 
 def power_at_ticks(
     unit: BoardUnit, timeline: Timeline, ticks: NDArray[np.int64], channel: int
 ) -> NDArray[np.float64]:
-    """The readings themselves."""
+    """The power (W) that the sensor shows from each tick to the next."""
     spec = unit.board.sensor
     window_ns = _ns(spec.average_window_s if channel == AVERAGE else spec.window_s)
     end_ns = power_tick_ns(unit, ticks) - _ns(spec.lag_s)
@@ -155,31 +160,31 @@ def power_at_ticks(
         reading /= spec.quantum_w
         np.rint(reading, out=reading)
         reading *= spec.quantum_w
-    return _shown(reading, MW_PER_W)
+    return _round_to_thousandths(reading, MW_PER_W)
 
 
 def counter_j(
     unit: BoardUnit, timeline: Timeline, t_ns: ArrayLike, base_j: float = 0.0
 ) -> NDArray[np.float64]:
-    """The energy counter as it is read at each moment."""
+    """The energy counter (J) that a poll at each moment reads."""
     step_j = unit.board.sensor.counter_step_j
 
-    def counted(ticks: NDArray[np.int64]) -> NDArray[np.float64]:
+    def read(ticks: NDArray[np.int64]) -> NDArray[np.float64]:
         count = timeline.energy_at(counter_tick_ns(unit, ticks) - unit.counter_lag_ns)
         count -= base_j
         count *= unit.gain
         count /= step_j
         np.floor(count, out=count)
         count *= step_j
-        return _shown(count, MJ_PER_J)
+        return _round_to_thousandths(count, MJ_PER_J)
 
-    return _held(last_counter_tick(unit, t_ns), counted)
+    return _evaluate_once(last_counter_tick(unit, t_ns), read)
 
 
 def utilisation_pct(
     unit: BoardUnit, timeline: Timeline, t_ns: ArrayLike, column: str = "busy"
 ) -> NDArray[np.float64]:
-    """How busy the GPU (or ``memory_busy``) is shown at each moment."""
+    """Utilisation in % of the GPU (or of ``memory_busy``) that a poll at each moment reads."""
     grid = _utilisation_grid(unit)
     period_ns = grid.period_ns
     ticks = _last_tick(grid, t_ns)
@@ -195,24 +200,24 @@ def utilisation_pct(
 def samples(
     unit: BoardUnit, timeline: Timeline, t_ns: int, kind: SampleKind = SampleKind.POWER
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """What a sample buffer holds at a moment: times and values (W, %, MHz), oldest first."""
-    grid = _utilisation_grid(unit) if kind in _SHARES else _power_grid(unit)
+    """The content of a sample buffer: times (ns) and values (W, %, MHz), oldest first."""
+    grid = _utilisation_grid(unit) if kind in _SAMPLED_SHARES else _power_grid(unit)
     last = int(_last_tick(grid, t_ns))
     ticks = np.arange(last - unit.board.sensor.buffer_samples + 1, last + 1)
     tick_ns = _tick_ns(grid, ticks)
     if kind is SampleKind.POWER:
         return tick_ns, power_at_ticks(unit, timeline, ticks, INSTANT)
-    if kind in _CLOCKS:
-        clock_mhz = timeline.pieces[_CLOCKS[kind]][timeline.index_at(tick_ns)]
+    if kind in _SAMPLED_CLOCKS:
+        clock_mhz = timeline.pieces[_SAMPLED_CLOCKS[kind]][timeline.index_at(tick_ns)]
         return tick_ns, np.floor(clock_mhz.astype(np.float64))
-    column = _SHARES[kind]
+    column = _SAMPLED_SHARES[kind]
     if column is None:
         return tick_ns, np.zeros(len(ticks))
     return tick_ns, utilisation_pct(unit, timeline, tick_ns, column)
 
 
 def noise(seed: int, ticks: ArrayLike, channel: int) -> NDArray[np.float64]:
-    """Mean 0, variance 1, the same for whoever looks: a function of seed, tick and channel."""
+    """Deviates of mean 0 and variance 1 that depend on seed, tick and channel alone."""
     start = np.uint64((seed * int(_SEED_STEP) + channel * int(_MIX_2)) % (1 << 64))
     x = np.atleast_1d(ticks).astype(np.uint64)
     x *= _MIX_1
@@ -232,18 +237,18 @@ def noise(seed: int, ticks: ArrayLike, channel: int) -> NDArray[np.float64]:
     return z
 
 
-def _shown(value: NDArray[np.float64], scale: int) -> NDArray[np.float64]:
-    """As NVML tells it, in whole thousandths."""
+def _round_to_thousandths(value: NDArray[np.float64], scale: int) -> NDArray[np.float64]:
+    """NVML shows whole mW and mJ; ``scale`` is how many are in the unit of ``value``."""
     value *= scale
     np.rint(value, out=value)
     value /= scale
     return value
 
 
-def _held(
+def _evaluate_once(
     ticks: NDArray[np.int64], reading: Callable[[NDArray[np.int64]], NDArray[np.float64]]
 ) -> NDArray[np.float64]:
-    """The reading at each tick; each is computed once where there are more polls than ticks."""
+    """The reading at each tick, computed once per tick where polls outnumber ticks."""
     first, count = _extent(ticks)
     if count < ticks.size:
         return reading(np.arange(first, first + count))[ticks - first]
@@ -251,7 +256,7 @@ def _held(
 
 
 def _extent(ticks: NDArray[np.int64]) -> tuple[int, int]:
-    """The first tick, and how many there are up to the last."""
+    """The lowest tick, and the number of ticks from it to the highest."""
     if ticks.size == 0:
         return 0, 0
     first = int(ticks.min())
@@ -260,7 +265,10 @@ def _extent(ticks: NDArray[np.int64]) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class _Grid:
-    """When something updates, but for the jitter; ``jitter_ns`` is the sigma of one tick."""
+    """The times at which something updates: a regular grid with jitter.
+
+    ``jitter_ns`` is the standard deviation of one tick, drawn from ``channel`` of the noise.
+    """
 
     seed: int
     phase_ns: int
@@ -270,22 +278,24 @@ class _Grid:
 
 
 def tick_sigma_ns(tick_jitter: float, period_ns: int) -> float:
-    """Of one tick, where the interval between two varies by ``tick_jitter`` of the period."""
+    """Standard deviation of one tick, where intervals vary by ``tick_jitter`` of the period."""
     return tick_jitter * period_ns / math.sqrt(2.0)
 
 
 def _power_grid(unit: BoardUnit) -> _Grid:
     spec = unit.board.sensor
-    period_ns = _ns(spec.period_s)
-    jitter_ns = tick_sigma_ns(spec.tick_jitter, period_ns)
-    return _Grid(unit.seed, unit.sensor_phase_ns, period_ns, jitter_ns, _POWER_TICK)
+    return _jittered_grid(unit, unit.sensor_phase_ns, spec.period_s, _POWER_TICK)
 
 
 def _counter_grid(unit: BoardUnit) -> _Grid:
     spec = unit.board.sensor
-    period_ns = _ns(spec.counter_period_s)
-    jitter_ns = tick_sigma_ns(spec.tick_jitter, period_ns)
-    return _Grid(unit.seed, unit.counter_phase_ns, period_ns, jitter_ns, _COUNTER_TICK)
+    return _jittered_grid(unit, unit.counter_phase_ns, spec.counter_period_s, _COUNTER_TICK)
+
+
+def _jittered_grid(unit: BoardUnit, phase_ns: int, period_s: float, channel: int) -> _Grid:
+    period_ns = _ns(period_s)
+    jitter_ns = tick_sigma_ns(unit.board.sensor.tick_jitter, period_ns)
+    return _Grid(unit.seed, phase_ns, period_ns, jitter_ns, channel)
 
 
 def _utilisation_grid(unit: BoardUnit) -> _Grid:
@@ -325,15 +335,12 @@ def _ns(time_s: float) -> int:
     return round(time_s * NS_PER_S)
 
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
 FAST: Final = (Quantity.POWER, Quantity.ENERGY)
-_UTILISATION: Final = {
+_UTILISATION_COLUMNS: Final = {
     Quantity.GPU_UTILISATION: "busy",
     Quantity.MEMORY_UTILISATION: "memory_busy",
 }
-_OF_A_PIECE: Final = {
+_PIECE_COLUMNS: Final = {
     Quantity.SM_CLOCK: "sm_mhz",
     Quantity.MEMORY_CLOCK: "memory_mhz",
     Quantity.TEMPERATURE: "temperature_c",
@@ -344,8 +351,8 @@ ALL: Final = (
     *FAST,
     Quantity.POWER_AVERAGE,
     Quantity.POWER_INSTANT,
-    *_UTILISATION,
-    *_OF_A_PIECE,
+    *_UTILISATION_COLUMNS,
+    *_PIECE_COLUMNS,
 )
 
 
@@ -355,26 +362,29 @@ def poll(
     t_ns: NDArray[np.int64],
     quantities: Collection[Quantity] = FAST,
 ) -> dict[str, NDArray[Any]]:
-    """A column ``t_ns`` and one for each quantity, by its name; none for what the board lacks."""
+    """What a program that polls NVML at ``t_ns`` reads, as columns.
+
+    There is a column ``t_ns``, and one by the name of each quantity that the board has.
+    """
     spec = unit.board.sensor
     columns: dict[str, NDArray[Any]] = {"t_ns": t_ns}
     channels = {Quantity.POWER: plain_channel(unit)}
     if spec.average_window_s:
         channels[Quantity.POWER_AVERAGE] = AVERAGE
         channels[Quantity.POWER_INSTANT] = INSTANT
-    asked = {channels[quantity] for quantity in quantities if quantity in channels}
-    powers_w = {channel: power_w(unit, timeline, t_ns, channel) for channel in asked}
-    here = timeline.index_at(t_ns) if set(_OF_A_PIECE) & set(quantities) else t_ns[:0]
+    needed = {channels[quantity] for quantity in quantities if quantity in channels}
+    powers_w = {channel: power_w(unit, timeline, t_ns, channel) for channel in needed}
+    piece_index = timeline.index_at(t_ns) if set(_PIECE_COLUMNS) & set(quantities) else t_ns[:0]
     for quantity in quantities:
         name = quantity.value
         if quantity in channels:
             columns[name] = powers_w[channels[quantity]]
         elif quantity is Quantity.ENERGY and spec.counter_period_s:
             columns[name] = counter_j(unit, timeline, t_ns)
-        elif quantity in _UTILISATION:
-            columns[name] = utilisation_pct(unit, timeline, t_ns, _UTILISATION[quantity])
-        elif quantity in _OF_A_PIECE:
-            # NVML tells whole numbers, rounded down.
-            whole = timeline.pieces[_OF_A_PIECE[quantity]].astype(np.int32)
-            columns[name] = whole[here]
+        elif quantity in _UTILISATION_COLUMNS:
+            columns[name] = utilisation_pct(unit, timeline, t_ns, _UTILISATION_COLUMNS[quantity])
+        elif quantity in _PIECE_COLUMNS:
+            # NVML shows whole numbers, rounded down.
+            whole = timeline.pieces[_PIECE_COLUMNS[quantity]].astype(np.int32)
+            columns[name] = whole[piece_index]
     return columns

@@ -1,4 +1,4 @@
-"""What a simulated GPU did: power that is constant between changes, so that energy is exact."""
+"""What a simulated GPU did, as pieces of constant power, so that its energy is exact."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ PIECE = np.dtype(
 class Timeline:
     """Pieces in order of time, and where the last of them ends.
 
-    Every question about a moment takes an array of moments too. Energy at ``t`` is
+    Every method that takes a moment takes an array of moments too. Energy at ``t`` is
     ``energy_j + power_w * ((t - t_ns) * 1e-9)`` of the piece that holds ``t``, in doubles and in
-    this order, so that whoever evaluates it elsewhere gets the same bits. Outside the timeline
-    the first and the last piece go on. ``step_ends_ns`` is when each step of a load was done.
+    this order, so that the C library computes the same bits. Outside the timeline the first and
+    the last piece go on. ``step_ends_ns`` is when each step of a load was done.
     """
 
     pieces: NDArray[np.void]
@@ -51,7 +51,7 @@ class Timeline:
         return int(self.pieces["t_ns"][0]) if len(self.pieces) else self.end_ns
 
     def energy_at(self, t_ns: ArrayLike) -> NDArray[np.float64]:
-        """Exact cumulative energy."""
+        """Exact energy (J) drawn from the unit's beginning up to ``t_ns``."""
         return self._integral(self._energy_j, self._power_w, t_ns)
 
     def power_at(self, t_ns: ArrayLike) -> NDArray[np.float64]:
@@ -66,15 +66,15 @@ class Timeline:
         return np.asarray(done_s / (span_ns * 1e-9))
 
     def busy_s_at(self, t_ns: ArrayLike, column: str = "busy") -> NDArray[np.float64]:
-        """The integral of ``busy`` (or ``memory_busy``) from the beginning."""
+        """The integral of ``busy`` (or ``memory_busy``) from the timeline's beginning, in s."""
         return self._integral(*self._busy_s[column], t_ns)
 
     def index_at(self, t_ns: ArrayLike) -> NDArray[np.intp]:
-        """Which piece holds the moment (one that begins there, rather than one that ends)."""
+        """The index of the piece that holds the moment; of two, the one that begins there."""
         t_ns = np.asarray(t_ns, np.int64)
         pieces = self._t_ns
         if t_ns.ndim == 1 and t_ns.size > 2 * pieces.size and (t_ns[1:] >= t_ns[:-1]).all():
-            # Many moments in order: to look the pieces up among them is several times faster.
+            # Many moments in order: searching for the pieces among them is several times faster.
             first = np.searchsorted(t_ns, pieces, side="left")
             first[0] = 0
             return np.repeat(np.arange(pieces.size), np.diff(first, append=t_ns.size))
@@ -115,16 +115,16 @@ class Timeline:
 
     @cached_property
     def _busy_s(self) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
-        lasting_s = np.diff(self._t_ns) * 1e-9
+        duration_s = np.diff(self._t_ns) * 1e-9
         shares = {name: self.pieces[name].astype(np.float64) for name in ("busy", "memory_busy")}
         return {
-            name: (np.concatenate([[0.0], np.cumsum(share[:-1] * lasting_s)]), share)
+            name: (np.concatenate([[0.0], np.cumsum(share[:-1] * duration_s)]), share)
             for name, share in shares.items()
         }
 
 
 def concat(timelines: Iterable[Timeline]) -> Timeline:
-    """Timelines of one unit that follow each other, as one."""
+    """One timeline of several of one unit that follow each other."""
     parts = list(timelines)
     return Timeline(
         join([part.pieces for part in parts]),
@@ -134,7 +134,7 @@ def concat(timelines: Iterable[Timeline]) -> Timeline:
 
 
 def join(pieces: Sequence[NDArray[np.void]]) -> NDArray[np.void]:
-    """Pieces one after the other, as plain words: else numpy looks at every field of each."""
+    """Concatenate pieces as plain 64-bit words: numpy would copy them field by field."""
     if len(pieces) == 1:
         return pieces[0]
-    return np.concatenate([some.view(np.int64) for some in pieces]).view(PIECE)
+    return np.concatenate([block.view(np.int64) for block in pieces]).view(PIECE)

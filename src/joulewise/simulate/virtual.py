@@ -1,13 +1,14 @@
-"""A whole training in virtual time: hours of it in milliseconds, with its exact truth.
+"""Trainings and bursts of load in virtual time: hours of it in milliseconds, with exact energy.
 
-A board under bursts of load in virtual time, and what polling it meanwhile shows.
+- :func:`simulate`: a whole training, as a :class:`VirtualRun`
+- :func:`play_bursts`: pauses and bursts of load, to check what polling a sensor can show
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,20 +19,22 @@ from joulewise.data import Quantity
 from joulewise.simulate.model import BoardUnit, Knobs, Load, Workload
 from joulewise.simulate.physics.board_state import settled_c
 from joulewise.simulate.physics.integrate import equilibrium_c, play, rest, run_factors
-from joulewise.simulate.sensor import FAST, poll, samples
+from joulewise.simulate.sensor import FAST, poll
 from joulewise.simulate.timeline import Timeline, concat
-from joulewise.simulate.workloads import StepSequence, epochs
+from joulewise.simulate.workloads import StepSequence, iterate_epochs
 from joulewise.units import NS_PER_S
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 Start = Literal["warm", "cold"]
+# Mean lateness of a poll that comes too late. Chosen: a scheduler's time slice.
+_LATE_S = 0.01
 
 
 @dataclass(frozen=True)
 class Spans:
-    """All spans of one name, in order; the index of each is its place."""
+    """Start and end of all spans of one name, in order of their index."""
 
     start_ns: NDArray[np.int64]
     end_ns: NDArray[np.int64]
@@ -39,7 +42,7 @@ class Spans:
 
 @dataclass(frozen=True)
 class VirtualRun:
-    """What a unit did in a training, from a little before it to a little after.
+    """A unit during a training, from a little before it to a little after.
 
     ``spans`` has ``run``, ``training``, ``epoch``, ``validation`` and ``step``.
     """
@@ -57,47 +60,33 @@ class VirtualRun:
 
     @cached_property
     def energy_j(self) -> float:
-        """What the run truly drew."""
+        """The energy that the run really drew."""
         return float(self.span_energy_j("run")[0])
 
     @property
     def sensed_j(self) -> float:
-        """What a perfect integrator behind this unit's sensor would get."""
+        """The energy that a perfect integrator of this unit's sensor would measure."""
         return self.unit.gain * self.energy_j
 
     def span_energy_j(self, name: str) -> NDArray[np.float64]:
-        """What every span of that name truly drew."""
+        """The energy (J) that each span of that name really drew."""
         spans = self.spans[name]
         return self.timeline.energy_at(spans.end_ns) - self.timeline.energy_at(spans.start_ns)
 
     def trace(
         self, rate_hz: float, quantities: Collection[Quantity] = FAST
     ) -> dict[str, NDArray[Any]]:
-        """What polling NVML at that rate gets to see, column by column (see ``poll``)."""
+        """The readings of a program that polls NVML at that rate, by column (see ``poll``)."""
         start_ns, end_ns = self.timeline.start_ns, self.timeline.end_ns
         rows = math.floor((end_ns - start_ns) * rate_hz / NS_PER_S) + 1
         t_ns = np.rint(np.arange(rows) * (NS_PER_S / rate_hz)).astype(np.int64) + start_ns
         return poll(self.unit, self.timeline, t_ns, quantities)
 
-    def drain(self, every_s: float = 2.0) -> dict[str, NDArray[Any]]:
-        """What emptying the driver's sample buffer so often gets; too seldom, and some are lost."""
-        start_ns, end_ns = self.timeline.start_ns, self.timeline.end_ns
-        step_ns = round(every_s * NS_PER_S)
-        times, powers = [np.empty(0, np.int64)], [np.empty(0)]
-        since_ns = start_ns - 1
-        for now_ns in (*range(start_ns + step_ns, end_ns, step_ns), end_ns):
-            t_ns, power_w = samples(self.unit, self.timeline, now_ns)
-            fresh = t_ns > since_ns
-            times.append(t_ns[fresh])
-            powers.append(power_w[fresh])
-            since_ns = int(t_ns[-1])
-        return {"t_ns": np.concatenate(times), Quantity.POWER.value: np.concatenate(powers)}
-
 
 def simulate(
     workload: Workload,
     unit: BoardUnit,
-    knobs: Knobs,
+    controls: Knobs,
     *,
     seed: int = 0,
     run_noise: float | None = None,
@@ -106,50 +95,36 @@ def simulate(
 ) -> VirtualRun:
     """Train once.
 
-    ``seed`` decides by how much this run differs from others (``run_noise``, else the
-    workload's). It starts ``warm``, as after many such runs, ``cold``, as after a long idle, or so
-    many seconds of idle after the last such run.
-    The board idles, with a process attached, for ``margin_s`` before and after.
+    ``seed`` decides by how much this run differs from others (``run_noise``, by default the
+    workload's). The board starts ``warm``, as after many such runs, ``cold``, as after a long idle,
+    or a number of seconds after the last such run. It idles, with a process attached, for
+    ``margin_s`` before and after.
     """
     noise = workload.run_noise if run_noise is None else run_noise
-    factors = run_factors(seed, noise)
-    stage = _Stage(unit, knobs, factors)
-    stage.begin(workload.step, start, margin_s)
-    stage.idle(margin_s)
-    spans = _train(stage, workload)
-    stage.idle(margin_s)
-    return VirtualRun(unit, workload, knobs, concat(stage.parts), spans)
+    board = _VirtualBoard(unit, controls, run_factors(seed, noise))
+    board.begin(workload.step, start, margin_s)
+    board.idle(margin_s)
+    spans = _train(board, workload)
+    board.idle(margin_s)
+    return VirtualRun(unit, workload, controls, concat(board.parts), spans)
 
 
-def simulate_all(
-    workload: Workload, units: Sequence[BoardUnit], knobs: Knobs, **options: Any
-) -> list[VirtualRun]:
-    """The same training on several units, each on its own (see :func:`simulate`)."""
-    return [simulate(workload, unit, knobs, **options) for unit in units]
+class _VirtualBoard:
+    """A unit's present state, and what it has done so far (``parts``)."""
 
-
-class _Stage:
-    """Where a board is, and what it has played so far."""
-
-    def __init__(self, unit: BoardUnit, knobs: Knobs, factors: tuple[float, float]) -> None:
+    def __init__(self, unit: BoardUnit, controls: Knobs, factors: tuple[float, float]) -> None:
         self.parts: list[Timeline] = []
         self._unit = unit
-        self._knobs = knobs
-        self._time_factor, self._power_factor = factors
+        self._controls = controls
+        self._factors: dict[str, Any] = {"time_factor": factors[0], "power_factor": factors[1]}
         self._state = rest(unit, 0)
 
     def begin(self, load: Load, start: Start | float, margin_s: float) -> None:
-        """As warm as to be at its temperature after an idle of ``margin_s``."""
+        """Set the temperature so that it is the wanted one after an idle of ``margin_s``."""
         thermal = self._unit.board.thermal
         begin_c = idle_c = settled_c(thermal, self._unit.board.idle.context_w)
         if start != "cold":
-            begin_c = equilibrium_c(
-                self._unit,
-                load,
-                self._knobs,
-                time_factor=self._time_factor,
-                power_factor=self._power_factor,
-            )
+            begin_c = equilibrium_c(self._unit, load, self._controls, **self._factors)
         rested_s = start if isinstance(start, float) else 0.0
         warmer_c = (begin_c - idle_c) * math.exp((margin_s - rested_s) / thermal.time_constant_s)
         self._state = rest(self._unit, 0, temperature_c=idle_c + warmer_c)
@@ -161,42 +136,36 @@ class _Stage:
     def idle(self, time_s: float) -> None:
         until_ns = self.t_ns + round(time_s * NS_PER_S)
         timeline, self._state = play(
-            self._unit, self._state, None, self._knobs, until_ns=until_ns, contexts=1
+            self._unit, self._state, None, self._controls, until_ns=until_ns, contexts=1
         )
         self.parts.append(timeline)
 
     def work(self, part: StepSequence) -> NDArray[np.int64]:
-        """When each of the steps ended."""
+        """Run the steps; when each of them ended (ns)."""
         timeline, self._state = play(
-            self._unit,
-            self._state,
-            part.load,
-            self._knobs,
-            steps=part.steps,
-            time_factor=self._time_factor,
-            power_factor=self._power_factor,
+            self._unit, self._state, part.load, self._controls, steps=part.steps, **self._factors
         )
         self.parts.append(timeline)
         return timeline.step_ends_ns
 
 
-def _train(stage: _Stage, workload: Workload) -> dict[str, Spans]:
-    begin_ns = stage.t_ns
+def _train(board: _VirtualBoard, workload: Workload) -> dict[str, Spans]:
+    begin_ns = board.t_ns
     whole: dict[str, list[tuple[int, int]]] = {"epoch": [], "validation": [], "end": []}
     starts: list[NDArray[np.int64]] = []
     ends: list[NDArray[np.int64]] = []
-    for parts in epochs(workload):
-        epoch_ns = stage.t_ns
+    for parts in iterate_epochs(workload):
+        epoch_ns = board.t_ns
         for part in parts:
-            part_ns = stage.t_ns
-            ends_ns = stage.work(part)
+            part_ns = board.t_ns
+            ends_ns = board.work(part)
             if part.name == "step":
                 starts.append(np.append(part_ns, ends_ns[:-1]))
                 ends.append(ends_ns)
             else:
-                whole[part.name].append((part_ns, stage.t_ns))
-        whole["epoch"].append((epoch_ns, stage.t_ns))
-    run = _spans([(begin_ns, stage.t_ns)])
+                whole[part.name].append((part_ns, board.t_ns))
+        whole["epoch"].append((epoch_ns, board.t_ns))
+    run = _spans([(begin_ns, board.t_ns)])
     return {
         "run": run,
         "training": run,
@@ -211,13 +180,9 @@ def _spans(pairs: list[tuple[int, int]]) -> Spans:
     return Spans(start_ns, end_ns)
 
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-
 @dataclass(frozen=True)
 class Bursts:
-    """What the board did, and when each burst began and ended."""
+    """A board under bursts of load, and when each burst began and ended."""
 
     unit: BoardUnit
     timeline: Timeline
@@ -227,11 +192,11 @@ class Bursts:
     def poll(
         self, rate_hz: float, quantities: Collection[Quantity] = FAST, *, late: float = 0.0
     ) -> dict[str, NDArray[Any]]:
-        """Polls at drawn moments; the share ``late`` of them comes some 10 ms too late."""
+        """Polls at random moments; the share ``late`` of them comes some 10 ms too late."""
         draw = np.random.default_rng(self.unit.seed)
         count = int((self.timeline.end_ns - self.timeline.start_ns) / NS_PER_S * rate_hz)
         t_s = (np.arange(count) + draw.random(count)) / rate_hz
-        t_s += (draw.random(count) < late) * draw.exponential(0.01, count)
+        t_s += (draw.random(count) < late) * draw.exponential(_LATE_S, count)
         t_ns = self.timeline.start_ns + np.sort(np.rint(t_s * NS_PER_S).astype(np.int64))
         return poll(self.unit, self.timeline, t_ns, quantities)
 
@@ -239,22 +204,22 @@ class Bursts:
 def play_bursts(
     unit: BoardUnit,
     load: Load,
-    knobs: Knobs,
+    controls: Knobs,
     bursts: Iterable[tuple[float, float]],
     tail_s: float = 0.5,
 ) -> Bursts:
-    """Pauses and bursts, as (off, on) in seconds; a burst lasts whole steps, at least one."""
+    """Pauses and bursts as (off, on) in seconds; a burst lasts whole steps, at least one."""
     parts: list[Timeline] = []
     edges: list[tuple[int, int]] = []
     state = rest(unit, random.Random(unit.seed).randrange(NS_PER_S))  # noqa: S311  # no secret
-    step_s = sum(phase.time_s for phase in load.phases)
+    step_s = load.time_s
     for off_s, on_s in (*bursts, (tail_s, 0.0)):
         until_ns = state.t_ns + round(off_s * NS_PER_S)
-        pause, state = play(unit, state, None, knobs, until_ns=until_ns, contexts=1)
+        pause, state = play(unit, state, None, controls, until_ns=until_ns, contexts=1)
         parts.append(pause)
         if on_s:
             on_ns = state.t_ns
-            burst, state = play(unit, state, load, knobs, steps=max(1, round(on_s / step_s)))
+            burst, state = play(unit, state, load, controls, steps=max(1, round(on_s / step_s)))
             parts.append(burst)
             edges.append((on_ns, state.t_ns))
     on, off = np.array(edges, np.int64).reshape(-1, 2).T

@@ -1,10 +1,10 @@
-"""The trainings that a simulated GPU can be given, read from ``workloads/``.
+"""The trainings that a simulated GPU can run, read from ``workloads/``.
 
 A network on a board is five figures (:class:`Profile`). Where nobody measured that board, they
 are transferred from one that was: times by the ratio of peak arithmetic and of memory bandwidth,
 power by the ratio of what the boards may draw; :attr:`Workload.source` says so.
 
-What a training does, in order: the one description that virtual and real time play.
+:func:`iterate_epochs` says what a training does, in order; virtual and real time both play it.
 """
 
 from __future__ import annotations
@@ -41,10 +41,15 @@ WORKLOADS: Final = (
 NETWORKS: Final = WORKLOADS[:6]
 """Those of the published table."""
 
+# Standard deviation of a run's time and power, relative, where a network has none of its own.
+# Chosen: repeated trainings differ by some tenths of a percent. Doubled, a sweep needs four times
+# as many runs to tell two settings apart.
 RUN_NOISE: Final = 0.003
+# Chosen: the first steps of a training take longer (memory is allocated, kernels are selected),
+# each twice as long as others. With twice as many, a run takes five steps more.
 WARMUP_STEPS: Final = 5
 WARMUP_FACTOR: Final = 2.0
-EPOCH_END_S: Final = 0.1
+EPOCH_END_S: Final = 0.1  # chosen: a checkpoint or a log line, where a network has none of its own
 BANDWIDTH_GB_S: Final = {
     "v100": 900,
     "v100-pcie": 900,
@@ -53,8 +58,9 @@ BANDWIDTH_GB_S: Final = {
     "laptop": 192,
     "gh200": 4000,
 }
-"""NVIDIA's data sheets."""
+"""Memory bandwidth, from NVIDIA's data sheets."""
 
+# The boards whose figures serve each board, in order of preference.
 _DONORS: Final = {
     "v100": ("v100",),
     "rtx6000": ("rtx6000", "v100"),
@@ -63,15 +69,17 @@ _DONORS: Final = {
     "laptop": ("rtx6000", "v100"),
     "gh200": ("v100",),
 }
+# What a process uses of a GPU's memory besides its network. Chosen: what a CUDA context takes.
 _CONTEXT_MIB: Final = 400
 
 
 @dataclass(frozen=True)
 class Profile:
-    """A network on a board at the highest clock.
+    """The five figures of a network on a board at its highest clock.
 
-    A step takes ``step_s``; the share ``stall`` of it waits for the host. The share ``compute``
-    of the rest goes with the clock. ``core_w`` and ``fixed_w`` are those of the hungriest phase.
+    A step takes ``step_s``, of which the share ``stall`` waits for the host. The share ``compute``
+    of the rest scales with the clock. ``core_w`` and ``fixed_w`` are those of the forward and
+    backward phases (see :class:`Phase`).
     """
 
     step_s: float
@@ -82,15 +90,17 @@ class Profile:
 
 
 def load_workload(name: str, board: Board, batch_size: int | None = None) -> Workload:
-    """The training of network ``name`` on ``board``, at another batch size if one is given."""
+    """The training of network ``name`` on ``board``; its own batch size unless one is given."""
     if name not in WORKLOADS:
         raise UsageError(
             f"no such workload: {name!r}",
-            f"{did_you_mean(name, WORKLOADS)}take one of {', '.join(WORKLOADS)}",
+            f"{did_you_mean(name, WORKLOADS)}choose one of {', '.join(WORKLOADS)}",
         )
     if batch_size is not None and batch_size < 1:
-        raise UsageError(f"a batch of {batch_size} samples", "take a batch size of 1 or more")
-    donor, profile, source = _profile(name, board)
+        raise UsageError(
+            f"the batch size must be at least 1, not {batch_size}", "pass a larger --batch-size"
+        )
+    donor, profile, source = _find_profile(name, board)
     return build_workload(name, board, profile, samples_of=donor, batch=batch_size, source=source)
 
 
@@ -103,12 +113,17 @@ def build_workload(
     batch: int | None = None,
     source: str = "",
 ) -> Workload:
-    network = _data("networks.toml")[name]
-    usual: int = network["batch_size"]
-    size = usual if batch is None else batch
-    memory_mib = _CONTEXT_MIB + (network["memory_mib"] - _CONTEXT_MIB) * size // usual
+    """The training of network ``name`` with the figures of ``profile``.
+
+    ``samples_of`` is the board on which its number of samples was published; ``batch`` is None for
+    the network's own batch size. Memory grows with the batch, up to 95 % of the board's.
+    """
+    network = _read_toml("networks.toml")[name]
+    own_size: int = network["batch_size"]
+    size = own_size if batch is None else batch
+    memory_mib = _CONTEXT_MIB + (network["memory_mib"] - _CONTEXT_MIB) * size // own_size
     memory_b = min(memory_mib * B_PER_MIB, board.memory_b * 95 // 100)
-    phases = step_phases(profile, size / usual)
+    phases = step_phases(profile, size / own_size)
     validation_samples = network.get("validation_samples", 0)
     return Workload(
         name=name,
@@ -128,11 +143,12 @@ def build_workload(
 
 
 def step_phases(profile: Profile, batch_ratio: float = 1.0) -> tuple[Phase, ...]:
-    """A step: it waits for the input, then goes forward, backward (twice the work) and updates.
+    """The phases of a step: input, forward, backward (twice the work of forward), update.
 
-    The update stands for all that is bound by memory (normalisation, activations, optimiser): it
-    draws less in the cores and more beside them, so that under a low cap it is the hungriest.
-    The wait for the host is the same whatever the batch.
+    ``update`` stands for all that is bound by memory (normalisation, activations, optimiser): it
+    draws less in the cores and more beside them, so that under a low cap it draws most. The wait
+    for the input does not depend on the batch. The shares of time and power are chosen; the fit to
+    the published table absorbs them, so that other shares give other profiles and the same curves.
     """
     busy_s = profile.step_s * (1 - profile.stall) * batch_ratio
     compute, core_w, fixed_w = profile.compute, profile.core_w, profile.fixed_w
@@ -146,7 +162,7 @@ def step_phases(profile: Profile, batch_ratio: float = 1.0) -> tuple[Phase, ...]
 
 
 def transfer(profile: Profile, source: Board, target: Board) -> Profile:
-    """What the network would be on another board."""
+    """The profile that the network would have on another board."""
     arithmetic = _peak(source) / _peak(target)
     bandwidth = BANDWIDTH_GB_S[source.key] / BANDWIDTH_GB_S[target.key]
     power = _load_w(target) / _load_w(source)
@@ -164,16 +180,18 @@ def transfer(profile: Profile, source: Board, target: Board) -> Profile:
 
 
 def profile_of(name: str, board: Board) -> Profile:
-    return _profile(name, board)[1]
+    """The figures of network ``name`` on ``board``."""
+    return _find_profile(name, board)[1]
 
 
-def _profile(name: str, board: Board) -> tuple[str, Profile, str]:
+def _find_profile(name: str, board: Board) -> tuple[str, Profile, str]:
+    """The board that the figures come from, the figures for ``board``, and their source."""
     for donor in _DONORS[board.key]:
         for file, source in (
             ("fitted.toml", "fitted to published measurements"),
             ("described.toml", "chosen to meet a published description"),
         ):
-            figures = _data(file).get(donor, {}).get(name)
+            figures = _read_toml(file).get(donor, {}).get(name)
             if figures is None:
                 continue
             profile = Profile(**figures)
@@ -193,25 +211,25 @@ def _load_w(board: Board) -> float:
 
 
 @cache
-def _data(file: str) -> dict[str, Any]:
+def _read_toml(file: str) -> dict[str, Any]:
     text = (resources.files(__package__) / "workloads" / file).read_text("utf-8")
     return tomllib.loads(text)
 
 
 @dataclass(frozen=True)
 class StepSequence:
-    """So many steps of one load."""
+    """A number of steps of one load."""
 
     name: Literal["step", "validation", "end"]
     load: Load
     steps: int
 
 
-def epochs(workload: Workload) -> Iterator[tuple[StepSequence, ...]]:
+def iterate_epochs(workload: Workload) -> Iterator[tuple[StepSequence, ...]]:
     """The parts of each epoch of one training."""
     step = workload.step
     steps = math.ceil(workload.samples / workload.batch_size)
-    step_s = sum(phase.time_s for phase in step.phases)
+    step_s = step.time_s
     slow = replace(step, phases=(*step.phases, _wait((workload.warmup_factor - 1.0) * step_s)))
     end = Load((_wait(workload.epoch_end_s),), step.memory_b)
     for epoch in range(workload.epochs):
@@ -225,13 +243,13 @@ def epochs(workload: Workload) -> Iterator[tuple[StepSequence, ...]]:
         yield tuple(part for part in parts if part.steps)
 
 
-def over_and_over(workload: Workload) -> Iterator[StepSequence]:
+def repeat_training(workload: Workload) -> Iterator[StepSequence]:
     """The parts of one training after another, without end."""
     while True:
-        for parts in epochs(workload):
+        for parts in iterate_epochs(workload):
             yield from parts
 
 
 def _wait(time_s: float) -> Phase:
-    """For the host, with clocks up."""
+    """A wait for the host, with clocks up."""
     return Phase("wait", time_s, compute=0.0, core_w=0.0, fixed_w=0.0, busy=False)

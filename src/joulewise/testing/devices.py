@@ -1,11 +1,11 @@
-"""What the device protocol promises, as tests that any device can be put through."""
+"""A conformance suite: what the device protocol promises, as tests for any device."""
 
 from __future__ import annotations
 
 import math
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import pytest
@@ -27,12 +27,12 @@ from joulewise.devices.device import Device
 from joulewise.errors import DeviceError, JoulewiseError, OutOfRangeError
 from joulewise.units import NS_PER_S
 
-_TINY: Final = 1e-9  # a device that is on draws some power: 0 W is a gap in disguise
+_TINY: Final = 1e-9  # a device that is on draws some power: 0 W stands for no reading
 _PERCENT: Final = (0.0, 100.0)
 _MHZ: Final = (0.0, 100_000.0)
 _WATTS: Final = (_TINY, 100_000.0)
 _MB_S: Final = (0.0, 1e6)
-SANE: Final[dict[Quantity, tuple[float, float]]] = {
+PLAUSIBLE: Final[dict[Quantity, tuple[float, float]]] = {
     Quantity.POWER: _WATTS,
     Quantity.POWER_AVERAGE: _WATTS,
     Quantity.POWER_INSTANT: _WATTS,
@@ -61,11 +61,11 @@ _POWERS: Final = (Quantity.POWER, Quantity.POWER_INSTANT, Quantity.POWER_AVERAGE
 class DeviceConformance:
     """Subclass it, give it a fixture named ``device``, and let pytest collect the rest.
 
-    The device must be healthy and of the test's own, since knobs are turned (and put back).
+    The device must be healthy and of the test's own, since its controls are set (and put back).
     Where its time is not the machine's, override :meth:`elapse` and :meth:`now_ns`.
     """
 
-    knob_tolerance = 0.01
+    control_tolerance = 0.01
     """How far, relatively, ``get`` may be from what was set: registers have steps."""
 
     @pytest.fixture
@@ -80,11 +80,11 @@ class DeviceConformance:
         """The clock of the device's readings."""
         return time.monotonic_ns()
 
-    def writable_knob_values(self, device: Device) -> dict[Knob, list[float]]:
-        """The values to which each knob that can be turned is turned."""
+    def writable_control_values(self, device: Device) -> dict[Knob, list[float]]:
+        """The values that each control is set to, for the controls that this process may set."""
         return {
-            knob: [info.minimum, info.maximum] if info.choices is None else [*info.choices[:3]]
-            for knob, info in _turnable(device).items()
+            control: [info.minimum, info.maximum] if info.choices is None else [*info.choices[:3]]
+            for control, info in _settable(device).items()
         }
 
     # Which device it is
@@ -131,23 +131,23 @@ class DeviceConformance:
                 assert period_s is None or 0 < period_s < math.inf, f"{quantity.value}: {period_s}"
 
     def test_power_and_energy_have_one_source(self, device: Device) -> None:
-        told = [device.sensors.get(quantity) for quantity in (*_POWERS, Quantity.ENERGY)]
-        sources = {sensor.source for sensor in told if isinstance(sensor, SensorInfo)}
+        sensors = [device.sensors.get(quantity) for quantity in (*_POWERS, Quantity.ENERGY)]
+        sources = {sensor.source for sensor in sensors if isinstance(sensor, SensorInfo)}
         assert len(sources) <= 1, f"a total would depend on which is taken: {sources}"
 
-    def test_what_it_lists_reads_as_a_sane_number_of_now(self, device: Device) -> None:
+    def test_what_it_lists_reads_as_a_plausible_number_of_now(self, device: Device) -> None:
         self.elapse(0.05)
-        for quantity in _listed(device):
+        for quantity in _listed_quantities(device):
             before = self.now_ns()
             reading = device.read(quantity)
             after = self.now_ns()
             assert isinstance(reading, Reading), f"{quantity.value} is listed, yet {reading}"
-            low, high = SANE[quantity]
+            low, high = PLAUSIBLE[quantity]
             assert low <= reading.value <= high, f"{quantity.value} = {reading.value}"
             assert before <= reading.t_ns <= after, f"{quantity.value}: not the time of the call"
 
     def test_what_it_does_not_list_is_unavailable_and_never_a_number(self, device: Device) -> None:
-        for quantity in set(Quantity) - set(_listed(device)):
+        for quantity in set(Quantity) - set(_listed_quantities(device)):
             reading = device.read(quantity)
             assert isinstance(reading, Unavailable), f"{quantity.value} reads {reading}"
             _check_reason(reading)
@@ -166,12 +166,12 @@ class DeviceConformance:
         values = [reading.value for reading in counted]
         assert values == sorted(values), f"the counter went back: {values}"
         mean_w = (values[-1] - values[0]) / (counted[-1].t_ns - counted[0].t_ns) * NS_PER_S
-        assert mean_w <= SANE[Quantity.POWER][1], f"{mean_w} W: is the counter in joules?"
-        for power in (device.read(q) for q in _POWERS if q in _listed(device)):
+        assert mean_w <= PLAUSIBLE[Quantity.POWER][1], f"{mean_w} W: is the counter in joules?"
+        for power in (device.read(q) for q in _POWERS if q in _listed_quantities(device)):
             # Wide enough for a burst or a coarse counter, and too narrow for a wrong unit.
             assert isinstance(power, Reading)
-            told = f"{mean_w} W counted, {power.value} W read"
-            assert power.value / 100 <= mean_w <= 100 * power.value, told
+            powers = f"{mean_w} W counted, {power.value} W read"
+            assert power.value / 100 <= mean_w <= 100 * power.value, powers
 
     def test_samples_are_in_order_and_after_the_given_time(self, device: Device) -> None:
         self.elapse(1.0)
@@ -204,90 +204,90 @@ class DeviceConformance:
             assert process.memory_b is None or process.memory_b >= 0
             assert process.kind
 
-    # Knobs
+    # Controls
 
-    def test_every_knob_is_described_or_has_a_reason(self, device: Device) -> None:
-        for knob, info in device.knobs.items():
-            assert isinstance(knob, Knob)
+    def test_every_control_is_described_or_has_a_reason(self, device: Device) -> None:
+        for control, info in device.knobs.items():
+            assert isinstance(control, Knob)
             if isinstance(info, Unavailable):
                 _check_reason(info)
                 continue
-            assert isinstance(info, KnobInfo), f"{knob.value}: {info!r}"
-            assert info.knob is knob
+            assert isinstance(info, KnobInfo), f"{control.value}: {info!r}"
+            assert info.knob is control
             assert 0 <= info.minimum <= info.maximum < math.inf, info
             assert info.default is None or info.minimum <= info.default <= info.maximum, info
             if info.choices is not None:
-                assert info.choices, f"{knob.value} takes nothing"
+                assert info.choices, f"{control.value} takes no value"
                 assert list(info.choices) == sorted(set(info.choices)), "choices do not ascend"
                 assert info.minimum <= info.choices[0], info
                 assert info.choices[-1] <= info.maximum, info
                 assert info.default is None or info.default in info.choices, info
-            assert info.writable is not False, f"{knob.value}: not writable, and no reason why"
+            assert info.writable is not False, f"{control.value}: not writable, and no reason why"
             if isinstance(info.writable, Unavailable):
                 _check_reason(info.writable)
 
-    def test_a_knob_tells_its_setting_or_why_not(self, device: Device) -> None:
-        for knob in Knob:
-            info, value = device.knobs.get(knob), device.get(knob)
+    def test_a_control_reports_its_setting_or_why_not(self, device: Device) -> None:
+        for control in Knob:
+            info, value = device.knobs.get(control), device.get(control)
             if isinstance(info, KnobInfo) and info.readable:
-                assert not isinstance(value, Unavailable), f"{knob.value} is readable, yet {value}"
-                assert info.minimum <= value <= info.maximum, f"{knob.value} = {value}, {info}"
+                assert not isinstance(value, Unavailable), (
+                    f"{control.value} is readable, yet {value}"
+                )
+                assert info.minimum <= value <= info.maximum, f"{control.value} = {value}, {info}"
             else:
-                assert isinstance(value, Unavailable), f"{knob.value} = {value}"
+                assert isinstance(value, Unavailable), f"{control.value} = {value}"
                 _check_reason(value)
 
-    def test_a_knob_goes_where_it_is_turned(self, device: Device) -> None:
-        for knob, values in self._to_turn(device).items():
-            before = device.get(knob)
+    def test_a_control_takes_the_value_that_is_set(self, device: Device) -> None:
+        for control, values in self._values_to_set(device).items():
+            before = device.get(control)
             try:
                 for value in values:
-                    device.set(knob, value)
-                    self._check_setting(device, knob, value)
+                    device.set(control, value)
+                    self._check_setting(device, control, value)
             finally:
-                _put_back(device, knob, before)
+                _put_back(device, control, before)
             if not isinstance(before, Unavailable):
-                self._check_setting(device, knob, before)
+                self._check_setting(device, control, before)
 
     def test_reset_goes_back_to_the_default(self, device: Device) -> None:
-        turnable = _turnable(device)
-        for knob, values in self._to_turn(device).items():
-            before = device.get(knob)
+        settable = _settable(device)
+        for control, values in self._values_to_set(device).items():
+            before = device.get(control)
             try:
-                device.set(knob, values[0])
-                device.reset(knob)
-                default = turnable[knob].default
+                device.set(control, values[0])
+                device.reset(control)
+                default = settable[control].default
                 if default is not None:
-                    self._check_setting(device, knob, default)
+                    self._check_setting(device, control, default)
             finally:
-                _put_back(device, knob, before)
+                _put_back(device, control, before)
 
     def test_a_value_that_it_does_not_take_is_refused_with_the_range(self, device: Device) -> None:
-        self._to_turn(device)
-        for knob, info in _turnable(device).items():
-            before = device.get(knob)
+        self._values_to_set(device)
+        for control, info in _settable(device).items():
+            before = device.get(control)
             try:
-                for value in _impossible(info):
+                for value in _impossible_values(info):
                     with pytest.raises(OutOfRangeError) as refusal:
-                        device.set(knob, value)
+                        device.set(control, value)
                     _check_error(refusal.value)
-                    said = f"{refusal.value.message} {refusal.value.hint}"
+                    text = f"{refusal.value.message} {refusal.value.hint}"
                     for bound in (info.minimum, info.maximum):
-                        assert f"{bound:g}" in said, f"{said!r} does not name {bound:g}"
-                assert device.get(knob) == before, "a refused value was set all the same"
+                        assert f"{bound:g}" in text, f"{text!r} does not name {bound:g}"
+                assert device.get(control) == before, "a refused value was set all the same"
             finally:
-                _put_back(device, knob, before)
+                _put_back(device, control, before)
 
-    def test_a_knob_that_may_not_be_turned_raises(self, device: Device) -> None:
-        turnable = _turnable(device)
-        for knob in set(Knob) - set(turnable):
-            info, before = device.knobs.get(knob), device.get(knob)
+    def test_a_control_that_may_not_be_set_raises(self, device: Device) -> None:
+        settable = _settable(device)
+        for control in set(Knob) - set(settable):
+            info, before = device.knobs.get(control), device.get(control)
             value = info.minimum if isinstance(info, KnobInfo) else 100.0
-            with pytest.raises(DeviceError) as refusal:
-                device.set(knob, value if isinstance(before, Unavailable) else before)
-            _check_error(refusal.value)
-            with pytest.raises(DeviceError) as refusal:
-                device.reset(knob)
-            _check_error(refusal.value)
+            _check_refused(
+                device.set, control, value if isinstance(before, Unavailable) else before
+            )
+            _check_refused(device.reset, control)
 
     # The end
 
@@ -298,56 +298,50 @@ class DeviceConformance:
         answers = [
             *(device.read(quantity) for quantity in Quantity),
             *(device.samples(quantity) for quantity in Quantity),
-            *(device.get(knob) for knob in Knob),
+            *(device.get(control) for control in Knob),
             device.processes(),
         ]
         for answer in answers:
             assert isinstance(answer, Unavailable), f"closed, yet {answer}"
             _check_reason(answer)
-        for knob, info in device.knobs.items():
+        for control, info in device.knobs.items():
             value = 100.0 if isinstance(info, Unavailable) else info.minimum
-            with pytest.raises(DeviceError) as refusal:
-                device.set(knob, value)
-            _check_error(refusal.value)
-            with pytest.raises(DeviceError) as refusal:
-                device.put_back(knob, value)
-            _check_error(refusal.value)
-            with pytest.raises(DeviceError) as refusal:
-                device.reset(knob)
-            _check_error(refusal.value)
+            _check_refused(device.set, control, value)
+            _check_refused(device.put_back, control, value)
+            _check_refused(device.reset, control)
 
-    def _to_turn(self, device: Device) -> dict[Knob, list[float]]:
-        values = self.writable_knob_values(device)
+    def _values_to_set(self, device: Device) -> dict[Knob, list[float]]:
+        values = self.writable_control_values(device)
         if not values:
-            pytest.skip("no knob that this process may turn")
+            pytest.skip("no control that this process may set")
         return values
 
-    def _check_setting(self, device: Device, knob: Knob, expected: float) -> None:
-        info = device.knobs[knob]
+    def _check_setting(self, device: Device, control: Knob, expected: float) -> None:
+        info = device.knobs[control]
         if isinstance(info, KnobInfo) and info.readable:
-            assert device.get(knob) == pytest.approx(expected, rel=self.knob_tolerance)
+            assert device.get(control) == pytest.approx(expected, rel=self.control_tolerance)
 
 
-def _listed(device: Device) -> list[Quantity]:
+def _listed_quantities(device: Device) -> list[Quantity]:
     return [q for q, sensor in device.sensors.items() if isinstance(sensor, SensorInfo)]
 
 
-def _turnable(device: Device) -> dict[Knob, KnobInfo]:
+def _settable(device: Device) -> dict[Knob, KnobInfo]:
     return {
-        knob: info
-        for knob, info in device.knobs.items()
+        control: info
+        for control, info in device.knobs.items()
         if isinstance(info, KnobInfo) and info.writable is True
     }
 
 
-def _put_back(device: Device, knob: Knob, value: float | Unavailable) -> None:
+def _put_back(device: Device, control: Knob, value: float | Unavailable) -> None:
     if isinstance(value, Unavailable):
-        device.reset(knob)
+        device.reset(control)
     else:
-        device.put_back(knob, value)
+        device.put_back(control, value)
 
 
-def _impossible(info: KnobInfo) -> Iterator[float]:
+def _impossible_values(info: KnobInfo) -> Iterator[float]:
     yield from (info.maximum * 2 + 1, -1.0, math.nan, math.inf)
     if info.minimum > 0:
         yield info.minimum / 2
@@ -369,6 +363,12 @@ def _check_samples(
 def _check_reason(unavailable: Unavailable) -> None:
     assert unavailable.reason.strip(), "unavailable, and no reason why"
     assert "\n" not in unavailable.reason + unavailable.fix
+
+
+def _check_refused(call: Callable[..., None], *arguments: Knob | float) -> None:
+    with pytest.raises(DeviceError) as refusal:
+        call(*arguments)
+    _check_error(refusal.value)
 
 
 def _check_error(error: JoulewiseError) -> None:

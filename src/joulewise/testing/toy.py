@@ -1,4 +1,4 @@
-"""The smallest device that keeps every promise of the protocol, in a time of its own."""
+"""The smallest device that follows the whole protocol, in a time of its own; an example."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _START_NS: Final = NS_PER_S
 
 @dataclass
 class ToyClock:
-    """Time that passes when it is told to."""
+    """Time that passes only by :meth:`elapse`."""
 
     now_ns: int = _START_NS
 
@@ -37,7 +37,7 @@ class ToyClock:
 
 
 class ToyDevice(BaseDevice):
-    """A GPU that draws half of its power limit; its clocks can be locked but not asked for."""
+    """A GPU that draws half of its power limit; its clocks can be locked, but not read back."""
 
     def __init__(self, clock: ToyClock, key: str = "gpu0") -> None:
         self.info = DeviceInfo(key, Kind.GPU, "Toy 100", f"TOY-{key}", "toy", driver="1.0")
@@ -77,10 +77,10 @@ class ToyDevice(BaseDevice):
     def _processes(self) -> Sequence[Process]:
         return [Process(pid=1, memory_b=None, kind="compute")]
 
-    def _get(self, knob: Knob) -> float | Unavailable:
-        if knob is Knob.POWER_LIMIT:
+    def _get(self, control: Knob) -> float | Unavailable:
+        if control is Knob.POWER_LIMIT:
             return self._limit_w
-        return Unavailable(f"a toy does not tell its {knob.value}")
+        return Unavailable(f"a toy does not tell its {control.value}")
 
     def _set(self, info: KnobInfo, value: float) -> None:
         self._count()

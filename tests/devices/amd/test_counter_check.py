@@ -74,10 +74,10 @@ def test_a_counter_at_a_wrong_rate_is_refused(install, find, rate, model, step_s
     (device,) = opened(install, find, Board(0, model, rate=rate, step_s=step_s))
     refused = energy(device)
     assert isinstance(refused, Unavailable)
-    told = re.fullmatch(
+    match = re.fullmatch(
         r"the energy counter runs at ([\d.]+) times the power that the GPU reports", refused.reason
     )
-    assert float(told[1]) == pytest.approx(rate, rel=0.04)
+    assert float(match[1]) == pytest.approx(rate, rel=0.04)
     assert "integrated instead" in refused.fix
     assert device.read(Quantity.ENERGY) == refused
     assert isinstance(device.sensors[Quantity.POWER], SensorInfo)
@@ -112,7 +112,7 @@ def test_a_counter_that_moves_about_once_a_second_is_not_known_to_be_wrong(insta
     assert energy(device).note == UNDECIDED
 
 
-def test_a_gpu_that_does_not_tell_its_power_keeps_its_counter_unchecked(install, find):
+def test_a_gpu_that_does_not_report_power_keeps_its_counter_unchecked(install, find):
     board = Board(0)
     board.load = [(0, 100)]
     board.power = dict.fromkeys(board.power, "N/A")
@@ -121,7 +121,7 @@ def test_a_gpu_that_does_not_tell_its_power_keeps_its_counter_unchecked(install,
     assert energy(device).note == NO_POWER
 
 
-def test_a_gpu_that_tells_no_power_and_whose_counter_stands_still_has_neither(install, find):
+def test_a_gpu_without_power_whose_counter_stands_still_has_neither(install, find):
     board = Board(0, rate=0)
     board.power = dict.fromkeys(board.power, "N/A")
     (device,) = opened(install, find, board)
@@ -166,10 +166,10 @@ def test_a_clock_that_stands_still_ends_the_watch():
 
 def test_bounds_of_a_steady_load():
     polls = [Poll(i * S // 100, i * S // 100, float(i), 100.0) for i in range(41)]
-    found = compare(polls)
-    assert (found.counted_j, found.likely_j) == (39, pytest.approx(39))
-    assert found.low_j == pytest.approx(0.38 * 99.5)
-    assert found.high_j == pytest.approx(0.40 * 101)
+    comparison = compare(polls)
+    assert (comparison.counted_j, comparison.likely_j) == (39, pytest.approx(39))
+    assert comparison.low_j == pytest.approx(0.38 * 99.5)
+    assert comparison.high_j == pytest.approx(0.40 * 101)
     assert compare(polls[:2]) is None
 
 
@@ -216,8 +216,8 @@ class Machine:
 
     def verdict(self):
         probe = Probe(self.read_j, self.read_w, AVERAGE_LAG_S if self.tau_s else 0.0)
-        found = check_counters({"gpu0": probe}, lambda: self.clock.now_ns, self.sleep)
-        return found["gpu0"]
+        verdicts = check_counters({"gpu0": probe}, lambda: self.clock.now_ns, self.sleep)
+        return verdicts["gpu0"]
 
 
 # How long a call takes, and how late a sleep ends.
@@ -275,8 +275,8 @@ def test_at_a_steady_load_a_smaller_factor_is_always_refused(watts, rate, step_s
     delays=DELAYS,
 )
 def test_a_counter_off_by_a_factor_of_two_is_never_taken_for_right(segments, rate, delays):
-    found = Machine(segments, rate=rate, **delays).verdict()
-    assert found.factor is not None or found.note == UNDECIDED
+    outcome = Machine(segments, rate=rate, **delays).verdict()
+    assert outcome.factor is not None or outcome.note == UNDECIDED
 
 
 def test_the_polls_keep_step_with_no_load(monkeypatch):

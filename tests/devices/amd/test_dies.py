@@ -12,7 +12,7 @@ from joulewise.devices import Discovery
 from joulewise.record.inventory import recorded_device
 from joulewise.report.terminal.doctor import draw
 from joulewise.report.views.checkup import examine
-from joulewise.testing import DeviceConformance
+from tests.devices.test_amd import AmdConformance
 from tests.helpers.documented_amdsmi import NOT_SUPPORTED, Board, mi250_pair
 
 POWERS = (Quantity.POWER, Quantity.POWER_AVERAGE, Quantity.POWER_INSTANT)
@@ -40,7 +40,7 @@ def test_one_die_reports_for_both_and_the_other_has_no_zero(install, find):
 
 @pytest.mark.parametrize("told", ["N/A", 0])
 @pytest.mark.parametrize("counts", [True, False])
-def test_however_it_is_silent(install, find, told, counts):
+def test_every_kind_of_silence_makes_a_silent_die(install, find, told, counts):
     pair = mi250_pair()
     pair[1].power = dict.fromkeys(pair[1].power, told)
     fake = install(*pair)
@@ -57,7 +57,7 @@ def test_however_it_is_silent(install, find, told, counts):
     assert silent.sensors[Quantity.ENERGY].reason == f"gpu0 {BOTH}"
 
 
-def test_the_links_tell_who_reports_in_whatever_order(install, find):
+def test_the_links_show_which_die_reports_in_any_order(install, find):
     first, second = mi250_pair(0), mi250_pair(2)
     install(first[1], second[0], second[1], first[0])
     devices = find()
@@ -104,7 +104,7 @@ def test_a_container_with_one_die(install, find, tells_links):
     assert "the other die included, which the job does not see" in device.info.note
 
 
-def test_halves_of_two_modules_are_no_pair(install, find):
+def test_dies_of_two_modules_are_not_paired(install, find):
     install(mi250_pair(0)[1], mi250_pair(2)[0])
     silent, reporter = find()
     assert silent.sensors[Quantity.ENERGY].reason == f"the other die {BOTH}"
@@ -139,9 +139,9 @@ def test_a_gpu_of_one_die_is_no_module(install, find):
 
 def test_doctor_shows_who_reports_and_why_a_counter_is_refused(install, find):
     install(*mi250_pair(0), *mi250_pair(2, rate=0.07))
-    found = examine(Discovery(tuple(find()), {}))
+    checkup = examine(Discovery(tuple(find()), {}))
     console = Console(file=io.StringIO(), width=200)
-    draw(found, console)
+    draw(checkup, console)
     text = console.file.getvalue()
     assert (
         text.count("AMD Instinct") == 4
@@ -152,18 +152,6 @@ def test_doctor_shows_who_reports_and_why_a_counter_is_refused(install, find):
     assert "the energy counter runs at 0.07 times the power that the GPU reports" in text
 
 
-class TestSilentDie(DeviceConformance):
-    @pytest.fixture
-    def device(self, install, find, clock):
-        install(*mi250_pair())
-        self.clock = clock
-        found = find()
-        yield found[1]
-        for each in found:
-            each.close()
-
-    def elapse(self, seconds):
-        self.clock.elapse(seconds)
-
-    def now_ns(self):
-        return self.clock.now_ns
+class TestSilentDie(AmdConformance):
+    def boards(self):
+        return mi250_pair()

@@ -9,7 +9,7 @@ import pytest
 
 from joulewise.data import Knob, KnobInfo, Process, Quantity, Unavailable
 from joulewise.devices import Options, discover
-from joulewise.devices.amd.hip_visible import AmdProcessor, visible
+from joulewise.devices.amd.hip_visible import AmdProcessor, hip_visible_gpus
 from joulewise.errors import DeviceError, DeviceLostError, PermissionDeniedError
 from joulewise.testing import DeviceConformance
 from tests.helpers.documented_amdsmi import (
@@ -28,12 +28,15 @@ class AmdConformance(DeviceConformance):
 
     @pytest.fixture
     def device(self, install, find, clock):
-        install(Board(0, self.model), Board(1, self.model))
+        install(*self.boards())
         self.clock = clock
-        found = find()
-        yield found[1]
-        for each in found:
-            each.close()
+        devices = find()
+        yield devices[1]
+        for opened in devices:
+            opened.close()
+
+    def boards(self):
+        return Board(0, self.model), Board(1, self.model)
 
     def elapse(self, seconds):
         self.clock.elapse(seconds)
@@ -96,19 +99,23 @@ def test_an_mi300x_in_our_units(install, find, clock):
     assert device.info.driver == "6.10.5"
 
 
-def test_an_mi210_tells_its_average_power_and_has_a_fan(install, find):
+def test_an_mi210_reports_its_average_power_and_has_a_fan(install, find):
     board = Board(0, "mi210")
     install(board)
     (device,) = find()
-    told = values(device)
-    assert told["power_w"] == told["power_average_w"] == 41
-    assert "power_instant_w" not in told
-    assert (told["fan_pct"], told["temperature_c"], told["throttle_reasons"]) == (20, 41, 0)
+    readings = values(device)
+    assert readings["power_w"] == readings["power_average_w"] == 41
+    assert "power_instant_w" not in readings
+    assert (readings["fan_pct"], readings["temperature_c"], readings["throttle_reasons"]) == (
+        20,
+        41,
+        0,
+    )
     board.throttle = True
     assert values(device)["throttle_reasons"] == 1
 
 
-def test_a_power_of_zero_is_not_told(install, find):
+def test_a_power_of_zero_is_no_reading(install, find):
     board = Board(0, "mi300x")
     board.power = {"current_socket_power": 0, "average_socket_power": 77}
     install(board)
@@ -122,8 +129,8 @@ def test_the_counter_under_its_older_name(install, find, clock):
     count = fake.amdsmi_get_energy_count
 
     def count_by_older_name(board):
-        told = count(board)
-        return {"power": told.pop("energy_accumulator"), **told}
+        answer = count(board)
+        return {"power": answer.pop("energy_accumulator"), **answer}
 
     fake.amdsmi_get_energy_count = count_by_older_name
     (device,) = find()
@@ -131,7 +138,7 @@ def test_the_counter_under_its_older_name(install, find, clock):
     assert values(device)["energy_j"] == 1390
 
 
-def test_knobs(install, find):
+def test_controls_are_read_and_set(install, find):
     board = Board(0)
     fake = install(board)
     (device,) = find()
@@ -156,7 +163,7 @@ def test_knobs(install, find):
         ({"default_power_cap": 0, "min_power_cap": 10_000_000}, None),
     ],
 )
-def test_a_power_cap_that_is_half_told(install, find, cap, expected):
+def test_a_power_cap_without_a_default(install, find, cap, expected):
     board = Board(0)
     board.cap_uw.update(cap)
     install(board)
@@ -188,7 +195,7 @@ def test_a_lost_gpu_is_a_gap_not_an_exception(install, find):
         device.set(Knob.POWER_LIMIT, 200)
 
 
-def test_only_what_the_gpu_never_tells_is_settled_when_it_is_opened(install, find):
+def test_only_what_the_gpu_never_reports_is_decided_when_it_is_opened(install, find):
     fake = install(Board(0))
     fake.failing = {"amdsmi_get_power_info": 12, "amdsmi_get_energy_count": NOT_SUPPORTED}
     (device,) = find()
@@ -227,7 +234,7 @@ def test_the_library_is_closed_where_no_gpu_is_found(install, find):
     assert fake.users == 0
 
 
-def test_no_package(monkeypatch, find, tmp_path):
+def test_without_the_package_the_reason_names_it(monkeypatch, find, tmp_path):
     monkeypatch.setitem(sys.modules, "amdsmi", None)
     assert find(JOULEWISE_KFD=str(tmp_path)) == Unavailable(
         "the amdsmi package is not installed", "pip install 'joulewise[amd]'"
@@ -240,7 +247,7 @@ def test_neither_package_nor_driver_is_a_machine_without_such_a_gpu(monkeypatch,
     assert answer == Unavailable(f"no AMD GPU here: there is no {tmp_path}/kfd")
 
 
-def test_no_driver(install, find):
+def test_without_a_driver_the_reason_says_so(install, find):
     fake = install(Board(0))
     fake.failing["amdsmi_init"] = DRIVER_NOT_LOADED
     answer = find()
@@ -249,7 +256,7 @@ def test_no_driver(install, find):
     assert fake.users == 0
 
 
-def test_no_c_library_and_stdout_stays_ours(tmp_path):
+def test_without_the_c_library_nothing_is_printed(tmp_path):
     package = tmp_path / "amdsmi"
     package.mkdir()
     # As documented of amdsmi 7.0 where libamd_smi.so is missing: it prints, then fails.
@@ -265,7 +272,7 @@ def test_no_c_library_and_stdout_stays_ours(tmp_path):
     assert ran.stdout == "amdsmi is installed, but ROCm's library libamd_smi.so cannot be loaded\n"
 
 
-def test_what_a_driver_does_not_tell_of_itself(install, find):
+def test_what_a_driver_does_not_report_has_a_default(install, find):
     fake = install(Board(3))
     for function in ("device_uuid", "asic_info", "driver_info", "memory_total"):
         fake.failing[f"amdsmi_get_gpu_{function}"] = NOT_SUPPORTED
@@ -283,9 +290,9 @@ def test_keys_count_on_after_another_makers_gpus_hidden_or_not(
     install(Board(0), Board(1))
     environ = {"CUDA_VISIBLE_DEVICES": listed, "HIP_VISIBLE_DEVICES": "0,1"}
     with simulated(monkeypatch, "v100", "v100", "v100", folder=tmp_path) as machine:
-        found = discover(Options(environ={"JOULEWISE_SIM": machine.shared.path, **environ}))
-        found.close()
-    gpus = [device.info.key for device in found.devices if device.info.kind.value == "gpu"]
+        discovery = discover(Options(environ={"JOULEWISE_SIM": machine.shared.path, **environ}))
+        discovery.close()
+    gpus = [device.info.key for device in discovery.devices if device.info.kind.value == "gpu"]
     assert gpus == [*nvidia, "gpu3", "gpu4"]
 
 
@@ -311,7 +318,7 @@ GPUS = [AmdProcessor(index, index, None, f"GPU-dead000{index}", index) for index
     ],
 )
 def test_what_hip_would_see(environ, expected):
-    shown = visible(environ, GPUS)
+    shown = hip_visible_gpus(environ, GPUS)
     assert [gpu.index for gpu in shown.gpus] == expected
     if not expected:
         (name,) = environ
@@ -323,7 +330,7 @@ def test_what_hip_would_see(environ, expected):
 
 def test_hip_may_count_in_another_order():
     gpus = [AmdProcessor(0, 0, None, hip=1), AmdProcessor(1, 1, None, hip=0)]
-    assert [gpu.index for gpu in visible({"HIP_VISIBLE_DEVICES": "0"}, gpus).gpus] == [1]
+    assert [gpu.index for gpu in hip_visible_gpus({"HIP_VISIBLE_DEVICES": "0"}, gpus).gpus] == [1]
 
 
 def test_hidden_gpus_say_so(install, find):

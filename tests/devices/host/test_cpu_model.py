@@ -57,9 +57,9 @@ class Host:
         (self.root / "proc/stat").write_text(f"cpu  1 2 3\n{''.join(lines)}intr 4\nctxt 5\n")
 
     def find(self, **changes):
-        found = cpu.find(replace(self.options, **changes))
-        assert isinstance(found, list), found
-        return found
+        devices = cpu.find(replace(self.options, **changes))
+        assert isinstance(devices, list), devices
+        return devices
 
 
 class TestModelledCpu(DeviceConformance):
@@ -138,7 +138,7 @@ class TestEnergy:
         assert device.read(Quantity.POWER).value == pytest.approx(225 * (IDLE + BUSY * 0.8))
         assert device.read(Quantity.LOAD).value == pytest.approx(80)
 
-    def test_it_is_called_modelled_and_says_its_error(self, tmp_path):
+    def test_it_is_marked_as_modelled_and_states_its_error(self, tmp_path):
         (device,) = Host(tmp_path).find()
         sensor = device.sensors[Quantity.ENERGY]
         assert sensor.source is Source.MODELLED
@@ -212,20 +212,20 @@ class TestTdp:
         assert tdp_w(device) == pytest.approx(95)
 
     @pytest.mark.parametrize("text", ["much", "-5", "0", "nan", "inf"])
-    def test_a_tdp_that_cannot_be_is_said(self, text, tmp_path):
+    def test_an_impossible_tdp_is_reported(self, text, tmp_path):
         host = Host(tmp_path)
         environ = {**host.options.environ, "JOULEWISE_CPU_TDP": text}
         refusal = cpu.find(replace(host.options, environ=environ))
         assert isinstance(refusal, Unavailable)
         assert text in refusal.reason
 
-    def test_no_cpu_to_be_seen_is_unavailable(self, tmp_path):
+    def test_a_machine_without_visible_cpus_is_unavailable(self, tmp_path):
         options = Options(environ={"JOULEWISE_PROC": str(tmp_path), "JOULEWISE_POWERCAP": "/no"})
         assert isinstance(cpu.find(options), Unavailable)
 
 
 def test_this_machine_has_a_cpu_that_draws_power():
     environ = {"JOULEWISE_POWERCAP": "/nowhere"}
-    found = cpu.find(Options(environ=environ))
-    assert isinstance(found, list)
-    assert all(isinstance(device.read(Quantity.POWER), Reading) for device in found)
+    devices = cpu.find(Options(environ=environ))
+    assert isinstance(devices, list)
+    assert all(isinstance(device.read(Quantity.POWER), Reading) for device in devices)

@@ -7,7 +7,7 @@ from joulewise.devices import Options
 from joulewise.devices.host import cpu
 from joulewise.devices.host.cpu_model import read_cpuinfo
 from joulewise.devices.host.grace import GraceCpu, has_grace
-from joulewise.simulate.host import SIMULATED
+from joulewise.devices.host.powercap import SIMULATED_FILE
 from joulewise.testing import DeviceConformance
 
 SOCKETS_UW = {0: 150_000_000, 1: 95_500_000}
@@ -51,7 +51,7 @@ def options(tmp_path):
     )
 
 
-def test_packages_that_only_the_topology_tells_are_counted_from_0(options):
+def test_packages_that_only_the_topology_has_are_counted_from_0(options):
     info = read_cpuinfo(options.proc, options.cpus)
     assert info.packages == {0: (0, 1), 1: (2, 3)}
     assert info.name == "Arm Neoverse V2"
@@ -70,7 +70,7 @@ def test_each_socket_is_a_cpu_with_its_memory(options):
 
 
 def test_a_simulated_meter_says_so(options):
-    (options.hwmon / SIMULATED).write_text("1\n")
+    (options.hwmon / SIMULATED_FILE).write_text("1\n")
     first, _ = cpu.find(options)
     assert first.sensors[Quantity.POWER].source is Source.SIMULATED
 

@@ -73,11 +73,11 @@ class TestModules:
             ([0xFFFF, 8192], 2),  # a module of unknown size is a module
         ],
     )
-    def test_the_firmware_counts_them(self, sockets, filled, tmp_path):
+    def test_the_firmware_counts_the_modules(self, sockets, filled, tmp_path):
         assert modules(Host(tmp_path, sockets=sockets)) == filled
 
     @pytest.mark.parametrize(("gib", "expected"), [(8, 1), (16, 1), (64, 4), (512, 32)])
-    def test_without_that_they_are_taken_to_be_of_one_size(self, gib, expected, tmp_path):
+    def test_without_the_table_modules_are_assumed_to_be_of_one_size(self, gib, expected, tmp_path):
         host = Host(tmp_path, total=f"MemTotal:  {int(gib * 0.98 * 2**20)} kB")
         assert modules(host) == expected
         (device,) = ram.find(host.options)
@@ -94,7 +94,7 @@ class TestModules:
         assert modules(Host(tmp_path, sockets=[0, 0])) == 4
 
 
-def test_energy_is_power_times_time_and_called_assumed(tmp_path):
+def test_energy_is_power_times_time_and_marked_as_assumed(tmp_path):
     host = Host(tmp_path, sockets=[8192] * 2)
     (device,) = ram.find(host.options)
     host.elapse(100)
@@ -109,6 +109,6 @@ def test_memory_that_is_measured_is_not_assumed_too(tmp_path):
 
 @pytest.mark.parametrize("total", ["", "MemTotal: lots"])
 def test_memory_of_unknown_size_is_unavailable(total, tmp_path):
-    found = ram.find(Host(tmp_path, total=total).options)
-    assert isinstance(found, Unavailable)
-    assert "meminfo" in found.reason
+    devices = ram.find(Host(tmp_path, total=total).options)
+    assert isinstance(devices, Unavailable)
+    assert "meminfo" in devices.reason

@@ -139,7 +139,7 @@ class TestEachJouleCountsOnce:
         monkeypatch.setattr(powercap, "read_int", running)
         assert len(find_zones(bench.tree.path).packages) == 1
 
-    def test_the_mmio_door_is_taken_where_it_is_the_only_one(self, tmp_path):
+    def test_the_mmio_zone_is_used_where_it_is_the_only_one(self, tmp_path):
         bench = Bench(tmp_path, LAPTOP)
         for path in bench.tree.path.glob("intel-rapl*"):
             if not path.name.startswith("intel-rapl-mmio"):
@@ -175,7 +175,7 @@ class TestPower:
         device.read(Quantity.POWER)
         assert bench.time_ns - opened_ns == 50_000_000
 
-    def test_it_is_the_mean_since_the_last_reading_of_energy(self, tmp_path):
+    def test_power_is_the_mean_since_the_last_reading_of_energy(self, tmp_path):
         bench = Bench(tmp_path, XEON)
         device = bench.devices()["cpu0"]
         bench.elapse(10, [0.0, 0.0])
@@ -191,7 +191,7 @@ class TestPower:
 
 
 class TestLimits:
-    def test_they_are_those_of_the_firmware(self, tmp_path):
+    def test_limits_are_those_of_the_firmware(self, tmp_path):
         cpu = Bench(tmp_path, XEON).devices()["cpu0"]
         assert cpu.get(Knob.POWER_LIMIT) == 150
         assert cpu.get(Knob.POWER_LIMIT_SHORT) == 180
@@ -239,11 +239,11 @@ class TestLimits:
         assert isinstance(limit, Unavailable)
         assert limit.fix == f"echo 1 | sudo tee {bench.tree.path}/intel-rapl:0/enabled"
 
-    def test_a_limit_that_does_not_take_is_an_error(self, tmp_path, monkeypatch):
+    def test_a_limit_that_was_not_set_is_an_error(self, tmp_path, monkeypatch):
         """Firmware can keep to its own without a word."""
         cpu = Bench(tmp_path, XEON).devices()["cpu0"]
         monkeypatch.setattr(powercap, "read_int", lambda _path: 150_000_000)
-        with pytest.raises(DeviceError, match="did not go to 100: it is at 150 W"):
+        with pytest.raises(DeviceError, match="was not set to 100: it is at 150 W"):
             cpu.set(Knob.POWER_LIMIT, 100)
 
 
@@ -351,22 +351,22 @@ if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
-as_told = lambda told: vars(told) if isinstance(told, Unavailable) else told._asdict()
+as_dict = lambda reading: vars(reading) if isinstance(reading, Unavailable) else reading._asdict()
 options = Options(environ=dict(os.environ))
-found = [*cpu.find(options), *ram.find(options)]
-told = {
+devices = [*cpu.find(options), *ram.find(options)]
+answer = {
     d.info.key: {
-        "energy": as_told(d.read(Quantity.ENERGY)),
+        "energy": as_dict(d.read(Quantity.ENERGY)),
         "source": d.sensors[Quantity.ENERGY].source.value,
         "better": d.info.better and vars(d.info.better),
     }
-    for d in found
+    for d in devices
 }
 try:
-    found[0].set(Knob.POWER_LIMIT, 100)
+    devices[0].set(Knob.POWER_LIMIT, 100)
 except PermissionDeniedError as error:
-    told["set"] = [error.message, error.hint]
-json.dump(told, sys.stdout)
+    answer["set"] = [error.message, error.hint]
+json.dump(answer, sys.stdout)
 """
 
 
@@ -395,23 +395,23 @@ class TestWithoutTheRight:
         return json.loads(done.stdout)
 
     def test_every_counter_names_the_command_and_the_command_works(self, tree):
-        told = self.as_a_user(tree)
-        told.pop("set")
-        assert {key: device["source"] for key, device in told.items()} == {
+        answer = self.as_a_user(tree)
+        answer.pop("set")
+        assert {key: device["source"] for key, device in answer.items()} == {
             "cpu0": "modelled",
             "cpu1": "modelled",
             "dram0": "assumed",
         }
-        fixes = {device["better"]["fix"] for device in told.values()}
-        reasons = [device["better"]["reason"] for device in told.values()]
+        fixes = {device["better"]["fix"] for device in answer.values()}
+        reasons = [device["better"]["reason"] for device in answer.values()]
         assert fixes == {f"sudo chmod a+r {tree.path}/*rapl*:*/*_uj"}
         assert all(re.search(r"root only .*until the next boot", reason) for reason in reasons)
         subprocess.run(fixes.pop().removeprefix("sudo "), shell=True, check=True)
-        told = self.as_a_user(tree)
-        told.pop("set")
-        assert set(told) == {"cpu0", "cpu1", "dram0", "dram1"}
-        assert all(device["source"] == "simulated" for device in told.values())
-        assert all(device["better"] is None for device in told.values())
+        answer = self.as_a_user(tree)
+        answer.pop("set")
+        assert set(answer) == {"cpu0", "cpu1", "dram0", "dram1"}
+        assert all(device["source"] == "simulated" for device in answer.values())
+        assert all(device["better"] is None for device in answer.values())
 
     def test_a_limit_that_may_not_be_set_names_the_command(self, tree):
         path = tree.path / "intel-rapl:0/constraint_0_power_limit_uw"

@@ -27,7 +27,7 @@ def test_the_power_limit_is_set_in_watts_and_reset_to_its_default(device, machin
     assert machine.shared.knobs(0).limit_w == 300
 
 
-def test_discovery_turns_nothing(machine):
+def test_discovery_sets_nothing(machine):
     machine.shared._gpus["limit_mw"] = 200_000
     machine.shared._gpus["sm_lock"] = 1005 << 32 | 1005
     (device,) = machine.gpus()
@@ -76,7 +76,7 @@ def test_a_clock_between_two_steps_is_refused_with_both(device):
     assert refusal.value.hint == f"it takes {low} to {high} MHz, {steps}"
 
 
-def test_a_fixed_limit_is_no_knob(machine):
+def test_a_fixed_limit_is_no_control(machine):
     machine.shared._gpus["limit_minimum_mw"] = machine.shared._gpus["limit_maximum_mw"]
     (device,) = machine.gpus()
     assert device.knobs[Knob.POWER_LIMIT] == Unavailable("the maker fixed its power limit at 300 W")
@@ -84,7 +84,7 @@ def test_a_fixed_limit_is_no_knob(machine):
 
 
 @on("v100", "gpu0:call=GetPowerManagementLimit,code=3")
-def test_a_limit_that_cannot_be_asked_for_is_no_knob(device):
+def test_a_limit_that_cannot_be_read_is_no_control(device):
     assert isinstance(device.knobs[Knob.POWER_LIMIT], Unavailable)
 
 
@@ -105,7 +105,7 @@ class RealDriver:
         return getattr(self._library, name)
 
 
-def test_without_root_every_knob_names_what_gives_the_right_and_puts_it_back(machine, monkeypatch):
+def test_without_root_every_control_names_what_gives_the_right(machine, monkeypatch):
     monkeypatch.setattr(pynvml, "nvmlLib", RealDriver(pynvml.nvmlLib))
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     (device,) = machine.gpus()
@@ -118,7 +118,7 @@ def test_without_root_every_knob_names_what_gives_the_right_and_puts_it_back(mac
     assert limit.maximum == 300
 
 
-def test_a_real_driver_is_taken_to_obey_root(machine, monkeypatch):
+def test_a_real_driver_is_assumed_to_obey_root(machine, monkeypatch):
     monkeypatch.setattr(pynvml, "nvmlLib", RealDriver(pynvml.nvmlLib))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     (device,) = machine.gpus()
@@ -139,7 +139,7 @@ def another_user():
 
 
 @pytest.mark.parametrize("as_root", [True, False])
-def test_the_simulated_driver_says_itself_whom_it_obeys(monkeypatch, tmp_path, as_root):
+def test_the_simulated_driver_reports_who_may_set_controls(monkeypatch, tmp_path, as_root):
     with simulated(monkeypatch, "v100", folder=tmp_path, as_root=as_root) as machine:
         pynvml.nvmlInit()  # while its files can be opened, which are of whoever runs the tests
         with another_user():
@@ -163,7 +163,7 @@ def test_the_simulated_driver_says_itself_whom_it_obeys(monkeypatch, tmp_path, a
         (Knob.MEMORY_CLOCK, 1215.0, "-lmc 1215,1215", "-rmc"),
     ],
 )
-def test_a_denied_knob_raises_with_the_exact_command(device, knob, value, command, reset):
+def test_a_denied_setting_raises_with_the_exact_command(device, knob, value, command, reset):
     with pytest.raises(PermissionDeniedError) as refusal:
         device.set(knob, value)
     assert f"sudo nvidia-smi -i 0 {command}`" in refusal.value.hint
@@ -184,8 +184,8 @@ def test_a_refused_limit_raises_the_error_of_its_code(monkeypatch, tmp_path, cod
     assert refusal.value.__cause__ is None
 
 
-def test_a_limit_that_was_not_taken_does_not_pass_unnoticed(device, monkeypatch):
+def test_a_limit_that_was_not_set_raises(device, monkeypatch):
     # No driver, simulated or not, can be made to say yes and do nothing.
     monkeypatch.setattr(pynvml, "nvmlDeviceSetPowerManagementLimit", lambda *_: None)
-    with pytest.raises(DeviceError, match="stands at 300"):
+    with pytest.raises(DeviceError, match="is at 300"):
         device.set(Knob.POWER_LIMIT, 200)

@@ -18,7 +18,7 @@ from joulewise.data import Knob, Quantity, Reading, SensorInfo, Unavailable
 from joulewise.devices import FINDER, Device, Options
 from joulewise.devices.device import PartlyOpened
 from joulewise.devices.nvidia import discovery, find
-from joulewise.devices.nvidia.discovery import discover_gpus
+from joulewise.devices.nvidia.discovery import discover_and_count
 from joulewise.devices.nvidia.gpu import NvidiaGpu
 from joulewise.errors import DeviceError, DeviceLostError
 from joulewise.simulate.realtime.launch import ABSENT
@@ -44,7 +44,7 @@ def keys(devices: list[Device]) -> list[str]:
     return [device.info.key for device in devices]
 
 
-def test_each_gpu_says_who_it_is(machine):
+def test_each_gpu_has_its_identity(machine):
     first, *rest = devices = machine.gpus()
     assert keys(devices) == ["gpu0", "gpu1", "gpu2"]
     assert first.info.name == "Tesla V100-SXM2-16GB"
@@ -62,7 +62,7 @@ def test_each_gpu_says_who_it_is(machine):
 # What CUDA is told
 
 
-def test_only_what_cuda_sees_is_found(machine):
+def test_only_gpus_that_cuda_sees_are_found(machine):
     assert keys(machine.gpus(CUDA_VISIBLE_DEVICES="2,0")) == ["gpu0", "gpu2"]
 
 
@@ -82,14 +82,14 @@ def test_hidden_gpus_are_missing_with_the_reason(listed):
     assert missing.fix == "unset CUDA_VISIBLE_DEVICES"
 
 
-def test_a_list_that_ends_early_is_told_with_what_it_left(machine):
+def test_a_list_that_ends_early_is_reported_with_what_it_left(machine):
     (device,) = devices = machine.gpus(CUDA_VISIBLE_DEVICES="1,7,0")
     assert keys(devices) == ["gpu1"]
     assert "'7' names no GPU" in device.info.note
 
 
 @on("laptop,a100")
-def test_the_fastest_is_cudas_first_and_the_guess_is_told(machine):
+def test_the_fastest_is_first_for_cuda_and_the_guess_is_noted(machine):
     (device,) = devices = machine.gpus(CUDA_VISIBLE_DEVICES="0")
     assert keys(devices) == ["gpu1"]
     assert "guess" in device.info.note
@@ -186,7 +186,7 @@ def test_an_nvml_that_does_not_start_is_a_reason_and_a_fix(monkeypatch, tmp_path
     assert fix in missing.fix
 
 
-def test_without_the_library_the_driver_is_to_be_installed():
+def test_without_the_library_the_hint_is_to_install_the_driver():
     code = "from joulewise.devices import *; print(discover(Options({})).missing['nvidia'])"
     environ = {**os.environ, "LD_LIBRARY_PATH": str(ABSENT)}
     answer = run(
@@ -227,7 +227,7 @@ def test_a_sleeping_gpu_is_seen_and_not_woken(bus, monkeypatch):
         return by_index(index)
 
     monkeypatch.setattr(pynvml, "nvmlDeviceGetHandleByIndex", take)
-    devices = discover_gpus(Options(environ={}), bus)
+    devices = discover_and_count(Options(environ={}), bus)[0]
     assert sorted(touched) == [0, 2]  # each GPU is asked in a thread of its own
     asleep = devices[1]
     assert asleep.info.key == "gpu1"
@@ -240,7 +240,7 @@ def test_a_sleeping_gpu_is_seen_and_not_woken(bus, monkeypatch):
 
 @pytest.mark.usefixtures("machine")
 def test_a_gpu_that_something_else_woke_is_opened_again(bus, monkeypatch):
-    devices = discover_gpus(Options(environ={}), bus)
+    devices = discover_and_count(Options(environ={}), bus)[0]
     with monkeypatch.context() as patched:
         patched.setattr(pynvml, "nvmlDeviceGetHandleByIndex", pytest.fail)  # it would wake it
         assert devices[1].reopened() is None
@@ -270,12 +270,12 @@ def test_a_gpu_that_came_back_is_opened_again(machine):
 @pytest.mark.usefixtures("machine")
 def test_a_sleeping_gpu_keeps_its_place_on_the_bus(bus):
     in_bus_order = Options({"CUDA_VISIBLE_DEVICES": "1", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
-    assert keys(discover_gpus(in_bus_order, bus)) == ["gpu1"]
+    assert keys(discover_and_count(in_bus_order, bus)[0]) == ["gpu1"]
 
 
 @pytest.mark.usefixtures("machine")
-def test_this_machines_bus_does_not_speak_for_simulated_gpus(bus):
-    devices = discover_gpus(Options(environ={"JOULEWISE_SIM": "anything"}), bus)
+def test_the_state_of_real_gpus_does_not_concern_simulated_ones(bus):
+    devices = discover_and_count(Options(environ={"JOULEWISE_SIM": "anything"}), bus)[0]
     assert all(isinstance(device.sensors[Quantity.POWER], SensorInfo) for device in devices)
     keys(devices)
 
@@ -283,7 +283,7 @@ def test_this_machines_bus_does_not_speak_for_simulated_gpus(bus):
 # NVML's count of its users
 
 
-def test_nvml_is_let_go_with_the_last_device(machine):
+def test_nvml_is_released_with_the_last_device(machine):
     first, *rest = machine.gpus()
     keys(rest)
     assert isinstance(first.read(Quantity.POWER), Reading)
@@ -301,7 +301,7 @@ def test_nvml_stays_for_another_user(machine):
 
 
 @pytest.mark.usefixtures("machine")
-def test_nothing_is_kept_where_nothing_was_found():
+def test_nvml_is_released_where_no_gpu_was_found():
     find(Options(environ={"CUDA_VISIBLE_DEVICES": ""}))
     with pytest.raises(pynvml.NVMLError_Uninitialized):
         pynvml.nvmlDeviceGetCount()
@@ -311,11 +311,11 @@ def test_nothing_is_kept_where_nothing_was_found():
 
 
 @on("v100,v100", "gpu1:slow=400ms,call=GetArchitecture")
-def test_one_that_is_slow_holds_up_no_other_and_comes_later(machine):
+def test_a_slow_gpu_delays_no_other_and_is_opened_later(machine):
     environ = {"JOULEWISE_SIM": machine.shared.path}
-    found = find(Options(environ=environ, deadline_s=0.3))
-    assert isinstance(found, list)
-    prompt, late = found
+    devices = find(Options(environ=environ, deadline_s=0.3))
+    assert isinstance(devices, list)
+    prompt, late = devices
     assert isinstance(prompt, NvidiaGpu)
     assert late.info.uid.startswith("GPU-")  # who it is was known in time
     assert isinstance(late.read(Quantity.POWER), Unavailable)
@@ -329,28 +329,28 @@ def test_one_that_is_slow_holds_up_no_other_and_comes_later(machine):
 
 @on("v100,v100", "gpu1:slow=700ms,call=GetHandleByIndex")
 @pytest.mark.parametrize("listed", [None, "0,1", "GPU-"])
-def test_one_that_does_not_say_who_it_is_is_there(machine, listed):
+def test_a_gpu_that_is_not_identified_in_time_is_listed(machine, listed):
     environ = {"JOULEWISE_SIM": machine.shared.path}
     if listed == "GPU-":  # the other one by its name: this one may be the next on the list
         first, _ = find(Options(environ=environ, deadline_s=0.2))
         listed = first.info.uid
         first.close()
     environ |= {} if listed is None else {"CUDA_VISIBLE_DEVICES": listed}
-    found = find(Options(environ=environ, deadline_s=0.2))
-    assert isinstance(found, list)
-    assert keys(found) == ["gpu0", "gpu1"]
-    assert found[1].info.uid == "NVML index 1"
+    devices = find(Options(environ=environ, deadline_s=0.2))
+    assert isinstance(devices, list)
+    assert keys(devices) == ["gpu0", "gpu1"]
+    assert devices[1].info.uid == "NVML index 1"
     join_finders()
 
 
 @on("v100,v100", "gpu1:slow=700ms,call=GetUUID")
 def test_a_driver_that_stalls_in_one_call_is_not_waited_for(machine, monkeypatch):
     monkeypatch.setattr(discovery, "_STALLED_S", 0.1)
-    found = find(Options(environ={"JOULEWISE_SIM": machine.shared.path}, deadline_s=20))
-    assert isinstance(found, list)
-    assert isinstance(found[0], NvidiaGpu)
-    assert isinstance(found[1], discovery.LateGpu)
-    keys(found)
+    devices = find(Options(environ={"JOULEWISE_SIM": machine.shared.path}, deadline_s=20))
+    assert isinstance(devices, list)
+    assert isinstance(devices[0], NvidiaGpu)
+    assert isinstance(devices[1], discovery.LateGpu)
+    keys(devices)
     join_finders()
 
 
@@ -400,19 +400,19 @@ def test_no_thread_is_left_where_finding_fails(monkeypatch):
 # What is asked before the first reading
 
 
-def test_first_it_is_asked_for_what_joules_come_from(machine, monkeypatch):
-    asked = Counter()
+def test_power_and_energy_are_read_first(machine, monkeypatch):
+    calls = Counter()
     for name in filter(re.compile("nvmlDevice[GS]et").match, dir(pynvml)):
         call = getattr(pynvml, name)
 
         def counted(*arguments, _call=call, _name=name):
-            asked[_name] += 1
+            calls[_name] += 1
             return _call(*arguments)
 
         monkeypatch.setattr(pynvml, name, counted)
     environ = {"JOULEWISE_SIM": machine.shared.path}
     devices = find(Options(environ=environ, energy_first=True))
-    assert asked == {
+    assert calls == {
         "nvmlDeviceGetCount": 1,
         "nvmlDeviceGetHandleByIndex": 3,
         "nvmlDeviceGetUUID": 3,
@@ -428,7 +428,7 @@ def test_first_it_is_asked_for_what_joules_come_from(machine, monkeypatch):
 
 
 @on("a100")
-def test_complete_it_is_as_if_opened_at_once(machine):
+def test_a_completed_gpu_equals_one_opened_at_once(machine):
     (whole,) = machine.gpus()
     assert whole.is_complete
     [device] = find(Options(environ={"JOULEWISE_SIM": machine.shared.path}, energy_first=True))
@@ -452,7 +452,7 @@ def test_a_gpu_in_mig_mode_says_so_when_complete(machine):
     keys(devices)
 
 
-def test_one_that_is_closed_meanwhile_stays_closed(machine):
+def test_a_gpu_that_is_closed_while_it_opens_stays_closed(machine):
     devices = find(Options(environ={"JOULEWISE_SIM": machine.shared.path}, energy_first=True))
     keys(devices)
     devices[0].complete()

@@ -63,7 +63,7 @@ def power_w(device, quantity=Quantity.POWER):
 
 
 @pytest.mark.parametrize("plain_is_module", [True, False])
-def test_the_power_of_a_module_is_that_of_all_on_it_whatever_the_plain_call_tells(
+def test_the_power_of_a_module_is_that_of_all_on_it_whatever_the_plain_call_reports(
     monkeypatch, tmp_path, plain_is_module
 ):
     board = variant(plain_is_module=plain_is_module)
@@ -76,12 +76,12 @@ def test_the_power_of_a_module_is_that_of_all_on_it_whatever_the_plain_call_tell
         assert 0 < power_w(device, Quantity.MEMORY_POWER) < POWER_W
 
 
-def test_the_drivers_samples_of_power_are_not_taken_for_the_modules(monkeypatch, tmp_path):
+def test_the_drivers_samples_of_power_are_not_used_for_a_module(monkeypatch, tmp_path):
     with opened(monkeypatch, tmp_path, GH200) as (device,):
         assert isinstance(device.samples(Quantity.POWER), Unavailable)
 
 
-def test_a_module_scope_that_tells_what_the_gpu_scope_tells_is_no_module(monkeypatch, tmp_path):
+def test_a_module_scope_that_equals_the_gpu_scope_is_no_module(monkeypatch, tmp_path):
     with opened(monkeypatch, tmp_path, GH200, host_w=0) as (device,):
         assert device.info.power_scope is PowerScope.GPU
         assert device.info.contains == ()
@@ -187,9 +187,7 @@ def test_a_scope_that_is_found_out_later_leaves_the_other_notes(monkeypatch, tmp
         assert device.info.note == IN_MIG_MODE
 
 
-def test_before_the_counter_was_watched_a_hopper_module_is_taken_to_have_its_energy(
-    monkeypatch, tmp_path
-):
+def test_until_the_counter_is_watched_a_hopper_counter_covers_the_module(monkeypatch, tmp_path):
     with simulated(monkeypatch, GH200, folder=tmp_path) as machine:
         machine.shared.publish_host(0, machine.now_ns - 60 * NS_PER_S, HOST_W, 0.0)
         proc = write_cpus(tmp_path / "proc", packages=1)
@@ -201,7 +199,7 @@ def test_before_the_counter_was_watched_a_hopper_module_is_taken_to_have_its_ene
 
 
 @on("a100")
-def test_a_board_of_its_own_tells_the_gpus_power_and_no_part_of_it(device):
+def test_a_board_of_its_own_reports_the_gpus_power_and_no_part_of_it(device):
     assert device.info.power_scope is PowerScope.GPU
     assert device.info.contains == ()
     for part in (Quantity.GPU_POWER, Quantity.MEMORY_POWER):
@@ -235,7 +233,7 @@ def test_without_scopes_there_is_a_note_that_a_cpu_may_count_twice(monkeypatch, 
 
 
 @REFUSALS
-def test_without_scopes_a_gpu_beside_a_grace_cpu_is_taken_to_be_on_its_module(
+def test_without_scopes_a_gpu_beside_a_grace_cpu_is_assumed_to_be_on_its_module(
     monkeypatch, tmp_path, error
 ):
     refuse_scopes(monkeypatch, error)
@@ -243,7 +241,7 @@ def test_without_scopes_a_gpu_beside_a_grace_cpu_is_taken_to_be_on_its_module(
     with opened(monkeypatch, tmp_path, GH200) as (device,):
         assert device.info.power_scope is PowerScope.MODULE
         assert device.info.contains == ("cpu0", "dram0")
-        assert "taken to be those of the module" in device.info.note
+        assert "assumed to be those of the module" in device.info.note
         assert isinstance(device.read(Quantity.POWER), Reading)
 
 
@@ -332,23 +330,21 @@ class TestContents:
     def test_each_module_has_the_cpu_that_its_gpu_is_near(self, monkeypatch, tmp_path, modules):
         for gpu in range(modules):
             near = {2 * gpu, 2 * gpu + 1}
-            found = self.contents(monkeypatch, tmp_path, modules, gpu, near=near)
-            assert set(found.keys) == {f"cpu{gpu}", f"dram{gpu}", "dram0"}
-            assert not found.note
+            module = self.contents(monkeypatch, tmp_path, modules, gpu, near=near)
+            assert set(module.keys) == {f"cpu{gpu}", f"dram{gpu}", "dram0"}
+            assert not module.note
 
     @pytest.mark.parametrize("near", [None, set()])
-    def test_where_that_is_not_told_no_cpu_counts_beside_a_module(
-        self, monkeypatch, tmp_path, near
-    ):
-        found = self.contents(monkeypatch, tmp_path, 2, 1, near=near)
-        assert set(found.keys) == {"cpu0", "cpu1", "dram0", "dram1"}
-        assert "not told" in found.note
+    def test_where_that_is_unknown_no_cpu_counts_beside_a_module(self, monkeypatch, tmp_path, near):
+        module = self.contents(monkeypatch, tmp_path, 2, 1, near=near)
+        assert set(module.keys) == {"cpu0", "cpu1", "dram0", "dram1"}
+        assert "unknown" in module.note
 
     def test_two_gpus_of_one_module_contain_each_other(self, monkeypatch, tmp_path):
-        found = self.contents(monkeypatch, tmp_path, 2, 0, near={0, 1}, same_board=(0, 1))
-        assert "gpu1" in found.keys
-        found = self.contents(monkeypatch, tmp_path, 2, 1, near={0, 1}, same_board=(0, 1))
-        assert "gpu0" in found.keys
+        module = self.contents(monkeypatch, tmp_path, 2, 0, near={0, 1}, same_board=(0, 1))
+        assert "gpu1" in module.keys
+        module = self.contents(monkeypatch, tmp_path, 2, 1, near={0, 1}, same_board=(0, 1))
+        assert "gpu0" in module.keys
 
     def test_gpus_on_one_board_near_different_cpus_are_on_different_modules(
         self, monkeypatch, tmp_path
@@ -368,10 +364,10 @@ class TestContents:
 
     def test_a_hopper_module_has_one_gpu(self, monkeypatch, tmp_path):
         near = [{0, 1}, {0, 1}]
-        found = self.contents(
+        module = self.contents(
             monkeypatch, tmp_path, 1, 0, near=near, same_board=(0, 1), architecture=9
         )
-        assert gpus(found) == set()
+        assert gpus(module) == set()
 
 
 def gpus(contents):

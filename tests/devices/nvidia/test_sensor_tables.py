@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from joulewise.data import Quantity
 from joulewise.devices.nvidia import throttle_names
-from joulewise.devices.nvidia.discovery import Sleeper, sleepers
+from joulewise.devices.nvidia.discovery import SuspendedGpu, find_suspended
 from joulewise.devices.nvidia.sensor_tables import GenerationTiming, timing
 
 P100, V100, T4 = (4, (6, 0)), (5, (7, 0)), (6, (7, 5))
@@ -68,9 +68,9 @@ def bus(tmp_path: Path):
         power = tmp_path / f"sys/bus/pci/drivers/nvidia/{bus_id}/power"
         power.mkdir(parents=True)
         (power / "runtime_status").write_text(status)
-        told = tmp_path / f"proc/driver/nvidia/gpus/{bus_id}"
-        told.mkdir(parents=True)
-        (told / "information").write_text(
+        folder = tmp_path / f"proc/driver/nvidia/gpus/{bus_id}"
+        folder.mkdir(parents=True)
+        (folder / "information").write_text(
             "Model: \t\t NVIDIA GeForce RTX 3050 Laptop GPU\n"
             f"GPU UUID: \t GPU-{bus_id[5:7]}4c0de-0000-4106-c12f-20bd9faed9f6\n"
             f"Bus Location: \t {bus_id}\n"
@@ -80,8 +80,8 @@ def bus(tmp_path: Path):
 
 
 def test_a_suspended_gpu_is_known_without_waking_it(bus):
-    assert sleepers(bus, 2) == {
-        1: Sleeper(
+    assert find_suspended(bus, 2) == {
+        1: SuspendedGpu(
             "0000:07:00.0",
             "NVIDIA GeForce RTX 3050 Laptop GPU",
             "GPU-074c0de-0000-4106-c12f-20bd9faed9f6",
@@ -90,17 +90,17 @@ def test_a_suspended_gpu_is_known_without_waking_it(bus):
 
 
 def test_no_gpu_sleeps_where_nvml_and_the_kernel_disagree_on_their_number(bus):
-    assert sleepers(bus, 1) == {}
+    assert find_suspended(bus, 1) == {}
 
 
 def test_no_gpu_sleeps_where_there_is_no_such_driver(tmp_path):
-    assert sleepers(tmp_path, 0) == {}
+    assert find_suspended(tmp_path, 0) == {}
 
 
 def test_a_masked_uuid_is_none(bus):
-    told = bus / "proc/driver/nvidia/gpus/0000:07:00.0/information"
-    told.write_text("GPU UUID: \t GPU-????????-????-????-????-????????????\n")
-    assert sleepers(bus, 2)[1] == Sleeper("0000:07:00.0", "", "")
+    path = bus / "proc/driver/nvidia/gpus/0000:07:00.0/information"
+    path.write_text("GPU UUID: \t GPU-????????-????-????-????-????????????\n")
+    assert find_suspended(bus, 2)[1] == SuspendedGpu("0000:07:00.0", "", "")
 
 
 def test_nvidia_ml_py_is_not_loaded_by_the_import():

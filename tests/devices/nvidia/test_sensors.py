@@ -150,7 +150,7 @@ def test_only_the_calls_that_take_milliseconds_are_slow(device):
 
 
 @pytest.mark.parametrize("code", [pynvml.NVML_SUCCESS, pynvml.NVML_ERROR_NOT_SUPPORTED])
-def test_one_slow_call_settles_both_directions(machine, monkeypatch, code):
+def test_one_slow_call_decides_for_both_directions(machine, monkeypatch, code):
     calls = []
     throughput = pynvml.nvmlDeviceGetPcieThroughput
 
@@ -222,14 +222,14 @@ def test_the_buffer_holds_all_seven_kinds_in_our_units(device, quantity, expecte
 
 
 def test_the_buffer_is_drained_without_gap_or_repeat(device, machine):
-    seen = list(device.samples(Quantity.POWER))
+    drained = list(device.samples(Quantity.POWER))
     for _ in range(3):
         machine.elapse(2)
-        seen += device.samples(Quantity.POWER, seen[-1].t_us)
-    steps_us = [later.t_us - earlier.t_us for earlier, later in pairwise(seen)]
+        drained += device.samples(Quantity.POWER, drained[-1].t_us)
+    steps_us = [later.t_us - earlier.t_us for earlier, later in pairwise(drained)]
     # 49.93 Hz; no tick is late by more than 3.5 sigma of 0.16 ms, and a gap would be twice as long.
     assert steps_us == pytest.approx([20_028] * len(steps_us), abs=1_150)
-    assert len(seen) == pytest.approx(120 + 6 * 49.93, abs=1)
+    assert len(drained) == pytest.approx(120 + 6 * 49.93, abs=1)
 
 
 def test_nothing_newer_is_an_empty_list(device):
@@ -297,20 +297,20 @@ def _holds(monkeypatch, value_type, *samples):
 # Processes
 
 
-def test_processes_have_their_memory_where_the_driver_tells(device, machine):
+def test_processes_have_their_memory_where_the_driver_reports_it(device, machine):
     assert device.processes() == []
     machine.shared.set_processes(0, [(11, 1 << 30), (12, 2**64 - 1)])
     assert device.processes() == [Process(11, 1 << 30, "compute"), Process(12, None, "compute")]
 
 
-def test_clients_of_mps_are_told_beside_its_server_once(device, machine, monkeypatch):
+def test_clients_of_mps_are_listed_once_beside_its_server(device, machine, monkeypatch):
     machine.shared.set_processes(0, [(11, 1 << 30), (13, 3 << 30)])
     clients = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(device._handle)
     machine.shared.set_processes(0, [(10, 1 << 29), (11, 2 << 30)])
     name = "nvmlDeviceGetMPSComputeRunningProcesses_v3"
     monkeypatch.setattr(pynvml, name, lambda _: clients)
-    told = sorted(device.processes(), key=lambda process: process.pid)
-    assert told == [
+    listed = sorted(device.processes(), key=lambda process: process.pid)
+    assert listed == [
         Process(10, 1 << 29, "compute"),
         Process(11, 2 << 30, "compute"),
         Process(13, 3 << 30, "compute"),
@@ -320,7 +320,7 @@ def test_clients_of_mps_are_told_beside_its_server_once(device, machine, monkeyp
 @pytest.mark.parametrize(
     "code", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND]
 )
-def test_processes_are_told_where_nobody_knows_mps(device, machine, monkeypatch, code):
+def test_processes_are_listed_where_mps_is_not_supported(device, machine, monkeypatch, code):
     def refuse(_handle):
         raise pynvml.NVMLError(code)
 
@@ -345,13 +345,13 @@ def test_every_nvml_error_is_a_gap_with_a_reason(monkeypatch, tmp_path, code):
     fault = f"gpu0:call=GetPowerUsage,code={code}@2s-4s"
     with simulated(monkeypatch, "v100", faults=fault, folder=tmp_path) as machine:
         (device,) = machine.gpus()
-        seen = []
+        readings = []
         for _ in range(3):
-            seen.append(device.read(Quantity.POWER))
+            readings.append(device.read(Quantity.POWER))
             machine.elapse(2)
         device.close()
-    assert [type(reading) for reading in seen] == [Reading, Unavailable, Reading]
-    assert seen[1].reason
+    assert [type(reading) for reading in readings] == [Reading, Unavailable, Reading]
+    assert readings[1].reason
 
 
 # Not supported, no such function, an argument or a version that it does not know, dropped.
@@ -359,7 +359,7 @@ ABSENT = {2, 3, 13, 22, 25, 26, 30}
 
 
 @pytest.mark.parametrize("code", CODES)
-def test_only_what_the_gpu_never_has_is_settled_when_it_is_opened(monkeypatch, tmp_path, code):
+def test_only_what_the_gpu_never_has_is_decided_when_it_is_opened(monkeypatch, tmp_path, code):
     fault = f"gpu0:call=GetPowerUsage,code={code}@0s-3s"
     with simulated(monkeypatch, "v100", faults=fault, folder=tmp_path) as machine:
         (device,) = machine.gpus()
@@ -384,7 +384,7 @@ def test_no_power_at_opening_is_a_gap_too(machine):
 
 
 @on("v100", "gpu0:lost@5s")
-def test_a_gpu_that_is_lost_on_the_way_gives_reasons_and_refuses_knobs(device, machine):
+def test_a_gpu_that_gets_lost_gives_reasons_and_refuses_settings(device, machine):
     machine.elapse(5)
     answers = [
         device.read(Quantity.POWER),
@@ -413,12 +413,12 @@ def test_a_field_that_a_board_lacks_is_unavailable(device):
     assert isinstance(device.read(Quantity.FAN), Reading)
 
 
-def test_a_closed_device_raises_for_a_knob_that_it_never_had(device):
+def test_a_closed_device_raises_for_a_control_that_it_never_had(device):
     device.close()
     with pytest.raises(DeviceLostError):
         device.set(Knob.POWER_LIMIT_SHORT, 1)
 
 
-def test_a_knob_of_other_devices_is_not_supported(device):
+def test_a_control_of_other_devices_is_not_supported(device):
     with pytest.raises(NotSupportedError):
         device.set(Knob.POWER_LIMIT_SHORT, 1)

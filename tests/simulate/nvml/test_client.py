@@ -33,7 +33,7 @@ class TestIdentity:
             assert nvml.nvmlDeviceGetNumGpuCores(gpu) == unit.board.cores
             assert nvml.nvmlDeviceGetCudaComputeCapability(gpu) == unit.board.compute_capability
 
-    def test_strangers_are_not_found(self, gpu):  # noqa: ARG002
+    def test_unknown_gpus_are_not_found(self, gpu):  # noqa: ARG002
         by_uuid = nvml.nvmlDeviceGetHandleByUUID
         assert code_of(by_uuid, b"GPU-0") == nvml.NVML_ERROR_NOT_FOUND
         assert code_of(nvml.nvmlDeviceGetHandleByIndex, 4) == nvml.NVML_ERROR_INVALID_ARGUMENT
@@ -52,7 +52,7 @@ class TestIdentity:
         assert call(gpu, room, 5) == nvml.NVML_ERROR_INSUFFICIENT_SIZE
         assert call(gpu, None, 64) == nvml.NVML_ERROR_INVALID_ARGUMENT
 
-    def test_errors_have_words(self, gpu):  # noqa: ARG002
+    def test_errors_have_messages(self, gpu):  # noqa: ARG002
         words = nvml.nvmlLib.nvmlErrorString
         words.restype = ctypes.c_char_p
         assert words(15) == b"GPU is lost"

@@ -52,10 +52,10 @@ class TestGrammar:
             ("library-absent", InjectedFault("library-absent")),
         ],
     )
-    def test_one(self, text, expected):
+    def test_one_fault_is_parsed(self, text, expected):
         assert parse(text) == (expected,)
 
-    def test_several(self):
+    def test_several_faults_are_parsed(self):
         kinds = [fault.kind for fault in parse("gpu0:lost@5s; gpu1:stuck@1s-2s;library-absent;")]
         assert kinds == ["lost", "stuck", "library-absent"]
 
@@ -207,11 +207,11 @@ def test_the_reset_is_remembered_when_the_ring_has_forgotten(under):
 def test_the_counter_goes_backwards(under):
     machine, first, _ = under("gpu0:counter-backwards=150J@3s")
     machine.draw((0, 100.0))
-    seen = []
+    readings = []
     for at_s in (2.9, 3, 4):
         machine.at(at_s)
-        seen.append(energy_j(first))
-    assert seen == pytest.approx([290, 150, 250])
+        readings.append(energy_j(first))
+    assert readings == pytest.approx([290, 150, 250])
 
 
 def test_the_counter_never_goes_below_nothing(under):
@@ -236,11 +236,11 @@ def test_there_is_no_counter(under):
 def test_a_stuck_sensor_repeats_its_value(under):
     machine, first, _ = under("gpu0:stuck@2s-5s")
     machine.draw((0, 100.0), (3, 250.0), (4.5, 300.0))
-    seen = []
+    readings = []
     for at_s in (1.9, 2.5, 3.5, 4.9, 5.1):
         machine.at(at_s)
-        seen.append(power_mw(first))
-    assert seen == [100_000, 100_000, 100_000, 100_000, 300_000]
+        readings.append(power_mw(first))
+    assert readings == [100_000, 100_000, 100_000, 100_000, 300_000]
     assert energy_j(first) == pytest.approx(300 + 375 + 180)  # the counter is not stuck
 
 
@@ -275,11 +275,11 @@ def test_a_stuck_sensor_that_nobody_saw_in_time_sticks_to_what_is_seen_first(und
 def test_stale_readings_come_late(under):
     machine, first, _ = under("gpu0:stale=500ms@2s")
     machine.draw((0, 100.0), (3, 250.0))
-    seen = []
+    readings = []
     for at_s in (3.2, 3.48, 3.6):
         machine.at(at_s)
-        seen.append(power_mw(first))
-    assert seen == [100_000, 100_000, 250_000]
+        readings.append(power_mw(first))
+    assert readings == [100_000, 100_000, 250_000]
     assert energy_j(first) == pytest.approx(300 + 25)
 
 

@@ -131,7 +131,7 @@ def test_the_table_without_processes_says_so(run):
 
 
 class TestSetting:
-    def test_a_limit(self, run, machine):
+    def test_a_limit_is_set(self, run, machine):
         assert run("-i", "0", "-pl", "200") == (
             0,
             [
@@ -148,7 +148,7 @@ class TestSetting:
         assert "150.00 W and 300.00 W" in lines[0]
         assert machine.shared.knobs(0).limit_w == 300
 
-    def test_clocks(self, run, machine):
+    def test_clocks_are_locked_and_reset(self, run, machine):
         assert run("-i", "0", "-lgc", "1005")[0] == 0
         assert machine.shared.knobs(0).sm_lock_mhz == (1005, 1005)
         assert run("-i", "0", "-lgc", "900,1200")[0] == 0
@@ -164,7 +164,7 @@ class TestSetting:
         assert run("-i", "0", "-rac")[0] == 0
         assert machine.shared.knobs(0).sm_lock_mhz is None
 
-    def test_modes(self, run, machine):
+    def test_modes_are_set(self, run, machine):
         assert run("-pm", "0")[0] == 0
         assert not machine.shared.persistence(0)
         assert run("-pm", "ENABLED", "-c", "EXCLUSIVE_PROCESS")[0] == 0
@@ -177,7 +177,7 @@ class TestSetting:
         assert line.endswith("Not Supported")
 
 
-def test_a_lost_gpu_is_said(monkeypatch, tmp_path, capsys):
+def test_a_lost_gpu_is_reported(monkeypatch, tmp_path, capsys):
     with simulated(monkeypatch, tmp_path, "v100", faults="gpu0:lost"):
         assert nvidia_smi.main(["-L"]) == 15
     assert capsys.readouterr().out.endswith("GPU 0: GPU is lost\n")
@@ -252,10 +252,10 @@ def test_help_lists_the_options_and_the_fields():
 
 
 @pytest.mark.parametrize("arguments", [["dmon"], ["-lgc", "abc"], ["-q"], ["-pl", "much"]])
-def test_what_it_does_not_know_is_refused_in_two_lines(arguments, capsys):
+def test_unknown_options_are_refused_in_two_lines(arguments, capsys):
     with pytest.raises(SystemExit) as ended:
         nvidia_smi.main(arguments)
-    said = capsys.readouterr().err
+    message = capsys.readouterr().err
     assert ended.value.code == 2
-    assert said.startswith("nvidia-smi (simulated): ")
-    assert len(said.splitlines()) == 2
+    assert message.startswith("nvidia-smi (simulated): ")
+    assert len(message.splitlines()) == 2

@@ -50,12 +50,12 @@ class TestSensor:
 
     def test_the_value_is_held_between_ticks(self, machine, gpu):
         machine.draw((-100, 50.0), *((n / 1000, 60.0 + n) for n in range(200)))
-        seen = []
+        readings = []
         for millisecond in range(100, 200):
             machine.at(millisecond / 1000)
-            seen.append(nvml.nvmlDeviceGetPowerUsage(gpu))
+            readings.append(nvml.nvmlDeviceGetPowerUsage(gpu))
         period_ms = machine.units[0].board.sensor.period_s * 1000
-        assert len(set(seen)) == pytest.approx(100 / period_ms, abs=1)
+        assert len(set(readings)) == pytest.approx(100 / period_ms, abs=1)
 
     def test_power_goes_on_where_nothing_is_published(self, machine, gpu):
         machine.draw((0, 123.0))
@@ -75,14 +75,14 @@ class TestSensor:
         assert nvml.nvmlDeviceGetTotalEnergyConsumption(gpu) == 100_000
 
     def test_fields_answer_one_by_one(self, machine):  # noqa: ARG002
-        asked = [83, 185, 186, 187, 188, 189, 190, 192, 9999]
-        volta, ampere = ([*nvml.nvmlDeviceGetFieldValues(handle(n), asked)] for n in (0, 1))
+        fields = [83, 185, 186, 187, 188, 189, 190, 192, 9999]
+        volta, ampere = ([*nvml.nvmlDeviceGetFieldValues(handle(n), fields)] for n in (0, 1))
         assert [f.nvmlReturn for f in volta] == [0, 3, 0, 0, 0, 0, 0, 0, 3]
         assert [f.nvmlReturn for f in ampere] == [0] * 8 + [3]
         assert [f.value.uiVal for f in volta[3:8]] == [150_000, 300_000, 300_000, 300_000, 300_000]
         assert volta[0].valueType == nvml.NVML_VALUE_TYPE_UNSIGNED_LONG_LONG
 
-    def test_what_the_moment_is_like(self, machine, gpu):
+    def test_clocks_and_state_are_those_of_the_moment(self, machine, gpu):
         state = {"sm_mhz": 1305, "memory_mhz": 877, "temperature_c": 61.9, "pstate": 2}
         machine.shared.publish(0, timeline([(0, 1.0)], throttle=4, **state))
         machine.at(1)

@@ -79,7 +79,7 @@ class TestSetting:
         laptop = code_of(nvml.nvmlDeviceSetApplicationsClocks, handle(3), 6001, 1000)
         assert laptop == nvml.NVML_ERROR_NOT_SUPPORTED
 
-    def test_modes(self, machine, gpu):
+    def test_modes_are_set(self, machine, gpu):
         nvml.nvmlDeviceSetPersistenceMode(gpu, 0)
         assert not machine.shared.persistence(0)
         nvml.nvmlDeviceSetPersistenceMode(gpu, 1)

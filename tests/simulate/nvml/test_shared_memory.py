@@ -88,13 +88,7 @@ def test_the_ring_remembers_fifteen_seconds_at_five_hundred_pieces_a_second():
 
 
 @settings(deadline=None, max_examples=25)
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 9_000), st.integers(1, 20_000)),
-        min_size=1,
-        max_size=8,
-    )
-)
+@given(st.lists(st.tuples(st.integers(0, 9_000), st.integers(1, 20_000)), min_size=1, max_size=8))
 def test_publishing_replaces_from_the_first_piece_on_with_the_first_that_fit(
     tmp_path_factory, chunks
 ):
@@ -146,7 +140,7 @@ def test_every_gpu_has_its_own_pieces(tmp_path):
     shared.close()
 
 
-def test_knobs_begin_at_the_default_and_go_back_there(tmp_path):
+def test_controls_begin_at_the_default_and_go_back_there(tmp_path):
     shared = create(tmp_path, "a100")
     assert shared.knobs(0) == Knobs(limit_w=400.0)
     client = Shared.open(shared.path)
@@ -189,7 +183,7 @@ def test_only_its_maker_removes_it(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_no_room_is_said_and_leaves_nothing(tmp_path, monkeypatch):
+def test_a_full_shared_memory_is_reported_and_leaves_nothing(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device")
 
@@ -200,7 +194,7 @@ def test_no_room_is_said_and_leaves_nothing(tmp_path, monkeypatch):
     assert not list(tmp_path.iterdir())
 
 
-def test_no_shared_memory_at_all_is_said(tmp_path):
+def test_missing_shared_memory_is_reported(tmp_path):
     with pytest.raises(SimulationError, match="No such file or directory"):
         create(tmp_path / "missing")
 
@@ -224,7 +218,7 @@ def test_more_processes_than_there_is_room_for_are_cut(tmp_path):
     shared.close()
 
 
-def test_gpus_of_one_kind_are_told_apart(tmp_path):
+def test_gpus_of_one_kind_have_different_identities(tmp_path):
     shared = create(tmp_path, *["v100"] * 8)
     for name in ("uuid", "serial", "bus_id"):
         assert len(set(shared._gpus[name].tolist())) == 8

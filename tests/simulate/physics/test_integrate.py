@@ -14,7 +14,13 @@ from hypothesis import strategies as st
 from joulewise.simulate.boards import load_board, make_unit
 from joulewise.simulate.model import Knobs, Load, Phase
 from joulewise.simulate.physics import scalar, steady_state
-from joulewise.simulate.physics.governor import CLOCK_SETTING, IDLE, POWER_CAP, SW_THERMAL, Aim
+from joulewise.simulate.physics.governor import (
+    CLOCK_SETTING,
+    IDLE,
+    POWER_CAP,
+    SW_THERMAL,
+    OperatingPoint,
+)
 from joulewise.simulate.physics.integrate import equilibrium_c, play, rest, run_factors
 from joulewise.simulate.timeline import concat
 from joulewise.units import NS_PER_S
@@ -33,8 +39,8 @@ TINY = Load((Phase("a", 0.0007, 0.0, 0.0, 0.0, busy=False), Phase("b", 0.006, 0.
 FREE, CAPPED, TIGHT = Knobs(300.0), Knobs(200.0), Knobs(150.0)
 
 
-def warm(load, knobs):
-    return rest(UNIT, 0, temperature_c=equilibrium_c(UNIT, load, knobs))
+def warm(load, controls):
+    return rest(UNIT, 0, temperature_c=equilibrium_c(UNIT, load, controls))
 
 
 def clocks_after(timeline, t_ns):
@@ -55,7 +61,7 @@ def test_one_clock_at_a_time_agrees_with_arrays(clock_mhz):
 
 @given(st.floats(135, 1530), st.floats(20, 90))
 def test_phases_agree_with_arrays(clock_mhz, temperature_c):
-    rates = Aim(BOARD, LOAD, FREE, 1.0, 1.0, temperature_c).at(clock_mhz)
+    rates = OperatingPoint(BOARD, LOAD, FREE, 1.0, 1.0, temperature_c).rates_at(clock_mhz)
     for phase, time_ns, power_w in zip(LOAD.phases, rates.time_ns, rates.power_w, strict=True):
         expected_w = float(steady_state.phase_power(BOARD, phase, clock_mhz, temperature_c))
         assert time_ns / NS_PER_S == pytest.approx(
@@ -69,11 +75,11 @@ locks = st.none() | st.lists(clock_steps, min_size=2, max_size=2).map(sorted).ma
 
 
 @given(st.floats(40, 320), locks, st.floats(20, 86), st.sampled_from([LOAD, SHORT, TINY]))
-def test_the_governor_aims_at_the_equilibrium(limit_w, lock, temperature_c, load):
-    knobs = Knobs(limit_w, lock)
-    aim = Aim(BOARD, load, knobs, 1.0, 1.0, temperature_c)
-    expected = float(steady_state.equilibrium_clock(BOARD, load, knobs, temperature_c))
-    assert aim.target_mhz == pytest.approx(expected, rel=1e-7)
+def test_the_governor_settles_at_the_equilibrium(limit_w, lock, temperature_c, load):
+    controls = Knobs(limit_w, lock)
+    point = OperatingPoint(BOARD, load, controls, 1.0, 1.0, temperature_c)
+    expected = float(steady_state.equilibrium_clock(BOARD, load, controls, temperature_c))
+    assert point.target_mhz == pytest.approx(expected, rel=1e-7)
 
 
 # The governor.
@@ -82,8 +88,8 @@ def test_the_governor_aims_at_the_equilibrium(limit_w, lock, temperature_c, load
 @pytest.mark.parametrize("limit_w", [300.0, 260.0, 200.0, 150.0])
 @pytest.mark.parametrize("load", [LOAD, SHORT, TINY])
 def test_dither_has_the_mean_of_the_equilibrium(limit_w, load):
-    knobs = Knobs(limit_w)
-    timeline, _ = play(UNIT, warm(load, knobs), load, knobs, steps=1000)
+    controls = Knobs(limit_w)
+    timeline, _ = play(UNIT, warm(load, controls), load, controls, steps=1000)
     ends = timeline.step_ends_ns[300:]
     energy_j = float(timeline.energy_at(ends[-1]) - timeline.energy_at(ends[0]))
     expected_s, expected_j, _ = steady_state.steady(BOARD, load, limit_w)
@@ -92,11 +98,11 @@ def test_dither_has_the_mean_of_the_equilibrium(limit_w, load):
     assert energy_j / steps == pytest.approx(float(expected_j), rel=1e-3)
 
 
-def test_settled_it_dithers_between_the_two_steps_around_its_aim():
+def test_a_settled_governor_dithers_between_the_steps_around_its_target():
     timeline, state = play(UNIT, warm(LOAD, CAPPED), LOAD, CAPPED, steps=300)
     low, high = clocks_after(timeline, 20 * NS_PER_S)
     assert high - low == BOARD.clocks.sm_step_mhz
-    assert low < state.aim_mhz < high
+    assert low < state.governor_mhz < high
 
 
 def settling_s(distance_mhz, share):
@@ -111,13 +117,13 @@ def test_a_load_starts_high_overshoots_the_cap_and_settles_in_the_stated_time():
     pieces = timeline.pieces
     assert pieces["sm_mhz"][0] == BOARD.clocks.sm_max_mhz
     assert pieces["power_w"][0] > 1.3 * CAPPED.limit_w
-    time_s = settling_s(BOARD.clocks.sm_max_mhz - state.aim_mhz, BOARD.governor.attack)
+    time_s = settling_s(BOARD.clocks.sm_max_mhz - state.governor_mhz, BOARD.governor.attack)
     assert max(timeline.between(round(time_s * NS_PER_S), timeline.end_ns).pieces["power_w"]) < 202
     over = timeline.between(0, round(time_s * NS_PER_S / 4)).pieces["power_w"]
     assert min(over) > CAPPED.limit_w
 
 
-def test_the_way_up_is_slower_than_the_way_down():
+def test_the_clock_rises_more_slowly_than_it_falls():
     _, low = play(UNIT, warm(LOAD, TIGHT), LOAD, TIGHT, steps=30)
     up, high = play(UNIT, low, LOAD, FREE, steps=60)
     down, _ = play(UNIT, high, LOAD, TIGHT, steps=60)
@@ -140,18 +146,18 @@ def test_a_stall_between_bursts_does_not_lift_the_clock():
 
 
 def test_a_cap_below_the_floor_is_not_reached():
-    knobs = Knobs(100.0)
+    controls = Knobs(100.0)
     hungry = Load((Phase("all", 0.1, 0.5, 150.0, 80.0),))
-    timeline, _ = play(UNIT, warm(hungry, knobs), hungry, knobs, steps=200)
+    timeline, _ = play(UNIT, warm(hungry, controls), hungry, controls, steps=200)
     last = timeline.pieces[-1]
     assert last["sm_mhz"] == BOARD.clocks.sm_min_mhz
-    assert last["power_w"] > knobs.limit_w + 30
+    assert last["power_w"] > controls.limit_w + 30
     assert last["throttle"] & POWER_CAP
 
 
 def test_reasons_for_a_low_clock():
-    def last(knobs):
-        return play(UNIT, warm(LOAD, knobs), LOAD, knobs, steps=40)[0].pieces[-1]
+    def last(controls):
+        return play(UNIT, warm(LOAD, controls), LOAD, controls, steps=40)[0].pieces[-1]
 
     assert last(Knobs(400.0))["throttle"] == 0
     assert last(CAPPED)["throttle"] == POWER_CAP
@@ -161,8 +167,8 @@ def test_reasons_for_a_low_clock():
 
 
 def test_a_lock_takes_clocks_as_nvml_names_them():
-    knobs = Knobs(400.0, sm_lock_mhz=(1522, 1522))
-    timeline, _ = play(UNIT, warm(SHORT, knobs), SHORT, knobs, steps=100)
+    controls = Knobs(400.0, sm_lock_mhz=(1522, 1522))
+    timeline, _ = play(UNIT, warm(SHORT, controls), SHORT, controls, steps=100)
     assert clocks_after(timeline, NS_PER_S // 2) == [1522.5]
 
 
@@ -217,7 +223,7 @@ def test_a_short_gap_keeps_the_governor_where_it_is():
     _, state = play(UNIT, warm(LOAD, CAPPED), LOAD, CAPPED, steps=50)
     _, waited = play(UNIT, state, None, CAPPED, until_ns=state.t_ns + 5_000_000)
     again, _ = play(UNIT, waited, LOAD, CAPPED, steps=1)
-    assert abs(again.pieces["sm_mhz"][0] - state.aim_mhz) < BOARD.clocks.sm_step_mhz
+    assert abs(again.pieces["sm_mhz"][0] - state.governor_mhz) < BOARD.clocks.sm_step_mhz
     _, slept = play(UNIT, state, None, CAPPED, until_ns=state.t_ns + 5 * NS_PER_S)
     fresh, _ = play(UNIT, slept, LOAD, CAPPED, steps=1)
     assert fresh.pieces["sm_mhz"][0] == BOARD.clocks.sm_max_mhz
@@ -257,14 +263,14 @@ def test_a_warm_start_stays_as_warm():
 
 def test_a_hot_board_slows_down_and_says_so():
     hot = replace(UNIT, board=replace(BOARD, thermal=replace(BOARD.thermal, ambient_c=60.0)))
-    knobs = Knobs(300.0)
-    timeline, state = play(hot, rest(hot, 0), LOAD, knobs, until_ns=600 * NS_PER_S)
+    controls = Knobs(300.0)
+    timeline, state = play(hot, rest(hot, 0), LOAD, controls, until_ns=600 * NS_PER_S)
     slow = timeline.pieces[-1]
     assert slow["throttle"] & SW_THERMAL
     assert not timeline.pieces[0]["throttle"] & SW_THERMAL
     assert slow["sm_mhz"] < 0.95 * timeline.pieces["sm_mhz"].max()
     assert BOARD.thermal.slowdown_c < state.temperature_c < BOARD.thermal.shutdown_c
-    assert state.temperature_c == pytest.approx(equilibrium_c(hot, LOAD, knobs), abs=0.3)
+    assert state.temperature_c == pytest.approx(equilibrium_c(hot, LOAD, controls), abs=0.3)
 
 
 # Cuts change nothing.
@@ -287,13 +293,13 @@ acts = st.lists(
 def test_cutting_anywhere_changes_nothing(script):
     whole_state = cut_state = rest(UNIT, 5)
     whole_parts, cut_parts = [], []
-    for load, knobs, lasting_ns, cuts in script:
+    for load, controls, duration_ns, cuts in script:
         start_ns = whole_state.t_ns
-        end_ns = start_ns + lasting_ns
-        part, whole_state = play(UNIT, whole_state, load, knobs, until_ns=end_ns)
+        end_ns = start_ns + duration_ns
+        part, whole_state = play(UNIT, whole_state, load, controls, until_ns=end_ns)
         whole_parts.append(part)
-        for until_ns in [*sorted(start_ns + round(cut * lasting_ns) for cut in cuts), end_ns]:
-            part, cut_state = play(UNIT, cut_state, load, knobs, until_ns=until_ns)
+        for until_ns in [*sorted(start_ns + round(cut * duration_ns) for cut in cuts), end_ns]:
+            part, cut_state = play(UNIT, cut_state, load, controls, until_ns=until_ns)
             cut_parts.append(part)
     assert cut_state == whole_state
     whole, cut = concat(whole_parts), concat(cut_parts)
@@ -336,7 +342,7 @@ def test_steps_one_by_one_are_the_same_bits_as_many_at_once(few, more, load):
     assert joined.pieces.tolist() == at_once.pieces.tolist()
 
 
-def test_knobs_turned_within_a_step_change_only_its_rest():
+def test_controls_set_within_a_step_change_only_the_rest_of_it():
     _, state = play(UNIT, warm(LOAD, FREE), LOAD, FREE, steps=30)
     _, middle = play(UNIT, state, LOAD, FREE, until_ns=state.t_ns + 100_000_000)
     rest_of_it, after = play(UNIT, middle, LOAD, TIGHT, steps=1)

@@ -55,7 +55,7 @@ def test_a_process_that_runs_is_known_by_its_start():
     assert len(pid) == 2
 
 
-def test_it_is_off_unless_asked_for():
+def test_accounting_is_off_unless_requested():
     mode, code, size = under(
         CHILD + "try: pids()\n"
         "except NVMLError as error: code = error.value\n"
@@ -88,7 +88,7 @@ def test_switched_on_it_accounts_who_comes_from_then_on():
     assert (early, late) == ([], True)
 
 
-def test_it_goes_off_when_the_driver_is_unloaded():
+def test_accounting_goes_off_when_the_driver_is_unloaded():
     before, after = under(
         "mode = lambda: look('print(nvmlDeviceGetAccountingMode(h))')\n"
         "print(json.dumps([mode(), (settle(), mode())[1]]))",
@@ -147,7 +147,7 @@ class Known:
 
     def __init__(self, shared):
         self.clock = Clock()
-        self.accounting = Accounting(shared, [self.clock.card])
+        self.accounting = Accounting(shared, [self.clock.gpu])
 
     def pids(self):
         return nvml.nvmlDeviceGetAccountingPids(handle(0))
@@ -166,10 +166,10 @@ def known(monkeypatch, tmp_path):
 def test_each_process_is_busy_for_its_own_steps_only(known):
     clock, accounting = known.clock, known.accounting
     for owner, pid in (("one", 11), ("two", 12), ("idle", 13)):
-        clock.card.attach(+1, ms(0))
+        clock.gpu.attach(+1, ms(0))
         accounting.begin(0, owner, pid, ms(0))
-    clock.card.submit(Job("one", LOAD, 6), ms(0))
-    clock.card.submit(Job("two", LOAD, 2), ms(0))
+    clock.gpu.submit(Job("one", LOAD, 6), ms(0))
+    clock.gpu.submit(Job("two", LOAD, 2), ms(0))
     clock.to(ms(1_000))
     accounting.refresh(0, ms(1_000))
     one, two, idle = (known.stats(pid).gpuUtilization for pid in (11, 12, 13))
@@ -186,9 +186,9 @@ def test_each_process_is_busy_for_its_own_steps_only(known):
 
 def test_a_step_in_hand_counts_as_far_as_it_has_come(known):
     clock, accounting = known.clock, known.accounting
-    clock.card.attach(+1, ms(0))
+    clock.gpu.attach(+1, ms(0))
     accounting.begin(0, "one", 11, ms(0))
-    clock.card.submit(Job("one", LOAD, 100), ms(0))
+    clock.gpu.submit(Job("one", LOAD, 100), ms(0))
     accounting.refresh(0, ms(30))  # 10 ms of waiting for the host, then the kernel
     assert known.stats(11).gpuUtilization == pytest.approx(67, abs=1)
 
@@ -204,7 +204,7 @@ def test_of_one_pid_the_later_process_counts_and_the_oldest_go(known):
     assert known.stats(103).isRunning == 1
 
 
-def test_two_lines_of_one_process_are_one_record(known):
+def test_two_connections_of_one_process_are_one_record(known):
     known.accounting.begin(0, "first", 11, ms(0))
     known.accounting.begin(0, "second", 11, ms(10))
     known.accounting.end(0, "first", 7, ms(20))

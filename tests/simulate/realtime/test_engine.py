@@ -19,7 +19,7 @@ from pynvml import *
 from joulewise.simulate import client, gpu
 
 def leave():
-    client._lines.pop(0).close()
+    client._connections.pop(0).close()
 
 def took():
     done = gpu(0).step("mnist-big", steps=10)
@@ -130,7 +130,7 @@ print(json.dumps([first, took()]))
     assert one == pytest.approx(other, rel=0.02)
 
 
-def test_a_knob_is_noticed_even_if_its_setter_died_before_saying_so():
+def test_a_control_takes_effect_even_if_its_client_died_before_saying_so():
     with running_sim("--gpu", "v100", "--workload", "ecg") as sim:
         shared = Shared.open(sim.shared)
         shared._gpus["limit_mw"][0] = 150_000
@@ -146,9 +146,9 @@ def test_the_truth_is_what_was_published(tmp_path):
         pieces = [np.array(shared._gpus["ring"][gpu][: shared._gpus["end"][gpu]]) for gpu in (0, 1)]
         shared.close()
     with path.open() as file:
-        told = list(csv.DictReader(file))
+        rows = list(csv.DictReader(file))
     for gpu in (0, 1):
-        own = [row for row in told if row["gpu"] == str(gpu)]
+        own = [row for row in rows if row["gpu"] == str(gpu)]
         t_ns = np.array([int(row["monotonic_ns"]) for row in own])
         energy_j = np.array([float(row["energy_j"]) for row in own])
         happened = pieces[gpu][pieces[gpu]["t_ns"] <= t_ns[-1]]

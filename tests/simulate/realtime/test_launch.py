@@ -20,7 +20,7 @@ from joulewise.simulate.realtime import launch
         ("v100x2, a100", ["v100", "v100", "a100"]),
     ],
 )
-def test_the_grammar(text, keys):
+def test_the_number_of_gpus_is_parsed(text, keys):
     assert list(launch.parse_fleet(text, BOARDS)) == keys
 
 
@@ -28,19 +28,19 @@ def test_the_grammar(text, keys):
 def test_anything_else_is_a_usage_error(text):
     with suppress(UsageError):
         keys = launch.parse_fleet(text, BOARDS)
-        assert 0 < len(keys) <= launch.MOST
+        assert 0 < len(keys) <= launch.MAX_GPUS
         assert set(keys) <= set(BOARDS)
 
 
 def test_as_many_as_the_shared_memory_holds():
-    assert CONSTANTS["MAX_GPUS"] == launch.MOST
+    assert CONSTANTS["MAX_GPUS"] == launch.MAX_GPUS
 
 
 @pytest.mark.parametrize(
     ("text", "near"),
     [("v101", "v100"), ("rtx600", "rtx6000"), ("a10", "a100"), ("v100,rtx600x2", "rtx6000")],
 )
-def test_a_board_that_is_nearly_one_is_asked_for(text, near):
+def test_a_misspelled_board_gets_a_suggestion(text, near):
     with pytest.raises(UsageError) as caught:
         launch.parse_fleet(text, BOARDS)
     assert caught.value.hint.startswith(f"did you mean {near}? ")

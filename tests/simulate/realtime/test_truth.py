@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joulewise.errors import UsageError
-from joulewise.simulate.realtime.truth import Truth, rows
+from joulewise.simulate.realtime.truth import Truth, energy_rows
 from joulewise.simulate.timeline import PIECE, Timeline
 from joulewise.units import NS_PER_S
 from tests.helpers.processes import DEADLINE_S
@@ -57,8 +57,8 @@ def read(path):
 def test_rows_come_at_every_change_and_every_10_ms_however_it_is_cut(changes, cut, moment):
     whole = timeline(START_NS, changes)
     cut_ns = START_NS + int(cut * (whole.end_ns - START_NS))
-    first = rows(whole, START_NS, cut_ns)
-    second = rows(whole, cut_ns, whole.end_ns, last=True)
+    first = energy_rows(whole, START_NS, cut_ns)
+    second = energy_rows(whole, cut_ns, whole.end_ns, last=True)
     t_ns = np.concatenate([[START_NS], first[0], second[0]])
     energy_j = np.concatenate([[0.0], first[1], second[1]])
     assert set(whole.pieces["t_ns"].tolist()) <= set(t_ns.tolist())
@@ -71,7 +71,7 @@ def test_rows_come_at_every_change_and_every_10_ms_however_it_is_cut(changes, cu
 
 
 @given(changes, changes)
-def test_the_file_is_in_order_of_time_and_tells_both_energies(tmp_path_factory, one, two):
+def test_the_file_is_in_order_of_time_and_has_both_energies(tmp_path_factory, one, two):
     path = tmp_path_factory.mktemp("truth") / "truth.csv"
     lines = [timeline(START_NS, one), timeline(START_NS, two)]
     end_ns = min(line.end_ns for line in lines)
@@ -80,11 +80,11 @@ def test_the_file_is_in_order_of_time_and_tells_both_energies(tmp_path_factory, 
     truth.write(lines, (START_NS + end_ns) // 2)
     truth.write(lines, end_ns, last=True)
     truth.close()
-    told = read(path)
-    times = [int(row["monotonic_ns"]) for row in told]
+    rows = read(path)
+    times = [int(row["monotonic_ns"]) for row in rows]
     assert times == sorted(times)
     for gpu, (line, gain) in enumerate(zip(lines, (1.0, 0.97), strict=True)):
-        own = [row for row in told if row["gpu"] == str(gpu)]
+        own = [row for row in rows if row["gpu"] == str(gpu)]
         first, last = own[0], own[-1]
         assert (int(first["monotonic_ns"]), float(first["energy_j"])) == (START_NS, 0.0)
         assert int(last["monotonic_ns"]) == end_ns
@@ -93,7 +93,7 @@ def test_the_file_is_in_order_of_time_and_tells_both_energies(tmp_path_factory, 
         assert float(last["sensed_j"]) == pytest.approx(gain * energy_j, abs=1e-6)
 
 
-def test_a_file_that_cannot_be_written_is_said_at_once(tmp_path):
+def test_a_file_that_cannot_be_written_is_reported_at_once(tmp_path):
     with pytest.raises(UsageError, match="cannot write"):
         Truth(tmp_path)
 
@@ -110,13 +110,13 @@ def test_a_pipe_or_a_terminal_is_refused_since_its_reader_could_stop_the_gpus(tm
     os.close(theirs)
 
 
-def test_a_full_disk_is_said_once_and_harms_nobody(capsys):
+def test_a_full_disk_is_reported_once_and_affects_nobody(capsys):
     truth = Truth(Path("/dev/full"))
     truth.start([1.0], START_NS)
     truth.write([timeline(START_NS, [(10**9, 100.0)])], START_NS + 10**8)
     truth.close()
-    said = "joulewise: /dev/full ends early: No space left on device\n"
-    assert capsys.readouterr().err.startswith(said)
+    message = "joulewise: /dev/full ends early: No space left on device\n"
+    assert capsys.readouterr().err.startswith(message)
 
 
 def test_a_disk_that_fills_up_leaves_whole_rows(tmp_path, capsys, monkeypatch):
@@ -164,9 +164,9 @@ print(written(), written())
     options = ["--gpu", "v100,rtx6000", "--workload", "mnist-big", "--truth", str(path)]
     done = under_sim(*options, "--", sys.executable, "-c", code, str(path))
     start_ns, end_ns = map(int, done.stdout.split())
-    told = read(path)
+    rows = read(path)
     for gpu in "01":
-        own = [(int(r["monotonic_ns"]), float(r["energy_j"])) for r in told if r["gpu"] == gpu]
+        own = [(int(r["monotonic_ns"]), float(r["energy_j"])) for r in rows if r["gpu"] == gpu]
         t_ns, energy_j = map(np.array, zip(*own, strict=True))
         assert t_ns[0] < start_ns
         assert t_ns[-1] > end_ns
@@ -181,7 +181,7 @@ def test_a_full_disk_while_the_command_runs_keeps_its_exit_status():
     assert done.returncode == 3
     first, hint = done.stderr.splitlines()
     assert first == "joulewise: /dev/full ends early: No space left on device"
-    assert "exit status" in hint
+    assert "command is not affected" in hint
 
 
 def test_an_existing_file_is_replaced(tmp_path):

@@ -1,8 +1,9 @@
-"""AMD GPUs over amdsmi, an extra. It is loaded when they are looked for, not before.
+"""AMD GPUs over amdsmi, an extra, which is loaded only when they are searched for.
 
-- ``library``: loading amdsmi, and its errors; ``visible``: which GPUs a program would see.
-- ``gpu``: one GPU; ``readings``: how each quantity is read.
-- ``counter_check``: whether an energy counter agrees with power; ``dies``: modules of two dies.
+- ``amdsmi_library``: loading amdsmi, and its errors
+- ``hip_visible``: which GPUs a HIP program would see
+- ``gpu``: one GPU, how each quantity is read, and modules of two dies
+- ``counter_check``: whether an energy counter agrees with power
 """
 
 from __future__ import annotations
@@ -15,26 +16,26 @@ __all__ = ["find", "visible_keys"]
 
 
 def find(options: Options) -> list[Device] | Unavailable:
-    """Every AMD GPU that a HIP program would see here, or why there is none. Never raises.
+    """Every AMD GPU that a HIP program would see, or why there is none. Never raises.
 
-    Keys count on from ``options.first_gpu`` by amdsmi's index, so that on a machine with GPUs of
-    two makers no two share one.
+    Keys are numbered from ``options.first_gpu`` on, by amdsmi's index, so that they are unique on a
+    machine with GPUs of two makers.
     """
     from joulewise.devices.amd.amdsmi_library import ABSENT, load
     from joulewise.devices.amd.gpu import open_gpus
-    from joulewise.devices.amd.hip_visible import identify, visible
+    from joulewise.devices.amd.hip_visible import hip_visible_gpus, identify
 
     smi = load()
     if isinstance(smi, Unavailable):
         if smi is ABSENT and not options.kfd.exists():
-            # Most machines have no such GPU: what to install would only mislead there.
+            # Most machines have no such GPU: a hint to install amdsmi would mislead there.
             return Unavailable(f"no AMD GPU here: there is no {options.kfd}")
         return smi
     try:
         gpus = identify(smi)
         if isinstance(gpus, Unavailable):
             return gpus
-        shown = visible({} if options.hidden_too else options.environ, gpus)
+        shown = hip_visible_gpus({} if options.hidden_too else options.environ, gpus)
         if not shown.gpus:
             return Unavailable(shown.reason, shown.fix)
         return list(open_gpus(smi, gpus, shown.gpus, options, shown.note))
@@ -43,9 +44,9 @@ def find(options: Options) -> list[Device] | Unavailable:
 
 
 def visible_keys(options: Options) -> set[str]:
-    """The keys of the GPUs that a HIP program would see; none where amdsmi cannot be asked."""
+    """The keys of the GPUs that a HIP program would see; none where amdsmi does not work."""
     from joulewise.devices.amd.amdsmi_library import load
-    from joulewise.devices.amd.hip_visible import identify, visible
+    from joulewise.devices.amd.hip_visible import hip_visible_gpus, identify
 
     smi = load()
     if isinstance(smi, Unavailable):
@@ -54,7 +55,7 @@ def visible_keys(options: Options) -> set[str]:
         gpus = identify(smi)
         if isinstance(gpus, Unavailable):
             return set()
-        shown = visible(options.environ, gpus).gpus
+        shown = hip_visible_gpus(options.environ, gpus).gpus
         return {f"gpu{options.first_gpu + gpu.index}" for gpu in shown}
     finally:
         smi.release()

@@ -1,4 +1,4 @@
-"""amdsmi: loaded with care, closed after its last user, its exceptions made ours."""
+"""amdsmi: loading it, closing it after its last user, and converting its exceptions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from types import ModuleType
 from typing import Any, Final
 
 from joulewise.data import Unavailable
+from joulewise.devices.device import error_as_unavailable
 from joulewise.errors import (
     DeviceError,
     DeviceLostError,
@@ -26,9 +27,9 @@ _UNLOADABLE: Final = Unavailable(
 
 
 def load() -> Library | Unavailable:
-    """The library, retained once, or why it cannot be had."""
+    """The library, retained once, or why it cannot be loaded."""
     try:
-        # Where the C library is missing, amdsmi prints before it fails; stdout is not its own.
+        # Where the C library is missing, amdsmi prints before it fails; stdout is the command's.
         with contextlib.redirect_stdout(io.StringIO()):
             import amdsmi
     except ModuleNotFoundError:
@@ -39,12 +40,12 @@ def load() -> Library | Unavailable:
     try:
         library.retain()
     except DeviceError as error:
-        return Unavailable(error.message, error.hint)
+        return error_as_unavailable(error)
     return library
 
 
 class Library:
-    """The functions of amdsmi, called by name between ``retain`` and ``release``.
+    """Calls amdsmi's functions by name, between ``retain`` and ``release``.
 
     The first ``amdsmi_shut_down`` ends the library for the whole process, so users are counted.
     """
@@ -69,17 +70,17 @@ class Library:
                     self.call("amdsmi_shut_down")
 
     def call(self, function: str, *arguments: Any) -> Any:
-        """Ask amdsmi; what it raises becomes one of our errors."""
-        found = getattr(self._amdsmi, function, None)
-        if found is None:
+        """Call a function of amdsmi; raises a DeviceError where that fails."""
+        implementation = getattr(self._amdsmi, function, None)
+        if implementation is None:
             raise NotSupportedError(
                 f"this version of amdsmi has no {function}",
                 "install the amdsmi of a newer ROCm, together with that ROCm",
             )
         try:
-            return found(*arguments)
+            return implementation(*arguments)
         except self._amdsmi.AmdSmiException as error:
-            raise _ours(error) from None
+            raise _convert_error(error) from None
 
     def has(self, function: str) -> bool:
         return getattr(self._amdsmi, function, None) is not None
@@ -89,13 +90,13 @@ class Library:
 
 
 def number(value: Any) -> float:
-    """The value, which is a word such as "N/A" where the GPU does not tell."""
+    """The value as a float; NotSupportedError where it is a word such as "N/A"."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
-        raise NotSupportedError(*_NOT_TOLD)
+        raise NotSupportedError(*_NOT_REPORTED)
     return float(value)
 
 
-_NOT_TOLD: Final = ("this GPU or its driver does not tell", "nothing to do: other GPUs do")
+_NOT_REPORTED: Final = ("this GPU or its driver does not report it", "nothing to do: other GPUs do")
 _RETRY: Final = "try again; if it stays, see `dmesg | grep -i amdgpu`"
 _DRIVER: Final = (
     "the amdgpu driver is not loaded, or not for this user",
@@ -106,28 +107,18 @@ _DENIED: Final = (
     f"run as root (`sudo -E {program()} …`), or to read, join the groups video and render",
 )
 _LOST: Final = ("the GPU is not there any more", "see `dmesg | grep -i amdgpu`, then reboot")
-# By the numbers of amdsmi_status_t.
+# What each amdsmi_status_t means; those that are missing are errors without more to say.
 _MEANINGS: Final[dict[int, tuple[type[DeviceError], tuple[str, str]]]] = {
-    2: (NotSupportedError, _NOT_TOLD),
-    3: (NotSupportedError, _NOT_TOLD),
-    4: (DriverMissingError, _DRIVER),
-    5: (NotSupportedError, _NOT_TOLD),
-    6: (DriverMissingError, _DRIVER),
+    **dict.fromkeys((2, 3, 5, 40, 49, 52, 55), (NotSupportedError, _NOT_REPORTED)),
+    **dict.fromkeys((4, 6, 18, 34, 51), (DriverMissingError, _DRIVER)),
     10: (PermissionDeniedError, _DENIED),
-    18: (DriverMissingError, _DRIVER),
     31: (DeviceLostError, _LOST),
     32: (DeviceLostError, ("amdsmi was shut down", "open the device again")),
-    34: (DriverMissingError, _DRIVER),
-    40: (NotSupportedError, _NOT_TOLD),
-    49: (NotSupportedError, _NOT_TOLD),
-    51: (DriverMissingError, _DRIVER),
-    52: (NotSupportedError, _NOT_TOLD),
-    55: (NotSupportedError, _NOT_TOLD),
 }
 
 
-def _ours(error: Exception) -> DeviceError:
-    kind, said = _MEANINGS.get(getattr(error, "err_code", None) or 0, (DeviceError, None))
-    if said is None:
-        said = (f"amdsmi failed: {' '.join(str(error).split())}", _RETRY)
-    return kind(*said)
+def _convert_error(error: Exception) -> DeviceError:
+    unknown = (f"amdsmi failed: {' '.join(str(error).split())}", _RETRY)
+    code = getattr(error, "err_code", None) or 0
+    kind, texts = _MEANINGS.get(code, (DeviceError, unknown))
+    return kind(*texts)

@@ -1,6 +1,6 @@
 """Checks energy counters against power: a counter that runs at a wrong rate is refused.
 
-amdsmi's energy counter cannot be trusted unseen:
+amdsmi's energy counter cannot be trusted without a check:
 
 [1] ROCm/amdsmi issue 38 and ml-energy/zeus issue 113: on some GPUs it disagrees with power by large
     factors. Zeus refuses it beyond a factor of ten, and integrates power instead.
@@ -10,10 +10,10 @@ amdsmi's energy counter cannot be trusted unseen:
 [4] ROCm/rocm_smi_lib, "Power Queries": older GPUs report an average of power, newer ones the power
     of the moment.
 
-Method: counter and power are polled, and the joules that the counter gained from one of its steps
-to another are compared with bounds of the integral of power over the same time. Between two
-readings power is taken to lie between these, so that a load that changes widens the bounds by
-itself. No statistics are needed, and what the bounds leave open is watched for longer.
+Method: counter and power are polled, and the energy that the counter gained from one of its steps
+to another is compared with bounds of the integral of power over the same time. Between two readings
+power is assumed to lie between them, so that a changing load widens the bounds by itself. No
+statistics are needed, and what the bounds leave open is watched for longer.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from joulewise.units import NS_PER_S
 # of one sensor differ by, and below the smallest wrong factor that is known, which is two (a die
 # that reports for two). With 1.5 a factor of two would pass where the bounds are wide.
 TOLERANCE: Final = 1.25
-# Bounds further apart than this decide nothing. Together with the tolerance: a counter that is off
-# by a factor of 2 or more is never taken for right.
+# Bounds whose ratio is larger decide nothing. With the tolerance (1.25 x 1.6 = 2), a counter that
+# is off by a factor of 2 or more is never accepted. Doubled, one that is off by 4 could be.
 _WIDEST: Final = 1.6
-# Power is told in whole watts, rounded or cut off.
+# Power is reported in whole watts, rounded or truncated.
 _ROUNDED_UP_W: Final = 0.5
-_CUT_OFF_W: Final = 1.0
+_TRUNCATED_W: Final = 1.0
 # An average of power lags behind the counter by up to its window, which AMD does not state; that of
 # the clocks is a second. Twice as long makes the check less often decisive while load changes.
 AVERAGE_LAG_S: Final = 1.0
-# Half of what a person notices as a delay. A poll misses at most one interval at either end of 40:
-# 5 %. Twice as long, half of that.
+# Chosen: half of what a user notices as a delay. Polls miss at most one interval at either end of
+# 40: 5 %. Twice as long, half of that.
 _WATCHED_S: Final = 0.4
-# Time for three such watches: what is refuted is watched again, and what is open for longer.
-_LONGEST_S: Final = 1.3
+# Time for three such watches: a refuted counter is watched again, an undecided one for longer.
+_MAXIMUM_S: Final = 1.3
 _POLL_S: Final = 0.01
-# Only where a clock stands still: then the polls end the watch.
-_MOST_POLLS: Final = 400
+# Ends the watch where a clock stands still, as in a test; else time does.
+_MAX_POLLS: Final = 400
 # The pause between polls varies from half to one and a half of _POLL_S, by the fractional parts of
 # multiples of the golden ratio, so that no load keeps in step with the polls.
 _GOLDEN: Final = 0.6180339887
 
-NO_POWER: Final = "not checked against power, which this GPU does not tell"
+NO_POWER: Final = "not checked against power, which this GPU does not report"
 UNDECIDED: Final = (
     "not checked against power: its load changed while it was watched, or it draws a few watts only"
 )
@@ -68,7 +68,7 @@ class Poll:
 
 @dataclass(frozen=True)
 class CounterComparison:
-    """What the counter gained, and what the readings of power say that it should have gained."""
+    """The energy that the counter gained, and what it should have gained by the power readings."""
 
     counted_j: float
     likely_j: float
@@ -91,9 +91,10 @@ class CounterComparison:
 
 @dataclass(frozen=True)
 class CounterVerdict:
-    """``factor`` is set of a counter that is wrong, 0 where it stands still.
+    """The result for one counter.
 
-    ``note`` says of one that is not known to be wrong why it could not be checked.
+    ``factor`` is set where the counter is wrong: its rate relative to power, 0 where it stands
+    still. ``note`` says why a counter could not be checked, else it is empty.
     """
 
     factor: float | None = None
@@ -105,7 +106,7 @@ class CounterVerdict:
 class Probe:
     """How the counter and the power of one GPU are read; both may raise.
 
-    ``read_w`` is None where the GPU does not tell its power, ``lag_s`` the window of an average.
+    ``read_w`` is None where the GPU does not report power, ``lag_s`` the window of an average.
     """
 
     read_j: Callable[[], float]
@@ -129,13 +130,13 @@ def compare(polls: list[Poll], lag_s: float = 0.0) -> CounterComparison | None:
         start_ns = a.end_ns if i == first else a.start_ns
         end_ns = b.end_ns if i == last - 1 else b.start_ns
         if i >= first - 1:
-            high_j += (high_w + _CUT_OFF_W) * (end_ns - a.start_ns) / NS_PER_S
+            high_j += (high_w + _TRUNCATED_W) * (end_ns - a.start_ns) / NS_PER_S
         if i >= first:
             likely_j += (low_w + high_w) / 2 * (b.start_ns - a.start_ns) / NS_PER_S
         if first <= i < last - 1:
             low_j += max(0.0, low_w - _ROUNDED_UP_W) * (b.start_ns - start_ns) / NS_PER_S
     powers = [poll.power_w or 0.0 for poll in polls[: last + 1]]
-    lagging_j = lag_s * (max(powers) - min(powers) + _CUT_OFF_W)
+    lagging_j = lag_s * (max(powers) - min(powers) + _TRUNCATED_W)
     counted_j = polls[last].energy_j - polls[first].energy_j
     return CounterComparison(counted_j, likely_j, max(0.0, low_j - lagging_j), high_j + lagging_j)
 
@@ -183,15 +184,16 @@ class CounterWatch:
         watched_ns = self._polls[-1].end_ns - self._polls[0].start_ns
         if watched_ns < _WATCHED_S * NS_PER_S:
             return
-        found = compare(self._polls, self._lag_s)
-        if found is None or found.likely_j <= 0:
+        comparison = compare(self._polls, self._lag_s)
+        if comparison is None or comparison.likely_j <= 0:
             return
-        if found.is_refuted:
-            if self._suspected is not None and _is_same(found.factor, self._suspected):
-                self.verdict = CounterVerdict(found.factor, self._polls[-1].power_w)
-            self._suspected = found.factor
+        if comparison.is_refuted:
+            factor = comparison.factor
+            if self._suspected is not None and _is_same(factor, self._suspected):
+                self.verdict = CounterVerdict(factor, self._polls[-1].power_w)
+            self._suspected = factor
             self._polls = self._polls[-1:]
-        elif found.is_decisive:
+        elif comparison.is_decisive:
             self.verdict = CounterVerdict()
 
 
@@ -215,7 +217,7 @@ def check_counters(
     watches = {key: CounterWatch(probe.lag_s) for key, probe in probes.items()}
     pending = dict(probes)
     start_ns = now_ns()
-    for turn in range(_MOST_POLLS):
+    for turn in range(_MAX_POLLS):
         for key, probe in list(pending.items()):
             watch = watches[key]
             poll = _poll(probe, now_ns)
@@ -223,7 +225,7 @@ def check_counters(
                 watch.add(poll)
             if watch.verdict is not None or (probe.read_w is None and watch.moves):
                 del pending[key]
-        if not pending or now_ns() - start_ns >= _LONGEST_S * NS_PER_S:
+        if not pending or now_ns() - start_ns >= _MAXIMUM_S * NS_PER_S:
             break
         sleep(_POLL_S * (0.5 + turn * _GOLDEN % 1))
     return {key: watches[key].finish(has_power=probes[key].read_w is not None) for key in probes}

@@ -1,20 +1,17 @@
-"""One AMD GPU, through amdsmi.
+"""One AMD GPU through amdsmi: how each quantity is read, and modules of two dies.
 
-Modules of two dies, of which one reports power and energy for both: MI250 and MI250X.
-
-To HIP and to amdsmi each die is a GPU. What the module draws is told by one of them only:
+On MI250 and MI250X, each of a module's two dies is a GPU to HIP and to amdsmi, and one of them
+reports power and energy for both:
 
 [1] Linux commit 076f55a45e9e ("Only primary die supports power data"): on Aldebaran the driver
     reports 0 W and 0 J for the secondary die.
 [2] ROCm/rocm_smi_lib issue 160: rocm-smi shows "N/A (Secondary die)", and that the primary, usually
     the one above or below, shows the power of both.
 [3] ml-energy/zeus pull request 203: eight dies report 89, 0, 93, 0, 88, 0, 88 and 0 W.
-[4] Linux commit 3f46c4e9ce25: of Aldebaran the driver tells the bandwidth between two dies: at
+[4] Linux commit 3f46c4e9ce25: on Aldebaran the driver reports the bandwidth between two dies: at
     least that of one link, at most that of all links between them.
 [5] hwloc, topology-rsmi.c: on Adastra and Frontier (MI250X) the least is 50 GB/s, and the most 50,
-    100 or 200 GB/s. The 200, four links, are taken to be those inside a module.
-
-How each quantity is read from amdsmi, in our units. Every function may raise a DeviceError.
+    100 or 200 GB/s. The 200, four links, are assumed to be those inside a module.
 """
 
 from __future__ import annotations
@@ -37,14 +34,9 @@ from joulewise.data import (
     Unavailable,
 )
 from joulewise.devices.amd.amdsmi_library import Library, number
-from joulewise.devices.amd.counter_check import (
-    AVERAGE_LAG_S,
-    CounterVerdict,
-    Probe,
-    check_counters,
-)
+from joulewise.devices.amd.counter_check import AVERAGE_LAG_S, CounterVerdict, Probe, check_counters
 from joulewise.devices.amd.hip_visible import AmdProcessor
-from joulewise.devices.device import BaseDevice, for_root_only
+from joulewise.devices.device import BaseDevice, error_as_unavailable, join_notes, root_permission
 from joulewise.devices.options import Options
 from joulewise.errors import DeviceError, NotSupportedError
 from joulewise.units import UJ_PER_J, UW_PER_W
@@ -54,39 +46,42 @@ Read = Callable[[Library, Any], float]
 
 @dataclass(frozen=True)
 class Sensor:
+    """How a quantity is read, in our unit; ``read`` may raise a DeviceError."""
+
     read: Read
     window_s: float | None = None
     note: str = ""
 
 
 def power_cap_w(smi: Library, handle: Any) -> dict[str, float]:
-    """``power_cap``, ``default_power_cap``, ``min_power_cap``, ``max_power_cap``."""
-    told = smi.call("amdsmi_get_power_cap_info", handle)
-    return {name: number(value) / UW_PER_W for name, value in told.items()}
+    """``power_cap``, ``default_power_cap``, ``min_power_cap`` and ``max_power_cap`` in W."""
+    caps = smi.call("amdsmi_get_power_cap_info", handle)
+    return {name: number(value) / UW_PER_W for name, value in caps.items()}
 
 
 def clock_mhz(smi: Library, handle: Any, which: str, figure: str) -> float:
+    """A figure (``clk``, ``min_clk``, ``max_clk``) of the clock ``GFX`` or ``MEM``."""
     kind = smi.constant("AmdSmiClkType", which)
     return number(smi.call("amdsmi_get_clock_info", handle, kind)[figure])
 
 
 def _power(*figures: str) -> Read:
     def read(smi: Library, handle: Any) -> float:
-        told = smi.call("amdsmi_get_power_info", handle)
+        powers = smi.call("amdsmi_get_power_info", handle)
         for figure in figures:
-            value = told.get(figure)
-            # 0 W stands for "not told" on generations that have only one of the two figures.
+            value = powers.get(figure)
+            # 0 W means "not reported" on generations that have only one of the two figures.
             if isinstance(value, int) and value > 0:
                 return float(value)
-        raise NotSupportedError(f"this GPU does not tell its {figures[0]}", "see power_w")
+        raise NotSupportedError(f"this GPU does not report its {figures[0]}", "see power_w")
 
     return read
 
 
 def _energy(smi: Library, handle: Any) -> float:
-    told = smi.call("amdsmi_get_energy_count", handle)
-    ticks = told.get("energy_accumulator", told.get("power"))  # its name until amdsmi 6.3
-    return number(ticks) * number(told["counter_resolution"]) / UJ_PER_J
+    count = smi.call("amdsmi_get_energy_count", handle)
+    ticks = count.get("energy_accumulator", count.get("power"))  # its name until amdsmi 6.3
+    return number(ticks) * number(count["counter_resolution"]) / UJ_PER_J
 
 
 def _activity(engine: str) -> Read:
@@ -100,14 +95,14 @@ def _clock(which: str) -> Read:
 def _temperature(smi: Library, handle: Any) -> float:
     now = smi.constant("AmdSmiTemperatureMetric", "CURRENT")
 
-    def at(place: str) -> float:
-        where = smi.constant("AmdSmiTemperatureType", place)
-        return number(smi.call("amdsmi_get_temp_metric", handle, where, now))
+    def read(sensor: str) -> float:
+        kind = smi.constant("AmdSmiTemperatureType", sensor)
+        return number(smi.call("amdsmi_get_temp_metric", handle, kind, now))
 
     try:
-        return at("EDGE")
+        return read("EDGE")
     except NotSupportedError:
-        return at("HOTSPOT")
+        return read("HOTSPOT")
 
 
 def _fan(smi: Library, handle: Any) -> float:
@@ -123,10 +118,10 @@ def _memory_used(smi: Library, handle: Any) -> float:
 
 
 def _throttled(smi: Library, handle: Any) -> float:
-    told = smi.call("amdsmi_get_gpu_metrics_info", handle).get("throttle_status")
-    if not isinstance(told, (bool, int)):
-        raise NotSupportedError("this GPU does not tell whether it is throttled", "nothing to do")
-    return float(bool(told))
+    status = smi.call("amdsmi_get_gpu_metrics_info", handle).get("throttle_status")
+    if not isinstance(status, (bool, int)):
+        raise NotSupportedError("this GPU does not report whether it is throttled", "nothing to do")
+    return float(bool(status))
 
 
 _ONE_ENGINE: Final = "one engine encodes and decodes"
@@ -152,7 +147,7 @@ SENSORS: Final[dict[Quantity, Sensor]] = {
 
 _NAME: Final = "MI250"
 _DEVICE_IDS: Final = frozenset({0x7408, 0x740C})  # MI250X and MI250, by their PCI ids
-_LINKS_IN_MODULE: Final = 4  # [5]
+_LINKS_IN_MODULE: Final = 4  # between the two dies of a module [5]
 _ENERGY: Final = (
     *(Quantity.POWER, Quantity.POWER_INSTANT, Quantity.POWER_AVERAGE),
     *(Quantity.ENERGY, Quantity.ENFORCED_LIMIT),
@@ -192,16 +187,16 @@ def _is_half(smi: Library, gpu: AmdProcessor) -> bool:
 
 
 def _device_id(asic: Mapping[str, Any]) -> int | None:
-    """It is a number or its hexadecimal text, by amdsmi's version."""
-    told = asic.get("device_id")
+    """The PCI id: a number or its hexadecimal text, by amdsmi's version."""
+    device_id = asic.get("device_id")
     try:
-        return told if isinstance(told, int) else int(str(told), 16)
+        return device_id if isinstance(device_id, int) else int(str(device_id), 16)
     except ValueError:
         return None
 
 
 def _is_silent(smi: Library, gpu: AmdProcessor) -> bool:
-    """Whether it tells no power, and a counter that is 0 if any. A fault that may pass is none."""
+    """Whether it reports no power, and no counter but one at 0; not so on a transient fault."""
     try:
         SENSORS[Quantity.POWER].read(smi, gpu.handle)
     except NotSupportedError:
@@ -221,32 +216,32 @@ def _is_silent(smi: Library, gpu: AmdProcessor) -> bool:
 def _find_reporter(
     smi: Library, gpu: AmdProcessor, dies: Sequence[AmdProcessor], silent: set[int]
 ) -> int | None:
-    """The die that all of a module's links join to this one; else its neighbour, counted in pairs.
+    """The index of the die that reports for this one: the one that all of a module's links join.
 
-    Pairs are counted only where the driver tells no links, and all modules seem to be whole.
+    Where the driver reports no links and all modules seem complete, dies are counted in pairs.
     """
     links = {other.index: _count_links(smi, gpu, other) for other in dies if other is not gpu}
     if any(links.values()):
-        near = [index for index, count in links.items() if count >= _LINKS_IN_MODULE]
+        partners = [index for index, count in links.items() if count >= _LINKS_IN_MODULE]
     else:
-        place = dies.index(gpu)
-        near = [dies[place ^ 1].index] if len(dies) % 2 == 0 else []
-    return near[0] if len(near) == 1 and near[0] not in silent else None
+        position = dies.index(gpu)
+        partners = [dies[position ^ 1].index] if len(dies) % 2 == 0 else []
+    return partners[0] if len(partners) == 1 and partners[0] not in silent else None
 
 
 def _count_links(smi: Library, gpu: AmdProcessor, other: AmdProcessor) -> int:
-    """Direct links between two dies; 0 where there is none, or nobody tells."""
+    """The number of direct links between two dies; 0 where there is none, or it is unknown."""
     function = "amdsmi_get_minmax_bandwidth_between_processors"
     try:
-        told = smi.call(function, gpu.handle, other.handle)
-        one, all_of_them = number(told["min_bandwidth"]), number(told["max_bandwidth"])
+        bandwidth = smi.call(function, gpu.handle, other.handle)
+        one_link, all_links = number(bandwidth["min_bandwidth"]), number(bandwidth["max_bandwidth"])
     except (DeviceError, KeyError):
         return 0
-    return round(all_of_them / one) if one > 0 else 0
+    return round(all_links / one_link) if one_link > 0 else 0
 
 
 def silent_sensors(die: Die, first_gpu: int, shown: set[int]) -> dict[Quantity, Unavailable]:
-    """Why a silent die has neither power nor energy, and where these are."""
+    """The reason why a silent die has neither power nor energy, for each such quantity."""
     reporter = "the other die" if die.other is None else f"gpu{first_gpu + die.other}"
     reason = f"{reporter} reports the power and energy of both dies of its module"
     if die.other is None:
@@ -259,7 +254,7 @@ def silent_sensors(die: Die, first_gpu: int, shown: set[int]) -> dict[Quantity, 
 
 
 def die_note(die: Die, first_gpu: int, shown: set[int]) -> str:
-    """What a person must know of a die's figures."""
+    """A note for readers of a die's figures."""
     other = "the other die" if die.other is None else f"gpu{first_gpu + die.other}"
     if die.is_silent:
         return f"one of two dies of a module, for which {other} reports"
@@ -270,8 +265,8 @@ def die_note(die: Die, first_gpu: int, shown: set[int]) -> str:
 
 
 Clock = Callable[[], int]
-_UNTOLD: Final = Unavailable("amdsmi does not tell what clocks are limited to")
-_MEND: Final = "a reboot or a newer amdgpu driver may mend the counter"
+_NO_CLOCK_LIMIT: Final = Unavailable("amdsmi does not report what clocks are limited to")
+_REPAIR: Final = "a reboot or a newer amdgpu driver may repair the counter"
 
 
 def open_gpus(
@@ -281,10 +276,10 @@ def open_gpus(
     options: Options,
     note: str,
 ) -> list[AmdGpu]:
-    """Open those GPUs that are ``shown`` of all ``gpus``, and check their energy counters.
+    """Open the GPUs ``shown`` among all ``gpus``, and check their energy counters.
 
-    The counters are checked before anything is recorded, also where a command waits for that: the
-    trace and every total would rest on a wrong one until then.
+    The counters are checked before anything is recorded, even while a command waits for that: until
+    then the trace and every total could come from a wrong one.
     """
     dies = find_dies(smi, gpus)
     indices = {gpu.index for gpu in shown}
@@ -299,35 +294,35 @@ def open_gpus(
 
 
 def _open_gpu(smi: Library, gpu: AmdProcessor, options: Options, note: str) -> AmdGpu:
-    def told(function: str, figure: str, otherwise: str) -> str:
+    def query(function: str, figure: str, default: str) -> str:
         try:
             answer = smi.call(function, gpu.handle)
         except DeviceError:
-            return otherwise
+            return default
         text = str(answer[figure] if isinstance(answer, dict) else answer).strip()
-        return otherwise if text in {"", "N/A"} else text
+        return default if text in {"", "N/A"} else text
 
-    bus = told("amdsmi_get_gpu_device_bdf", "", f"amdsmi-{gpu.index}")
+    bus = query("amdsmi_get_gpu_device_bdf", "", f"amdsmi-{gpu.index}")
     info = DeviceInfo(
         key=f"gpu{options.first_gpu + gpu.index}",
         kind=Kind.GPU,
-        name=told("amdsmi_get_gpu_asic_info", "market_name", "AMD GPU"),
-        uid=told("amdsmi_get_gpu_device_uuid", "", bus),
+        name=query("amdsmi_get_gpu_asic_info", "market_name", "AMD GPU"),
+        uid=query("amdsmi_get_gpu_device_uuid", "", bus),
         vendor="AMD",
-        driver=told("amdsmi_get_gpu_driver_info", "driver_version", ""),
+        driver=query("amdsmi_get_gpu_driver_info", "driver_version", ""),
         note=note,
         memory_b=_memory_b(smi, gpu),
     )
     return AmdGpu(smi, gpu, info, options.now_ns)
 
 
-def _wrong_counter(factor: float, power_w: float | None) -> str:
+def _describe_wrong_counter(factor: float, power_w: float | None) -> str:
     if factor > 0:
         return f"the energy counter runs at {factor:.2g} times the power that the GPU reports"
     if factor < 0:
         return "the energy counter runs backwards"
-    told = f" while the GPU reports {power_w:.0f} W" if power_w else ""
-    return f"the energy counter does not move{told}"
+    power = f" while the GPU reports {power_w:.0f} W" if power_w else ""
+    return f"the energy counter does not move{power}"
 
 
 def _memory_b(smi: Library, gpu: AmdProcessor) -> int | None:
@@ -339,7 +334,7 @@ def _memory_b(smi: Library, gpu: AmdProcessor) -> int | None:
 
 
 class AmdGpu(BaseDevice):
-    """A GPU that answers. It keeps amdsmi open until it is closed."""
+    """A GPU that answers. It holds amdsmi until it is closed."""
 
     def __init__(self, smi: Library, gpu: AmdProcessor, info: DeviceInfo, now_ns: Clock) -> None:
         self.info = info
@@ -350,14 +345,11 @@ class AmdGpu(BaseDevice):
         self.sensors: Mapping[Quantity, SensorInfo | Unavailable] = {
             quantity: self._probe(quantity) for quantity in SENSORS
         }
-        self.knobs = {
-            Knob.POWER_LIMIT: self._power_limit(),
-            Knob.SM_CLOCK: self._clock_limit(),
-        }
+        self.knobs = {Knob.POWER_LIMIT: self._power_limit(), Knob.SM_CLOCK: self._clock_limit()}
 
     def join_module(self, die: Die, first_gpu: int, shown: set[int]) -> None:
-        """Make it known as one of a module's two dies: its figures are of both, or it has none."""
-        note = "; ".join(filter(None, (self.info.note, die_note(die, first_gpu, shown))))
+        """Mark it as one of a module's two dies: its figures are those of both, or it has none."""
+        note = join_notes(self.info.note, die_note(die, first_gpu, shown))
         self.info = replace(self.info, note=note)
         if die.is_silent:
             self.sensors = {**self.sensors, **silent_sensors(die, first_gpu, shown)}
@@ -378,17 +370,17 @@ class AmdGpu(BaseDevice):
         )
 
     def accept_verdict(self, verdict: CounterVerdict) -> None:
-        """Give up a counter that is wrong, and say of one that it could not be checked."""
+        """Drop a counter that is wrong, and note of another that it could not be checked."""
         energy = self.sensors[Quantity.ENERGY]
         if isinstance(energy, Unavailable):
             return
         if verdict.factor is None:
-            told = "; ".join(filter(None, (energy.note, verdict.note)))
-            self.sensors = {**self.sensors, Quantity.ENERGY: replace(energy, note=told)}
+            note = join_notes(energy.note, verdict.note)
+            self.sensors = {**self.sensors, Quantity.ENERGY: replace(energy, note=note)}
             return
         has_power = isinstance(self.sensors[Quantity.POWER], SensorInfo)
-        fix = f"nothing to do: its power is integrated instead; {_MEND}" if has_power else _MEND
-        refused = Unavailable(_wrong_counter(verdict.factor, verdict.power_w), fix)
+        fix = f"nothing to do: its power is integrated instead; {_REPAIR}" if has_power else _REPAIR
+        refused = Unavailable(_describe_wrong_counter(verdict.factor, verdict.power_w), fix)
         self.sensors = {**self.sensors, Quantity.ENERGY: refused}
 
     def _read(self, quantity: Quantity) -> Reading | Unavailable:
@@ -396,38 +388,38 @@ class AmdGpu(BaseDevice):
         try:
             return Reading(SENSORS[quantity].read(self._smi, self._handle), t_ns)
         except DeviceError as error:
-            return Unavailable(error.message, error.hint)
+            return error_as_unavailable(error)
 
     def _processes(self) -> Sequence[Process] | Unavailable:
         try:
-            told = self._smi.call("amdsmi_get_gpu_process_list", self._handle)
+            processes = self._smi.call("amdsmi_get_gpu_process_list", self._handle)
         except DeviceError as error:
-            return Unavailable(error.message, error.hint)
+            return error_as_unavailable(error)
         return [
-            Process(each["pid"], each.get("memory_usage", {}).get("vram_mem"), "compute")
-            for each in told
-            if each["pid"] > 0
+            Process(entry["pid"], entry.get("memory_usage", {}).get("vram_mem"), "compute")
+            for entry in processes
+            if entry["pid"] > 0
         ]
 
-    def _get(self, knob: Knob) -> float | Unavailable:
-        if knob is not Knob.POWER_LIMIT:
-            return _UNTOLD
+    def _get(self, control: Knob) -> float | Unavailable:
+        if control is not Knob.POWER_LIMIT:
+            return _NO_CLOCK_LIMIT
         try:
             return power_cap_w(self._smi, self._handle)["power_cap"]
         except DeviceError as error:
-            return Unavailable(error.message, error.hint)
+            return error_as_unavailable(error)
 
     def _set(self, info: KnobInfo, value: float) -> None:
         if info.knob is Knob.POWER_LIMIT:
-            self._turn("amdsmi_set_power_cap", 0, round(value * UW_PER_W))
+            self._call_setter("amdsmi_set_power_cap", 0, round(value * UW_PER_W))
         else:
-            self._turn("amdsmi_set_gpu_clk_limit", "sclk", "max", round(value))
+            self._call_setter("amdsmi_set_gpu_clk_limit", "sclk", "max", round(value))
 
     def _reset(self, info: KnobInfo) -> None:
         self._set(info, info.maximum if info.default is None else info.default)
         if info.knob is Knob.SM_CLOCK:
             # A limit on the clock switched the GPU to manual; this hands it back to its governor.
-            self._turn(
+            self._call_setter(
                 "amdsmi_set_gpu_perf_level", self._smi.constant("AmdSmiDevPerfLevel", "AUTO")
             )
 
@@ -439,21 +431,21 @@ class AmdGpu(BaseDevice):
         try:
             sensor.read(self._smi, self._handle)
         except NotSupportedError as error:
-            return Unavailable(error.message, error.hint)
+            return error_as_unavailable(error)
         except DeviceError:
-            pass  # it may pass, and is told by each reading until then
+            pass  # a transient fault, which each reading reports while it lasts
         return SensorInfo(quantity, Source.MEASURED, window_s=sensor.window_s, note=sensor.note)
 
     def _power_limit(self) -> KnobInfo | Unavailable:
         try:
             cap = power_cap_w(self._smi, self._handle)
         except DeviceError as error:
-            return Unavailable(error.message, error.hint)
+            return error_as_unavailable(error)
         low, high, default = cap["min_power_cap"], cap["max_power_cap"], cap["default_power_cap"]
         if high <= 0:
             return Unavailable("this GPU takes no power cap")
-        known = default if low <= default <= high else None
-        return KnobInfo(Knob.POWER_LIMIT, low, high, known, writable=for_root_only())
+        default_w = default if low <= default <= high else None
+        return KnobInfo(Knob.POWER_LIMIT, low, high, default_w, writable=root_permission())
 
     def _clock_limit(self) -> KnobInfo | Unavailable:
         if not self._smi.has("amdsmi_set_gpu_clk_limit"):
@@ -463,12 +455,12 @@ class AmdGpu(BaseDevice):
                 clock_mhz(self._smi, self._handle, "GFX", end) for end in ("min_clk", "max_clk")
             )
         except DeviceError as error:
-            return Unavailable(error.message, error.hint)
+            return error_as_unavailable(error)
         if high <= 0:
-            return Unavailable("this GPU does not tell the range of its clock")
-        return KnobInfo(Knob.SM_CLOCK, low, high, None, readable=False, writable=for_root_only())
+            return Unavailable("this GPU does not report the range of its clock")
+        return KnobInfo(Knob.SM_CLOCK, low, high, None, readable=False, writable=root_permission())
 
-    def _turn(self, function: str, *arguments: Any) -> None:
+    def _call_setter(self, function: str, *arguments: Any) -> None:
         try:
             self._smi.call(function, self._handle, *arguments)
         except DeviceError as error:

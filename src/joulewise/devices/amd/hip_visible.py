@@ -18,6 +18,7 @@ from typing import Any
 
 from joulewise.data import Unavailable
 from joulewise.devices.amd.amdsmi_library import Library, number
+from joulewise.devices.device import error_as_unavailable
 from joulewise.errors import DeviceError, NotSupportedError
 
 _RUNTIME = "ROCR_VISIBLE_DEVICES"
@@ -37,7 +38,7 @@ class AmdProcessor:
 
 @dataclass(frozen=True)
 class VisibleAmdGpus:
-    """The GPUs to measure, what to know of them, and why there are none."""
+    """The GPUs to measure, a note on them, and why there are none."""
 
     gpus: tuple[AmdProcessor, ...] = ()
     note: str = ""
@@ -50,19 +51,19 @@ def identify(smi: Library) -> list[AmdProcessor] | Unavailable:
     try:
         handles = smi.call("amdsmi_get_processor_handles")
     except DeviceError as error:
-        return Unavailable(error.message, error.hint)
+        return error_as_unavailable(error)
     if not handles:
         return Unavailable("amdsmi finds no AMD GPU here")
     gpus: list[AmdProcessor] = []
     for index, handle in enumerate(handles):
-        part = _told(smi, "amdsmi_get_gpu_kfd_info", handle).get("current_partition_id")
+        part = _query(smi, "amdsmi_get_gpu_kfd_info", handle).get("current_partition_id")
         whole = gpus[-1].whole if gpus and isinstance(part, int) and part > 0 else index
-        names = _told(smi, "amdsmi_get_gpu_enumeration_info", handle)
+        names = _query(smi, "amdsmi_get_gpu_enumeration_info", handle)
         gpus.append(AmdProcessor(index, whole, handle, str(names.get("hip_uuid", "")), _hip(names)))
     return gpus
 
 
-def visible(environ: Mapping[str, str], gpus: Sequence[AmdProcessor]) -> VisibleAmdGpus:
+def hip_visible_gpus(environ: Mapping[str, str], gpus: Sequence[AmdProcessor]) -> VisibleAmdGpus:
     """The whole GPUs that ``environ`` leaves to HIP, each once."""
     left = list(gpus)
     if all(gpu.hip is not None for gpu in gpus):
@@ -77,8 +78,8 @@ def visible(environ: Mapping[str, str], gpus: Sequence[AmdProcessor]) -> Visible
         if not left:
             return _hidden(program, environ)
     wanted = {gpu.whole for gpu in left}
-    parted = any(gpu.whole != gpu.index for gpu in gpus)
-    note = "partitioned: any partition is measured as its whole GPU" if parted else ""
+    partitioned = any(gpu.whole != gpu.index for gpu in gpus)
+    note = "partitioned: any partition is measured as its whole GPU" if partitioned else ""
     return VisibleAmdGpus(tuple(gpu for gpu in gpus if gpu.index in wanted), note)
 
 
@@ -86,12 +87,12 @@ def _pick(listed: str, gpus: Sequence[AmdProcessor]) -> list[AmdProcessor]:
     picked: list[AmdProcessor] = []
     for entry in (entry.strip() for entry in listed.split(",")):
         if entry.isdecimal():
-            found = list(gpus[int(entry) : int(entry) + 1])
+            matches = list(gpus[int(entry) : int(entry) + 1])
         else:
-            found = [gpu for gpu in gpus if gpu.uuid and gpu.uuid.lower() == entry.lower()]
-        if len(found) != 1 or found[0] in picked:
+            matches = [gpu for gpu in gpus if gpu.uuid and gpu.uuid.lower() == entry.lower()]
+        if len(matches) != 1 or matches[0] in picked:
             break
-        picked += found
+        picked += matches
     return picked
 
 
@@ -100,7 +101,8 @@ def _hidden(name: str, environ: Mapping[str, str]) -> VisibleAmdGpus:
     return VisibleAmdGpus(reason=reason, fix=f"unset {name}")
 
 
-def _told(smi: Library, function: str, handle: Any) -> dict[str, Any]:
+def _query(smi: Library, function: str, handle: Any) -> dict[str, Any]:
+    """The answer of amdsmi; empty where it fails."""
     try:
         return dict(smi.call(function, handle))
     except DeviceError:

@@ -1,7 +1,9 @@
-"""The CPU, the memory and the chip beside the GPU.
+"""CPU packages, memory and the platform around them.
 
-- ``rapl``, ``powercap``: energy counters and limits of CPU packages
-- ``cpu_model``, ``ram``: modelled and assumed power where nothing is measured
-- ``grace``: the CPU on the module of an NVIDIA superchip
-- ``base``, ``cpu``: finding them
+- ``cpu``: finds the CPUs, by the best of the three ways below
+- ``rapl``, ``powercap``: energy counters and power limits of CPU packages and memory
+- ``grace``: NVIDIA Grace CPUs, by their power meters
+- ``cpu_model``: power modelled from load, where nothing is measured
+- ``ram``: power assumed for each memory module, where nothing is measured
+- ``base``: what devices with an energy count share, and reading the kernel's files
 """

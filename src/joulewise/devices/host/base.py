@@ -1,4 +1,4 @@
-"""What the devices of the host (CPUs, RAM) have in common."""
+"""What the devices of the host (CPUs, memory) have in common, and reading the kernel's files."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ from joulewise.data import DeviceInfo, Quantity, Reading, SensorInfo, Unavailabl
 from joulewise.devices.device import BaseDevice
 from joulewise.units import NS_PER_S
 
-_LONGEST_COUNT: Final = len(str(2**64))
+_LONGEST_COUNT: Final = len(str(2**64))  # digits; the kernel counts in 64 bits
+EVERY_PROCESS: Final = Unavailable("every process uses it")
 
 
 class HostDevice(BaseDevice):
-    """A device that counts energy; a subclass says how, in :meth:`_energy`.
+    """A device that counts energy; a subclass reads the count in :meth:`_energy`.
 
-    Power is the mean between the two latest readings at least ``window_s`` apart. The first
-    reading of power waits until there is such a pair; no later one does.
+    Power is the mean between the two latest readings at least ``window_s`` apart. The first reading
+    of power waits (``sleep``) until there is such a pair; no later one does.
     """
 
     def __init__(
@@ -43,17 +44,18 @@ class HostDevice(BaseDevice):
             return self._observe() if quantity is Quantity.ENERGY else self._derive(quantity)
 
     def _processes(self) -> Unavailable:
-        return Unavailable("every process uses it")
+        return EVERY_PROCESS
 
     def _energy(self) -> Reading | Unavailable:
         raise NotImplementedError
 
     def _derive(self, quantity: Quantity) -> Reading | Unavailable:
-        """Whatever else follows from the energy: power, unless a subclass has more."""
+        """A quantity that follows from the energy: power, unless a subclass has more."""
         del quantity
         return self._power()
 
     def _observe(self) -> Reading | Unavailable:
+        """Read the energy, and update the mean power where a window has passed."""
         energy = self._energy()
         if isinstance(energy, Unavailable):
             return energy
@@ -79,23 +81,23 @@ class HostDevice(BaseDevice):
 
 
 def read_text(path: Path, fix: str = "") -> str | Unavailable:
-    """What a file of the kernel says; ``fix`` is the command that makes it readable."""
+    """The text of a file of the kernel; ``fix`` is the command that makes it readable."""
     try:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except PermissionError:
         lasts = " (the fix lasts until the next boot)" if fix else ""
         return Unavailable(f"{path} is readable by root only{lasts}", fix)
     except FileNotFoundError:
-        return Unavailable(f"{path} is not there")
+        return Unavailable(f"{path} does not exist")
     except OSError as error:
         return Unavailable(f"{path}: {error.strerror}")
 
 
 def read_int(path: Path, fix: str = "") -> int | Unavailable:
-    """A whole number that is not negative, which is all that the kernel counts in."""
+    """A file of the kernel that holds one count: a whole number from 0 on."""
     text = read_text(path, fix)
     if isinstance(text, Unavailable):
         return text
     if not (text.isascii() and text.isdigit() and len(text) <= _LONGEST_COUNT):
-        return Unavailable(f"{path} says {text[:40]!r}, which is no count")
+        return Unavailable(f"{path} holds {text[:40]!r}, which is not a count")
     return int(text)

@@ -1,9 +1,7 @@
-"""CPU power modelled from load, for machines that do not measure it.
+"""CPU power modelled from load, for machines that do not measure it; and /proc/cpuinfo.
 
 P = TDP · (a + b · load). Over any time that is E = TDP · (a · t + b · busy time / CPUs), and the
 kernel counts busy time: the model needs no sampling between two readings.
-
-Which CPUs the machine has, from /proc/cpuinfo.
 """
 
 from __future__ import annotations
@@ -23,17 +21,25 @@ from joulewise.devices.host.base import HostDevice, read_int, read_text
 from joulewise.devices.options import Options
 from joulewise.units import NS_PER_S
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 _VENDORS: Final = {"GenuineIntel": "Intel", "AuthenticAMD": "AMD", "HygonGenuine": "Hygon"}
 GRACE_CORES: Final = "Arm Neoverse V2"
 """The name of the cores that an NVIDIA Grace has."""
 # Arm, "Neoverse V2 Core Technical Reference Manual", MIDR_EL1.
 _ARM_CORES: Final = {("0x41", "0xd4f"): GRACE_CORES}
-_NOISE: Final = re.compile(r"\((R|TM|r|tm)\)|\bCPU\b|\bProcessor\b|\d+-Core\b|@.*")
+_DECORATION: Final = re.compile(r"\((R|TM|r|tm)\)|\bCPU\b|\bProcessor\b|\d+-Core\b|@.*")
 
 
 @dataclass(frozen=True)
 class CpuInfo:
-    """``packages`` maps a package to its logical CPUs, ``cores`` to how many cores they share."""
+    """The CPUs of a machine.
+
+    ``packages`` maps a package to its logical CPUs, ``cores`` to the number of its cores.
+    """
 
     name: str = "unknown CPU"
     vendor: str = "unknown"
@@ -43,9 +49,9 @@ class CpuInfo:
 
 
 def read_cpuinfo(proc: Path, topology: Path | None = None) -> CpuInfo:
-    """Never fails: what the file does not say stays unknown (ARM gives no name, for one).
+    """Read /proc/cpuinfo. Never fails: what it lacks stays unknown, such as the name on ARM.
 
-    ``topology`` is the kernel's folder of CPUs, which tells the packages where the file does not.
+    ``topology`` is the kernel's folder of CPUs, which has the packages where the file does not.
     """
     text = read_text(proc / "cpuinfo")
     blocks = [] if isinstance(text, Unavailable) else [_fields(b) for b in text.split("\n\n")]
@@ -55,7 +61,7 @@ def read_cpuinfo(proc: Path, topology: Path | None = None) -> CpuInfo:
     threads: dict[int, list[int]] = defaultdict(list)
     cores: dict[int, set[str]] = defaultdict(set)
     packages = (
-        {} if any("physical id" in b for b in blocks) else _cpuinfo_packages(blocks, topology)
+        {} if any("physical id" in b for b in blocks) else _topology_packages(blocks, topology)
     )
     for block in blocks:
         package = packages.get(block["processor"], int(block.get("physical id", "0")))
@@ -63,7 +69,7 @@ def read_cpuinfo(proc: Path, topology: Path | None = None) -> CpuInfo:
         cores[package].add(block.get("core id", block["processor"]))
     first = blocks[0]
     return CpuInfo(
-        name=_plain(first.get("model name", "")) or _arm_name(first) or CpuInfo.name,
+        name=_clean_name(first.get("model name", "")) or _arm_name(first) or CpuInfo.name,
         vendor=_VENDORS.get(first.get("vendor_id", ""), CpuInfo.vendor),
         virtual="hypervisor" in first.get("flags", "").split(),
         packages={package: tuple(cpus) for package, cpus in threads.items()},
@@ -71,10 +77,12 @@ def read_cpuinfo(proc: Path, topology: Path | None = None) -> CpuInfo:
     )
 
 
-def _cpuinfo_packages(blocks: Sequence[Mapping[str, str]], topology: Path | None) -> dict[str, int]:
-    """Which package each CPU is in, by its number; none where the kernel does not say.
+def _topology_packages(
+    blocks: Sequence[Mapping[str, str]], topology: Path | None
+) -> dict[str, int]:
+    """The package of each CPU by its number; empty where the kernel does not say.
 
-    Firmware of ARM machines numbers packages as it likes: they are counted in that order here.
+    Firmware of ARM machines numbers packages freely: here they are renumbered from 0 on.
     """
     if topology is None:
         return {}
@@ -91,7 +99,7 @@ def _cpuinfo_packages(blocks: Sequence[Mapping[str, str]], topology: Path | None
 
 
 def _arm_name(block: Mapping[str, str]) -> str:
-    """ARM cores are told by numbers (MIDR_EL1: implementer and part)."""
+    """The name of ARM cores, which report numbers only (MIDR_EL1: implementer and part)."""
     return _ARM_CORES.get((block.get("CPU implementer", ""), block.get("CPU part", "")), "")
 
 
@@ -100,40 +108,36 @@ def _fields(block: str) -> dict[str, str]:
     return {key.strip(): value.strip() for key, value in pairs}
 
 
-def _plain(name: str) -> str:
-    return " ".join(_NOISE.sub(" ", name).split())
+def _clean_name(name: str) -> str:
+    return " ".join(_DECORATION.sub(" ", name).split())
 
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 # The mean of two lines: one through the shares of TDP that Teads published for its servers (12 %
 # idle, 32, 75 and 102 % at a load of 10, 50 and 100 %), one through the 96 points that CodeCarbon
-# recorded of four CPUs against RAPL. 85 % of those points are within a factor of 2 of it.
+# recorded of four CPUs against RAPL. 85 % of those points are within a factor of 2 of it. Doubled,
+# modelled energy doubles at idle (IDLE) or in its part that grows with load (BUSY).
 IDLE: Final = 0.15
 BUSY: Final = 0.77
 ERROR: Final = "right within a factor of 2"
 
-# What Green Algorithms takes for a CPU that it does not know; those it knows are at 4 to 24.
+# Assumed for an unknown CPU, as Green Algorithms does; the CPUs that it knows have 4 to 24.
 UNKNOWN_W_PER_CORE: Final = 12.0
 
-WINDOW_S: Final = 0.1  # ten ticks of the kernel's clock
+WINDOW_S: Final = 0.1  # chosen: ten ticks of the kernel's clock
 _IDLE_FIELDS: Final = (3, 4)  # idle, iowait
 _FIELDS: Final = 7  # user, nice, system, idle, iowait, irq, softirq; then stolen time, and guests
 
 
 @dataclass(frozen=True)
 class Rating:
-    """What the model takes for TDP, and why."""
+    """The TDP of the model, and where it comes from."""
 
     tdp_w: float
-    why: str
+    reason: str
 
 
 class ModelledCpu(HostDevice):
-    """Some logical CPUs that share a TDP."""
+    """Logical CPUs that share a TDP, with a power that follows from their load."""
 
     def __init__(
         self, info: DeviceInfo, rating: Rating, cpus: tuple[int, ...], options: Options
@@ -145,7 +149,7 @@ class ModelledCpu(HostDevice):
         self._busy_s: dict[int, float] = {}
         self._last_ns: int | None = None
         self._total_j = 0.0
-        model = f"{rating.why}; {rating.tdp_w:g} W x ({IDLE:g} + {BUSY:g} x load), {ERROR}"
+        model = f"{rating.reason}; {rating.tdp_w:g} W x ({IDLE:g} + {BUSY:g} x load), {ERROR}"
         sensors = {
             quantity: SensorInfo(
                 quantity, Source.MODELLED, WINDOW_S, None if total else WINDOW_S, note=model
@@ -164,7 +168,7 @@ class ModelledCpu(HostDevice):
         if isinstance(busy_s, Unavailable):
             return busy_s
         if self._last_ns is not None:
-            # What a CPU did before it was first seen is not in the difference.
+            # A CPU that is new (hot-plugged) counts from its second reading on.
             steps = (busy_s[c] - self._busy_s[c] for c in self._cpus if c in busy_s)
             busy = sum(max(0.0, step) for step in steps) / len(self._cpus)
             elapsed_s = (t_ns - self._last_ns) / NS_PER_S
@@ -182,19 +186,23 @@ class ModelledCpu(HostDevice):
 
 
 def find(options: Options) -> list[ModelledCpu] | Unavailable:
-    """One device a package; in a virtual machine, whose packages are made up, one in all."""
+    """One device per package; one in all on a virtual machine, whose packages are not real."""
     info = read_cpuinfo(options.proc, options.cpus)
     packages = _packages(info, options)
     if isinstance(packages, Unavailable):
         return packages
     x86 = info.vendor != CpuInfo.vendor
     no_counter = Unavailable(
-        f"it takes a counter of RAPL, and {options.powercap} has none",
+        f"measuring needs a RAPL counter, and {options.powercap} has none",
         "sudo modprobe intel_rapl_msr" if x86 and not info.virtual else "",
     )
     devices = []
     for package, cpus in sorted(packages.items()):
-        rating = _given(options) or _looked_up(info, cpus) or _guessed(info, package, cpus)
+        rating = (
+            _rating_from_options(options)
+            or _rating_from_table(info, cpus)
+            or _rating_by_cores(info, package, cpus)
+        )
         if isinstance(rating, Unavailable):
             return rating
         device = DeviceInfo(
@@ -211,7 +219,7 @@ def find(options: Options) -> list[ModelledCpu] | Unavailable:
 
 
 def packages_by_key(options: Options) -> dict[str, tuple[int, ...]]:
-    """The logical CPUs of each package, by its device's key; none where they cannot be told."""
+    """The logical CPUs of each package by its device's key; empty where they are unknown."""
     packages = _packages(read_cpuinfo(options.proc, options.cpus), options)
     if isinstance(packages, Unavailable):
         return {}
@@ -229,13 +237,14 @@ def _packages(info: CpuInfo, options: Options) -> dict[int, tuple[int, ...]] | U
 
 
 def model_of(package: int, options: Options) -> ModelledCpu | None:
-    """The model of one package, for where its counter is there but cannot be read."""
-    found = find(options)
-    models = [] if isinstance(found, Unavailable) else found
+    """The model of one package, for machines whose counter cannot be read."""
+    models = find(options)
+    if isinstance(models, Unavailable):
+        return None
     return next((model for model in models if model.info.key == f"cpu{package}"), None)
 
 
-def _given(options: Options) -> Rating | Unavailable | None:
+def _rating_from_options(options: Options) -> Rating | Unavailable | None:
     text = options.environ.get("JOULEWISE_CPU_TDP", "")
     try:
         tdp_w = float(text) if options.cpu_tdp_w is None and text else options.cpu_tdp_w
@@ -244,12 +253,12 @@ def _given(options: Options) -> Rating | Unavailable | None:
     if tdp_w is None:
         return None
     if not 0 < tdp_w < math.inf:
-        told = text if options.cpu_tdp_w is None else options.cpu_tdp_w
-        return Unavailable(f"a CPU's TDP cannot be {told!r}", "give it in watts, such as 150")
+        value = text if options.cpu_tdp_w is None else options.cpu_tdp_w
+        return Unavailable(f"a CPU's TDP cannot be {value!r}", "give it in watts, such as 150")
     return Rating(tdp_w, "TDP as given")
 
 
-def _looked_up(info: CpuInfo, cpus: tuple[int, ...]) -> Rating | None:
+def _rating_from_table(info: CpuInfo, cpus: tuple[int, ...]) -> Rating | None:
     table = tomllib.loads(Path(__file__).with_name("cpus.toml").read_text(encoding="utf-8"))
     known = {name: row for maker in table.values() for name, row in maker["cpus"].items()}
     names = [name for name in known if f" {name} " in f" {info.name} "]
@@ -263,16 +272,16 @@ def _looked_up(info: CpuInfo, cpus: tuple[int, ...]) -> Rating | None:
     return Rating(tdp_w, f"TDP of the {name}")
 
 
-def _guessed(info: CpuInfo, package: int, cpus: tuple[int, ...]) -> Rating:
-    # What a cloud calls a CPU is a thread, of which a core has two.
+def _rating_by_cores(info: CpuInfo, package: int, cpus: tuple[int, ...]) -> Rating:
+    # A cloud's CPU is a thread, of which a core has two.
     cores = len(cpus) / 2 if info.virtual else info.cores.get(package, len(cpus))
-    each = "a core" if cores == 1 else f"each of {cores:g} cores"
-    why = f"not in the table: {UNKNOWN_W_PER_CORE:g} W assumed for {each}"
-    return Rating(UNKNOWN_W_PER_CORE * cores, f"{why} (others have 4 to 24)")
+    which = "a core" if cores == 1 else f"each of {cores:g} cores"
+    reason = f"not in the table: {UNKNOWN_W_PER_CORE:g} W assumed for {which} (others have 4 to 24)"
+    return Rating(UNKNOWN_W_PER_CORE * cores, reason)
 
 
 def _busy_s(stat: Path) -> dict[int, float] | Unavailable:
-    """How long each logical CPU has worked since boot."""
+    """How long (s) each logical CPU has been busy since boot."""
     text = read_text(stat)
     if isinstance(text, Unavailable):
         return text
@@ -280,13 +289,13 @@ def _busy_s(stat: Path) -> dict[int, float] | Unavailable:
     busy: dict[int, float] = {}
     for line in text.splitlines():
         if not line.startswith("cpu"):
-            break  # they come first; the next one has a number for each interrupt of the machine
+            break  # CPUs come first; the next line is very long (all interrupts)
         name, *fields = line.split()
         number = name.removeprefix("cpu")
         if number.isdigit():
             ticks = fields[:_FIELDS]
             if len(ticks) < _FIELDS or not all(tick.isdigit() for tick in ticks):
-                return Unavailable(f"{stat} says {line[:40]!r}, which is no count")
-            worked = (int(t) for i, t in enumerate(ticks) if i not in _IDLE_FIELDS)
-            busy[int(number)] = sum(worked) / ticks_per_s
+                return Unavailable(f"{stat} holds {line[:40]!r}, which is not a count")
+            busy_ticks = (int(t) for i, t in enumerate(ticks) if i not in _IDLE_FIELDS)
+            busy[int(number)] = sum(busy_ticks) / ticks_per_s
     return busy or Unavailable(f"{stat} lists no CPU")

@@ -1,4 +1,4 @@
-"""NVIDIA Grace CPUs by the power meters that their firmware shows through ACPI.
+"""NVIDIA Grace CPUs, measured by the power meters that their firmware provides through ACPI.
 
 Linux shows each as ``/sys/class/hwmon/hwmonN/device/power1_average`` in microwatts, named by
 ``power1_oem_info``, such as "Grace Power Socket 0" (NVIDIA, Grace Performance Tuning Guide, "Power
@@ -9,7 +9,7 @@ contains (the same, and Alumet's plugin for Grace Hopper):
 - "Grace Power Socket": the CPU side of it, its memory (LPDDR5X) and losses included;
 - "CPU Power Socket", "SysIO Power Socket": two rails, which are inside the one before.
 
-The socket is read here. There is no counter of energy, and no RAPL.
+The socket's meter is read here. There is no energy counter, and no RAPL.
 """
 
 from __future__ import annotations
@@ -19,17 +19,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from joulewise.data import (
-    DeviceInfo,
-    Kind,
-    Quantity,
-    Reading,
-    SensorInfo,
-    Source,
-    Unavailable,
-)
+from joulewise.data import DeviceInfo, Kind, Quantity, Reading, SensorInfo, Source, Unavailable
 from joulewise.devices.device import BaseDevice
-from joulewise.devices.host.base import read_int, read_text
+from joulewise.devices.host.base import EVERY_PROCESS, read_int, read_text
 from joulewise.devices.host.cpu_model import GRACE_CORES, ModelledCpu, model_of, read_cpuinfo
 from joulewise.devices.host.powercap import counter_source
 from joulewise.devices.options import Options
@@ -37,7 +29,7 @@ from joulewise.units import UW_PER_W
 
 _SOCKET: Final = re.compile(r"grace power socket (\d+)", re.IGNORECASE)
 _MS_PER_S: Final = 1000
-# The shorter of the two intervals that the firmware has; taken where it does not say.
+# The shorter of the two intervals that the firmware has (50 ms and 1 s), where it does not say.
 _INTERVAL_S: Final = 0.05
 
 
@@ -65,16 +57,16 @@ class GraceCpu(BaseDevice):
         power_uw = read_int(self._path)
         if isinstance(power_uw, Unavailable):
             return power_uw
-        if not power_uw:  # a CPU that is on draws some power: this is a gap in disguise
-            return Unavailable(f"{self._path} says 0")
+        if not power_uw:  # a CPU that is on draws some power: 0 stands for no reading
+            return Unavailable(f"{self._path} holds 0")
         return Reading(power_uw / UW_PER_W, t_ns)
 
     def _processes(self) -> Unavailable:
-        return Unavailable("every process uses it")
+        return EVERY_PROCESS
 
 
 def find(options: Options) -> list[GraceCpu]:
-    """A device for each socket that can be read; none elsewhere than on Grace."""
+    """A device for each socket that can be read; none on machines without a Grace."""
     devices = []
     for number, folder in sorted(_sockets(options.hwmon).items()):
         model = model_of(number, options)
@@ -87,7 +79,7 @@ def find(options: Options) -> list[GraceCpu]:
             uid=f"grace{number}",
             vendor="NVIDIA",
             driver="acpi_power_meter",
-            # RAM that is assumed is one device of the whole machine, a part of which is in each.
+            # Where memory is assumed, it is one device, dram0, a part of which belongs to each CPU.
             contains=tuple(dict.fromkeys((f"dram{number}", "dram0"))),
             better=None,
         )
@@ -96,7 +88,7 @@ def find(options: Options) -> list[GraceCpu]:
 
 
 def has_grace(options: Options) -> bool:
-    """Whether the CPU is a Grace: by its meters, or by its cores, which it shares with few others.
+    """Whether the CPU is a Grace: by its meters or its cores.
 
     Amazon's Graviton4 and Google's Axion have the same cores, and no NVIDIA GPU beside them.
     """
@@ -106,9 +98,9 @@ def has_grace(options: Options) -> bool:
 
 def _sockets(hwmon: Path) -> dict[int, Path]:
     """The folder of each socket's meter, by the number of the socket."""
-    found: dict[int, Path] = {}
+    meters: dict[int, Path] = {}
     for folder in sorted(hwmon.glob("hwmon*/device")):
-        named = read_text(folder / "power1_oem_info")
-        if isinstance(named, str) and (socket := _SOCKET.fullmatch(named)):
-            found.setdefault(int(socket[1]), folder)
-    return found
+        name = read_text(folder / "power1_oem_info")
+        if isinstance(name, str) and (socket := _SOCKET.fullmatch(name)):
+            meters.setdefault(int(socket[1]), folder)
+    return meters

@@ -1,4 +1,4 @@
-"""RAM that is not measured: watts assumed for each module."""
+"""Memory that is not measured: a power assumed for each module."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from joulewise.devices.options import Options
 from joulewise.units import NS_PER_S
 
 # Crucial plans 5 W a module for power supplies and stated 3 W for 8 GB earlier; modules that were
-# added and left idle drew 0.4 W each at the wall.
+# added and left idle drew 0.4 W each at the wall. Doubled, memory counts twice as much.
 W_PER_MODULE: Final = 3.0
 SPREAD: Final = "a module draws 0.4 W idle to 5 W at work"
 
-GIB_PER_MODULE: Final = 16
+GIB_PER_MODULE: Final = 16  # chosen: a common size, where the modules cannot be counted
 _KIB_PER_GIB: Final = 1 << 20
 
-_MEMORY_DEVICE: Final = 17
+_MEMORY_DEVICE: Final = 17  # the type of a structure, and where its size is (SMBIOS 3, 7.18)
 _SIZE_AT: Final = slice(0x0C, 0x0E)
 
 
 class AssumedRam(HostDevice):
-    """A constant power from the moment of opening on."""
+    """A constant power, from the moment at which the device was opened."""
 
     def __init__(
         self, modules: int, counted: str, options: Options, better: Unavailable | None
@@ -60,12 +60,12 @@ class AssumedRam(HostDevice):
 
 
 def find(options: Options) -> list[Device] | Unavailable:
-    """The machine's RAM, unless RAPL counts it: then it comes with the CPUs."""
-    counted = rapl.counts_dram(options)
-    if counted is True:
+    """The machine's memory; none where RAPL counts it: then it comes with the CPUs."""
+    is_counted = rapl.counts_dram(options)
+    if is_counted is True:
         return []
-    better = counted or None
-    modules = _modules(options)
+    better = is_counted or None
+    modules = _count_modules(options)
     if modules:
         return [AssumedRam(modules, "counted in the DMI table", options, better)]
     meminfo = read_text(options.proc / "meminfo")
@@ -74,16 +74,16 @@ def find(options: Options) -> list[Device] | Unavailable:
     total = re.search(r"^MemTotal:\s+(\d+) kB$", meminfo, re.MULTILINE)
     if not total:
         return Unavailable(f"{options.proc / 'meminfo'} does not say how much memory there is")
-    # The kernel keeps a part to itself, so that what it tells is always a little short.
+    # The kernel keeps a part to itself, so that its figure is always a little short.
     modules = math.ceil(int(total[1]) / _KIB_PER_GIB / GIB_PER_MODULE)
     return [AssumedRam(modules, f"taken to be of {GIB_PER_MODULE} GiB", options, better)]
 
 
-def _modules(options: Options) -> int:
-    """How many sockets hold a module, by the firmware's table; 0 where that cannot be read.
+def _count_modules(options: Options) -> int:
+    """The number of memory modules by the firmware's table; 0 where that cannot be read.
 
-    The table is a run of structures: type, length, handle, fields, then texts that end with two
-    zero bytes (SMBIOS 3, 6.1.2 and 7.18).
+    The table is a sequence of structures: type, length, handle, fields, then texts that end with
+    two zero bytes (SMBIOS 3, 6.1.2 and 7.18).
     """
     try:
         table = options.dmi.read_bytes()

@@ -1,4 +1,4 @@
-"""CPU packages, DRAM and the platform by RAPL's energy counters, through Linux's powercap."""
+"""CPU packages, memory and the platform, measured by RAPL's energy counters (Linux's powercap)."""
 
 from __future__ import annotations
 
@@ -31,18 +31,19 @@ from joulewise.devices.host.powercap import (
 )
 from joulewise.devices.options import Options
 
-UPDATE_S: Final = 0.001
-WINDOW_S: Final = 0.05  # fifty updates: what the first and the last of them leave out is 2 %
+UPDATE_S: Final = 0.001  # Intel's manual (SDM, RAPL interfaces): about one millisecond
+WINDOW_S: Final = 0.05  # chosen: fifty updates; what the first and the last of them miss is 2 %
 
-# More than any such part draws today for long; it bounds how soon a counter can wrap.
-_MOST_W: Final = {Kind.CPU: 600.0, Kind.DRAM: 150.0, Kind.NODE: 3000.0}
+# Chosen: more than any such part draws today for long. It bounds how soon a counter can wrap;
+# doubled, counters must be read twice as often.
+_MAXIMUM_W: Final = {Kind.CPU: 600.0, Kind.DRAM: 150.0, Kind.NODE: 3000.0}
 
 
 class RaplDevice(HostDevice):
-    """One zone: its energy as counted, and its power limits.
+    """One zone: its energy counter, and its power limits.
 
-    The energy of a CPU whose counter cannot be read, as by most users, is modelled. The load of a
-    CPU is that of the model in any case: the kernel counts its busy time.
+    Where the counter of a CPU cannot be read, as by most users, its energy is modelled. The load of
+    a CPU comes from the model in any case: the kernel counts its busy time.
     """
 
     def __init__(self, zone: Zone, info: DeviceInfo, options: Options) -> None:
@@ -64,15 +65,14 @@ class RaplDevice(HostDevice):
         limits = power_limits(zone.path)
         self._limits = {k: limit for k, limit in limits.items() if isinstance(limit, PowerLimit)}
         self.knobs = {
-            knob: limit.info if isinstance(limit, PowerLimit) else limit
-            for knob, limit in limits.items()
-            if knob in self._limits or info.kind is Kind.CPU
+            control: limit.info if isinstance(limit, PowerLimit) else limit
+            for control, limit in limits.items()
+            if control in self._limits or info.kind is Kind.CPU
         }
         self._observe()
 
     def _read(self, quantity: Quantity) -> Reading | Unavailable:
-        is_of_model = self._is_modelled or quantity is Quantity.LOAD
-        if self._model and is_of_model:
+        if self._model and (self._is_modelled or quantity is Quantity.LOAD):
             return self._model.read(quantity)
         return super()._read(quantity)
 
@@ -85,29 +85,31 @@ class RaplDevice(HostDevice):
             return energy_uj
         return self._counter.update(energy_uj, t_ns)
 
-    def _get(self, knob: Knob) -> float | Unavailable:
-        return self._limits[knob].get()
+    def _get(self, control: Knob) -> float | Unavailable:
+        return self._limits[control].get()
 
     def _set(self, info: KnobInfo, value: float) -> None:
         self._limits[info.knob].set(self.info.key, value)
 
     def _reset(self, info: KnobInfo) -> None:
-        """Back to what was found: RAPL keeps no record of the firmware's own choice."""
+        """Back to the limit at opening: RAPL keeps no record of the firmware's own."""
         limit = self._limits[info.knob]
-        limit.set(self.info.key, limit.found_w)
+        limit.set(self.info.key, limit.initial_w)
 
 
 def find(options: Options) -> list[RaplDevice]:
-    """A device for each package, DRAM and platform that counts; none where RAPL is not there."""
+    """A device for each package, memory and platform with a counter; none without RAPL."""
     zones = find_zones(options.powercap)
     cpus = read_cpuinfo(options.proc)
     dram_counts = _dram_counts(zones) is True
     devices = []
     for number, (package, dram) in _numbered(zones):
-        devices.append(RaplDevice(package, _cpu(package, number, cpus), options))
+        devices.append(RaplDevice(package, _cpu_info(package, number, cpus), options))
         if dram and dram_counts:
-            devices.append(RaplDevice(dram, _dram(dram, number, cpus), options))
-    platforms = [RaplDevice(z, _platform(z, zones, cpus), options) for z in zones.platforms]
+            name = f"memory of CPU {number}"
+            info = _device_info(dram, f"dram{number}", Kind.DRAM, name, cpus)
+            devices.append(RaplDevice(dram, info, options))
+    platforms = [RaplDevice(z, _platform_info(z, zones, cpus), options) for z in zones.platforms]
     return devices + platforms
 
 
@@ -117,60 +119,43 @@ def counts_dram(options: Options) -> bool | Unavailable:
 
 
 def _dram_counts(zones: Zones) -> bool | Unavailable:
-    told = [dram.energy_uj() for _, dram in zones.packages if dram]
-    refused = [why for why in told if isinstance(why, Unavailable)]
-    return refused[0] if refused and len(refused) == len(told) else bool(told)
+    counters = [dram.energy_uj() for _, dram in zones.packages if dram]
+    refused = [reason for reason in counters if isinstance(reason, Unavailable)]
+    return refused[0] if refused and len(refused) == len(counters) else bool(counters)
 
 
 def _numbered(zones: Zones) -> list[tuple[int, tuple[Zone, Zone | None]]]:
-    """By package; where the dies of a package count apart, simply one after the other."""
+    """Packages with their numbers; consecutive ones where the dies of a package count apart."""
     numbers = [package.package for package, _ in zones.packages]
     if len(set(numbers)) < len(numbers):
         numbers = list(range(len(numbers)))
     return list(zip(numbers, zones.packages, strict=True))
 
 
-def _cpu(zone: Zone, number: int, cpus: CpuInfo) -> DeviceInfo:
+def _cpu_info(zone: Zone, number: int, cpus: CpuInfo) -> DeviceInfo:
     rated = rated_w(zone.path)
-    return DeviceInfo(
-        key=f"cpu{number}",
-        kind=Kind.CPU,
-        name=cpus.name,
-        uid=f"{zone.control}{zone.number}/{zone.name}",
-        vendor=cpus.vendor,
-        driver=zone.control,
-        note=f"rated {rated:g} W" if rated else "",
-    )
+    note = f"rated {rated:g} W" if rated else ""
+    return _device_info(zone, f"cpu{number}", Kind.CPU, cpus.name, cpus, note=note)
 
 
-def _dram(zone: Zone, number: int, cpus: CpuInfo) -> DeviceInfo:
-    return DeviceInfo(
-        key=f"dram{number}",
-        kind=Kind.DRAM,
-        name=f"memory of CPU {number}",
-        uid=f"{zone.control}{zone.number}/{zone.name}",
-        vendor=cpus.vendor,
-        driver=zone.control,
-    )
-
-
-def _platform(zone: Zone, zones: Zones, cpus: CpuInfo) -> DeviceInfo:
+def _platform_info(zone: Zone, zones: Zones, cpus: CpuInfo) -> DeviceInfo:
     inside = [
         number
         for number, (package, _) in _numbered(zones)
         if len(zones.platforms) == 1 or package.package == zone.package
     ]
-    return DeviceInfo(
-        key=f"node{zone.package}",
-        kind=Kind.NODE,
-        name="platform (psys)",
-        uid=f"{zone.control}{zone.number}/{zone.name}",
-        vendor=cpus.vendor,
-        driver=zone.control,
-        # Its memory is inside too where that is not counted apart but assumed, as dram0.
-        contains=tuple(f"{kind}{number}" for number in inside for kind in ("cpu", "dram")),
-        note="what it covers is up to the maker of the board",
-    )
+    # Memory that is not counted but assumed, as dram0, is inside the platform, too.
+    contains = tuple(f"{kind}{number}" for number in inside for kind in ("cpu", "dram"))
+    note = "what it covers is up to the maker of the board"
+    info = _device_info(zone, f"node{zone.package}", Kind.NODE, "platform (psys)", cpus, note=note)
+    return replace(info, contains=contains)
+
+
+def _device_info(
+    zone: Zone, key: str, kind: Kind, name: str, cpus: CpuInfo, *, note: str = ""
+) -> DeviceInfo:
+    uid = f"{zone.control}{zone.number}/{zone.name}"
+    return DeviceInfo(key, kind, name, uid, cpus.vendor, zone.control, note=note)
 
 
 def _open_counter(zone: Zone, kind: Kind, options: Options) -> WrappingCounter | Unavailable:
@@ -182,7 +167,7 @@ def _open_counter(zone: Zone, kind: Kind, options: Options) -> WrappingCounter |
         return range_uj
     if first_uj > range_uj:
         return Unavailable(f"{zone.path}: energy_uj is beyond max_energy_range_uj")
-    return WrappingCounter(first_uj, t_ns, range_uj=range_uj, most_w=_MOST_W[kind])
+    return WrappingCounter(first_uj, t_ns, range_uj=range_uj, maximum_w=_MAXIMUM_W[kind])
 
 
 def _sensors(
@@ -190,7 +175,7 @@ def _sensors(
 ) -> Mapping[Quantity, SensorInfo | Unavailable]:
     if isinstance(counter, Unavailable):
         return dict.fromkeys((Quantity.ENERGY, Quantity.POWER), counter)
-    wrap = f"wraps no sooner than after {counter.wrap_s:.0f} s: read it at least that often"
+    wrap = f"may wrap after {counter.wrap_s:.0f} s: read it at least that often"
     return {
         Quantity.ENERGY: SensorInfo(Quantity.ENERGY, source, UPDATE_S, note=wrap),
         Quantity.POWER: SensorInfo(

@@ -1,4 +1,4 @@
-"""NVML's knobs: the power limit, and the clocks that can be locked."""
+"""NVML's controls: the power limit, and the clocks that can be locked."""
 
 from __future__ import annotations
 
@@ -14,10 +14,17 @@ from joulewise.devices.nvidia.nvml_library import setting_permission
 from joulewise.devices.nvidia.sensor_tables import AMPERE, VOLTA
 from joulewise.units import MW_PER_W
 
+# NVML documents locks of the SM clock from Volta on, of the memory clock from Ampere on. Its older
+# "application clocks" are a wish that boost and other users override, so they are no substitute.
+_TOO_OLD: Final = Unavailable("this generation of GPUs cannot lock this clock")
+
 
 @dataclass(frozen=True)
-class Turn:
-    """A knob and how to turn it; by hand, with ``option`` or ``reset_option`` of nvidia-smi."""
+class NvmlControl:
+    """A control and how to set it; by hand, with ``option`` or ``reset_option`` of nvidia-smi.
+
+    ``get`` is None where NVML does not report the setting.
+    """
 
     info: KnobInfo
     set: Callable[[float], None]
@@ -27,83 +34,83 @@ class Turn:
     get: Callable[[], float] | None = None
 
 
-def open_knobs(handle: Any, gpu: int, architecture: int) -> Mapping[Knob, Turn | Unavailable]:
-    """What can be turned, or why not. Nothing is turned to find out."""
+def open_controls(
+    handle: Any, gpu: int, architecture: int
+) -> Mapping[Knob, NvmlControl | Unavailable]:
+    """The controls of a GPU, or why it has none. Nothing is set to find out."""
+
+    def attempt(
+        open_control: Callable[[Any, int], NvmlControl | Unavailable],
+    ) -> NvmlControl | Unavailable:
+        try:
+            return open_control(handle, architecture)
+        except pynvml.NVMLError as error:
+            return fault(error.value, gpu).unavailable()
+
     return {
-        Knob.POWER_LIMIT: _try(_power_limit, handle, gpu, architecture),
-        Knob.SM_CLOCK: _try(_sm_clock, handle, gpu, architecture),
-        Knob.MEMORY_CLOCK: _try(_memory_clock, handle, gpu, architecture),
+        Knob.POWER_LIMIT: attempt(_open_power_limit),
+        Knob.SM_CLOCK: attempt(_open_sm_clock),
+        Knob.MEMORY_CLOCK: attempt(_open_memory_clock),
     }
 
 
-def _try(
-    opener: Callable[[Any, int], Turn | Unavailable], handle: Any, gpu: int, architecture: int
-) -> Turn | Unavailable:
-    try:
-        return opener(handle, architecture)
-    except pynvml.NVMLError as error:
-        return fault(error.value, gpu).unavailable()
-
-
-def _power_limit(handle: Any, _architecture: int) -> Turn | Unavailable:
+def _open_power_limit(handle: Any, _architecture: int) -> NvmlControl | Unavailable:
     low, high = pynvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)
     if low == high:
         return Unavailable(f"the maker fixed its power limit at {low / MW_PER_W:g} W")
-    default = pynvml.nvmlDeviceGetPowerManagementDefaultLimit(handle)
+    default_w = pynvml.nvmlDeviceGetPowerManagementDefaultLimit(handle) / MW_PER_W
 
-    def turn(limit_w: float) -> None:
+    def set_limit(limit_w: float) -> None:
         pynvml.nvmlDeviceSetPowerManagementLimit(handle, round(limit_w * MW_PER_W))
 
-    def tell() -> float:
+    def get_limit() -> float:
         limit: int = pynvml.nvmlDeviceGetPowerManagementLimit(handle)
         return limit / MW_PER_W
 
+    permission = setting_permission()
     info = KnobInfo(
-        Knob.POWER_LIMIT,
-        low / MW_PER_W,
-        high / MW_PER_W,
-        default / MW_PER_W,
-        writable=setting_permission(),
+        Knob.POWER_LIMIT, low / MW_PER_W, high / MW_PER_W, default_w, writable=permission
     )
-    tell()  # a laptop's limit may have a range and yet not be told
-    default_w = default / MW_PER_W
-    return Turn(info, turn, lambda: turn(default_w), "-pl {:g}", f"-pl {default_w:g}", tell)
+    get_limit()  # a laptop's limit may have a range and still not be readable
+    option, reset_option = "-pl {:g}", f"-pl {default_w:g}"
+    return NvmlControl(
+        info, set_limit, lambda: set_limit(default_w), option, reset_option, get_limit
+    )
 
 
-def _sm_clock(handle: Any, architecture: int) -> Turn | Unavailable:
+def _open_sm_clock(handle: Any, architecture: int) -> NvmlControl | Unavailable:
     if architecture < VOLTA:
         return _TOO_OLD
     fastest_memory = max(pynvml.nvmlDeviceGetSupportedMemoryClocks(handle), default=0)
     clocks = pynvml.nvmlDeviceGetSupportedGraphicsClocks(handle, fastest_memory)
-    return Turn(
-        _lock_info(Knob.SM_CLOCK, clocks, setting_permission()),
-        lambda mhz: pynvml.nvmlDeviceSetGpuLockedClocks(handle, round(mhz), round(mhz)),
-        lambda: pynvml.nvmlDeviceResetGpuLockedClocks(handle),
-        "-lgc {0:g},{0:g}",
-        "-rgc",
-    )
+    return _clock_lock(handle, Knob.SM_CLOCK, clocks, "Gpu", "gc")
 
 
-def _memory_clock(handle: Any, architecture: int) -> Turn | Unavailable:
+def _open_memory_clock(handle: Any, architecture: int) -> NvmlControl | Unavailable:
     if architecture < AMPERE:
         return _TOO_OLD
     clocks = pynvml.nvmlDeviceGetSupportedMemoryClocks(handle)
-    return Turn(
-        _lock_info(Knob.MEMORY_CLOCK, clocks, setting_permission()),
-        lambda mhz: pynvml.nvmlDeviceSetMemoryLockedClocks(handle, round(mhz), round(mhz)),
-        lambda: pynvml.nvmlDeviceResetMemoryLockedClocks(handle),
-        "-lmc {0:g},{0:g}",
-        "-rmc",
-    )
+    return _clock_lock(handle, Knob.MEMORY_CLOCK, clocks, "Memory", "mc")
 
 
-# NVML documents locks of the SM clock from Volta on, of the memory clock from Ampere on. Its older
-# "application clocks" are a wish that boost and other users override, so they are no substitute.
-_TOO_OLD: Final = Unavailable("this generation of GPUs cannot lock this clock")
-
-
-def _lock_info(knob: Knob, clocks: list[int], writable: bool | Unavailable) -> KnobInfo:
+def _clock_lock(
+    handle: Any, control: Knob, clocks: list[int], nvml_name: str, option: str
+) -> NvmlControl:
+    """The lock of a clock, by its name in NVML's functions and in nvidia-smi's options."""
     if not clocks:
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_SUPPORTED)
+
+    def call(verb: str, *arguments: int) -> None:
+        getattr(pynvml, f"nvmlDevice{verb}{nvml_name}LockedClocks")(handle, *arguments)
+
     choices = tuple(float(clock) for clock in sorted(set(clocks)))
-    return KnobInfo(knob, choices[0], choices[-1], None, choices, readable=False, writable=writable)
+    permission = setting_permission()
+    return NvmlControl(
+        KnobInfo(
+            control, choices[0], choices[-1], None, choices, readable=False, writable=permission
+        ),
+        lambda mhz: call("Set", round(mhz), round(mhz)),
+        lambda: call("Reset"),
+        f"-l{option} {{0:g}},{{0:g}}",
+        f"-r{option}",
+    )

@@ -1,15 +1,12 @@
-"""Finding NVIDIA GPUs: what NVML shows, less what CUDA is told not to use.
-
-Which GPUs are powered off by the kernel, found without waking them.
+"""Finds and opens NVIDIA GPUs: those that NVML shows, without those hidden from CUDA.
 
 A laptop's GPU sleeps at a few milliwatts. ``nvmlInit`` leaves it so: NVML initialises a GPU when
-its handle is asked for (NVML API Reference, nvmlInit_v2), and that wakes it. So what sleeps must
-be known before any handle is taken, from sysfs.
+its handle is requested (NVML API Reference, nvmlInit_v2), and that wakes it. So the kernel's sysfs
+says which GPUs are suspended, before any handle is taken.
 
-Opening GPUs beside each other: a thread for each, so that a slow one holds up no other.
-
-A GPU is initialised by the first call that concerns it. Without persistence mode that takes a
-second or more, and a board that fails may take much longer.
+Each GPU is opened in a thread of its own, so that a slow one does not delay the others: the first
+call initialises it, which takes a second or more without persistence mode, and much longer on a
+board that fails.
 """
 
 from __future__ import annotations
@@ -26,56 +23,56 @@ import pynvml
 
 from joulewise.data import DeviceInfo, Kind, Source, Unavailable
 from joulewise.devices import FINDER
-from joulewise.devices.cuda_visible import GpuIdentity, visible
-from joulewise.devices.device import Device
+from joulewise.devices.cuda_visible import GpuIdentity, cuda_visible_gpus
+from joulewise.devices.device import Device, join_notes
 from joulewise.devices.nvidia import nvml_library
-from joulewise.devices.nvidia.gpu import NvidiaGpu, SilentGpu
+from joulewise.devices.nvidia.gpu import NvidiaGpu, UnresponsiveGpu
 from joulewise.devices.nvidia.nvml_errors import NvmlFailure, fault
 from joulewise.devices.nvidia.nvml_library import mig_slices, reading_source, speed
 from joulewise.devices.options import Options
 from joulewise.errors import DeviceError
 
-FIX = "wake it by using it, e.g. `nvidia-smi`, then try again"
+_WAKE = "wake it by using it, e.g. `nvidia-smi`, then try again"
 
 
 @dataclass(frozen=True)
-class Sleeper:
-    """Which GPU sleeps; name and UUID are empty where the driver does not tell."""
+class SuspendedGpu:
+    """A GPU that the kernel has suspended; name and UUID are empty where they are unknown."""
 
     bus_id: str
     name: str
     uuid: str
 
 
-def sleepers(root: Path, count: int) -> dict[int, Sleeper]:
-    """The sleeping GPUs by NVML index, among ``count`` that NVML shows.
+def find_suspended(root: Path, count: int) -> dict[int, SuspendedGpu]:
+    """The suspended GPUs by NVML index, among ``count`` that NVML shows.
 
-    NVML counts in the order of the bus. Where the kernel knows more GPUs than NVML shows (a
-    container, say), the two cannot be matched, and none is taken for asleep.
+    NVML counts in the order of the bus. Where the kernel knows another number of GPUs than NVML
+    shows, as in a container, the two cannot be matched, and none counts as suspended.
     """
     folder = root / "sys/bus/pci/drivers/nvidia"
     try:
-        found = sorted(path for path in folder.iterdir() if path.name.count(":") == 2)
+        gpus = sorted(path for path in folder.iterdir() if path.name.count(":") == 2)
     except OSError:
         return {}
-    if len(found) != count:
+    if len(gpus) != count:
         return {}
     return {
-        index: _sleeper(root, path.name)
-        for index, path in enumerate(found)
+        index: _read_suspended(root, path.name)
+        for index, path in enumerate(gpus)
         if _text(path / "power/runtime_status").strip() == "suspended"
     }
 
 
-def _sleeper(root: Path, bus_id: str) -> Sleeper:
-    told = dict(
+def _read_suspended(root: Path, bus_id: str) -> SuspendedGpu:
+    information = dict(
         line.split(":", 1)
         for line in _text(root / f"proc/driver/nvidia/gpus/{bus_id}/information").splitlines()
         if ":" in line
     )
-    uuid = told.get("GPU UUID", "").strip()
+    uuid = information.get("GPU UUID", "").strip()
     # The driver masks the UUID of a GPU that it has not initialised since it was loaded.
-    return Sleeper(bus_id, told.get("Model", "").strip(), "" if "?" in uuid else uuid)
+    return SuspendedGpu(bus_id, information.get("Model", "").strip(), "" if "?" in uuid else uuid)
 
 
 def _text(path: Path) -> str:
@@ -85,9 +82,9 @@ def _text(path: Path) -> str:
         return ""
 
 
-# A GPU that has answered once is initialised, and one call takes 0.1 to 2 ms then. Chosen: a driver
-# that takes 500 times as long hangs, as far as a command that waits for it is concerned. Twice as
-# long delays a command by as much where a driver hangs.
+# A GPU that has answered once is initialised, and a call takes 0.1 to 2 ms then. Chosen: a driver
+# that takes 500 times as long counts as hanging. With twice as much, a command that waits for
+# discovery is delayed by as much where a driver hangs.
 _STALLED_S: Final = 1.0
 _LATE: Final = NvmlFailure(
     DeviceError,
@@ -96,23 +93,24 @@ _LATE: Final = NvmlFailure(
 )
 
 OnAnswer = Callable[[], None]
-"""Called whenever the driver has answered, however it did."""
+"""Called whenever the driver has answered, with an error or not."""
 
 
 class Deadline:
-    """Shares of the time that discovery may take; None where it may take any."""
+    """The time that discovery may take (None: any), from now on."""
 
     def __init__(self, time_s: float | None) -> None:
         self._time_s = time_s
         self._start_s = monotonic()
 
     def end_s(self, share: float) -> float | None:
+        """When that share of the time is over, on the monotonic clock."""
         return None if self._time_s is None else self._start_s + share * self._time_s
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A GPU that may be opened; ``fault`` is why it cannot be, ``asleep`` that it may not be."""
+    """A GPU that may be opened; ``fault`` is why not, ``asleep`` whether it is suspended."""
 
     identity: GpuIdentity
     handle: Any = None
@@ -123,12 +121,12 @@ class Candidate:
 OpenGpu = Callable[[Candidate, OnAnswer], Device]
 
 
-class Opening:
-    """One GPU on its way: identified first, then opened once it is known to be wanted.
+class GpuOpener:
+    """Opens one GPU: identifies it first, then opens it once it is known to be visible.
 
     ``identify`` and ``open_gpu`` are called in a thread of its own, which holds NVML meanwhile.
-    What they raise is a fault of this GPU alone. Whoever starts it opens or dismisses it, which
-    its thread waits for.
+    What they raise is a fault of this GPU alone. After ``start``, call ``open`` or ``dismiss``: the
+    thread waits for one of them.
     """
 
     def __init__(self, index: int, identify: Callable[[int, OnAnswer], Candidate]) -> None:
@@ -143,41 +141,41 @@ class Opening:
         self._answered_s: float | None = None
         self._thread = threading.Thread(target=self._run, name=FINDER, daemon=True)
 
-    def start(self) -> Opening:
-        nvml_library.acquire()  # at once, since whoever starts it holds NVML
+    def start(self) -> GpuOpener:
+        nvml_library.acquire()  # before the caller, who holds NVML, releases it
         self._thread.start()
         return self
 
     def candidate(self, end_s: float | None) -> Candidate:
-        """What is known of it by then: one that has not answered has its index alone."""
-        self._await(self._is_identified, end_s)
+        """What is known of it by ``end_s``: a GPU that has not answered has its index alone."""
+        self._wait_for(self._is_identified, end_s)
         return self._candidate or Candidate(GpuIdentity(self._index, ""), fault=_LATE)
 
     @property
     def is_late(self) -> bool:
-        """Whether it has not even said which GPU it is."""
+        """Whether it has not been identified yet."""
         return self._candidate is None
 
     def open(self, open_gpu: OpenGpu) -> None:
         self._open = open_gpu
-        if not self.is_late:  # since it said who it is, it was not asked
+        if not self.is_late:  # it was not called since it was identified
             self._answered()
         self._is_wanted.set()
 
     def dismiss(self, end_s: float | None) -> None:
-        """Where it was not opened, see to it that NVML is let go, unless that takes longer."""
+        """End its thread where the GPU is not to be opened, and wait for that until ``end_s``."""
         if self._open is None:
             self._is_wanted.set()
             if not self.is_late:
-                self._await(self._is_opened, end_s)
+                self._wait_for(self._is_opened, end_s)
 
     def device(self, end_s: float | None) -> Device | None:
-        """The GPU as of then; None where it is on its way still."""
-        self._await(self._is_opened, end_s)
+        """The GPU as of ``end_s``; None where it is not open yet."""
+        self._wait_for(self._is_opened, end_s)
         return self._device
 
-    def _await(self, event: threading.Event, end_s: float | None) -> None:
-        """Wait until the event, but not beyond ``end_s``, nor for a driver that has stalled."""
+    def _wait_for(self, event: threading.Event, end_s: float | None) -> None:
+        """Wait for the event, but not beyond ``end_s``, nor for a driver that hangs."""
         while not event.is_set():
             if end_s is None:
                 event.wait()
@@ -224,50 +222,41 @@ def _unexpected(error: Exception) -> NvmlFailure:
     return NvmlFailure(DeviceError, what, "please report this as a bug")
 
 
-class LateGpu(SilentGpu):
-    """A GPU whose driver has not answered in time; it is there as soon as that has."""
+class LateGpu(UnresponsiveGpu):
+    """A GPU whose driver has not answered in time; it can be reopened as soon as it has."""
 
     is_late = True
 
 
-def late_gpu(info: DeviceInfo, opening: Opening, look: Callable[[], Device | None]) -> LateGpu:
-    """``look`` opens it again should it have answered, but with a fault."""
+def late_gpu(info: DeviceInfo, opener: GpuOpener, reopen: Callable[[], Device | None]) -> LateGpu:
+    """A late GPU; ``reopen`` opens it again where it answers later, but with a fault."""
 
     def answer() -> Device | None:
-        device = opening.device(end_s=0)
-        return look() if isinstance(device, SilentGpu) else device
+        device = opener.device(end_s=0)
+        return reopen() if isinstance(device, UnresponsiveGpu) else device
 
     return LateGpu(info, _LATE, answer)
 
 
-# Of the time for discovery: GPUs that have not said by then who they are, or are not open, are
-# late. Chosen: what is left is for the driver's own calls before and the devices after them.
+# Shares of the time for discovery by which GPUs must be identified and open, or count as late.
+# Chosen: the rest is for the driver's calls before them and for the devices after them.
 _IDENTIFIED: Final = 0.6
 _OPENED: Final = 0.9
 _NAMES: Final = ("GPU-", "MIG-")
 
 
-def discover_gpus(options: Options, root: Path = Path("/")) -> list[Device] | Unavailable:
-    return discover_and_count(options, root)[0]
-
-
 def discover_and_count(
     options: Options, root: Path = Path("/")
 ) -> tuple[list[Device] | Unavailable, int]:
-    """The GPUs, or why there is none, and how many NVML shows, hidden from CUDA or not."""
+    """The GPUs, or why there is none, and the number that NVML shows, hidden from CUDA or not."""
     deadline = Deadline(options.deadline_s)
-    try:
-        nvml_library.acquire()
-    except pynvml.NVMLError as error:
-        return fault(error.value).unavailable(), 0
     count = 0
     try:
-        count = int(pynvml.nvmlDeviceGetCount())
-        return _discover(options, root, count, deadline), count
+        with nvml_library.opened():  # each device that is opened holds NVML, too
+            count = int(pynvml.nvmlDeviceGetCount())
+            return _discover(options, root, count, deadline), count
     except pynvml.NVMLError as error:
         return fault(error.value).unavailable(), count
-    finally:
-        nvml_library.release()  # each device has its own count on NVML
 
 
 def _discover(
@@ -278,157 +267,138 @@ def _discover(
             "the NVIDIA driver is loaded, but shows no GPU",
             "check `lspci | grep -i nvidia` and `dmesg | grep -i nvrm`; in a container use --gpus",
         )
-    asleep = _asleep(options, root, count)
-    identify = partial(_candidate, details=_needed_details(options.environ))
-    openings = {i: Opening(i, identify).start() for i in range(count) if i not in asleep}
+    asleep = _find_asleep(options, root, count)
+    identify = partial(_identify, details=_needed_details(options.environ))
+    openers = {i: GpuOpener(i, identify).start() for i in range(count) if i not in asleep}
     try:
-        return _open_visible(options, root, asleep, openings, deadline)
+        return _open_visible(options, root, asleep, openers, deadline)
     finally:
-        for opening in openings.values():  # else its thread would wait for ever
-            opening.dismiss(deadline.end_s(_OPENED))
+        for opener in openers.values():  # or its thread would wait for ever
+            opener.dismiss(deadline.end_s(_OPENED))
 
 
 def _open_visible(
     options: Options,
     root: Path,
-    asleep: Mapping[int, Sleeper],
-    openings: Mapping[int, Opening],
+    asleep: Mapping[int, SuspendedGpu],
+    openers: Mapping[int, GpuOpener],
     deadline: Deadline,
 ) -> list[Device] | Unavailable:
     driver = _driver()
     candidates = {
         index: _sleeping(index, asleep[index])
         if index in asleep
-        else openings[index].candidate(deadline.end_s(_IDENTIFIED))
-        for index in sorted({*asleep, *openings})
+        else openers[index].candidate(deadline.end_s(_IDENTIFIED))
+        for index in sorted({*asleep, *openers})
     }
-    seen = visible(options.environ, [candidate.identity for candidate in candidates.values()])
-    nameless = _nameless(options.environ, openings)
-    wanted = sorted(candidates if options.hidden_too else {*seen.indices, *nameless})
+    identities = [candidate.identity for candidate in candidates.values()]
+    shown = cuda_visible_gpus(options.environ, identities)
+    nameless = _find_nameless(options.environ, openers)
+    maybe_shown = {*shown.indices, *nameless}
+    wanted = sorted(candidates if options.hidden_too else maybe_shown)
     if not wanted:
-        return Unavailable(seen.reason, "unset CUDA_VISIBLE_DEVICES")
+        return Unavailable(shown.reason, "unset CUDA_VISIBLE_DEVICES")
     notes = {
-        index: "; ".join(filter(None, (seen.notes.get(index), seen.reason)))
-        if index in seen.indices or index in nameless
-        else ""
+        index: join_notes(shown.notes.get(index), shown.reason) if index in maybe_shown else ""
         for index in wanted
     }
+    reopens = {index: partial(_reopen, index, note, options, root) for index, note in notes.items()}
     opens = {
-        index: partial(
-            _open,
-            driver=driver,
-            note=note,
-            look=partial(_reopen, index, note, options, root),
-            options=options,
-        )
+        index: partial(_open, driver=driver, note=note, reopen=reopens[index], options=options)
         for index, note in notes.items()
     }
-    for index in opens.keys() & openings.keys():
-        openings[index].open(opens[index])
+    for index in opens.keys() & openers.keys():
+        openers[index].open(opens[index])
     devices: list[Device] = []
     for index, open_gpu in opens.items():
         if index in asleep:
             devices.append(open_gpu(candidates[index], _ignore_answer))
             continue
-        device = openings[index].device(deadline.end_s(_OPENED))
+        device = openers[index].device(deadline.end_s(_OPENED))
         if device is None:
             info = _info(candidates[index].identity, driver, notes[index])
-            device = late_gpu(
-                info, openings[index], partial(_reopen, index, notes[index], options, root)
-            )
+            device = late_gpu(info, openers[index], reopens[index])
         devices.append(device)
     return devices
 
 
 def visible_keys(options: Options, root: Path = Path("/")) -> tuple[set[str], int]:
-    """The keys of the GPUs that CUDA would see, and how many NVML shows; none is opened."""
-    details = _needed_details(options.environ)
+    """The keys of the GPUs that CUDA would see, and the number that NVML shows; none is opened."""
     try:
-        nvml_library.acquire()
+        with nvml_library.opened():
+            count = int(pynvml.nvmlDeviceGetCount())
+            asleep = _find_asleep(options, root, count)
+            candidates = [_find_candidate(index, asleep, options) for index in range(count)]
     except pynvml.NVMLError:
         return set(), 0
-    try:
-        count = int(pynvml.nvmlDeviceGetCount())
-        asleep = _asleep(options, root, count)
-        candidates = [
-            _sleeping(index, asleep[index])
-            if index in asleep
-            else _candidate(index, _ignore_answer, details)
-            for index in range(count)
-        ]
-    except pynvml.NVMLError:
-        return set(), 0
-    finally:
-        nvml_library.release()
-    seen = visible(options.environ, [candidate.identity for candidate in candidates])
-    return {f"gpu{index}" for index in seen.indices}, count
+    identities = [candidate.identity for candidate in candidates]
+    return {
+        f"gpu{index}" for index in cuda_visible_gpus(options.environ, identities).indices
+    }, count
+
+
+def _find_candidate(index: int, asleep: Mapping[int, SuspendedGpu], options: Options) -> Candidate:
+    """What is known of a GPU now, without waking it."""
+    if index in asleep:
+        return _sleeping(index, asleep[index])
+    return _identify(index, _ignore_answer, _needed_details(options.environ))
 
 
 class _Details(NamedTuple):
-    """What is asked of a GPU, besides its UUID and name, to know whether CUDA sees it."""
+    """What to read of a GPU, besides its UUID and name, to know whether CUDA sees it."""
 
     order: bool
     slices: bool
 
 
 def _needed_details(environ: Mapping[str, str]) -> _Details:
-    """Each call of a slow driver takes its time, and for most lists of CUDA's names are enough."""
+    """As few as possible, since a driver may be slow: for most lists of CUDA's, names do."""
     listed = environ.get("CUDA_VISIBLE_DEVICES", "").strip()
     is_named = listed.startswith(_NAMES)
     return _Details(order=bool(listed) and not is_named, slices=listed.startswith("MIG-"))
 
 
-def _nameless(environ: Mapping[str, str], openings: Mapping[int, Opening]) -> list[int]:
-    """GPUs that are late, where CUDA's list has names: any of them may be on it."""
+def _find_nameless(environ: Mapping[str, str], openers: Mapping[int, GpuOpener]) -> list[int]:
+    """The late GPUs, where CUDA's list has names: any of them may be on it."""
     listed = environ.get("CUDA_VISIBLE_DEVICES", "").strip()
     is_named = listed.startswith(_NAMES)
-    return [index for index, opening in openings.items() if is_named and opening.is_late]
+    return [index for index, opener in openers.items() if is_named and opener.is_late]
 
 
 def _reopen(index: int, note: str, options: Options, root: Path) -> Device | None:
-    """A GPU that did not answer before, as it is now; None where not even NVML answers."""
+    """A GPU that did not answer before, as it is now; None where NVML does not answer."""
     try:
-        nvml_library.acquire()
+        with nvml_library.opened():
+            asleep = _find_asleep(options, root, pynvml.nvmlDeviceGetCount())
+            return _open(
+                _find_candidate(index, asleep, options),
+                _ignore_answer,
+                driver=_driver(),
+                note=note,
+                reopen=lambda: None,
+                options=options,
+            )
     except pynvml.NVMLError:
         return None
-    try:
-        asleep = _asleep(options, root, pynvml.nvmlDeviceGetCount())
-        candidate = (
-            _sleeping(index, asleep[index])
-            if index in asleep
-            else _candidate(index, _ignore_answer, _needed_details(options.environ))
-        )
-        return _open(
-            candidate,
-            _ignore_answer,
-            driver=_driver(),
-            note=note,
-            look=lambda: None,
-            options=options,
-        )
-    except pynvml.NVMLError:
-        return None
-    finally:
-        nvml_library.release()
 
 
 def _ignore_answer() -> None:
-    """Of a GPU for which nobody waits."""
+    """For a GPU that nobody waits for."""
 
 
-def _asleep(options: Options, root: Path, count: int) -> dict[int, Sleeper]:
-    # What `joulewise sim` shows is on no bus: this machine's own GPUs must not speak for it.
-    return {} if "JOULEWISE_SIM" in options.environ else sleepers(root, count)
+def _find_asleep(options: Options, root: Path, count: int) -> dict[int, SuspendedGpu]:
+    # Simulated GPUs are on no bus: the state of this machine's own GPUs does not concern them.
+    return {} if "JOULEWISE_SIM" in options.environ else find_suspended(root, count)
 
 
-def _sleeping(index: int, sleeper: Sleeper) -> Candidate:
-    bus_id = f"0000{sleeper.bus_id}"  # NVML writes the domain with eight digits
-    identity = GpuIdentity(index, sleeper.uuid, sleeper.name, bus_id)
+def _sleeping(index: int, gpu: SuspendedGpu) -> Candidate:
+    bus_id = f"0000{gpu.bus_id}"  # NVML writes the domain with eight digits
+    identity = GpuIdentity(index, gpu.uuid, gpu.name, bus_id)
     reason = "the GPU is asleep (runtime suspended), and reading it would wake it"
-    return Candidate(identity, fault=NvmlFailure(DeviceError, reason, FIX), asleep=True)
+    return Candidate(identity, fault=NvmlFailure(DeviceError, reason, _WAKE), asleep=True)
 
 
-def _candidate(index: int, on_answer: OnAnswer, details: _Details) -> Candidate:
+def _identify(index: int, on_answer: OnAnswer, details: _Details) -> Candidate:
     try:
         handle = pynvml.nvmlDeviceGetHandleByIndex(index)
         on_answer()
@@ -453,16 +423,16 @@ def _open(
     *,
     driver: str,
     note: str,
-    look: Callable[[], Device | None],
+    reopen: Callable[[], Device | None],
     options: Options,
 ) -> Device:
     index, info = candidate.identity.index, _info(candidate.identity, driver, note)
     if candidate.fault is not None:
-        return SilentGpu(info, candidate.fault, look, asleep=candidate.asleep)
+        return UnresponsiveGpu(info, candidate.fault, reopen, asleep=candidate.asleep)
     try:
         gpu = NvidiaGpu(info, candidate.handle, index, on_answer, options)
     except pynvml.NVMLError as error:
-        return SilentGpu(info, fault(error.value, index), look)
+        return UnresponsiveGpu(info, fault(error.value, index), reopen)
     if not options.energy_first:
         gpu.complete(on_answer)
         gpu.check_scope(on_answer)

@@ -1,7 +1,4 @@
-"""One NVIDIA GPU, through NVML.
-
-A GPU that is there and says nothing: lost, asleep, or out of reach.
-"""
+"""One NVIDIA GPU through NVML, or one that does not respond: lost, asleep or out of reach."""
 
 from __future__ import annotations
 
@@ -25,9 +22,9 @@ from joulewise.data import (
     Unavailable,
 )
 from joulewise.devices.cuda_visible import IN_MIG_MODE
-from joulewise.devices.device import BaseDevice, Device
+from joulewise.devices.device import BaseDevice, Device, join_notes
 from joulewise.devices.nvidia import nvml_library
-from joulewise.devices.nvidia.controls import Turn, open_knobs
+from joulewise.devices.nvidia.controls import NvmlControl, open_controls
 from joulewise.devices.nvidia.nvml_errors import NvmlFailure, fault
 from joulewise.devices.nvidia.nvml_library import generation, memory_b, mig_slices
 from joulewise.devices.nvidia.power_scopes import (
@@ -43,11 +40,11 @@ from joulewise.devices.nvidia.power_scopes import (
     POWER_INSTANT,
     UNSCOPED_SAMPLES,
     assume_scope,
+    describe_scope,
     find_limit_scope,
     find_module_limit_w,
     module_contents,
     probe_scopes,
-    scope_words,
     watch_counter,
 )
 from joulewise.devices.nvidia.sensor_tables import timing
@@ -71,13 +68,15 @@ _SAMPLES: Final[Mapping[Quantity, tuple[int, int]]] = {
     Quantity.SM_CLOCK: (pynvml.NVML_PROCESSOR_CLK_SAMPLES, 1),
     Quantity.MEMORY_CLOCK: (pynvml.NVML_MEMORY_CLK_SAMPLES, 1),
 }
-_TAKEN_W: Final = 0.5
+# The largest difference (W) between a limit that was set and the one read back. Chosen: drivers
+# round to whole watts. Doubled, a limit that is off by a watt goes unnoticed.
+_SET_TOLERANCE_W: Final = 0.5
 
 
 class NvidiaGpu(BaseDevice):
     """A GPU that answers. It holds NVML until it is closed.
 
-    At first it has what joules come from, and no settings: ``complete`` asks for the rest.
+    At first it has power and energy, and no controls: ``complete`` finds the rest.
     """
 
     def __init__(
@@ -106,63 +105,63 @@ class NvidiaGpu(BaseDevice):
         scope, self._assumed = assume_scope(self._scopes, self._options)
         self._set_scope(scope, on_answer)
         self.knobs: Mapping[Knob, KnobInfo | Unavailable] = {}
-        self._turns: Mapping[Knob, Turn] = {}
+        self._controls: Mapping[Knob, NvmlControl] = {}
         nvml_library.acquire()
 
     @property
     def is_complete(self) -> bool:
-        """Whether all that it has is known."""
+        """Whether all its sensors and controls are known."""
         return self._is_complete
 
     def complete(self, on_answer: Callable[[], None] = lambda: None) -> None:
-        """Ask for everything else: ``info``, ``sensors`` and ``knobs`` are whole afterwards.
+        """Find everything else: ``info``, ``sensors`` and ``knobs`` are complete afterwards.
 
         About 20 calls, of which those for PCIe throughput take 20 ms each. Never raises.
         """
-        others = [each for each in Quantity if each not in ENERGY_QUANTITIES]
+        others = [quantity for quantity in Quantity if quantity not in ENERGY_QUANTITIES]
         sensors, reads = open_sensors(self._handle, self._gpu, self._generation, others, on_answer)
         parts, part_reads = self._open_scoped(self._scoped_rows(), on_answer)
         lacking = {part: NO_PART for part in PARTS if part not in self.sensors}
         sensors, reads = {**sensors, **lacking, **parts}, {**reads, **part_reads}
-        turns = open_knobs(self._handle, self._gpu, self._generation.architecture)
+        controls = open_controls(self._handle, self._gpu, self._generation.architecture)
         on_answer()
-        info = self._whole_info()
+        info = self._complete_info()
         if self._closed:
             return
         self._reads = {**self._reads, **reads}
-        self._turns = {k: turn for k, turn in turns.items() if isinstance(turn, Turn)}
+        self._controls = {k: c for k, c in controls.items() if isinstance(c, NvmlControl)}
         self.sensors = {**self.sensors, **sensors}
-        self.knobs = {k: turn.info if isinstance(turn, Turn) else turn for k, turn in turns.items()}
+        self.knobs = {k: c.info if isinstance(c, NvmlControl) else c for k, c in controls.items()}
         self.info = info
         self._is_complete = True
 
     def check_scope(self, on_answer: Callable[[], None] = lambda: None) -> bool:
-        """Of a module: see whose energy the counter has, and read the power of the same.
+        """On a module: find out what the counter covers, and read the power of the same scope.
 
-        Takes up to three seconds, and on other boards no time. Whether ``info`` is another now.
+        Takes up to three seconds, on other boards no time. Whether ``info`` has changed.
         """
         read_j = self._reads.get(Quantity.ENERGY)
         if not self._scopes.has_module or read_j is None:
             return False
-        found = None
+        scope = None
 
         def read_and_answer_j() -> float:
             energy_j = read_j()
-            on_answer()  # a watch takes longer than a driver may be silent for
+            on_answer()  # a watch takes longer than a driver may take to answer
             return energy_j
 
         # On a busy machine the polls are few, and a load that changes meanwhile may mislead one
-        # watch: only what two of them say takes the place of what was likely.
+        # watch: only a result that two of them agree on replaces the assumed scope.
         for _ in range(2):
             watched = watch_counter(
                 self._handle, read_and_answer_j, monotonic_ns, self._options.sleep
             )
             if watched in (None, self.info.power_scope) or self._closed:
                 return False
-            if found not in (None, watched):
+            if scope not in (None, watched):
                 return False
-            found = watched
-        self._set_scope(found, on_answer)
+            scope = watched
+        self._set_scope(scope, on_answer)
         sensors, reads = self._open_scoped(self._scoped_rows(), on_answer)
         if not self._closed:
             self.sensors = {**self.sensors, **sensors}
@@ -170,7 +169,7 @@ class NvidiaGpu(BaseDevice):
         return True
 
     def _set_scope(self, scope: PowerScope | None, on_answer: Callable[[], None]) -> None:
-        """Read the power of this scope; what is inside a module is told by its info."""
+        """Read the power of this scope; ``info`` names what a module contains."""
         sensors, reads = self._plain
         contents = NO_CONTENTS
         field = {PowerScope.MODULE: MODULE, PowerScope.GPU: GPU}.get(scope) if scope else None
@@ -185,9 +184,8 @@ class NvidiaGpu(BaseDevice):
             contents = module_contents(
                 self._handle, self._gpu, self._generation.architecture, self._options
             )
-        scope_note = scope_words(scope, contents, self._assumed)
-        words = "; ".join(filter(None, (self._note, scope_note)))
-        self.info = replace(self.info, power_scope=scope, contains=contents.keys, note=words)
+        note = join_notes(self._note, describe_scope(scope, contents, self._assumed))
+        self.info = replace(self.info, power_scope=scope, contains=contents.keys, note=note)
         if Quantity.GPU_POWER not in reads:  # it may have been a part of the scope before
             self._reads = {q: read for q, read in self._reads.items() if q != Quantity.GPU_POWER}
             lacking = {Quantity.GPU_POWER: NO_PART} if self._is_complete else {}
@@ -196,18 +194,18 @@ class NvidiaGpu(BaseDevice):
         self._reads = {**self._reads, **reads}
 
     def _power_row(self, scope: int) -> NvmlReading:
-        """The power of a scope: where a counter has the joules, that of the moment, for its course.
+        """How to read the power of a scope: where a counter has the energy, the instant power.
 
         An average over a second does not show the last moments of a run before it has ended.
         """
         if Quantity.ENERGY not in self._reads or scope not in self._scopes.instant:
             return scoped_row(Quantity.POWER, self._scopes.fields[scope], scope)
-        known = self._generation
-        when = timing(known.architecture, known.capability, Quantity.POWER_INSTANT)
-        return replace(scoped_row(Quantity.POWER, POWER_INSTANT, scope), timing=when)
+        generation = self._generation
+        instant = timing(generation.architecture, generation.capability, Quantity.POWER_INSTANT)
+        return replace(scoped_row(Quantity.POWER, POWER_INSTANT, scope), own_timing=instant)
 
     def _scoped_rows(self) -> list[NvmlReading]:
-        """The other powers of a module, and the parts of its own that the driver tells."""
+        """How to read the other powers of a module, and the parts that the driver reports."""
         rows = []
         if self._scopes.has_module:
             scope = MODULE if self.info.power_scope is PowerScope.MODULE else GPU
@@ -225,12 +223,11 @@ class NvidiaGpu(BaseDevice):
             self._handle, self._gpu, self._generation, tuple(Quantity), on_answer, rows=rows
         )
 
-    def _whole_info(self) -> DeviceInfo:
+    def _complete_info(self) -> DeviceInfo:
         slices, note = self.info.slices, self.info.note
-        if not slices and (found := mig_slices(self._handle)):
-            slices = tuple(part.uuid for part in found)
-            note = "; ".join(filter(None, (IN_MIG_MODE, note)))
-            self._note = "; ".join(filter(None, (IN_MIG_MODE, self._note)))
+        if not slices and (migs := mig_slices(self._handle)):
+            slices = tuple(mig.uuid for mig in migs)
+            note, self._note = (join_notes(IN_MIG_MODE, each) for each in (note, self._note))
         has_module = self._scopes.has_module
         return replace(
             self.info,
@@ -271,19 +268,20 @@ class NvidiaGpu(BaseDevice):
             graphics = pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3(self._handle)
         except pynvml.NVMLError as error:
             return self._fault(error).unavailable()
-        served = self._served() if compute else ()  # clients of MPS have its server listed
-        computing = {each.pid: each for each in (*served, *compute)}
+        mps_clients = self._mps_clients() if compute else ()  # only their server is in the list
+        computing = {process.pid: process for process in (*mps_clients, *compute)}
         by_pid: dict[int, Process] = {}
         for kind, processes in (("compute", computing.values()), ("graphics", graphics)):
-            for each in processes:
-                both = f"{by_pid[each.pid].kind}+{kind}" if each.pid in by_pid else kind
-                by_pid[each.pid] = Process(each.pid, each.usedGpuMemory, both)
+            for process in processes:
+                pid = process.pid
+                both = f"{by_pid[pid].kind}+{kind}" if pid in by_pid else kind
+                by_pid[pid] = Process(pid, process.usedGpuMemory, both)
         return list(by_pid.values())
 
     def _ended_processes(self, since_us: int) -> Sequence[Process] | Unavailable:
-        """From the driver's accounting, where an administrator has switched it on.
+        """From the driver's accounting mode, where an administrator has switched it on.
 
-        Nobody else may: it costs every process a little, and clears what was kept.
+        joulewise does not: it costs every process a little, and clears earlier records.
         """
         try:
             if pynvml.nvmlDeviceGetAccountingMode(self._handle) != pynvml.NVML_FEATURE_ENABLED:
@@ -291,10 +289,10 @@ class NvidiaGpu(BaseDevice):
             pids = pynvml.nvmlDeviceGetAccountingPids(self._handle)
         except pynvml.NVMLError as error:
             return self._fault(error).unavailable()
-        return [each for pid in pids if (each := self._accounted(pid, since_us)) is not None]
+        return [p for pid in pids if (p := self._ended_process(pid, since_us)) is not None]
 
-    def _accounted(self, pid: int, since_us: int) -> Process | None:
-        """A process that ended after ``since_us``; None of any other, and of what is forgotten."""
+    def _ended_process(self, pid: int, since_us: int) -> Process | None:
+        """A process that ended after ``since_us``; None for any other, and if it is forgotten."""
         try:
             stats = pynvml.nvmlDeviceGetAccountingStats(self._handle, pid)
         except pynvml.NVMLError:
@@ -304,44 +302,44 @@ class NvidiaGpu(BaseDevice):
             return None
         return Process(pid, stats.maxMemoryUsage, "compute")
 
-    def _served(self) -> Sequence[Any]:
-        """Clients of CUDA MPS, whose server is all that the other list may show."""
+    def _mps_clients(self) -> Sequence[Any]:
+        """Clients of CUDA MPS (Multi-Process Service)."""
         try:
-            served: Sequence[Any] = pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3(self._handle)
-        except pynvml.NVMLError:  # no such thing on this GPU, or in this library
+            clients: Sequence[Any] = pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3(self._handle)
+        except pynvml.NVMLError:  # not supported by this GPU or library
             return ()
-        return served
+        return clients
 
-    def _get(self, knob: Knob) -> float | Unavailable:
-        get = self._turns[knob].get
+    def _get(self, control: Knob) -> float | Unavailable:
+        get = self._controls[control].get
         if get is None:
-            return Unavailable("NVML does not tell whether a clock is locked")
+            return Unavailable("NVML does not report whether a clock is locked")
         try:
             return get()
         except pynvml.NVMLError as error:
             return self._fault(error).unavailable()
 
     def _set(self, info: KnobInfo, value: float) -> None:
-        turn = self._turns[info.knob]
-        doing = f"{self.info.key} was not set to {info.knob.value}={value:g}"
+        control = self._controls[info.knob]
+        failure = f"{self.info.key} was not set to {info.knob.value}={value:g}"
         try:
-            turn.set(value)
-            taken = turn.get() if turn.get else value
+            control.set(value)
+            now = control.get() if control.get else value
         except pynvml.NVMLError as error:
-            raise self._refusal(error, doing, turn.option.format(value)) from None
-        if abs(taken - value) > _TAKEN_W:
+            raise self._refusal(error, failure, control.option.format(value)) from None
+        if abs(now - value) > _SET_TOLERANCE_W:
             raise DeviceError(
-                f"{doing}: it stands at {taken:g}",
+                f"{failure}: it is at {now:g}",
                 "something else holds it: see `nvidia-smi -q -d POWER,PERFORMANCE`",
             )
 
     def _reset(self, info: KnobInfo) -> None:
-        turn = self._turns[info.knob]
+        control = self._controls[info.knob]
         try:
-            turn.reset()
+            control.reset()
         except pynvml.NVMLError as error:
-            doing = f"{self.info.key}'s {info.knob.value} was not reset"
-            raise self._refusal(error, doing, turn.reset_option) from None
+            failure = f"{self.info.key}'s {info.knob.value} was not reset"
+            raise self._refusal(error, failure, control.reset_option) from None
 
     def _release(self) -> None:
         self._reads = {}
@@ -350,56 +348,59 @@ class NvidiaGpu(BaseDevice):
     def _fault(self, error: Any) -> NvmlFailure:
         return fault(error.value, self._gpu)
 
-    def _refusal(self, error: Any, doing: str, option: str) -> Exception:
-        found = self._fault(error)
-        if found.error is not PermissionDeniedError:
-            return found.exception(doing)
+    def _refusal(self, error: Any, failure: str, option: str) -> Exception:
+        reason = self._fault(error)
+        if reason.error is not PermissionDeniedError:
+            return reason.exception(failure)
         by_hand = f"sudo nvidia-smi -i {self._gpu} {option}"
-        return found.exception(doing, f"{found.fix}; or by hand, and it stays set: `{by_hand}`")
+        return reason.exception(
+            failure, f"{reason.fix}; or set it by hand, which stays: `{by_hand}`"
+        )
 
 
-_KNOBS = (Knob.POWER_LIMIT, Knob.SM_CLOCK, Knob.MEMORY_CLOCK)
+_CONTROLS = (Knob.POWER_LIMIT, Knob.SM_CLOCK, Knob.MEMORY_CLOCK)
 
 
-class SilentGpu(BaseDevice):
-    """It is listed, so that nobody counts without it unawares, and gives one reason for all.
+class UnresponsiveGpu(BaseDevice):
+    """A GPU that does not answer; all its readings are Unavailable for one reason.
 
-    ``asleep`` is whether the kernel had it suspended when it was last looked at.
+    It is listed so that no total leaves it out unnoticed. ``reopen`` opens it again. ``asleep`` is
+    whether the kernel had suspended it when that was last checked.
     """
 
     def __init__(
         self,
         info: DeviceInfo,
         fault: NvmlFailure,
-        look: Callable[[], Device | None],
+        reopen: Callable[[], Device | None],
         *,
         asleep: bool = False,
     ) -> None:
         self.info = info
         self.asleep = asleep
-        self._look = look
+        self._reopen = reopen
         self._fault = fault
-        self._why = fault.unavailable()
-        self.sensors = {q: self._why for q in Quantity if q is not Quantity.LOAD}
-        self.knobs = dict.fromkeys(_KNOBS, self._why)
+        self._reason = fault.unavailable()
+        self.sensors = {q: self._reason for q in Quantity if q is not Quantity.LOAD}
+        self.knobs = dict.fromkeys(_CONTROLS, self._reason)
 
     def reopened(self) -> Device | None:
-        """Look again, without waking it: the GPU itself once it answers, else None."""
-        found = self._look()
-        if isinstance(found, SilentGpu):
-            self.asleep = found.asleep
+        """Try again, without waking it: the GPU itself once it answers, else None."""
+        device = self._reopen()
+        if isinstance(device, UnresponsiveGpu):
+            self.asleep = device.asleep
             return None
         self.asleep = False
-        return found
+        return device
 
     def _samples(self, _quantity: Quantity, _since_us: int) -> Unavailable:
-        return self._why
+        return self._reason
 
     def _processes(self) -> Unavailable:
-        return self._why
+        return self._reason
 
     def _ended_processes(self, _since_us: int) -> Unavailable:
-        return self._why
+        return self._reason
 
-    def _turnable(self, knob: Knob) -> NoReturn:
-        raise self._fault.exception(f"{self.info.key}'s {knob.value} cannot be turned")
+    def _settable(self, control: Knob) -> NoReturn:
+        raise self._fault.exception(f"{self.info.key}'s {control.value} cannot be set")

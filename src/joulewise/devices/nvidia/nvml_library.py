@@ -1,25 +1,22 @@
-"""NVML's initialisation, which all devices of this process share.
+"""NVML's initialisation, which all devices of this process share, and properties of a GPU.
 
 NVML counts its users itself, but a slow driver answers ``nvmlInit`` as slowly as any other call,
-and one caller at a time: for eight GPUs, that would take longer than reading them.
-
-Whether NVML's library is a real driver's or joulewise's simulated one, and what it permits.
-
-What NVML tells of which GPU it is, beyond its UUID and its name.
+and one caller at a time: for eight GPUs, that would take longer than reading them. So the users are
+counted here.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, Final
 
 import pynvml
 
 from joulewise.data import Source, Unavailable
 from joulewise.devices.cuda_visible import MigDevice
-from joulewise.devices.device import by_root_or_the_service, for_root_only
+from joulewise.devices.device import by_root_or_the_service, root_permission
 from joulewise.devices.nvidia.sensor_tables import AMPERE, Generation
 
 _lock = threading.Lock()
@@ -36,13 +33,23 @@ def acquire() -> None:
 
 
 def release() -> None:
-    """One user less: the last one shuts NVML down."""
+    """End one use of NVML; the last one shuts it down."""
     global _users  # noqa: PLW0603
     with _lock:
         _users -= 1
         if _users == 0:
             with suppress(pynvml.NVMLError):  # the driver went first
                 pynvml.nvmlShutdown()
+
+
+@contextmanager
+def opened() -> Iterator[None]:
+    """NVML, initialised for the time of the block. Raises NVMLError where that fails."""
+    acquire()
+    try:
+        yield
+    finally:
+        release()
 
 
 SIMULATED_SYMBOL: Final = "joulewise_simulated"
@@ -54,8 +61,8 @@ _PERMISSION_SYMBOL: Final = "joulewise_permits_setting"
 def reading_source() -> Source:
     """The source of every reading that nvidia-ml-py takes in this process.
 
-    The library itself is asked, not the environment: a variable may be set while the real
-    library is loaded, and the other way round.
+    The library itself decides, not the environment: a variable may be set while the real library
+    is loaded, and the other way round.
     """
     simulated = hasattr(pynvml.nvmlLib, SIMULATED_SYMBOL)
     return Source.SIMULATED if simulated else Source.MEASURED
@@ -64,22 +71,25 @@ def reading_source() -> Source:
 def setting_permission() -> bool | Unavailable:
     """True where the driver lets this process set limits and clocks, or why it does not.
 
-    The simulated driver is asked. A real one cannot be asked without setting something, so there
-    root counts as permitted.
+    The simulated driver answers that. A real one cannot be asked without setting something, so
+    there root counts as permitted.
     """
     permits_setting = getattr(pynvml.nvmlLib, _PERMISSION_SYMBOL, None)
     if permits_setting is None:
-        return for_root_only()
+        return root_permission()
     if permits_setting():
         return True
     return Unavailable(
-        "the simulated driver lets only root turn it",
+        "the simulated driver lets only root set it",
         f"start the simulation with `joulewise sim --as-root …`, or {by_root_or_the_service()}",
     )
 
 
 def generation(handle: Any, on_answer: Callable[[], None]) -> Generation:
-    """Raises NVMLError. The capability is asked for only where it parts a generation."""
+    """The generation of a GPU. Raises NVMLError.
+
+    The capability is read only for Ampere, where it distinguishes the GA100.
+    """
     architecture = pynvml.nvmlDeviceGetArchitecture(handle)
     on_answer()
     if architecture != AMPERE:
@@ -90,15 +100,15 @@ def generation(handle: Any, on_answer: Callable[[], None]) -> Generation:
 
 
 def memory_b(handle: Any) -> int | None:
-    """How much memory it has; None where it does not tell."""
+    """The size of its memory in bytes; None where that is unknown."""
     try:
         return int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
-    except pynvml.NVMLError:  # not every GPU tells, such as one with memory of the host's
+    except pynvml.NVMLError:  # such as of a GPU that uses the host's memory
         return None
 
 
 def speed(handle: Any) -> float:
-    """Cores times their highest clock, to compare GPUs by; 0 where it does not tell."""
+    """Cores times their highest clock, to compare GPUs; 0 where that is unknown."""
     try:
         cores = pynvml.nvmlDeviceGetNumGpuCores(handle)
         return float(cores * pynvml.nvmlDeviceGetMaxClockInfo(handle, pynvml.NVML_CLOCK_SM))
@@ -107,23 +117,17 @@ def speed(handle: Any) -> float:
 
 
 def mig_slices(handle: Any) -> tuple[MigDevice, ...]:
-    """The MIG devices that it is parted into; none where it is whole."""
+    """The MIG devices of a GPU; none where it is not partitioned."""
     try:
         current, _pending = pynvml.nvmlDeviceGetMigMode(handle)
-        places = pynvml.nvmlDeviceGetMaxMigDeviceCount(handle) if current else 0
+        count = pynvml.nvmlDeviceGetMaxMigDeviceCount(handle) if current else 0
     except pynvml.NVMLError:
         return ()
-    found = (_slice(handle, place) for place in range(places))
-    return tuple(part for part in found if part is not None)
-
-
-def _slice(handle: Any, place: int) -> MigDevice | None:
-    try:
-        part = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, place)
-        return MigDevice(
-            pynvml.nvmlDeviceGetUUID(part),
-            pynvml.nvmlDeviceGetGpuInstanceId(part),
-            pynvml.nvmlDeviceGetComputeInstanceId(part),
-        )
-    except pynvml.NVMLError:
-        return None
+    slices = []
+    for index in range(count):
+        with suppress(pynvml.NVMLError):  # not every index has a device
+            mig = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(handle, index)
+            uuid = pynvml.nvmlDeviceGetUUID(mig)
+            instance = pynvml.nvmlDeviceGetGpuInstanceId(mig)
+            slices.append(MigDevice(uuid, instance, pynvml.nvmlDeviceGetComputeInstanceId(mig)))
+    return tuple(slices)

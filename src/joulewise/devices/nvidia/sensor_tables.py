@@ -1,6 +1,4 @@
-"""What each generation's power readings are made of, and how often they are made.
-
-``update_period_s`` is the time between new values, ``window_s`` the stretch that each averages.
+"""How often each generation of NVIDIA GPUs updates its power readings, and what they average.
 
 Sources:
 [1] Z. Yang, K. Adamek, W. Armour, "Part-time Power Measurements: nvidia-smi's Lack of
@@ -19,13 +17,15 @@ from joulewise.data import Quantity
 
 @dataclass(frozen=True)
 class GenerationTiming:
+    """The time between two new values, and the time that each averages; None where unknown."""
+
     update_period_s: float | None = None
     window_s: float | None = None
 
 
 @dataclass(frozen=True)
 class Generation:
-    """NVML's number of the architecture; the CUDA capability where that is told, else (0, 0)."""
+    """NVML's number of the architecture, and the CUDA capability, (0, 0) where not needed."""
 
     architecture: int
     capability: tuple[int, int] = (0, 0)
@@ -36,31 +36,20 @@ _PASCAL: Final = GenerationTiming(0.020, 0.010)  # [1]
 _TURING: Final = GenerationTiming(0.100, 0.100)  # [1]
 _GA100: Final = GenerationTiming(0.100, 0.025)  # [1], Hopper's instant field too
 _SECOND: Final = GenerationTiming(0.100, 1.0)  # window [2], period [1]
+_AMPERE_TIMINGS: Final = {
+    Quantity.POWER: _SECOND,
+    Quantity.POWER_INSTANT: GenerationTiming(0.100),
+    Quantity.POWER_AVERAGE: _SECOND,
+}
 
 _TIMINGS: Final[dict[str, dict[Quantity, GenerationTiming]]] = {
     "Pascal": {Quantity.POWER: _PASCAL, Quantity.POWER_INSTANT: _PASCAL},
     "Volta": {Quantity.POWER: _PASCAL, Quantity.POWER_INSTANT: _PASCAL},
     "Turing": {Quantity.POWER: _TURING, Quantity.POWER_INSTANT: _TURING},
-    "GA100": {
-        Quantity.POWER: _GA100,
-        Quantity.POWER_INSTANT: _GA100,
-        Quantity.POWER_AVERAGE: _SECOND,
-    },
-    "Ampere": {
-        Quantity.POWER: _SECOND,
-        Quantity.POWER_INSTANT: GenerationTiming(0.100),
-        Quantity.POWER_AVERAGE: _SECOND,
-    },
-    "Ada": {
-        Quantity.POWER: _SECOND,
-        Quantity.POWER_INSTANT: GenerationTiming(0.100),
-        Quantity.POWER_AVERAGE: _SECOND,
-    },
-    "Hopper": {
-        Quantity.POWER: _SECOND,
-        Quantity.POWER_INSTANT: _GA100,
-        Quantity.POWER_AVERAGE: _SECOND,
-    },
+    "GA100": {**_AMPERE_TIMINGS, Quantity.POWER: _GA100, Quantity.POWER_INSTANT: _GA100},
+    "Ampere": _AMPERE_TIMINGS,
+    "Ada": _AMPERE_TIMINGS,
+    "Hopper": {**_AMPERE_TIMINGS, Quantity.POWER_INSTANT: _GA100},
     # Nobody has published how often these update.
     "Blackwell": {
         Quantity.POWER: GenerationTiming(window_s=1.0),
@@ -68,22 +57,14 @@ _TIMINGS: Final[dict[str, dict[Quantity, GenerationTiming]]] = {
     },
 }
 # NVML's nvmlDeviceArchitecture_t.
-_ARCHITECTURES: Final = {
-    2: "Kepler",
-    3: "Maxwell",
-    4: "Pascal",
-    5: "Volta",
-    6: "Turing",
-    7: "Ampere",
-    8: "Ada",
-    9: "Hopper",
-    10: "Blackwell",
-}
+_FIRST_KNOWN: Final = 4
+_NAMES: Final = ("Pascal", "Volta", "Turing", "Ampere", "Ada", "Hopper", "Blackwell")
+_ARCHITECTURES: Final = dict(enumerate(_NAMES, _FIRST_KNOWN))
 VOLTA: Final = 5
 AMPERE: Final = 7
 
 
 def timing(architecture: int, capability: tuple[int, int], quantity: Quantity) -> GenerationTiming:
-    """What is known of a power sensor of this generation; nothing where nobody has said."""
+    """The timing of a power sensor of this generation; unknown where nobody has published it."""
     name = "GA100" if capability == (8, 0) else _ARCHITECTURES.get(architecture, "")
     return _TIMINGS.get(name, {}).get(quantity, UNKNOWN)

@@ -1,6 +1,6 @@
-"""NVML's readings, one row each: which call, with what, and how its answer becomes our unit.
+"""NVML's readings as a table: the call for each quantity, and how its answer is converted.
 
-The driver's own samples, taken out of its buffer in one piece.
+:func:`open_sensors` tries them on a GPU; :func:`read_samples` empties the driver's own buffers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _UNION: Final = {
 
 
 ENERGY_QUANTITIES: Final = (Quantity.POWER, Quantity.ENERGY)
-"""What joules come from."""
+"""What energy is computed from: opened first (``Options.energy_first``)."""
 
 
 def open_sensors(
@@ -48,9 +48,9 @@ def open_sensors(
     *,
     rows: Sequence[NvmlReading] | None = None,
 ) -> tuple[Mapping[Quantity, SensorInfo | Unavailable], Mapping[Quantity, Read]]:
-    """Try each reading of ``quantities`` once: what there is or why not, and how to read it.
+    """Try each reading of ``quantities`` once: its sensor or why there is none, and how to read it.
 
-    ``on_answer`` is called after each. ``rows`` are those to try, where not the usual ones.
+    ``on_answer`` is called after each. ``rows`` are the readings to try, by default all.
     """
     infos: dict[Quantity, SensorInfo | Unavailable] = {}
     reads: dict[Quantity, Read] = {}
@@ -60,64 +60,64 @@ def open_sensors(
         if row.quantity in reads or row.quantity not in quantities:
             continue
         read = _bind(row, handle)
-        # A slow call speaks for all of its rows.
+        # A slow call is tried once for all its rows.
         if not (row.slow and row.function in tried):
-            tried[row.function] = _lack(read, gpu)
+            tried[row.function] = _why_missing(read, gpu)
             on_answer()
-        lack = tried[row.function]
-        if lack:
-            infos[row.quantity] = lack
+        reason = tried[row.function]
+        if reason:
+            infos[row.quantity] = reason
             continue
         reads[row.quantity] = read
-        when = row.timing or timing(generation.architecture, generation.capability, row.quantity)
+        when = row.own_timing or timing(
+            generation.architecture, generation.capability, row.quantity
+        )
         infos[row.quantity] = SensorInfo(
-            row.quantity,
-            source,
-            when.update_period_s,
-            when.window_s,
-            slow=row.slow,
-            note=row.note,
+            row.quantity, source, when.update_period_s, when.window_s, slow=row.slow, note=row.note
         )
     return infos, reads
 
 
 @dataclass(frozen=True)
 class NvmlReading:
-    """A reading: the call with its arguments after the handle, and how its answer is converted."""
+    """A reading: the call ``nvmlDeviceGet{function}``, and how its answer is converted.
+
+    ``arguments`` follow the handle. ``own_timing`` is None where the generation decides.
+    """
 
     quantity: Quantity
     function: str
     arguments: tuple[Any, ...] = ()
     convert: Callable[[Any], float] = float
-    timing: GenerationTiming | None = None
+    own_timing: GenerationTiming | None = None
     slow: bool = False
     note: str = ""
 
 
-def _lack(read: Read, gpu: int) -> Unavailable | None:
-    """Why the GPU or its driver has no such reading. A fault that may pass is no lack."""
+def _why_missing(read: Read, gpu: int) -> Unavailable | None:
+    """Why the GPU or its driver has no such reading; None also on a transient fault."""
     try:
         read()
     except pynvml.NVMLError as error:
-        found = fault(error.value, gpu)
+        failure = fault(error.value, gpu)
         # The arguments are always the same: a driver that calls them invalid does not know them.
-        if found.error is NotSupportedError or error.value == pynvml.NVML_ERROR_INVALID_ARGUMENT:
-            return found.unavailable()
+        if failure.error is NotSupportedError or error.value == pynvml.NVML_ERROR_INVALID_ARGUMENT:
+            return failure.unavailable()
     return None
 
 
 def _bind(row: NvmlReading, handle: Any) -> Read:
-    function = getattr(pynvml, row.function, _not_in_this_nvidia_ml_py)
+    function = getattr(pynvml, f"nvmlDeviceGet{row.function}", _missing_function)
     convert, arguments = row.convert, (handle, *row.arguments)
     return lambda: convert(function(*arguments))
 
 
-def _not_in_this_nvidia_ml_py(*_arguments: Any) -> int:
+def _missing_function(*_arguments: Any) -> int:
     raise pynvml.NVMLError(pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
 
 
 def sample_format(value_type: int) -> str:
-    """How a sample lies in memory whose value is of this type: its time, and NVML's union."""
+    """The layout of a sample in memory (for ``struct``): its time, and NVML's union."""
     return f"Q{_UNION[_union_member(value_type)]}0Q"
 
 
@@ -130,7 +130,7 @@ def _union_member(value_type: int) -> str:
 
 
 def _watts(milliwatts: int) -> float:
-    if not milliwatts:  # a GPU that is on draws some power: this is a gap in disguise
+    if not milliwatts:  # a GPU that is on draws some power: 0 stands for no reading
         raise pynvml.NVMLError(pynvml.NVML_ERROR_NO_DATA)
     return milliwatts / MW_PER_W
 
@@ -158,67 +158,41 @@ def _state(state: int) -> float:
 
 def scoped_row(quantity: Quantity, field: int, scope: int, note: str = "") -> NvmlReading:
     """The power of one of NVML's scopes."""
-    return NvmlReading(
-        quantity, "nvmlDeviceGetFieldValues", ([(field, scope)],), _field_watts, note=note
-    )
+    return NvmlReading(quantity, "FieldValues", ([(field, scope)],), _field_watts, note=note)
 
 
 _KERNELS: Final = "share of the last 1/6 to 1 s in which a kernel ran, not of the GPU in use"
-_PCIE: Final = "the call itself counts for 20 ms"
+_PCIE: Final = "each call takes 20 ms"
 _ROWS: Final = (
-    # Where a quantity comes twice, the second serves drivers and nvidia-ml-py without the first.
-    NvmlReading(Quantity.POWER, "nvmlDeviceGetPowerUsage", convert=_watts),
+    # A quantity that is here twice has a call for older drivers or versions of nvidia-ml-py.
+    NvmlReading(Quantity.POWER, "PowerUsage", convert=_watts),
+    NvmlReading(Quantity.POWER_AVERAGE, "FieldValues", ([POWER_AVERAGE],), _field_watts),
+    NvmlReading(Quantity.POWER_INSTANT, "FieldValues", ([POWER_INSTANT],), _field_watts),
+    NvmlReading(Quantity.ENERGY, "TotalEnergyConsumption", convert=_joules),
+    NvmlReading(Quantity.ENFORCED_LIMIT, "EnforcedPowerLimit", convert=_watts),
     NvmlReading(
-        Quantity.POWER_AVERAGE,
-        "nvmlDeviceGetFieldValues",
-        ([POWER_AVERAGE],),
-        _field_watts,
+        Quantity.GPU_UTILISATION, "UtilizationRates", convert=attrgetter("gpu"), note=_KERNELS
     ),
-    NvmlReading(
-        Quantity.POWER_INSTANT,
-        "nvmlDeviceGetFieldValues",
-        ([POWER_INSTANT],),
-        _field_watts,
-    ),
-    NvmlReading(Quantity.ENERGY, "nvmlDeviceGetTotalEnergyConsumption", convert=_joules),
-    NvmlReading(Quantity.ENFORCED_LIMIT, "nvmlDeviceGetEnforcedPowerLimit", convert=_watts),
-    NvmlReading(
-        Quantity.GPU_UTILISATION,
-        "nvmlDeviceGetUtilizationRates",
-        convert=attrgetter("gpu"),
-        note=_KERNELS,
-    ),
-    NvmlReading(
-        Quantity.MEMORY_UTILISATION, "nvmlDeviceGetUtilizationRates", convert=attrgetter("memory")
-    ),
-    NvmlReading(
-        Quantity.ENCODER_UTILISATION, "nvmlDeviceGetEncoderUtilization", convert=itemgetter(0)
-    ),
-    NvmlReading(
-        Quantity.DECODER_UTILISATION, "nvmlDeviceGetDecoderUtilization", convert=itemgetter(0)
-    ),
-    NvmlReading(Quantity.SM_CLOCK, "nvmlDeviceGetClockInfo", (pynvml.NVML_CLOCK_SM,)),
-    NvmlReading(Quantity.MEMORY_CLOCK, "nvmlDeviceGetClockInfo", (pynvml.NVML_CLOCK_MEM,)),
-    NvmlReading(Quantity.PERFORMANCE_STATE, "nvmlDeviceGetPerformanceState", convert=_state),
-    NvmlReading(Quantity.TEMPERATURE, "nvmlDeviceGetTemperatureV", (pynvml.NVML_TEMPERATURE_GPU,)),
-    NvmlReading(Quantity.TEMPERATURE, "nvmlDeviceGetTemperature", (pynvml.NVML_TEMPERATURE_GPU,)),
-    NvmlReading(Quantity.FAN, "nvmlDeviceGetFanSpeed"),
-    NvmlReading(
-        Quantity.MEMORY_USED,
-        "nvmlDeviceGetMemoryInfo",
-        (pynvml.nvmlMemory_v2,),
-        attrgetter("used"),
-    ),
-    NvmlReading(Quantity.MEMORY_USED, "nvmlDeviceGetMemoryInfo", convert=attrgetter("used")),
-    NvmlReading(Quantity.THROTTLE, "nvmlDeviceGetCurrentClocksEventReasons"),
-    NvmlReading(Quantity.THROTTLE, "nvmlDeviceGetCurrentClocksThrottleReasons"),
+    NvmlReading(Quantity.MEMORY_UTILISATION, "UtilizationRates", convert=attrgetter("memory")),
+    NvmlReading(Quantity.ENCODER_UTILISATION, "EncoderUtilization", convert=itemgetter(0)),
+    NvmlReading(Quantity.DECODER_UTILISATION, "DecoderUtilization", convert=itemgetter(0)),
+    NvmlReading(Quantity.SM_CLOCK, "ClockInfo", (pynvml.NVML_CLOCK_SM,)),
+    NvmlReading(Quantity.MEMORY_CLOCK, "ClockInfo", (pynvml.NVML_CLOCK_MEM,)),
+    NvmlReading(Quantity.PERFORMANCE_STATE, "PerformanceState", convert=_state),
+    NvmlReading(Quantity.TEMPERATURE, "TemperatureV", (pynvml.NVML_TEMPERATURE_GPU,)),
+    NvmlReading(Quantity.TEMPERATURE, "Temperature", (pynvml.NVML_TEMPERATURE_GPU,)),
+    NvmlReading(Quantity.FAN, "FanSpeed"),
+    NvmlReading(Quantity.MEMORY_USED, "MemoryInfo", (pynvml.nvmlMemory_v2,), attrgetter("used")),
+    NvmlReading(Quantity.MEMORY_USED, "MemoryInfo", convert=attrgetter("used")),
+    NvmlReading(Quantity.THROTTLE, "CurrentClocksEventReasons"),
+    NvmlReading(Quantity.THROTTLE, "CurrentClocksThrottleReasons"),
     *(
         NvmlReading(
             quantity,
-            "nvmlDeviceGetPcieThroughput",
+            "PcieThroughput",
             (direction,),
             _megabytes,
-            timing=GenerationTiming(window_s=0.020),
+            own_timing=GenerationTiming(window_s=0.020),
             slow=True,
             note=_PCIE,
         )
@@ -231,10 +205,10 @@ _ROWS: Final = (
 
 
 def read_samples(handle: Any, kind: int, since_us: int) -> Iterator[tuple[int, float]]:
-    """Time (microseconds, of the driver's clock) and value of each, oldest first.
+    """Time (microseconds of the driver's clock) and value of each sample, oldest first.
 
-    nvidia-ml-py has the same call, and makes an object of each sample: that takes three times as
-    long as all the rest.
+    nvidia-ml-py has the same call, but creates an object for each sample, which takes three times
+    as long as all the rest.
     """
     count, value_type = ctypes.c_uint(), ctypes.c_uint()
     arguments = (handle, kind, ctypes.c_ulonglong(since_us), ctypes.byref(value_type))

@@ -1,7 +1,7 @@
-"""Whether a power limit does anything: one above all need never binds, one below the floor fails.
+"""Whether a power limit has an effect, by NVML's reasons for lower clocks.
 
-Clocks can be lowered only so far. What a board draws at its lowest clock is the floor of that
-load, and no limit brings it below.
+A limit above what the load needs never binds. A limit below the floor cannot be held: clocks can be
+lowered only so far, and the power of a board at its lowest clock is the floor of that load.
 """
 
 from __future__ import annotations
@@ -10,26 +10,29 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import Final
 
-IDLE: Final = 0x1  # of NVML's reasons for lower clocks
-CAPPED: Final = 0x4
+IDLE: Final = 0x1  # nvmlClocksEventReasonGpuIdle
+CAPPED: Final = 0x4  # nvmlClocksEventReasonSwPowerCap
 ENOUGH: Final = 5
-"""Looks under load, fewer of which say nothing."""
+"""Chosen: fewer samples under load are not judged. Doubled, shorter runs have no verdict."""
 
+# A limit is below the floor where it holds the clock down in this share of the samples and the mean
+# power still exceeds it by this factor. Chosen: a sensor's gain is off by up to 5 %; doubled,
+# limits that are exceeded by less than 10 % would go unnoticed.
 _NEARLY_ALWAYS: Final = 0.95
-_WELL_ABOVE: Final = 1.05
+_EXCEEDED_FACTOR: Final = 1.05
 
 
 class Binding(str, Enum):
-    """What is odd about a limit."""
+    """Why a limit has no effect, or not the one that was wanted."""
 
     NEVER = "it never binds"
     BELOW_FLOOR = "it is below the floor"
 
 
 def binding(limit_w: float, reasons: Iterable[int], mean_w: float | None) -> Binding | None:
-    """From NVML's reasons for lower clocks, looked at now and then, and the power meanwhile.
+    """Judge a limit by samples of NVML's reasons for lower clocks, and the mean power (W).
 
-    None where the limit does its work, or too little was seen under load.
+    None where the limit has its effect, or there are too few samples under load.
     """
     loaded = [bits for bits in reasons if not bits & IDLE]
     if len(loaded) < ENOUGH:
@@ -37,5 +40,5 @@ def binding(limit_w: float, reasons: Iterable[int], mean_w: float | None) -> Bin
     capped = sum(bool(bits & CAPPED) for bits in loaded) / len(loaded)
     if capped == 0:
         return Binding.NEVER
-    above = mean_w is not None and mean_w > _WELL_ABOVE * limit_w
+    above = mean_w is not None and mean_w > _EXCEEDED_FACTOR * limit_w
     return Binding.BELOW_FLOOR if capped >= _NEARLY_ALWAYS and above else None

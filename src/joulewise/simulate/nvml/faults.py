@@ -1,17 +1,16 @@
-"""What goes wrong on demand: ``gpu0:lost@5s``, ``gpu*:call=GetPowerUsage,code=15@2s-4s``.
+"""Faults to inject, such as ``gpu0:lost@5s``, and the latency of the simulated NVML's calls.
 
-How long a call of the simulated NVML takes: a driver's order of magnitude, by class of call.
-
-The throughput of the PCIe link is counted over 20 ms while the caller waits, and the driver is
-shared: the call waits besides, by a contention that changes slowly, so that calls which follow
-each other wait alike. It is constant in slots of time and the same on all GPUs of a machine::
+A call takes as long as a driver's, by class of call. The throughput of the PCIe link is counted
+over 20 ms while the caller waits. Since the driver is shared, that call also waits for other users,
+by a contention that changes slowly, so that consecutive calls wait alike. It is constant in slots
+of time and the same on all GPUs of a machine::
 
     slot = t / SLOT_NS
     wait = rint(pcie_wait_ns * max(0, 1 + SPREAD * z(seed, slot, channel 4)))
 
 with ``z`` as in ``sensor.py``; the shim has the same formula.
 
-Both figures are fitted. A loop over eight V100s that asks each for utilisation, clocks,
+The mean wait and ``SPREAD`` are fitted. A loop over eight V100s that polls utilisation, clocks,
 performance state, power, temperature and throughput both ways ran at 2.045 Hz with a coefficient
 of variation of 15.5 % (Grzelka). Sixteen waits of 20 ms alone would give 3.0 Hz and 0.5 %.
 ``benchmarks/naive_loop.py`` runs that loop.
@@ -32,6 +31,9 @@ from joulewise.errors import UsageError
 from joulewise.simulate.sensor import noise
 from joulewise.units import MJ_PER_J, NS_PER_S, parse_amount
 
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
 LIBRARY_ABSENT: Final = "library-absent"
 KINDS: Final = (
     "lost",
@@ -48,21 +50,22 @@ KINDS: Final = (
 )
 GRAMMAR: Final = "gpuN|gpu*:KIND[=VALUE][,call=NAME][,code=N][@START[-END]]"
 
-_WHO: Final = re.compile(r"gpu([0-9]{1,3}|\*)")
+_GPU: Final = re.compile(r"gpu([0-9]{1,3}|\*)")
 _CALL: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 _CODE: Final = re.compile(r"[1-9][0-9]{0,2}")
 _LARGEST: Final = 1e9  # seconds or joules: as nanoseconds and millijoules they fit 64 bits
-_NOT_SUPPORTED: Final = 3
-_BACKWARDS_J: Final = 100
-_STALE_MAX_NS: Final = 10 * NS_PER_S
+_NOT_SUPPORTED: Final = 3  # NVML_ERROR_NOT_SUPPORTED, where `limit-refused` names no code
+_BACKWARDS_J: Final = 100  # chosen: half a second of a V100 at work, where none is given
+_STALE_MAX_NS: Final = 10 * NS_PER_S  # the shared memory holds 15 s of pieces
 
 
 @dataclass(frozen=True)
 class InjectedFault:
-    """One thing that goes wrong, from ``start_ns`` after the start of the simulation on.
+    """A fault, from ``start_ns`` after the start of the simulation to ``end_ns`` (None: no end).
 
-    ``gpu`` is None for every GPU (and for calls that concern none); ``end_ns`` is None for ever.
-    ``amount`` is ns for ``stale`` and ``slow``, mJ for ``counter-backwards``.
+    ``gpu`` is None for every GPU (and for calls that concern none). ``amount`` is ns for ``stale``
+    and ``slow``, mJ for ``counter-backwards``. ``code`` is the NVML code to answer with, ``call``
+    the function that fails or is slow.
     """
 
     kind: str
@@ -75,45 +78,45 @@ class InjectedFault:
 
 
 def parse(text: str) -> tuple[InjectedFault, ...]:
-    """The faults in ``text``, which semicolons part; raises UsageError quoting what is wrong."""
+    """The faults in ``text``, separated by semicolons; UsageError quotes what is wrong."""
     if not text.strip():
         raise _error(text, text, "a fault")
-    return tuple(_parse_one(part.strip()) for part in text.split(";") if part.strip())
+    return tuple(_parse_fault(part.strip()) for part in text.split(";") if part.strip())
 
 
-def _parse_one(text: str) -> InjectedFault:
+def _parse_fault(text: str) -> InjectedFault:
     if text == LIBRARY_ABSENT:
         return InjectedFault(LIBRARY_ABSENT)
-    who, colon, rest = text.partition(":")
-    gpu = _WHO.fullmatch(who.strip())
+    target, colon, rest = text.partition(":")
+    gpu = _GPU.fullmatch(target.strip())
     if not gpu:
-        raise _error(who, text, "a GPU such as gpu0 or gpu*")
+        raise _error(target, text, "a GPU such as gpu0 or gpu*")
     if not colon:
-        raise _error(text, text, "complete: what is wrong with it is missing")
-    what, at, when = rest.partition("@")
-    start_ns, end_ns = _parse_when(when, text) if at else (0, None)
-    words = dict(_split(word) for word in what.split(","))
-    kind = what.split(",")[0].partition("=")[0].strip()
+        raise _error(text, text, "complete: the kind of fault is missing")
+    description, at, period = rest.partition("@")
+    start_ns, end_ns = _parse_period(period, text) if at else (0, None)
+    words = dict(_split(word) for word in description.split(","))
+    kind = description.split(",")[0].partition("=")[0].strip()
     if kind == LIBRARY_ABSENT:
-        raise _error(kind, text, "a fault of one GPU: it stands alone")
+        raise _error(kind, text, "a fault of one GPU: write it without a GPU")
     if kind not in KINDS:
         raise _error(kind, text, "a kind of fault: " + ", ".join(KINDS))
-    taken = {kind, *_TAKES.get(kind, ())}
+    allowed = {kind, *_OPTIONS.get(kind, ())}
     for word in words:
-        if word not in taken:
-            raise _error(word, text, f"what goes with {kind}: {', '.join(sorted(taken))}")
+        if word not in allowed:
+            raise _error(word, text, f"an option of {kind}: {', '.join(sorted(allowed))}")
     return InjectedFault(
         kind,
         None if gpu[1] == "*" else int(gpu[1]),
         start_ns,
         end_ns,
-        _amount(kind, words[kind], text),
-        _code(kind, words.get("code"), text),
-        _call(kind, words.get("call"), text),
+        _parse_amount(kind, words[kind], text),
+        _parse_code(kind, words.get("code"), text),
+        _parse_call(kind, words.get("call"), text),
     )
 
 
-_TAKES: Final = {"call": ("code",), "slow": ("call",), "limit-refused": ("code",)}
+_OPTIONS: Final = {"call": ("code",), "slow": ("call",), "limit-refused": ("code",)}
 
 
 def _split(word: str) -> tuple[str, str]:
@@ -121,18 +124,18 @@ def _split(word: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
-def _parse_when(text: str, whole: str) -> tuple[int, int | None]:
+def _parse_period(text: str, whole: str) -> tuple[int, int | None]:
     start, dash, end = text.partition("-")
-    start_ns = _time_ns(start, whole)
+    start_ns = _parse_time_ns(start, whole)
     if not dash:
         return start_ns, None
-    end_ns = _time_ns(end, whole)
+    end_ns = _parse_time_ns(end, whole)
     if end_ns <= start_ns:
         raise _error(text, whole, "an end after its start")
     return start_ns, end_ns
 
 
-def _time_ns(text: str, whole: str) -> int:
+def _parse_time_ns(text: str, whole: str) -> int:
     return round(_parse(text, whole, "time", "s", "a time such as 5s or 500ms") * NS_PER_S)
 
 
@@ -146,13 +149,13 @@ def _parse(text: str, whole: str, kind: str, default_unit: str, accepted: str) -
     return value
 
 
-def _amount(kind: str, value: str, whole: str) -> int:
+def _parse_amount(kind: str, value: str, whole: str) -> int:
     if kind in {"stale", "slow"}:
         if not value:
             raise _error(kind, whole, f"complete: it needs a time, such as {kind}=500ms")
-        amount = _time_ns(value, whole)
+        amount = _parse_time_ns(value, whole)
         if kind == "stale" and amount > _STALE_MAX_NS:
-            raise _error(value, whole, "at most 10s, which is as far back as is remembered")
+            raise _error(value, whole, "at most 10s, which is as long as the simulation remembers")
         return amount
     if kind == "counter-backwards":
         text = value or f"{_BACKWARDS_J}J"
@@ -162,7 +165,7 @@ def _amount(kind: str, value: str, whole: str) -> int:
     return 0
 
 
-def _code(kind: str, value: str | None, whole: str) -> int:
+def _parse_code(kind: str, value: str | None, whole: str) -> int:
     if value is None:
         if kind == "call":
             raise _error(whole, whole, "complete: it needs a code to answer with, such as code=15")
@@ -172,49 +175,52 @@ def _code(kind: str, value: str | None, whole: str) -> int:
     return int(value)
 
 
-def _call(kind: str, value: str | None, whole: str) -> str:
+def _parse_call(kind: str, value: str | None, whole: str) -> str:
     if value is None and kind != "call":
         return ""
     if not value or not _CALL.fullmatch(value):
         raise _error(value or kind, whole, "a call such as call=GetPowerUsage")
-    calls = _calls()
-    if _bare(value) not in calls:
-        near = get_close_matches(_bare(value), calls, n=1, cutoff=0.0)
+    calls = _known_calls()
+    if _short_name(value) not in calls:
+        near = get_close_matches(_short_name(value), calls, n=1, cutoff=0.0)
         raise _error(value, whole, f"a function of NVML: did you mean {near[0]}?")
     return value
 
 
 @cache
-def _calls() -> tuple[str, ...]:
-    """What the shim answers or declines, by its own sources."""
+def _known_calls() -> tuple[str, ...]:
+    """The functions that the simulated library has, by its own sources."""
     sources = (Path(__file__).parent / "shim").glob("*.[ch]")
     words = {w for f in sources for w in re.findall(r"\bnvml[A-Z]\w+", f.read_text("utf-8"))}
-    return tuple(sorted({_bare(word) for word in words if not word.endswith("_t")}))
+    return tuple(sorted({_short_name(word) for word in words if not word.endswith("_t")}))
 
 
-def _bare(call: str) -> str:
+def _short_name(call: str) -> str:
     return re.sub(r"^(nvml)?(Device)?|_v[0-9]+$", "", call)
 
 
 def _error(part: str, whole: str, expected: str) -> UsageError:
     return UsageError(
         f"fault '{whole}': '{part.strip()}' is not {expected}",
-        f"the form is {GRAMMAR}; several are parted by ';'",
+        f"write {GRAMMAR}; separate several faults by ';'",
     )
 
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
 SLOT_NS: Final = 2 * NS_PER_S
 """Chosen: a few loops of half a second, so that the calls of one loop mostly share a slot."""
+# Coefficient of variation of the contention, fitted (see above). Doubled, the loop's rate would
+# vary by about 30 % instead of 15.5 %.
 SPREAD: Final = 0.44
-_CHANNEL: Final = 4
+_CONTENTION_CHANNEL: Final = 4  # of sensor.noise; 0 to 3 are the sensor's
 
 
 @dataclass(frozen=True)
 class Latency:
-    """How long a call takes, by class. ``pcie_wait_ns`` is the mean wait beside ``pcie_ns``."""
+    """How long a call takes, by class; ``pcie_wait_ns`` is the mean wait besides ``pcie_ns``.
+
+    ``pcie_ns`` is NVML's counting time (its documentation), ``pcie_wait_ns`` fitted (see above),
+    the rest are chosen: the order of magnitude of a driver's calls.
+    """
 
     identity_ns: int = 2_000
     read_ns: int = 20_000
@@ -228,7 +234,7 @@ NO_LATENCY: Final = Latency(0, 0, 0, 0, 0, 0)
 
 
 def pcie_wait_ns(latency: Latency, seed: int, t_ns: ArrayLike) -> NDArray[np.int64]:
-    """How long a throughput call at each moment waits for the driver."""
+    """How long (ns) a throughput call at each moment waits for the driver."""
     slots = np.atleast_1d(np.asarray(t_ns, np.int64) // SLOT_NS)
-    contention = np.maximum(0.0, 1.0 + SPREAD * noise(seed, slots, _CHANNEL))
+    contention = np.maximum(0.0, 1.0 + SPREAD * noise(seed, slots, _CONTENTION_CHANNEL))
     return np.asarray(np.rint(latency.pcie_wait_ns * contention).astype(np.int64))

@@ -1,4 +1,4 @@
-"""One unit of a board in the words of ``layout.h``: who it is and what never changes."""
+"""What never changes of a unit: its identity and constants, as fields of ``shim/layout.h``."""
 
 from __future__ import annotations
 
@@ -10,28 +10,30 @@ from joulewise.simulate.sensor import tick_sigma_ns
 from joulewise.units import MW_PER_W, NS_PER_S
 
 _NAMESPACE: Final = uuid.UUID("6f0e1d6c-6a0b-4b55-9e0e-6a6f756c6573")
+# nvmlDeviceArchitecture_t.
 _AMPERE: Final = 7
 _HOPPER: Final = 9
 # Between HBM's clocks (877 to 2619 MHz on V100 to H100) and GDDR's (5000 MHz and more).
 _HBM_MAX_MHZ: Final = 3_000
+# nvmlBrandType_t.
 _GEFORCE: Final = 5
 _NVIDIA: Final = 14
 _BRANDS: Final = {"Tesla": 2, "Quadro RTX": 12, "GeForce": _GEFORCE, "NVIDIA GeForce": _GEFORCE}
 
 
-def fields(unit: BoardUnit, index: int) -> dict[str, Any]:
+def unit_fields(unit: BoardUnit, index: int) -> dict[str, Any]:
     """Every constant of ``struct jw_gpu`` for the unit at NVML index ``index``."""
     board = unit.board
     return {
-        **_who(unit, index),
-        **_what(board),
-        **_clocks(board),
-        **_sensor(unit),
-        **_scopes(board.module),
+        **_identity_fields(unit, index),
+        **_board_fields(board),
+        **_clock_fields(board),
+        **_sensor_fields(unit),
+        **_module_fields(board.module),
     }
 
 
-def _scopes(module: Module | None) -> dict[str, Any]:
+def _module_fields(module: Module | None) -> dict[str, Any]:
     if module is None:
         return {}
     return {
@@ -44,10 +46,10 @@ def _scopes(module: Module | None) -> dict[str, Any]:
     }
 
 
-def _who(unit: BoardUnit, index: int) -> dict[str, Any]:
+def _identity_fields(unit: BoardUnit, index: int) -> dict[str, Any]:
     board = unit.board
     unique = uuid.uuid5(_NAMESPACE, f"{board.key} {unit.seed} {index}")
-    bus = 4 + 3 * index
+    bus = 4 + 3 * index  # any distinct numbers
     return {
         "name": board.name.encode(),
         "uuid": f"GPU-{unique}".encode(),
@@ -59,11 +61,11 @@ def _who(unit: BoardUnit, index: int) -> dict[str, Any]:
     }
 
 
-def _what(board: Board) -> dict[str, Any]:
+def _board_fields(board: Board) -> dict[str, Any]:
     major, minor = board.compute_capability
     return {
         "memory_b": board.memory_b,
-        "reserved_b": board.memory_b // 80,
+        "reserved_b": board.memory_b // 80,  # chosen: some 400 MiB of 32 GiB
         "pci_device_id": board.pci_device_id,
         "pci_subsystem_id": board.pci_subsystem_id,
         "pcie_generation": 4 if board.architecture >= _AMPERE else 3,
@@ -74,7 +76,7 @@ def _what(board: Board) -> dict[str, Any]:
         "cores": board.cores,
         "fans": board.fans,
         "memory_bus_bits": _memory_bus_bits(board),
-        "ecc": _datacentre(board),
+        "ecc": _has_hbm(board),
         "slowdown_c": round(board.thermal.slowdown_c),
         "shutdown_c": round(board.thermal.shutdown_c),
         "limit_minimum_mw": round(board.limits.minimum_w * MW_PER_W),
@@ -83,7 +85,7 @@ def _what(board: Board) -> dict[str, Any]:
     }
 
 
-def _clocks(board: Board) -> dict[str, Any]:
+def _clock_fields(board: Board) -> dict[str, Any]:
     clocks = board.clocks
     memory = sorted((round(mhz) for mhz in clocks.memory_mhz), reverse=True)
     return {
@@ -95,7 +97,7 @@ def _clocks(board: Board) -> dict[str, Any]:
     }
 
 
-def _sensor(unit: BoardUnit) -> dict[str, Any]:
+def _sensor_fields(unit: BoardUnit) -> dict[str, Any]:
     sensor = unit.board.sensor
     period_ns, counter_period_ns = _ns(sensor.period_s), _ns(sensor.counter_period_s)
     return {
@@ -128,13 +130,14 @@ def _brand(board: Board) -> int:
     return next((b for name, b in _BRANDS.items() if board.name.startswith(name)), _NVIDIA)
 
 
-def _datacentre(board: Board) -> bool:
-    """Stacked memory, which runs at a low clock, marks the boards that come with ECC on."""
+def _has_hbm(board: Board) -> bool:
+    """Whether its memory is stacked, which runs at a low clock: those boards come with ECC on."""
     return max(board.clocks.memory_mhz) < _HBM_MAX_MHZ
 
 
 def _memory_bus_bits(board: Board) -> int:
-    if _datacentre(board):
+    """From NVIDIA's data sheets of the boards there are."""
+    if _has_hbm(board):
         if board.architecture >= _HOPPER:
             return 6144
         return 5120 if board.architecture >= _AMPERE else 4096

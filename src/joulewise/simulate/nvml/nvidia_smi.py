@@ -1,6 +1,7 @@
-"""A stand-in for ``nvidia-smi``, over the same NVML as everybody else.
+"""A stand-in for ``nvidia-smi``, over the same simulated NVML as every other client.
 
-The table that ``nvidia-smi`` draws when it is asked for nothing.
+Its output follows NVIDIA's: the table, ``--query-gpu`` and ``--query-compute-apps`` as CSV, and the
+options that set controls.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from joulewise.simulate.nvml.nvidia_smi_fields import (
 )
 from joulewise.units import MW_PER_W
 
-_LEFT, _MIDDLE, _RIGHT = 41, 24, 22
+_LEFT, _MIDDLE, _RIGHT = 41, 24, 22  # widths of the three columns
 _WIDTH = _LEFT + _MIDDLE + _RIGHT + 2
 
 
 def table(handles: Sequence[Any]) -> Iterator[str]:
-    """Line by line: who is installed, each GPU, each process."""
+    """The lines of the default view: versions, each GPU, each process."""
     version = nvml.nvmlSystemGetDriverVersion()
     cuda = nvml.nvmlSystemGetCudaDriverVersion()
     head = f" NVIDIA-SMI {version:<21} Driver Version: {version:<14} "
@@ -112,20 +113,20 @@ def _memory(process: Any) -> str:
 
 
 _Field = tuple[str, str, Callable[..., Any]]
-_OTHER_ERROR: Final = 255
+_MAX_STATUS: Final = 255  # of a process on Unix
 _MODES: Final = {"DEFAULT": 0, "0": 0, "PROHIBITED": 2, "2": 2, "EXCLUSIVE_PROCESS": 3, "3": 3}
 
 
 class _RefusedError(Exception):
-    """A line for the person, and the exit status: an NVML code, as nvidia-smi has it."""
+    """A message, and the exit status: an NVML code, as nvidia-smi has it."""
 
     def __init__(self, message: str, status: int = nvml.NVML_ERROR_INVALID_ARGUMENT) -> None:
         super().__init__(message)
-        self.status = min(status, _OTHER_ERROR)
+        self.status = min(status, _MAX_STATUS)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do as asked; the exit status."""
+    """Run the command line; the exit status."""
     options = _parser().parse_args(arguments)
     if options.help_query_gpu:
         _show([*GPU_FIELDS, *GPU_ALIASES])
@@ -151,9 +152,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="nvidia-smi",
-        description="Shows and sets the simulated GPUs.",
-        allow_abbrev=False,
+        prog="nvidia-smi", description="Shows and sets the simulated GPUs.", allow_abbrev=False
     )
     show = parser.add_argument_group("show")
     show.add_argument("-L", "--list-gpus", action="store_true", help="one line a GPU")
@@ -164,16 +163,16 @@ def _parser() -> argparse.ArgumentParser:
     show.add_argument("-i", "--id", metavar="ID,...", help="by index, UUID or PCI bus id")
     show.add_argument("-l", "--loop", type=_pause, metavar="SEC", help="again, until Ctrl-C")
     show.add_argument("-lms", "--loop-ms", type=_pause, metavar="MS")
-    turn = parser.add_argument_group("set (as root)")
-    turn.add_argument("-pm", "--persistence-mode", choices=("0", "1", "DISABLED", "ENABLED"))
-    turn.add_argument("-c", "--compute-mode", choices=tuple(_MODES))
-    turn.add_argument("-pl", "--power-limit", type=float, metavar="W")
-    turn.add_argument("-lgc", "--lock-gpu-clocks", type=_clocks, metavar="MIN[,MAX]")
-    turn.add_argument("-rgc", "--reset-gpu-clocks", action="store_true")
-    turn.add_argument("-lmc", "--lock-memory-clocks", type=_clocks, metavar="MIN[,MAX]")
-    turn.add_argument("-rmc", "--reset-memory-clocks", action="store_true")
-    turn.add_argument("-ac", "--applications-clocks", type=_clocks, metavar="MEM,SM")
-    turn.add_argument("-rac", "--reset-applications-clocks", action="store_true")
+    setting = parser.add_argument_group("set (as root)")
+    setting.add_argument("-pm", "--persistence-mode", choices=("0", "1", "DISABLED", "ENABLED"))
+    setting.add_argument("-c", "--compute-mode", choices=tuple(_MODES))
+    setting.add_argument("-pl", "--power-limit", type=float, metavar="W")
+    setting.add_argument("-lgc", "--lock-gpu-clocks", type=_clocks, metavar="MIN[,MAX]")
+    setting.add_argument("-rgc", "--reset-gpu-clocks", action="store_true")
+    setting.add_argument("-lmc", "--lock-memory-clocks", type=_clocks, metavar="MIN[,MAX]")
+    setting.add_argument("-rmc", "--reset-memory-clocks", action="store_true")
+    setting.add_argument("-ac", "--applications-clocks", type=_clocks, metavar="MEM,SM")
+    setting.add_argument("-rac", "--reset-applications-clocks", action="store_true")
     return parser
 
 
@@ -240,8 +239,8 @@ def _fields(
     wanted: str, known: Mapping[str, tuple[str, Any]], aliases: Mapping[str, str]
 ) -> list[_Field]:
     fields = []
-    for asked in wanted.split(","):
-        name = aliases.get(asked.strip(), asked.strip())
+    for entry in wanted.split(","):
+        name = aliases.get(entry.strip(), entry.strip())
         if name not in known:
             raise _RefusedError(f'Field "{name}" is not a valid field to query.')
         fields.append((name, *known[name]))
@@ -281,7 +280,7 @@ def _handle(name: str) -> Any:
 
 
 def _actions(options: argparse.Namespace) -> Iterator[Callable[[Any], str]]:
-    """What is to be set on each GPU, in the order in which one makes sense after another."""
+    """What to set on each GPU, in an order in which no later action undoes an earlier one."""
     if options.persistence_mode:
         on = options.persistence_mode in {"1", "ENABLED"}
         word = "Enabled" if on else "Disabled"

@@ -1,4 +1,4 @@
-"""What ``nvidia-smi --query-gpu`` and ``--query-compute-apps`` can be asked for."""
+"""The fields of ``nvidia-smi --query-gpu`` and ``--query-compute-apps``, and how each is read."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _REASONS: Final = {
 
 
 def ask(getter: Getter, handle: Any) -> str:
-    """The answer as text; what a GPU does not have is shown as such, a lost GPU is an error."""
+    """The value as text, ``[N/A]`` where the GPU has none; raises NVMLError of a lost GPU."""
     try:
         return str(getter(handle))
     except nvml.NVMLError as error:

@@ -1,6 +1,8 @@
-"""Python's side of the memory that the simulated GPUs share with every NVML client.
+"""The memory that simulated GPUs share with every NVML client, seen from Python.
 
-``layout.h`` as numpy types, so that both sides of the shared memory read one declaration.
+``shim/layout.h`` is parsed into numpy types, so that Python and C use one declaration. Readers are
+kept consistent by a sequence lock (seqlock): the writer makes a GPU's ``sequence`` odd while it
+writes, and a reader starts again where it was odd or has changed.
 """
 
 from __future__ import annotations
@@ -45,7 +47,7 @@ CONSTANTS: Final = {
 }
 
 
-def _parse() -> dict[str, np.dtype[Any]]:
+def _parse_layout() -> dict[str, np.dtype[Any]]:
     types: dict[str, np.dtype[Any]] = {}
     for struct, body in _STRUCT.findall(_SOURCE):
         fields: list[Any] = []
@@ -60,7 +62,7 @@ def _parse() -> dict[str, np.dtype[Any]]:
     return types
 
 
-TYPES: Final = _parse()
+TYPES: Final = _parse_layout()
 HEADER: Final = TYPES["jw_header"]
 GPU: Final = TYPES["jw_gpu"]
 
@@ -68,10 +70,11 @@ GPU: Final = TYPES["jw_gpu"]
 _HERE: Final = Path(__file__).parent
 _MEMORY: Final = Path("/dev/shm")  # noqa: S108  # the file below it has a random name
 _FOREVER_NS: Final = np.iinfo(np.int64).max
-_RING: Final = CONSTANTS["RING"]
+_RING: Final = CONSTANTS["RING"]  # pieces per GPU
 _HOST_RING: Final = CONSTANTS["HOST_RING"]
-_WORDS: Final = PIECE.itemsize // 8
-_UNTIL_UNLOADED: Final = (
+_WORDS: Final = PIECE.itemsize // 8  # of 64 bits, in a piece
+# Fields that are 0 again after the driver was unloaded.
+_RESET_FIELDS: Final = (
     "sm_lock",
     "memory_lock",
     "application_clocks",
@@ -82,21 +85,21 @@ _UNTIL_UNLOADED: Final = (
 
 
 def library() -> Path:
-    """The shim that clients load, or what is missing to have it."""
+    """The path of the library that clients load; SimulationError where it was not built."""
     path = _HERE / "lib" / "libnvidia-ml.so.1"
     if path.exists():
         return path
     root = _HERE.parents[3]
-    what = f"-e {root}" if (root / "setup.py").exists() else "joulewise"
+    package = f"-e {root}" if (root / "setup.py").exists() else "joulewise"
     raise SimulationError(
         "the simulated NVML library was not built: no C compiler when joulewise was installed",
         "install one (apt install gcc), then: "
-        f"{sys.executable} -m pip install --force-reinstall --no-deps --no-cache-dir {what}",
+        f"{sys.executable} -m pip install --force-reinstall --no-deps --no-cache-dir {package}",
     )
 
 
 class AccountedProcess(NamedTuple):
-    """What accounting mode knows of a process: ``struct jw_accounted``, field by field."""
+    """A process's record in accounting mode: ``struct jw_accounted``, field by field."""
 
     pid: int
     running: bool
@@ -108,7 +111,7 @@ class AccountedProcess(NamedTuple):
 
 
 class Shared:
-    """The simulated GPUs as clients see them. One process writes the pieces; any may look on."""
+    """The simulated GPUs as clients see them. One process writes the pieces, any may read them."""
 
     def __init__(self, path: str, memory: mmap.mmap, *, owner: bool) -> None:
         self.path = path
@@ -135,12 +138,13 @@ class Shared:
         as_root: bool = False,
         accounting: bool = False,
     ) -> Shared:
-        """Make the memory for ``units``; :meth:`close` removes it again.
+        """Create the memory for ``units``; :meth:`close` removes it again.
 
-        Only root may set anything, or, ``as_root``, any user. ``accounting`` is the mode at first.
+        Only root may set a control, or any user where ``as_root``. ``accounting`` is whether
+        accounting mode is on at first.
         """
-        _check_room("GPUs to simulate", len(units), CONSTANTS["MAX_GPUS"])
-        _check_room("faults", len(faults), CONSTANTS["FAULTS"])
+        _check_count("GPUs to simulate", len(units), CONSTANTS["MAX_GPUS"])
+        _check_count("faults", len(faults), CONSTANTS["FAULTS"])
         path = folder / f"joulewise-sim-{os.getpid()}-{secrets.token_hex(4)}"
         shared = cls(str(path), _allocate(path, len(units)), owner=True)
         header = shared._header[0]
@@ -154,10 +158,10 @@ class Shared:
         _write_faults(header["faults"], [f for f in faults if f.gpu is None], start_ns)
         for index, unit in enumerate(units):
             gpu = shared._gpus[index]
-            for name, value in identity.fields(unit, index).items():
+            for name, value in identity.unit_fields(unit, index).items():
                 gpu[name] = value
-            gpu["modules"] = sum(each.board.module is not None for each in units)
-            gpu["module_index"] = sum(each.board.module is not None for each in units[:index])
+            gpu["modules"] = sum(other.board.module is not None for other in units)
+            gpu["module_index"] = sum(other.board.module is not None for other in units[:index])
             _write_faults(gpu["faults"], [f for f in faults if f.gpu in {None, index}], start_ns)
             shared.reset(index, 0.0)
             gpu["accounting"] = accounting
@@ -166,12 +170,12 @@ class Shared:
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Shared:
-        """The memory that another process made."""
+        """The memory that another process created."""
         with Path(path).open("r+b") as file:
             return cls(os.fspath(path), mmap.mmap(file.fileno(), 0), owner=False)
 
     def publish(self, gpu: int, timeline: Timeline) -> None:
-        """Replace everything from the timeline's first piece on; of more than fit, the first."""
+        """Replace everything from the timeline's first piece on, as far as the ring has room."""
         pieces = np.ascontiguousarray(timeline.pieces[:_RING])
         if not len(pieces):
             return
@@ -194,7 +198,7 @@ class Shared:
                 _note_resets(column["faults"][gpu], timeline)
 
     def publish_host(self, gpu: int, t_ns: int, power_w: float, energy_j: float) -> None:
-        """What the CPU and its memory on the module draw from ``t_ns`` on; ``energy_j`` before."""
+        """The power of the module's CPU and memory from ``t_ns`` on, and their energy before it."""
         column = self._columns
         with self._writing(gpu):
             end = int(column["host_end"][gpu])
@@ -202,7 +206,7 @@ class Shared:
             column["host_end"][gpu] = end + 1
 
     def knobs(self, gpu: int) -> Knobs:
-        """What clients have set. Application clocks are a ceiling, which a lock overrides."""
+        """What clients have set. Application clocks are an upper bound, which a lock overrides."""
         column = self._columns
         memory_mhz, sm_mhz = _pair(column["application_clocks"][gpu]) or (0.0, 0.0)
         sm_lock_mhz = _pair(column["sm_lock"][gpu])
@@ -218,21 +222,21 @@ class Shared:
         return bool(self._gpus["persistence"][gpu])
 
     def reset(self, gpu: int, energy_j: float) -> None:
-        """The driver was unloaded: the default limit, no locks or accounting, a new counter."""
+        """Unload the driver: default limit, no locks or accounting, a counter from 0 on."""
         column = self._columns
         with self._writing(gpu):
             column["limit_mw"][gpu] = column["limit_default_mw"][gpu]
-            for name in _UNTIL_UNLOADED:
+            for name in _RESET_FIELDS:
                 column[name][gpu] = 0
             column["counter_base_j"][gpu] = energy_j
 
     def count_from(self, gpu: int, energy_j: float) -> None:
-        """The driver was loaded when the GPU had drawn that much: its counter began there."""
+        """Let the counter begin where the GPU had drawn ``energy_j``."""
         with self._writing(gpu):
             self._columns["counter_base_j"][gpu] = energy_j
 
     def set_processes(self, gpu: int, processes: Sequence[tuple[int, int]]) -> None:
-        """Who uses the GPU: (pid, bytes of its memory)."""
+        """Set the processes that use the GPU: (pid, bytes of its memory)."""
         column = self._columns
         shown = processes[: CONSTANTS["PROCESSES"]]
         with self._writing(gpu):
@@ -246,13 +250,13 @@ class Shared:
 
     def take_accounting_clear(self, gpu: int) -> bool:
         """Whether a client has asked to clear the records since the last call."""
-        asked = bool(self._columns["accounting_clear"][gpu])
-        if asked:
+        is_requested = bool(self._columns["accounting_clear"][gpu])
+        if is_requested:
             self._columns["accounting_clear"][gpu] = 0
-        return asked
+        return is_requested
 
     def set_accounted(self, gpu: int, processes: Sequence[AccountedProcess]) -> None:
-        """All that accounting mode knows, the oldest first."""
+        """Set the records of accounting mode, the oldest first."""
         column = self._columns
         rows = np.array(processes, TYPES["jw_accounted"])
         with self._writing(gpu):
@@ -260,11 +264,11 @@ class Shared:
             column["accounted_processes"][gpu] = len(rows)
 
     def freeze(self, now_ns: int) -> None:
-        """Stop the clients' clock at ``now_ns``; 0 lets it go again."""
+        """Stop the clients' clock at ``now_ns``; 0 lets it run again."""
         self._header["frozen_ns"] = now_ns
 
     def close(self) -> None:
-        """Let go; the one who made the memory also removes it."""
+        """Unmap the memory; its creator also removes it."""
         if self._owner:
             Path(self.path).unlink(missing_ok=True)
         for view in (*self._times, *self._rings):
@@ -274,6 +278,7 @@ class Shared:
 
     @contextmanager
     def _writing(self, gpu: int) -> Iterator[None]:
+        """The writer's side of the seqlock."""
         sequence = self._columns["sequence"]
         sequence[gpu] += 1
         self._fence()
@@ -283,7 +288,7 @@ class Shared:
 
 
 def _note_resets(faults: Any, timeline: Timeline) -> None:
-    """A reset subtracts what was drawn before it, which the ring will have forgotten."""
+    """Keep the energy at a counter reset, which the ring will have forgotten when it is read."""
     for fault in faults["entries"][: faults["count"]]:
         is_reset = fault["kind"] == CONSTANTS["FAULT_COUNTER_RESET"]
         if is_reset and fault["start_ns"] >= timeline.pieces["t_ns"][0]:
@@ -296,9 +301,9 @@ def _ring(memory: mmap.mmap, gpu: int) -> memoryview:
     return memoryview(memory)[start : start + _RING * PIECE.itemsize]
 
 
-def _check_room(what: str, count: int, most: int) -> None:
+def _check_count(what: str, count: int, most: int) -> None:
     if count > most:
-        raise UsageError(f"{count} {what} are too many", f"ask for {most} at most")
+        raise UsageError(f"{count} {what} are too many", f"at most {most} are possible")
 
 
 def _allocate(path: Path, gpus: int) -> mmap.mmap:
@@ -321,7 +326,7 @@ def _allocate(path: Path, gpus: int) -> mmap.mmap:
 def _no_memory(path: Path, error: OSError) -> SimulationError:
     return SimulationError(
         f"no shared memory in {path.parent}: {error.strerror}",
-        f"make room: df -h {path.parent} (in a container: --shm-size=64m)",
+        f"free some space: df -h {path.parent} (in a container: --shm-size=64m)",
     )
 
 

@@ -1,6 +1,8 @@
-"""Where a board is: all that is needed to go on from a moment.
+"""The state of a board at one moment: all that is needed to go on from it.
 
-How warm a board is: one resistance and one time constant, brought up to date now and then.
+Heat follows the usual lumped model: one thermal resistance and one time constant, so that the
+temperature approaches ``ambient + resistance * power`` exponentially. It is brought up to date now
+and then, from the mean power since the last update, not at every change of power.
 """
 
 from __future__ import annotations
@@ -10,61 +12,67 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from joulewise.simulate.model import BoardUnit, Thermal
-from joulewise.simulate.physics.governor import Aim
+from joulewise.simulate.physics.governor import OperatingPoint
 from joulewise.units import NS_PER_S
 
-_STRETCH_C = 0.2
-_LONGEST_S = 60.0
-_FELT_C = 0.1
+# All chosen. The temperature is updated before it has moved by _UPDATE_C, and at least every
+# _UPDATE_S. What leakage and governor use follows in steps of _EFFECTIVE_STEP_C, which moves the
+# power of a board by some hundredths of a watt. With twice as much, settled loads are computed in
+# half as many stretches, and power follows heat in steps twice as coarse.
+_UPDATE_C = 0.2
+_UPDATE_S = 60.0
+_EFFECTIVE_STEP_C = 0.1
+
+NEVER_NS = 1 << 62
+BETWEEN_STEPS = -1  # in place of the index of a phase
 
 
 @dataclass(frozen=True)
 class Heat:
     """The temperature at ``t_ns``, when ``energy_j`` had been drawn.
 
-    Between two such moments power counts by its mean. ``felt_c`` is what leakage and governor go
-    by: it follows in steps, so that a settled load is the same from one step to the next.
+    ``effective_c`` is the temperature that leakage and governor use. It follows in steps, so that
+    a settled load is the same from one step to the next.
     """
 
     t_ns: int
     energy_j: float
     temperature_c: float
-    felt_c: float
+    effective_c: float
 
-    def after(self, thermal: Thermal, t_ns: int, energy_j: float) -> Heat:
-        lasting_s = (t_ns - self.t_ns) / NS_PER_S
-        if lasting_s <= 0.0:
+    def advance(self, thermal: Thermal, t_ns: int, energy_j: float) -> Heat:
+        """The heat at a later moment, when ``energy_j`` has been drawn in all."""
+        elapsed_s = (t_ns - self.t_ns) / NS_PER_S
+        if elapsed_s <= 0.0:
             return self
-        end_c = settled_c(thermal, (energy_j - self.energy_j) / lasting_s)
-        decay = math.exp(-lasting_s / thermal.time_constant_s)
+        end_c = settled_c(thermal, (energy_j - self.energy_j) / elapsed_s)
+        decay = math.exp(-elapsed_s / thermal.time_constant_s)
         now_c = end_c + (self.temperature_c - end_c) * decay
-        felt_c = self.felt_c if abs(now_c - self.felt_c) < _FELT_C else now_c
-        return Heat(t_ns, energy_j, now_c, felt_c)
+        is_near = abs(now_c - self.effective_c) < _EFFECTIVE_STEP_C
+        return Heat(t_ns, energy_j, now_c, self.effective_c if is_near else now_c)
 
-    def due_ns(self, thermal: Thermal, power_w: float) -> int:
-        """When to look again, if ``power_w`` is drawn from here: before it is felt twice."""
-        away_c = abs(settled_c(thermal, power_w) - self.temperature_c)
-        lasting_s = thermal.time_constant_s * _STRETCH_C / max(away_c, 1e-9)
-        return self.t_ns + round(min(lasting_s, _LONGEST_S) * NS_PER_S)
+    def next_update_ns(self, thermal: Thermal, power_w: float) -> int:
+        """When to update it, if ``power_w`` is drawn from here on."""
+        distance_c = abs(settled_c(thermal, power_w) - self.temperature_c)
+        wait_s = thermal.time_constant_s * _UPDATE_C / max(distance_c, 1e-9)
+        return self.t_ns + round(min(wait_s, _UPDATE_S) * NS_PER_S)
 
 
 def settled_c(thermal: Thermal, power_w: float) -> float:
-    """The temperature that a constant power comes to in the end."""
+    """The temperature that a constant power leads to in the end."""
     return thermal.ambient_c + thermal.resistance_c_per_w * power_w
 
 
-NEVER_NS = 1 << 62
-BETWEEN_STEPS = -1
-
-
 class State(NamedTuple):
-    """All that is needed to go on from ``t_ns``.
+    """A board at ``t_ns``, when it had drawn ``energy_j`` since its beginning.
 
-    The piece in hand began at ``piece_ns`` with ``piece_j`` drawn, the share ``done`` of its
-    phase behind it; it is kept whole, so that cutting it moves no later moment. ``aim_mhz`` is
-    where the governor is on its way to what ``aim`` says, infinite once clocks have come down:
-    the next load starts high. ``seen_mhz`` is the lowest cap since its last decision.
-    ``contexts`` is None while a load runs.
+    The current piece (a stretch of constant power) began at ``piece_ns`` with ``piece_j`` drawn and
+    the share ``done`` of its phase completed. It is kept whole, so that an interruption shifts no
+    later moment. ``governor_mhz`` is the clock that the governor asks for; it is infinite once an
+    idle board has lowered its clocks: the next load starts high. ``lowest_cap_mhz`` is the lowest
+    of the phases' clock caps since the governor's last decision. ``dither`` is the carry of
+    :attr:`OperatingPoint.dither`. ``contexts`` is None while a load runs, else the number of
+    attached processes.
     """
 
     t_ns: int
@@ -74,30 +82,30 @@ class State(NamedTuple):
     piece_j: float
     phase: int
     done: float
-    aim_mhz: float
-    seen_mhz: float
+    governor_mhz: float
+    lowest_cap_mhz: float
     dither: int
     up_until_ns: int
     contexts: int | None
     heat: Heat
     heat_due_ns: int
-    aim: Aim | None
+    point: OperatingPoint | None
 
-    def back_to(self, t_ns: int) -> State:
-        """An idle board's at a moment of the piece in hand, in which nothing but time goes by."""
+    def rewind(self, t_ns: int) -> State:
+        """The state at an earlier moment of the current piece, on an idle board."""
         passed = (t_ns - self.piece_ns) / (self.t_ns - self.piece_ns)
         energy_j = self.piece_j + passed * (self.energy_j - self.piece_j)
         return self._replace(t_ns=t_ns, energy_j=energy_j)
 
     @property
     def temperature_c(self) -> float:
-        return self.heat.felt_c
+        return self.heat.effective_c
 
 
 def rest(
     unit: BoardUnit, t_ns: int, *, energy_j: float = 0.0, temperature_c: float | None = None
 ) -> State:
-    """A board asleep, with no context, at the temperature that it has then (or at another)."""
+    """A sleeping board with no process attached, at the temperature it then has (or the given)."""
     board = unit.board
     if temperature_c is None:
         temperature_c = settled_c(board.thermal, board.idle.asleep_w)
@@ -109,12 +117,12 @@ def rest(
         piece_j=energy_j,
         phase=BETWEEN_STEPS,
         done=0.0,
-        aim_mhz=math.inf,
-        seen_mhz=math.inf,
+        governor_mhz=math.inf,
+        lowest_cap_mhz=math.inf,
         dither=0,
         up_until_ns=t_ns,
         contexts=0,
         heat=Heat(t_ns, energy_j, temperature_c, temperature_c),
         heat_due_ns=t_ns,
-        aim=None,
+        point=None,
     )

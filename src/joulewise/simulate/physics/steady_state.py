@@ -1,13 +1,12 @@
-"""Power and time of a board under a load, for any number of clocks, caps or boards at once.
+"""Power and time of a settled board under a load, for many clocks, caps or boards at once.
 
-Every argument broadcasts as numpy does, and so do the figures inside a phase or a board: the fit
-puts arrays there to try all its changes in one go. :mod:`joulewise.simulate.physics.scalar` has
-the same formulas for one value at a time.
+Every argument broadcasts as numpy does, and so do the figures inside a phase or a board: the fit of
+the workloads puts arrays there, to evaluate all its trial values in one call.
+:mod:`joulewise.simulate.physics.scalar` has the same formulas for one value at a time.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -17,12 +16,16 @@ from joulewise.simulate.model import Board, ClockRange, Knobs, Load, Phase, Work
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
+# Chosen: Newton's method doubles the correct digits at each step, so that these reach the last bits
+# of a double. Twice as many change energies by less than 1e-15 (computed likewise).
 _NEWTON_STEPS: Final = 7
+# Chosen: each iteration leaves a few percent of the error in temperature before it. Twice as many
+# change no energy by more than 3e-6 (computed for all workloads on all boards, 20 caps each).
 _HEAT_STEPS: Final = 3
 
 
 def voltage(clocks: ClockRange, f_mhz: ArrayLike) -> NDArray[np.float64]:
-    """Relative to 1 at the highest clock."""
+    """Core voltage, relative to 1 at the highest clock (see :class:`ClockRange`)."""
     rise = (np.asarray(f_mhz) - clocks.ridge_mhz) / (clocks.sm_max_mhz - clocks.ridge_mhz)
     return np.asarray(clocks.floor_v + (1 - clocks.floor_v) * np.maximum(rise, 0) ** 2)
 
@@ -33,12 +36,15 @@ def core_share(clocks: ClockRange, f_mhz: ArrayLike) -> NDArray[np.float64]:
 
 
 def clock_for(clocks: ClockRange, share: ArrayLike) -> NDArray[np.float64]:
-    """The clock at which core power is ``share`` of that at the highest."""
+    """The clock (MHz) at which core power is ``share`` of that at the highest, by Newton's method.
+
+    Core power is convex in the clock, so that from above no iterate passes the root.
+    """
     share = np.clip(share, 0, 1)
     ridge, floor = clocks.ridge_mhz / clocks.sm_max_mhz, np.asarray(clocks.floor_v)
     span = 1 - ridge
     ratio = np.minimum(share / floor**2, 1) + 0 * ridge
-    for _ in range(_NEWTON_STEPS):  # down a convex rise, so it cannot leave the root behind
+    for _ in range(_NEWTON_STEPS):
         rise = np.maximum(ratio - ridge, 0) / span
         volt = floor + (1 - floor) * rise**2
         slope = volt * (volt + 4 * ratio * (1 - floor) * rise / span)
@@ -47,7 +53,7 @@ def clock_for(clocks: ClockRange, share: ArrayLike) -> NDArray[np.float64]:
 
 
 def standing_w(board: Board, temperature_c: ArrayLike) -> NDArray[np.float64]:
-    """What is drawn with clocks up whatever runs: that idle, and the leakage."""
+    """What is drawn with clocks up whatever runs: idle power with clocks up, and leakage."""
     thermal = board.thermal
     warmer = np.asarray(temperature_c) - thermal.reference_c
     return np.asarray(board.idle.clocks_up_w + thermal.leak_w_per_c * warmer)
@@ -66,19 +72,17 @@ def phase_time(board: Board, phase: Phase, f_mhz: ArrayLike) -> NDArray[np.float
 
 
 def equilibrium_clock(
-    board: Board, load: Load, knobs: Knobs | ArrayLike, temperature_c: ArrayLike
+    board: Board, load: Load, controls: Knobs | ArrayLike, temperature_c: ArrayLike
 ) -> NDArray[np.float64]:
-    """The highest clock that a lock allows and at which the hungriest phase keeps to the cap.
+    """The highest clock (MHz) that the lock allows and at which every phase keeps to the cap.
 
-    A cap goes below a lock, as on a board.
-
-    ``knobs`` may be caps alone. Below the lowest clock there is nothing to take back: the cap
-    is missed.
+    ``controls`` may be caps (W) alone. A cap goes below a lock, as on a real board. At the lowest
+    clock a cap that is lower still is exceeded.
     """
     clocks = board.clocks
-    lock, cap_w = None, knobs
-    if isinstance(knobs, Knobs):
-        lock, cap_w = knobs.sm_lock_mhz, knobs.limit_w
+    lock, cap_w = None, controls
+    if isinstance(controls, Knobs):
+        lock, cap_w = controls.sm_lock_mhz, controls.limit_w
     headroom_w = np.asarray(cap_w) - standing_w(board, temperature_c)
     share = np.asarray(1.0)
     for phase in load.phases:
@@ -92,7 +96,7 @@ def equilibrium_clock(
 def step_at(
     board: Board, load: Load, f_mhz: ArrayLike, temperature_c: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Time and energy of one step at a clock."""
+    """Time (s) and energy (J) of one step at a clock."""
     time_s = energy_j = np.asarray(0.0)
     for phase in load.phases:
         phase_s = phase_time(board, phase, f_mhz)
@@ -104,17 +108,17 @@ def step_at(
 def steady(
     board: Board, load: Load, cap_w: ArrayLike
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
-    """Time, energy and clock of a step once the board is as warm as it gets under this load."""
+    """Time (s), energy (J) and clock (MHz) of a step once the temperature has settled."""
     temperature_c = steady_c(board, load, cap_w)
     clock = equilibrium_clock(board, load, cap_w, temperature_c)
     return *step_at(board, load, clock, temperature_c), clock
 
 
 def steady_c(board: Board, load: Load, cap_w: Knobs | ArrayLike) -> NDArray[np.float64]:
-    """As warm as the board gets under this load."""
+    """The temperature that the board settles at under this load, by fixed-point iteration."""
     thermal = board.thermal
     temperature_c = np.asarray(thermal.reference_c)
-    for _ in range(_HEAT_STEPS):  # each leaves a few percent of the error before it
+    for _ in range(_HEAT_STEPS):
         clock = equilibrium_clock(board, load, cap_w, temperature_c)
         time_s, energy_j = step_at(board, load, clock, temperature_c)
         temperature_c = thermal.ambient_c + thermal.resistance_c_per_w * energy_j / time_s
@@ -137,10 +141,3 @@ def run(
         time_s = time_s + workload.epochs * count * step_s
         energy_j = energy_j + workload.epochs * count * step_j
     return time_s, energy_j
-
-
-def floor_w(board: Board, load: Load) -> float:
-    """What the hungriest phase draws at the lowest clock: no cap below it can be held."""
-    cold = replace(board.thermal, leak_w_per_c=0.0)
-    board = replace(board, thermal=cold)
-    return max(float(phase_power(board, p, board.clocks.sm_min_mhz, 0.0)) for p in load.phases)

@@ -1,14 +1,13 @@
-"""The simulated GPUs in real time: one loop over a socket, the clock and the command.
+"""The event loop that runs simulated GPUs in real time and serves their clients.
 
-Nothing happens between events: power is constant from piece to piece, and clients read the
-pieces for themselves.
+Nothing happens between events: power is constant from piece to piece, and NVML clients read the
+pieces from shared memory. The engine waits for a socket, the clock and the command.
 
-The line-based socket between the engine and everyone who uses its GPUs.
-
-An NVML client says ``client`` and stays connected for as long as it is one; after it set
-something it says ``changed GPU``. A training program says ``attach GPU`` and then, as often as it
-likes, ``step WORKLOAD BATCH_SIZE COUNT``. Answers are ``ok``, ``done START_NS END_NS`` once the
-steps are over, or ``error TEXT``. Who says anything else is disconnected.
+The protocol of the socket is one line for each request. An NVML client sends ``client`` and stays
+connected for as long as it is one; after it has set a control it sends ``changed GPU``. A training
+program sends ``gpus`` for their identities, ``attach GPU`` and then, as often as it likes, ``step
+WORKLOAD BATCH_SIZE COUNT``. Answers are ``ok``, ``gpus JSON``, ``done START_NS END_NS`` once the
+steps are over, or ``error MESSAGE<tab>HINT``. A client that sends anything else is disconnected.
 """
 
 from __future__ import annotations
@@ -33,15 +32,18 @@ from joulewise.simulate.model import BoardUnit, Workload
 from joulewise.simulate.nvml import identity
 from joulewise.simulate.nvml.shared_memory import Shared
 from joulewise.simulate.physics.integrate import run_factors
-from joulewise.simulate.realtime.gpu import FOR_EVER, HostChip, Job, MachineLoad, RealtimeGpu
+from joulewise.simulate.realtime.gpu import NEVER_DUE_NS, HostChip, Job, MachineLoad, RealtimeGpu
 from joulewise.simulate.realtime.gpu import PERIOD_NS as HOST_PERIOD_NS
 from joulewise.simulate.realtime.truth import Accounting, Truth
-from joulewise.simulate.workloads import StepSequence, load_workload, over_and_over
+from joulewise.simulate.workloads import StepSequence, load_workload, repeat_training
 from joulewise.units import NS_PER_S
 
+# All chosen. A line holds a workload's name and three numbers; a number has no more digits than
+# anybody needs. Connections beyond MAX_PEERS wait: doubled, a machine whose limit of descriptors is
+# the usual 1024 still has some left. _OTHER_DESCRIPTORS are kept for what is not a connection.
 MAX_LINE_B = 256
 MAX_PEERS = 500
-_LONGEST_NUMBER = 12
+_MAX_DIGITS = 12
 _OTHER_DESCRIPTORS = 32
 
 Handler = Callable[["Peer", list[str]], None]
@@ -51,9 +53,10 @@ class ProtocolError(Exception):
     """The peer does not keep to the protocol."""
 
 
-def natural(text: str) -> int:
-    if not text.isdecimal() or len(text) > _LONGEST_NUMBER:
-        raise ProtocolError("not a number that anyone would mean")
+def parse_count(text: str) -> int:
+    """A whole number from 0 on."""
+    if not text.isdecimal() or len(text) > _MAX_DIGITS:
+        raise ProtocolError("not a count")
     return int(text)
 
 
@@ -63,11 +66,12 @@ class Peer:
     def __init__(self, connection: socket.socket) -> None:
         connection.setblocking(False)
         self.connection = connection
-        self.pid = _pid(connection)
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        self.pid = int(struct.unpack("iII", credentials)[0])
         self._received = b""
 
     def lines(self) -> list[str]:
-        """The whole lines that have come; OSError where the peer is gone."""
+        """The complete lines that have arrived; OSError where the peer has disconnected."""
         chunk = self.connection.recv(4096)
         if not chunk:
             raise ConnectionResetError
@@ -77,7 +81,7 @@ class Peer:
         return [line.decode("ascii", "replace") for line in lines]
 
     def answer(self, text: str) -> None:
-        """Answer; a peer that does not listen is hung up on, which its connection will tell."""
+        """Send a line. A peer that does not read is disconnected, which the server then notices."""
         try:
             self.connection.sendall(f"{text}\n".encode())
         except OSError:
@@ -86,7 +90,7 @@ class Peer:
 
 
 class SimulationServer:
-    """Listens at an address, and hands every line to ``handle`` and every leave to ``leave``."""
+    """Listens at an address; calls ``handle`` for every line and ``leave`` for a lost peer."""
 
     def __init__(
         self,
@@ -100,7 +104,7 @@ class SimulationServer:
         self._leave = leave
         self._peers: set[Peer] = set()
         descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        self._most = max(1, min(MAX_PEERS, descriptors - _OTHER_DESCRIPTORS))
+        self._max_peers = max(1, min(MAX_PEERS, descriptors - _OTHER_DESCRIPTORS))
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._listener.setblocking(False)
         self._listener.bind(address)
@@ -115,12 +119,12 @@ class SimulationServer:
     def _accept(self) -> None:
         try:
             connection, _ = self._listener.accept()
-        except OSError:  # it went away again
+        except OSError:  # the peer has gone already
             return
         peer = Peer(connection)
         self._peers.add(peer)
         self._selector.register(connection, selectors.EVENT_READ, lambda: self._read(peer))
-        if len(self._peers) == self._most:
+        if len(self._peers) == self._max_peers:
             self._selector.unregister(self._listener)
 
     def _read(self, peer: Peer) -> None:
@@ -138,7 +142,7 @@ class SimulationServer:
             self._disconnect(peer)
 
     def _disconnect(self, peer: Peer) -> None:
-        if len(self._peers) == self._most:
+        if len(self._peers) == self._max_peers:
             self._selector.register(self._listener, selectors.EVENT_READ, self._accept)
         self._peers.discard(peer)
         self._selector.unregister(peer.connection)
@@ -146,16 +150,13 @@ class SimulationServer:
         self._leave(peer)
 
 
-def _pid(connection: socket.socket) -> int:
-    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-    return int(struct.unpack("iII", credentials)[0])
-
-
-_KEEP_NS = NS_PER_S // 2
-_RUNS_PER_UNIT = 1 << 20
+# How often the truth is written, old pieces are dropped, and controls are read again. Chosen; with
+# twice as much, a control that a client set before it was killed takes effect later by as much.
+_FLUSH_PERIOD_NS = NS_PER_S // 2
+_RUNS_PER_UNIT = 1 << 20  # so that no two runs of any units have one seed
 _DUE_NS = attrgetter("due_ns")
 # What the counters have counted when the simulation begins. A driver is loaded long before anybody
-# measures, and so a reading that is old by up to 10 s (the fault `stale`) is of a counter that ran.
+# measures, so that a reading that is old by up to 10 s (fault `stale`) is of a counter that ran.
 # Chosen: what a V100 takes in seven idle hours; any value above 10 s at full power does.
 _COUNTED_BEFORE_J = 1e6
 _factors = lru_cache(maxsize=1024)(run_factors)
@@ -163,7 +164,7 @@ _factors = lru_cache(maxsize=1024)(run_factors)
 
 @dataclass(eq=False)
 class _User:
-    """A process on a GPU: a training program, or the load that was asked for from the start."""
+    """A process on a GPU: a training program, or the load that ``--workload`` keeps running."""
 
     pid: int
     gpu: int
@@ -173,7 +174,7 @@ class _User:
 
 
 class Engine:
-    """Runs the cards, answers clients, and writes the truth."""
+    """Runs the GPUs, answers clients, and writes the truth."""
 
     def __init__(
         self,
@@ -187,7 +188,7 @@ class Engine:
     ) -> None:
         self._shared = shared
         self._truth = truth
-        self._cards = [
+        self._gpus = [
             RealtimeGpu(unit, shared.knobs(gpu), start_ns, partial(shared.publish, gpu))
             for gpu, unit in enumerate(units)
         ]
@@ -200,16 +201,16 @@ class Engine:
             for gpu, unit in enumerate(units)
         ]
         self._load = MachineLoad() if any(self._hosts) else None
-        self._host_due_ns = start_ns + HOST_PERIOD_NS if self._load else FOR_EVER
-        self._accounting = Accounting(shared, self._cards)
-        self._nvml: set[Peer] = set()
+        self._host_due_ns = start_ns + HOST_PERIOD_NS if self._load else NEVER_DUE_NS
+        self._accounting = Accounting(shared, self._gpus)
+        self._nvml_clients: set[Peer] = set()
         self._users: dict[Peer | int, _User] = {}
         self._runs = 0
-        self._keep_ns = start_ns
+        self._flush_ns = start_ns
         self._now_ns = start_ns
-        self._over = False
+        self._is_over = False
         self._workload = lru_cache(maxsize=256)(self._load_workload)
-        self._verbs: dict[tuple[str, int] | None, Callable[..., None]] = {
+        self._handlers: dict[tuple[str, int] | None, Callable[..., None]] = {
             ("client", 1): self._on_client,
             ("changed", 2): self._on_changed,
             ("gpus", 1): self._on_gpus,
@@ -221,7 +222,7 @@ class Engine:
         for gpu, workload in enumerate(busy):
             if workload:
                 self._attach(gpu, gpu, os.getpid())
-                parts = over_and_over(workload)
+                parts = repeat_training(workload)
                 self._submit(gpu, workload, next(parts), parts)
         self._timer = Timer()
         self._selector = selectors.DefaultSelector()
@@ -229,17 +230,17 @@ class Engine:
         self._server = SimulationServer(f"\0{name}", self._selector, self._on_line, self._on_leave)
 
     def run(self, child: Child) -> None:
-        """Keep the GPUs going until the command has ended."""
+        """Run the GPUs until the command has ended."""
         self._selector.register(
             child.signals, selectors.EVENT_READ, partial(self._on_signal, child)
         )
-        while not self._over:
+        while not self._is_over:
             self._timer.set(self._advance())
             for key, _ in self._selector.select():
                 key.data()
         self._advance()
         if self._truth:
-            self._truth.write([card.take() for card in self._cards], self._now_ns, last=True)
+            self._truth.write([gpu.take_timeline() for gpu in self._gpus], self._now_ns, last=True)
 
     def close(self) -> None:
         self._server.close()
@@ -247,21 +248,21 @@ class Engine:
         self._timer.close()
 
     def _advance(self) -> int:
-        """Do, in its order, everything that was due by now; when the next thing is."""
+        """Do everything that is due by now, in order of time; when the next thing is due (ns)."""
         self._now_ns = time.monotonic_ns()
         while True:
-            card = min(self._cards, key=_DUE_NS)
-            if card.due_ns <= min(self._keep_ns, self._now_ns):
-                done = card.on_time()
+            gpu = min(self._gpus, key=_DUE_NS)
+            if gpu.due_ns <= min(self._flush_ns, self._now_ns):
+                done = gpu.on_due()
                 if done:
                     self._users[done.owner].busy = False
                     done.owner.answer(f"done {done.start_ns} {done.end_ns}")
-            elif self._keep_ns <= self._now_ns:
-                self._keep()
+            elif self._flush_ns <= self._now_ns:
+                self._flush()
             elif self._host_due_ns <= self._now_ns:
                 self._load_hosts()
             else:
-                return min(card.due_ns, self._keep_ns, self._host_due_ns)
+                return min(gpu.due_ns, self._flush_ns, self._host_due_ns)
 
     def _load_hosts(self) -> None:
         load = self._load.load() if self._load else 0.0
@@ -270,44 +271,45 @@ class Engine:
                 host.set_load(load, self._now_ns)
         self._host_due_ns = self._now_ns + HOST_PERIOD_NS
 
-    def _keep(self) -> None:
-        timelines = [card.take() for card in self._cards]
+    def _flush(self) -> None:
+        timelines = [gpu.take_timeline() for gpu in self._gpus]
         if self._truth:
-            self._truth.write(timelines, self._keep_ns)
+            self._truth.write(timelines, self._flush_ns)
         for host in self._hosts:
             if host is not None:
-                host.forget(self._keep_ns)
-        for gpu, card in enumerate(self._cards):  # a client may die between setting and saying so
-            card.turn(self._shared.knobs(gpu), self._keep_ns)
-            self._accounting.obey(gpu, self._keep_ns)
-            self._accounting.refresh(gpu, self._keep_ns)
-        self._keep_ns += _KEEP_NS
+                host.forget(self._flush_ns)
+        for index, gpu in enumerate(self._gpus):
+            # Again, since a client may die after it has set a control and before it says so.
+            gpu.set_controls(self._shared.knobs(index), self._flush_ns)
+            self._accounting.apply_requests(index, self._flush_ns)
+            self._accounting.refresh(index, self._flush_ns)
+        self._flush_ns += _FLUSH_PERIOD_NS
 
     def _on_signal(self, child: Child) -> None:
-        self._over = child.ended()
+        self._is_over = child.ended()
 
     def _on_line(self, peer: Peer, words: list[str]) -> None:
         self._advance()
-        verb = (words[0], len(words)) if words else None
-        if verb not in self._verbs:
+        request = (words[0], len(words)) if words else None
+        if request not in self._handlers:
             raise ProtocolError("not a line of the protocol")
         try:
-            self._verbs[verb](peer, *words[1:])
+            self._handlers[request](peer, *words[1:])
         except JoulewiseError as error:
             peer.answer(f"error {error.message}\t{error.hint}")
 
     def _on_client(self, peer: Peer) -> None:
-        self._nvml.add(peer)
+        self._nvml_clients.add(peer)
         peer.answer("ok")
 
     def _on_changed(self, peer: Peer, gpu: str) -> None:
         index = self._index(gpu)
-        self._cards[index].turn(self._shared.knobs(index), self._now_ns)
-        self._accounting.obey(index, self._now_ns)
+        self._gpus[index].set_controls(self._shared.knobs(index), self._now_ns)
+        self._accounting.apply_requests(index, self._now_ns)
         peer.answer("ok")
 
     def _on_gpus(self, peer: Peer) -> None:
-        units = [card.unit for card in self._cards]
+        units = [gpu.unit for gpu in self._gpus]
         peer.answer(f"gpus {json.dumps([_identity(unit, i) for i, unit in enumerate(units)])}")
 
     def _on_attach(self, peer: Peer, gpu: str) -> None:
@@ -317,10 +319,10 @@ class Engine:
         peer.answer("ok")
 
     def _on_step(self, peer: Peer, name: str, batch_size: str, steps: str) -> None:
-        user, count = self._users.get(peer), natural(steps)
+        user, count = self._users.get(peer), parse_count(steps)
         if user is None or user.busy or count == 0:
-            raise ProtocolError("not attached, a step is not over, or none is to be done")
-        workload = self._workload(name, user.gpu, natural(batch_size))
+            raise ProtocolError("not attached, still busy, or no steps to do")
+        workload = self._workload(name, user.gpu, parse_count(batch_size))
         self._submit(peer, workload, StepSequence("step", workload.step, count))
         user.busy = True
 
@@ -328,32 +330,32 @@ class Engine:
         self._advance()
         user = self._users.pop(peer, None)
         if user:
-            self._cards[user.gpu].withdraw(peer, self._now_ns)
+            self._gpus[user.gpu].withdraw(peer, self._now_ns)
             self._accounting.end(user.gpu, peer, user.memory_b, self._now_ns)
-            self._cards[user.gpu].attach(-1, self._now_ns)
-            self._list(user.gpu)
-        elif peer not in self._nvml:
+            self._gpus[user.gpu].attach(-1, self._now_ns)
+            self._publish_processes(user.gpu)
+        elif peer not in self._nvml_clients:
             return
-        self._nvml.discard(peer)
-        for gpu, card in enumerate(self._cards):
-            if not (self._nvml or card.contexts or self._shared.persistence(gpu)):
-                self._shared.reset(gpu, self._counted_j(gpu))
-                card.turn(self._shared.knobs(gpu), self._now_ns)
-                self._accounting.obey(gpu, self._now_ns)
+        self._nvml_clients.discard(peer)
+        for index, gpu in enumerate(self._gpus):
+            if not (self._nvml_clients or gpu.contexts or self._shared.persistence(index)):
+                self._shared.reset(index, self._counted_j(index))
+                gpu.set_controls(self._shared.knobs(index), self._now_ns)
+                self._accounting.apply_requests(index, self._now_ns)
 
     def _counted_j(self, gpu: int) -> float:
-        """What its counter counts, up to now: what the GPU drew, or its module."""
-        host, module = self._hosts[gpu], self._cards[gpu].unit.board.module
+        """What the GPU's counter covers, up to now: the energy of the GPU, or of its module."""
+        host, module = self._hosts[gpu], self._gpus[gpu].unit.board.module
         is_module = module is not None and module.counter_is_module
         host_j = float(host.energy_at([self._now_ns])[0]) if host and is_module else 0.0
-        return self._cards[gpu].energy_j(self._now_ns) + host_j
+        return self._gpus[gpu].energy_j(self._now_ns) + host_j
 
     def _attach(self, key: Peer | int, gpu: int, pid: int) -> None:
         self._runs += 1
         self._users[key] = _User(pid, gpu, self._runs)
-        self._cards[gpu].attach(+1, self._now_ns)
+        self._gpus[gpu].attach(+1, self._now_ns)
         self._accounting.begin(gpu, key, pid, self._now_ns)
-        self._list(gpu)
+        self._publish_processes(gpu)
 
     def _submit(
         self,
@@ -363,30 +365,30 @@ class Engine:
         later: Iterator[StepSequence] | None = None,
     ) -> None:
         user = self._users[key]
-        card = self._cards[user.gpu]
+        gpu = self._gpus[user.gpu]
         if workload.step.memory_b > user.memory_b:
             user.memory_b = workload.step.memory_b
             self._accounting.note_memory(user.gpu, key, user.memory_b)
-            self._list(user.gpu)
-        factors = _factors(card.unit.seed * _RUNS_PER_UNIT + user.run, workload.run_noise)
-        card.submit(Job(key, part.load, part.steps, *factors, later), self._now_ns)
+            self._publish_processes(user.gpu)
+        factors = _factors(gpu.unit.seed * _RUNS_PER_UNIT + user.run, workload.run_noise)
+        gpu.submit(Job(key, part.load, part.steps, *factors, later), self._now_ns)
 
     def _load_workload(self, name: str, gpu: int, batch_size: int) -> Workload:
-        return load_workload(name, self._cards[gpu].unit.board, batch_size or None)
+        return load_workload(name, self._gpus[gpu].unit.board, batch_size or None)
 
     def _index(self, text: str) -> int:
-        index = natural(text)
-        if index >= len(self._cards):
+        index = parse_count(text)
+        if index >= len(self._gpus):
             raise ProtocolError("no such GPU")
         return index
 
-    def _list(self, gpu: int) -> None:
+    def _publish_processes(self, gpu: int) -> None:
         users = [user for user in self._users.values() if user.gpu == gpu]
         self._shared.set_processes(gpu, [(user.pid, user.memory_b) for user in users])
 
 
 def _identity(unit: BoardUnit, index: int) -> dict[str, object]:
-    fields = identity.fields(unit, index)
+    fields = identity.unit_fields(unit, index)
     return {
         "index": index,
         "uuid": fields["uuid"].decode(),

@@ -1,13 +1,12 @@
-"""One simulated GPU in real time: what it does is foretold, and told anew when something changes.
+"""One simulated GPU in real time, and the CPU that shares a superchip's module with it.
 
-A stretch of time has one owner (a job, or nobody) and one set of knobs. The card holds the
-stretch that is going on and, when that nears its end, the one that will follow if nothing
-happens, so that whoever looks never looks past what is known.
+What the GPU does is computed ahead of time, and again whenever something changes. A stretch of time
+has one owner (a job, or nobody) and one set of controls. The GPU holds the current stretch and,
+when that nears its end, the one that follows if nothing happens, so that a client never reads past
+what is known.
 
-The CPU and its memory on the module of a simulated superchip, in real time.
-
-They draw with the load of this machine's own CPUs: the command runs there, since only the GPU is
-simulated.
+The CPU and its memory draw by the load of this machine's own CPUs: the command runs there, since
+only the GPU is simulated.
 """
 
 from __future__ import annotations
@@ -27,18 +26,27 @@ from joulewise.simulate.timeline import Timeline, concat, join
 from joulewise.simulate.workloads import StepSequence
 from joulewise.units import NS_PER_MS, NS_PER_S
 
-FOR_EVER = 1 << 62
+if TYPE_CHECKING:
+    from numpy.typing import ArrayLike, NDArray
+
+NEVER_DUE_NS = 1 << 62
+# All chosen. A stretch is computed up to _AHEAD_NS ahead under load and _IDLE_AHEAD_NS when idle
+# (as a rule one piece, which is cheap to cut), and the next one _MARGIN_NS before it ends: that is
+# how late the engine may be before clients read what is not known yet. Twice as much ahead is
+# computed in vain as often as something changes.
 _AHEAD_NS = NS_PER_S
-_IDLE_AHEAD_NS = NS_PER_S // 2  # as a rule one piece, and one piece is cheap to cut
+_IDLE_AHEAD_NS = NS_PER_S // 2
 _MARGIN_NS = NS_PER_S // 4
+# How long a job runs before another has its turn. Chosen: some milliseconds, as a driver's time
+# slices. Twice as long, programs that share a GPU take turns half as often.
 _TURN_NS = NS_PER_S // 100
 
 
 @dataclass(eq=False)
 class Job:
-    """Steps that ``owner`` wants done, then those of ``later``.
+    """Steps that ``owner`` has requested, and those of ``later`` after them.
 
-    The factors are those of its run (see ``play``). Its turn on the card began at ``turn_ns``.
+    The factors are those of its run (see ``play``). Its turn on the GPU began at ``turn_ns``.
     """
 
     owner: Any
@@ -59,10 +67,12 @@ class Job:
     @cached_property
     def step_ns(self) -> int:
         """How long a step takes at least."""
-        return round(sum(p.time_s for p in self.load.phases) * self.time_factor * NS_PER_S)
+        return round(self.load.time_s * self.time_factor * NS_PER_S)
 
 
 class _Stretch(NamedTuple):
+    """A stretch of time with one job (None: idle): the states at both ends, and its timeline."""
+
     begin: State
     job: Job | None
     timeline: Timeline
@@ -78,17 +88,17 @@ class _Stretch(NamedTuple):
 
 
 class RealtimeGpu:
-    """Jobs take turns of whole steps, about 10 ms of them; with no job the card idles.
+    """A GPU on which jobs take turns of whole steps, about 10 ms of them; without one it idles.
 
-    Call :meth:`on_time` whenever ``due_ns`` has come, before telling it what else happened then.
+    Call :meth:`on_due` whenever ``due_ns`` has come, before any other method for that moment.
     """
 
     def __init__(
-        self, unit: BoardUnit, knobs: Knobs, start_ns: int, publish: Callable[[Timeline], None]
+        self, unit: BoardUnit, controls: Knobs, start_ns: int, publish: Callable[[Timeline], None]
     ) -> None:
         self.unit = unit
         self.contexts = 0
-        self._knobs = knobs
+        self._controls = controls
         self._publish = publish
         self._waiting: deque[Job] = deque()
         self._past: list[Timeline] = []
@@ -97,12 +107,12 @@ class RealtimeGpu:
         self._now = _Stretch(state, None, *self._play(state, None, start_ns, 0))
         self._next: _Stretch | None
         self.due_ns: int
-        self._go_on(state, None)
+        self._continue_from(state, None)
 
-    def on_time(self) -> Job | None:
-        """Foretell what comes next, or go over to it; the job that this finished, if any."""
+    def on_due(self) -> Job | None:
+        """Compute what comes next, or go over to it; the job that this finished, if any."""
         if self._next is None:
-            self._publish(self._look_ahead())
+            self._publish(self._plan_next())
             return None
         ended = self._now
         job = ended.job
@@ -120,40 +130,40 @@ class RealtimeGpu:
         return job
 
     def submit(self, job: Job, now_ns: int) -> None:
-        """Start the job, after the steps in hand and in turn with others."""
+        """Start the job after the current step, in turn with others."""
         self._waiting.append(job)
         running = self._now.job
         state = self._cut(now_ns)
-        self._go_on(state, running or self._waiting[0])
+        self._continue_from(state, running or self._waiting[0])
 
     def withdraw(self, owner: object, now_ns: int) -> None:
-        """Its owner is gone: give up the job, in the middle of a step if need be."""
+        """Abandon the jobs of an owner, in the middle of a step if need be."""
         self._waiting = deque(job for job in self._waiting if job.owner is not owner)
         running = self._now.job
         state = self._cut(now_ns)
         if running is not None and running.owner is owner:
             _, state = self._play(state, None, now_ns, 0)
             running = self._waiting[0] if self._waiting else None
-        self._go_on(state, running)
+        self._continue_from(state, running)
 
-    def turn(self, knobs: Knobs, now_ns: int) -> None:
-        """The knobs are now these."""
-        if knobs != self._knobs:
+    def set_controls(self, controls: Knobs, now_ns: int) -> None:
+        """Run at other control settings from now on."""
+        if controls != self._controls:
             state = self._cut(now_ns)
-            self._knobs = knobs
-            self._go_on(state, self._now.job)
+            self._controls = controls
+            self._continue_from(state, self._now.job)
 
     def attach(self, contexts: int, now_ns: int) -> None:
-        """So many more processes (fewer, if negative) have the card open."""
+        """Add to the number of processes that have the GPU open; negative where some left."""
         state = self._cut(now_ns)
         self.contexts += contexts
-        self._go_on(state, self._now.job)
+        self._continue_from(state, self._now.job)
 
     def energy_j(self, now_ns: int) -> float:
         return float(self._now.timeline.energy_at(now_ns))
 
-    def take(self) -> Timeline:
-        """What the card did since the last call, and what it is doing."""
+    def take_timeline(self) -> Timeline:
+        """What the GPU did since the last call, up to the end of the current stretch."""
         parts, self._past = [*self._past, self._now.timeline], []
         return concat(parts)
 
@@ -166,37 +176,37 @@ class RealtimeGpu:
         counted_s = self._accounted_s.get(owner, (0.0, 0.0))
         now = self._now
         if owner in self._accounted_s and now.job is not None and now.job.owner == owner:
-            return _add(counted_s, now.timeline, now_ns)
+            return _add_busy(counted_s, now.timeline, now_ns)
         return counted_s
 
-    def discount(self, owner: object) -> None:
-        """Count no longer."""
+    def stop_account(self, owner: object) -> None:
+        """Count no longer for this owner."""
         self._accounted_s.pop(owner, None)
 
     def _retire(self, timeline: Timeline, job: Job | None) -> None:
         self._past.append(timeline)
         if job is not None and job.owner in self._accounted_s:
             counted_s = self._accounted_s[job.owner]
-            self._accounted_s[job.owner] = _add(counted_s, timeline, timeline.end_ns)
+            self._accounted_s[job.owner] = _add_busy(counted_s, timeline, timeline.end_ns)
 
     def _cut(self, now_ns: int) -> State:
-        """The state now; what was foretold beyond is void."""
+        """The state now; what was computed beyond is void."""
         now = self._now
-        if now.job is None and now_ns > now.end.piece_ns:  # an idle goes on as it is
-            timeline, state = Timeline(now.timeline.pieces, now_ns), now.end.back_to(now_ns)
+        if now.job is None and now_ns > now.end.piece_ns:  # an idle board goes on as it is
+            timeline, state = Timeline(now.timeline.pieces, now_ns), now.end.rewind(now_ns)
         else:
-            timeline, state = self._play(now.begin, now.job, now_ns, FOR_EVER)
+            timeline, state = self._play(now.begin, now.job, now_ns, NEVER_DUE_NS)
         self._retire(timeline, now.job)
         if now.job is not None:
             now.job.remaining -= len(timeline.step_ends_ns)
         return state
 
-    def _go_on(self, state: State, job: Job | None) -> None:
+    def _continue_from(self, state: State, job: Job | None) -> None:
         others = any(other is not job for other in self._waiting)
         self._begin(self._stretch(state, job, job.remaining if job else 0, others=others))
         timeline = self._now.timeline
         if self._now.end_ns < state.t_ns + _IDLE_AHEAD_NS:
-            after = self._look_ahead()
+            after = self._plan_next()
             timeline = Timeline(join([timeline.pieces, after.pieces]), after.end_ns)
         self._publish(timeline)
 
@@ -209,8 +219,8 @@ class RealtimeGpu:
         if job is not None and not job.start_ns:
             job.start_ns = stretch.begin.t_ns
 
-    def _look_ahead(self) -> Timeline:
-        """Foretell what follows: the same job if a step is not over, else the next in turn."""
+    def _plan_next(self) -> Timeline:
+        """Compute what follows: the same job if its step is not over, else the next in turn."""
         now = self._now
         order, remaining = [*self._waiting], 0
         if now.job is not None:
@@ -241,7 +251,7 @@ class RealtimeGpu:
             self.unit,
             state,
             job.load if job else None,
-            self._knobs,
+            self._controls,
             until_ns=until_ns,
             steps=steps,
             contexts=self.contexts,
@@ -250,8 +260,10 @@ class RealtimeGpu:
         )
 
 
-def _add(counted_s: tuple[float, float], timeline: Timeline, end_ns: int) -> tuple[float, float]:
-    """With how long GPU and memory were busy from the timeline's start on."""
+def _add_busy(
+    counted_s: tuple[float, float], timeline: Timeline, end_ns: int
+) -> tuple[float, float]:
+    """Add the time (s) that GPU and memory were busy from the timeline's start to ``end_ns``."""
     if not len(timeline.pieces):  # cut at the moment at which it began
         return counted_s
     gpu_s, memory_s = counted_s
@@ -260,21 +272,18 @@ def _add(counted_s: tuple[float, float], timeline: Timeline, end_ns: int) -> tup
     return gpu_s + float(for_gpu[1] - for_gpu[0]), memory_s + float(for_memory[1] - for_memory[0])
 
 
-if TYPE_CHECKING:
-    from numpy.typing import ArrayLike, NDArray
-
 PERIOD_NS: Final = 50 * NS_PER_MS
-"""How often the load is looked at. Chosen: five ticks of the kernel's clock, and half a sensor's
-period; with twice as much, the power follows the load later by as much."""
+"""How often the load is read. Chosen: five ticks of the kernel's clock, and half a sensor's period;
+with twice as much, the power follows the load later by as much."""
 
-# A new power holds from a little later on, so that whoever reads up to now never reads a future
-# that changes. Chosen: more than a busy machine takes to come back to the engine, as a rule.
+# A new power holds from a little later on, so that a client never reads a future that changes.
+# Chosen: more than a busy machine takes to come back to the engine, as a rule.
 _LEAD_NS: Final = 50 * NS_PER_MS
 _IDLE_FIELDS: Final = (3, 4)  # idle, iowait
 _FIELDS: Final = 8  # with stolen time; guests are in user time already
 
 Publish = Callable[[int, float, float], None]
-"""Is told from when on (ns), the power (W), and the energy drawn before (J)."""
+"""Is called with the start (ns) of a new power, the power (W), and the energy before it (J)."""
 
 
 class MachineLoad:
@@ -286,7 +295,7 @@ class MachineLoad:
         self._load = 0.0
 
     def load(self) -> float:
-        """From 0 to 1; as before where the kernel's clock has not ticked."""
+        """The load from 0 to 1; the one before where the kernel's clock has not ticked."""
         busy, total = self._ticks()
         last_busy, last_total = self._last
         if total > last_total:
@@ -301,7 +310,7 @@ class MachineLoad:
 
 
 class HostChip:
-    """What the CPU and the memory of one module draw: constant power from change to change."""
+    """The power of one module's CPU and memory, constant from change to change."""
 
     def __init__(self, module: Module, start_ns: int, publish: Publish) -> None:
         self._module = module
@@ -310,7 +319,7 @@ class HostChip:
         publish(start_ns, module.host_power_w(0.0), 0.0)
 
     def set_load(self, load: float, now_ns: int) -> None:
-        """From a little later than now on it draws as at this load."""
+        """Draw as at this load, from a little later than now on."""
         power_w = self._module.host_power_w(load)
         t_ns = max(now_ns + _LEAD_NS, self._pieces[-1][0])
         energy_j = float(self.energy_at([t_ns])[0])
@@ -318,7 +327,7 @@ class HostChip:
         self._publish(t_ns, power_w, energy_j)
 
     def energy_at(self, t_ns: ArrayLike) -> NDArray[np.float64]:
-        """Cumulative energy in J, exact from what was not forgotten on."""
+        """Energy (J) since the start, exact for moments that :meth:`forget` has left."""
         starts_ns, energy_j, power_w = (
             np.array(column) for column in zip(*self._pieces, strict=True)
         )
@@ -327,10 +336,10 @@ class HostChip:
         return np.asarray(energy_j[at] + power_w[at] * (times_ns - starts_ns[at]) / NS_PER_S)
 
     def changes_ns(self) -> NDArray[np.int64]:
-        """When its power changed or will, as far as that was not forgotten."""
+        """When its power changed or will change, as far as that was not forgotten."""
         return np.array([t_ns for t_ns, _, _ in self._pieces], np.int64)
 
     def forget(self, until_ns: int) -> None:
-        """Nobody will ask for what was before."""
+        """Drop what was before ``until_ns``."""
         later = [i for i, piece in enumerate(self._pieces) if piece[0] <= until_ns][-1:]
         self._pieces = self._pieces[later[0] if later else 0 :]

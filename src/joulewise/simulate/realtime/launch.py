@@ -1,10 +1,8 @@
-"""A command among simulated GPUs, from what was asked for to its exit status.
+"""Runs a command with simulated GPUs: checks the request, starts everything, cleans up.
 
-What a command finds among simulated GPUs.
-
-Which GPUs to simulate, from a text such as ``v100x2,a100``.
-
-A folder that is gone when its owner is, even if the owner was killed with SIGKILL.
+:func:`prepare` finds everything that can be wrong before anything starts, :func:`run` runs the
+command to its end. A :class:`Janitor` process removes the temporary folder even if this process is
+killed with SIGKILL.
 """
 
 from __future__ import annotations
@@ -40,25 +38,25 @@ ABSENT = _NVML / "absent"
 def environment(
     base: Mapping[str, str],
     *,
-    library: Path,
+    library_folder: Path,
     shared: Path,
     state: Path,
     cpu_w: float | None = None,
 ) -> dict[str, str]:
-    """What the command finds: our library and ``nvidia-smi`` before any other.
+    """The command's environment: our library and ``nvidia-smi`` before any other.
 
     ``JOULEWISE_SIM_PID`` is this process, which drivers list on each GPU that ``--workload`` keeps
-    busy: by it a program knows the simulation's own load. ``JOULEWISE_GUARD`` leads to no guard
-    service unless the caller names one: the machine's own serves the real GPUs. ``cpu_w`` is what
-    the CPU of a simulated superchip draws at most, which is what a model of it is given
-    (``JOULEWISE_CPU_TDP``).
+    busy: by it a program recognises the simulation's own load. ``JOULEWISE_GUARD`` leads to no
+    guard service unless the caller names one: the machine's own serves the real GPUs. ``cpu_w`` is
+    the most that the CPU of a simulated superchip draws, for a model of it
+    (``JOULEWISE_CPU_TDP``); None without a superchip.
     """
     cpu = {} if cpu_w is None else {"JOULEWISE_CPU_TDP": f"{cpu_w:g}"}
     return {
         "JOULEWISE_GUARD": str(state / "guard.sock"),
         **cpu,
         **base,
-        "LD_LIBRARY_PATH": _before(base.get("LD_LIBRARY_PATH"), library),
+        "LD_LIBRARY_PATH": _prepend(base.get("LD_LIBRARY_PATH"), library_folder),
         "PATH": search_path(base),
         "JOULEWISE_SIM": str(shared),
         "JOULEWISE_SIM_PID": str(os.getpid()),
@@ -68,26 +66,28 @@ def environment(
 
 
 def search_path(base: Mapping[str, str]) -> str:
-    return _before(base.get("PATH", os.defpath), _NVML / "bin")
+    return _prepend(base.get("PATH", os.defpath), _NVML / "bin")
 
 
-def _before(paths: str | None, first: Path) -> str:
+def _prepend(paths: str | None, first: Path) -> str:
     return f"{first}{os.pathsep}{paths}" if paths else str(first)
 
 
-MOST = 64  # as in layout.h
+MAX_GPUS = CONSTANTS["MAX_GPUS"]
 
 
 def parse_fleet(text: str, boards: tuple[str, ...]) -> tuple[str, ...]:
-    """One key of ``boards`` for each GPU, in order."""
-    counts = [_count(part.strip(), boards) for part in text.split(",")]
+    """The board of each GPU in a text such as ``v100x2,a100``, in order."""
+    counts = [_parse_count(part.strip(), boards) for part in text.split(",")]
     total = sum(count for _, count in counts)
-    if total > MOST:
-        raise UsageError(f"{total} GPUs are too many to simulate", f"ask for at most {MOST}")
+    if total > MAX_GPUS:
+        raise UsageError(
+            f"{total} GPUs are too many to simulate", f"at most {MAX_GPUS} are possible"
+        )
     return tuple(key for key, count in counts for _ in range(count))
 
 
-def _count(part: str, boards: tuple[str, ...]) -> tuple[str, int]:
+def _parse_count(part: str, boards: tuple[str, ...]) -> tuple[str, int]:
     if part in boards:
         return part, 1
     key, _, count = part.rpartition("x")
@@ -96,8 +96,8 @@ def _count(part: str, boards: tuple[str, ...]) -> tuple[str, int]:
     near = did_you_mean(part, boards) or did_you_mean(key, boards)
     raise UsageError(
         f"no such GPU to simulate: {part!r}",
-        f"{near}take one of {', '.join(boards)}; "
-        f"two of one kind are {boards[0]}x2, a mix is {boards[0]},{boards[-1]}",
+        f"{near}choose one of {', '.join(boards)}; "
+        f"write {boards[0]}x2 for two of one kind, {boards[0]},{boards[-1]} for a mix",
     )
 
 
@@ -105,47 +105,46 @@ _SHARED_MEMORY = Path("/dev/shm")  # noqa: S108  # the folder below it has a ran
 
 
 class Janitor:
-    """Another process that makes a folder and removes it once this process lets go or dies.
+    """A process that creates a folder and removes it once this process closes it or dies.
 
-    It makes the folder itself, so that there is no moment at which one exists that nobody would
-    remove.
+    It creates the folder itself, so that at no moment there is one that nobody would remove.
     """
 
     def __init__(self) -> None:
-        self._line, theirs = socket.socketpair()
+        self._connection, theirs = socket.socketpair()
         self._pid = os.fork()
         if self._pid == 0:
             _watch(theirs)
         theirs.close()
-        name = self._line.recv(4096)
+        name = self._connection.recv(4096)
         if not name:
             os.waitpid(self._pid, 0)
             raise SimulationError(
-                "no temporary folder could be made", "make room in /dev/shm or in $TMPDIR"
+                "cannot create a temporary folder", "free some space in /dev/shm or in $TMPDIR"
             )
         self.folder = Path(os.fsdecode(name))
 
     def close(self) -> None:
-        """Have the folder removed, and see that it is."""
-        self._line.close()
+        """Have the folder removed, and wait until it is."""
+        self._connection.close()
         os.waitpid(self._pid, 0)
-        # Only where something killed the janitor before us is there anything left to do.
+        # There is something left to do only where the janitor was killed before.
         shutil.rmtree(self.folder, ignore_errors=True)
 
 
-def _watch(line: socket.socket) -> NoReturn:
+def _watch(connection: socket.socket) -> NoReturn:
     try:
         # A session of its own and no signal but SIGKILL: neither Ctrl-C nor a closed terminal
         # may end it before its owner.
         os.setsid()
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        _keep_only(line.fileno())
+        _close_all_but(connection.fileno())
         home = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
         folder = tempfile.mkdtemp(prefix="joulewise-sim-", dir=home)
         try:
             Path(folder).chmod(0o755)  # the command may change its user, and still have its GPUs
-            line.sendall(os.fsencode(folder))
-            while line.recv(4096):
+            connection.sendall(os.fsencode(folder))
+            while connection.recv(4096):
                 pass
         finally:
             shutil.rmtree(folder, ignore_errors=True)
@@ -153,8 +152,8 @@ def _watch(line: socket.socket) -> NoReturn:
         os._exit(0)
 
 
-def _keep_only(descriptor: int) -> None:
-    """Close all else: whoever reads the command's output must not wait for the janitor."""
+def _close_all_but(descriptor: int) -> None:
+    """Close all other descriptors: a reader of the command's output must not wait for us."""
     nothing = os.open(os.devnull, os.O_RDWR)
     for standard in range(3):
         os.dup2(nothing, standard)
@@ -164,12 +163,12 @@ def _keep_only(descriptor: int) -> None:
                 os.close(other)
 
 
-SEEDS_PER_FLEET = 64
+SEEDS_PER_FLEET = MAX_GPUS  # so that no two seeds of a simulation share a unit
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What to simulate, checked; ``busy`` is each GPU's own load, if it has one."""
+class SimulationPlan:
+    """What to simulate, checked; ``busy`` is the load that keeps each GPU busy, if any."""
 
     units: tuple[BoardUnit, ...]
     busy: tuple[Workload | None, ...]
@@ -178,7 +177,7 @@ class Plan:
     as_root: bool
     accounting: bool
     truth: Path | None
-    library: Path
+    library_folder: Path
     command: Sequence[str]
     environ: Mapping[str, str]
 
@@ -197,12 +196,16 @@ def prepare(
     accounting: bool,
     command: Sequence[str],
     environ: Mapping[str, str],
-) -> Plan:
-    """Everything that can be wrong with the request is found here, before anything starts."""
+) -> SimulationPlan:
+    """Check a request before anything starts; UsageError says what is wrong with it.
+
+    ``gpus`` is a text such as ``v100x2,a100``, ``workload`` the load that keeps every GPU busy,
+    ``persistence`` None for each board's own mode, ``as_root`` lets any user set controls.
+    """
     if truth == Path("-"):
         raise UsageError("stdout belongs to the command", "give --truth a file")
     if batch_size is not None and workload is None:
-        raise UsageError("--batch-size is that of a workload", "add --workload resnet50")
+        raise UsageError("--batch-size needs a workload", "add --workload resnet50")
     boards = [load_board(key) for key in parse_fleet(gpus, BOARDS)]
     if persistence is not None:
         boards = [replace(board, persistence=persistence) for board in boards]
@@ -210,18 +213,18 @@ def prepare(
     for fault in parsed:
         if fault.gpu is not None and fault.gpu >= len(boards):
             raise UsageError(
-                f"a fault on gpu{fault.gpu}, and {len(boards)} GPUs to simulate",
-                "they are counted from gpu0; gpu* is all of them",
+                f"a fault on gpu{fault.gpu}, but only {len(boards)} GPUs are simulated",
+                "GPUs are counted from gpu0; gpu* means all of them",
             )
     if len(parsed) > CONSTANTS["FAULTS"]:
         raise UsageError(
-            f"{len(parsed)} faults are too many", f"ask for {CONSTANTS['FAULTS']} at most"
+            f"{len(parsed)} faults are too many", f"at most {CONSTANTS['FAULTS']} are possible"
         )
     if not command:
         raise UsageError("no command to run", "put it after --, as in: -- nvidia-smi")
     find_program(command[0], search_path(environ))
     absent = any(fault.kind == LIBRARY_ABSENT for fault in parsed)
-    return Plan(
+    return SimulationPlan(
         units=tuple(
             make_unit(board, seed * SEEDS_PER_FLEET + index) for index, board in enumerate(boards)
         ),
@@ -234,51 +237,39 @@ def prepare(
         as_root=as_root,
         accounting=accounting,
         truth=truth,
-        library=ABSENT if absent else library().parent,
+        library_folder=ABSENT if absent else library().parent,
         command=command,
         environ=environ,
     )
 
 
-def run(plan: Plan) -> int:
+def run(plan: SimulationPlan) -> int:
     """Run the command to its end; its exit status."""
     with ExitStack() as stack:
         truth = stack.enter_context(closing(Truth(plan.truth))) if plan.truth else None
         signals = stack.enter_context(closing(take_signals()))
         janitor = stack.enter_context(closing(Janitor()))
+        name = janitor.folder.name
         state = janitor.folder / "state"
         state.mkdir()
         start_ns = time.monotonic_ns()
-        shared = stack.enter_context(
-            closing(
-                Shared.create(
-                    plan.units,
-                    latency=plan.latency,
-                    faults=plan.faults,
-                    as_root=plan.as_root,
-                    accounting=plan.accounting,
-                    start_ns=start_ns,
-                    socket_name=janitor.folder.name,
-                    folder=janitor.folder,
-                )
-            )
+        shared = Shared.create(
+            plan.units,
+            latency=plan.latency,
+            faults=plan.faults,
+            as_root=plan.as_root,
+            accounting=plan.accounting,
+            start_ns=start_ns,
+            socket_name=name,
+            folder=janitor.folder,
         )
-        engine = stack.enter_context(
-            closing(
-                Engine(
-                    plan.units,
-                    plan.busy,
-                    shared,
-                    truth,
-                    start_ns=start_ns,
-                    name=janitor.folder.name,
-                )
-            )
-        )
+        stack.enter_context(closing(shared))
+        engine = Engine(plan.units, plan.busy, shared, truth, start_ns=start_ns, name=name)
+        stack.enter_context(closing(engine))
         modules = [unit.board.module for unit in plan.units if unit.board.module]
         environ = environment(
             plan.environ,
-            library=plan.library,
+            library_folder=plan.library_folder,
             shared=Path(shared.path),
             state=state,
             cpu_w=modules[0].host_full_w if modules else None,

@@ -1,11 +1,11 @@
-"""The exact energy of every simulated GPU, as a file that any meter can be judged by.
+"""The exact energy of every simulated GPU as a file, and NVML's accounting of processes.
 
-Accounting mode of the simulated GPUs: what each process used of them, those that ended too.
-
-As NVML documents it: off at first and after the driver was unloaded; switching it off forgets
-everything; clearing forgets those that have ended; of two processes with one pid only the later is
-known; when the buffer is full, the oldest goes. Assumed, since nothing says so: who was on the GPU
-when it was switched on is not accounted.
+:class:`Truth` writes the file, against which any meter can be checked. :class:`Accounting` keeps
+what each process used of the GPUs, those that have ended too. As NVML documents it, accounting is
+off at first and after the driver was unloaded; switching it off forgets everything; clearing
+forgets the processes that have ended; of two with one pid only the later is known; when the buffer
+is full, the oldest record is dropped. Assumed, since nothing says so: a process that was on the GPU
+before accounting was switched on is not accounted.
 """
 
 from __future__ import annotations
@@ -33,24 +33,25 @@ if TYPE_CHECKING:
 
 HEADER = "monotonic_ns,gpu,energy_j,sensed_j\n"
 MODULE_HEADER = "monotonic_ns,gpu,energy_j,sensed_j,gpu_only_j\n"
-"""Where one of them is a superchip: ``energy_j`` is then its module's, CPU and memory included."""
+"""Where one GPU is a superchip: its ``energy_j`` is its module's, CPU and memory included."""
 
-STEP_NS = 10 * NS_PER_MS
+STEP_NS = 10 * NS_PER_MS  # chosen: the longest time between two rows of a GPU
 
 
 class Truth:
     """Writes CSV rows in order of time, at every change of power and at least every 10 ms.
 
-    Between two rows of a GPU power is constant, so that energy is linear. Where the disk is
-    full the file ends with a whole row, and whoever is being measured goes on undisturbed.
+    Between two rows of a GPU power is constant, so that energy is linear. Where the disk is full
+    the file ends with a whole row, and the command goes on undisturbed.
     """
 
     def __init__(self, path: Path) -> None:
         try:
-            self._file = _open(path)
+            self._file = _open_for_writing(path)
         except OSError as error:
             raise UsageError(
-                f"cannot write {path}: {error.strerror}", "name a file in a folder of yours"
+                f"cannot write {path}: {error.strerror}",
+                "name a file in a folder that you may write to",
             ) from error
         self._whole_b = 0
         self._since_ns = 0
@@ -60,9 +61,9 @@ class Truth:
     def start(
         self, gains: Sequence[float], start_ns: int, hosts: Sequence[HostChip | None] = ()
     ) -> None:
-        """Begin at ``start_ns`` with no energy drawn; one GPU for each gain of a sensor.
+        """Begin at ``start_ns`` with no energy drawn; ``gains`` are of each GPU's sensor.
 
-        ``hosts`` are what draws beside each GPU on its module, if any.
+        ``hosts`` are the CPUs that share a module with each GPU, None for a GPU of its own.
         """
         self._gains = gains
         self._hosts = [*hosts] or [None] * len(gains)
@@ -73,9 +74,9 @@ class Truth:
         self._append("".join(f"{start_ns},{gpu}{none}\n" for gpu in range(len(gains))))
 
     def write(self, timelines: Sequence[Timeline], until_ns: int, *, last: bool = False) -> None:
-        """Add what each GPU drew since the call before; ``last`` closes with a row at the end."""
+        """Add what each GPU drew since the last call; ``last`` adds a row at the very end."""
         parts = [
-            rows(
+            energy_rows(
                 timeline,
                 self._since_ns,
                 until_ns,
@@ -87,13 +88,13 @@ class Truth:
         gpu = np.repeat(np.arange(len(parts)), [len(t_ns) for t_ns, _ in parts])
         t_ns = np.concatenate([t_ns for t_ns, _ in parts])
         gpu_only_j = np.concatenate([energy_j for _, energy_j in parts])
-        beside_j = np.concatenate(
+        host_j = np.concatenate(
             [
                 host.energy_at(t_ns) if host else np.zeros(len(t_ns))
                 for host, (t_ns, _) in zip(self._hosts, parts, strict=True)
             ]
         )
-        energy_j = gpu_only_j + beside_j
+        energy_j = gpu_only_j + host_j
         joules = [energy_j, energy_j * np.asarray(self._gains)[gpu]]
         joules += [gpu_only_j] if any(self._hosts) else []
         order = np.argsort(t_ns, kind="stable")
@@ -120,13 +121,13 @@ class Truth:
             if sys.stderr is not None:
                 sys.stderr.write(
                     f"joulewise: {self._file.name} ends early: {error.strerror}\n"
-                    "  make room and run it again; the command goes on, and keeps its exit status\n"
+                    "  free some space and run it again; the command is not affected\n"
                 )
         self._whole_b = size_b
 
 
-def _open(path: Path) -> FileIO:
-    """Nothing that is read from elsewhere: who reads slowly, or not at all, would stop the GPUs."""
+def _open_for_writing(path: Path) -> FileIO:
+    """Open a file, not a pipe or a terminal: a slow reader would stop the simulation."""
     if path.exists() and not (path.is_file() or path.is_char_device()):
         raise OSError(EINVAL, "it is not a file")
     file = path.open("wb", buffering=0)
@@ -136,7 +137,7 @@ def _open(path: Path) -> FileIO:
     return file
 
 
-def rows(
+def energy_rows(
     timeline: Timeline,
     since_ns: int,
     until_ns: int,
@@ -144,7 +145,7 @@ def rows(
     last: bool = False,
     changes_ns: Sequence[int] | NDArray[np.int64] = (),
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """When to tell the energy in ``(since_ns, until_ns]``, and what it is.
+    """The times (ns) of the rows in ``(since_ns, until_ns]``, and the energy (J) at each.
 
     ``changes_ns`` are moments that have a row besides those at which the timeline changes.
     """
@@ -156,12 +157,12 @@ def rows(
     return t_ns, timeline.energy_at(t_ns)
 
 
-_MOST = CONSTANTS["ACCOUNTED"]
+_MAX_RECORDS = CONSTANTS["ACCOUNTED"]
 
 
 @dataclass(eq=False)
-class _Record:
-    """A process on one GPU; ``owners`` are its lines to the engine that are still open."""
+class _ProcessRecord:
+    """A process on one GPU; ``owners`` are its open connections to the engine."""
 
     pid: int
     start_ns: int
@@ -173,52 +174,52 @@ class _Record:
 
 
 class Accounting:
-    """Keeps the records of all GPUs, and writes them to where clients read them."""
+    """The accounting records of all GPUs, written to the memory where clients read them."""
 
-    def __init__(self, shared: Shared, cards: Sequence[RealtimeGpu]) -> None:
+    def __init__(self, shared: Shared, gpus: Sequence[RealtimeGpu]) -> None:
         self._shared = shared
-        self._cards = cards
-        self._records: list[list[_Record]] = [[] for _ in cards]
+        self._gpus = gpus
+        self._records: list[list[_ProcessRecord]] = [[] for _ in gpus]
 
     def begin(self, gpu: int, owner: object, pid: int, now_ns: int) -> None:
-        """A process has come."""
+        """A process has attached to the GPU."""
         if not self._shared.accounting(gpu):
             return
         records = self._records[gpu]
         record = next((r for r in records if r.pid == pid and r.owners), None)
         if record is None:
-            record = _Record(pid, now_ns)
-            self._records[gpu] = [*(r for r in records if r.pid != pid), record][-_MOST:]
+            record = _ProcessRecord(pid, now_ns)
+            self._records[gpu] = [*(r for r in records if r.pid != pid), record][-_MAX_RECORDS:]
         record.owners.add(owner)
-        self._cards[gpu].account(owner)
+        self._gpus[gpu].account(owner)
         self.write(gpu, now_ns)
 
     def end(self, gpu: int, owner: object, memory_b: int, now_ns: int) -> None:
-        """It has gone, or one of its lines has."""
+        """One connection of a process has closed."""
         for record in self._records[gpu]:
             if owner in record.owners:
                 record.owners.discard(owner)
                 record.end_ns = now_ns
                 record.memory_b = max(record.memory_b, memory_b)
-                busy_s, memory_busy_s = self._cards[gpu].accounted_s(owner, now_ns)
+                busy_s, memory_busy_s = self._gpus[gpu].accounted_s(owner, now_ns)
                 record.busy_s += busy_s
                 record.memory_busy_s += memory_busy_s
                 self.write(gpu, now_ns)
-        self._cards[gpu].discount(owner)
+        self._gpus[gpu].stop_account(owner)
 
     def note_memory(self, gpu: int, owner: object, memory_b: int) -> None:
-        """It has taken so much memory."""
+        """A process uses that much memory."""
         for record in self._records[gpu]:
             if owner in record.owners:
                 record.memory_b = max(record.memory_b, memory_b)
 
-    def obey(self, gpu: int, now_ns: int) -> None:
-        """Do what clients have asked for since the last time."""
+    def apply_requests(self, gpu: int, now_ns: int) -> None:
+        """Do what clients have requested since the last call."""
         records = self._records[gpu]
         if records and not self._shared.accounting(gpu):
             for record in records:
                 for owner in record.owners:
-                    self._cards[gpu].discount(owner)
+                    self._gpus[gpu].stop_account(owner)
             self._records[gpu] = []
             self.write(gpu, now_ns)
         if self._shared.take_accounting_clear(gpu):
@@ -226,27 +227,28 @@ class Accounting:
             self.write(gpu, now_ns)
 
     def refresh(self, gpu: int, now_ns: int) -> None:
-        """Write anew what changes while a process runs."""
+        """Update what changes while a process runs."""
         if any(record.owners for record in self._records[gpu]):
             self.write(gpu, now_ns)
 
     def write(self, gpu: int, now_ns: int) -> None:
-        rows = [self._row(self._cards[gpu], record, now_ns) for record in self._records[gpu]]
+        rows = [_accounted(self._gpus[gpu], record, now_ns) for record in self._records[gpu]]
         self._shared.set_accounted(gpu, rows)
 
-    def _row(self, card: RealtimeGpu, record: _Record, now_ns: int) -> AccountedProcess:
-        busy_s, memory_busy_s = record.busy_s, record.memory_busy_s
-        for owner in record.owners:
-            more_s, more_memory_s = card.accounted_s(owner, now_ns)
-            busy_s, memory_busy_s = busy_s + more_s, memory_busy_s + more_memory_s
-        until_ns = now_ns if record.owners else record.end_ns
-        lived_s = max(until_ns - record.start_ns, 1) / NS_PER_S
-        return AccountedProcess(
-            pid=record.pid,
-            running=bool(record.owners),
-            busy_pct=round(100 * min(1.0, busy_s / lived_s)),
-            memory_pct=round(100 * min(1.0, memory_busy_s / lived_s)),
-            memory_b=record.memory_b,
-            start_ns=record.start_ns,
-            time_ns=0 if record.owners else until_ns - record.start_ns,
-        )
+
+def _accounted(gpu: RealtimeGpu, record: _ProcessRecord, now_ns: int) -> AccountedProcess:
+    busy_s, memory_busy_s = record.busy_s, record.memory_busy_s
+    for owner in record.owners:
+        more_s, more_memory_s = gpu.accounted_s(owner, now_ns)
+        busy_s, memory_busy_s = busy_s + more_s, memory_busy_s + more_memory_s
+    until_ns = now_ns if record.owners else record.end_ns
+    lived_s = max(until_ns - record.start_ns, 1) / NS_PER_S
+    return AccountedProcess(
+        pid=record.pid,
+        running=bool(record.owners),
+        busy_pct=round(100 * min(1.0, busy_s / lived_s)),
+        memory_pct=round(100 * min(1.0, memory_busy_s / lived_s)),
+        memory_b=record.memory_b,
+        start_ns=record.start_ns,
+        time_ns=0 if record.owners else until_ns - record.start_ns,
+    )

@@ -148,10 +148,10 @@ API nvmlReturn_t nvmlDeviceGetSupportedGraphicsClocks(nvmlDevice_t device, unsig
     return NVML_SUCCESS;
 }
 
-/* ---- what clients ask ---- */
+/* ---- what clients set ---- */
 
-static nvmlReturn_t settle(struct jw_gpu *gpu, _Atomic uint64_t *knob, uint64_t value) {
-    *knob = value;
+static nvmlReturn_t set_control(struct jw_gpu *gpu, _Atomic uint64_t *control, uint64_t value) {
+    *control = value;
     changed(gpu);
     return NVML_SUCCESS;
 }
@@ -161,13 +161,13 @@ API nvmlReturn_t nvmlDeviceSetApplicationsClocks(nvmlDevice_t device, unsigned m
     ENTER_SETTER;
     if (gpu->brand == BRAND_GEFORCE) return NVML_ERROR_NOT_SUPPORTED;
     REQUIRE(is_memory_clock(gpu, memory_mhz) && is_sm_clock(gpu, sm_mhz));
-    return settle(gpu, &gpu->application_clocks, pack(memory_mhz, sm_mhz));
+    return set_control(gpu, &gpu->application_clocks, pack(memory_mhz, sm_mhz));
 }
 
 API nvmlReturn_t nvmlDeviceResetApplicationsClocks(nvmlDevice_t device) {
     ENTER_SETTER;
     if (gpu->brand == BRAND_GEFORCE) return NVML_ERROR_NOT_SUPPORTED;
-    return settle(gpu, &gpu->application_clocks, 0);
+    return set_control(gpu, &gpu->application_clocks, 0);
 }
 
 /* A driver takes any number and goes to the next step of the clock. */
@@ -184,16 +184,16 @@ API nvmlReturn_t nvmlDeviceSetGpuLockedClocks(nvmlDevice_t device, unsigned low,
     REQUIRE(low_named == high_named && high > 0);
     if (low_named) {
         if (low == LIMIT_UNLIMITED) low = 0;
-        if (low == 0 && high == LIMIT_UNLIMITED) return settle(gpu, &gpu->sm_lock, 0);
+        if (low == 0 && high == LIMIT_UNLIMITED) return set_control(gpu, &gpu->sm_lock, 0);
     }
     REQUIRE(low <= high);
-    return settle(gpu, &gpu->sm_lock, pack(nearest_sm(gpu, low), nearest_sm(gpu, high)));
+    return set_control(gpu, &gpu->sm_lock, pack(nearest_sm(gpu, low), nearest_sm(gpu, high)));
 }
 
 API nvmlReturn_t nvmlDeviceResetGpuLockedClocks(nvmlDevice_t device) {
     ENTER_SETTER;
     if (gpu->architecture < VOLTA) return NVML_ERROR_NOT_SUPPORTED;
-    return settle(gpu, &gpu->sm_lock, 0);
+    return set_control(gpu, &gpu->sm_lock, 0);
 }
 
 static unsigned nearest_memory(const struct jw_gpu *gpu, unsigned mhz) {
@@ -209,11 +209,11 @@ API nvmlReturn_t nvmlDeviceSetMemoryLockedClocks(nvmlDevice_t device, unsigned l
     ENTER_SETTER;
     if (gpu->architecture < AMPERE) return NVML_ERROR_NOT_SUPPORTED;
     REQUIRE(low <= high && high > 0);
-    return settle(gpu, &gpu->memory_lock, pack(nearest_memory(gpu, low), nearest_memory(gpu, high)));
+    return set_control(gpu, &gpu->memory_lock, pack(nearest_memory(gpu, low), nearest_memory(gpu, high)));
 }
 
 API nvmlReturn_t nvmlDeviceResetMemoryLockedClocks(nvmlDevice_t device) {
     ENTER_SETTER;
     if (gpu->architecture < AMPERE) return NVML_ERROR_NOT_SUPPORTED;
-    return settle(gpu, &gpu->memory_lock, 0);
+    return set_control(gpu, &gpu->memory_lock, 0);
 }

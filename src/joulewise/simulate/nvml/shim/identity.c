@@ -118,7 +118,7 @@ API nvmlReturn_t nvmlSystemGetProcessName(unsigned pid, char *name, unsigned len
     return NVML_SUCCESS;
 }
 
-/* ---- handles: looking one up is a call on the GPU that is found ---- */
+/* ---- handles: getting one counts as a call on that GPU ---- */
 
 #define NEED_INIT \
     if (!initialised()) return NVML_ERROR_UNINITIALIZED

@@ -77,8 +77,8 @@ struct jw_accounted {
 
 /* amount: ns for stale and slow, mJ for a counter that goes backwards.
  * energy_j: what had been drawn when a counter-reset came; publishing keeps it up to date.
- * held_mw: what a stuck sensor repeats, by scope and channel, plus 1; 0 until somebody looks. Where the
- * ring has forgotten its beginning by then, it sticks to what is seen first. */
+ * held_mw: what a stuck sensor repeats, by scope and channel, plus 1; 0 until it is first read. Where
+ * the ring has forgotten its beginning by then, it repeats the first value that is read. */
 struct jw_fault {
     int64_t start_ns;
     int64_t end_ns;

@@ -35,7 +35,7 @@ enum { UNSIGNED_INT = 1, UNSIGNED_LONG_LONG = 3 };
 
 /* ---- power and energy ---- */
 
-/* The memory's power is told as an average alone, as nvidia-smi -q shows it on real boards
+/* The memory's power is reported as an average alone, as nvidia-smi -q shows it on real boards
  * (GPU Memory Power Readings). */
 static bool has_scope(const struct jw_gpu *gpu, unsigned scope, int channel) {
     return scope == SCOPE_GPU || (scope == SCOPE_MODULE && gpu->is_module) ||

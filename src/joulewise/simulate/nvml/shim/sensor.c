@@ -30,9 +30,9 @@ static bool remembers(const struct jw_gpu *gpu, int64_t t_ns) {
     return gpu->first == 0 || numbered(gpu, gpu->first)->t_ns <= t_ns;
 }
 
-/* Comes before reading what was from oldest_ns on. */
+/* Begins a consistent read (the reader's side of the seqlock) of what was from oldest_ns on. */
 static nvmlReturn_t settled(const struct jw_gpu *gpu, int64_t oldest_ns, uint32_t *sequence) {
-    int64_t began_ns = 0; /* a look at the clock takes as long as all the rest */
+    int64_t began_ns = 0; /* reading the clock takes as long as all the rest */
     bool known;
     do {
         while ((*sequence = atomic_load_explicit(&gpu->sequence, memory_order_acquire)) % 2) {
@@ -235,14 +235,14 @@ nvmlReturn_t power_mw(struct jw_gpu *gpu, int scope, int channel, int64_t tick, 
     const struct grid grid = power_grid(gpu);
     struct jw_fault *stuck = fault_at(gpu, JW_FAULT_STUCK, tick_at_ns(&grid, tick));
     if (!stuck) return true_power_mw(gpu, scope, channel, tick, mw);
-    _Atomic uint32_t *const kept = &stuck->held_mw[2 * scope + channel];
-    uint32_t held = *kept;
+    _Atomic uint32_t *const stored = &stuck->held_mw[2 * scope + channel];
+    uint32_t held = *stored;
     if (!held) {
         const int64_t last = last_tick(&grid, stuck->start_ns);
         nvmlReturn_t result = true_power_mw(gpu, scope, channel, last, mw);
         if (result == NVML_ERROR_NO_DATA) result = true_power_mw(gpu, scope, channel, tick, mw);
         if (result != NVML_SUCCESS) return result;
-        if (atomic_compare_exchange_strong(kept, &held, *mw + 1)) return NVML_SUCCESS;
+        if (atomic_compare_exchange_strong(stored, &held, *mw + 1)) return NVML_SUCCESS;
     }
     *mw = held - 1;
     return NVML_SUCCESS;

@@ -12,12 +12,12 @@ V100 = load_board("v100")
 
 
 def seen(name, limit_w, board=V100):
-    load, knobs = load_workload(name, board).step, Knobs(limit_w)
-    warm_c = steady_state.steady_c(board, load, knobs)
-    clock_mhz = steady_state.equilibrium_clock(board, load, knobs, warm_c)
+    load, controls = load_workload(name, board).step, Knobs(limit_w)
+    warm_c = steady_state.steady_c(board, load, controls)
+    clock_mhz = steady_state.equilibrium_clock(board, load, controls, warm_c)
     time_s, energy_j = map(float, steady_state.step_at(board, load, clock_mhz, warm_c))
     busy = 1 - load.phases[0].time_s / time_s
-    return RecordedSteps(knobs, time_s, energy_j / time_s, float(clock_mhz), busy)
+    return RecordedSteps(controls, time_s, energy_j / time_s, float(clock_mhz), busy)
 
 
 def off(profile, name, limit_w, board=V100):
@@ -28,14 +28,14 @@ def off(profile, name, limit_w, board=V100):
 
 
 @pytest.mark.parametrize("name", ["alexnet", "vgg19", "resnet50", "mnist-big", "ecg"])
-def test_one_run_tells_what_it_took_and_others_within_five_percent(name):
+def test_one_run_predicts_itself_and_other_limits_within_five_percent(name):
     profile = fit_profile([seen(name, 300.0)], V100)
     assert off(profile, name, 300.0) < 0.005
     assert off(profile, name, 200.0) < 0.05
 
 
 @pytest.mark.parametrize("name", ["vgg19", "inception3", "ecg"])
-def test_three_limits_tell_the_rest_within_one_percent(name):
+def test_three_limits_predict_others_within_one_percent(name):
     one = fit_profile([seen(name, 300.0)], V100)
     three = fit_profile([seen(name, limit_w) for limit_w in (300.0, 200.0, 150.0)], V100)
     assert off(three, name, 175.0) < 0.01
@@ -43,11 +43,11 @@ def test_three_limits_tell_the_rest_within_one_percent(name):
 
 
 def test_a_clock_that_was_locked_is_not_mistaken_for_a_cap():
-    load, knobs = load_workload("resnet50", V100).step, Knobs(300.0, (900.0, 900.0))
-    warm_c = steady_state.steady_c(V100, load, knobs)
+    load, controls = load_workload("resnet50", V100).step, Knobs(300.0, (900.0, 900.0))
+    warm_c = steady_state.steady_c(V100, load, controls)
     time_s, energy_j = map(float, steady_state.step_at(V100, load, 900.0, warm_c))
     busy = 1 - load.phases[0].time_s / time_s
-    profile = fit_profile([RecordedSteps(knobs, time_s, energy_j / time_s, 900.0, busy)], V100)
+    profile = fit_profile([RecordedSteps(controls, time_s, energy_j / time_s, 900.0, busy)], V100)
     assert off(profile, "resnet50", 300.0) < 0.05
 
 

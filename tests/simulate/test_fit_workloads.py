@@ -44,20 +44,20 @@ def fit_to(time_s, energy_j):
 
 
 def test_figures_that_made_the_curves_are_found_again():
-    _, found = fit_to(*synthetic())
-    assert found.board.idle.clocks_up_w == pytest.approx(40, rel=0.02)
-    assert found.board.clocks.floor_v == pytest.approx(0.7, rel=0.02)
-    assert found.board.clocks.ridge_mhz == pytest.approx(1050, rel=0.05)
-    for profile, true in zip(found.profiles, TRUE, strict=True):
+    _, fitted = fit_to(*synthetic())
+    assert fitted.board.idle.clocks_up_w == pytest.approx(40, rel=0.02)
+    assert fitted.board.clocks.floor_v == pytest.approx(0.7, rel=0.02)
+    assert fitted.board.clocks.ridge_mhz == pytest.approx(1050, rel=0.05)
+    for profile, true in zip(fitted.profiles, TRUE, strict=True):
         assert vars(profile) == pytest.approx(vars(true), rel=0.1)
 
 
 def test_caps_that_were_not_shown_are_predicted():
     time_s, energy_j = synthetic()
     hidden = np.isin(CAPS_W, (120.0, 180.0, 240.0))
-    _, found = fit_to(np.where(hidden, np.nan, time_s), np.where(hidden, np.nan, energy_j))
-    assert found.time_s == pytest.approx(time_s, rel=0.01)
-    assert found.energy_j == pytest.approx(energy_j, rel=0.01)
+    _, fitted = fit_to(np.where(hidden, np.nan, time_s), np.where(hidden, np.nan, energy_j))
+    assert fitted.time_s == pytest.approx(time_s, rel=0.01)
+    assert fitted.energy_j == pytest.approx(energy_j, rel=0.01)
 
 
 def test_a_load_of_which_little_is_shown_falls_back_on_the_others():
@@ -73,16 +73,16 @@ def test_a_load_of_which_little_is_shown_falls_back_on_the_others():
 @pytest.mark.parametrize("key", ["rtx6000", "v100"])
 def test_the_shipped_figures_are_those_of_the_fit(key):
     curves = table_curves(key, read_table())
-    found = fit_board(key, read_table())
+    fitted = fit_board(key, read_table())
     shipped = load_board(key)
-    assert shipped.clocks.ridge_mhz == pytest.approx(found.board.clocks.ridge_mhz, rel=0.02)
-    assert shipped.clocks.floor_v == pytest.approx(found.board.clocks.floor_v, rel=0.02)
-    assert shipped.idle.clocks_up_w == pytest.approx(found.board.idle.clocks_up_w, rel=0.02)
-    for name, profile in zip(networks(read_table(), key), found.profiles, strict=True):
+    assert shipped.clocks.ridge_mhz == pytest.approx(fitted.board.clocks.ridge_mhz, rel=0.02)
+    assert shipped.clocks.floor_v == pytest.approx(fitted.board.clocks.floor_v, rel=0.02)
+    assert shipped.idle.clocks_up_w == pytest.approx(fitted.board.idle.clocks_up_w, rel=0.02)
+    for name, profile in zip(networks(read_table(), key), fitted.profiles, strict=True):
         assert vars(profile_of(name, shipped)) == pytest.approx(vars(profile), rel=0.05)
     known = np.isfinite(curves.time_s)
-    assert found.time_s[known] == pytest.approx(curves.time_s[known], rel=0.02)
-    assert found.energy_j[known] == pytest.approx(curves.energy_j[known], rel=0.02)
+    assert fitted.time_s[known] == pytest.approx(curves.time_s[known], rel=0.02)
+    assert fitted.energy_j[known] == pytest.approx(curves.energy_j[known], rel=0.02)
 
 
 def test_a_network_whose_published_minima_are_beaten_is_fitted_again_alone(monkeypatch):
@@ -118,9 +118,9 @@ def test_no_cap_beats_a_published_minimum_by_much(key):
 def exceeds(key, name, time_s, energy_j):
     limits = load_board(key).limits
     caps_w = list(grid_w(limits.minimum_w, limits.maximum_w))
-    found = scores(time_s, energy_j)
+    by_metric = scores(time_s, energy_j)
     return [
-        found[row.metric][caps_w.index(row.cap_w)] / found[row.metric].min() - 1
+        by_metric[row.metric][caps_w.index(row.cap_w)] / by_metric[row.metric].min() - 1
         for row in read_table()
         if (row.board, row.network) == (key, name) and row.metric in METRICS
     ]
@@ -135,11 +135,11 @@ def test_the_table_is_whole():
 
 def test_scores_are_1_at_the_default_and_follow_their_formulas():
     time_s, energy_j = np.array([12.0, 10.0]), np.array([700.0, 1000.0])
-    found = scores(time_s, energy_j)
-    assert [score[-1] for score in found.values()] == pytest.approx([1] * 4)
-    assert found["min_edp"][0] == pytest.approx(0.84)
-    assert found["min_eds_2.0"][0] == pytest.approx(0.5 * 0.7 + 1.2 / 2)
-    assert found["min_eds_1.5"][0] == pytest.approx(0.5 / 1.5 * 0.7 + 1.2 / 1.5)
+    by_metric = scores(time_s, energy_j)
+    assert [score[-1] for score in by_metric.values()] == pytest.approx([1] * 4)
+    assert by_metric["min_edp"][0] == pytest.approx(0.84)
+    assert by_metric["min_eds_2.0"][0] == pytest.approx(0.5 * 0.7 + 1.2 / 2)
+    assert by_metric["min_eds_1.5"][0] == pytest.approx(0.5 / 1.5 * 0.7 + 1.2 / 1.5)
     assert grid_w(150, 300).tolist() == list(range(150, 301, 5))
 
 
