@@ -27,6 +27,7 @@ from joulewise.data.runs import (
     Span,
     SpanResult,
     Use,
+    WarningCode,
 )
 
 __all__ = [
@@ -52,6 +53,7 @@ __all__ = [
     "SpanResult",
     "Unavailable",
     "Use",
+    "WarningCode",
     "listed_keys",
     "total",
     "total_of_one",

@@ -29,8 +29,15 @@ class Span:
     closed: bool = True
 
 
-class Caution(str, Enum):
-    """What a reader of a result must know; the words of a warning's ``code`` in JSON."""
+class WarningCode(str, Enum):
+    """The ``code`` of a quality warning in JSON: of a run, of a sweep or of a comparison.
+
+    Each of these has a subclass with its own codes, beside what it is about.
+    """
+
+
+class Caution(WarningCode):
+    """What a reader of a run's result must know."""
 
     SPAN_TOO_SHORT = "span_too_short"
     GAP = "gap"
@@ -89,9 +96,13 @@ is missing by request, or of something that is in the errors.
 
 @dataclass(frozen=True)
 class RunWarning:
-    """One caution: where it applies, what is the case, and what to do."""
+    """A quality warning of a run, a sweep or a comparison, as data.
 
-    code: Caution
+    ``message`` says what is the case, ``hint`` what to do. ``device`` and ``span`` say where in a
+    run it applies, None for all of it.
+    """
+
+    code: WarningCode
     message: str
     hint: str = ""
     device: str | None = None

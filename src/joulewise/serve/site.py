@@ -16,12 +16,13 @@ from urllib.parse import parse_qs, quote, unquote
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.formatting import energy, watts
 from joulewise.report.html.render import environment, source
+from joulewise.report.resolve import resolve_one_run
 from joulewise.report.views.live import WINDOW_S, RunNow, RunWatch, cells, foretold, standing
 from joulewise.serve.listing import COLUMNS, Wish, list_store
 from joulewise.serve.lookup import NotThereError, Reports, run_folder, stamp
 from joulewise.serve.server import HttpResponse, html
 from joulewise.serve.server import as_json as json_response
-from joulewise.store.runs import RECORDING, find
+from joulewise.store.runs import RECORDING
 
 _FRESH_S: Final = 0.5
 _FORGOTTEN_S: Final = 60.0
@@ -143,7 +144,7 @@ class Site:
 
     def address(self, run: str) -> str:
         """Where a run is shown, as it is named on the command line."""
-        folder = find(self._store, run)
+        folder = resolve_one_run(self._store, run).newest
         if folder.parent.resolve() != self._store.resolve():
             raise UsageError(f"{run} is not in {self._store}", "name its store with --store DIR")
         is_live = RunWatch(folder).look().state == RECORDING

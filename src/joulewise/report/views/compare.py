@@ -24,7 +24,7 @@ from joulewise.formatting import one_line
 from joulewise.metrics.boundary import GPU, View, boundary_read
 from joulewise.metrics.metric import parse
 from joulewise.metrics.result import Interval, SweepResult
-from joulewise.report.compare_sides import sides
+from joulewise.report.compare_sides import load_sides
 from joulewise.report.settings_text import COUNTED, counted, more_or_less, setting_words
 from joulewise.report.tables import Table
 from joulewise.report.views.compare_tables import (
@@ -305,10 +305,10 @@ def compared(
     store: Path, a: str, b: str, asked: CompareOptions = NOTHING_ASKED
 ) -> ComparisonResult:
     """What is meant by A and B, compared; a condition that cannot be judged is a UsageError."""
-    of_a, of_b = sides(store, a, b)
+    of_a, of_b = load_sides(store, a, b)
     if isinstance(of_a, Sweep) and isinstance(of_b, Sweep):
         return compared_sweeps(of_a, of_b, asked)
-    assert isinstance(of_a, Side) and isinstance(of_b, Side)  # noqa: S101, PT018  # by sides()
+    assert isinstance(of_a, Side) and isinstance(of_b, Side)  # noqa: S101, PT018  # by load_sides()
     return compared_runs(of_a, of_b, asked)
 
 
