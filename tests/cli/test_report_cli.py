@@ -156,7 +156,7 @@ def test_nothing_of_that_name(joulewise, make_run):
     make_run(ID)
     ran = joulewise("report", "nonsense")
     assert ran.returncode == 2
-    assert "no run, sweep or group 'nonsense'" in ran.stderr
+    assert "no run, tag, group or sweep 'nonsense'" in ran.stderr
 
 
 def test_every_sentence_begins_with_a_capital(joulewise, sweep):

@@ -273,7 +273,7 @@ def test_epochs_that_were_broken_off_are_told_of():
     (warning,) = [
         it for it in compared(made("1"), run).cautions if it.code is CompareCaution.UNFINISHED
     ]
-    assert warning.message == "B has epochs that were broken off: 1 of 2"
+    assert warning.message == "B has unfinished epochs: 1 of 2"
 
 
 def test_another_number_of_steps_of_one_batch_size_is_other_work():

@@ -105,7 +105,9 @@ def resolve_runs(store: Path, name: str, program: str = "joulewise") -> RunRef |
 
     Raises a UsageError, with the command to use instead, where ``name`` is a sweep or a table.
     """
-    found = RunRef((resolve_run(store, LAST).path,), True) if name == LAST else resolve(store, name)
+    found = resolve(store, name)
+    if name == LAST and isinstance(found, SweepRef) and next(runs(store), None):
+        found = RunRef((resolve_run(store, LAST).path,), is_exact=True)
     if isinstance(found, SweepRef):
         sweep = sweeps.load(found.folder, has_trials=False)
         raise UsageError(

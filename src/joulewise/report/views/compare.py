@@ -16,8 +16,9 @@ from joulewise.compare.conditions import ConditionVerdict, FailCondition, judge
 from joulewise.compare.judgement import ComparedQuantity, CompareOutcome
 from joulewise.compare.quantities import ENERGY, RUN, TIME
 from joulewise.compare.result_json import judged_json, runs_json, sweeps_json
-from joulewise.compare.runs import CompareCaution, CompareWarning, Comparison, Side, compare_runs
+from joulewise.compare.runs import CompareCaution, Comparison, Side, compare_runs
 from joulewise.compare.sweeps import SweepsCompared, compare_sweeps, range_of
+from joulewise.data import RunWarning
 from joulewise.data.sweeps import Sweep
 from joulewise.errors import UsageError
 from joulewise.formatting import one_line
@@ -53,7 +54,7 @@ class CompareView:
     facts: tuple[str, ...]
     tables: tuple[Table, ...]
     finding: str
-    cautions: tuple[CompareWarning, ...]
+    cautions: tuple[RunWarning, ...]
 
 
 def view_of_runs(found: Comparison) -> CompareView:
