@@ -289,7 +289,7 @@ def test_every_form_tells_the_same_numbers(joulewise, sweep):
             assert record[f"{quantity}_low"] == point[quantity]["low"]
 
     lines = [" ".join(line.split()) for line in terminal.splitlines()]
-    for title in ("What each metric prefers", "All settings"):
+    for title in ("Best setting per objective", "All settings"):
         for row in cells[f"{title} (GPU simulated)"][1:]:
             shown = " ".join(" ".join("-" if cell == "\u2013" else cell for cell in row).split())
             assert shown in lines, title

@@ -116,7 +116,7 @@ class TestSweeps:
         title, *_ = told.splitlines()
         assert title.endswith(PHRASE)
         assert f"counted: GPU ({PHRASE})" in told
-        assert f"What each metric prefers ({PHRASE})" in told
+        assert f"Best setting per objective ({PHRASE})" in told
         assert "GPU measured" not in told
         findings = [line for line in told.splitlines() if " takes " in line and " than " in line]
         assert findings
@@ -124,7 +124,7 @@ class TestSweeps:
 
     def test_choose_as_a_table(self, joulewise):
         latex = joulewise("choose", "virtual", "--format", "latex").stdout
-        assert rf"\caption{{What each metric prefers ({PHRASE})}}" in latex
+        assert rf"\caption{{Best setting per objective ({PHRASE})}}" in latex
         rows = list(
             csv.DictReader(io.StringIO(joulewise("choose", "virtual", "--format", "csv").stdout))
         )

@@ -285,7 +285,7 @@ def test_another_number_of_steps_of_one_batch_size_is_other_work():
     assert (found.work.a, found.work.b) == ((32,), (16,))
     assert work_codes(found) == [CompareCaution.DIFFERENT_WORK]
     assert found.get("energy/step").ratio.mean == pytest.approx(1)
-    reason = "an epoch has 16 steps in A, 8 in B, of one batch size"
+    reason = "an epoch has 16 steps in A, 8 in B, at the same batch size"
     assert found.get("energy/epoch").reason == reason
 
 

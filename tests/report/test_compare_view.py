@@ -118,7 +118,7 @@ def test_sweeps_say_where_b_lies_and_what_is_chosen():
     assert "; every metric chooses the same setting in both" in shown.finding
     assert [table.title for table in shown.tables] == [
         "Setting by setting, B against A",
-        "What each metric prefers, and B's choice against A's",
+        "Best setting per objective, and B's choice against A's",
     ]
 
 

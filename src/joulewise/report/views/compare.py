@@ -26,7 +26,7 @@ from joulewise.metrics.boundary import GPU, View, boundary_read
 from joulewise.metrics.metric import parse
 from joulewise.metrics.result import Interval, SweepResult
 from joulewise.report.compare_sides import load_sides
-from joulewise.report.settings_text import COUNTED, counted, more_or_less, setting_words
+from joulewise.report.settings_text import boundary_words, counted, more_or_less, setting_words
 from joulewise.report.tables import Table
 from joulewise.report.views.compare_tables import (
     choices_table,
@@ -127,9 +127,8 @@ def _sweep_facts(found: SweepsCompared) -> Iterator[str]:
         words = filter(None, (result.id, one_line(result.name), result.gpu_name))
         reference = setting_words(result.reference.setting)
         yield f"{letter}: {' · '.join(words)}, {runs}; reference {reference}"
-    source = found.a.sources.get(found.a.boundary, "")
-    resting = f" ({source})" if source else ""
-    yield f"counted: {COUNTED[found.a.boundary]}{resting}, per {found.a.per}"
+    result = found.a
+    yield boundary_words(result.boundary, result.sources.get(result.boundary, ""), result.per)
     for letter, only in (("A", found.only_a), ("B", found.only_b)):
         if only:
             yield f"only in {letter}: {_some([setting_words(it) for it in only])}"

@@ -78,9 +78,9 @@ def settings_table(found: SweepsCompared) -> Table:
 
 def choices_table(found: SweepsCompared) -> Table:
     return Table(
-        f"What each metric prefers, and B's choice against A's{_per(found)}",
+        f"Best setting per objective, and B's choice against A's{_per(found)}",
         (
-            Column("metric", right=False),
+            Column("objective", right=False),
             Column("in A", right=False),
             Column("energy A vs its ref.", spare=2),
             Column("time A vs its ref.", spare=3),
