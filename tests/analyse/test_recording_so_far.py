@@ -69,4 +69,4 @@ def test_the_outlook_says_of_which_moment_it_is(tmp_path):
     live = {"time_s": 6.5, "epochs": {"done": 6, "total": 14}, "outlook": outlook}
     (run / LIVE).write_text(json.dumps(live))
     (note,) = (it for it in run_view(analyse(run)).notes if it.startswith("outlook"))
-    assert note.startswith("outlook at 6.50 s: epoch 6 of 14 is done")
+    assert note.startswith("forecast at 6.50 s: epoch 6 of 14 is done")

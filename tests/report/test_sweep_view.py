@@ -249,7 +249,7 @@ def test_where_no_gpu_was_in_use_nothing_is_compared_for_it():
     trials = [replace(it, gpu="", energy={"rest": it.energy["gpu"]}) for it in found.trials]
     it = evaluate(replace(found, trials=tuple(trials)), [parse("energy")], View("node"))
     headings = [column.heading for column in sweep_view(it).boundaries.columns]
-    assert headings == ["metric", "chosen", "energy node", "energy wall", "best for wall"]
+    assert headings == ["objective", "best setting", "energy, node", "energy, wall", "best for wall"]
 
 
 def test_names_from_elsewhere_do_not_steer_the_terminal():
@@ -298,10 +298,10 @@ def test_a_search_says_whether_it_is_sure():
     )
     (said,) = went(replace(sweep(), sure=unsure)).search
     assert said.startswith(
-        "not sure that it is within 1 % of the best, at 87 %: 150 W, lr 1 by EDP"
+        "not sure that it is within 1 % of the best (probability 87 %): 150 W, lr 1 by EDP"
     )
     (note,) = went(replace(sweep(), sure=sure, state="finished"), metrics=["energy"]).notes
-    assert note.startswith("the search was for edp: by energy only")
+    assert note.startswith("the search optimised edp: for energy only")
 
 
 def test_short_looks_are_told_apart_from_the_runs_that_count():
@@ -351,7 +351,7 @@ def test_the_r2_of_the_means_stands_beside_that_of_the_runs():
     (drawn,) = sweep_view(replace(result, fits=(fit,))).fits
     assert worth in drawn
     (refused,) = sweep_view(replace(result, fits=(replace(fit, problem="it bends"),))).fits
-    assert refused == f"no parabola of energy ({worth}) against the limit: it bends"
+    assert refused == f"No quadratic fit of energy ({worth}) to the limit: it bends"
 
 
 def test_a_parabola_that_is_refused_says_of_which_batch_size_it_is():

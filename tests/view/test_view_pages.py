@@ -41,7 +41,7 @@ class TestList:
         assert f"old {OLD} python train.py complete 10.0 s 2.00 kJ" in words
         assert "measured" in words
         assert "new" in words
-        assert " exit 3 " in words
+        assert " failed (exit 3) " in words
 
     @pytest.mark.parametrize(
         ("query", "found"),
