@@ -139,7 +139,7 @@ def test_a_sweep_without_its_reference_has_no_recommendation(joulewise, swept, s
     assert "no recommendation: the reference, 300 W, has no run" in ran.stdout
     assert "joulewise run" not in ran.stdout
 
-    *_, missing = (line for line in ran.stdout.splitlines() if "# makes the runs" in line)
+    *_, missing = (line for line in ran.stdout.splitlines() if "# makes the missing" in line)
     program, *words = shlex.split(missing, comments=True)
     assert program == "joulewise"
     assert joulewise(*words).returncode == 0

@@ -115,7 +115,7 @@ class TestSweeps:
         told = joulewise("choose", "virtual").stdout
         title, *_ = told.splitlines()
         assert title.endswith(PHRASE)
-        assert f"counted: GPU ({PHRASE})" in told
+        assert "System boundary: GPU (simulated)" in told
         assert f"Best setting per objective ({PHRASE})" in told
         assert "GPU measured" not in told
         findings = [line for line in told.splitlines() if " takes " in line and " than " in line]

@@ -144,7 +144,7 @@ def test_a_search_says_how_sure_it_is(joulewise):
     assert "sure, within 1 % of the best: 1" in ran.stdout
     assert "new pairs of runs with the reference" in ran.stdout
     other = joulewise("choose", "last", "--by", "energy")
-    assert "the search was for edp" in other.stdout
+    assert "the search optimised edp" in other.stdout
 
 
 def test_what_is_skipped_is_told_with_the_reason(joulewise):
@@ -189,7 +189,7 @@ def test_the_same_command_tries_again_what_failed_until_nothing_has(joulewise, t
     assert "the same command tries again what failed" in first.stderr
     again = joulewise("sweep", *command)
     assert again.returncode == 1
-    assert "2 runs are there, 2 runs left; 2 failed before and are tried again" in again.stderr
+    assert "2 runs are done, 2 runs left; 2 failed before and are tried again" in again.stderr
     assert {each["attempts"] for each in json.loads(again.stdout)["failed"]} == {3}
     data.touch()
     mended = joulewise("sweep", *command)

@@ -210,7 +210,11 @@ def test_how_it_ended(state, code, said):
 
 @pytest.mark.parametrize(
     ("code", "said"),
-    [(0, "finished, recorder killed"), (137, "killed (signal 9), recorder killed"), (None, "interrupted")],
+    [
+        (0, "finished, recorder killed"),
+        (137, "killed (signal 9), recorder killed"),
+        (None, "interrupted"),
+    ],
 )
 def test_a_command_that_outlived_its_recorder(code, said):
     assert ending("stopped", code, ["recorder_ended"]) == said

@@ -92,9 +92,7 @@ def test_within_noise_is_said_of_the_metric_and_the_reference_recommended():
     result = evaluate(found, [parse("edp")], View())
     it = sweep_view(result)
     (finding,) = it.findings
-    wanted = (
-        "EDP: keep the reference, 300 W: by EDP, 200 W does not differ from it by more than noise (10.7 "
-    )
+    wanted = "EDP: keep the reference, 300 W: by EDP, 200 W does not differ from it by more than noise (10.7 "
     assert finding.startswith(wanted)
     assert finding.endswith("than 300 W)")
     assert it.choices.rows[-1][1] == "EDP within noise"
@@ -249,7 +247,13 @@ def test_where_no_gpu_was_in_use_nothing_is_compared_for_it():
     trials = [replace(it, gpu="", energy={"rest": it.energy["gpu"]}) for it in found.trials]
     it = evaluate(replace(found, trials=tuple(trials)), [parse("energy")], View("node"))
     headings = [column.heading for column in sweep_view(it).boundaries.columns]
-    assert headings == ["objective", "best setting", "energy, node", "energy, wall", "best for wall"]
+    assert headings == [
+        "objective",
+        "best setting",
+        "energy, node",
+        "energy, wall",
+        "best for wall",
+    ]
 
 
 def test_names_from_elsewhere_do_not_steer_the_terminal():
@@ -308,7 +312,10 @@ def test_short_looks_are_told_apart_from_the_runs_that_count():
     found = replace(sweep(), state="finished")
     looks = [replace(it, look_s=10.0) for it in found.trials[:2]]
     (note,) = went(replace(found, trials=(*found.trials, *looks))).notes
-    assert note == "in addition, 2 short trials that only guided the search; they are not in these figures"
+    assert (
+        note
+        == "in addition, 2 short trials that only guided the search; they are not in these figures"
+    )
 
 
 def test_a_sweep_that_is_not_finished_says_so():
@@ -374,7 +381,9 @@ def test_what_is_assumed_is_told_in_watts_and_as_a_pue():
     assert note.startswith("System boundaries beyond the GPU: node: GPU measured, ")
     assert " W besides, assumed; wall: that of the node, times a PUE of " in note
     (note,) = sweep_view(evaluate(sweep(), [parse("energy")], View(overhead_w=75.0))).notes
-    assert note.startswith("System boundaries beyond the GPU: wall: GPU measured, 75 W besides, as given, times a PUE of ")
+    assert note.startswith(
+        "System boundaries beyond the GPU: wall: GPU measured, 75 W besides, as given, times a PUE of "
+    )
 
 
 def test_times_of_simulated_runs_are_simulated_without_an_energy():

@@ -1,8 +1,8 @@
-"""The tables of a comparison: each quantity, what differs, and of sweeps settings and choices."""
+"""The tables of a comparison: quantities, differences, and settings and choices of sweeps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from joulewise.compare.judgement import ComparedQuantity
@@ -18,7 +18,8 @@ from joulewise.report.views.sweep_tables import bounds
 from joulewise.units import prefixed
 
 Record = Mapping[str, float | str | None]
-_LONGEST: Final = 60
+_LONGEST: Final = 60  # characters of a cell with free text (chosen: two fit in 120 columns)
+_FIELDS: Final = {ENERGY: "energy_j", TIME: "time_s", POWER: "power_w", EDP: "edp_js"}
 _FIGURES: Final = (
     Column("A", spare=2),
     Column("error A", spare=4),
@@ -30,11 +31,11 @@ _FIGURES: Final = (
 
 
 def quantities_table(found: Comparison) -> Table:
-    """A device that is all of the total is not told twice."""
+    """Every quantity; without a device that is the same as the total."""
     shown = [it for it in found.quantities if not _is_total(it, found)]
     return Table(
         "B against A",
-        (Column("quantity", right=False), *_FIGURES, Column("by", right=False, spare=5)),
+        (Column("quantity", right=False), *_FIGURES, Column("based on", right=False, spare=5)),
         tuple((_name(it, found), *_figures(it), _by(it)) for it in shown),
         tuple(_record(it) for it in shown),
         provenance=provenance(found),
@@ -42,6 +43,7 @@ def quantities_table(found: Comparison) -> Table:
 
 
 def differences_table(found: Comparison) -> Table:
+    """What is not the same on both sides."""
     return Table(
         "What differs",
         (Column("", right=False), Column("A", right=False), Column("B", right=False)),
@@ -56,6 +58,7 @@ def differences_table(found: Comparison) -> Table:
 
 
 def settings_table(found: SweepsCompared) -> Table:
+    """Every setting that both sweeps have."""
     axes = [*found.a.reference.setting]
     names = [(name, *AXES.get(name, (name, ""))) for name in axes]
     return Table(
@@ -77,6 +80,7 @@ def settings_table(found: SweepsCompared) -> Table:
 
 
 def choices_table(found: SweepsCompared) -> Table:
+    """The best setting per objective in each sweep."""
     return Table(
         f"Best setting per objective, and B's choice against A's{_per(found)}",
         (
@@ -110,7 +114,7 @@ def _per(found: SweepsCompared) -> str:
 
 
 def provenance(found: Comparison | SweepsCompared) -> str:
-    """What must be said of all figures of a comparison; empty where nothing is simulated."""
+    """Which side is simulated, for the captions of tables; empty where none is."""
     return {
         (True, True): "simulated",
         (True, False): "A simulated, B real",
@@ -120,7 +124,7 @@ def provenance(found: Comparison | SweepsCompared) -> str:
 
 
 def words_of(quantity: str) -> str:
-    """As it is said in a sentence: ``energy per epoch``, ``energy of gpu0``."""
+    """A quantity in a sentence: ``energy per epoch``, ``energy of gpu0``."""
     what, _, work = quantity.partition("/")
     if what not in UNITS:
         return f"energy of {one_line(quantity)}"
@@ -129,6 +133,7 @@ def words_of(quantity: str) -> str:
 
 
 def value_in(unit: str, value: float) -> str:
+    """A value with its unit and prefix, as the quantity of that unit is written."""
     if unit == "J":
         return joules(value)
     if unit == "s":
@@ -137,11 +142,11 @@ def value_in(unit: str, value: float) -> str:
 
 
 def _name(it: ComparedQuantity, found: Comparison) -> str:
-    """A device that the total leaves out on both sides says so."""
+    """The name of a quantity; of a device that the total leaves out, with that note."""
     runs = (*found.a.runs, *found.b.runs)
     is_device = all(it.quantity in run.result.run.devices for run in runs)
-    out = is_device and not any(it.quantity in run.result.counted for run in runs)
-    return f"{one_line(it.quantity)}, not in the total" if out else one_line(it.quantity)
+    is_left_out = is_device and not any(it.quantity in run.result.counted for run in runs)
+    return one_line(it.quantity) + (", not in the total" if is_left_out else "")
 
 
 def _figures(it: ComparedQuantity) -> tuple[str | None, ...]:
@@ -201,20 +206,14 @@ def _change(it: ComparedQuantity | None) -> str | None:
 
 
 def _setting_record(it: SettingCompared) -> Record:
-    return dict(_setting_items(it))
-
-
-def _setting_items(it: SettingCompared) -> Iterator[tuple[str, float | str | None]]:
-    yield from it.setting.values
-    for each in it.quantities:
-        name = {"energy": "energy_j", "time": "time_s", "power": "power_w", "edp": "edp_js"}
-        key = name[each.quantity]
-        for side, interval in (("a", each.a), ("b", each.b)):
-            yield from bounds(f"{key}_{side}", interval).items()
-        yield from bounds(f"{each.quantity}_ratio", each.ratio).items()
-        yield f"{each.quantity}_verdict", each.verdict.value
-        yield "runs_a", each.n[0]
-        yield "runs_b", each.n[1]
+    record: dict[str, float | str | None] = dict(it.setting.values)
+    for compared in it.quantities:
+        name, key = compared.quantity, _FIELDS[compared.quantity]
+        record |= {**bounds(f"{key}_a", compared.a), **bounds(f"{key}_b", compared.b)}
+        record |= {**bounds(f"{name}_ratio", compared.ratio)}
+        record |= {f"{name}_verdict": compared.verdict.value}
+        record |= {"runs_a": compared.n[0], "runs_b": compared.n[1]}
+    return record
 
 
 def _chosen(choice: Choice | None) -> tuple[str | None, str | None, str | None]:
