@@ -113,10 +113,10 @@ def test_single_runs_say_what_the_verdict_rests_on(joulewise):
 @pytest.mark.parametrize(
     ("condition", "status", "said"),
     [
-        ("gpu0>-10%", 0, "passed: gpu0>-10% is not the case: B has 24."),
-        ("gpu0<-10%", 1, "failed: gpu0<-10% is the case: B has 24."),
-        ("gpu0>1kJ", 1, "failed: gpu0>1kJ is the case: B's energy of gpu0 is 1.5"),
-        ("gpu0<-400J", 1, "failed: gpu0<-400J is the case: B has 50"),
+        ("gpu0>-10%", 0, "passed: gpu0>-10% is not true: B has 24."),
+        ("gpu0<-10%", 1, "failed: gpu0<-10% is true: B has 24."),
+        ("gpu0>1kJ", 1, "failed: gpu0>1kJ is true: B's energy of gpu0 is 1.5"),
+        ("gpu0<-400J", 1, "failed: gpu0<-400J is true: B has 50"),
         ("time>+5%", 0, "passed: time>+5% is not the case"),
         ("energy/epoch>+5%", 0, "passed: energy/epoch>+5% is not the case"),
     ],
@@ -141,7 +141,7 @@ def test_surely_is_beyond_the_whole_interval(joulewise):
     assert joulewise("compare", "before", "after", "--fail-if", over).returncode == 1
     ran = joulewise("compare", "before", "after", "--fail-if", over, "--sure")
     assert ran.returncode == 0
-    assert "is not surely the case" in ran.stdout
+    assert "is not surely true" in ran.stdout
 
 
 @pytest.mark.parametrize(

@@ -279,7 +279,7 @@ def total_source(total: Energy, simulated: Collection[str], sources: Iterable[So
     Where only the total is known, as in a list of runs, at least what is simulated is named.
     """
     if total.source is not Source.MIXED:
-        return total.source.value
+        return str(total.source.value)
     named = ", ".join(dict.fromkeys(source.value for source in sources))
     some = formatting.simulated(simulated)
     return named or (f"in part {some}" if some else "several sources")
