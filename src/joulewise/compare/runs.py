@@ -31,7 +31,7 @@ from joulewise.compare.quantities import (
     unit_of,
     values,
 )
-from joulewise.data import Knob, RunWarning, Source, WarningCode
+from joulewise.data import Knob, QualityWarningCode, RunWarning, Source
 from joulewise.store.manifest import Manifest
 from joulewise.store.runs import COMPLETE, RECORDING
 
@@ -139,7 +139,7 @@ class Side:
     left_out: tuple[tuple[str, str], ...] = ()
 
 
-class CompareCaution(WarningCode):
+class CompareCaution(QualityWarningCode):
     """What a reader of a comparison must know."""
 
     SINGLE_RUNS = "single_runs"
@@ -320,7 +320,7 @@ def _side_warnings(side: Side, name: str) -> Iterator[RunWarning]:
 
 def _run_warnings(side: Side, name: str) -> Iterator[RunWarning]:
     """The runs' own warnings after which their figures may be wrong, one for each code."""
-    by_code: dict[WarningCode, list[tuple[ComparedRun, RunWarning]]] = {}
+    by_code: dict[QualityWarningCode, list[tuple[ComparedRun, RunWarning]]] = {}
     for run in side.runs:
         for warning in run.result.warnings:
             if warning.is_doubtful:

@@ -22,12 +22,12 @@ from joulewise.data.runs import (
     DOUBTFUL,
     Caution,
     Excluded,
+    QualityWarningCode,
     RunResult,
     RunWarning,
     Span,
     SpanResult,
     Use,
-    WarningCode,
 )
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "KnobInfo",
     "PowerScope",
     "Process",
+    "QualityWarningCode",
     "Quantity",
     "Reading",
     "RunResult",
@@ -53,7 +54,6 @@ __all__ = [
     "SpanResult",
     "Unavailable",
     "Use",
-    "WarningCode",
     "listed_keys",
     "total",
     "total_of_one",

@@ -29,14 +29,14 @@ class Span:
     closed: bool = True
 
 
-class WarningCode(str, Enum):
+class QualityWarningCode(str, Enum):
     """The ``code`` of a quality warning in JSON: of a run, of a sweep or of a comparison.
 
     Each of these has a subclass with its own codes, beside what it is about.
     """
 
 
-class Caution(WarningCode):
+class Caution(QualityWarningCode):
     """What a reader of a run's result must know."""
 
     SPAN_TOO_SHORT = "span_too_short"
@@ -102,7 +102,7 @@ class RunWarning:
     run it applies, None for all of it.
     """
 
-    code: WarningCode
+    code: QualityWarningCode
     message: str
     hint: str = ""
     device: str | None = None

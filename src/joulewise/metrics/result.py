@@ -11,7 +11,7 @@ from enum import Enum
 from typing import Any, Final
 
 from joulewise.data.contract import finite
-from joulewise.data.runs import RunWarning, WarningCode
+from joulewise.data.runs import QualityWarningCode, RunWarning
 from joulewise.data.sweeps import Setting
 
 
@@ -121,7 +121,7 @@ class Choice:
         return self.is_same_load and self.recommended != self.setting
 
 
-class SweepCaution(WarningCode):
+class SweepCaution(QualityWarningCode):
     """What a reader of a sweep must know; the ``code`` in JSON."""
 
     CAP_NEVER_BINDS = "cap_never_binds"

@@ -71,13 +71,13 @@ def published_table(found: Sequence[Beside]) -> Table:
         "This sweep beside the published figures",
         (
             Column("objective", right=False),
-            Column("best limit, this sweep", "W"),
-            Column("best limit, published", "W"),
+            Column("best limit", "W"),
+            Column("published", "W"),
+            Column("slowdown", "%"),
+            Column("published", "%"),
+            Column("saving", "%"),
+            Column("published", "%"),
             Column("score above best", "%"),
-            Column("slowdown, this sweep", "%"),
-            Column("slowdown, published", "%"),
-            Column("saving, this sweep", "%"),
-            Column("saving, published", "%"),
         ),
         tuple(
             (
@@ -87,8 +87,8 @@ def published_table(found: Sequence[Beside]) -> Table:
                 *(
                     f"{100 * share:.1f}"
                     for share in (
-                        *(it.excess, it.slower, it.published_slower),
-                        *(it.saves, it.published_saves),
+                        *(it.slower, it.published_slower, it.saves, it.published_saves),
+                        it.excess,
                     )
                 ),
             )

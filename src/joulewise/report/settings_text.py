@@ -73,7 +73,7 @@ def fit_worth(fit: ParabolaFit) -> str:
     """``R² = 0.918 for the means, 0.632 for single runs``; empty with too few limits for it."""
     if fit.r2 is None or fit.means_r2 is None:
         return ""
-    return f"R² {_r2(fit.means_r2)} for the means, {_r2(fit.r2)[2:]} for single runs"
+    return f"R² {_r2(fit.means_r2)} for the means, {_r2(fit.r2).removeprefix('= ')} for single runs"
 
 
 def _r2(r2: float) -> str:

@@ -20,7 +20,7 @@ from joulewise.report.views.run import warned as warning_text
 
 _NO_WIDTH: Final = 10_000  # columns of a pipe or a file: nothing is wrapped in it
 _INDENT: Final = 2  # columns (chosen); doubled, wide tables lose two more to the margin
-_HINT_INDENT: Final = 11  # columns: below the text that follows "warning: "
+_WARNING: Final = "warning: "
 
 
 class Screen(Console):
@@ -73,9 +73,16 @@ class Sheet:
     def warnings(self, warnings: Iterable[RunWarning]) -> None:
         """Each warning, with what to do about it in the next line."""
         for warning in warnings:
-            self.line(f"warning: {warning_text(warning)}", "yellow")
+            self._hang(_WARNING, warning_text(warning), "yellow")
             if warning.hint:
-                self.line(plain(warning.hint), "dim", _HINT_INDENT)
+                self._hang(" " * len(_WARNING), plain(warning.hint), "dim")
+
+    def _hang(self, begin: str, text: str, style: str) -> None:
+        """A paragraph whose lines all start below the text that follows ``begin``."""
+        fitted = fitting(text, self.console.encoding)
+        lines = wrap_text(fitted, self.console.width - _INDENT - len(begin))
+        whole = begin + f"\n{' ' * len(begin)}".join(lines)
+        indent(Text(whole, style=style), self.console)
 
     def table(self, table: Table) -> None:
         """A table with its caption and its note, below an empty line."""

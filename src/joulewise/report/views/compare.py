@@ -142,7 +142,7 @@ def _sweeps_finding(found: SweepsCompared) -> str:
     if found.settings:
         where = f"at the {counted(len(found.settings), 'setting')} that both have"
         per = "" if found.a.per == RUN else f"per {found.a.per}, "
-        parts = [f"{per}{where} B takes {_ranges(found)} than A"]
+        parts = [f"{per}{where}, B takes {_ranges(found)} than A"]
     if other:
         parts.append(f"the best setting differs for {', '.join(other)}")
     if same:

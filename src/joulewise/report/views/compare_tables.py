@@ -35,7 +35,7 @@ def quantities_table(found: Comparison) -> Table:
     shown = [it for it in found.quantities if not _is_total(it, found)]
     return Table(
         "B against A",
-        (Column("quantity", right=False), *_FIGURES, Column("based on", right=False, spare=5)),
+        (Column("quantity", right=False), *_FIGURES, Column("basis", right=False, spare=5)),
         tuple((_name(it, found), *_figures(it), _by(it)) for it in shown),
         tuple(_record(it) for it in shown),
         provenance=provenance(found),
