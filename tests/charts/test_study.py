@@ -11,6 +11,7 @@ from joulewise.data.sweeps import POWER_LIMIT
 from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.trial_table import entering
 from joulewise.report.charts.sweep import sweep_charts
+from joulewise.report.settings_text import fit_worth
 from joulewise.sweep.lifecycle import conduct, prepare
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
 from tests.helpers.chart_tables import chart
@@ -72,7 +73,7 @@ def test_a_parabola_explains_nearly_all_of_ecg_and_less_of_mnist_big(studied, qu
     assert ecg.adjusted_r2 > 0.99
     assert big.adjusted_r2 < ecg.adjusted_r2
     figure = chart(sweep_charts(*studied("ecg")), f"{quantity}-by-limit")
-    assert f"{ecg.r2:.4f} of the runs" in figure.title
+    assert fit_worth(ecg) in figure.title
     assert len(figure.tables["runs"].records) == 40
     assert figure.tables["parabola"].records
 

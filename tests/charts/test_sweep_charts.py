@@ -9,6 +9,7 @@ from joulewise.metrics.evaluate import evaluate
 from joulewise.metrics.metric import Reference, parse
 from joulewise.report.charts.sweep import sweep_charts
 from joulewise.report.charts.theme import config, dressed
+from joulewise.report.settings_text import fit_worth
 from joulewise.simulate.boards import load_board
 from tests.helpers.chart_tables import by_batch, by_limit, chart, swept
 
@@ -297,7 +298,7 @@ def test_a_parabola_is_drawn_with_what_it_is_worth(limits):
     _, result = limits
     energy = chart(charts_of(limits), "energy-by-limit")
     fit = next(it for it in result.fits if it.quantity == "energy")
-    worth = f"R² {fit.means_r2:.4f} of the means, {fit.r2:.4f} of the runs"
+    worth = fit_worth(fit)
     assert f"{worth}, adjusted {fit.adjusted_r2:.4f}, {fit.dof} degrees" in energy.title
     assert worth in energy.description
     assert f"least at {fit.minimum_w:.0f} W" in energy.title

@@ -306,4 +306,6 @@ def test_doctor_tells_what_a_scheduler_means(sim):
     ran = sim("joulewise doctor", SLURM_JOB_ID="4711", JOULEWISE_GUARD="/nonexistent")
     assert "under Slurm (job 4711), which ends the guardian with the job: " in ran.stdout
     ran = sim("joulewise restore --epilog; joulewise doctor", SLURM_JOB_ID="4711")
-    assert "under Slurm (job 4711): the epilog restores the settings that a job leaves" in ran.stdout
+    assert (
+        "under Slurm (job 4711): the epilog restores the settings that a job leaves" in ran.stdout
+    )

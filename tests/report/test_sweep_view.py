@@ -92,7 +92,10 @@ def test_within_noise_is_said_of_the_metric_and_the_reference_recommended():
     result = evaluate(found, [parse("edp")], View())
     it = sweep_view(result)
     (finding,) = it.findings
-    wanted = "EDP: keep the reference, 300 W: by EDP, 200 W does not differ from it by more than noise (10.7 "
+    wanted = (
+        "EDP: keep the reference, 300 W: by EDP, 200 W does not differ from it by more than noise "
+        "(10.7 "
+    )
     assert finding.startswith(wanted)
     assert finding.endswith("than 300 W)")
     assert it.choices.rows[-1][1] == "EDP within noise"
@@ -382,7 +385,8 @@ def test_what_is_assumed_is_told_in_watts_and_as_a_pue():
     assert " W besides, assumed; wall: that of the node, times a PUE of " in note
     (note,) = sweep_view(evaluate(sweep(), [parse("energy")], View(overhead_w=75.0))).notes
     assert note.startswith(
-        "System boundaries beyond the GPU: wall: GPU measured, 75 W besides, as given, times a PUE of "
+        "System boundaries beyond the GPU: wall: GPU measured, 75 W besides, as given, "
+        "times a PUE of "
     )
 
 

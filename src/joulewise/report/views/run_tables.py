@@ -161,16 +161,15 @@ def _statistics(what: str, unit: str, summary: Mapping[str, Any] | None) -> _Rec
 
 
 def _member_cells(member: RunResult) -> tuple[str | None, ...]:
-    shown = total_row(member) if member.run.total else None
+    total = total_row(member)
+    cells = (total.energy, total.error or None, total.source)
     codes = [warning.code for warning in member.warnings]
     return (
         plain(member.id),
         plain(member.details.get("about", {}).get("host", "")),
         ending(member.state, member.exit_code, codes, is_bound=is_bound(member.run.total)),
         seconds(member.time_s),
-        shown and shown.energy,
-        (shown and shown.error) or None,
-        shown and shown.source,
+        *(cells if member.run.total else (None, None, None)),
     )
 
 
