@@ -64,6 +64,16 @@ class Column:
         return f"{self.title} ({self.unit})" if self.unit else self.title
 
 
+def text_columns(*titles: str) -> tuple[Column, ...]:
+    """Columns of words, aligned to the left."""
+    return tuple(Column(title, right=False) for title in titles)
+
+
+def number_columns(*titles: str) -> tuple[Column, ...]:
+    """Columns of numbers, aligned to the right."""
+    return tuple(map(Column, titles))
+
+
 @dataclass(frozen=True)
 class Table:
     """A table of results; a cell is a text for people, or None where there is no figure.

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from joulewise.data import RunResult
 from joulewise.formatting import fitting, one_line
-from joulewise.report.tables import Column, Table
+from joulewise.report.tables import Column, Table, number_columns
 from joulewise.report.terminal.layout import Sheet, indent
 from joulewise.report.views.run import (
     NO_RATES,
@@ -77,8 +77,7 @@ def _draw_devices(
     source = Column("source", right=False, spare=1)
     columns = (
         Column("device", right=False),
-        Column("energy"),
-        Column("error"),
+        *number_columns("energy", "error"),
         *(Column(title, spare=2) for title in two),
         source,
     )
@@ -107,8 +106,7 @@ def _draw_devices(
 def _draw_spans(rows: Sequence[SpanRow], sheet: Sheet) -> None:
     columns = (
         Column("span", right=False),
-        Column("count"),
-        Column("mean time"),
+        *number_columns("count", "mean time"),
         Column("time min-max", spare=1),
         Column("mean energy"),
         Column("energy min-max", spare=1),

@@ -13,7 +13,7 @@ from joulewise.formatting import joules, one_line, seconds, watts
 from joulewise.metrics.metric import parse
 from joulewise.metrics.result import Choice, Interval
 from joulewise.report.settings_text import AXES, change, error_words, setting_words, value_words
-from joulewise.report.tables import Column, Table
+from joulewise.report.tables import Column, Table, number_columns, text_columns
 from joulewise.report.views.sweep_tables import bounds
 from joulewise.units import prefixed
 
@@ -68,8 +68,7 @@ def settings_table(found: SweepsCompared) -> Table:
             Column("runs", spare=4),
             Column("energy A", spare=2),
             Column("energy B", spare=2),
-            Column("energy B vs A"),
-            Column("time B vs A"),
+            *number_columns("energy B vs A", "time B vs A"),
             Column("EDP B vs A", spare=3),
             Column("verdict on energy", right=False, spare=1),
         ),
@@ -84,15 +83,13 @@ def choices_table(found: SweepsCompared) -> Table:
     return Table(
         f"Best setting per objective, and B's choice against A's{_per(found)}",
         (
-            Column("objective", right=False),
-            Column("in A", right=False),
+            *text_columns("objective", "in A"),
             Column("energy A vs its ref.", spare=2),
             Column("time A vs its ref.", spare=3),
             Column("in B", right=False),
             Column("energy B vs its ref.", spare=2),
             Column("time B vs its ref.", spare=3),
-            Column("energy B vs A"),
-            Column("time B vs A"),
+            *number_columns("energy B vs A", "time B vs A"),
         ),
         tuple(
             (

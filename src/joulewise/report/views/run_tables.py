@@ -8,7 +8,7 @@ from typing import Any, Final
 from joulewise.data import Energy, Quantity, RunResult, Use
 from joulewise.data.contract import energy_json
 from joulewise.formatting import SENSORS, figure, plain, seconds
-from joulewise.report.tables import Column, Table
+from joulewise.report.tables import Column, Table, number_columns, text_columns
 from joulewise.report.views.run import (
     DeviceRow,
     RunView,
@@ -31,10 +31,7 @@ def total_table(result: RunResult, shown: RunView) -> Table:
         "Time and energy of the run",
         (
             Column("run", right=False),
-            Column("time"),
-            Column("energy"),
-            Column("error (95 %)"),
-            Column("mean power"),
+            *number_columns("time", "energy", "error (95 %)", "mean power"),
             Column("source", right=False),
         ),
         ((plain(result.id), seconds(result.time_s), row.energy, row.error, row.mean, row.source),),
@@ -58,8 +55,7 @@ def devices_table(result: RunResult, shown: RunView) -> Table:
         "Energy by device",
         (
             Column("device", right=False),
-            Column("energy"),
-            Column("error (95 %)"),
+            *number_columns("energy", "error (95 %)"),
             Column("of which sampling", spare=3),
             Column("of which calibration", spare=3),
             Column("mean power", spare=1),
@@ -78,11 +74,7 @@ def spans_table(result: RunResult, shown: RunView) -> Table:
         "Time and energy of spans",
         (
             Column("span", right=False),
-            Column("count"),
-            Column("mean time"),
-            Column("min-max time"),
-            Column("mean energy"),
-            Column("min-max energy"),
+            *number_columns("count", "mean time", "min-max time", "mean energy", "min-max energy"),
         ),
         tuple(
             (row.name, row.count, row.time, row.times, row.energy, row.energies)
@@ -106,12 +98,8 @@ def members_table(members: Sequence[RunResult]) -> Table:
     return Table(
         "Runs of the group",
         (
-            Column("run", right=False),
-            Column("host", right=False),
-            Column("ended", right=False),
-            Column("time"),
-            Column("energy"),
-            Column("error (95 %)"),
+            *text_columns("run", "host", "ended"),
+            *number_columns("time", "energy", "error (95 %)"),
             Column("source", right=False),
         ),
         tuple(map(_member_cells, members)),
@@ -206,11 +194,8 @@ def readings_table(runs: Mapping[str, RunResult]) -> Table:
     return Table(
         "Sensors over the run",
         (
-            Column("device", right=False),
-            Column("sensor", right=False),
-            Column("mean"),
-            Column("min"),
-            Column("max"),
+            *text_columns("device", "sensor"),
+            *number_columns("mean", "min", "max"),
         ),
         tuple(
             (device, SENSORS[quantity], *(_cell(quantity, figures, name) for name in _FIGURES))
@@ -240,9 +225,7 @@ def states_table(runs: Mapping[str, RunResult]) -> Table:
     return Table(
         "Share of the time in each state",
         (
-            Column("device", right=False),
-            Column("sensor", right=False),
-            Column("state", right=False),
+            *text_columns("device", "sensor", "state"),
             Column("share", "%"),
         ),
         tuple(
@@ -269,8 +252,7 @@ def span_table(runs: Mapping[str, RunResult]) -> Table:
     return Table(
         "Sensors by span, means",
         (
-            Column("span", right=False),
-            Column("device", right=False),
+            *text_columns("span", "device"),
             *(Column(SENSORS[quantity]) for quantity in present),
         ),
         tuple(
@@ -294,9 +276,7 @@ def rates_table(runs: Mapping[str, RunResult]) -> Table:
     return Table(
         "New values per second, of readings per second",
         (
-            Column("device", right=False),
-            Column("sensor", right=False),
-            Column("read as", right=False),
+            *text_columns("device", "sensor", "read as"),
             Column("in the run", "Hz"),
             Column("idle", "Hz"),
             Column("under load", "Hz"),

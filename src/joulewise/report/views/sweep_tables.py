@@ -18,7 +18,7 @@ from joulewise.report.settings_text import (
     simulated_words,
     value_words,
 )
-from joulewise.report.tables import Column, Table
+from joulewise.report.tables import Column, Table, number_columns, text_columns
 
 Record = Mapping[str, float | str | None]
 _FIGURES = (
@@ -27,8 +27,7 @@ _FIGURES = (
     Column("energy ±", spare=6),
     Column("time", spare=2),
     Column("time ±", spare=6),
-    Column("energy vs ref."),
-    Column("time vs ref."),
+    *number_columns("energy vs ref.", "time vs ref."),
 )
 _NO_RATIOS = (None, None, None)  # of the reference, which is not compared with itself
 
@@ -39,8 +38,7 @@ def choices_table(result: SweepResult) -> Table:
     return Table(
         "Best setting per objective",
         (
-            Column("objective", right=False),
-            Column("verdict", right=False),
+            *text_columns("objective", "verdict"),
             *_axis_columns(result),
             *_FIGURES,
             Column("beats ref. at", spare=4),
@@ -98,8 +96,7 @@ def boundaries_table(result: SweepResult) -> Table:
     return Table(
         f"Savings by system boundary ({', '.join(COUNTED[boundary] for boundary in known)})",
         (
-            Column("objective", right=False),
-            Column("best setting", right=False),
+            *text_columns("objective", "best setting"),
             *(
                 Column(f"energy, {COUNTED[boundary]}", spare=at if boundary != evaluated else 0)
                 for at, boundary in enumerate(known, 1)
