@@ -65,7 +65,7 @@ def beside(result: SweepResult, board: str, network: str) -> list[Beside]:
     return [_beside(result, metric, rows[name], rows[_DEFAULT]) for metric, name in METRICS.items()]
 
 
-def published_table(found: Sequence[Beside]) -> Table:
+def published_table(rows: Sequence[Beside]) -> Table:
     """The best limits of the sweep beside the published ones, and what those do in both."""
     return Table(
         "This sweep beside the published figures",
@@ -92,7 +92,7 @@ def published_table(found: Sequence[Beside]) -> Table:
                     )
                 ),
             )
-            for it in found
+            for it in rows
         ),
         tuple(
             {
@@ -105,7 +105,7 @@ def published_table(found: Sequence[Beside]) -> Table:
                 "saves_there": it.saves,
                 "published_saves": it.published_saves,
             }
-            for it in found
+            for it in rows
         ),
         note="Slowdown and saving are those of the published limit against the default limit; "
         "score above best is how much worse that limit scores in this sweep than its best one.",

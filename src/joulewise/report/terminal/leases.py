@@ -35,18 +35,18 @@ _STYLES = {
 }
 
 
-def draw(found: Leases, console: Console, *, may_set: bool = False) -> None:
+def draw(leases: Leases, console: Console, *, may_set: bool = False) -> None:
     """Draw the leases; ``may_set``: whether a driver lets this process change a setting."""
     console.print(Text("leases", style="bold"))
-    if found.held:
-        indent(_held_table(found.held, console), console)
-    for each, state in found.left:
-        indent(Text.assemble(("left behind", "red"), f": {_left(each)}"), console)
+    if leases.held:
+        indent(_held_table(leases.held, console), console)
+    for lease, state in leases.left:
+        indent(Text.assemble(("left behind", "red"), f": {_left(lease)}"), console)
         print_fix(restore_command(state), console)
-    if isinstance(found.service, Unavailable):
-        indent(Text.assemble(("guard service", "yellow"), f": {found.service.reason}"), console)
-        print_fix(found.service.fix, console)
-    for line in _lines(found, may_set=may_set):
+    if isinstance(leases.service, Unavailable):
+        indent(Text.assemble(("guard service", "yellow"), f": {leases.service.reason}"), console)
+        print_fix(leases.service.fix, console)
+    for line in _lines(leases, may_set=may_set):
         indent(Text(line), console)
 
 
@@ -69,8 +69,8 @@ def draw_restored(
         console.print(Text(f"{path} is held by another process, and was not undone.", style="red"))
     for warning in recovered.unremoved:
         console.print(Text(warning, style="yellow"))
-    for each in not_ours:
-        console.print(Text(f"{left(each)}.", style="red"))
+    for lease in not_ours:
+        console.print(Text(f"{left(lease)}.", style="red"))
     if recovered == Recovered() and not not_ours:
         nothing = "Nothing was left changed. In use now:" if held else "Nothing is left changed."
         console.print(Text(nothing))
@@ -81,22 +81,22 @@ def draw_restored(
         )
 
 
-def _lines(found: Leases, *, may_set: bool) -> Iterator[str]:
-    if not (found.held or found.left):
+def _lines(leases: Leases, *, may_set: bool) -> Iterator[str]:
+    if not (leases.held or leases.left):
         yield "joulewise holds no setting now"
-    serves = isinstance(found.service, str)
+    serves = isinstance(leases.service, str)
     if serves:
-        yield f"the guard service answers at {found.service}"
-    elif found.service is None:
+        yield f"the guard service answers at {leases.service}"
+    elif leases.service is None:
         yield f"no guard service here: {_without_service(may_set=may_set)}"
-    if found.scheduler and not (serves or found.epilog):
+    if leases.scheduler and not (serves or leases.epilog):
         yield (
-            f"under {found.scheduler}, which ends the guardian with the job: settings can only be "
+            f"under {leases.scheduler}, which ends the guardian with the job: settings can only be "
             "changed by the guard service, or once `joulewise restore --epilog` is in the epilog"
         )
-    elif found.scheduler:
+    elif leases.scheduler:
         by = "the guard service" if serves else "the epilog"
-        yield f"under {found.scheduler}: {by} restores the settings that a job leaves"
+        yield f"under {leases.scheduler}: {by} restores the settings that a job leaves"
 
 
 def _without_service(*, may_set: bool) -> str:
@@ -105,11 +105,11 @@ def _without_service(*, may_set: bool) -> str:
     return "you can change settings without it" if may_set else "only root can change settings"
 
 
-def _left(each: Standing) -> str:
-    change = each.change
+def _left(lease: Standing) -> str:
+    change = lease.change
     return (
         f"{change.key}'s {formatting.KNOBS[change.knob]} at {at(change.knob, change.value)}, "
-        f"before {at(change.knob, change.before)}, by {who(each.holder)}"
+        f"before {at(change.knob, change.before)}, by {who(lease.holder)}"
     )
 
 

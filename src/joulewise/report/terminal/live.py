@@ -82,7 +82,7 @@ def screen(now: RunNow, console: Console) -> Group:
 def line(now: RunNow) -> str:
     """The state of the run in one line."""
     parts = [title(now), standing(now)]
-    parts += [f"{plain(each.key)} {each.power_w:.0f} W" for each in now.devices if each.power_w]
+    parts += [f"{plain(it.key)} {it.power_w:.0f} W" for it in now.devices if it.power_w]
     return " · ".join([*parts, *foretold(now)])
 
 

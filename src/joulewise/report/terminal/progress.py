@@ -159,7 +159,7 @@ class SweepProgress:
     def ended(self, trial: Trial, sweep: Sweep, left: int) -> None:
         """A run has ended, with ``left`` more to make."""
         self._done += 1
-        self._running = [each for each in self._running if each != trial.planned]
+        self._running = [planned for planned in self._running if planned != trial.planned]
         if trial.state is TrialState.FAILED:
             number = len(sweep.trials)
             self._say(f"{number}/{number + left} {_place(trial)} failed: {one_line(trial.reason)}")

@@ -54,59 +54,59 @@ class CompareView:
     cautions: tuple[RunWarning, ...]
 
 
-def view_of_runs(found: Comparison) -> CompareView:
+def view_of_runs(comparison: Comparison) -> CompareView:
     """What to show of a comparison of runs."""
-    differing = (differences_table(found),) if found.differences else ()
+    differing = (differences_table(comparison),) if comparison.differences else ()
     return CompareView(
-        title=f"{one_line(found.b.name, _NAME)} against {one_line(found.a.name, _NAME)}",
-        facts=(_side("A", found.a), _side("B", found.b)),
-        tables=(quantities_table(found), *differing),
-        finding=_with_notes(_finding(found), found),
-        cautions=found.cautions,
+        title=f"{one_line(comparison.b.name, _NAME)} against {one_line(comparison.a.name, _NAME)}",
+        facts=(_side("A", comparison.a), _side("B", comparison.b)),
+        tables=(quantities_table(comparison), *differing),
+        finding=_with_notes(_finding(comparison), comparison),
+        cautions=comparison.cautions,
     )
 
 
-def view_of_sweeps(found: SweepsCompared) -> CompareView:
+def view_of_sweeps(comparison: SweepsCompared) -> CompareView:
     """What to show of a comparison of sweeps."""
-    settings = (settings_table(found),) if found.settings else ()
+    settings = (settings_table(comparison),) if comparison.settings else ()
     return CompareView(
-        title=f"sweep {_sweep_name(found.b)} against sweep {_sweep_name(found.a)}",
-        facts=tuple(_sweep_facts(found)),
-        tables=(*settings, choices_table(found)),
-        finding=_with_notes(_sweeps_finding(found), found),
-        cautions=found.cautions,
+        title=f"sweep {_sweep_name(comparison.b)} against sweep {_sweep_name(comparison.a)}",
+        facts=tuple(_sweep_facts(comparison)),
+        tables=(*settings, choices_table(comparison)),
+        finding=_with_notes(_sweeps_finding(comparison), comparison),
+        cautions=comparison.cautions,
     )
 
 
-def _with_notes(finding: str, found: Comparison | SweepsCompared) -> str:
-    notes = list(filter(None, [provenance(found)]))
-    if any(it.code is CompareCaution.WORK_NOT_KNOWN for it in found.cautions):
+def _with_notes(finding: str, comparison: Comparison | SweepsCompared) -> str:
+    notes = list(filter(None, [provenance(comparison)]))
+    if any(it.code is CompareCaution.WORK_NOT_KNOWN for it in comparison.cautions):
         notes.append("per run; it is not known whether both did the same work")
     return f"{finding} ({'; '.join(notes)})" if notes else finding
 
 
-def _finding(found: Comparison) -> str:
+def _finding(comparison: Comparison) -> str:
     """B against A in a sentence; per epoch, step or sample where the sides differ in work."""
-    work = found.work.per
-    per = f"/{work}" if work != RUN and found.get(f"{TIME}/{work}") else ""
-    compared = [(found.get(f"{quantity}{per}"), quantity) for quantity in (ENERGY, TIME)]
+    work = comparison.work.per
+    per = f"/{work}" if work != RUN and comparison.get(f"{TIME}/{work}") else ""
+    compared = [(comparison.get(f"{quantity}{per}"), quantity) for quantity in (ENERGY, TIME)]
     is_noise = all(it and it.verdict is CompareOutcome.NOISE for it, _ in compared)
     ratios = [_ratio_with_note(it, quantity, is_noise=is_noise) for it, quantity in compared]
     whole = more_or_less(ratios, "A")
     if not whole:
         return "nothing of B can be compared with A"
-    why = f"; {found.bounded} and is not compared" if found.bounded else ""
+    why = f"; {comparison.bounded} and is not compared" if comparison.bounded else ""
     unsure = "no difference beyond noise: " if is_noise else ""
     return f"{unsure}{f'per {work} ' if per else ''}B takes {whole}{why}"
 
 
 def _ratio_with_note(
-    it: ComparedQuantity | None, what: str, *, is_noise: bool
+    compared: ComparedQuantity | None, what: str, *, is_noise: bool
 ) -> tuple[Interval | None, str, str]:
     """A ratio, its quantity, and a note if it is unsure and the sentence does not say so."""
-    if it is None:
+    if compared is None:
         return None, what, ""
-    return it.ratio, what, "" if is_noise else _UNSURE.get(it.verdict, "")
+    return compared.ratio, what, "" if is_noise else _UNSURE.get(compared.verdict, "")
 
 
 def _side(letter: str, side: Side) -> str:
@@ -119,30 +119,30 @@ def _sweep_name(result: SweepResult) -> str:
     return one_line(result.name or result.id, _NAME)
 
 
-def _sweep_facts(found: SweepsCompared) -> Iterator[str]:
-    for letter, result in (("A", found.a), ("B", found.b)):
+def _sweep_facts(comparison: SweepsCompared) -> Iterator[str]:
+    for letter, result in (("A", comparison.a), ("B", comparison.b)):
         runs = counted(sum(point.n for point in result.points), "run")
         words = filter(None, (result.id, one_line(result.name), result.gpu_name))
         reference = setting_words(result.reference.setting)
         yield f"{letter}: {' · '.join(words)}, {runs}; reference {reference}"
-    result = found.a
+    result = comparison.a
     yield boundary_words(result.boundary, result.sources.get(result.boundary, ""), result.per)
-    for letter, only in (("A", found.only_a), ("B", found.only_b)):
+    for letter, only in (("A", comparison.only_a), ("B", comparison.only_b)):
         if only:
             yield f"only in {letter}: {_some([setting_words(it) for it in only])}"
 
 
-def _sweeps_finding(found: SweepsCompared) -> str:
+def _sweeps_finding(comparison: SweepsCompared) -> str:
     same: list[str] = []
     other: list[str] = []
-    for it in found.choices:
+    for it in comparison.choices:
         if it.a and it.b:
             (same if it.a.setting == it.b.setting else other).append(parse(it.metric).label)
     parts = []
-    if found.settings:
-        where = f"at the {counted(len(found.settings), 'setting')} that both have"
-        per = "" if found.a.per == RUN else f"per {found.a.per}, "
-        parts = [f"{per}{where}, B takes {_ranges(found)} than A"]
+    if comparison.settings:
+        where = f"at the {counted(len(comparison.settings), 'setting')} that both have"
+        per = "" if comparison.a.per == RUN else f"per {comparison.a.per}, "
+        parts = [f"{per}{where}, B takes {_ranges(comparison)} than A"]
     if other:
         parts.append(f"the best setting differs for {', '.join(other)}")
     if same:
@@ -157,13 +157,13 @@ def _same_choice(metrics: Sequence[str], *, is_all: bool) -> str:
     return f"the best setting is the same in both for {which}"
 
 
-def _ranges(found: SweepsCompared) -> str:
+def _ranges(comparison: SweepsCompared) -> str:
     """The ranges of the ratios of energy and time over all settings."""
     ranges = []
     for quantity in (ENERGY, TIME):
-        span = range_of(found, quantity)
+        span = range_of(comparison, quantity)
         if span is not None and span.low is not None and span.high is not None:
-            verdicts = [it.verdict for point in found.settings if (it := point.get(quantity))]
+            verdicts = [it.verdict for point in comparison.settings if (it := point.get(quantity))]
             ranges.append(f"{_between(span.low, span.high)} {quantity}{_unsure_at(verdicts)}")
     return " and ".join(ranges)
 
@@ -200,10 +200,10 @@ Sentence = tuple[ConditionVerdict, str]
 
 
 def judged_runs(
-    found: Comparison, conditions: Sequence[FailCondition], *, sure: bool
+    comparison: Comparison, conditions: Sequence[FailCondition], *, sure: bool
 ) -> list[Sentence]:
     """The verdict on each condition with a sentence; ``sure`` judges the whole interval."""
-    compared = [(it, found.get(it.quantity)) for it in conditions]
+    compared = [(it, comparison.get(it.quantity)) for it in conditions]
     verdicts = [(judge(it, quantity, sure=sure), quantity) for it, quantity in compared]
     return [
         (it, _sentence(it, quantity.unit if quantity else "", sure=sure))
@@ -212,16 +212,16 @@ def judged_runs(
 
 
 def judged_sweeps(
-    found: SweepsCompared, conditions: Sequence[FailCondition], *, sure: bool
+    comparison: SweepsCompared, conditions: Sequence[FailCondition], *, sure: bool
 ) -> list[Sentence]:
     """The same for two sweeps: it is enough that a condition holds at one common setting."""
-    return [_over_settings(found, condition, sure=sure) for condition in conditions]
+    return [_over_settings(comparison, condition, sure=sure) for condition in conditions]
 
 
-def _over_settings(found: SweepsCompared, condition: FailCondition, *, sure: bool) -> Sentence:
+def _over_settings(comparison: SweepsCompared, condition: FailCondition, *, sure: bool) -> Sentence:
     judged = [
         (judge(condition, it.get(condition.quantity), sure=sure), it.setting)
-        for it in found.settings
+        for it in comparison.settings
     ]
     if not judged:
         raise UsageError(
@@ -232,27 +232,29 @@ def _over_settings(found: SweepsCompared, condition: FailCondition, *, sure: boo
     worst, setting = max(judged, key=lambda pair: sign * pair[0].found.mean)
     number = sum(it.is_the_case for it, _ in judged)
     where = f"; so at {number} of {counted(len(judged), 'setting')}" if number else ""
-    unit = next(it.unit for it in found.settings[0].quantities if it.quantity == condition.quantity)
+    unit = next(
+        it.unit for it in comparison.settings[0].quantities if it.quantity == condition.quantity
+    )
     return worst, f"{_sentence(worst, unit, sure=sure)} at {setting_words(setting)}{where}"
 
 
-def _sentence(it: ConditionVerdict, unit: str, *, sure: bool) -> str:
-    outcome = "failed" if it.is_the_case else "passed"
+def _sentence(verdict: ConditionVerdict, unit: str, *, sure: bool) -> str:
+    outcome = "failed" if verdict.is_the_case else "passed"
     certainty = "surely " if sure else ""
-    holds = f"is {certainty}true" if it.is_the_case else f"is not {certainty}true"
-    sentence = f"{outcome}: {it.condition.text.strip()} {holds}: {_value_found(it, unit)}"
-    if it.within_noise and not sure:
+    holds = f"is {certainty}true" if verdict.is_the_case else f"is not {certainty}true"
+    sentence = f"{outcome}: {verdict.condition.text.strip()} {holds}: {_value_found(verdict, unit)}"
+    if verdict.within_noise and not sure:
         return f"{sentence} (by the mean; the limit is within noise: repeat the runs to be sure)"
     return sentence
 
 
-def _value_found(it: ConditionVerdict, unit: str) -> str:
-    quantity, found = words_of(it.condition.quantity), it.found
-    if it.condition.is_share:
+def _value_found(verdict: ConditionVerdict, unit: str) -> str:
+    quantity, found = words_of(verdict.condition.quantity), verdict.found
+    if verdict.condition.is_share:
         return f"B has {more_or_less([(_ratio(found), quantity, '')], 'A')}"
     value = value_in(unit, abs(found.mean))
     bounds = _bounds(found, unit)
-    if it.condition.is_change:
+    if verdict.condition.is_change:
         return f"B has {value} {'less' if found.mean < 0 else 'more'} {quantity} than A{bounds}"
     return f"B's {quantity} is {value}{bounds}"
 
@@ -321,9 +323,9 @@ def compared_runs(a: Side, b: Side, asked: CompareOptions = NOTHING_ASKED) -> Co
             "--by, --boundary, --overhead-w and --pue are for sweeps, and these are runs",
             "leave them out: for runs every device is compared, and the total",
         )
-    found = compare_runs(a, b)
-    judged = judged_runs(found, asked.conditions, sure=asked.sure)
-    return _with_json(found, view_of_runs(found), judged, runs_json(found))
+    comparison = compare_runs(a, b)
+    judged = judged_runs(comparison, asked.conditions, sure=asked.sure)
+    return _with_json(comparison, view_of_runs(comparison), judged, runs_json(comparison))
 
 
 def compared_sweeps(a: Sweep, b: Sweep, asked: CompareOptions = NOTHING_ASKED) -> ComparisonResult:
@@ -334,9 +336,9 @@ def compared_sweeps(a: Sweep, b: Sweep, asked: CompareOptions = NOTHING_ASKED) -
         for name, given in (("overhead_w", asked.overhead_w), ("pue", asked.pue))
     )
     metrics = [parse(text) for text in asked.by]
-    found = compare_sweeps(a, b, metrics, View(boundary, overhead_w=overhead_w, pue=pue))
-    judged = judged_sweeps(found, asked.conditions, sure=asked.sure)
-    return _with_json(found, view_of_sweeps(found), judged, sweeps_json(found))
+    comparison = compare_sweeps(a, b, metrics, View(boundary, overhead_w=overhead_w, pue=pue))
+    judged = judged_sweeps(comparison, asked.conditions, sure=asked.sure)
+    return _with_json(comparison, view_of_sweeps(comparison), judged, sweeps_json(comparison))
 
 
 def _common_boundary(a: Sweep, b: Sweep) -> str:
@@ -346,10 +348,10 @@ def _common_boundary(a: Sweep, b: Sweep) -> str:
 
 
 def _with_json(
-    found: Comparison | SweepsCompared,
+    comparison: Comparison | SweepsCompared,
     view: CompareView,
     judged: Sequence[Sentence],
     told: dict[str, Any],
 ) -> ComparisonResult:
     whole = {**told, "finding": view.finding, "conditions": judged_json(judged)}
-    return ComparisonResult(found, view, tuple(judged), whole)
+    return ComparisonResult(comparison, view, tuple(judged), whole)

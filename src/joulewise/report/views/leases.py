@@ -135,21 +135,21 @@ def leases(environ: Mapping[str, str]) -> Leases:
     service, its_folders = _service(environ)
     folders = dict.fromkeys((*state_folders(environ), *its_folders))
     return Leases(
-        tuple((each, state) for state in folders for each in standing(state)),
+        tuple((lease, state) for state in folders for lease in standing(state)),
         service,
         scheduler(environ),
         epilog_is_installed(environ),
     )
 
 
-def as_json(found: Leases) -> dict[str, Any]:
+def as_json(leased: Leases) -> dict[str, Any]:
     """The ``leases`` of ``doctor --json``."""
     return {
-        "knobs": [standing_json(each) for each, _ in found.knobs],
-        "fix": restore_command(found.left[0][1]) if found.left else "",
-        "service": _service_json(found.service),
-        "scheduler": found.scheduler,
-        "epilog": found.epilog,
+        "knobs": [standing_json(lease) for lease, _ in leased.knobs],
+        "fix": restore_command(leased.left[0][1]) if leased.left else "",
+        "service": _service_json(leased.service),
+        "scheduler": leased.scheduler,
+        "epilog": leased.epilog,
     }
 
 

@@ -97,9 +97,9 @@ def next_commands(
     Without any choice it is the command that makes the missing runs.
     """
     commands: dict[str, list[str]] = {}
-    for each in outlooks:
-        if each.command is not None:
-            commands.setdefault(each.command, []).append(each.metric)
+    for projection in outlooks:
+        if projection.command is not None:
+            commands.setdefault(projection.command, []).append(projection.metric)
     for command, metrics in commands.items():
         yield command, f"by {', '.join(metrics)}"
     if not outlooks and (again := resume_command(sweep, program)):
@@ -126,32 +126,32 @@ def resume_command(sweep: Sweep, program: str = "joulewise") -> str | None:
 def outlook_json(outlooks: tuple[ChoiceProjection, ...]) -> dict[str, Any]:
     """The ``outlook`` of ``choose --json``, by metric."""
     return {
-        each.metric: {
-            "settings": each.setting.as_json(),
+        projection.metric: {
+            "settings": projection.setting.as_json(),
             "next_run": {
-                "time_s": interval_json(each.next_run.time_s),
-                "energy_j": interval_json(each.next_run.energy_j),
+                "time_s": interval_json(projection.next_run.time_s),
+                "energy_j": interval_json(projection.next_run.energy_j),
             },
-            "year": None if each.year is None else _year_json(each.year),
-            "command": each.command,
+            "year": None if projection.year is None else _year_json(projection.year),
+            "command": projection.command,
         }
-        for each in outlooks
+        for projection in outlooks
     }
 
 
 def outlook_lines(outlooks: tuple[ChoiceProjection, ...], per: str) -> Iterator[str]:
     """A line on a full training, if figures are per training, and one on the year, if known."""
     labels: dict[str, list[str]] = {}
-    for each in outlooks:
-        label = parse(each.metric).label
+    for projection in outlooks:
+        label = parse(projection.metric).label
         if per == "training":
-            at = setting_words(each.setting)
-            said = f"a full training at {at} {_takes(each.next_run)}"
-            labels.setdefault(said, []).append(label)
-        if each.year is not None and not each.is_reference:
-            labels.setdefault(_saves(each.year), []).append(label)
-    for said, alike in labels.items():
-        yield f"{'; '.join(alike)}: {said}"
+            at = setting_words(projection.setting)
+            sentence = f"a full training at {at} {_takes(projection.next_run)}"
+            labels.setdefault(sentence, []).append(label)
+        if projection.year is not None and not projection.is_reference:
+            labels.setdefault(_saves(projection.year), []).append(label)
+    for sentence, alike in labels.items():
+        yield f"{'; '.join(alike)}: {sentence}"
 
 
 def _year_json(projected: Year) -> dict[str, Any]:
