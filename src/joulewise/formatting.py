@@ -75,6 +75,7 @@ def within(half_width: float, value: float) -> str:
     if not math.isfinite(half_width):
         return "± unknown"
     share = 100 * half_width / abs(value) if value else math.inf
+    # The thresholds are those at which one more digit would be rounded up: 9.95 is 10.
     if share >= 1000:
         return f"± {joules(half_width)}"
     if share == 0:
@@ -88,6 +89,7 @@ def seconds(value: float) -> str:
     """``840 µs``, ``23.1 ms``, ``12.4 s``, ``3 min 20 s``, ``2 h 05 min``."""
     if value < 0:
         return f"-{seconds(-value)}"
+    # From here on it would be rounded to 60.0 s.
     if value < 59.95:
         return prefixed(value, "s")
     minutes, rest = divmod(round(value), 60)
@@ -162,6 +164,7 @@ def capitalised(text: str) -> str:
 _NO_UTF8: Final = re.compile("[\udc80-\udcff]")
 _QUOTED_NO_UTF8: Final = re.compile(r"(?<!\$)'([^'\n]*[\udc80-\udcff][^'\n]*)'")
 NO_BREAK: Final = "\N{NO-BREAK SPACE}"
+# A number is not parted from what belongs to it: its unit, its error, its ± sign.
 _UNIT: Final = r"(?:±|\+/-|%|°C|min\b|h\b|days?\b|[kMGTmµu]?(?:J|Wh?|s|Hz|B)\b|gCO)"
 _TOGETHER: Final = re.compile(rf"(?<=\d) (?={_UNIT})|(?<=±) (?=[\d<])|(?<=\+/-) (?=[\d<])")
 _NAMED: Final = re.compile(r"\b([a-z]+_[a-z_]+) (?=\d)")  # such as batch_size 32
@@ -290,6 +293,7 @@ GROUPS: Final[tuple[tuple[str, dict[Quantity, str]], ...]] = (
 KNOBS: Final = {knob: knob.label for knob in Knob}
 _SI: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BINARY: Final = ((2**40, "Ti"), (2**30, "Gi"), (2**20, "Mi"), (2**10, "Ki"))
+# The units by the last part of the names of quantities and controls, such as power_limit_w.
 _UNITS: Final = {"w": "W", "j": "J", "pct": "%", "mhz": "MHz", "c": "°C", "b": "B", "s": "MB/s"}
 
 
@@ -312,6 +316,7 @@ def span(quantity: Quantity, values: Sequence[float], vendor: str = "") -> str:
 def simulated(keys: Iterable[str]) -> str:
     """``GPU and CPU simulated``, from the keys of simulated devices; empty if there are none."""
     kinds = {key.rpartition("/")[2].rstrip("0123456789") for key in keys}
+    # A driver that did not answer stands for its GPUs.
     if kinds & _DRIVERS:
         kinds.add(Kind.GPU.value)
     names = [name for kind, name in KINDS.items() if kind.value in kinds]

@@ -24,6 +24,7 @@ _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<": operator.lt,
 }
 _QUANTITIES: Final = (ENERGY, TIME, POWER, EDP, *PER_WORK)
+# The key of a device, in a group with its node before it: node7/gpu0.
 _DEVICE: Final = re.compile(r"(?:[^\s/<>=]+/)?(?:gpu|cpu|dram|node)\d+")
 _FORM: Final = re.compile(
     r"\s*(?P<quantity>[^\s<>=]+)\s*(?P<operator>>=|<=|>|<)\s*"
@@ -31,6 +32,7 @@ _FORM: Final = re.compile(
 )
 _HINT: Final = "as in: energy>+5%, time>+30s, gpu0>1.2kJ, energy/epoch>=+3%"
 _PREFIXES: Final = {"": 1.0, "m": 1e-3, "k": 1e3, "M": 1e6, "G": 1e9}
+# Units of each quantity by its own unit, each with its factor.
 _UNITS: Final[Mapping[str, Mapping[str, float]]] = {
     "J": {
         **{f"{prefix}J": factor for prefix, factor in _PREFIXES.items()},
@@ -119,6 +121,7 @@ def judge(
                 "repeat the runs, or leave out --sure to judge by the mean",
             )
         return ConditionVerdict(condition, by_mean, found, within_noise=False)
+    # Beyond a limit is beyond it at both ends of the interval.
     surely = beyond(found.low, condition.amount) and beyond(found.high, condition.amount)
     apart = not found.low <= condition.amount <= found.high
     return ConditionVerdict(condition, surely if sure else by_mean, found, within_noise=not apart)

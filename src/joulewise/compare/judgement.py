@@ -106,6 +106,7 @@ def compare(
         return ComparedQuantity(
             quantity, unit, n, *intervals, ratio, CompareOutcome.UNKNOWN, VerdictBasis.NOTHING
         )
+    # The spread of the runs includes their sampling errors, but that of few runs may be too small.
     half = hypot(sampling if spread is None else max(spread, sampling), gain)
     ratio = Interval(*(float(np.exp(x)) for x in (mean, mean - half, mean + half)))
     return ComparedQuantity(quantity, unit, n, *intervals, ratio, _verdict(mean, half), basis)

@@ -103,6 +103,7 @@ def _values(run: ComparedRun) -> Iterator[tuple[str, RunValue]]:
     yield TIME, RunValue(time_s)
     whole = _sample(run, result.run.total, result.counted)
     if whole is not None:
+        # The mean power of a group is over the time in which its runs were measured.
         measured_s = result.details.get("measured_s", time_s)
         yield ENERGY, whole
         if measured_s > 0:
@@ -132,6 +133,7 @@ def _sample(run: ComparedRun, energy: Energy | None, keys: tuple[str, ...]) -> R
         drawn = run.result.run.devices[key].energy
         if drawn is not None:
             board = run.boards.get(key, f"{run.id}/{key}")
+            # A board that several runs of a group read has the same error in all: they add up.
             gains[board] = gains.get(board, 0.0) + drawn.error_gain
     return RunValue(energy.value, energy.error_sampling, gains)
 
@@ -145,6 +147,7 @@ def add_count_error(sample: RunValue, count: SampleCount | None, power: int = 1)
     """
     if count is None or not count.uncertainty:
         return sample
+    # The name of the factor: the same count with the same uncertainty is the same error.
     cause = f"samples {count.number:g} - {count.uncertainty:g}"
     gains = {**sample.gains, cause: power * sample.value * count.relative_error}
     return RunValue(sample.value, sample.sampling, gains)
@@ -161,6 +164,7 @@ def _per_work(run: ComparedRun, whole: RunValue, work: str, energy_j: float) -> 
     name = work if work != "sample" else "step"
     spans = [it for it in run.result.spans if it.span.name == name and it.span.closed]
     errors = [span.total.error_sampling for span in spans if span.total is not None]
+    # Errors of spans are independent: those of a mean add in quadrature. All must be known.
     if work == "sample" or not errors or len(errors) != run.count_of(name):
         return RunValue(energy_j, scaled.sampling, scaled.gains)
     return RunValue(energy_j, hypot(*errors) / len(errors), scaled.gains)
@@ -182,6 +186,7 @@ def sample_count(run: ComparedRun) -> SampleCount | None:
     batch, steps = simulated_batch_size(run), run.count_of("step")
     if batch is None or not steps:
         return None
+    # The last batch of each epoch may be smaller, so the count may be too high by a batch an epoch.
     return SampleCount(steps * batch, (run.count_of("epoch") or 1) * batch)
 
 
@@ -192,6 +197,7 @@ def _mean_per_sample(run: ComparedRun) -> tuple[float, float | None] | None:
     if samples is None or within is None or means is None:
         return None
     mean_s, energy_j = means
+    # Only the time and energy within epochs (or trainings) are divided, not those of set-up.
     share = (run.count_of(within) or 0) / samples.number
     return mean_s * share, None if energy_j is None else energy_j * share
 
@@ -302,6 +308,7 @@ def _count_work(a: Sequence[ComparedRun], b: Sequence[ComparedRun]) -> WorkCompa
         if None in each_a or None in each_b:
             continue
         counts_a, counts_b = _distinct(each_a), _distinct(each_b)
+        # Runs of one side with different counts are not the same work as the other side's either.
         is_same = counts_a == counts_b and len(counts_a) == 1
         if unit == STEP and unlike_steps:
             return WorkCompared(

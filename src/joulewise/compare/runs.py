@@ -35,6 +35,7 @@ from joulewise.data import Knob, QualityWarningCode, RunWarning, Source
 from joulewise.store.manifest import Manifest
 from joulewise.store.runs import COMPLETE, RECORDING
 
+# The names of settings in a manifest, and facts of the host and of git with their labels.
 _KNOBS: Final = {knob.value: knob for knob in Knob}
 _HOST: Final = {"name": "host", "system": "system", "kernel": "kernel", "cpus": "CPUs"}
 _GIT: Final = {"commit": "git commit", "branch": "git branch", "dirty": "uncommitted changes"}
@@ -68,6 +69,7 @@ def _facts_that_vary(runs: Sequence[ComparedRun]) -> tuple[str, ...]:
     return tuple(what for what in work if len(facts[what]) > 1)
 
 
+# Facts that change what a run does; others, such as the host, only change how.
 _WORK: Final = ("command", "epochs", "devices that count", "git commit")
 _SETTINGS: Final = tuple(knob.label for knob in Knob)
 
@@ -124,6 +126,7 @@ def _devices(manifest: Manifest) -> Iterator[tuple[str, str]]:
 DIFFERENT_BOARDS_HINT: Final = (
     "the difference includes that of the boards, whose calibration errors are in the intervals"
 )
+# Quantities made of the total energy: not comparable where the totals are not.
 _TOTALS: Final = (ENERGY, POWER, EDP, *(f"{ENERGY}/{work}" for work in WORKS))
 
 
@@ -196,6 +199,7 @@ def compare_runs(a: Side, b: Side) -> Comparison:
     compared = []
     for quantity in _quantities(values_a, values_b):
         samples = _samples(values_a, quantity), _samples(values_b, quantity)
+        # Of several reasons the first is given.
         reason = (bounded or unlike_totals) if quantity in _TOTALS else ""
         reason = reason or unlike_work.get(quantity.partition("/")[2], "")
         if not reason and (len(samples[0]) < len(values_a) or len(samples[1]) < len(values_b)):
@@ -369,6 +373,7 @@ def _device_warnings(a: Side, b: Side) -> Iterator[RunWarning]:
     yield from simulated_with_real(
         *(any(run.result.simulated_counted for run in s.runs) for s in (a, b))
     )
+    # A ratio of modelled powers is a ratio of what the model was given, such as a TDP.
     unmeasured = {
         kind: source
         for side in (a, b)
@@ -420,6 +425,7 @@ def _models(side: Side) -> list[str]:
     run = side.runs[0]
     for manifest in run.manifests:
         for device in manifest.devices:
+            # In a group the keys of devices are prefixed with their node.
             keys = {
                 device.info.key,
                 f"{manifest.host.get('name') or manifest.id}/{device.info.key}",

@@ -90,6 +90,7 @@ def compare_sweeps(
     """Compare two sweeps at one boundary; per sample or epoch where their runs differ in work."""
     work = _compare_work(a, b)
     view = view or View()
+    # Per run, unless the runs of both sweeps are different amounts of work.
     if view.per == RUN:
         view = replace(view, per=work.per)
     result_a, result_b = evaluate(a, metrics, view), evaluate(b, metrics, view)
@@ -304,6 +305,7 @@ def _range(numbers: Sequence[int]) -> str:
 
 def _describe_work(sweep: Sweep) -> str:
     """What every run of a sweep did: its command or its simulated workload; empty of a table."""
+    # A simulation has no command: its workload, or what it was modelled on, names its work.
     simulated = sweep.asked.get("simulated")
     if isinstance(simulated, Mapping):
         return str(simulated.get("workload") or simulated.get("like") or "")

@@ -60,6 +60,7 @@ def write(shape: pa.Schema, pieces: Iterable[pa.Table], form: str, path: str) ->
     target = Path(path)
     # A device or a pipe is written to, never replaced.
     special = path_exists(target) and not is_file(target)
+    # Written beside the target and renamed, so that a reader never sees half a file.
     part = target if special else target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as file:

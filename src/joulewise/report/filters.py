@@ -75,6 +75,7 @@ def _compared(field: str, sign: str, limit: float) -> SqlCondition:
     compared = SqlCondition(f"{column} {sign} ?", (limit,), is_of_result=field != "exit")
     if field != "energy":
         return compared
+    # A lower bound of 5 kJ is above 1 kJ, but nobody knows whether it is below 10 kJ.
     exact = SqlCondition("NOT is_bound") & compared
     if sign not in _BOUND_OPERATORS:
         return exact

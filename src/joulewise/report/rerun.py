@@ -11,6 +11,7 @@ from joulewise.data.sweeps import KNOB_KEYS, knob_option
 from joulewise.store.manifest import Manifest
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
 
+# Options by the names of values in a manifest, and of a sweep's spec.
 _RUN: Final = {
     "rate_hz": "--rate",
     "name": "--name",

@@ -204,6 +204,7 @@ def _runs(store: Path, name: str) -> RunRef | None:
     except UsageError:
         tagged = find_runs(store, any_matches("tags", escape(name))) if name else []
         return RunRef(tuple(entry.path for entry in tagged)) if tagged else None
+    # resolve_run() prefers ids to names, so that a match with the folder's name is an id.
     if path.name.startswith(name):
         return RunRef((path,), is_exact=True)
     return RunRef(tuple(named(store, name)))

@@ -140,6 +140,7 @@ def more_or_less(ratios: Sequence[tuple[Interval | None, str, str]], other: str)
     53)``. Empty where no ratio is known.
     """
     known = [(ratio, what, note) for ratio, what, note in ratios if ratio is not None]
+    # "less energy and 8.1 times the time than A" is no English: each gets its own comparison.
     if any(_is_factor(ratio) for ratio, _, _ in known):
         return " and ".join(_against(ratio, what, other, note) for ratio, what, note in known)
     words = " and ".join(_share(ratio, what, note) for ratio, what, note in known)
@@ -207,6 +208,7 @@ def _factors(ratio: Interval, form: str) -> str:
     if ratio.low is None or ratio.high is None:
         return ""
     low, high = _bound(ratio.low), _bound(ratio.high)
+    # A bound above 1 is not rounded to 1, which would read as no difference.
     if ratio.low > 1 and float(_two_digits(ratio.low)) <= 1:
         low = f"{ratio.low:.{_MOST_DECIMALS}f}"
     return form.format(low, high)

@@ -31,6 +31,8 @@ _LATEX: Final = {
     "…": r"\dots{}",
     **{sign: rf"\{sign}" for sign in "&%$#_{}"},
 }
+# Characters with a meaning in Markdown and, below, in LaTeX's figures: a minus sign is a hyphen
+# before a number; a range is two numbers with a hyphen between them.
 _MARKDOWN: Final = re.compile(r"([\\`*_{}\[\]<>|#~])")
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 _GAP: Final = 2  # columns of a terminal between two columns of a table (chosen, as in ls -l)
@@ -230,6 +232,7 @@ def drawn(
     cells = [[fitting(_shown(cell), encoding) for cell in row] for row in table.rows]
     headings = [fitting(column.heading, encoding) for column in table.columns]
     widths = _widths(headings, cells)
+    # First the headings are stacked; only then columns move into another block.
     if _total_width(widths) > width:
         headings = [_stacked(heading) for heading in headings]
         widths = _widths(headings, cells)
@@ -280,6 +283,7 @@ def _fill_block(
             return block
         if fewer := [at for at in block if columns[at].spare != spare]:
             block = fewer
+    # Even those with the least spare are too wide together: the last ones move on.
     while len(block) > 1 and _total_width([widths[at] for at in (*keys, *block)]) > width:
         block.pop()
     return block

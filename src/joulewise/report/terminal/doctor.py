@@ -255,10 +255,12 @@ def _missing(group: Sequence[DeviceState]) -> Iterator[tuple[str, Unavailable]]:
     by_why: dict[tuple[str, Unavailable], list[str]] = {}
     others = [_unavailable(device) for device in group[1:]]
     device, mine = group[0], _unavailable(group[0])
+    # A device that nothing can be read of has one reason, not one for each sensor.
     if len(mine) == len(device.sensors) + len(device.knobs) and len(set(mine.values())) == 1:
         yield "cannot read or set anything", next(iter(mine.values()))
         return
     for (doing, name), why in mine.items():
+        # The fix may name the board, as nvidia-smi -i 0 does.
         differ = any(other[doing, name].fix != why.fix for other in others)
         reason = replace(why, fix=f"{why.fix} (and so for each)") if differ else why
         by_why.setdefault((doing, reason), []).append(name)

@@ -60,6 +60,7 @@ def screen(now: RunNow, console: Console) -> Group:
     table = device_table(now, width, encoding)
     blocks = drawn(table, encoding, width)
     room = height - wrapped - 3  # its heading, and a blank line on either side
+    # Blocks below the first are shown only if all of them fit, with a heading and a blank line.
     stacked = (len(blocks) - 1) * (len(table.rows) + 2) if room >= len(table.rows) else 0
     if stacked and room < len(table.rows) + stacked:
         titles = [column.title for column in table.columns[1:]]
@@ -87,6 +88,7 @@ def line(now: RunNow) -> str:
 
 
 def _draw_until_end(watched: RunWatch, console: Console, pause: Pause) -> None:
+    # In the alternate screen, so that the terminal is as before when the view is closed.
     with Live(console=console, auto_refresh=False, screen=True, redirect_stderr=False) as live:
         for now in _polls(watched, pause):
             live.update(screen(now, console), refresh=True)

@@ -29,6 +29,7 @@ def _devices(devices: Sequence[tuple[str, str, str]]) -> str:
     for key, name, source in devices:
         alike[name, source].append(key)
     parts: list[str] = []
+    # The longest names that fit on the line; else as many devices as fit.
     for cpu, other in _LONGEST:
         parts = [
             _part(keys, one_line(name, cpu if keys[0].startswith("cpu") else other), source)

@@ -76,6 +76,7 @@ def line(settings: str, runs: str, best: str, left: str, room: int) -> Text:
     The time left is always shown, the others as far as there is room.
     """
     others = [part for part in (best, left) if part]
+    # From the fullest form to the shortest.
     for now, rest in ((runs, others), (settings, others), (settings, [left] if left else [])):
         fitted = _fitted(now, rest, room)
         if fitted is not None:
@@ -163,6 +164,7 @@ class SweepProgress:
         if trial.state is TrialState.FAILED:
             number = len(sweep.trials)
             self._say(f"{number}/{number + left} {_place(trial)} failed: {one_line(trial.reason)}")
+        # Failures are printed in any case; other runs only move the bar if there is one.
         elif not self._bar.disable:
             self._update(best=self._best(sweep), end_s=self._end_s(left))
         elif not self._is_quick:

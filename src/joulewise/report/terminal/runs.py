@@ -90,6 +90,7 @@ def _narrow(widths: dict[str, int], columns: int) -> None:
         if header in widths:
             least_here = min(widths[header], least)
             widths[header] = max(least_here, widths[header] - over(_LEAST_COMMAND))
+    # The command may go first: the id is enough to ask for it.
     for header in _LEFT_OUT:
         if header in widths and over(_SHORTEST_COMMAND if header == "command" else 0):
             del widths[header]

@@ -79,6 +79,7 @@ def examine(discovery: Discovery, environ: Mapping[str, str] = os.environ) -> Ch
     """Read every sensor and control once, all devices in parallel, since some take a while."""
     held = leases.leases(environ)
     serves = isinstance(held.service, str)
+    # One thread for each device: a reading may block for as long as the driver averages.
     with ThreadPoolExecutor(max(1, len(discovery.devices))) as pool:
         states = pool.map(partial(_state, environ, serves=serves), discovery.devices)
         return Checkup(tuple(states), dict(discovery.missing), held)

@@ -228,6 +228,7 @@ def _over_settings(comparison: SweepsCompared, condition: FailCondition, *, sure
             f"--fail-if {condition.text!r} cannot be judged: the sweeps have no setting in common",
             "sweep the same settings",
         )
+    # The setting that is farthest beyond the limit speaks for all.
     sign = -1 if condition.operator.startswith("<") else 1
     worst, setting = max(judged, key=lambda pair: sign * pair[0].found.mean)
     number = sum(it.is_the_case for it, _ in judged)

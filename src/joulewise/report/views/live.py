@@ -90,6 +90,7 @@ class DeviceWatch:
     def now(self, last_ns: int) -> DeviceNow:
         """The state as of ``last_ns``, when any device of the run was last read."""
         course = self._course.seconds()
+        # The clock is that of the readings, so that a copied or paused run does not look stale.
         is_stale = last_ns - self.last_ns > _STALE_S * NS_PER_S
         limit_w = self._value(Quantity.ENFORCED_LIMIT)
         if limit_w is None:
@@ -142,6 +143,7 @@ class RecentPower:
         if not len(t_ns):
             return
         at_s = (t_ns - self._start_ns) // NS_PER_S
+        # Readings come in order of time: one pass over the first reading of every second.
         firsts = np.flatnonzero(np.diff(at_s, prepend=at_s[0] - 1))
         sums = np.add.reduceat(power_w, firsts)
         lows, highs = np.minimum.reduceat(power_w, firsts), np.maximum.reduceat(power_w, firsts)
@@ -166,6 +168,7 @@ class RecentPower:
         if Quantity.POWER.value in rows:
             return rows[Quantity.POWER.value].astype(float)
         t_ns, energy_j = rows["t_ns"], rows[Quantity.ENERGY.value]
+        # The first reading of a counter has no power: what it was before is not known.
         t_before, energy_before = self._counted or (t_ns[0], math.nan)
         self._counted = int(t_ns[-1]), float(energy_j[-1])
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -321,6 +324,7 @@ def foretold(now: RunNow) -> Iterator[str]:
 
 def device_table(now: RunNow, columns: int, encoding: str) -> Table:
     """A row for each device, for a terminal with that many columns."""
+    # 64 columns are left for the others (chosen); the chart has at most a sign for every second.
     width = min(max(columns - 64, 12 if columns >= 44 else 10), MINUTE_S)
     signs = _BLOCKS if _has(encoding, _BLOCKS) else _LETTERS
     return Table(

@@ -118,6 +118,7 @@ def resume_command(sweep: Sweep, program: str = "joulewise") -> str | None:
         return None
     try:
         command, in_a_file = sweep_again(sweep.asked)
+    # Such a sweep can still be shown.
     except (TypeError, KeyError):  # of another version of joulewise
         return None
     return None if in_a_file else command.replace("joulewise", program, 1)

@@ -352,6 +352,7 @@ def _net(result: RunResult) -> Iterator[str]:
     nets = [(key, result.run.devices[key].net) for key in result.counted]
     known = {key: net for key, net in nets if net is not None}
     for key, baseline in baselines.items():
+        # A group has too many GPUs for a line each.
         if key in known and not is_group:
             idle = f"{watts(baseline.get('power_w'))}, {baseline.get('kind')}"
             yield f"net of idle ({idle}): {plain(key)} {energy(known[key])}"
@@ -367,6 +368,7 @@ def _scaled(value: Energy, per_kwh: float) -> str:
     if value.at_least:
         read_j = max(value.value, 0.0)
         return f"at least {amount(read_j / J_PER_KWH * per_kwh)} {within(value.error, read_j)}"
+    # The error exceeds the value: only an upper bound can be stated.
     if not is_resolved(value):
         return f"below {amount((value.value + value.error) / J_PER_KWH * per_kwh)}"
     share = within(value.error, value.value)
@@ -445,6 +447,7 @@ def _shares(parts: Mapping[str, float]) -> Sequence[tuple[str, float]]:
 def _percents(shares: Sequence[float]) -> list[int]:
     """Shares as whole percents that add up to 100, by the largest remainder method (Hamilton)."""
     percents = [math.floor(100 * share) for share in shares]
+    # The shares that lost most by rounding down are rounded up until the sum is 100.
     by_remainder = sorted(range(len(shares)), key=lambda i: percents[i] - 100 * shares[i])
     for i in by_remainder[: max(0, 100 - sum(percents))]:
         percents[i] += 1

@@ -98,6 +98,7 @@ def _findings(result: SweepResult) -> Iterator[str]:
         by = f" by {', '.join(missing)}" if result.best else ""
         yield f"no recommendation{by}: the reference, {reference}, has no {lacks}"
     is_default = result.metrics == _default_metric_names()
+    # Metrics that choose the same with the same figures share a sentence.
     labels: dict[str, list[str]] = {}
     for choice in result.best.values():
         # That a lower limit makes nothing faster is only worth a sentence if time was asked for.
@@ -155,6 +156,7 @@ def _fits(fits: Sequence[ParabolaFit]) -> Iterator[str]:
             minimum = "" if fit.minimum_w is None else f": minimum at {fit.minimum_w:.0f} W"
             at = f" at {where}" if where else ""
             yield f"Quadratic fit of {label} to the limit{at} ({fit_worth(fit)}){minimum}"
+    # Problems that are the same in several places share a line.
     alike: dict[tuple[str, str], list[str]] = {}
     for (where, problem), quantities in problems.items():
         alike.setdefault((", ".join(dict.fromkeys(quantities)), problem), []).append(where)

@@ -83,6 +83,7 @@ def boundaries_table(result: SweepResult) -> Table:
     known = [it for it in BOUNDARIES if any(at.get(it) for at in ratios)] or list(BOUNDARIES)
     evaluated = result.boundary
     others = [it for it in known if it != evaluated and is_whole]
+    # A metric that prefers the reference at every boundary has nothing to say here.
     rows = [
         (
             parse(name).label,
@@ -183,6 +184,7 @@ def _error_note(result: SweepResult) -> str:
 
 def _best_of_many_note(result: SweepResult) -> str:
     """Why an interval is wider here than in the table of all settings; empty if none is."""
+    # The winner of many is too good on average (winner's curse): metrics.winner corrects for it.
     chosen = [it for it in result.best.values() if it.verdict is not Verdict.REFERENCE]
     if all(it.energy == result.point(it.setting).energy_ratio for it in chosen):
         return ""
