@@ -104,7 +104,7 @@ def test_a_damaged_live_json_is_as_if_there_were_none(make_run, damage):
     run = make_run("20261116-003512-bbbb")
     (run / "live.json").write_text(damage)
     told = RunWatch(run).look()
-    assert standing(told) == "complete · 10.5 s · no energy reported yet"
+    assert standing(told) == "finished · 10.5 s · no energy reported yet"
     assert list(foretold(told)) == []
 
 

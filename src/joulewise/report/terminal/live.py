@@ -20,7 +20,7 @@ from joulewise.formatting import fitting, one_line, plain
 from joulewise.process.linux import is_alive
 from joulewise.report.tables import drawn
 from joulewise.report.views.live import RunNow, RunWatch, device_table, foretold, standing, title
-from joulewise.report.views.run import run_view
+from joulewise.report.views.run import ending, run_view
 from joulewise.store.manifest import read_manifest
 from joulewise.store.runs import RECORDING
 
@@ -35,7 +35,7 @@ def watch(run: Path, console: Console, program: str, pause: Pause = time.sleep) 
     watched = RunWatch(run)
     now = watched.look()
     if now.state != RECORDING:
-        console.print(Text(f"run {plain(now.id)} has ended ({now.state})", "bold"))
+        console.print(Text(f"run {plain(now.id)} has ended ({ending(now.state, None, ())})", "bold"))
     elif console.is_terminal and not console.is_dumb_terminal:
         _draw_until_end(watched, console, pause)
     else:

@@ -19,7 +19,7 @@ from joulewise.data.contract import TOTAL, told_energy
 from joulewise.errors import UsageError
 from joulewise.formatting import between, energy, joules, plain, seconds, watts
 from joulewise.report.tables import Column, Table
-from joulewise.report.views.run import outlook, total_source
+from joulewise.report.views.run import ending, outlook, total_source
 from joulewise.session.budget import Budget, parse_budget
 from joulewise.store.files import read_regular
 from joulewise.store.layout import LIVE, MANIFEST, STREAM, StreamKind, lane_path
@@ -296,7 +296,7 @@ def title(now: RunNow) -> str:
 def standing(now: RunNow) -> str:
     """``recording · 42.0 s · 9.81 kJ ± 1.8 % (measured, modelled)``."""
     time = "its command has not started" if now.time_s is None else seconds(now.time_s)
-    return f"{now.state} · {time} · {spent(now)}"
+    return f"{ending(now.state, None, ())} · {time} · {spent(now)}"
 
 
 def spent(now: RunNow) -> str:
