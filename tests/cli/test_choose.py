@@ -38,7 +38,7 @@ def test_without_a_sweep_the_newest_are_listed(joulewise, swept):
     ran = joulewise("choose")
     assert ran.returncode == 0
     heading, *lines = ran.stdout.splitlines()
-    assert heading.split() == ["sweep", "name", "started", "state", "runs", "settings", "of"]
+    assert heading.split() == ["sweep", "name", "started", "state", "runs", "settings", "workload"]
     assert [line.split()[0] for line in lines] == ids
     assert all("finished" in line and "4: limit" in line for line in lines)
     listed = told(joulewise("choose", "--json", "-"))["sweeps"]

@@ -118,7 +118,7 @@ class TestTwoRuns:
     ("terms", "word"),
     [
         ("colour=red", "no field 'colour'"),
-        ("energy", "a field, a sign and a value"),
+        ("energy", "a field, an operator and a value"),
         ("energy>many", "'many' is not an energy"),
         ("energy>5mj", "'5mj' is not an energy: mJ or MJ?"),
         ("energy>5mWH", "mWh or MWh?"),

@@ -38,7 +38,7 @@ class TestList:
     def test_what_it_says(self, view):
         words = view.get().words
         assert "2 runs; 0 sweeps." in words
-        assert f"old {OLD} python train.py complete 10.0 s 2.00 kJ" in words
+        assert f"old {OLD} python train.py finished 10.0 s 2.00 kJ" in words
         assert "measured" in words
         assert "new" in words
         assert " failed (exit 3) " in words

@@ -91,7 +91,7 @@ def _lines(shown: PlanView) -> Iterator[str]:
         yield f"repetition {number}: {first}{rest}"
     if shown.is_simulated:
         yield f"the trainings would take {_totals(expected)} ({expected.basis.source})"
-        yield "simulated, all of it takes seconds"
+        yield "simulated, they take seconds"
     else:
         yield f"{_taking(expected)} ({expected.basis.source})"
     if expected.left_out:
