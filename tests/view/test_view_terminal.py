@@ -85,7 +85,7 @@ def test_from_its_attaching_to_its_end(store):
         drawn = read_until(r"# the whole result")
         assert view.wait(DEADLINE_S) == 0
     end = drawn.rpartition("\x1b[?1049l")[2]
-    assert "complete" in end
+    assert "finished" in end
     assert re.search(r"k?J ± .* in .* s", end)
 
 
