@@ -68,5 +68,5 @@ def test_the_outlook_says_of_which_moment_it_is(tmp_path):
     outlook = {"reason": "too early", "fix": ""}
     live = {"time_s": 6.5, "epochs": {"done": 6, "total": 14}, "outlook": outlook}
     (run / LIVE).write_text(json.dumps(live))
-    (note,) = (it for it in run_view(analyse(run)).notes if it.startswith("outlook"))
+    (note,) = (it for it in run_view(analyse(run)).notes if it.startswith("forecast"))
     assert note.startswith("forecast at 6.50 s: epoch 6 of 14 is done")
