@@ -1,6 +1,7 @@
-"""Joules, seconds and errors with the digits that a person needs, and text that stays text.
+"""Numbers with units and errors as a person reads them, and text that is safe in a terminal.
 
-Figures as a person reads them: units, prefixes, ranges.
+In this order: energies, times and other amounts; text from elsewhere (escaped, wrapped, in the
+signs of an encoding); names and values of sensors and settings.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from joulewise.data import Energy, Kind, Knob, Quantity
 from joulewise.data.throttling import throttle_names
 from joulewise.units import digits, prefixed
 
-_PLAIN: Final = {
+# What stands for signs that the encoding of a terminal lacks.
+_ASCII: Final = {
     "±": "+/-",
     "µ": "u",
     "·": "-",
@@ -30,27 +32,30 @@ _PLAIN: Final = {
 
 
 def joules(value: float) -> str:
+    """``12.3 kJ``."""
     return prefixed(value, "J")
 
 
 def watts(value: float | None) -> str:
+    """``150 W``; ``-`` where it is not known."""
     return "-" if value is None else f"{digits(value)} W"
 
 
 def watt_hours(value_j: float) -> str:
+    """Joules as watt-hours: ``3.42 Wh``."""
     return prefixed(value_j / 3600, "Wh")
 
 
 def energy(value: Energy | None) -> str:
-    """``12.3 kJ ± 1.2 %``; ``below 499 mJ`` where the error leaves nothing of it.
+    """``12.3 kJ ± 1.2 %``; ``below 499 mJ`` where the error exceeds the value.
 
-    A lower bound is ``at least 83.7 J ± 1.2 %``: the error is that of what was read.
+    A lower bound is ``at least 83.7 J ± 1.2 %``, with the error of the part that was read.
     """
     return "unavailable" if value is None else " ".join(filter(None, figures(value)))
 
 
 def figures(value: Energy) -> tuple[str, str]:
-    """The joules and their error, for two columns."""
+    """An energy and its error as two texts, for two columns."""
     if value.at_least:
         read_j = max(value.value, 0.0)
         return f"at least {joules(read_j)}", within(value.error, read_j)
@@ -60,15 +65,16 @@ def figures(value: Energy) -> tuple[str, str]:
 
 
 def is_resolved(value: Energy) -> bool:
-    """Whether the error leaves something of it."""
+    """Whether the error is smaller than the value, so that the value says something."""
     return not abs(value.value) < value.error < math.inf
 
 
 def within(half_width: float, value: float) -> str:
-    """A half-width as a share of its value; in joules where the share would say nothing."""
+    """A half-width as a percentage of its value; in joules where that is 1000 % or more."""
     if not math.isfinite(half_width):
         return "± unknown"
     share = 100 * half_width / abs(value) if value else math.inf
+    # The thresholds are those at which one more digit would be rounded up: 9.95 is 10.
     if share >= 1000:
         return f"± {joules(half_width)}"
     if share == 0:
@@ -82,6 +88,7 @@ def seconds(value: float) -> str:
     """``840 µs``, ``23.1 ms``, ``12.4 s``, ``3 min 20 s``, ``2 h 05 min``."""
     if value < 0:
         return f"-{seconds(-value)}"
+    # From here on it would be rounded to 60.0 s.
     if value < 59.95:
         return prefixed(value, "s")
     minutes, rest = divmod(round(value), 60)
@@ -92,7 +99,7 @@ def seconds(value: float) -> str:
 
 
 def amount(value: float) -> str:
-    """Three digits that matter of what has no prefixes, such as money; never an exponent."""
+    """Three significant digits of what takes no prefix, such as money; never an exponent."""
     if value == 0 or abs(value) >= 1000:
         return f"{value:.0f}"
     decimals = max(0, 2 - math.floor(math.log10(abs(value))))
@@ -100,19 +107,23 @@ def amount(value: float) -> str:
 
 
 def between(low: float | None, high: float | None, unit: str) -> str:
-    """The least and the most of several: ``12.1-12.4 s``."""
+    """A range with one unit where both ends have it: ``12.1-12.4 s``; ``-`` if unknown."""
     if low is None or high is None:
         return "-"
     least, most = (seconds(v) if unit == "s" else prefixed(v, unit) for v in (low, high))
-    if least == most:
-        return least
-    (number, *unit_low), (_, *unit_high) = least.split(" "), most.split(" ")
+    return _join_range(least, most)
+
+
+def _join_range(low: str, high: str) -> str:
+    if low == high:
+        return low
+    (number, *unit_low), (_, *unit_high) = low.split(" "), high.split(" ")
     alike = len(unit_low) == 1 and unit_low == unit_high
-    return f"{number}-{most}" if alike else f"{least} - {most}"
+    return f"{number}-{high}" if alike else f"{low} - {high}"
 
 
 def plain(text: str) -> str:
-    """Text from elsewhere, which must not steer a terminal: what does not print is spelt out."""
+    """Text from elsewhere with control characters escaped, so that it cannot steer a terminal."""
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode()
         for char in shell_bytes(text)
@@ -120,7 +131,7 @@ def plain(text: str) -> str:
 
 
 def shell_bytes(text: str) -> str:
-    r"""The same with bytes that are no UTF-8 (surrogates, PEP 383) as a shell has them.
+    r"""Text with bytes that are no UTF-8 (surrogates, PEP 383) in the notation of a shell.
 
     ``\xff``, and in quotes ``$'a\xff'``, which bash and zsh read as the same word.
     """
@@ -139,26 +150,27 @@ def _byte(surrogate: re.Match[str]) -> str:
 
 
 def one_line(text: str, most: int | None = None) -> str:
-    """The same with white space as single blanks, and its end left off where it is long."""
+    """Text in one line, escaped, and cut off with … after ``most`` characters, if given."""
     line = plain(" ".join(text.split()))
     return line if most is None or len(line) <= most else f"{line[: most - 1]}…"
 
 
 def capitalised(text: str) -> str:
-    """As a sentence that stands alone; what follows keeps its letters."""
+    """Text with its first letter as a capital; the others are kept."""
     return f"{text[:1].upper()}{text[1:]}"
 
 
 _NO_UTF8: Final = re.compile("[\udc80-\udcff]")
 _QUOTED_NO_UTF8: Final = re.compile(r"(?<!\$)'([^'\n]*[\udc80-\udcff][^'\n]*)'")
 NO_BREAK: Final = "\N{NO-BREAK SPACE}"
+# A number is not parted from what belongs to it: its unit, its error, its ± sign.
 _UNIT: Final = r"(?:±|\+/-|%|°C|min\b|h\b|days?\b|[kMGTmµu]?(?:J|Wh?|s|Hz|B)\b|gCO)"
 _TOGETHER: Final = re.compile(rf"(?<=\d) (?={_UNIT})|(?<=±) (?=[\d<])|(?<=\+/-) (?=[\d<])")
 _NAMED: Final = re.compile(r"\b([a-z]+_[a-z_]+) (?=\d)")  # such as batch_size 32
 
 
 def keep_together(text: str) -> str:
-    """The same with no-break spaces between a number and its unit or error, and within a setting.
+    """Text with no-break spaces between a number and its unit or error, and within a setting.
 
     For a page or a terminal, never for what is copied into a shell.
     """
@@ -166,9 +178,9 @@ def keep_together(text: str) -> str:
 
 
 def wrap_text(text: str, columns: int) -> list[str]:
-    """Lines of so many columns, which do not end between a number and its unit.
+    """Text in lines of at most ``columns``, never broken between a number and its unit.
 
-    What is longer than a line by itself is left for the terminal to break.
+    A word that is longer than a line is left for the terminal to break.
     """
     from rich.cells import cell_len
 
@@ -186,8 +198,8 @@ def wrap_text(text: str, columns: int) -> list[str]:
 
 
 def fitting(text: str, encoding: str) -> str:
-    """The same in signs that the encoding has."""
-    for sign, instead in _PLAIN.items():
+    """Text with ASCII in place of the signs that the encoding lacks, such as ``+/-`` for ±."""
+    for sign, instead in _ASCII.items():
         if sign in text:
             try:
                 sign.encode(encoding)
@@ -197,7 +209,7 @@ def fitting(text: str, encoding: str) -> str:
 
 
 def hanging(line: str, begin: str, columns: int | None) -> str:
-    """What begins so, wrapped beside its beginning; whole where there are no columns.
+    """A line after ``begin``, wrapped with a hanging indent; not wrapped if ``columns`` is None.
 
     What is there to be pasted stays in one piece: commands in backticks, or after "run:", "go on:".
     """
@@ -205,7 +217,7 @@ def hanging(line: str, begin: str, columns: int | None) -> str:
     if columns is None:
         return f"{begin}{line}\n"
     whole = re.sub(
-        r"`[^`]*`|\b(run|see|(to )?go on): .*", lambda found: found[0].replace(" ", "\0"), line
+        r"`[^`]*`|\b(run|see|(to )?go on): .*", lambda command: command[0].replace(" ", "\0"), line
     )
     wrapped = textwrap.fill(
         whole,
@@ -220,9 +232,9 @@ def hanging(line: str, begin: str, columns: int | None) -> str:
 
 KINDS: Final = {Kind.GPU: "GPU", Kind.CPU: "CPU", Kind.DRAM: "RAM", Kind.NODE: "node"}
 LIMITED: Final = {"gpu": "the GPU's, not its module's", "module": "its module's"}
-"""What a superchip's power limit holds, by the word in a result."""
+"""Whose power a superchip's power limit holds, by the word in a result."""
 
-# What stands for all GPUs of a driver that did not answer (record.inventory.unanswered_devices).
+# Keys that stand for all GPUs of a driver that did not answer (record.inventory).
 _DRIVERS: Final = {"nvidia", "amd"}
 SENSORS: Final = {
     Quantity.POWER: "power",
@@ -231,7 +243,7 @@ SENSORS: Final = {
     Quantity.GPU_POWER: "GPU power",
     Quantity.MEMORY_POWER: "memory power",
     Quantity.ENERGY: "energy",
-    Quantity.ENFORCED_LIMIT: "limit in force",
+    Quantity.ENFORCED_LIMIT: "enforced power limit",
     Quantity.LOAD: "load",
     Quantity.GPU_UTILISATION: "GPU utilisation",
     Quantity.MEMORY_UTILISATION: "memory utilisation",
@@ -247,7 +259,7 @@ SENSORS: Final = {
     Quantity.PCIE_TX: "PCIe sent",
     Quantity.PCIE_RX: "PCIe received",
 }
-# Sensors that are read together stand together: a group's name, and each member's own.
+# Sensors that share a row of a table: the name of the row, and the label of each sensor in it.
 GROUPS: Final[tuple[tuple[str, dict[Quantity, str]], ...]] = (
     (
         "power",
@@ -260,7 +272,7 @@ GROUPS: Final[tuple[tuple[str, dict[Quantity, str]], ...]] = (
         },
     ),
     ("energy", {Quantity.ENERGY: ""}),
-    ("limit in force", {Quantity.ENFORCED_LIMIT: ""}),
+    ("enforced limit", {Quantity.ENFORCED_LIMIT: ""}),
     ("load", {Quantity.LOAD: ""}),
     (
         "utilisation",
@@ -280,6 +292,7 @@ GROUPS: Final[tuple[tuple[str, dict[Quantity, str]], ...]] = (
 KNOBS: Final = {knob: knob.label for knob in Knob}
 _SI: Final = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BINARY: Final = ((2**40, "Ti"), (2**30, "Gi"), (2**20, "Mi"), (2**10, "Ki"))
+# The units by the last part of the names of quantities and controls, such as power_limit_w.
 _UNITS: Final = {"w": "W", "j": "J", "pct": "%", "mhz": "MHz", "c": "°C", "b": "B", "s": "MB/s"}
 
 
@@ -293,35 +306,37 @@ def figure(quantity: Quantity, value: float, vendor: str = "") -> str:
 
 
 def span(quantity: Quantity, values: Sequence[float], vendor: str = "") -> str:
-    """The values of several devices: one where they read alike, else the lowest and highest."""
+    """The values of several devices: one if they are equal, else the lowest and the highest."""
     if quantity is Quantity.THROTTLE:
         return ", ".join(dict.fromkeys(throttle(value, vendor) for value in values))
-    return _between(figure(quantity, min(values), vendor), figure(quantity, max(values), vendor))
+    return _join_range(figure(quantity, min(values), vendor), figure(quantity, max(values), vendor))
 
 
 def simulated(keys: Iterable[str]) -> str:
-    """``GPU simulated``, ``GPU and CPU simulated``; empty without a device, as of real results."""
+    """``GPU and CPU simulated``, from the keys of simulated devices; empty if there are none."""
     kinds = {key.rpartition("/")[2].rstrip("0123456789") for key in keys}
+    # A driver that did not answer stands for its GPUs.
     if kinds & _DRIVERS:
         kinds.add(Kind.GPU.value)
     names = [name for kind, name in KINDS.items() if kind.value in kinds]
     if not names:
         return ""
-    first, last = ", ".join(names[:-1]), names[-1]
-    return f"{first} and {last} simulated" if first else f"{last} simulated"
+    return f"{' and '.join(filter(None, (', '.join(names[:-1]), names[-1])))} simulated"
 
 
 def setting(knob: Knob, value: float) -> str:
+    """The value of a control with its unit: ``150 W``."""
     return with_unit(value, _unit(knob))
 
 
 def settings(knob: Knob, low: float, high: float, choices: Sequence[float] | None) -> str:
-    """A knob's range: ``135-1530 MHz, 187 steps``."""
+    """The range of a control: ``135-1530 MHz, 187 steps``."""
     steps = f", {len(choices)} steps" if choices and len(choices) > 1 else ""
-    return _between(setting(knob, low), setting(knob, high)) + steps
+    return _join_range(setting(knob, low), setting(knob, high)) + steps
 
 
 def throttle(bits: float, vendor: str) -> str:
+    """Why clocks are lowered, from the bits of the driver: ``power cap, heat``."""
     if not bits:
         return "nothing"
     # Only NVIDIA's bits have names; for others the sensor's note says what a figure means.
@@ -329,6 +344,7 @@ def throttle(bits: float, vendor: str) -> str:
 
 
 def with_unit(value: float, unit: str) -> str:
+    """``1.2 kJ``, ``16 GiB``, ``300 W``: three significant digits, without zeros at the end."""
     prefixes = {"J": _SI, "B": _BINARY}.get(unit, ())
     for factor, prefix in prefixes:
         if abs(value) >= factor:
@@ -337,6 +353,7 @@ def with_unit(value: float, unit: str) -> str:
 
 
 def duration(seconds: float | None) -> str:
+    """A period of a sensor, exactly as known: ``20 ms``; ``-`` where it is not known."""
     if seconds is None:
         return "-"
     if seconds >= 1:
@@ -344,19 +361,20 @@ def duration(seconds: float | None) -> str:
     return f"{seconds * 1e3:g} ms" if seconds >= 1e-3 else f"{seconds * 1e6:g} µs"
 
 
+def with_error(value: float, error: float, unit: str, decimals: int | None = None) -> str:
+    """``20.0 ± 0.1 ms``: with the decimals that the error's first digit needs, at most three."""
+    if decimals is None and error < 0.5e-3:
+        return f"{value:.3f} ± <0.001 {unit}"
+    if decimals is None:
+        decimals = next((d for d in range(4) if error >= 0.95 * 10**-d), 3)
+    return f"{value:.{decimals}f} ± {error:.{decimals}f} {unit}"
+
+
 def _unit(name: Quantity | Knob) -> str:
     return _UNITS[name.value.rsplit("_", 1)[-1]]
 
 
 def _short(value: float) -> str:
-    """Three digits that matter, or as many as the integer has."""
-    decimals = 2 if abs(value) < 9.995 else 1 if abs(value) < 99.95 else 0
-    number = f"{value:.{decimals}f}"
-    return number.rstrip("0").rstrip(".") if decimals else number
-
-
-def _between(low: str, high: str) -> str:
-    if low == high:
-        return low
-    number, _, unit = low.partition(" ")
-    return f"{number}-{high}" if unit and high.endswith(f" {unit}") else f"{low} - {high}"
+    """Three significant digits, or as many as the integer has, without zeros after the point."""
+    number = digits(value)
+    return number.rstrip("0").rstrip(".") if "." in number else number

@@ -162,7 +162,7 @@ class TestTelling:
             "5.0 ± 0.5 ms",
             "50.0% ± 0.1%",
             "48.0 ± 0.1 Hz",
-            "no meter yet",
+            "needs a wall meter",
         ):
             assert words in text
         assert "joulewise run -- " in text
@@ -176,7 +176,7 @@ class TestTelling:
     def test_an_average_of_a_second_is_pointed_out(self):
         second = replace(TIMING, window_s=CalibratedValue(1.0, 0.01))
         told = warnings(replace(FOUND, sensors={Quantity.POWER: second}, tables={}))
-        assert any("mean over about a second" in line for line in told)
+        assert any("averaged over about a second" in line for line in told)
 
     def test_instant_power_has_columns_of_its_own_where_it_differs(self):
         same = replace(FOUND, sensors={Quantity.POWER: TIMING, Quantity.POWER_INSTANT: TIMING})

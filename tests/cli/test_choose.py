@@ -38,7 +38,7 @@ def test_without_a_sweep_the_newest_are_listed(joulewise, swept):
     ran = joulewise("choose")
     assert ran.returncode == 0
     heading, *lines = ran.stdout.splitlines()
-    assert heading.split() == ["sweep", "name", "started", "state", "runs", "settings", "of"]
+    assert heading.split() == ["sweep", "name", "started", "state", "runs", "settings", "workload"]
     assert [line.split()[0] for line in lines] == ids
     assert all("finished" in line and "4: limit" in line for line in lines)
     listed = told(joulewise("choose", "--json", "-"))["sweeps"]
@@ -117,7 +117,7 @@ def test_of_a_sweep_that_was_interrupted_it_says_how_far_it_is(joulewise, swept,
     ran = joulewise("choose", "last", *form)
     assert ran.returncode == 0
     said = ran.stderr if form else ran.stdout
-    assert "interrupted: 8 of 12 runs; the command that began it goes on with it" in said
+    assert "interrupted: 8 of 12 runs; run the same command again to resume it" in said
     assert newer in said
     assert "interrupted" not in joulewise("choose", older, *form).stderr
 
@@ -139,7 +139,7 @@ def test_a_sweep_without_its_reference_has_no_recommendation(joulewise, swept, s
     assert "no recommendation: the reference, 300 W, has no run" in ran.stdout
     assert "joulewise run" not in ran.stdout
 
-    *_, missing = (line for line in ran.stdout.splitlines() if "# makes the runs" in line)
+    *_, missing = (line for line in ran.stdout.splitlines() if "# makes the missing" in line)
     program, *words = shlex.split(missing, comments=True)
     assert program == "joulewise"
     assert joulewise(*words).returncode == 0
@@ -149,10 +149,10 @@ def test_a_sweep_without_its_reference_has_no_recommendation(joulewise, swept, s
 
 
 def test_a_search_counts_its_runs_alike_everywhere(joulewise):
-    """Whole runs are called runs; what only led the search are short looks."""
+    """Whole runs are called runs; what only guided the search are short trials."""
     axes = ("--power-limit", "150:300:50", "--sm-clock", "900:1500:300", "--by", "edp")
     swept = joulewise("sweep", "--sim", "v100", "--workload", "resnet50", "--adaptive", *axes)
-    assert "runs and short looks at most" in swept.stderr
+    assert re.search(r"at most \d+ runs and short trials", swept.stderr)
     result = told(joulewise("choose", "last", "--json", "-"))
     runs = sum(point["n"] for point in result["points"])
     search = result["search"]
@@ -163,7 +163,7 @@ def test_a_search_counts_its_runs_alike_everywhere(joulewise):
     assert search["looks"] == listed["runs"]["looks"]
     shown = joulewise("choose", "last").stdout
     assert f", {runs} runs (" in shown
-    assert f"after {runs} runs and {search['looks']} short looks" in shown
+    assert f"after {runs} runs and {search['looks']} short trials" in shown
     assert search["runs"] + search["looks"] <= search["budget"]
 
 
@@ -213,7 +213,7 @@ def test_a_full_training_from_simulated_epochs_and_samples(joulewise, swept):
     shown = joulewise("choose", "last", *whole, "--runs-per-year", "100", "--price", "0.3").stdout
     assert "energy: a full training at 150 W takes " in shown
     assert "energy: 100 runs a year save " in shown
-    assert "of money" in shown
+    assert "in the currency of --price" in shown
 
 
 def test_epochs_scale_what_happens_in_them(joulewise, swept):
@@ -261,7 +261,7 @@ def test_the_csv_has_what_is_recommended_as_the_json_has_it(joulewise, workload)
 def test_why_a_choice_has_another_interval_than_its_setting_is_said(joulewise, swept):
     swept("--by", "energy")
     shown = " ".join(joulewise("choose", "last", "--points").stdout.split())
-    assert "allow for each choice being the best of several settings" in shown
+    assert "widened for having chosen the best of several settings" in shown
 
 
 def test_narrow_terminals_get_whole_figures(joulewise, swept, monkeypatch):
@@ -269,7 +269,7 @@ def test_narrow_terminals_get_whole_figures(joulewise, swept, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     lines = joulewise("choose", "last", "--points").stdout.splitlines()
     assert max(len(line) for line in lines if " choose " not in line) <= 80
-    headings = " ".join(line for line in lines if "metric" in line)
+    headings = " ".join(line for line in lines if "objective" in line)
     for title in ("verdict", "energy", "time", "at", "±", "(W)"):
         assert title in headings
     row = next(line for line in lines if line.split()[:3] == ["energy", "better", "150"])

@@ -23,7 +23,7 @@ def test_it_chooses_beside_what_was_published_and_ends_with_commands_that_work(
     ran = joulewise("demo")
     assert ran.returncode == 0
     lines = ran.stdout.splitlines()
-    table = lines[lines.index("  Beside what was published") + 2 :][:4]
+    table = lines[lines.index("  This sweep beside the published figures") + 2 :][:4]
     assert [line.split()[2] for line in table] == ["150", "180", "260", "190"]
     found = [int(line.split()[1]) for line in table]
     assert all(

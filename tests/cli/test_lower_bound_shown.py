@@ -64,10 +64,10 @@ class TestRuns:
         assert told["cpu0"]["read_s"] is None
 
     def test_a_run_that_is_complete_does_not_pass_for_a_total_that_is(self, joulewise):
-        assert "  complete, energy in part · " in joulewise("show", LOST).stdout
-        assert "  complete · " in joulewise("show", WHOLE).stdout
+        assert "  finished, energy incomplete · " in joulewise("show", LOST).stdout
+        assert "  finished · " in joulewise("show", WHOLE).stdout
         whole, lost = joulewise("ls").stdout.splitlines()[1:]
-        assert "energy in part" in lost
+        assert "energy incomplete" in lost
         assert "energy in part" not in whole
         states = [run["state"] for run in json.loads(joulewise("ls", "--json", "-").stdout)["runs"]]
         assert states == ["complete", "complete"]
@@ -82,7 +82,7 @@ class TestRuns:
     def test_cost_and_carbon_are_bounds_too(self, joulewise):
         told = joulewise("show", LOST, "--price-per-kwh", "0.3", "--gco2-per-kwh", "400").stdout
         assert re.search(r"cost: at least \S+ ± \S+ % at 0.3", told)
-        assert re.search(r"emitted: at least \S+ ± \S+ % g", told)
+        assert re.search(r"emissions: at least \S+ ± \S+ % g", told)
 
     def test_ls(self, joulewise):
         whole, lost = joulewise("ls").stdout.splitlines()[1:]

@@ -156,7 +156,7 @@ def test_nothing_of_that_name(joulewise, make_run):
     make_run(ID)
     ran = joulewise("report", "nonsense")
     assert ran.returncode == 2
-    assert "no run, sweep or group 'nonsense'" in ran.stderr
+    assert "no run, tag, group or sweep 'nonsense'" in ran.stderr
 
 
 def test_every_sentence_begins_with_a_capital(joulewise, sweep):
@@ -164,7 +164,7 @@ def test_every_sentence_begins_with_a_capital(joulewise, sweep):
     page = Path("page.html").read_text("utf-8")
     lists = re.findall(r'<ul class="sentences">(.*?)</ul>', page, re.DOTALL)
     sentences = [text for each in lists for text in re.findall("<li>(.*?)</li>", each)]
-    assert any("arabola of" in text for text in sentences)
+    assert any("uadratic fit of" in text for text in sentences)
     assert [text for text in sentences if text[0].islower()] == []
 
 
@@ -176,7 +176,7 @@ def test_figures_and_tables_are_files_and_then_no_page_is_written(joulewise, swe
     assert sorted(path.name for path in Path().iterdir()) == ["figures", "tables"]
     figures = {path.suffix for path in Path("figures").iterdir()}
     assert figures == {".svg", ".csv"}
-    choices = {path.suffix: path for path in Path("tables").glob("what-each-metric-prefers.*")}
+    choices = {path.suffix: path for path in Path("tables").glob("best-setting-per-objective.*")}
     assert set(choices) == {".csv", ".md", ".tex"}
     assert r"\toprule" in choices[".tex"].read_text("utf-8")
     with choices[".csv"].open(encoding="utf-8") as lines:
@@ -188,7 +188,7 @@ def test_tables_are_those_of_what_was_found(joulewise, sweep, make_run):
     make_run(ID)
     assert joulewise("report", sweep, "--tables", "of-sweep").returncode == 0
     assert {path.stem for path in Path("of-sweep").iterdir()} == {
-        "what-each-metric-prefers",
+        "best-setting-per-objective",
         "choices-by-boundary",
         "all-settings",
     }
@@ -289,7 +289,7 @@ def test_every_form_tells_the_same_numbers(joulewise, sweep):
             assert record[f"{quantity}_low"] == point[quantity]["low"]
 
     lines = [" ".join(line.split()) for line in terminal.splitlines()]
-    for title in ("What each metric prefers", "All settings"):
+    for title in ("Best setting per objective", "All settings"):
         for row in cells[f"{title} (GPU simulated)"][1:]:
             shown = " ".join(" ".join("-" if cell == "\u2013" else cell for cell in row).split())
             assert shown in lines, title

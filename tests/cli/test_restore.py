@@ -89,7 +89,7 @@ def test_a_clock_is_unlocked(sim):
 
 def test_nothing_is_left(sim):
     ran = sim("joulewise restore")
-    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "Nothing is left set.\n", "")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "Nothing is left changed.\n", "")
 
 
 def test_what_somebody_else_has_set_since_stays(sim):
@@ -110,9 +110,9 @@ def test_what_a_living_process_holds_stays_and_is_said(sim):
     )
     ran = sim(f'{PYTHON} -c "{code}"')
     nothing, _, row, last = ran.stdout.splitlines()
-    assert nothing == "Nothing was left behind. In use now:"
+    assert nothing == "Nothing was left changed. In use now:"
     assert words(row).startswith("gpu0 power limit 170 W 250 W pid ")
-    assert last == "What is held goes back by itself when its holder ends."
+    assert last == "A setting in use goes back by itself when the process that holds it ends."
     assert ran.stderr == ""
 
 
@@ -151,7 +151,7 @@ def test_after_a_reboot_there_is_nothing_to_undo(sim):
         f"joulewise restore && {LIMITS}; ls $JOULEWISE_STATE/leases"
     )
     assert ran.stdout.splitlines() == [
-        "What was left set before was undone by a reboot already.",
+        "Settings that were left changed have been undone by a reboot.",
         "170 260",
     ]
 
@@ -172,7 +172,8 @@ def test_the_next_command_says_so_where_whoever_had_it_lives_on(sim):
     )
     ran = sim(f"{PYTHON} alone.py gpu0 sm_clock_mhz=1200 '{PYTHON} -m joulewise ls'")
     pid = ran.stdout.split()[0]
-    line = f"joulewise: gpu0's SM clock unlocked: pid {pid} lives on, its guardian was killed"
+    why = f"pid {pid} is still running, but its guardian was killed"
+    line = f"joulewise: gpu0's SM clock unlocked: {why}"
     assert line in ran.stderr.splitlines()
 
 
@@ -263,7 +264,7 @@ def as_nobody(tmp_path, monkeypatch):
 
 def test_what_root_has_left_before_a_reboot_is_nobodys_matter(as_nobody):
     ran = as_nobody("another boot")
-    assert (ran.exit_code, ran.output) == (0, "Nothing is left set.\n")
+    assert (ran.exit_code, ran.output) == (0, "Nothing is left changed.\n")
 
 
 def test_what_root_has_left_since_is_told_with_the_command(as_nobody):
@@ -295,15 +296,17 @@ def test_doctor_tells_who_holds_what_and_what_was_left_behind(sim):
     shown = [words(line) for line in ran.stdout.partition("\nleases\n")[2].splitlines()]
     assert shown[1].startswith("gpu1 power limit 170 W 260 W pid ")
     assert shown[2].startswith("left behind: gpu0's power limit at 180 W, before 250 W, by pid ")
-    alone = "root turns" if os.geteuid() == 0 else "you may turn"
+    alone = "root can" if os.geteuid() == 0 else "you can"
     assert shown[3:5] == [
         "fix: joulewise restore",
-        f"no guard service here: {alone} knobs without it",
+        f"no guard service here: {alone} change settings without it",
     ]
 
 
 def test_doctor_tells_what_a_scheduler_means(sim):
     ran = sim("joulewise doctor", SLURM_JOB_ID="4711", JOULEWISE_GUARD="/nonexistent")
-    assert "under Slurm (job 4711), which ends our guardian with the job: " in ran.stdout
+    assert "under Slurm (job 4711), which ends the guardian with the job: " in ran.stdout
     ran = sim("joulewise restore --epilog; joulewise doctor", SLURM_JOB_ID="4711")
-    assert "under Slurm (job 4711): the epilog puts back what a job leaves" in ran.stdout
+    assert (
+        "under Slurm (job 4711): the epilog restores the settings that a job leaves" in ran.stdout
+    )

@@ -107,7 +107,7 @@ def test_no_such_run(joulewise, make_run):
     make_run(ID)
     ran = joulewise("show", "nobody")
     assert ran.returncode == 2
-    assert "has no run 'nobody'" in ran.stderr
+    assert "has no run, tag, group or sweep 'nobody'" in ran.stderr
     assert ran.stderr.count("\n") == 2
 
 

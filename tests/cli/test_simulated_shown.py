@@ -35,7 +35,7 @@ class TestRuns:
         told = joulewise("show", SIMULATED).stdout
         assert re.search(r"^\S+ kJ ± .* in 10.0 s, GPU simulated: ", told, re.MULTILINE)
         assert re.search(r"gpu0 .* simulated \(counter\)\n", told)
-        assert re.search(r"total .* mixed \(GPU simulated\)\n", told)
+        assert re.search(r"total .* simulated, modelled\n", told)
 
     def test_a_real_run_has_nothing_of_it(self, joulewise):
         assert "simulated" not in joulewise("show", REAL).stdout
@@ -50,7 +50,7 @@ class TestRuns:
     def test_ls_marks_it(self, joulewise):
         header, real, simulated, _ = joulewise("ls").stdout.splitlines()
         assert "source" in header
-        assert " mixed (GPU simulated) " in simulated
+        assert " in part GPU simulated " in simulated
         assert "simulated" not in real
         (of_real, of_simulated, _) = json.loads(joulewise("ls", "--json", "-").stdout)["runs"]
         assert (of_real["simulated"], of_simulated["simulated"]) == ([], ["gpu0", "gpu1"])
@@ -115,8 +115,8 @@ class TestSweeps:
         told = joulewise("choose", "virtual").stdout
         title, *_ = told.splitlines()
         assert title.endswith(PHRASE)
-        assert f"counted: GPU ({PHRASE})" in told
-        assert f"What each metric prefers ({PHRASE})" in told
+        assert "System boundary: GPU (simulated)" in told
+        assert f"Best setting per objective ({PHRASE})" in told
         assert "GPU measured" not in told
         findings = [line for line in told.splitlines() if " takes " in line and " than " in line]
         assert findings
@@ -124,7 +124,7 @@ class TestSweeps:
 
     def test_choose_as_a_table(self, joulewise):
         latex = joulewise("choose", "virtual", "--format", "latex").stdout
-        assert rf"\caption{{What each metric prefers ({PHRASE})}}" in latex
+        assert rf"\caption{{Best setting per objective ({PHRASE})}}" in latex
         rows = list(
             csv.DictReader(io.StringIO(joulewise("choose", "virtual", "--format", "csv").stdout))
         )

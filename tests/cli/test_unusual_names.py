@@ -77,8 +77,8 @@ def test_a_command_runs_although_its_json_has_no_possible_name(joulewise_alone, 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["show", "a\udcff"], r"has no run $'a\xff'"),
-        (["export", "a\udcff", "-o", "-"], r"has no run $'a\xff'"),
+        (["show", "a\udcff"], r"has no run, tag, group or sweep $'a\xff'"),
+        (["export", "a\udcff", "-o", "-"], r"has no run, tag, group or sweep $'a\xff'"),
         (["--store", "/nowhere\udcff", "show", "x"], r"/nowhere\xff"),
     ],
 )

@@ -96,7 +96,7 @@ def test_two_gpus_are_compared_with_one_and_pointed_out():
 def test_different_epochs_are_pointed_out():
     found = compared([made("1")], [made("2", epochs=4, time_s=200.0)])
     (warning,) = [it for it in found.cautions if it.code is CompareCaution.DIFFERENT_WORK]
-    assert warning.message == "not the same work: A has 2 epochs, B 4"
+    assert warning.message == "different amounts of work: A has 2 epochs, B 4"
     assert found.get("time/epoch").ratio.mean == pytest.approx(1)
 
 
@@ -136,7 +136,7 @@ def test_a_run_that_failed_is_pointed_out():
 
 def test_what_is_not_known_of_every_run_is_not_compared():
     found = compared([made("1"), made("2", epochs=0)], [made("3"), made("4")])
-    assert found.get("time/epoch").reason == "not known of every run"
+    assert found.get("time/epoch").reason == "not known for every run"
     assert found.get("time/epoch").verdict is CompareOutcome.NOT_COMPARABLE
 
 

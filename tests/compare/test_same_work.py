@@ -273,7 +273,7 @@ def test_epochs_that_were_broken_off_are_told_of():
     (warning,) = [
         it for it in compared(made("1"), run).cautions if it.code is CompareCaution.UNFINISHED
     ]
-    assert warning.message == "B has epochs that were broken off: 1 of 2"
+    assert warning.message == "B has unfinished epochs: 1 of 2"
 
 
 def test_another_number_of_steps_of_one_batch_size_is_other_work():
@@ -285,7 +285,7 @@ def test_another_number_of_steps_of_one_batch_size_is_other_work():
     assert (found.work.a, found.work.b) == ((32,), (16,))
     assert work_codes(found) == [CompareCaution.DIFFERENT_WORK]
     assert found.get("energy/step").ratio.mean == pytest.approx(1)
-    reason = "an epoch has 16 steps in A, 8 in B, of one batch size"
+    reason = "an epoch has 16 steps in A, 8 in B, at the same batch size"
     assert found.get("energy/epoch").reason == reason
 
 

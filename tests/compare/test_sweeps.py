@@ -56,7 +56,7 @@ def test_settings_of_one_only_are_told():
 def test_no_setting_in_common_is_told_and_the_choices_remain():
     found = compare_sweeps(grid(curve, (150, 250), 250), grid(curve, (200, 300), 300))
     assert found.settings == ()
-    assert "no setting was run in both" in [it.message for it in found.cautions]
+    assert "the sweeps have no setting in common" in [it.message for it in found.cautions]
     assert [it.metric for it in found.choices]
 
 

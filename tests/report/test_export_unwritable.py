@@ -21,7 +21,7 @@ def test_what_to_do_is_of_what_is_wrong(number, said, kind, tmp_path):
     error = unwritten(tmp_path / "x", OSError(number, os.strerror(number)), "name another")
     assert type(error) is kind
     assert said in error.message
-    assert ("make room" in error.hint) == (kind is JoulewiseError)
+    assert ("free some space" in error.hint) == (kind is JoulewiseError)
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):

@@ -35,7 +35,7 @@ def test_what_the_least_owes_to_luck_is_told_apart(result):
 def test_the_excess_is_in_the_table_and_in_the_json(result):
     found = beside(result, "v100", "resnet50")
     table = published_table(found)
-    at = [column.title for column in table.columns].index("over best")
+    at = [column.title for column in table.columns].index("score above best")
     assert [row[at] for row in table.rows] == [f"{100 * it.excess:.1f}" for it in found]
     told = [it.as_json()["found"]["score_there_over_best"] for it in found]
     assert told == [1 + it.excess for it in found]

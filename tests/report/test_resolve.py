@@ -3,7 +3,8 @@
 import pytest
 
 from joulewise.data import Caution
-from joulewise.report.resolve import meant_group
+from joulewise.report.inputs import load_group
+from joulewise.report.resolve import resolve_runs
 from joulewise.store.layout import MANIFEST
 from tests.helpers.runs import MadeRun, device
 
@@ -40,6 +41,6 @@ def test_a_run_that_cannot_be_read_counts_where_it_may_be_of_the_group(
 ):
     make(store, "whole", group)
     make(store, "damaged", other, is_readable=False)
-    result = meant_group(store, group).result
+    result = load_group(store, resolve_runs(store, group)).result
     assert result.run.total.at_least == is_bound
     assert any(one.code is Caution.DAMAGED for one in result.warnings) == is_bound

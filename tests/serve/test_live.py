@@ -104,14 +104,14 @@ def test_a_damaged_live_json_is_ignored(make_run, damage):
     run = make_run("20261116-003512-bbbb")
     (run / "live.json").write_text(damage)
     polled = RunWatch(run).look()
-    assert standing(polled) == "complete · 10.5 s · no energy told yet"
+    assert standing(polled) == "finished · 10.5 s · no energy reported yet"
     assert list(foretold(polled)) == []
 
 
 @pytest.mark.parametrize(
     ("energy_j", "low", "high", "verdict"),
     [
-        (500.0, 700.0, 900.0, "budget 1kJ: 50 % used; it will do (700-900 J expected)"),
+        (500.0, 700.0, 900.0, "budget 1kJ: 50 % used; it will suffice (700-900 J expected)"),
         (
             500.0,
             900.0,
@@ -124,7 +124,7 @@ def test_a_damaged_live_json_is_ignored(make_run, damage):
             1300.0,
             "budget 1kJ: 2.0 % used; it will be exceeded (1.20-1.30 kJ expected)",
         ),
-        (1500.0, 1600.0, 1700.0, "budget 1kJ: 150 % used, which is more than all of it"),
+        (1500.0, 1600.0, 1700.0, "budget 1kJ: 150 % used, exceeded"),
     ],
 )
 def test_a_budget_in_words(make_run, energy_j, low, high, verdict):
@@ -139,7 +139,7 @@ def test_a_budget_in_words(make_run, energy_j, low, high, verdict):
     }
     (run / "live.json").write_text(json.dumps(live))
     outlook, budget = foretold(RunWatch(run).look())
-    assert outlook.startswith("outlook: epoch 3 of 10 is done")
+    assert outlook.startswith("forecast: epoch 3 of 10 is done")
     assert budget == verdict
 
 
@@ -158,11 +158,11 @@ def test_devices_left_out_of_the_total_are_named_during_the_run(make_run):
     assert next(foretold(RunWatch(run).look())) == "not in the total so far: gpu0"
     live["counted"] = ["gpu0"]
     (run / "live.json").write_text(json.dumps(live))
-    assert next(foretold(RunWatch(run).look())).startswith("outlook at 5.00 s: ")
+    assert next(foretold(RunWatch(run).look())).startswith("forecast at 5.00 s: ")
 
 
 def test_a_mixed_total_names_what_is_simulated_without_nested_brackets(make_run):
     now = RunWatch(make_run("20261116-003512-bbbb")).look()
     total = Energy(500.0, 1.0, 1.0, Source.MIXED)
     mixed = replace(now, total=total, simulated=("gpu0",))
-    assert standing(mixed).endswith("(mixed, GPU simulated)")
+    assert standing(mixed).endswith("(in part GPU simulated)")

@@ -38,10 +38,10 @@ class TestList:
     def test_rows_show_name_state_time_and_energy(self, view):
         words = view.get().words
         assert "2 runs; 0 sweeps." in words
-        assert f"old {OLD} python train.py complete 10.0 s 2.00 kJ" in words
+        assert f"old {OLD} python train.py finished 10.0 s 2.00 kJ" in words
         assert "measured" in words
         assert "new" in words
-        assert " exit 3 " in words
+        assert " failed (exit 3) " in words
 
     @pytest.mark.parametrize(
         ("query", "found"),

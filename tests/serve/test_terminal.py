@@ -82,10 +82,10 @@ def test_a_run_is_followed_in_the_terminal_to_its_end(store):
         read_until("budget 1MJ: ")
         read_until(r"recording · [^\n]* J|kJ ± ")
         run.stdin.close()
-        drawn = read_until(r"# all of it")
+        drawn = read_until(r"# the whole result")
         assert view.wait(DEADLINE_S) == 0
     end = drawn.rpartition("\x1b[?1049l")[2]
-    assert "complete" in end
+    assert "finished" in end
     assert re.search(r"k?J ± .* in .* s", end)
 
 
@@ -139,9 +139,9 @@ def test_the_screen_is_restored_on_sigterm(store):
 def test_no_colours_with_no_color(make_run, store):
     make_run(RUN)
     with at_a_terminal(store, NO_COLOR="1") as (_, read_until):
-        assert not COLOUR.search(read_until("# all of it"))
+        assert not COLOUR.search(read_until("# the whole result"))
     with at_a_terminal(store) as (_, read_until):
-        assert COLOUR.search(read_until("# all of it"))
+        assert COLOUR.search(read_until("# the whole result"))
 
 
 def test_a_dumb_terminal_gets_lines(store):
@@ -157,7 +157,7 @@ def test_a_dumb_terminal_gets_lines(store):
             run.stdin.close()
             rest = view.stdout.read()
     assert view.returncode == 0
-    assert "# all of it" in rest
+    assert "# the whole result" in rest
     for line in (dumb, piped):
         assert line.startswith(f"run {path.name} · recording · ")
     assert "\x1b" not in dumb + piped + rest
@@ -168,8 +168,8 @@ def test_a_run_that_has_ended_says_so(make_run):
     out = io.StringIO()
     watch(path, Screen(out), "joulewise")
     first, *rest = out.getvalue().splitlines()
-    assert first == f"run {RUN} has ended (complete)"
-    assert rest[-1] == f"  joulewise show {RUN}  # all of it"
+    assert first == f"run {RUN} has ended (finished)"
+    assert rest[-1] == f"  joulewise show {RUN}  # the whole result"
     assert any(line.startswith("2.00 kJ") for line in rest)
 
 

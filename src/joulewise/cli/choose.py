@@ -181,22 +181,17 @@ def _draw_newest(found: Sequence[SweepEntry], *, is_error: bool = False) -> None
 
 def _found(store: Path, which: str, reference: Mapping[str, str]) -> tuple[Sweep, Path | None]:
     """With its folder, where it is one of the store."""
-    if which.endswith(".csv"):
-        from joulewise.sweep.csv_import import read_table
-
-        return read_table(Path(which), reference), None
-    if reference:
-        raise UsageError(
-            "--reference is for a table; a sweep has its own", "sweep again with --reference"
-        )
-    from joulewise.sweep.stored_sweeps import find, load
+    from joulewise.report.inputs import MeantSweep, load_inputs
+    from joulewise.report.resolve import resolve_sweep
 
     try:
-        folder = find(store, which)
+        ref = resolve_sweep(store, which, program(store))
     except UsageError:
         _draw_newest(_sweeps(store, _NEWEST), is_error=True)
         raise
-    return load(folder), folder
+    found = load_inputs(store, ref, reference)
+    assert isinstance(found, MeantSweep)  # noqa: S101  # by resolve_sweep()
+    return found.sweep, found.folder
 
 
 def _view(given: Mapping[str, Any], sweep: Sweep) -> View:

@@ -123,7 +123,7 @@ def _write_report(
     from joulewise.metrics.boundary import View
     from joulewise.report.html.pages import sweep_page
     from joulewise.report.html.render import require_extra, write_page
-    from joulewise.report.resolve import MeantSweep
+    from joulewise.report.inputs import MeantSweep
     from joulewise.store.layout import SWEEPS
 
     path = store / REPORT

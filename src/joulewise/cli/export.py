@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from joulewise.cli.output import STDOUT, pass_store, say
+from joulewise.cli.output import STDOUT, pass_store, program, say
 from joulewise.data import Caution, Quantity
 from joulewise.errors import UsageError
 from joulewise.store.layout import BUFFERED_QUANTITIES, StreamKind, buffer_lane
@@ -75,10 +75,10 @@ def command(
     if path == STDOUT and form == "parquet" and sys.stdout.isatty():
         raise UsageError("Parquet is not for a terminal", "give -o a file")
     from joulewise.analyse.stored_result import result_of
+    from joulewise.report.resolve import resolve_one_run
     from joulewise.store.manifest import read_manifest
-    from joulewise.store.runs import find
 
-    run = find(store, which)
+    run = resolve_one_run(store, which, program(store)).newest
     manifest = read_manifest(run)
     result = result_of(run)
     origin_ns = result.run.span.start_ns

@@ -24,7 +24,7 @@ from joulewise.store.files import is_folder
 if TYPE_CHECKING:
     from joulewise.report.charts.theme import Theme
     from joulewise.report.html.render import HtmlPage
-    from joulewise.report.resolve import MeantSweep
+    from joulewise.report.inputs import MeantSweep
 
 FORMATS = ("svg", "pdf", "png", "html", "json", "csv")
 EPILOG = """\b
@@ -152,11 +152,13 @@ def _refuse_of_others(given: Mapping[str, Any], word: str, others: Mapping[str, 
 def _page(store: Path, word: str, given: Mapping[str, Any]) -> tuple[str, HtmlPage]:
     """What it is called as a file, and the page."""
     from joulewise.report.html.pages import run_page
-    from joulewise.report.resolve import MeantSweep, meant
+    from joulewise.report.inputs import MeantSweep, load_inputs
+    from joulewise.report.resolve import resolve
     from joulewise.report.tables import file_name
     from joulewise.report.views.run import PriceAndCarbon
 
-    found = meant(store, word, pairs("--reference", given["references"]))
+    references = pairs("--reference", given["references"])
+    found = load_inputs(store, resolve(store, word), references)
     _refuse_of_others(given, word, _OF_RUNS if isinstance(found, MeantSweep) else _OF_SWEEPS)
     if isinstance(found, MeantSweep):
         return file_name(found.sweep.id), _sweep_page(store, found, given)

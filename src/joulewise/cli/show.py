@@ -18,7 +18,6 @@ from joulewise.cli.output import (
     say_if_newest,
     write_json,
 )
-from joulewise.errors import UsageError
 
 if TYPE_CHECKING:
     from joulewise.data import RunResult
@@ -75,45 +74,27 @@ def command(
 
 def _result(store: Path, which: str) -> RunResult:
     from joulewise.analyse.stored_result import result_of
-    from joulewise.report.resolve import meant_group
-    from joulewise.store.runs import LAST, resolve_run
+    from joulewise.report.inputs import load_group
+    from joulewise.report.resolve import GroupRef, resolve_runs
+    from joulewise.store.runs import LAST
 
-    try:
-        found = resolve_run(store, which)
-    except UsageError:
-        group = meant_group(store, which)
-        if group is None:
-            _refuse_sweep(store, which)
-            raise
-        return group.result
-    say_if_newest(which, found.alike)
+    ref = resolve_runs(store, which, program(store))
+    if isinstance(ref, GroupRef):
+        return load_group(store, ref).result
+    say_if_newest(which, len(ref.paths))
     if which == LAST:
-        _say_if_of_sweep(store, found.path)
-    return result_of(found.path)
+        _say_if_of_sweep(store, ref.newest)
+    return result_of(ref.newest)
 
 
 def _say_if_of_sweep(store: Path, run: Path) -> None:
     """`report last` is then the sweep, and `show last` its last run."""
-    from joulewise.report.resolve import sweep_of
+    from joulewise.report.resolve import sweep_of_last_run
+    from joulewise.sweep.stored_sweeps import load
 
-    found = sweep_of(store, run)
-    if found:
-        sweep = found.sweep
+    if found := sweep_of_last_run(store, run):
+        sweep = load(found.folder, has_trials=False)
         say(
             f"the newest run; it is one of the newest sweep, {sweep.name or sweep.id}",
             f"run: {program(store)} choose {sweep.id} # all of the sweep",
         )
-
-
-def _refuse_sweep(store: Path, which: str) -> None:
-    """A sweep has a verb of its own."""
-    from joulewise.sweep.stored_sweeps import find, load
-
-    try:
-        sweep = load(find(store, which), has_trials=False)
-    except UsageError:
-        return
-    raise UsageError(
-        f"{sweep.id} is a sweep ({sweep.state}), and not a run or a group of runs",
-        f"{program(store)} choose {sweep.id}",
-    )

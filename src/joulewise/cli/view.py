@@ -62,10 +62,11 @@ def command(store: Path, run: str | None, *, terminal: bool, **given: Any) -> No
 
 
 def _watch(store: Path, run: str | None) -> None:
+    from joulewise.report.resolve import resolve_one_run
     from joulewise.report.terminal.live import watch
-    from joulewise.store.runs import LAST, find, in_progress
+    from joulewise.store.runs import LAST, in_progress
 
-    meant = find(store, run) if run else in_progress(store) or find(store, LAST)
+    meant = (None if run else in_progress(store)) or resolve_one_run(store, run or LAST).newest
     with suppress(KeyboardInterrupt), _ended_by_signal():
         watch(meant, console(), program(store))
 

@@ -1,8 +1,7 @@
-"""``--fail-if 'energy>+5%'``: what must not be the case, and whether it is.
+"""Conditions under which a comparison fails: ``--fail-if 'energy>+5%'``.
 
 With a sign the amount is a change: ``+5%`` of A's value, ``+200J`` more than A. Without one it is
-B's own value: ``1.2kJ``. By the mean, unless it must be sure: then the whole interval must lie
-beyond.
+B's own value: ``1.2kJ``. The mean is judged; with ``--sure`` the whole interval must lie beyond.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ _OPERATORS: Final[Mapping[str, Callable[[float, float], bool]]] = {
     "<": operator.lt,
 }
 _QUANTITIES: Final = (ENERGY, TIME, POWER, EDP, *PER_WORK)
+# The key of a device, in a group with its node before it: node7/gpu0.
 _DEVICE: Final = re.compile(r"(?:[^\s/<>=]+/)?(?:gpu|cpu|dram|node)\d+")
 _FORM: Final = re.compile(
     r"\s*(?P<quantity>[^\s<>=]+)\s*(?P<operator>>=|<=|>|<)\s*"
@@ -37,9 +37,9 @@ _KINDS: Final = {"J": "energy", "s": "time", "W": "power", "J·s": "energy-delay
 
 @dataclass(frozen=True)
 class FailCondition:
-    """``amount`` is in the quantity's unit, or a share where ``is_share``.
+    """A parsed condition; ``amount`` is in the quantity's unit, or a share if ``is_share``.
 
-    ``is_change``: it is compared with what B has more than A, not with B's own value.
+    ``is_change``: the amount is compared with B minus A, not with B's own value.
     """
 
     text: str
@@ -52,7 +52,7 @@ class FailCondition:
 
 @dataclass(frozen=True)
 class ConditionVerdict:
-    """``found`` is what the amount was compared with, in the same unit."""
+    """Whether a condition holds; ``found`` is what its amount was compared with, in its unit."""
 
     condition: FailCondition
     is_the_case: bool
@@ -61,10 +61,10 @@ class ConditionVerdict:
 
 
 def parse_condition(text: str) -> FailCondition:
-    """Anything that cannot be meant is a UsageError, before a run is read."""
+    """Parse a condition; a UsageError where it has no meaning, before any run is read."""
     form = _FORM.fullmatch(text)
     if form is None:
-        raise UsageError(f"--fail-if {text!r} is no condition", _HINT)
+        raise UsageError(f"--fail-if {text!r} is not a condition", _HINT)
     quantity, sign, unit = form["quantity"], form["sign"], form["unit"]
     if quantity not in _QUANTITIES and not _DEVICE.fullmatch(quantity):
         raise UsageError(
@@ -76,8 +76,8 @@ def parse_condition(text: str) -> FailCondition:
     if unit == "%":
         if not sign and number:
             raise UsageError(
-                f"--fail-if {text!r}: is B to be {number:g} % more, or less?",
-                f"say +{number:g}% or -{number:g}%",
+                f"--fail-if {text!r}: a percentage needs a sign",
+                f"write +{number:g}% for more than A, or -{number:g}% for less",
             )
         return FailCondition(text, quantity, form["operator"], number / 100, True, True)
     kind = _KINDS[unit_of(quantity)]
@@ -94,30 +94,31 @@ def parse_condition(text: str) -> FailCondition:
 def judge(
     condition: FailCondition, compared: ComparedQuantity | None, *, sure: bool = False
 ) -> ConditionVerdict:
-    """Whether it is the case; what cannot be told is a UsageError, never a pass."""
-    found = _found(condition, compared)
+    """Whether the condition holds; a UsageError where that is not known, never a pass."""
+    found = _value_to_judge(condition, compared)
     if found is None:
-        why = compared.reason if compared and compared.reason else "it is not known of both"
+        why = compared.reason if compared and compared.reason else "it is not known for both sides"
         raise UsageError(
             f"--fail-if {condition.text!r} cannot be judged: {condition.quantity}: {why}",
-            "joulewise compare without it shows what can be compared",
+            "joulewise compare without --fail-if shows what can be compared",
         )
     beyond = _OPERATORS[condition.operator]
     by_mean = beyond(found.mean, condition.amount)
     if found.low is None or found.high is None:
         if sure:
             raise UsageError(
-                f"--fail-if {condition.text!r} cannot be judged with --sure: no error is known of "
-                f"{condition.quantity} in single runs",
+                f"--fail-if {condition.text!r} cannot be judged with --sure: the error of "
+                f"{condition.quantity} is not known from single runs",
                 "repeat the runs, or leave out --sure to judge by the mean",
             )
         return ConditionVerdict(condition, by_mean, found, within_noise=False)
+    # Beyond a limit is beyond it at both ends of the interval.
     surely = beyond(found.low, condition.amount) and beyond(found.high, condition.amount)
     apart = not found.low <= condition.amount <= found.high
     return ConditionVerdict(condition, surely if sure else by_mean, found, within_noise=not apart)
 
 
-def _found(condition: FailCondition, compared: ComparedQuantity | None) -> Interval | None:
+def _value_to_judge(condition: FailCondition, compared: ComparedQuantity | None) -> Interval | None:
     if compared is None:
         return None
     if not condition.is_change:

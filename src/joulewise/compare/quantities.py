@@ -1,10 +1,8 @@
-"""What a run has to be compared: its energies, its time, and what they are for a piece of work.
+"""The quantities that runs are compared by, and whether two sides did the same amount of work.
 
-Whether two sides did the same work, and what a comparison of them is per.
-
-The same samples are the same work, and so are the same epochs where samples are not known: how
-many steps they took only says how large the batches were. A step is work of another size where
-the batch is, so that steps are compared only where nothing says that their batches differ.
+The same number of samples is the same work; so is the same number of epochs, where samples are not
+known. The number of steps only says how large the batches were: steps are compared only where
+nothing says that the sizes of their batches differ.
 """
 
 from __future__ import annotations
@@ -29,15 +27,16 @@ ENERGY, TIME, POWER, EDP = "energy", "time", "power", "edp"
 WORKS: Final = ("epoch", "step", "sample")
 UNITS: Final = {ENERGY: "J", TIME: "s", POWER: "W", EDP: "J·s"}
 PER_WORK: Final = tuple(f"{what}/{work}" for work in WORKS for what in (ENERGY, TIME))
-_WITHIN: Final = ("epoch", "training")
+_WITHIN: Final = ("epoch", "training")  # spans in which samples are trained on
+SOURCES_JOINED: Final = " and "  # between the sources of devices of one kind
 
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """A run, or the runs of a group as one: how it was made, and what it came to.
+    """A run, or the runs of a group as one, with manifests and result.
 
-    ``boards`` says of each device which in the world it is, so that gains that are the same on
-    both sides cancel; ``paths`` are the directories that it lies in.
+    ``boards`` gives each device a globally unique name, so that the gain of a board which is on
+    both sides cancels; ``paths`` are the run directories.
     """
 
     id: str
@@ -65,35 +64,36 @@ class ComparedRun:
 
     @property
     def counted(self) -> dict[str, tuple[int, str]]:
-        """By kind of device: how many are in the total, and where their joules come from."""
-        found: dict[str, tuple[int, str]] = {}
+        """By kind of device: how many are in the total, and the sources of their energies."""
+        sources: dict[str, list[str]] = {}
         for key in self.result.counted:
             energy = self.result.run.devices[key].energy
-            kind = key.rpartition("/")[2].rstrip("0123456789")
             source = "not read" if energy is None else energy.source.value
-            number, known = found.get(kind, (0, source))
-            found[kind] = number + 1, source if source == known else "mixed"
-        return found
+            sources.setdefault(kind_of_device(key), []).append(source)
+        return {
+            kind: (len(each), SOURCES_JOINED.join(sorted(set(each))))
+            for kind, each in sources.items()
+        }
 
     def count_of(self, work: str) -> int | None:
-        """How many of them were marked, None where none was."""
-        told = self.result.details.get("spans", {}).get(work)
-        return told["count"] or None if told else None
+        """How many spans of that name, such as ``epoch``, were marked; None where none was."""
+        summary = self.result.details.get("spans", {}).get(work)
+        return summary["count"] or None if summary else None
 
     @property
     def unfinished_epochs(self) -> int:
-        """Epochs that were broken off, and are none."""
-        told = self.result.details.get("spans", {}).get("epoch") or {}
-        return int(told.get("unfinished", 0))
+        """How many epochs were cut off; they are not in ``count_of("epoch")``."""
+        summary = self.result.details.get("spans", {}).get("epoch") or {}
+        return int(summary.get("unfinished", 0))
 
 
 def values(run: ComparedRun) -> dict[str, RunValue]:
-    """By quantity; what was not read or not marked is not in it."""
+    """The value of each quantity that was read and, where it is per span, marked."""
     return dict(_values(run))
 
 
 def unit_of(quantity: str) -> str:
-    """Devices are told in joules, like all that is not another quantity."""
+    """The unit of a quantity; that of a device's name, which stands for its energy, is joules."""
     return UNITS.get(quantity.partition("/")[0], "J")
 
 
@@ -103,6 +103,7 @@ def _values(run: ComparedRun) -> Iterator[tuple[str, RunValue]]:
     yield TIME, RunValue(time_s)
     whole = _sample(run, result.run.total, result.counted)
     if whole is not None:
+        # The mean power of a group is over the time in which its runs were measured.
         measured_s = result.details.get("measured_s", time_s)
         yield ENERGY, whole
         if measured_s > 0:
@@ -113,9 +114,9 @@ def _values(run: ComparedRun) -> Iterator[tuple[str, RunValue]]:
         if device is not None:
             yield key, device
     for work in WORKS:
-        found = _samples_of(run) if work == "sample" else _mean(run, work)
-        if found is not None:
-            mean_s, energy_j = found
+        means = _mean_per_sample(run) if work == "sample" else _mean_of_spans(run, work)
+        if means is not None:
+            mean_s, energy_j = means
             samples = sample_count(run) if work == "sample" else None
             yield f"{TIME}/{work}", add_count_error(RunValue(mean_s), samples)
             if whole is not None and energy_j:
@@ -124,27 +125,29 @@ def _values(run: ComparedRun) -> Iterator[tuple[str, RunValue]]:
 
 
 def _sample(run: ComparedRun, energy: Energy | None, keys: tuple[str, ...]) -> RunValue | None:
-    if energy is None or energy.at_least:  # a lower bound is no value to compare with
+    """An energy with its errors; None where it was not read, or is only a lower bound."""
+    if energy is None or energy.at_least:
         return None
     gains: dict[str, float] = {}
     for key in keys:
         drawn = run.result.run.devices[key].energy
         if drawn is not None:
             board = run.boards.get(key, f"{run.id}/{key}")
+            # A board that several runs of a group read has the same error in all: they add up.
             gains[board] = gains.get(board, 0.0) + drawn.error_gain
     return RunValue(energy.value, energy.error_sampling, gains)
 
 
 def add_count_error(sample: RunValue, count: SampleCount | None, power: int = 1) -> RunValue:
-    """The error of a figure per sample, where the number of samples is not sure.
+    """Add the error that comes from an uncertain number of samples.
 
-    ``power`` is how often the figure was divided by that number.
-
-    Runs with the same number of steps and batch size have the same factor wrong, so that it cancels
-    between them, and no repetition makes it smaller.
+    ``power`` is how often the value was divided by that number. Runs with the same number of steps
+    and the same batch size share this factor: it cancels between them, and repetition does not
+    reduce it. So it is treated like the gain of a board.
     """
     if count is None or not count.uncertainty:
         return sample
+    # The name of the factor: the same count with the same uncertainty is the same error.
     cause = f"samples {count.number:g} - {count.uncertainty:g}"
     gains = {**sample.gains, cause: power * sample.value * count.relative_error}
     return RunValue(sample.value, sample.sampling, gains)
@@ -156,56 +159,63 @@ def _times(sample: RunValue, factor: float) -> RunValue:
 
 
 def _per_work(run: ComparedRun, whole: RunValue, work: str, energy_j: float) -> RunValue:
-    """The boards' gains are the run's; so is the sampling error, unless spans tell their own."""
+    """The errors of an energy per span: the run's, or the spans' own sampling errors if known."""
     scaled = _times(whole, energy_j / whole.value if whole.value else 0.0)
     name = work if work != "sample" else "step"
     spans = [it for it in run.result.spans if it.span.name == name and it.span.closed]
     errors = [span.total.error_sampling for span in spans if span.total is not None]
+    # Errors of spans are independent: those of a mean add in quadrature. All must be known.
     if work == "sample" or not errors or len(errors) != run.count_of(name):
         return RunValue(energy_j, scaled.sampling, scaled.gains)
     return RunValue(energy_j, hypot(*errors) / len(errors), scaled.gains)
 
 
-def _mean(run: ComparedRun, work: str) -> tuple[float, float | None] | None:
-    told = run.result.details.get("spans", {}).get(work)
-    if not told or not told["count"] or told["time_s"]["mean"] is None:
+def _mean_of_spans(run: ComparedRun, work: str) -> tuple[float, float | None] | None:
+    """Mean time (s) and energy (J, None where not read) of the spans of that name."""
+    summary = run.result.details.get("spans", {}).get(work)
+    if not summary or not summary["count"] or summary["time_s"]["mean"] is None:
         return None
-    return told["time_s"]["mean"], told["energy_j"]["mean"]
+    return summary["time_s"]["mean"], summary["energy_j"]["mean"]
 
 
 def sample_count(run: ComparedRun) -> SampleCount | None:
-    """Known where they are marked as such, or steps are and somebody told the batch size."""
+    """Samples that a run trained on: as marked, or steps times a known batch size; else None."""
     number = run.count_of("sample")
     if number is not None:
         return SampleCount(number)
     batch, steps = simulated_batch_size(run), run.count_of("step")
     if batch is None or not steps:
         return None
+    # The last batch of each epoch may be smaller, so the count may be too high by a batch an epoch.
     return SampleCount(steps * batch, (run.count_of("epoch") or 1) * batch)
 
 
-def _samples_of(run: ComparedRun) -> tuple[float, float | None] | None:
+def _mean_per_sample(run: ComparedRun) -> tuple[float, float | None] | None:
     samples = sample_count(run)
     within = next((work for work in _WITHIN if run.count_of(work)), None)
-    if samples is None or within is None:
+    means = _mean_of_spans(run, within) if samples and within else None
+    if samples is None or within is None or means is None:
         return None
-    found = _mean(run, within)
-    if found is None:
-        return None
-    mean_s, energy_j = found
+    mean_s, energy_j = means
+    # Only the time and energy within epochs (or trainings) are divided, not those of set-up.
     share = (run.count_of(within) or 0) / samples.number
     return mean_s * share, None if energy_j is None else energy_j * share
 
 
 def simulated_batch_size(run: ComparedRun) -> int | None:
-    """As the simulation was told; None of a program that was run."""
-    told = run.manifests[0].options.get("simulated")
-    batch = told.get("batch_size") if isinstance(told, Mapping) else None
+    """The batch size of a simulated training; None of a program that was run."""
+    options = run.manifests[0].options.get("simulated")
+    batch = options.get("batch_size") if isinstance(options, Mapping) else None
     return batch if isinstance(batch, int) and batch > 0 else None
 
 
+def kind_of_device(key: str) -> str:
+    """``gpu`` of ``gpu0`` or ``node7/gpu0``."""
+    return key.rpartition("/")[2].rstrip("0123456789")
+
+
 def _boards(manifest: Manifest) -> dict[str, str]:
-    """A GPU's uid is the only one in the world; any machine has a cpu0."""
+    """Globally unique names of the devices: the uid of a GPU, else the host's name with it."""
     host = manifest.host.get("name", "")
     return {
         device.info.key: device.info.uid
@@ -216,7 +226,7 @@ def _boards(manifest: Manifest) -> dict[str, str]:
 
 
 RUN, EPOCH, STEP, SAMPLE = "run", "epoch", "step", "sample"
-_MARK_EPOCHS: Final = "mark the epochs, joulewise.span('epoch'), and it is compared per epoch"
+_MARK_EPOCHS: Final = "mark the epochs with joulewise.span('epoch') to compare per epoch"
 # How programs name the size of a batch on their command lines: argparse of the PyTorch examples,
 # the Hugging Face Trainer, and Hydra's `name=value`. Another name is only missed, not misread.
 _BATCH_OPTIONS: Final = (
@@ -234,13 +244,14 @@ _EVALUATION_WORDS: Final = {"eval", "evaluation", "val", "valid", "validation", 
 
 @dataclass(frozen=True)
 class WorkCompared:
-    """``per`` is what the finding is per: a run, where both did the same or nothing tells.
+    """Whether two sides did the same amount of work, and what their ratio is per.
 
-    ``is_same`` is None where nothing tells; ``unknown`` then says why, with ``remedy``, and is
-    empty where neither side marked anything. ``unit`` is what was counted (empty of nothing), with
-    the counts of each side. ``unlike_steps``, ``unlike_epochs`` (by their validations) and
-    ``unlike_data`` (epochs, by their steps) say why a step or an epoch of A is none of B, empty
-    where no reason is known.
+    ``per`` is ``run`` where both did the same work or nothing is known of it. ``is_same`` is None
+    where nothing is known; ``unknown`` then says why, with ``remedy``, and is empty where neither
+    side marked anything. ``unit`` is what was counted (empty for nothing); ``a`` and ``b`` are the
+    distinct counts of each side. ``unlike_steps``, ``unlike_epochs`` (by their validations) and
+    ``unlike_data`` (by the steps of an epoch) say why a step or an epoch is not the same work on
+    both sides; empty where no reason is known.
     """
 
     per: str = RUN
@@ -261,10 +272,10 @@ class WorkCompared:
 
 
 def compare_work(a: Sequence[ComparedRun], b: Sequence[ComparedRun]) -> WorkCompared:
-    """By samples where all runs tell them, else by epochs, else by steps.
+    """Compare the numbers of samples where all runs have one, else of epochs, else of steps.
 
-    Steps of one batch size come before epochs where an epoch has another number of them: then the
-    epochs are of different amounts of data.
+    Steps of one batch size come before epochs where the epochs have different numbers of steps:
+    such epochs are different amounts of data.
     """
     return replace(_count_work(a, b), unlike_epochs=_unlike_epochs(a, b))
 
@@ -277,8 +288,8 @@ def _count_work(a: Sequence[ComparedRun], b: Sequence[ComparedRun]) -> WorkCompa
         return WorkCompared(
             unlike_steps=unlike_steps,
             unlike_data=unlike_data,
-            unknown=f"marks of {' and '.join(damaged)} are damaged or were lost",
-            remedy="put the files of marks back from a copy, or run it again",
+            unknown=f"marks of {' and '.join(damaged)} are damaged or lost",
+            remedy="restore the files of marks from a copy, or run it again",
         )
     samples_a, samples_b = [sample_count(run) for run in a], [sample_count(run) for run in b]
     known = [it for it in (*samples_a, *samples_b) if it is not None]
@@ -293,10 +304,11 @@ def _count_work(a: Sequence[ComparedRun], b: Sequence[ComparedRun]) -> WorkCompa
             unlike_steps,
         )
     for unit in (STEP,) if unlike_data else (EPOCH, STEP):
-        of_a, of_b = ([run.count_of(unit) for run in side] for side in (a, b))
-        if None in of_a or None in of_b:
+        each_a, each_b = ([run.count_of(unit) for run in side] for side in (a, b))
+        if None in each_a or None in each_b:
             continue
-        counts_a, counts_b = _distinct(of_a), _distinct(of_b)
+        counts_a, counts_b = _distinct(each_a), _distinct(each_b)
+        # Runs of one side with different counts are not the same work as the other side's either.
         is_same = counts_a == counts_b and len(counts_a) == 1
         if unit == STEP and unlike_steps:
             return WorkCompared(
@@ -306,7 +318,7 @@ def _count_work(a: Sequence[ComparedRun], b: Sequence[ComparedRun]) -> WorkCompa
                 counts_a,
                 counts_b,
                 unlike_steps,
-                unknown=f"A has {_listed(of_a)} steps, B {_listed(of_b)}, and {unlike_steps}",
+                unknown=f"A has {_listed(each_a)} steps, B {_listed(each_b)}, and {unlike_steps}",
                 remedy=_MARK_EPOCHS,
             )
         per = RUN if is_same else unit
@@ -319,9 +331,9 @@ def _count_work(a: Sequence[ComparedRun], b: Sequence[ComparedRun]) -> WorkCompa
 def _unmarked(a: Sequence[ComparedRun], b: Sequence[ComparedRun]) -> str:
     """What some runs have marked and others have not; empty where none has marked anything."""
     for unit in (EPOCH, STEP):
-        of_a, of_b = ([run.count_of(unit) for run in side] for side in (a, b))
-        if _distinct([*of_a, *of_b]):
-            return f"A has {_listed(of_a)} {unit}s, B {_listed(of_b)}"
+        counts_a, counts_b = ([run.count_of(unit) for run in side] for side in (a, b))
+        if _distinct([*counts_a, *counts_b]):
+            return f"A has {_listed(counts_a)} {unit}s, B {_listed(counts_b)}"
     return ""
 
 
@@ -339,7 +351,7 @@ def _has_lost_marks(run: ComparedRun) -> bool:
 
 
 def compare_trials(a: Sequence[Trial], b: Sequence[Trial]) -> WorkCompared:
-    """The same of the trials of two sweeps."""
+    """Compare the work of the trials of two sweeps, by samples or else by epochs."""
     samples_a, samples_b = [count_samples(it) for it in a], [count_samples(it) for it in b]
     known = [it for it in (*samples_a, *samples_b) if it is not None]
     if known and len(known) == len(a) + len(b):
@@ -357,7 +369,7 @@ def compare_trials(a: Sequence[Trial], b: Sequence[Trial]) -> WorkCompared:
 def have_common_number(counts: Sequence[SampleCount]) -> bool:
     """Whether one number of samples is within the uncertainty of all counts.
 
-    A count may be too many and never too few: it stands for the interval that ends at it.
+    A count may be too high, never too low: it is the upper end of its interval.
     """
     return max(it.number - it.uncertainty for it in counts) <= min(it.number for it in counts)
 
@@ -371,29 +383,30 @@ def _distinct(counts: Sequence[int | None]) -> tuple[int, ...]:
 
 
 def _unlike_epochs(a: Sequence[ComparedRun], b: Sequence[ComparedRun]) -> str:
-    """Where both sides validate, and not in the same place."""
-    of_a, of_b = ({place_validations(run.result) for run in side} for side in (a, b))
-    if of_a == of_b or ValidationPlace.NONE in of_a | of_b:
+    """Says so where both sides validate, and not in the same place; else empty."""
+    places_a, places_b = ({place_validations(run.result) for run in side} for side in (a, b))
+    if places_a == places_b or ValidationPlace.NONE in places_a | places_b:
         return ""
-    words = (" or ".join(sorted(it.value for it in places)) for places in (of_a, of_b))
+    words = (" or ".join(sorted(it.value for it in places)) for places in (places_a, places_b))
     return "the validations lie {} in A, {} in B".format(*words)
 
 
 def _unlike_data(a: Sequence[ComparedRun], b: Sequence[ComparedRun]) -> str:
-    """Epochs of another number of steps, where all command lines have the same batch size.
+    """Says so where epochs have different numbers of steps at the same batch size; else empty.
 
-    Steps with the same option are of another size on another number of GPUs, where it may be the
-    batch of each, and with gradients that are accumulated: then it says nothing.
+    The batch size of a command line is not that of a step where the number of GPUs differs (it may
+    be the batch of each) or gradients are accumulated: then nothing is concluded.
     """
-    every = (*a, *b)
-    sizes = {_batch_size(run) for run in every}
-    gpus = {run.counted.get(Kind.GPU.value, (0, ""))[0] for run in every}
-    if None in sizes or len(sizes) > 1 or len(gpus) > 1 or any(map(_accumulates, every)):
+    runs = (*a, *b)
+    sizes = {_batch_size(run) for run in runs}
+    gpus = {run.counted.get(Kind.GPU.value, (0, ""))[0] for run in runs}
+    if None in sizes or len(sizes) > 1 or len(gpus) > 1 or any(map(_accumulates, runs)):
         return ""
-    of_a, of_b = ({_steps_per_epoch(run) for run in side} for side in (a, b))
-    if None in of_a | of_b or len(of_a | of_b) == 1:
+    steps_a, steps_b = ({_steps_per_epoch(run) for run in side} for side in (a, b))
+    if None in steps_a | steps_b or len(steps_a | steps_b) == 1:
         return ""
-    return f"an epoch has {_listed([*of_a])} steps in A, {_listed([*of_b])} in B, of one batch size"
+    steps = f"an epoch has {_listed([*steps_a])} steps in A, {_listed([*steps_b])} in B"
+    return f"{steps}, at the same batch size"
 
 
 def _accumulates(run: ComparedRun) -> bool:
@@ -402,24 +415,24 @@ def _accumulates(run: ComparedRun) -> bool:
 
 
 def _unlike_steps(a: Sequence[ComparedRun], b: Sequence[ComparedRun]) -> str:
-    """Epochs of another number of steps, or command lines with another batch size."""
+    """Says so where epochs have different numbers of steps, or batches of samples; else empty."""
     for words, count in (
         ("an epoch has {} steps in A, {} in B", _steps_per_epoch),
         ("a batch has {} samples in A, {} in B", _batch_size),
     ):
-        of_a, of_b = ({count(run) for run in side} for side in (a, b))
-        if None not in of_a | of_b and len(of_a | of_b) > 1:
-            return words.format(*(" or ".join(map(str, sorted(it))) for it in (of_a, of_b)))  # type: ignore[type-var]
+        counts_a, counts_b = ({count(run) for run in side} for side in (a, b))
+        if None not in counts_a | counts_b and len(counts_a | counts_b) > 1:
+            return words.format(_listed([*counts_a]), _listed([*counts_b]))
     return ""
 
 
 def _steps_per_epoch(run: ComparedRun) -> int | None:
-    """Of the longest epoch, since one that was cut off has fewer; None where no epoch is whole."""
+    """Steps of the longest epoch, since others may be cut off; None without a whole epoch."""
     if not run.count_of(EPOCH):
         return None
-    told = run.result.details.get("steps")
-    if told is not None:
-        return max((it["count"] for it in told if it["epoch"] is not None), default=None)
+    summary = run.result.details.get("steps")
+    if summary is not None:
+        return max((it["count"] for it in summary if it["epoch"] is not None), default=None)
     steps = [it.span for it in run.result.spans if it.span.name == STEP and it.span.closed]
     epochs = [it.span for it in run.result.spans if it.span.name == EPOCH and it.span.closed]
     counts = [
@@ -430,9 +443,9 @@ def _steps_per_epoch(run: ComparedRun) -> int | None:
 
 
 def _batch_size(run: ComparedRun) -> int | None:
-    """As the simulation or the command line has it; None where neither has it as a number.
+    """The batch size of a simulation or on the command line; None where it is not known.
 
-    Of several options that of the training holds; None where none is named so and they differ.
+    Of several options the one for training is taken; None where they differ and none is for it.
     """
     simulated = simulated_batch_size(run)
     if simulated is not None:
@@ -452,13 +465,13 @@ def _batch_options(manifest: Manifest) -> dict[str, int]:
         if not is_pair:
             value = following
         is_option = name.startswith("-") or bool(is_pair)
-        plain = name.lstrip("-").rpartition(".")[2].replace("-", "_").lower()
+        option = name.lstrip("-").rpartition(".")[2].replace("-", "_").lower()
         is_short = name == "-b"  # as in the ImageNet example of PyTorch
         is_evaluation = bool(_EVALUATION_WORDS & _words(name))
         if not is_option or is_evaluation or not value.isdecimal():
             continue
-        if plain in _BATCH_OPTIONS or is_short:
-            sizes[name] = int(value)  # of an option that is given twice, the last holds
+        if option in _BATCH_OPTIONS or is_short:
+            sizes[name] = int(value)  # an option that is given twice has its last value
     return sizes
 
 

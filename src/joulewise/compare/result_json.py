@@ -8,56 +8,59 @@ from typing import Any, Final
 from joulewise.compare.conditions import ConditionVerdict
 from joulewise.compare.judgement import ComparedQuantity
 from joulewise.compare.quantities import WorkCompared
-from joulewise.compare.runs import CompareWarning, Comparison, Side
+from joulewise.compare.runs import Comparison, Side
 from joulewise.compare.sweeps import ChoiceCompared, SweepsCompared
+from joulewise.data import RunWarning
 from joulewise.data.codec import finite
 from joulewise.metrics.result import Choice, SweepResult, interval_json
 
-COMPARE_RESULT_FORMAT: Final = 1
+COMPARE_RESULT_FORMAT: Final = 1  # version of the form, raised when a reader would misread it
 
 
-def runs_json(found: Comparison) -> dict[str, Any]:
+def runs_json(compared: Comparison) -> dict[str, Any]:
+    """The form of a comparison of runs."""
     return _finite(
         {
             "format": COMPARE_RESULT_FORMAT,
             "kind": "runs",
-            "a": _side(found.a),
-            "b": _side(found.b),
-            "work": _work(found.work),
-            "quantities": [_compared(it) for it in found.quantities],
+            "a": _side(compared.a),
+            "b": _side(compared.b),
+            "work": _work(compared.work),
+            "quantities": [_compared(it) for it in compared.quantities],
             "differences": [
-                {"what": it.what, "a": list(it.a), "b": list(it.b)} for it in found.differences
+                {"what": it.what, "a": list(it.a), "b": list(it.b)} for it in compared.differences
             ],
-            "cautions": _cautions(found.cautions),
+            "cautions": _cautions(compared.cautions),
         }
     )
 
 
-def sweeps_json(found: SweepsCompared) -> dict[str, Any]:
+def sweeps_json(compared: SweepsCompared) -> dict[str, Any]:
+    """The form of a comparison of sweeps."""
     return _finite(
         {
             "format": COMPARE_RESULT_FORMAT,
             "kind": "sweeps",
-            "a": _sweep(found.a),
-            "b": _sweep(found.b),
-            "work": _work(found.work),
+            "a": _sweep(compared.a),
+            "b": _sweep(compared.b),
+            "work": _work(compared.work),
             "settings": [
                 {
                     "settings": it.setting.as_json(),
                     "quantities": [_compared(each) for each in it.quantities],
                 }
-                for it in found.settings
+                for it in compared.settings
             ],
-            "choices": [_choices(it) for it in found.choices],
-            "only_a": [setting.as_json() for setting in found.only_a],
-            "only_b": [setting.as_json() for setting in found.only_b],
-            "cautions": _cautions(found.cautions),
+            "choices": [_choices(it) for it in compared.choices],
+            "only_a": [setting.as_json() for setting in compared.only_a],
+            "only_b": [setting.as_json() for setting in compared.only_b],
+            "cautions": _cautions(compared.cautions),
         }
     )
 
 
 def judged_json(judged: Sequence[tuple[ConditionVerdict, str]]) -> list[dict[str, Any]]:
-    """With the sentence that says why."""
+    """The verdicts on ``--fail-if`` conditions, each with the sentence that says why."""
     return [
         {
             "condition": it.condition.text,
@@ -105,8 +108,8 @@ def _compared(it: ComparedQuantity) -> dict[str, Any]:
     return {
         "quantity": it.quantity,
         "unit": it.unit,
-        "a": _own(it, 0),
-        "b": _own(it, 1),
+        "a": _own_interval(it, 0),
+        "b": _own_interval(it, 1),
         "ratio": interval_json(it.ratio),
         "verdict": it.verdict.value,
         "basis": it.basis and it.basis.value,
@@ -114,9 +117,9 @@ def _compared(it: ComparedQuantity) -> dict[str, Any]:
     }
 
 
-def _own(it: ComparedQuantity, side: int) -> dict[str, Any] | None:
-    told = interval_json((it.a, it.b)[side])
-    return told and {**told, "n": it.n[side]}
+def _own_interval(it: ComparedQuantity, side: int) -> dict[str, Any] | None:
+    interval = interval_json((it.a, it.b)[side])
+    return interval and {**interval, "n": it.n[side]}
 
 
 def _choices(it: ChoiceCompared) -> dict[str, Any]:
@@ -140,9 +143,10 @@ def _choice(choice: Choice | None) -> dict[str, Any] | None:
     }
 
 
-def _cautions(cautions: Sequence[CompareWarning]) -> list[dict[str, str]]:
+def _cautions(cautions: Sequence[RunWarning]) -> list[dict[str, str]]:
     return [{"code": it.code.value, "message": it.message, "hint": it.hint} for it in cautions]
 
 
-def _finite(told: dict[str, Any]) -> dict[str, Any]:
-    return {name: finite(value) for name, value in told.items()}
+def _finite(result: dict[str, Any]) -> dict[str, Any]:
+    """With null for what is no number in JSON."""
+    return {name: finite(value) for name, value in result.items()}

@@ -1,14 +1,10 @@
-"""Two sides of runs: every quantity that both have, what differs, and what to beware of.
-
-What is not the same on both sides: what was run, with which settings, where, on what.
-"""
+"""Compares two sides of runs: every quantity that both have, what differs, and warnings."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import Enum
 from typing import Final
 
 from joulewise.analyse.validation import ValidationPlace, place_validations
@@ -23,7 +19,9 @@ from joulewise.compare.quantities import (
     EDP,
     ENERGY,
     EPOCH,
+    PER_WORK,
     POWER,
+    SOURCES_JOINED,
     STEP,
     TIME,
     WORKS,
@@ -33,19 +31,21 @@ from joulewise.compare.quantities import (
     unit_of,
     values,
 )
-from joulewise.data import Caution, Knob, RunWarning, Source
+from joulewise.data import Knob, QualityWarningCode, RunWarning, Source
 from joulewise.store.manifest import Manifest
+from joulewise.store.runs import COMPLETE, RECORDING
 
+# The names of settings in a manifest, and facts of the host and of git with their labels.
 _KNOBS: Final = {knob.value: knob for knob in Knob}
 _HOST: Final = {"name": "host", "system": "system", "kernel": "kernel", "cpus": "CPUs"}
 _GIT: Final = {"commit": "git commit", "branch": "git branch", "dirty": "uncommitted changes"}
-# Of every run another, and no reason why one should take more than another.
-_CHANCE: Final = ("SLURM_JOB_ID", "SLURM_STEP_ID", "PBS_JOBID", "LSB_JOBID", "MASTER_PORT")
+# Variables that differ in every run and do not change what it takes.
+_INCIDENTAL: Final = ("SLURM_JOB_ID", "SLURM_STEP_ID", "PBS_JOBID", "LSB_JOBID", "MASTER_PORT")
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One fact with all that the runs of each side have of it; empty where none has any."""
+    """A fact that is not the same on both sides, with every value that the runs of a side have."""
 
     what: str
     a: tuple[str, ...]
@@ -53,33 +53,35 @@ class Difference:
 
 
 def differences(a: Sequence[ComparedRun], b: Sequence[ComparedRun]) -> tuple[Difference, ...]:
-    """Facts of which the sides have not the same, the work first."""
-    of_a, of_b = _together(a), _together(b)
+    """What is not the same on both sides: the work first, then settings, hosts and versions."""
+    facts_a, facts_b = _collect_facts(a), _collect_facts(b)
     return tuple(
-        Difference(what, of_a.get(what, ()), of_b.get(what, ()))
-        for what in dict.fromkeys((*of_a, *of_b))
-        if set(of_a.get(what, ())) != set(of_b.get(what, ()))
+        Difference(what, facts_a.get(what, ()), facts_b.get(what, ()))
+        for what in dict.fromkeys((*facts_a, *facts_b))
+        if set(facts_a.get(what, ())) != set(facts_b.get(what, ()))
     )
 
 
-def varied(runs: Sequence[ComparedRun]) -> tuple[str, ...]:
-    """What differs within a side in the work itself, so that its spread is not only noise."""
-    facts = _together(runs)
+def _facts_that_vary(runs: Sequence[ComparedRun]) -> tuple[str, ...]:
+    """Facts of the work that differ within a side, so that its spread is not only noise."""
+    facts = _collect_facts(runs)
     work = [what for what in facts if what in _WORK or what.endswith(_SETTINGS)]
     return tuple(what for what in work if len(facts[what]) > 1)
 
 
+# Facts that change what a run does; others, such as the host, only change how.
 _WORK: Final = ("command", "epochs", "devices that count", "git commit")
 _SETTINGS: Final = tuple(knob.label for knob in Knob)
 
 
-def _together(runs: Sequence[ComparedRun]) -> dict[str, tuple[str, ...]]:
-    found: dict[str, dict[str, None]] = {}
+def _collect_facts(runs: Sequence[ComparedRun]) -> dict[str, tuple[str, ...]]:
+    """The distinct values of each fact over some runs, in the order of the runs."""
+    facts: dict[str, dict[str, None]] = {}
     for run in runs:
         for what, value in _facts(run):
             if value:
-                found.setdefault(what, {})[value] = None
-    return {what: tuple(values) for what, values in found.items()}
+                facts.setdefault(what, {})[value] = None
+    return {what: tuple(values) for what, values in facts.items()}
 
 
 def _facts(run: ComparedRun) -> Iterator[tuple[str, str]]:
@@ -94,12 +96,12 @@ def _facts(run: ComparedRun) -> Iterator[tuple[str, str]]:
     for manifest in run.manifests:
         yield from _devices(manifest)
     for manifest in run.manifests:
-        yield from _named(manifest.git, _GIT)
+        yield from ((label, manifest.git.get(key, "")) for key, label in _GIT.items())
         yield "working directory", manifest.cwd
-        yield from _named(manifest.host, _HOST)
+        yield from ((label, manifest.host.get(key, "")) for key, label in _HOST.items())
         yield "Python", manifest.host.get("python", "")
         yield from manifest.versions.items()
-        yield from ((n, value) for n, value in manifest.environ.items() if n not in _CHANCE)
+        yield from ((k, value) for k, value in manifest.environ.items() if k not in _INCIDENTAL)
     yield "sampling rate", f"{first.rate_hz:g} Hz"
     yield "nodes", str(len(run.manifests)) if len(run.manifests) > 1 else ""
 
@@ -121,26 +123,27 @@ def _devices(manifest: Manifest) -> Iterator[tuple[str, str]]:
             yield f"{key} {label}", f"{value:g} {unit}".strip()
 
 
-def _named(told: Mapping[str, str], names: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    for key, name in names.items():
-        yield name, told.get(key, "")
-
-
+DIFFERENT_BOARDS_HINT: Final = (
+    "the difference includes that of the boards, whose calibration errors are in the intervals"
+)
+# Quantities made of the total energy: not comparable where the totals are not.
 _TOTALS: Final = (ENERGY, POWER, EDP, *(f"{ENERGY}/{work}" for work in WORKS))
-_COMPLETE: Final = "complete"
 
 
 @dataclass(frozen=True)
 class Side:
-    """What stands on one side: ``name`` as it was asked for, and what was left out, with why."""
+    """The runs on one side; ``name`` is what the user called them.
+
+    ``left_out`` are runs of that name which are not compared, each with the reason.
+    """
 
     name: str
     runs: tuple[ComparedRun, ...]
     left_out: tuple[tuple[str, str], ...] = ()
 
 
-class CompareCaution(str, Enum):
-    """What a reader of a comparison must know; the ``code`` in JSON."""
+class CompareCaution(QualityWarningCode):
+    """What a reader of a comparison must know."""
 
     SINGLE_RUNS = "single_runs"
     DIFFERENT_WORK = "different_work"
@@ -159,88 +162,75 @@ class CompareCaution(str, Enum):
 
 
 @dataclass(frozen=True)
-class CompareWarning:
-    """One caution: what is the case, and what to do."""
-
-    code: CompareCaution
-    message: str
-    hint: str = ""
-
-
-@dataclass(frozen=True)
 class Comparison:
+    """Two sides of runs with everything that was compared."""
+
     a: Side
     b: Side
     quantities: tuple[ComparedQuantity, ...]
     differences: tuple[Difference, ...]
-    cautions: tuple[CompareWarning, ...]
+    cautions: tuple[RunWarning, ...]
     work: WorkCompared = field(default_factory=WorkCompared)
 
     @property
     def bounded(self) -> str:
-        """Of which side the energy is only a lower bound, in words; empty of neither."""
+        """Whose energy is only a lower bound, in words; empty where both are known."""
         return _bounded(self.a, self.b)
 
     @property
     def simulated(self) -> tuple[bool, bool]:
-        """Of A and of B, whether any device that counts is simulated."""
+        """For A and for B, whether any device in the total is simulated."""
         a, b = (any(run.result.simulated_counted for run in side.runs) for side in (self.a, self.b))
         return a, b
 
     def get(self, quantity: str) -> ComparedQuantity | None:
+        """The result for a quantity such as ``energy`` or ``time/epoch``; None without one."""
         return next((it for it in self.quantities if it.quantity == quantity), None)
 
 
 def compare_runs(a: Side, b: Side) -> Comparison:
-    of_a, of_b = ([values(run) for run in side.runs] for side in (a, b))
-    odd = _odd_totals(a, b)
+    """Compare every quantity that both sides have."""
+    values_a, values_b = ([values(run) for run in side.runs] for side in (a, b))
+    unlike_totals = _unlike_totals(a, b)
     bounded = _bounded(a, b)
     work = compare_work(a.runs, b.runs)
-    found = []
-    for quantity in _quantities(of_a, of_b):
-        samples = _all(of_a, quantity), _all(of_b, quantity)
+    # A step or an epoch may be another amount of work on the other side.
+    unlike_work = {STEP: work.unlike_steps, EPOCH: work.unlike_epochs or work.unlike_data}
+    compared = []
+    for quantity in _quantities(values_a, values_b):
+        samples = _samples(values_a, quantity), _samples(values_b, quantity)
+        # Of several reasons the first is given.
+        reason = (bounded or unlike_totals) if quantity in _TOTALS else ""
+        reason = reason or unlike_work.get(quantity.partition("/")[2], "")
+        if not reason and (len(samples[0]) < len(values_a) or len(samples[1]) < len(values_b)):
+            reason = "not known for every run"
         unit = unit_of(quantity)
-        if bounded and quantity in _TOTALS:
-            found.append(not_comparable(quantity, unit, samples, bounded))
-        elif odd and quantity in _TOTALS:
-            found.append(not_comparable(quantity, unit, samples, odd))
-        elif reason := _unlike(work, quantity):
-            found.append(not_comparable(quantity, unit, samples, reason))
-        elif len(samples[0]) < len(of_a) or len(samples[1]) < len(of_b):
-            reason = "not known of every run"
-            found.append(not_comparable(quantity, unit, samples, reason))
-        else:
-            found.append(compare(quantity, unit, *samples))
-    told = tuple(found)
-    cautions = (*_cautions(a, b, told, odd), *_of_work(work))
-    return Comparison(a, b, told, differences(a.runs, b.runs), cautions, work)
-
-
-def _unlike(work: WorkCompared, quantity: str) -> str:
-    """Why a piece of work is not the same on both sides; empty where it is, or of the whole run."""
-    reasons = {STEP: work.unlike_steps, EPOCH: work.unlike_epochs or work.unlike_data}
-    return reasons.get(quantity.partition("/")[2], "")
+        compared.append(
+            not_comparable(quantity, unit, samples, reason)
+            if reason
+            else compare(quantity, unit, *samples)
+        )
+    warnings = (*_warnings(a, b, compared, unlike_totals), *_work_warnings(work))
+    return Comparison(a, b, tuple(compared), differences(a.runs, b.runs), warnings, work)
 
 
 def _quantities(
-    of_a: Sequence[Mapping[str, RunValue]], of_b: Sequence[Mapping[str, RunValue]]
+    values_a: Sequence[Mapping[str, RunValue]], values_b: Sequence[Mapping[str, RunValue]]
 ) -> list[str]:
-    """What both have, the usual ones first, and those in any case: it is said if one is not."""
-    in_a, in_b = ({name for each in side for name in each} for side in (of_a, of_b))
-    work = [f"{what}/{work}" for work in WORKS for what in (ENERGY, TIME)]
-    usual = [ENERGY, TIME, POWER, EDP]
-    others = [name for each in (*of_a, *of_b) for name in each if name not in {*usual, *work}]
-    both = in_a & in_b
-    devices = [name for name in dict.fromkeys(others) if name in both]
-    return [*usual, *devices, *(name for name in work if name in both)]
+    """The totals, even if a side lacks one; then the devices and kinds of work of both sides."""
+    in_a, in_b = ({name for run in side for name in run} for side in (values_a, values_b))
+    totals = [ENERGY, TIME, POWER, EDP]
+    names = dict.fromkeys(name for run in (*values_a, *values_b) for name in run)
+    devices = [name for name in names if name in in_a & in_b and name not in {*totals, *PER_WORK}]
+    return [*totals, *devices, *(name for name in PER_WORK if name in in_a & in_b)]
 
 
-def _all(side: Sequence[Mapping[str, RunValue]], quantity: str) -> list[RunValue]:
-    return [found[quantity] for found in side if quantity in found]
+def _samples(side: Sequence[Mapping[str, RunValue]], quantity: str) -> list[RunValue]:
+    return [run[quantity] for run in side if quantity in run]
 
 
-def _odd_totals(a: Side, b: Side) -> str:
-    """Why the totals are not of the same kinds of device, read in the same way; else nothing."""
+def _unlike_totals(a: Side, b: Side) -> str:
+    """Why the totals count other kinds of device, or other sources; empty where they do not."""
     shapes: dict[str, dict[str, str]] = {}
     for side, name in ((a, "A"), (b, "B")):
         for run in side.runs:
@@ -248,17 +238,20 @@ def _odd_totals(a: Side, b: Side) -> str:
             shapes.setdefault(str(sorted(kinds.items())), {})[name] = counted_words(run.counted)
     if len(shapes) < 2:
         return ""
-    said = [f"{side} counts {words}" for it in shapes.values() for side, words in it.items()]
-    return "; ".join(said)
+    return "; ".join(
+        f"{side} counts {words}" for shape in shapes.values() for side, words in shape.items()
+    )
 
 
 def _read_by(source: str) -> str:
-    """A simulated sensor is read as a real one is; that one side is simulated is said apart."""
+    """Simulated sensors are read as real ones are; a warning of its own says what is simulated."""
+    if SOURCES_JOINED in source:
+        return Source.MIXED.value
     return Source.MEASURED.value if source == Source.SIMULATED.value else source
 
 
 def _bounded(a: Side, b: Side) -> str:
-    """Of which side a total is only a lower bound, which says nothing of more or less."""
+    """Whose total is only a lower bound, so that no ratio can be given; empty of neither."""
     sides = [name for side, name in ((a, "A"), (b, "B")) if any(map(_is_bound, side.runs))]
     return f"the energy of {' and '.join(sides)} is a lower bound" if sides else ""
 
@@ -268,118 +261,119 @@ def _is_bound(run: ComparedRun) -> bool:
     return total is not None and total.at_least
 
 
-def _cautions(
-    a: Side, b: Side, found: Sequence[ComparedQuantity], odd: str
-) -> Iterator[CompareWarning]:
-    if odd:
-        yield CompareWarning(
+def _warnings(
+    a: Side, b: Side, compared: Sequence[ComparedQuantity], unlike_totals: str
+) -> Iterator[RunWarning]:
+    if unlike_totals:
+        yield RunWarning(
             CompareCaution.NOT_COMPARABLE,
-            f"the totals are of different things: {odd}",
-            "compare a device that both have, or measure both in the same way",
+            f"the totals do not count the same devices: {unlike_totals}",
+            "compare a device that both sides have, or measure both in the same way",
         )
     for side, name in ((a, "A"), (b, "B")):
-        yield from _of_side(side, name)
-    yield from _of_devices(a, b)
-    if any(it.basis is VerdictBasis.MEASUREMENT for it in found):
-        yield CompareWarning(
+        yield from _side_warnings(side, name)
+    yield from _device_warnings(a, b)
+    if any(quantity.basis is VerdictBasis.MEASUREMENT for quantity in compared):
+        yield RunWarning(
             CompareCaution.SINGLE_RUNS,
-            "single runs: verdicts rest on the error of the meter alone, and how much time and "
-            "energy vary from run to run is not known",
-            "repeat both under one name each: joulewise run --name NAME, three times or more",
+            "one run on each side: the verdicts rest on the measurement error alone; how much time "
+            "and energy vary from run to run is not known",
+            "repeat each side three times or more under one name: joulewise run --name NAME",
         )
 
 
-def _of_side(side: Side, name: str) -> Iterator[CompareWarning]:
+def _side_warnings(side: Side, name: str) -> Iterator[RunWarning]:
     bounded = [run.id for run in side.runs if _is_bound(run)]
     if bounded:
-        yield CompareWarning(
+        yield RunWarning(
             CompareCaution.LOWER_BOUND,
-            f"the energy of {name} is a lower bound: a device that counts was not read in all of "
+            f"the energy of {name} is a lower bound: a device in the total was not read throughout "
             f"{', '.join(bounded)}",
-            "it is not compared; look at a device that was read, or run it again",
+            "it is not compared; compare a device that was read, or run it again",
         )
-    yield from _of_results(side, name)
+    yield from _run_warnings(side, name)
     if side.left_out:
         listed = "; ".join(f"{run}: {why}" for run, why in side.left_out)
-        yield CompareWarning(
-            CompareCaution.LEFT_OUT, f"left out of {name}: {listed}", "name it by its id to have it"
+        yield RunWarning(
+            CompareCaution.LEFT_OUT,
+            f"left out of {name}: {listed}",
+            "to compare such a run, name it by its id",
         )
-    ends = [(run.id, _end(run)) for run in side.runs]
-    unwell = "; ".join(f"{run} {end}" for run, end in ends if end)
-    if unwell:
-        yield CompareWarning(
+    ends = [(run.id, _bad_end(run)) for run in side.runs]
+    if bad_ends := "; ".join(f"{run} {end}" for run, end in ends if end):
+        yield RunWarning(
             CompareCaution.DID_NOT_END_WELL,
-            f"{name} did not end well: {unwell}",
-            "look at the figures per epoch or per step, or run it again",
+            f"not every run of {name} finished without an error: {bad_ends}",
+            "compare energy and time per epoch or per step, or run it again",
         )
     unfinished = [(run.id, n) for run in side.runs if (n := run.unfinished_epochs)]
     if unfinished:
         listed = ", ".join(f"{n} of {run}" for run, n in unfinished)
-        yield CompareWarning(
+        yield RunWarning(
             CompareCaution.UNFINISHED,
-            f"{name} has epochs that were broken off: {listed}",
-            "they are in the energy and time of the run, and in no figure per epoch",
+            f"{name} has unfinished epochs: {listed}",
+            "they count in the energy and time of the run, but not in figures per epoch",
         )
-    mixed = varied(side.runs)
-    if mixed:
-        yield CompareWarning(
+    if varying := _facts_that_vary(side.runs):
+        yield RunWarning(
             CompareCaution.MIXED_SIDE,
-            f"the runs of {name} differ in {', '.join(mixed)}: their spread is not only noise",
-            "give one side only runs of the same work",
+            f"the runs of {name} differ in {', '.join(varying)}: their spread is not only noise",
+            "put only runs of the same work on one side",
         )
 
 
-def _of_results(side: Side, name: str) -> Iterator[CompareWarning]:
-    """What the results of the runs say that puts their figures in doubt, once for each kind."""
-    found: dict[Caution, list[tuple[ComparedRun, RunWarning]]] = {}
+def _run_warnings(side: Side, name: str) -> Iterator[RunWarning]:
+    """The runs' own warnings after which their figures may be wrong, one for each code."""
+    by_code: dict[QualityWarningCode, list[tuple[ComparedRun, RunWarning]]] = {}
     for run in side.runs:
         for warning in run.result.warnings:
             if warning.is_doubtful:
-                found.setdefault(warning.code, []).append((run, warning))
-    for code, warnings in found.items():
+                by_code.setdefault(warning.code, []).append((run, warning))
+    for code, warnings in by_code.items():
         run, first = warnings[0]
         others = len(warnings) - 1
         more = f" (and {others} more such warning{'s' if others > 1 else ''})" if others else ""
-        yield CompareWarning(
+        yield RunWarning(
             CompareCaution.RUN_WARNING,
             f"figures of {name} may be wrong: {run.id}, {code.value}: {first.message}{more}",
             first.hint or f"see: joulewise show {run.id}",
         )
 
 
-def _of_work(work: WorkCompared) -> Iterator[CompareWarning]:
+def _work_warnings(work: WorkCompared) -> Iterator[RunWarning]:
     counts = [" or ".join(map(str, numbers)) for numbers in (work.a, work.b)]
     if work.unlike:
-        yield CompareWarning(
+        yield RunWarning(
             CompareCaution.DIFFERENT_WORK,
-            f"not the same work: A has {counts[0]} {work.unit}s, B {counts[1]}",
-            f"look at energy/{work.unit} and time/{work.unit}",
+            f"different amounts of work: A has {counts[0]} {work.unit}s, B {counts[1]}",
+            f"compare energy/{work.unit} and time/{work.unit}",
         )
     if work.unlike_epochs:
-        yield CompareWarning(
+        yield RunWarning(
             CompareCaution.DIFFERENT_EPOCHS,
             f"an epoch is not the same on both sides: {work.unlike_epochs}",
-            "epochs are not compared; look at the energy and time of the runs, or mark both alike",
+            "epochs are not compared; compare whole runs, or mark the epochs in the same way",
         )
     if work.is_same is None and work.unknown:
-        yield CompareWarning(
+        yield RunWarning(
             CompareCaution.WORK_NOT_KNOWN,
-            f"whether both did the same work is not known: {work.unknown}",
+            f"it is not known whether both sides did the same work: {work.unknown}",
             work.remedy,
         )
 
 
-def _of_devices(a: Side, b: Side) -> Iterator[CompareWarning]:
+def _device_warnings(a: Side, b: Side) -> Iterator[RunWarning]:
     models_a, models_b = (_models(side) for side in (a, b))
     if models_a != models_b:
-        yield CompareWarning(
+        yield RunWarning(
             CompareCaution.DIFFERENT_DEVICES,
             f"different devices: {', '.join(models_a)} in A, {', '.join(models_b)} in B",
-            "what differs is theirs, too, and the gain of each board is in the intervals",
+            DIFFERENT_BOARDS_HINT,
         )
     yield from simulated_with_real(
         *(any(run.result.simulated_counted for run in s.runs) for s in (a, b))
     )
+    # A ratio of modelled powers is a ratio of what the model was given, such as a TDP.
     unmeasured = {
         kind: source
         for side in (a, b)
@@ -389,16 +383,16 @@ def _of_devices(a: Side, b: Side) -> Iterator[CompareWarning]:
     }
     if unmeasured:
         listed = " and ".join(f"{kind} {source}" for kind, source in unmeasured.items())
-        yield CompareWarning(
+        yield RunWarning(
             CompareCaution.NOT_MEASURED,
-            f"{listed}: of these the ratio compares what was taken for the power, not readings",
-            _measured_alone(a, b),
+            f"{listed}: for these the ratio compares estimates of the power, not readings",
+            _measured_device_hint(a, b),
         )
 
 
-def _measured_alone(a: Side, b: Side) -> str:
-    """Which device's readings can be compared instead: one that both sides have read."""
-    read = [
+def _measured_device_hint(a: Side, b: Side) -> str:
+    """Names a device that was measured on both sides, to be compared instead."""
+    measured = [
         {
             key
             for key, use in run.result.run.devices.items()
@@ -407,44 +401,43 @@ def _measured_alone(a: Side, b: Side) -> str:
         for side in (a, b)
         for run in side.runs
     ]
-    both = sorted(set.intersection(*read)) if read else []
+    both = sorted(set.intersection(*measured)) if measured else []
     if both:
-        return f"compare a measured device alone, such as {both[0]}"
-    return "no device was measured on both sides; joulewise doctor says what can be measured here"
+        return f"compare a measured device by itself, such as {both[0]}"
+    return "no device was measured on both sides; joulewise doctor shows what can be measured here"
 
 
-def simulated_with_real(a: bool, b: bool) -> Iterator[CompareWarning]:
-    """Where one side has simulated devices and the other has none."""
+def simulated_with_real(a: bool, b: bool) -> Iterator[RunWarning]:
+    """A warning where one side is simulated (``a``, ``b``) and the other is not."""
     if a != b:
         one, other = ("A", "B") if a else ("B", "A")
-        yield CompareWarning(
+        yield RunWarning(
             CompareCaution.SIMULATED,
-            f"{one} was run on simulated devices, {other} on real ones: what differs is also how "
-            "far the simulation is from them",
-            "compare simulated with simulated, or measure both",
+            f"{one} ran on simulated devices and {other} on real ones: the difference includes the "
+            "error of the simulation",
+            "compare simulated runs with simulated ones, or measure both",
         )
 
 
 def _models(side: Side) -> list[str]:
-    """Of the devices that count, those of one model as one."""
-    found: dict[str, int] = {}
+    """The models of the devices in the total, such as ``2 x Tesla V100``."""
+    counts: dict[str, int] = {}
     run = side.runs[0]
     for manifest in run.manifests:
         for device in manifest.devices:
+            # In a group the keys of devices are prefixed with their node.
             keys = {
                 device.info.key,
                 f"{manifest.host.get('name') or manifest.id}/{device.info.key}",
             }
             if keys & set(run.result.counted):
-                found[device.info.name] = found.get(device.info.name, 0) + 1
-    return [name if n == 1 else f"{n} x {name}" for name, n in found.items()]
+                counts[device.info.name] = counts.get(device.info.name, 0) + 1
+    return [name if n == 1 else f"{n} x {name}" for name, n in counts.items()]
 
 
-def _end(run: ComparedRun) -> str:
-    if run.result.state != _COMPLETE:
-        return (
-            f"is {run.result.state}"
-            if run.result.state == "recording"
-            else f"was {run.result.state}"
-        )
-    return f"ended with status {run.result.exit_code}" if run.result.exit_code else ""
+def _bad_end(run: ComparedRun) -> str:
+    """How a run ended that did not finish without an error; else empty."""
+    result = run.result
+    if result.state != COMPLETE:
+        return f"{'is' if result.state == RECORDING else 'was'} {result.state}"
+    return f"ended with status {result.exit_code}" if result.exit_code else ""

@@ -1,4 +1,4 @@
-"""Two sweeps: setting by setting, and what each metric chooses in one and in the other."""
+"""Compares two sweeps: setting by setting, and by the setting that each metric chooses."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from joulewise.compare.quantities import (
     compare_trials,
     unit_of,
 )
-from joulewise.compare.runs import CompareCaution, CompareWarning, simulated_with_real
+from joulewise.compare.runs import DIFFERENT_BOARDS_HINT, CompareCaution, simulated_with_real
+from joulewise.data import RunWarning
 from joulewise.data.sweeps import Setting, Sweep
 from joulewise.metrics.boundary import (
     Line,
-    SampleCount,
     TrialAmount,
     View,
     amount,
@@ -37,25 +37,26 @@ from joulewise.metrics.result import Choice, Interval, SweepResult
 from joulewise.metrics.trial_table import entering
 
 _QUANTITIES = (ENERGY, TIME, POWER, EDP)
-# How often each is divided by the number of samples where it is per sample: in a power, energy over
-# time, the number cancels; in their product it is there twice.
+# The power of the number of samples by which a quantity per sample is divided: it cancels in power,
+# which is energy over time, and is squared in EDP, which is their product.
 _PER_SAMPLE_POWERS = {ENERGY: 1, TIME: 1, POWER: 0, EDP: 2}
 
 
 @dataclass(frozen=True)
 class SettingCompared:
-    """One setting that both have runs of."""
+    """A setting that both sweeps have runs of, with every quantity compared."""
 
     setting: Setting
     quantities: tuple[ComparedQuantity, ...]
 
     def get(self, quantity: str) -> ComparedQuantity | None:
+        """The result for ``energy``, ``time``, ``power`` or ``edp``."""
         return next((it for it in self.quantities if it.quantity == quantity), None)
 
 
 @dataclass(frozen=True)
 class ChoiceCompared:
-    """What a metric prefers in each, and B's choice over A's, each where its sweep ran it."""
+    """The settings that a metric chooses in A and in B, and B's choice over A's."""
 
     metric: str
     a: Choice | None
@@ -66,7 +67,7 @@ class ChoiceCompared:
 
 @dataclass(frozen=True)
 class SweepsCompared:
-    """``only_a`` and ``only_b`` are settings that the other has no runs of."""
+    """Two sweeps compared; ``only_a`` and ``only_b`` are settings that the other did not run."""
 
     a: SweepResult
     b: SweepResult
@@ -74,62 +75,66 @@ class SweepsCompared:
     choices: tuple[ChoiceCompared, ...]
     only_a: tuple[Setting, ...]
     only_b: tuple[Setting, ...]
-    cautions: tuple[CompareWarning, ...]
+    cautions: tuple[RunWarning, ...]
     work: WorkCompared = field(default_factory=WorkCompared)
 
     @property
     def simulated(self) -> tuple[bool, bool]:
-        """Of A and of B, whether its runs were simulated."""
+        """For A and for B, whether its runs were simulated."""
         return bool(self.a.simulated), bool(self.b.simulated)
 
 
 def compare_sweeps(
     a: Sweep, b: Sweep, metrics: Sequence[Metric] = (), view: View | None = None
 ) -> SweepsCompared:
+    """Compare two sweeps at one boundary; per sample or epoch where their runs differ in work."""
     work = _compare_work(a, b)
     view = view or View()
+    # Per run, unless the runs of both sweeps are different amounts of work.
     if view.per == RUN:
         view = replace(view, per=work.per)
-    of_a, of_b = evaluate(a, metrics, view), evaluate(b, metrics, view)
+    result_a, result_b = evaluate(a, metrics, view), evaluate(b, metrics, view)
     runs_a, runs_b = _Runs.of(a, view), _Runs.of(b, view)
-    odd = _odd(runs_a, runs_b, view.boundary)
+    unlike = _unlike_sources(runs_a, runs_b, view.boundary)
     both = [
         point.setting
-        for point in of_a.points
+        for point in result_a.points
         if point.setting in runs_a.settings and point.setting in runs_b.settings
     ]
-    names = [*dict.fromkeys((*of_a.best, *of_b.best))]
+    metric_names = dict.fromkeys((*result_a.best, *result_b.best))
     return SweepsCompared(
-        a=of_a,
-        b=of_b,
+        a=result_a,
+        b=result_b,
         settings=tuple(
-            SettingCompared(it, tuple(_compared(runs_a, it, runs_b, it, odd))) for it in both
+            SettingCompared(it, tuple(_compare_settings(runs_a, it, runs_b, it, unlike)))
+            for it in both
         ),
-        choices=tuple(_chosen(name, (of_a, of_b), (runs_a, runs_b), odd) for name in names),
+        choices=tuple(
+            _compare_choices(name, (result_a, result_b), (runs_a, runs_b), unlike)
+            for name in metric_names
+        ),
         only_a=tuple(it for it in runs_a.settings if it not in runs_b.settings),
         only_b=tuple(it for it in runs_b.settings if it not in runs_a.settings),
         cautions=(
-            *_of_settings(of_a, of_b, odd, has_common=bool(both)),
-            *_of_bounds(a, b),
-            *_of_doubtful(a, b),
-            *simulated_with_real(bool(of_a.simulated), bool(of_b.simulated)),
-            *_of_devices(a, b),
-            *_of_work(a, b, work),
+            *_setting_warnings(result_a, result_b, unlike, has_common=bool(both)),
+            *_sweep_warnings(a, b),
+            *simulated_with_real(bool(result_a.simulated), bool(result_b.simulated)),
+            *_device_warnings(a, b),
+            *_work_warnings(a, b, work),
         ),
         work=work,
     )
 
 
-def range_of(found: SweepsCompared, quantity: str) -> Interval | None:
-    """B over A over all settings that both have: the middle, the least and the most."""
-    ratios = [
-        it.ratio.mean
-        for setting in found.settings
-        if (it := setting.get(quantity)) is not None and it.ratio is not None
-    ]
+def range_of(compared: SweepsCompared, quantity: str) -> Interval | None:
+    """Median, least and greatest ratio of B to A over the settings that both have."""
+    ratios = sorted(
+        result.ratio.mean
+        for setting in compared.settings
+        if (result := setting.get(quantity)) is not None and result.ratio is not None
+    )
     if not ratios:
         return None
-    ratios.sort()
     return Interval(ratios[len(ratios) // 2], ratios[0], ratios[-1])
 
 
@@ -147,149 +152,148 @@ class _Runs:
         if trials and not counted:
             raise not_marked(view)
         line = Line.around(counted, view)
-        found: dict[Setting, list[dict[str, RunValue]]] = {}
-        for trial, it in counted:
-            told = _values(it, line, view.boundary, trial.gpu or trial.host)
+        settings: dict[Setting, list[dict[str, RunValue]]] = {}
+        for trial, trial_amount in counted:
+            values = _values(trial_amount, line, view.boundary, trial.gpu or trial.host)
             if view.per == SAMPLE:
-                told = _with_count_error(told, count_samples(trial))
-            found.setdefault(trial.setting, []).append(told)
-        return cls(found, line)
+                samples = count_samples(trial)
+                values = {
+                    quantity: add_count_error(value, samples, _PER_SAMPLE_POWERS[quantity])
+                    for quantity, value in values.items()
+                }
+            settings.setdefault(trial.setting, []).append(values)
+        return cls(settings, line)
 
     def samples(self, setting: Setting, quantity: str) -> list[RunValue]:
-        return [it[quantity] for it in self.settings.get(setting, ()) if quantity in it]
+        return [run[quantity] for run in self.settings.get(setting, ()) if quantity in run]
 
 
-def _values(found: TrialAmount, line: Line, boundary: str, board: str) -> dict[str, RunValue]:
-    told = {TIME: RunValue(found.time_s)}
-    energy = dict(line.energies(found)).get(boundary)
+def _values(trial: TrialAmount, line: Line, boundary: str, board: str) -> dict[str, RunValue]:
+    values = {TIME: RunValue(trial.time_s)}
+    energy = dict(line.energies(trial)).get(boundary)
     if energy is None:
-        return told
-    for quantity, factor in ((ENERGY, 1.0), (POWER, 1 / found.time_s), (EDP, found.time_s)):
-        told[quantity] = RunValue(
+        return values
+    for quantity, factor in ((ENERGY, 1.0), (POWER, 1 / trial.time_s), (EDP, trial.time_s)):
+        values[quantity] = RunValue(
             energy.value * factor,
             energy.error_sampling * factor,
             {board: energy.error_gain * factor},
         )
-    return told
+    return values
 
 
-def _with_count_error(told: dict[str, RunValue], count: SampleCount | None) -> dict[str, RunValue]:
-    return {
-        quantity: add_count_error(sample, count, _PER_SAMPLE_POWERS[quantity])
-        for quantity, sample in told.items()
-    }
-
-
-def _compared(
-    a: _Runs, of_a: Setting, b: _Runs, of_b: Setting, odd: str
+def _compare_settings(
+    a: _Runs, setting_a: Setting, b: _Runs, setting_b: Setting, unlike: str
 ) -> Iterator[ComparedQuantity]:
+    """``unlike`` is why the energies are not comparable; empty where they are."""
     for quantity in _QUANTITIES:
-        samples = a.samples(of_a, quantity), b.samples(of_b, quantity)
-        if odd and quantity != TIME:
-            yield not_comparable(quantity, unit_of(quantity), samples, odd)
+        samples = a.samples(setting_a, quantity), b.samples(setting_b, quantity)
+        if unlike and quantity != TIME:
+            yield not_comparable(quantity, unit_of(quantity), samples, unlike)
         else:
             yield compare(quantity, unit_of(quantity), *samples)
 
 
-def _chosen(
-    metric: str, results: tuple[SweepResult, SweepResult], runs: tuple[_Runs, _Runs], odd: str
+def _compare_choices(
+    metric: str, results: tuple[SweepResult, SweepResult], runs: tuple[_Runs, _Runs], unlike: str
 ) -> ChoiceCompared:
     a, b = (result.best.get(metric) for result in results)
     if a is None or b is None:
         return ChoiceCompared(metric, a, b, None, None)
-    found = {it.quantity: it for it in _compared(runs[0], a.setting, runs[1], b.setting, odd)}
-    return ChoiceCompared(metric, a, b, found[ENERGY], found[TIME])
+    compared = _compare_settings(runs[0], a.setting, runs[1], b.setting, unlike)
+    by_quantity = {it.quantity: it for it in compared}
+    return ChoiceCompared(metric, a, b, by_quantity[ENERGY], by_quantity[TIME])
 
 
-def _odd(a: _Runs, b: _Runs, boundary: str) -> str:
-    of_a, of_b = a.line.sources.get(boundary, ""), b.line.sources.get(boundary, "")
-    alike = {words.replace("GPU simulated", "GPU measured") for words in (of_a, of_b)}
-    return "" if len(alike) == 1 else f"A counts {of_a}; B counts {of_b}"
+def _unlike_sources(a: _Runs, b: _Runs, boundary: str) -> str:
+    """Why the energies are not of the same devices or sources; empty where they are."""
+    sources = [runs.line.sources.get(boundary, "") for runs in (a, b)]
+    # Simulated sensors are read as real ones are; a warning of its own says what is simulated.
+    alike = {words.replace("GPU simulated", "GPU measured") for words in sources}
+    return "" if len(alike) == 1 else "A counts {}; B counts {}".format(*sources)
 
 
-def _of_settings(
-    a: SweepResult, b: SweepResult, odd: str, *, has_common: bool
-) -> Iterator[CompareWarning]:
-    if odd:
-        yield CompareWarning(
+def _setting_warnings(
+    a: SweepResult, b: SweepResult, unlike: str, *, has_common: bool
+) -> Iterator[RunWarning]:
+    if unlike:
+        yield RunWarning(
             CompareCaution.NOT_COMPARABLE,
-            f"the energies are of different things: {odd}",
-            "count only what both have: --boundary gpu, or say --overhead-w",
+            f"the energies do not count the same devices: {unlike}",
+            "count only what both have with --boundary gpu, or give --overhead-w",
         )
     if not has_common:
-        yield CompareWarning(
+        yield RunWarning(
             CompareCaution.DIFFERENT_WORK,
-            "no setting was run in both",
-            "what each metric chooses can still be compared",
+            "the sweeps have no setting in common",
+            "the settings that each metric chooses can still be compared",
         )
     for result, name in ((a, "A"), (b, "B")):
         if any(point.n == 1 for point in result.points):
-            yield CompareWarning(
+            yield RunWarning(
                 CompareCaution.SINGLE_RUNS,
-                f"{name} has settings with a single run: their verdicts rest on the other's "
-                "spread, or on the error of the meter alone",
+                f"{name} has settings with a single run: their verdicts rest on the spread of the "
+                "other sweep, or on the measurement error alone",
                 "sweep again with --repeat 3 or more",
             )
 
 
-def _of_bounds(a: Sweep, b: Sweep) -> Iterator[CompareWarning]:
+def _sweep_warnings(a: Sweep, b: Sweep) -> Iterator[RunWarning]:
+    """What the runs of the sweeps say of their energies."""
     for sweep, name in ((a, "A"), (b, "B")):
         bounded = sum(bool(trial.bounds) for trial in entering(sweep))
         if bounded:
-            yield CompareWarning(
+            yield RunWarning(
                 CompareCaution.LOWER_BOUND,
                 f"of {bounded} runs of {name} only a lower bound of the energy is known",
                 "their energy is not compared",
             )
-
-
-def _of_doubtful(a: Sweep, b: Sweep) -> Iterator[CompareWarning]:
     for sweep, name in ((a, "A"), (b, "B")):
         runs = doubtful_trials(sweep)
         if runs:
             codes = ", ".join(dict.fromkeys(code for _, codes in runs for code in codes))
-            yield CompareWarning(
+            yield RunWarning(
                 CompareCaution.RUN_WARNING,
                 f"figures of {name} may be wrong: {len(runs)} of its runs have warnings ({codes})",
                 f"see: joulewise show {runs[0][0].run}",
             )
 
 
-def _of_devices(a: Sweep, b: Sweep) -> Iterator[CompareWarning]:
+def _device_warnings(a: Sweep, b: Sweep) -> Iterator[RunWarning]:
     if a.gpu_name != b.gpu_name:
-        yield CompareWarning(
+        yield RunWarning(
             CompareCaution.DIFFERENT_DEVICES,
-            f"different devices: {a.gpu_name or 'not told'} in A, {b.gpu_name or 'not told'} in B",
-            "what differs is theirs, too, and the gain of each board is in the intervals",
+            f"different devices: {a.gpu_name or 'unknown'} in A, {b.gpu_name or 'unknown'} in B",
+            DIFFERENT_BOARDS_HINT,
         )
 
 
-def _of_work(a: Sweep, b: Sweep, work: WorkCompared) -> Iterator[CompareWarning]:
-    of_a, of_b = _work(a), _work(b)
-    if of_a != of_b:
-        yield CompareWarning(
+def _work_warnings(a: Sweep, b: Sweep, work: WorkCompared) -> Iterator[RunWarning]:
+    work_a, work_b = _describe_work(a), _describe_work(b)
+    if work_a != work_b:
+        yield RunWarning(
             CompareCaution.DIFFERENT_WORK,
-            f"not the same work: {of_a or 'not told'} in A, {of_b or 'not told'} in B",
+            f"different work: {work_a or 'unknown'} in A, {work_b or 'unknown'} in B",
             "ratios of the choices to their own reference can still be compared",
         )
     if work.unlike:
         counts_a, counts_b = (_range(numbers) for numbers in (work.a, work.b))
-        yield CompareWarning(
+        yield RunWarning(
             CompareCaution.DIFFERENT_WORK,
             f"the runs of A have {counts_a} {work.unit}s, those of B {counts_b}",
             f"times and energies are per {work.unit}",
         )
-    elif work.is_same is None and not (of_a and of_b):
-        yield CompareWarning(
+    elif work.is_same is None and not (work_a and work_b):
+        yield RunWarning(
             CompareCaution.WORK_NOT_KNOWN,
-            "whether the runs of A and B did the same work is not known, and they are compared as "
+            "it is not known whether the runs of A and B did the same work; they are compared as "
             "if they had",
-            "add a column samples to the tables, the number that each run trained on",
+            "add a column samples to the tables: the number that each run trained on",
         )
 
 
 def _compare_work(a: Sweep, b: Sweep) -> WorkCompared:
-    """The same command did the same work, however many epochs it took to its end."""
+    """The same command is the same work, however many epochs it took."""
     if _command(a) and _command(a) == _command(b):
         return WorkCompared(RUN, True)
     return compare_trials(entering(a), entering(b))
@@ -299,8 +303,9 @@ def _range(numbers: Sequence[int]) -> str:
     return f"{numbers[0]}" if len(numbers) == 1 else f"{numbers[0]} to {numbers[-1]}"
 
 
-def _work(sweep: Sweep) -> str:
-    """What every run of it did."""
+def _describe_work(sweep: Sweep) -> str:
+    """What every run of a sweep did: its command or its simulated workload; empty of a table."""
+    # A simulation has no command: its workload, or what it was modelled on, names its work.
     simulated = sweep.asked.get("simulated")
     if isinstance(simulated, Mapping):
         return str(simulated.get("workload") or simulated.get("like") or "")
@@ -308,7 +313,7 @@ def _work(sweep: Sweep) -> str:
 
 
 def _command(sweep: Sweep) -> str:
-    """What was run; empty of what was simulated, or comes from elsewhere."""
+    """The command that was run; empty of a simulation or a table."""
     command = sweep.asked.get("command")
     if isinstance(sweep.asked.get("simulated"), Mapping) or not isinstance(command, list | tuple):
         return ""

@@ -29,8 +29,15 @@ class Span:
     closed: bool = True
 
 
-class Caution(str, Enum):
-    """The codes of warnings, as a warning's ``code`` has them in JSON."""
+class QualityWarningCode(str, Enum):
+    """The ``code`` of a quality warning in JSON: of a run, of a sweep or of a comparison.
+
+    Each of these has a subclass with its own codes, beside what it is about.
+    """
+
+
+class Caution(QualityWarningCode):
+    """What a reader of a run's result must know."""
 
     SPAN_TOO_SHORT = "span_too_short"
     GAP = "gap"
@@ -89,9 +96,13 @@ on request, or something that the errors include.
 
 @dataclass(frozen=True)
 class RunWarning:
-    """A warning: what is the case, what to do (``hint``), and the device or span it applies to."""
+    """A quality warning of a run, a sweep or a comparison, as data.
 
-    code: Caution
+    ``message`` says what is the case, ``hint`` what to do. ``device`` and ``span`` say where in a
+    run it applies, None for all of it.
+    """
+
+    code: QualityWarningCode
     message: str
     hint: str = ""
     device: str | None = None

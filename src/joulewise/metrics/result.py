@@ -11,6 +11,7 @@ from enum import Enum
 from typing import Any, Final
 
 from joulewise.data.codec import finite
+from joulewise.data.runs import QualityWarningCode, RunWarning
 from joulewise.data.sweeps import Setting
 
 
@@ -120,7 +121,7 @@ class Choice:
         return self.is_same_load and self.recommended != self.setting
 
 
-class SweepCaution(str, Enum):
+class SweepCaution(QualityWarningCode):
     """What a reader of a sweep must know; the ``code`` in JSON."""
 
     CAP_NEVER_BINDS = "cap_never_binds"
@@ -136,13 +137,7 @@ class SweepCaution(str, Enum):
     DRIFT = "drift"
 
 
-@dataclass(frozen=True)
-class SweepWarning:
-    """A warning: what is the case, and what to do."""
-
-    code: SweepCaution
-    message: str
-    hint: str = ""
+SweepWarning = RunWarning  # one class for the warnings of runs, sweeps and comparisons
 
 
 @dataclass(frozen=True)

@@ -1,163 +1,116 @@
-"""The two sides of a comparison: runs, groups of runs, or sweeps."""
+"""Loads the two sides of a comparison: runs, groups of runs, or sweeps.
+
+Apart from ``report.inputs``, since a comparison needs numpy and ``show`` must start without it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from glob import escape
 from pathlib import Path
 
 from joulewise.analyse.stored_result import result_of
 from joulewise.compare.quantities import ComparedRun
 from joulewise.compare.runs import Side
 from joulewise.data.sweeps import Sweep
-from joulewise.errors import JoulewiseError, UsageError, did_you_mean
-from joulewise.report.resolve import MeantSweep, meant, meant_group
-from joulewise.store.files import is_file, is_folder
-from joulewise.store.index.conditions import any_matches, text_is
-from joulewise.store.index.run_entry import find_runs
-from joulewise.store.layout import MANIFEST
-from joulewise.store.manifest import Manifest, read_manifest
-from joulewise.store.runs import (
-    ELSEWHERE,
-    LAST,
-    Skipped,
-    beginning,
-    find,
-    manifest_of,
-    readable,
-    run_names,
-    runs,
-)
-from joulewise.sweep import stored_sweeps as sweep_store
+from joulewise.errors import JoulewiseError, UsageError
+from joulewise.report.inputs import load_group
+from joulewise.report.resolve import GroupRef, Reference, RunRef, TableRef, resolve
+from joulewise.store.manifest import read_manifest
+from joulewise.store.runs import COMPLETE
 from joulewise.sweep.csv_import import read_table
+from joulewise.sweep.stored_sweeps import load
 
-_COMPLETE = "complete"
 
+def load_sides(store: Path, a: str, b: str) -> tuple[Side, Side] | tuple[Sweep, Sweep]:
+    """What ``a`` and ``b`` refer to: two sweeps, or runs that are on one side only.
 
-def sides(store: Path, a: str, b: str) -> tuple[Side, Side] | tuple[Sweep, Sweep]:
-    """Two of one kind, and nothing on both; anything else is a UsageError."""
-    of_a, of_b = (_side(store, which) for which in (a, b))
-    if isinstance(of_a, Sweep) and isinstance(of_b, Sweep):
-        if of_a == of_b:
-            raise UsageError(f"{of_a.id} stands on both sides", "give each side a sweep of its own")
-        return of_a, of_b
-    if isinstance(of_a, Sweep) or isinstance(of_b, Sweep):
-        sweep, other = (a, b) if isinstance(of_a, Sweep) else (b, a)
+    Anything else is a UsageError.
+    """
+    side_a, side_b = (_load_side(store, name) for name in (a, b))
+    if isinstance(side_a, Sweep) and isinstance(side_b, Sweep):
+        if side_a == side_b:
+            raise UsageError(f"{side_a.id} is on both sides", "give each side a sweep of its own")
+        return side_a, side_b
+    if isinstance(side_a, Sweep) or isinstance(side_b, Sweep):
+        sweep, other = (a, b) if isinstance(side_a, Sweep) else (b, a)
         raise UsageError(
             f"{sweep} is a sweep and {other} is not",
             "compare runs with runs, or sweeps with sweeps",
         )
-    twice = {run.id for run in of_a.runs} & {run.id for run in of_b.runs}
+    twice = {run.id for run in side_a.runs} & {run.id for run in side_b.runs}
     if twice:
         raise UsageError(
-            f"{min(twice)} stands on both sides", "give each side runs of its own, by their ids"
+            f"{min(twice)} is on both sides", "give each side runs of its own, by their ids"
         )
-    return of_a, of_b
+    return side_a, side_b
 
 
-def _side(store: Path, which: str) -> Side | Sweep:
-    """One thing by its name, which may have a comma in it, or a list of runs."""
-    found = _one(store, which)
-    if found is not None:
-        return found
-    words = [word.strip() for word in which.split(",")]
-    if len(words) == 1 or not all(words):
-        raise _nothing(store, which)
-    parts = [(word, _one(store, word)) for word in words]
-    listed: list[Side] = []
-    for word, part in parts:
-        if part is None:
-            raise _nothing(store, word)
+def _load_side(store: Path, name: str) -> Side | Sweep:
+    """One thing by its name, which may contain a comma, or else a list of runs with commas."""
+    names = [part.strip() for part in name.split(",")]
+    try:
+        ref = resolve(store, name)
+    except UsageError:
+        if len(names) == 1 or not all(names):
+            raise
+    else:
+        return _load(store, name, ref)
+    parts: list[Side] = []
+    for part_name in names:
+        part = _load(store, part_name, resolve(store, part_name))
         if isinstance(part, Sweep):
             raise UsageError(
-                f"{word} is a sweep, and a list is of runs", "compare one sweep with one other"
+                f"{part_name} is a sweep, and a list is of runs", "compare one sweep with one other"
             )
-        listed.append(part)
-    every = {run.id: run for part in listed for run in part.runs}
-    left_out = tuple(dict.fromkeys(out for part in listed for out in part.left_out))
-    return Side(which, tuple(every.values()), left_out)
+        parts.append(part)
+    runs = {run.id: run for part in parts for run in part.runs}
+    left_out = dict.fromkeys(entry for part in parts for entry in part.left_out)
+    return Side(name, tuple(runs.values()), tuple(left_out))
 
 
-def _one(store: Path, which: str) -> Side | Sweep | None:
-    path = Path(which)
-    if is_file(path / MANIFEST):
-        return Side(which, (_run(path),))
-    if is_file(path / sweep_store.FILE):
-        return sweep_store.load(path)
-    if which.endswith(".csv") and is_file(path):
-        return read_table(path)
-    if which not in {"", ".", ".."} and is_folder(path) and next(runs(path), None):
-        return _several(which, list(readable(path)))
-    if which == LAST:
-        last = meant(store, which, {})
-        return last.sweep if isinstance(last, MeantSweep) else Side(which, (_run(last.runs[0]),))
-    found = _in_store(store, which)
-    return _sweep(store, which) if found is None else found
+def _load(store: Path, name: str, ref: Reference) -> Side | Sweep:
+    if isinstance(ref, TableRef):
+        return read_table(ref.path)
+    if isinstance(ref, RunRef):
+        if ref.is_exact:  # compared however it ended, since it was named by itself
+            return Side(name, (_load_run(ref.newest),))
+        return _load_finished(name, ref.paths)
+    if isinstance(ref, GroupRef):
+        group = load_group(store, ref)
+        run = ComparedRun.of_group(group.members, group.result, group.runs)
+        return Side(name, (run,), group.left_out)
+    return load(ref.folder)
 
 
-def _in_store(store: Path, which: str) -> Side | None:
-    if which and beginning(store, which):
-        return Side(which, (_run(find(store, which)),))
-    conditions = [text_is("name", which)] if which else []
-    for condition in (*conditions, any_matches("tags", escape(which))):
-        mine = [entry.path for entry in find_runs(store, condition)]
-        if mine:
-            return _several(which, [manifest_of(run) for run in mine])
-    group = meant_group(store, which)
-    if group is None:
-        return None
-    return Side(
-        which, (ComparedRun.of_group(group.members, group.result, group.runs),), group.left_out
-    )
-
-
-def _sweep(store: Path, which: str) -> Sweep | None:
-    try:
-        return sweep_store.load(sweep_store.find(store, which))
-    except UsageError:
-        return None
-
-
-def _several(which: str, found: Sequence[tuple[Path, Manifest] | Skipped]) -> Side:
-    """Those that ended well; the others are left out, and told of."""
-    entering, left_out = [], []
-    for each in found:
-        if isinstance(each, Skipped):
-            left_out.append((each.path.name, each.reason))
-            continue
+def _load_finished(name: str, paths: Sequence[Path]) -> Side:
+    """The runs that finished without an error; the others are left out, with the reason."""
+    runs, left_out = [], []
+    for path in paths:
         try:
-            run = ComparedRun.of(each[1], result_of(each[0]), each[0])
+            run = _load_run(path)
         except JoulewiseError as error:
-            left_out.append((each[0].name, error.message))
+            left_out.append((path.name, error.message))
             continue
-        why = _not_well(run)
-        if why:
-            left_out.append((run.id, why))
+        if problem := _problem(run):
+            left_out.append((run.id, problem))
         else:
-            entering.append(run)
-    if not entering:
-        first, why = left_out[0]
+            runs.append(run)
+    if not runs:
+        first, problem = left_out[0]
         raise UsageError(
-            f"no run of {which!r} can be compared; {first}: {why}",
-            "name one that ended well; joulewise ls lists them",
+            f"no run of {name!r} can be compared; {first}: {problem}",
+            "name one that finished; joulewise ls lists them",
         )
-    return Side(which, tuple(entering), tuple(left_out))
+    return Side(name, tuple(runs), tuple(left_out))
 
 
-def _run(path: Path) -> ComparedRun:
+def _load_run(path: Path) -> ComparedRun:
     return ComparedRun.of(read_manifest(path), result_of(path), path)
 
 
-def _not_well(run: ComparedRun) -> str:
+def _problem(run: ComparedRun) -> str:
+    """Why a run is not compared unless it is named by its id; empty where it finished."""
     result = run.result
-    if result.state != _COMPLETE:
+    if result.state != COMPLETE:
         return f"it is {result.state}"
     return f"it ended with status {result.exit_code}" if result.exit_code else ""
-
-
-def _nothing(store: Path, which: str) -> UsageError:
-    near = did_you_mean(which, [*run_names(store), *sweep_store.sweep_names(store)])
-    return UsageError(
-        f"{store} has no run, name, tag, group or sweep {which!r}",
-        f"{near}joulewise ls lists the runs, joulewise choose the sweeps; or {ELSEWHERE}",
-    )

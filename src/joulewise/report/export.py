@@ -1,7 +1,4 @@
-"""Tables into files that other programs read: CSV, JSON, Parquet, written as they come.
-
-Why a file was not written, and what to do.
-"""
+"""Writes tables of readings or spans as CSV, JSON or Parquet, piece by piece."""
 
 from __future__ import annotations
 
@@ -27,11 +24,14 @@ _FULL: Final = {
 
 
 def unwritten(path: Path, error: OSError, hint: str) -> JoulewiseError:
-    """``hint`` is for whoever named a place that cannot be; a full disk is nobody's mistake."""
+    """The error for a file that could not be written.
+
+    ``hint`` is given where the path was a mistake; a full disk is not the user's mistake.
+    """
     full = _FULL.get(error.errno or 0)
     if full:
         return JoulewiseError(
-            f"cannot write {path}: {full}", "make room there, or name a path with room"
+            f"cannot write {path}: {full}", "free some space there, or name another path"
         )
     if not is_folder(path.parent):
         return no_folder(path)
@@ -39,39 +39,41 @@ def unwritten(path: Path, error: OSError, hint: str) -> JoulewiseError:
 
 
 def no_folder(path: Path) -> UsageError:
+    """The error for a path in a folder that does not exist."""
     return UsageError(
-        f"cannot write {path}: there is no folder {path.parent}", "make it first, or name another"
+        f"cannot write {path}: there is no folder {path.parent}", "create it, or name another"
     )
 
 
 STDOUT: Final = "-"
-# A cell that begins so is run as a formula by the programs that people open CSV with.
+# Spreadsheets run a cell that begins with one of these as a formula.
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def write(shape: pa.Schema, pieces: Iterable[pa.Table], form: str, path: str) -> int:
-    """Write all pieces; how many rows there were. A file appears once it is whole."""
+    """Write all pieces, and return the number of rows. A file appears only once it is complete."""
     writer = _WRITERS[form]
     if path == STDOUT:
         rows = writer(shape, pieces, sys.stdout.buffer)
         sys.stdout.buffer.flush()
         return rows
-    whole = Path(path)
+    target = Path(path)
     # A device or a pipe is written to, never replaced.
-    special = path_exists(whole) and not is_file(whole)
-    part = whole if special else whole.with_name(f".{whole.name}.{os.getpid()}.part")
+    special = path_exists(target) and not is_file(target)
+    # Written beside the target and renamed, so that a reader never sees half a file.
+    part = target if special else target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
         with part.open("wb") as file:
             rows = writer(shape, pieces, file)
         if not special:
-            part.replace(whole)
+            part.replace(target)
     except BaseException as error:
         if not special:
             with suppress(OSError):
                 part.unlink()
         if not isinstance(error, OSError):
             raise
-        raise unwritten(whole, error, "give -o a path that can be written") from None
+        raise unwritten(target, error, "give -o a path that can be written") from None
     return rows
 
 
@@ -81,13 +83,13 @@ def _csv(shape: pa.Schema, pieces: Iterable[pa.Table], file: IO[bytes]) -> int:
     rows = 0
     with csv.CSVWriter(file, _plain_schema(shape)) as writer:
         for piece in pieces:
-            writer.write_table(_safe(piece))
+            writer.write_table(_without_formulas(piece))
             rows += piece.num_rows
     return rows
 
 
 def _json(shape: pa.Schema, pieces: Iterable[pa.Table], file: IO[bytes]) -> int:
-    """One array, one object a line."""
+    """One array, with one object on each line."""
     names = shape.names
     rows = 0
     file.write(b"[")
@@ -121,21 +123,22 @@ FORMATS: Final = tuple(_WRITERS)
 
 
 def _plain_schema(shape: pa.Schema) -> pa.Schema:
-    text = pa.types.is_dictionary
-    return pa.schema([(f.name, pa.string() if text(f.type) else f.type) for f in shape])
+    """The schema with dictionary columns as plain strings."""
+    is_text = pa.types.is_dictionary
+    return pa.schema([(f.name, pa.string() if is_text(f.type) else f.type) for f in shape])
 
 
-def _safe(piece: pa.Table) -> pa.Table:
+def _without_formulas(piece: pa.Table) -> pa.Table:
     columns = []
     for column in piece.columns:
         if pa.types.is_dictionary(column.type):
-            whole = column.combine_chunks()
-            words = [_inert(word) for word in whole.dictionary.to_pylist()]
-            columns.append(pa.array(words, pa.string()).take(whole.indices))
+            combined = column.combine_chunks()
+            words = [_escape_formula(word) for word in combined.dictionary.to_pylist()]
+            columns.append(pa.array(words, pa.string()).take(combined.indices))
         else:
             columns.append(column)
     return pa.Table.from_arrays(columns, schema=_plain_schema(piece.schema))
 
 
-def _inert(text: str) -> str:
+def _escape_formula(text: str) -> str:
     return f"'{text}" if text.startswith(_FORMULA) else text

@@ -1,4 +1,4 @@
-"""What a sweep found beside what was published for the same board and network."""
+"""A sweep beside the figures that were published for the same board and network."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ METRICS: Final = {
     "eds:1.5": "min_eds_1.5",
     "eds:2.0": "min_eds_2.0",
 }
-"""The published metrics by the names that we know them by."""
+"""Our names of the published metrics."""
 
 _DEFAULT: Final = "default"
 
 
 @dataclass(frozen=True)
 class Beside:
-    """One metric's choice, published and found.
+    """One metric's best power limit, in the sweep and published. Shares are of 1.
 
-    ``excess`` is by how much the mean score at the published cap exceeds the least of all means,
-    ``excess_of_stated`` the best one as the sweep states it, which allows for the luck of the
-    least. ``slower`` and ``saves`` are at the published cap, as shares of the default's time and
-    energy; ``band_w`` are the lowest and the highest cap that beats the default.
+    ``excess`` is how far the mean score at the published limit exceeds the least of all means;
+    ``excess_of_stated`` how far it exceeds the best score as the sweep states it, corrected for
+    having chosen the least. ``slower`` and ``saves`` are at the published limit, against the
+    default limit's time and energy; ``band_w`` are the lowest and the highest limit that beats it.
     """
 
     row: PublishedRow
@@ -60,24 +60,24 @@ class Beside:
 
 
 def beside(result: SweepResult, board: str, network: str) -> list[Beside]:
-    """Of a sweep over the power limits of that board, with the published ones among them."""
+    """Compare a sweep over the limits of that board, the published ones among them."""
     rows = {row.metric: row for row in read_table() if (row.board, row.network) == (board, network)}
     return [_beside(result, metric, rows[name], rows[_DEFAULT]) for metric, name in METRICS.items()]
 
 
-def published_table(found: Sequence[Beside]) -> Table:
-    """Caps as found and as published; what a cap scores, costs and saves is at the published."""
+def published_table(rows: Sequence[Beside]) -> Table:
+    """The best limits of the sweep beside the published ones, and what those do in both."""
     return Table(
-        "Beside what was published",
+        "This sweep beside the published figures",
         (
-            Column("metric", right=False),
-            Column("found", "W"),
+            Column("objective", right=False),
+            Column("best limit", "W"),
             Column("published", "W"),
-            Column("over best", "%"),
-            Column("slower there", "%"),
+            Column("slowdown", "%"),
             Column("published", "%"),
-            Column("saves there", "%"),
+            Column("saving", "%"),
             Column("published", "%"),
+            Column("score above best", "%"),
         ),
         tuple(
             (
@@ -87,12 +87,12 @@ def published_table(found: Sequence[Beside]) -> Table:
                 *(
                     f"{100 * share:.1f}"
                     for share in (
-                        *(it.excess, it.slower, it.published_slower),
-                        *(it.saves, it.published_saves),
+                        *(it.slower, it.published_slower, it.saves, it.published_saves),
+                        it.excess,
                     )
                 ),
             )
-            for it in found
+            for it in rows
         ),
         tuple(
             {
@@ -105,8 +105,11 @@ def published_table(found: Sequence[Beside]) -> Table:
                 "saves_there": it.saves,
                 "published_saves": it.published_saves,
             }
-            for it in found
+            for it in rows
         ),
+        note="Slowdown and saving are those of the published limit against the default limit; "
+        "score above best is how much worse that limit scores in this sweep than its best one.",
+        name="published",
     )
 
 

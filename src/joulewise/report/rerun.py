@@ -1,4 +1,4 @@
-"""The command that does it again: what to type for a run or a sweep as it was recorded."""
+"""The command line that repeats a recorded run or sweep."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from joulewise.data.sweeps import KNOB_KEYS, knob_option
 from joulewise.store.manifest import Manifest
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
 
+# Options by the names of values in a manifest, and of a sweep's spec.
 _RUN: Final = {
     "rate_hz": "--rate",
     "name": "--name",
@@ -45,11 +46,11 @@ _IN_A_FILE: Final = {"constraints": "constraints", "environ": "variables", "cwd"
 
 
 def run_again(manifest: Manifest) -> str:
-    """What was measured, measured again with the same options and settings; else nothing."""
+    """The command with the same options and settings; empty where no command was recorded."""
     if not manifest.commands:
         return ""
     arguments = manifest.commands[0].arguments
-    if "simulated" in manifest.options:  # it is a command of ours already
+    if "simulated" in manifest.options:  # its command is one of joulewise already
         return shlex.join(arguments)
     options = manifest.options
     given = [*_options(options, _RUN, {}), *_settings(options.get("settings") or {})]
@@ -57,10 +58,10 @@ def run_again(manifest: Manifest) -> str:
     return shlex.join(["joulewise", "run", *given, *hooks, "--", *arguments])
 
 
-def sweep_again(told: Mapping[str, Any]) -> tuple[str, str]:
-    """From a sweep's ``asked``: the command, and what only a file of sweeps could say besides."""
-    asked = SweepSpec.from_json(told)
-    own = (
+def sweep_again(asked_json: Mapping[str, Any]) -> tuple[str, str]:
+    """The command of a sweep, from its ``asked``; and what only a sweep file could add to it."""
+    asked = SweepSpec.from_json(asked_json)
+    axes = (
         word
         for name, values in asked.axes.items()
         for word in (
@@ -72,63 +73,63 @@ def sweep_again(told: Mapping[str, Any]) -> tuple[str, str]:
         for name, value in asked.reference.items()
         for word in ("--reference", f"{name}={value}")
     )
-    usual = {each.name: each.default for each in fields(SweepSpec)}
+    defaults = {field.name: field.default for field in fields(SweepSpec)}
     words = [
         *_simulated(asked.simulated),
-        *own,
+        *axes,
         *reference,
-        *_options(vars(asked), _SWEEP, usual),
+        *_options(vars(asked), _SWEEP, defaults),
         *(["--gpu", ",".join(map(str, asked.gpus))] if asked.gpus else []),
         *([] if asked.tolerance is None else ["--tolerance", _number(100 * asked.tolerance)]),
         *([] if asked.hooks else ["--no-hooks"]),
         *(["--", *asked.command] if asked.command else []),
     ]
-    besides = [what for name, what in _IN_A_FILE.items() if getattr(asked, name)]
-    return shlex.join(["joulewise", "sweep", *words]), " and ".join(besides)
+    in_file = [what for name, what in _IN_A_FILE.items() if getattr(asked, name)]
+    return shlex.join(["joulewise", "sweep", *words]), " and ".join(in_file)
 
 
 def _options(
-    told: Mapping[str, Any], names: Mapping[str, str], usual: Mapping[str, Any]
+    values: Mapping[str, Any], names: Mapping[str, str], defaults: Mapping[str, Any]
 ) -> Iterator[str]:
-    """Those that differ from what they are if nobody says."""
+    """The options, by ``names``, whose values differ from their defaults."""
     for name, option in names.items():
-        value = told.get(name)
-        if not value or value == usual.get(name):
+        value = values.get(name)
+        if not value or value == defaults.get(name):
             continue
         if value is True:
             yield option
             continue
-        for each in value if isinstance(value, list | tuple) else (value,):
-            yield from (option, each if isinstance(each, str) else _number(each))
+        for item in value if isinstance(value, list | tuple) else (value,):
+            yield from (option, item if isinstance(item, str) else _number(item))
 
 
 def _settings(settings: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
-    """Knobs that were turned alike; where each board got its own value, no one option says so."""
+    """Settings that all boards had in common; one option cannot give each its own value."""
     kinds = {
         "gpu": ("power_limit_w", "sm_clock_mhz", "mem_clock_mhz"),
         "cpu": ("power_limit_w",),
     }
     gpus = [key.removeprefix("gpu") for key in settings if key.startswith("gpu")]
     for kind, knobs in kinds.items():
-        mine = [values for key, values in settings.items() if key.startswith(kind)]
+        boards = [values for key, values in settings.items() if key.startswith(kind)]
         for knob in knobs:
-            values = {each.get(knob) for each in mine}
+            values = {board.get(knob) for board in boards}
             if len(values) == 1 and (value := values.pop()) is not None:
                 yield from (knob_option("cpu_limit_w" if kind == "cpu" else knob), _number(value))
     if gpus:
         yield from ("--gpu", ",".join(gpus))
 
 
-def _simulated(told: SimulationSpec | None) -> Iterator[str]:
-    if told is None:
+def _simulated(spec: SimulationSpec | None) -> Iterator[str]:
+    if spec is None:
         return
-    yield from ("--sim", told.gpu)
-    if told.workload:
-        yield from ("--workload", told.workload)
-    if told.like:
-        yield from ("--like", told.like)
-    if told.run_noise is not None:
-        yield from ("--run-noise", _number(100 * told.run_noise))
+    yield from ("--sim", spec.gpu)
+    if spec.workload:
+        yield from ("--workload", spec.workload)
+    if spec.like:
+        yield from ("--like", spec.like)
+    if spec.run_noise is not None:
+        yield from ("--run-noise", _number(100 * spec.run_noise))
 
 
 def _number(value: float) -> str:

@@ -1,174 +1,227 @@
-"""What is meant by a word on the command line: a run, a group of runs, a sweep, a table."""
+"""Resolves a name on the command line to runs, a group of runs, a sweep or a table.
+
+Every verb that takes a name resolves it here, so that all verbs understand the same spellings. The
+first of these that fits is taken:
+
+1. a path: the folder of a run or of a sweep, a CSV table, or a folder that holds runs;
+2. ``last``: the newest run or, if that run belongs to the newest sweep, the sweep;
+3. the id of a run, or the beginning of one;
+4. a name, or else a tag, that runs have in common;
+5. a group (``run --group``);
+6. the id of a sweep, the beginning of one, or its name.
+
+Only names are looked up: results are loaded by ``report.inputs`` and ``report.compare_sides``, so
+that ``show`` starts without numpy.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from glob import escape
 from pathlib import Path
-from typing import Final
 
-from joulewise.analyse.group import GroupRun, sum_group
-from joulewise.analyse.stored_result import result_of
-from joulewise.data import Caution, RunResult, RunWarning
-from joulewise.data.sweeps import Sweep
-from joulewise.errors import JoulewiseError, UsageError, did_you_mean
-from joulewise.store.files import is_folder, read_regular_bytes
-from joulewise.store.index.conditions import SqlCondition, text_begins, text_is
-from joulewise.store.index.run_entry import find_runs, find_unreadable_runs
-from joulewise.store.layout import MANIFEST, TRACE
+from joulewise.errors import UsageError, did_you_mean
+from joulewise.store.files import is_file, is_folder
+from joulewise.store.index.conditions import SqlCondition, any_matches, text_begins, text_is
+from joulewise.store.index.run_entry import find_runs
+from joulewise.store.layout import MANIFEST
 from joulewise.store.manifest import read_manifest
 from joulewise.store.runs import (
     ELSEWHERE,
     LAST,
+    Skipped,
     beginning,
+    named,
+    readable,
     resolve_run,
     run_names,
+    runs,
 )
 from joulewise.sweep import stored_sweeps as sweeps
-from joulewise.sweep.csv_import import read_table
 
-_NAMED: Final = 3  # so many runs that cannot be read are named
+_TABLE_ENDING = ".csv"
 
 
 @dataclass(frozen=True)
-class MeantRuns:
-    """A run, or the runs of a group and what they come to together.
+class RunRef:
+    """Runs by their folders, oldest first: one, or all that share a name, a tag or a folder.
 
-    ``left_out`` are those that cannot be read, each with the reason. ``alike`` is how many runs
-    have the name by which a run was found.
+    ``is_exact`` is True of a run that was named by itself: by its id, its path or ``last``.
     """
 
-    result: RunResult
-    runs: tuple[Path, ...]
-    members: tuple[GroupRun, ...]
-    left_out: tuple[tuple[str, str], ...] = ()
-    alike: int = 1
+    paths: tuple[Path, ...]
+    is_exact: bool = False
+
+    @property
+    def newest(self) -> Path:
+        """The run that is meant by a verb that takes only one."""
+        return self.paths[-1]
 
 
 @dataclass(frozen=True)
-class MeantSweep:
-    """``folder`` is its own in the store; None where it is a table from elsewhere."""
+class GroupRef:
+    """The runs of a group, such as the nodes of one job, which are summed up as one run."""
 
-    sweep: Sweep
-    folder: Path | None
+    name: str
+    paths: tuple[Path, ...]
 
 
-def meant(store: Path, which: str, reference: Mapping[str, str]) -> MeantRuns | MeantSweep:
-    """Of one name, a run before a sweep before a group; ``reference`` is that of a table."""
-    if which.endswith(".csv"):
-        return MeantSweep(read_table(Path(which), reference), None)
-    if reference:
-        raise UsageError(
-            "--reference is for a table; a sweep has its own", "sweep again with --reference"
-        )
-    try:
-        named = resolve_run(store, which)
-    except UsageError as error:
-        found = _sweep(store, which) or meant_group(store, which)
-        if found is None:
-            begins = bool(beginning(store, which))
-            raise (error if begins else _nothing(store, which)) from None
+@dataclass(frozen=True)
+class SweepRef:
+    """A sweep by its folder."""
+
+    folder: Path
+
+
+@dataclass(frozen=True)
+class TableRef:
+    """A CSV table of measurements, one row for each run."""
+
+    path: Path
+
+
+Reference = RunRef | GroupRef | SweepRef | TableRef
+
+
+def resolve(store: Path, name: str) -> Reference:
+    """What ``name`` refers to; a UsageError where nothing has that name."""
+    if name == LAST:
+        return _last(store)
+    found = _at_path(name) or _runs(store, name) or _group(store, name)
+    if found is None and name and len(beginning(store, name)) > 1:
+        resolve_run(store, name)  # raises: more of the id is needed
+    found = found or _sweep(store, name)
+    if found is not None:
         return found
-    run = named.path
-    of_last = sweep_of(store, run) if which == LAST else None
-    return of_last or MeantRuns(
-        result := result_of(run),
-        (run,),
-        (GroupRun(read_manifest(run), result),),
-        alike=named.alike,
-    )
+    if name.endswith(_TABLE_ENDING):
+        return TableRef(Path(name))  # that it is not there is said by whoever opens it
+    if name and next(runs(store), None) is None:
+        resolve_run(store, name)  # raises: there are no runs at all
+    raise nothing_named(store, name)
 
 
-def meant_group(store: Path, name: str) -> MeantRuns | None:
-    mine = [entry.path for entry in find_runs(store, _is_in(name))] if name else []
-    if not mine:
-        return None
-    members: dict[Path, GroupRun] = {}
-    left_out = []
-    for run in mine:
-        try:
-            members[run] = GroupRun(read_manifest(run), result_of(run))
-        except JoulewiseError as error:  # noqa: PERF203  # one must not take the others along
-            left_out.append((run.name, error.message))
-    if not members:
+def resolve_runs(store: Path, name: str, program: str = "joulewise") -> RunRef | GroupRef:
+    """For verbs on runs: ``last`` is the newest run, also after a sweep.
+
+    Raises a UsageError, with the command to use instead, where ``name`` is a sweep or a table.
+    """
+    found = resolve(store, name)
+    if name == LAST and isinstance(found, SweepRef) and next(runs(store), None):
+        found = RunRef((resolve_run(store, LAST).path,), is_exact=True)
+    if isinstance(found, SweepRef):
+        sweep = sweeps.load(found.folder, has_trials=False)
         raise UsageError(
-            f"no run of the group {name} can be read; {left_out[0][0]}: {left_out[0][1]}",
-            f"joulewise ls lists those that can; or {ELSEWHERE}",
+            f"{sweep.id} is a sweep ({sweep.state}), and not a run or a group of runs",
+            f"{program} choose {sweep.id}",
         )
-    damaged = (entry.path for entry in find_unreadable_runs(store))
-    unreadable = [path.name for path in damaged if _may_be_in(path, name)]
-    result = sum_group(name, list(members.values()))
-    result = _as_bound(result, [run for run, _ in left_out], unreadable)
-    return MeantRuns(result, tuple(members), tuple(members.values()), tuple(left_out))
-
-
-def _as_bound(result: RunResult, left_out: Sequence[str], unreadable: Sequence[str]) -> RunResult:
-    """A group of which a run cannot be read took more than its sum, or may have.
-
-    ``unreadable`` are the runs of the store of which nobody can tell to which group they belong.
-    """
-    if not left_out and not unreadable:
-        return result
-    if left_out:
-        message = f"{', '.join(left_out)} of the group cannot be read: the sum is a lower bound"
-    else:
-        message = (
-            f"{', '.join(unreadable[:_NAMED])}{', …' if len(unreadable) > _NAMED else ''} cannot "
-            "be read: if that is of the group too, the sum is too low, so it is a lower bound"
+    if isinstance(found, TableRef):
+        raise UsageError(
+            f"{name} is a table, and not a run or a group of runs", f"{program} choose {name}"
         )
-    hint = "joulewise ls tells why; put it back from a copy, or joulewise rm it"
-    total = result.run.total and replace(result.run.total, at_least=True)
-    return replace(
-        result,
-        run=replace(result.run, total=total),
-        warnings=(RunWarning(Caution.DAMAGED, message, hint), *result.warnings),
-    )
+    return found
 
 
-def _may_be_in(run: Path, name: str) -> bool:
-    """Whether a run that cannot be read may be of a group: by its text, where that still tells.
+def resolve_one_run(store: Path, name: str, program: str = "joulewise") -> RunRef:
+    """For verbs on one run, which is the newest of several; a UsageError where it is a group."""
+    found = resolve_runs(store, name, program)
+    if isinstance(found, GroupRef):
+        ids = ", ".join(path.name for path in found.paths[:3])
+        more = ", …" if len(found.paths) > 3 else ""
+        raise UsageError(f"{name} is a group, and not one run", f"name one of {ids}{more}")
+    return found
 
-    A job's name is that of all its steps, which have a dot behind it.
+
+def resolve_sweep(store: Path, name: str, program: str = "joulewise") -> SweepRef | TableRef:
+    """For verbs on sweeps: ``last`` is the newest sweep, whatever was run after it.
+
+    A name that a sweep shares with runs is the sweep here. Raises a UsageError, with the command to
+    use instead, where only runs have that name.
     """
+    if name.endswith(_TABLE_ENDING):
+        return TableRef(Path(name))
     try:
-        text = read_regular_bytes(run / MANIFEST).decode("utf-8", "replace")
-    except OSError:
-        text = ""
-    if '"group": "' in text:
-        begins = f'"group": {json.dumps(name)[:-1]}'  # in JSON as run.json has it: ASCII
-        return f'{begins}"' in text or f"{begins}." in text
-    return is_folder(run / TRACE)
-
-
-def _is_in(name: str) -> SqlCondition:
-    """A job's name is that of all its steps."""
-    return text_is("group_name", name) | text_begins("group_name", f"{name}.")
-
-
-def _sweep(store: Path, which: str) -> MeantSweep | None:
-    try:
-        folder = sweeps.find(store, which)
+        return SweepRef(sweeps.find(store, name))
     except UsageError:
-        return None
-    return MeantSweep(sweeps.load(folder), folder)
+        if name != LAST and (_at_path(name) or _runs(store, name) or _group(store, name)):
+            raise UsageError(
+                f"{name} is a run or a group of runs, and not a sweep", f"{program} show {name}"
+            ) from None
+        raise
 
 
-def sweep_of(store: Path, run: Path) -> MeantSweep | None:
-    """The last is what was done last, which is the whole sweep and not its last run."""
+def sweep_of_last_run(store: Path, run: Path) -> SweepRef | None:
+    """The newest sweep, if the newest run is one of its; else None."""
     tags = read_manifest(run).tags
     try:
-        found = _sweep(store, LAST)
+        folder = sweeps.find(store, LAST)
+        sweep_id = sweeps.load(folder, has_trials=False).id
     except sweeps.UnreadableSweepError as error:
         if f"sweep:{error.sweep_id}" in tags:
             raise
         return None
-    return found if found and f"sweep:{found.sweep.id}" in tags else None
+    except UsageError:
+        return None
+    return SweepRef(folder) if f"sweep:{sweep_id}" in tags else None
 
 
-def _nothing(store: Path, which: str) -> UsageError:
-    near = did_you_mean(which, [LAST, *run_names(store), *sweeps.sweep_names(store)])
+def nothing_named(store: Path, name: str) -> UsageError:
+    """The error for a name that nothing in the store has, with names that are spelt alike."""
+    near = did_you_mean(name, [LAST, *run_names(store), *sweeps.sweep_names(store)])
     return UsageError(
-        f"{store} has no run, sweep or group {which!r}",
+        f"{store} has no run, tag, group or sweep {name!r}",
         f"{near}joulewise ls lists the runs, joulewise choose the sweeps; or {ELSEWHERE}",
     )
+
+
+def _last(store: Path) -> RunRef | SweepRef:
+    try:
+        run = resolve_run(store, LAST).path
+    except UsageError:
+        if sweep := _sweep(store, LAST):  # whose runs were deleted
+            return sweep
+        raise
+    return sweep_of_last_run(store, run) or RunRef((run,), is_exact=True)
+
+
+def _at_path(name: str) -> Reference | None:
+    path = Path(name)
+    if is_file(path / MANIFEST):
+        return RunRef((path,), is_exact=True)
+    if is_file(path / sweeps.FILE):
+        return SweepRef(path)
+    if name.endswith(_TABLE_ENDING) and is_file(path):
+        return TableRef(path)
+    if name not in {"", ".", ".."} and is_folder(path) and next(runs(path), None):
+        # Unreadable runs come first: the last one is the newest that can be read.
+        entries = readable(path)
+        return RunRef(tuple(it.path if isinstance(it, Skipped) else it[0] for it in entries))
+    return None
+
+
+def _runs(store: Path, name: str) -> RunRef | None:
+    try:
+        path = resolve_run(store, name).path
+    except UsageError:
+        tagged = find_runs(store, any_matches("tags", escape(name))) if name else []
+        return RunRef(tuple(entry.path for entry in tagged)) if tagged else None
+    # resolve_run() prefers ids to names, so that a match with the folder's name is an id.
+    if path.name.startswith(name):
+        return RunRef((path,), is_exact=True)
+    return RunRef(tuple(named(store, name)))
+
+
+def _group(store: Path, name: str) -> GroupRef | None:
+    paths = tuple(entry.path for entry in find_runs(store, _is_in(name))) if name else ()
+    return GroupRef(name, paths) if paths else None
+
+
+def _is_in(group: str) -> SqlCondition:
+    """The name of a job stands for all its steps, whose groups are named ``JOB.STEP``."""
+    return text_is("group_name", group) | text_begins("group_name", f"{group}.")
+
+
+def _sweep(store: Path, name: str) -> SweepRef | None:
+    try:
+        return SweepRef(sweeps.find(store, name))
+    except UsageError:
+        return None

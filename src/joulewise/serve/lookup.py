@@ -154,7 +154,7 @@ class Reports:
         from joulewise.analyse.group import GroupRun
         from joulewise.analyse.stored_result import result_of
         from joulewise.report.html.pages import run_page
-        from joulewise.report.resolve import MeantRuns
+        from joulewise.report.inputs import MeantRuns
 
         result = result_of(folder)
         resolved = MeantRuns(result, (folder,), (GroupRun(read_manifest(folder), result),))
@@ -165,7 +165,7 @@ class Reports:
         from joulewise.metrics.evaluate import evaluate
         from joulewise.metrics.metric import parse
         from joulewise.report.html.pages import sweep_page
-        from joulewise.report.resolve import MeantSweep
+        from joulewise.report.inputs import MeantSweep
         from joulewise.report.views.projection import next_commands, outlook
 
         sweep = self._sweep(folder)

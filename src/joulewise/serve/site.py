@@ -13,11 +13,12 @@ from urllib.parse import parse_qs, quote, unquote
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.formatting import energy, watts
 from joulewise.report.html.render import environment, source
+from joulewise.report.resolve import resolve_one_run
 from joulewise.report.views.live import WINDOW_S, RunNow, RunWatch, cells, foretold, standing
 from joulewise.serve.listing import COLUMNS, ListQuery, list_store
 from joulewise.serve.lookup import NotThereError, Reports, run_folder, stamp
 from joulewise.serve.server import HttpResponse, html_response, json_response
-from joulewise.store.runs import RECORDING, find
+from joulewise.store.runs import RECORDING
 
 Query = Mapping[str, list[str]]
 """The decoded query of an address."""
@@ -131,7 +132,7 @@ class Site:
 
     def address(self, run: str) -> str:
         """The address of a run that is named as on the command line."""
-        folder = find(self._store, run)
+        folder = resolve_one_run(self._store, run).newest
         if folder.parent.resolve() != self._store.resolve():
             raise UsageError(f"{run} is not in {self._store}", "name its store with --store DIR")
         is_live = RunWatch(folder).look().state == RECORDING

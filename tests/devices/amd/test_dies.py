@@ -12,7 +12,7 @@ from joulewise.devices import Discovery
 from joulewise.record.inventory import recorded_device
 from joulewise.report.terminal.doctor import draw
 from joulewise.report.views.checkup import examine
-from tests.devices.test_amd import AmdConformance
+from tests.devices.amd.test_gpu import AmdConformance
 from tests.helpers.documented_amdsmi import NOT_SUPPORTED, Board, mi250_pair
 
 POWERS = (Quantity.POWER, Quantity.POWER_AVERAGE, Quantity.POWER_INSTANT)

@@ -24,7 +24,7 @@ def sweep(asked, *trials):
     return Sweep("abcd", asked, 0, HIGH, (LOW, HIGH), trials, limits_w=limits_w)
 
 
-@pytest.mark.parametrize(("adaptive", "said"), [(True, "24 runs at most"), (False, "24 runs")])
+@pytest.mark.parametrize(("adaptive", "said"), [(True, "at most 24 runs"), (False, "24 runs")])
 def test_a_search_takes_so_many_runs_at_most(adaptive, said):
     lines = []
     with SweepProgress(Console(file=io.StringIO()), parse("edp"), lines.append) as watch:

@@ -161,7 +161,7 @@ def test_money_and_carbon_only_where_their_rates_are_given():
     assert "cost" not in drawn(result())
     text = drawn(result(), rates=PriceAndCarbon(price_per_kwh=0.36, gco2_per_kwh=360))
     assert "cost: 0.00100 ± 0.4 % at 0.36 per kWh" in text
-    assert "emitted: 1.00 ± 0.4 % g CO₂ at 360 g per kWh" in text
+    assert "emissions: 1.00 ± 0.4 % g CO₂ at 360 g per kWh" in text
 
 
 def test_a_warning_has_its_hint():
@@ -196,12 +196,12 @@ def test_hostile_names_are_text(hostile):
 @pytest.mark.parametrize(
     ("state", "code", "said"),
     [
-        ("complete", 0, "complete"),
-        ("complete", 3, "exit 3"),
-        ("complete", 137, "signal 9"),
+        ("complete", 0, "finished"),
+        ("complete", 3, "failed (exit 3)"),
+        ("complete", 137, "killed (signal 9)"),
         ("killed", None, "killed"),
         ("recording", None, "recording"),
-        ("stopped", 143, "stopped"),
+        ("stopped", 143, "interrupted"),
     ],
 )
 def test_how_it_ended(state, code, said):
@@ -210,7 +210,11 @@ def test_how_it_ended(state, code, said):
 
 @pytest.mark.parametrize(
     ("code", "said"),
-    [(0, "exit 0, recorder killed"), (137, "signal 9, recorder killed"), (None, "stopped")],
+    [
+        (0, "finished, recorder killed"),
+        (137, "killed (signal 9), recorder killed"),
+        (None, "interrupted"),
+    ],
 )
 def test_a_command_that_outlived_its_recorder(code, said):
     assert ending("stopped", code, ["recorder_ended"]) == said

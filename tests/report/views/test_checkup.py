@@ -114,17 +114,17 @@ class TestKnobsThatTheGuardServiceTurns:
         assert "cannot set power limit" not in told
         assert "sudo it" not in told
         row = next(line for line in lines(told) if line.startswith("  power limit "))
-        assert row.endswith("by the service")
+        assert row.endswith("by the guard service")
 
     def test_json(self, served):
         knob = as_json(served)["devices"][0]["knobs"]["power_limit_w"]
         assert not knob["writable"]
-        assert knob["reason"] == "the guard service turns it, as far as its list goes"
+        assert knob["reason"] == "the guard service sets it, within the limits of its configuration"
         assert knob["fix"] == ""
 
     def test_without_the_service_the_fix_is_told(self, toy):
         told = drawn(checkup(toy))
-        assert "by the service" not in told
+        assert "by the guard service" not in told
         assert "    fix: sudo it" in told
 
 
@@ -200,14 +200,14 @@ def test_one_device():
     assert shown == [
         "gpu0  Toy 100  TOY-gpu0",
         "  toy · driver 1.0",
-        "  sensor       now       source    updates  averages",
-        "  power        40 W      measured  20 ms    10 ms",
-        "  energy       4 kJ      measured  20 ms    -",
-        "  utilisation  GPU 50 %  measured  200 ms   -",
+        "  sensor       now       source    update period  averaging window",
+        "  power        40 W      measured  20 ms          10 ms",
+        "  energy       4 kJ      measured  20 ms          -",
+        "  utilisation  GPU 50 %  measured  200 ms         -",
         "",
-        "  knob         now       range                  default  settable",
-        "  power limit  80 W      50-100 W               80 W     yes",
-        "  SM clock     not told  500-1500 MHz, 3 steps  -        yes",
+        "  setting      now           range                  default  can be set",
+        "  power limit  80 W          50-100 W               80 W     yes",
+        "  SM clock     not reported  500-1500 MHz, 3 steps  -        yes",
         "  cannot read fan: a toy has no fan",
         "  cannot set memory clock: a toy's memory has one clock",
         "",
@@ -216,7 +216,7 @@ def test_one_device():
         "    fix: pip install it",
         "",
         "leases",
-        "  nothing is set by joulewise now",
+        "  joulewise holds no setting now",
     ]
 
 
@@ -226,8 +226,8 @@ def test_eight_devices_are_one_table_and_a_line_each():
     text = lines(drawn(checkup(*devices)))
     assert text[0] == "gpu0-gpu7  8 x Toy 100"
     assert "  gpu5    50 W   4 kJ    -            TOY-gpu5" in text
-    assert "  power        40-50 W   measured  20 ms    10 ms" in text
-    assert "  power limit  80-100 W  50-100 W               80 W     yes" in text
+    assert "  power        40-50 W   measured  20 ms          10 ms" in text
+    assert "  power limit  80-100 W      50-100 W               80 W     yes" in text
     assert len(text) < 30
 
 
@@ -246,7 +246,7 @@ def test_what_a_person_must_know_is_shown():
     device.info = replace(device.info, contains=("dram0", "dram1", "dram2"))
     text = drawn(checkup(device))
     assert "  no RAPL\n" in text
-    assert "  its energy contains that of dram0-dram2\n" in text
+    assert "  its energy includes that of dram0-dram2\n" in text
     assert "  power: from its load\n" in text
 
 
@@ -271,8 +271,7 @@ def test_no_value_is_pressed_out(width):
     power_w = toy.read(Quantity.POWER).value
     assert re.search(rf"^  power +{power_w:g} W", text, re.MULTILINE)
     assert re.search(r"^  power limit +\d+ W +\d+-\d+ W", text, re.MULTILINE)
-    assert "updates" in text  # beside the others, or in a block below
-    assert "averages" in text
+    assert re.search(r"update( period)? +averaging", text)  # or in a block below
 
 
 @pytest.mark.parametrize("width", range(50, 100, 2))
@@ -341,7 +340,7 @@ def test_a_card_is_told_and_one_of_another_driver_too(tmp_path):
         keep_card(KeptCard(toy.info.uid, driver, toy.info.name, "2026-11-16", "bursts"), environ)
     found = examine(Discovery((device, other), {}), environ)
     text = drawn(found)
-    assert f"{device.info.key} calibrated 2026-11-16, its gain not" in text
+    assert f"{device.info.key} calibrated 2026-11-16, without a wall meter" in text
     assert (
         f"{other.info.key} is not calibrated: the sensor was calibrated with driver of yesterday"
         in text

@@ -120,11 +120,11 @@ def test_epochs_are_drawn_side_by_side():
 def test_sweeps_say_where_b_lies_and_what_is_chosen():
     found = compare_sweeps(grid(curve, (150, 300), 300), grid(dearer, (150, 300), 300))
     shown = view_of_sweeps(found)
-    assert shown.finding.startswith("at the 2 settings that both have B takes 10.0 % more energy")
-    assert "; every metric chooses the same setting in both" in shown.finding
+    assert shown.finding.startswith("at the 2 settings that both have, B takes 10.0 % more energy")
+    assert "; the best setting is the same in both for every objective" in shown.finding
     assert [table.title for table in shown.tables] == [
         "Setting by setting, B against A",
-        "What each metric prefers, and B's choice against A's",
+        "Best setting per objective, and B's choice against A's",
     ]
 
 

@@ -13,10 +13,10 @@ def test_what_the_run_will_take():
     told = {**EPOCHS, "time_s": estimate(50.0), "energy_j": estimate(2e5), "price": estimate(0.02)}
     assert list(outlook(told)) == [
         (
-            "outlook: epoch 6 of 90 is done; the whole run takes 50.0 s (45.0-55.0 s) "
+            "forecast: epoch 6 of 90 is done; the whole run takes 50.0 s (45.0-55.0 s) "
             "and 200 kJ (180-220 kJ)"
         ),
-        "outlook: cost 0.0200 (0.0180-0.0220)",
+        "forecast: cost 0.0200 (0.0180-0.0220)",
     ]
 
 
@@ -29,7 +29,7 @@ def test_why_there_is_none_yet():
     told = {"reason": "the number of epochs is not known", "fix": "joulewise run --epochs N"}
     assert list(outlook({"epochs": {"done": 0, "total": None}, **told})) == [
         (
-            "outlook: 0 epochs are done; none yet, the number of epochs is not known "
+            "forecast: 0 epochs are done; none yet, the number of epochs is not known "
             "(joulewise run --epochs N)"
         )
     ]
@@ -44,4 +44,4 @@ def test_what_is_foretold_from_a_lower_bound_is_one():
     whole, carbon = outlook({**told, "gco2": cost})
     assert "at least 19.0 kJ" in whole
     assert "21.0" not in whole
-    assert carbon == "outlook: emitted at least 2.90 g CO₂"
+    assert carbon == "forecast: emissions at least 2.90 g CO₂"

@@ -10,7 +10,7 @@ from rich.console import Console
 from joulewise.analyse.group import GroupRun
 from joulewise.analyse.run_result import analyse
 from joulewise.report.html.pages import run_page
-from joulewise.report.resolve import MeantRuns
+from joulewise.report.inputs import MeantRuns
 from joulewise.report.terminal.run import draw
 from joulewise.report.views.run_tables import sensor_tables
 from joulewise.store.manifest import read_manifest
@@ -64,7 +64,7 @@ def test_spans_have_their_own_means(run):
 
 
 def test_new_values_never_read_as_more_than_readings(run):
-    table = tables(analyse(run))["New values a second, of readings a second"]
+    table = tables(analyse(run))["New values per second, of readings per second"]
     power = next(each for each in table.records if each["quantity"] == "power_w")
     assert power["run_new_hz"] == pytest.approx(5, rel=0.02)
     assert power["run_read_hz"] == pytest.approx(50)

@@ -93,7 +93,8 @@ def test_within_noise_is_said_of_the_metric_and_the_reference_recommended():
     it = sweep_view(result)
     (finding,) = it.findings
     wanted = (
-        "EDP: keep the reference, 300 W: by EDP, 200 W does not differ from it beyond noise (10.7 "
+        "EDP: keep the reference, 300 W: by EDP, 200 W does not differ from it by more than noise "
+        "(10.7 "
     )
     assert finding.startswith(wanted)
     assert finding.endswith("than 300 W)")
@@ -241,7 +242,7 @@ def test_of_one_run_nobody_knows_where_others_would_lie():
         found = sweep(blocks=blocks)
         it = evaluate(found, [parse("energy")], View())
         (line,) = outlook_lines(outlook(found, it, View()), "training")
-        assert ("95 of 100" in line) == (blocks > 1)
+        assert ("95 % interval" in line) == (blocks > 1)
 
 
 def test_where_no_gpu_was_in_use_nothing_is_compared_for_it():
@@ -249,7 +250,13 @@ def test_where_no_gpu_was_in_use_nothing_is_compared_for_it():
     trials = [replace(it, gpu="", energy={"rest": it.energy["gpu"]}) for it in found.trials]
     it = evaluate(replace(found, trials=tuple(trials)), [parse("energy")], View("node"))
     headings = [column.heading for column in sweep_view(it).boundaries.columns]
-    assert headings == ["metric", "chosen", "energy node", "energy wall", "best for wall"]
+    assert headings == [
+        "objective",
+        "best setting",
+        "energy, node",
+        "energy, wall",
+        "best for wall",
+    ]
 
 
 def test_names_from_elsewhere_do_not_steer_the_terminal():
@@ -293,26 +300,29 @@ def test_a_search_says_whether_it_is_sure():
     runs = len(sweep().trials)
     (said,) = went(replace(sweep(), sure=sure)).search
     assert said == (
-        f"sure, within 1 %: 150 W, lr 1 by EDP after {runs} runs; "
-        "what it saves is from 3 fresh pairs with the reference"
+        f"sure, within 1 % of the best: 150 W, lr 1 by EDP after {runs} runs; "
+        "the saving is from 3 new pairs of runs with the reference"
     )
     (said,) = went(replace(sweep(), sure=unsure)).search
     assert said.startswith(
-        "not sure that it is within 1 % of the best, at 87 %: 150 W, lr 1 by EDP"
+        "not sure that it is within 1 % of the best (probability 87 %): 150 W, lr 1 by EDP"
     )
     (note,) = went(replace(sweep(), sure=sure, state="finished"), metrics=["energy"]).notes
-    assert note.startswith("the search was for edp: by energy only")
+    assert note.startswith("the search optimised edp: for energy only")
 
 
 def test_short_looks_are_told_apart_from_the_runs_that_count():
     found = replace(sweep(), state="finished")
     looks = [replace(it, look_s=10.0) for it in found.trials[:2]]
     (note,) = went(replace(found, trials=(*found.trials, *looks))).notes
-    assert note == "besides, 2 short looks that only led the search: no figure here is from them"
+    assert (
+        note
+        == "in addition, 2 short trials that only guided the search; they are not in these figures"
+    )
 
 
 def test_a_sweep_that_is_not_finished_says_so():
-    found, goes_on = sweep(), "; the command that began it goes on with it"
+    found, goes_on = sweep(), "; run the same command again to resume it"
     made, most = len(found.trials), 5 * len(found.settings)
     asked = {**found.asked, "repeat": 5}
     running = went(replace(found, asked=asked)).notes
@@ -330,7 +340,7 @@ def test_where_every_run_failed_there_is_nothing_to_choose():
     all_failed = replace(sweep(), trials=(failed(150.0), failed(300.0)))
     it = evaluate(all_failed, [parse("edp")], View())
     draw(it, Console(file=out, width=100), how=went(all_failed))
-    assert "3 settings, no run that counts" in out.getvalue()
+    assert "3 settings, no run that finished" in out.getvalue()
     assert "prefers" not in out.getvalue()
     assert "failed: 150 W" in out.getvalue()
 
@@ -347,11 +357,11 @@ def test_the_r2_of_the_means_stands_beside_that_of_the_runs():
     """Also where the parabola is refused."""
     fit = ParabolaFit("energy", Setting(()), (1.0, 1.0, 1.0), 0.63, 0.61, 9, means_r2=0.92)
     result = evaluate(sweep(), [parse("energy")], View())
-    worth = "R² 0.9200 of the means, 0.6300 of the runs"
+    worth = "R² = 0.920 for the means, 0.630 for single runs"
     (drawn,) = sweep_view(replace(result, fits=(fit,))).fits
     assert worth in drawn
     (refused,) = sweep_view(replace(result, fits=(replace(fit, problem="it bends"),))).fits
-    assert refused == f"no parabola of energy ({worth}) against the limit: it bends"
+    assert refused == f"No quadratic fit of energy ({worth}) to the limit: it bends"
 
 
 def test_a_parabola_that_is_refused_says_of_which_batch_size_it_is():
@@ -364,17 +374,20 @@ def test_a_parabola_that_is_refused_says_of_which_batch_size_it_is():
     ]
     said = sweep_view(replace(result, fits=tuple(few))).fits
     assert said == (
-        "no parabola of energy against the limit at batch_size 32; batch_size 64: few",
-        "no parabola of energy against the limit at batch_size 96: bent",
+        "No quadratic fit of energy to the limit at batch_size 32; batch_size 64: few",
+        "No quadratic fit of energy to the limit at batch_size 96: bent",
     )
 
 
 def test_what_is_assumed_is_told_in_watts_and_as_a_pue():
     (note,) = sweep_view(evaluate(sweep(), [parse("energy")], View())).notes
-    assert note.startswith("node: GPU measured, ")
+    assert note.startswith("System boundaries beyond the GPU: node: GPU measured, ")
     assert " W besides, assumed; wall: that of the node, times a PUE of " in note
     (note,) = sweep_view(evaluate(sweep(), [parse("energy")], View(overhead_w=75.0))).notes
-    assert note.startswith("wall: GPU measured, 75 W besides, as given, times a PUE of ")
+    assert note.startswith(
+        "System boundaries beyond the GPU: wall: GPU measured, 75 W besides, as given, "
+        "times a PUE of "
+    )
 
 
 def test_times_of_simulated_runs_are_simulated_without_an_energy():

@@ -64,7 +64,7 @@ def test_killing_the_recorder_touches_nothing_and_joulewise_tells_what_there_is(
         output, errors = session.process.communicate("", timeout=DEADLINE_S)
         assert (session.process.returncode, output) == (0, "")
         assert "the recorder ended" in errors
-        assert "  exit 0, recorder killed · " in errors
+        assert "  finished, recorder killed · " in errors
         assert "Traceback" not in errors
         told = session.manifest()
         assert (told["state"], told["exit_code"]) == ("stopped", 0)

@@ -219,7 +219,7 @@ def test_a_killed_guardian_is_said_at_once_and_marks_the_run(sim):
     ran = sim("joulewise run --power-limit 170 --json told.json -- bash kills; echo $?")
     assert ran.stdout.splitlines()[-2:] == ["250 260", "0"]
     assert f"\njoulewise: the guardian of the knobs was ended{UNGUARDED}" in ran.stderr
-    assert " lives on, its guardian was killed\n" in ran.stderr
+    assert " is still running, but its guardian was killed\n" in ran.stderr
     told = json.loads((sim.folder / "told.json").read_text())
     assert "settings_unguarded" in {each["code"] for each in told["warnings"]}
 

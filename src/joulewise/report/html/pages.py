@@ -25,8 +25,8 @@ from joulewise.metrics.result import SweepResult
 from joulewise.report.charts.chart import Chart
 from joulewise.report.charts.compare import chart_comparison, chart_sweep_comparison
 from joulewise.report.html.render import HtmlPage, Notice, Section
+from joulewise.report.inputs import MeantRuns, MeantSweep
 from joulewise.report.rerun import run_again, sweep_again
-from joulewise.report.resolve import MeantRuns, MeantSweep
 from joulewise.report.tables import Table
 from joulewise.report.views.compare import ComparisonResult
 from joulewise.report.views.run import NO_RATES, PriceAndCarbon, run_view, warned

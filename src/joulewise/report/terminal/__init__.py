@@ -1,9 +1,11 @@
-"""Drawing a view in the terminal, one module a verb.
+"""Draws views in the terminal, one module for each verb.
 
-- ``layout``: tables and paragraphs that fit the width of the terminal
-- ``run``, ``runs``, ``sweep``, ``compare``, ``doctor``, ``calibration``, ``leases``: the results of
-  the verbs of these names
-- ``opening``: the first line of a run, before the command starts: imports little
-- ``progress``: the bar and the lines of a sweep that goes on
-- ``live``: the view that ``view --terminal`` redraws
+::
+
+    layout.py        lines, tables, warnings and commands that fit the terminal
+    run.py, runs.py, sweep.py, compare.py, doctor.py, calibration.py, leases.py
+                     the results of the verbs of these names
+    opening.py       the line before a command starts; loads little
+    progress.py      a sweep in progress
+    live.py          ``view --terminal``
 """

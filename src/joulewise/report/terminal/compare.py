@@ -1,4 +1,4 @@
-"""Draws a comparison."""
+"""Draws a comparison in the terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from rich.console import Console
 
-from joulewise.formatting import plain
 from joulewise.report.terminal.layout import Sheet
 from joulewise.report.views.compare import CompareView
 
@@ -18,7 +17,10 @@ def draw(
     judged: Iterable[tuple[bool, str]] = (),
     commands: Iterable[tuple[str, str]] = (),
 ) -> None:
-    """Ends with the finding, and with what was ``judged``: whether it is the case, and why."""
+    """Draw tables, warnings and the finding; then each ``--fail-if`` condition in ``judged``.
+
+    A condition is whether it is the case, and the sentence that says why.
+    """
     sheet = Sheet(console)
     sheet.line(shown.title, "bold", 0)
     for fact in shown.facts:
@@ -26,9 +28,7 @@ def draw(
     for table in shown.tables:
         sheet.table(table)
     console.print()
-    for caution in shown.cautions:
-        sheet.line(f"warning: {plain(caution.message)}", "yellow")
-        sheet.line(plain(caution.hint), "dim", 11)
+    sheet.warnings(shown.cautions)
     if shown.cautions:
         console.print()
     sheet.line(shown.finding, "bold", 0)

@@ -1,4 +1,4 @@
-"""Draws a checkup: devices that are alike share one table, and what is wrong has its fix."""
+"""Draws what ``doctor`` found: equal devices share a table, and each problem has its fix."""
 
 from __future__ import annotations
 
@@ -8,24 +8,26 @@ from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from joulewise import formatting
 from joulewise.data import DeviceInfo, Kind, Knob, Quantity, Source, Unavailable, listed_keys
 from joulewise.formatting import NO_BREAK, wrap_text
+from joulewise.report.tables import new_rich_table
 from joulewise.report.terminal import leases
+from joulewise.report.terminal.layout import indent, print_fix
 from joulewise.report.views.checkup import Checkup, DeviceState, KnobState, SensorState
 
-_NARROW = 70
-"""Columns of a terminal without room for a table side by side: its last columns stand below."""
+# Below so many columns of the terminal (chosen: the widest table), the last columns of a table are
+# drawn below its first three.
+_NARROW = 80
+_FIRST = 3
 
-_FIRST = 3  # columns of a table that stay together in a narrow terminal
-
-# Columns of a terminal that the table of sensors takes beside its values: two to the left, the
-# longest name (14), "simulated" (9), gaps of two; side by side, "updates" and "averages" too.
-_BESIDE_VALUES = 46
+# Columns of a terminal that the table of sensors needs beside its values: the margin of two, the
+# longest name (14), "simulated" (9), gaps of two; side by side, also "update period" (13) and
+# "averaging window" (16).
+_BESIDE_VALUES = 60
 _BESIDE_VALUES_NARROW = 29
 
 _SOURCE_STYLE = {
@@ -37,6 +39,7 @@ _SOURCE_STYLE = {
 
 
 def draw(checkup: Checkup, console: Console) -> None:
+    """Draw every device, what was not found, the leases, and what each energy is based on."""
     for group in alike(checkup.devices):
         _draw_group(group, console)
     if checkup.missing:
@@ -44,20 +47,20 @@ def draw(checkup: Checkup, console: Console) -> None:
         for family, why in checkup.missing.items():
             _draw_why(family, why, console)
         console.print()
-    leases.draw(checkup.leases, console, may_turn=_may_turn(checkup.devices))
+    leases.draw(checkup.leases, console, may_set=_may_set(checkup.devices))
     console.print()
     console.print(Text(trust(checkup), style="bold"))
     for command, what in next_commands(checkup):
         console.print(Text.assemble("  ", (command, "cyan"), f"  # {what}"), soft_wrap=True)
 
 
-def _may_turn(devices: Iterable[DeviceState]) -> bool:
+def _may_set(devices: Iterable[DeviceState]) -> bool:
     knobs = (knob for device in devices for knob in device.knobs.values())
     return any(isinstance(knob, KnobState) and knob.info.writable is True for knob in knobs)
 
 
 def alike(devices: Iterable[DeviceState]) -> list[list[DeviceState]]:
-    """Devices of one model whose sensors and knobs are in the same state, together."""
+    """Devices in groups of one model whose sensors and settings are in the same state."""
     groups: dict[Any, list[DeviceState]] = {}
     for device in devices:
         info = device.info
@@ -72,33 +75,34 @@ def alike(devices: Iterable[DeviceState]) -> list[list[DeviceState]]:
 
 
 def trust(checkup: Checkup) -> str:
-    """One line: what each kind of device's energy rests on."""
-    said: list[str] = []
+    """One line: the source of each kind of device's energy."""
+    parts: list[str] = []
     for kind, name in formatting.KINDS.items():
         devices = [device for device in checkup.devices if device.info.kind is kind]
         sources: dict[str, list[str]] = {}
         for device in devices:
-            sources.setdefault(_rests_on(device), []).append(device.info.key)
-        label = name if said else f"{name} energy"
+            sources.setdefault(_energy_basis(device), []).append(device.info.key)
+        label = name if parts else f"{name} energy"
         if len(sources) == 1:
-            said.append(f"{label}: {next(iter(sources))}")
+            parts.append(f"{label}: {next(iter(sources))}")
         elif sources:
-            each = (f"{listed_keys(names)} {source}" for source, names in sources.items())
-            said.append(f"{label}: {', '.join(each)}")
+            listed = (f"{listed_keys(keys)} {source}" for source, keys in sources.items())
+            parts.append(f"{label}: {', '.join(listed)}")
         elif kind in {Kind.GPU, Kind.CPU}:
-            said.append(f"{label}: no such device found")
-    return ". ".join(said) + "."
+            parts.append(f"{label}: no such device found")
+    return ". ".join(parts) + "."
 
 
 def next_commands(checkup: Checkup) -> Iterator[tuple[str, str]]:
+    """Commands to try next, each with its purpose."""
     kinds = {device.info.kind for device in checkup.devices}
     if Kind.GPU not in kinds:
         yield "joulewise sim --gpu v100 -- joulewise doctor", "the same on a simulated GPU"
-    if any(_rests_on(device).startswith("modelled") for device in checkup.devices):
-        yield "joulewise doctor --cpu-tdp WATTS", "where you know the CPU's TDP better"
+    if any(_energy_basis(device).startswith("modelled") for device in checkup.devices):
+        yield "joulewise doctor --cpu-tdp WATTS", "if you know the TDP of the CPU"
 
 
-def _rests_on(device: DeviceState) -> str:
+def _energy_basis(device: DeviceState) -> str:
     source = device.energy_source()
     if isinstance(source, Unavailable):
         return "cannot be read"
@@ -107,8 +111,11 @@ def _rests_on(device: DeviceState) -> str:
 
 
 def _likeness(state: SensorState | KnobState | Unavailable) -> object:
-    # Values differ between boards, a fix may name the board, a reason may have a figure in it:
-    # none of them makes a board another.
+    """What must be equal for devices to share a table.
+
+    Without values, which differ between boards, fixes, which may name the board, and the numbers
+    in a reason.
+    """
     if isinstance(state, Unavailable):
         return re.sub(r"[\d.]+", "0", state.reason)
     if isinstance(state, SensorState):
@@ -125,10 +132,10 @@ def _draw_group(group: Sequence[DeviceState], console: Console) -> None:
     uid = info.uid if len(group) == 1 and info.uid != info.key else ""
     console.print(Text.assemble((title, "bold"), (f"  {uid}" if uid else "", "dim")))
     driver = f"driver {info.driver}" if info.kind is Kind.GPU and info.driver else info.driver
-    told = [part for part in (info.vendor, driver) if part not in {"", "unknown"}]
-    _indent(Text(" · ".join(told), style="dim"), console)
+    facts = [part for part in (info.vendor, driver) if part not in {"", "unknown"}]
+    indent(Text(" · ".join(facts), style="dim"), console)
     _draw_scope(info, console)
-    tables = [_each(group)] if len(group) > 1 else []
+    tables = [_device_table(group)] if len(group) > 1 else []
     beside = _BESIDE_VALUES_NARROW if console.width < _NARROW else _BESIDE_VALUES
     sensors = _sensor_table(group, max(1, console.width - beside))
     tables += [table for table in (sensors, _knob_table(group)) if table.row_count]
@@ -136,39 +143,35 @@ def _draw_group(group: Sequence[DeviceState], console: Console) -> None:
         if number:
             console.print()
         for block in _blocks(table) if console.width < _NARROW else [table]:
-            _indent(block, console)
+            indent(block, console)
     for note in _sensor_notes(group[0]):
-        _indent(Text("\n".join(wrap_text(note, console.width - 2)), style="dim"), console)
+        indent(Text("\n".join(wrap_text(note, console.width - 2)), style="dim"), console)
     for device in group:
-        _draw_card(device, console)
+        _draw_calibration(device, console)
     if info.better:
         _draw_why("why it is not measured", info.better, console, style="yellow")
-    for names, why in _not_had(group):
+    for names, why in _missing(group):
         _draw_why(names, why, console)
     console.print()
 
 
 def _draw_scope(info: DeviceInfo, console: Console) -> None:
-    """What its figures are of."""
+    """What the figures of a device include."""
     if info.note:
         lines = wrap_text(info.note, console.width - 2)
-        _indent(Text("\n".join(lines), style="yellow"), console)
+        indent(Text("\n".join(lines), style="yellow"), console)
     if info.contains:
-        _indent(Text(f"its energy contains that of {listed_keys(info.contains)}"), console)
+        indent(Text(f"its energy includes that of {listed_keys(info.contains)}"), console)
     if info.limit_scope:
-        _indent(Text(f"its power limit is {formatting.LIMITED[info.limit_scope.value]}"), console)
+        indent(Text(f"its power limit is {formatting.LIMITED[info.limit_scope.value]}"), console)
 
 
-def _draw_card(device: DeviceState, console: Console) -> None:
+def _draw_calibration(device: DeviceState, console: Console) -> None:
     if isinstance(device.card, Unavailable):
         _draw_why(f"{device.info.key} is not calibrated", device.card, console, style="yellow")
     elif device.card is not None:
-        gain = "" if device.card.gain else ", its gain not"
-        _indent(Text(f"{device.info.key} calibrated {device.card.when}{gain}", "dim"), console)
-
-
-def _indent(what: Table | Text, console: Console) -> None:
-    console.print(Padding(what, (0, 0, 0, 2), expand=False))
+        gain = "" if device.card.gain else ", without a wall meter"
+        indent(Text(f"{device.info.key} calibrated {device.card.when}{gain}", "dim"), console)
 
 
 def _sensor_notes(device: DeviceState) -> list[str]:
@@ -180,8 +183,8 @@ def _sensor_notes(device: DeviceState) -> list[str]:
     return [f"{', '.join(names)}: {note}" for note, names in by_note.items()]
 
 
-def _each(group: Sequence[DeviceState]) -> Table:
-    """One line a device, of what tells them apart."""
+def _device_table(group: Sequence[DeviceState]) -> Table:
+    """One row for each device of a group, with what differs between them."""
     table = _table("device", "power", "energy", "temperature", "uid")
     for device in group:
         cells = [
@@ -193,8 +196,8 @@ def _each(group: Sequence[DeviceState]) -> Table:
 
 
 def _sensor_table(group: Sequence[DeviceState], room: int) -> Table:
-    """``room`` columns are left for the values of a row: each stands on one line."""
-    table = _table("sensor", "now", "source", "updates", "averages")
+    """``room`` columns of the terminal are left for the values; none is broken over two lines."""
+    table = _table("sensor", "now", "source", "update period", "averaging window")
     for name, members in formatting.GROUPS:
         rows: dict[tuple[Source, float | None, float | None], list[str]] = {}
         for quantity, label in members.items():
@@ -204,16 +207,16 @@ def _sensor_table(group: Sequence[DeviceState], room: int) -> Table:
                 cells = rows.setdefault((info.source, info.update_period_s, info.window_s), [])
                 cells.append(f"{label} {_now(group, quantity)}".strip())
         for (source, period_s, window_s), cells in rows.items():
-            told = Text(source.value, style=_SOURCE_STYLE[source])
-            every, over = formatting.duration(period_s), formatting.duration(window_s)
-            whole = (cell.replace(" ", NO_BREAK) for cell in cells)
-            values = "\n".join(wrap_text(", ".join(whole), room))
-            table.add_row(name, values, told, every, over)
+            styled = Text(source.value, style=_SOURCE_STYLE[source])
+            unbroken = (cell.replace(" ", NO_BREAK) for cell in cells)
+            values = "\n".join(wrap_text(", ".join(unbroken), room))
+            period, window = formatting.duration(period_s), formatting.duration(window_s)
+            table.add_row(name, values, styled, period, window)
     return table
 
 
 def _knob_table(group: Sequence[DeviceState]) -> Table:
-    table = _table("knob", "now", "range", "default", "settable")
+    table = _table("setting", "now", "range", "default", "can be set")
     for knob, name in formatting.KNOBS.items():
         state = group[0].knobs.get(knob)
         if isinstance(state, KnobState):
@@ -230,7 +233,7 @@ def _knob_table(group: Sequence[DeviceState]) -> Table:
 
 def _settable(state: KnobState) -> Text:
     if state.by_service:
-        return Text("by the service", style="green")
+        return Text("by the guard service", style="green")
     return Text("yes", style="green") if state.info.writable is True else Text("no", style="red")
 
 
@@ -243,22 +246,24 @@ def _now(group: Sequence[DeviceState], quantity: Quantity) -> str:
 def _set_to(group: Sequence[DeviceState], knob: Knob) -> str:
     states = [device.knobs.get(knob) for device in group]
     values = [state.value for state in states if isinstance(state, KnobState)]
-    told = [value for value in values if not isinstance(value, Unavailable)]
-    return formatting.settings(knob, min(told), max(told), None) if told else "not told"
+    known = [value for value in values if not isinstance(value, Unavailable)]
+    return formatting.settings(knob, min(known), max(known), None) if known else "not reported"
 
 
-def _not_had(group: Sequence[DeviceState]) -> Iterator[tuple[str, Unavailable]]:
-    """What cannot be read or set, with all that share a reason on one line."""
+def _missing(group: Sequence[DeviceState]) -> Iterator[tuple[str, Unavailable]]:
+    """What cannot be read or set, with everything that has the same reason in one line."""
     by_why: dict[tuple[str, Unavailable], list[str]] = {}
     others = [_unavailable(device) for device in group[1:]]
     device, mine = group[0], _unavailable(group[0])
+    # A device that nothing can be read of has one reason, not one for each sensor.
     if len(mine) == len(device.sensors) + len(device.knobs) and len(set(mine.values())) == 1:
         yield "cannot read or set anything", next(iter(mine.values()))
         return
     for (doing, name), why in mine.items():
+        # The fix may name the board, as nvidia-smi -i 0 does.
         differ = any(other[doing, name].fix != why.fix for other in others)
-        told = replace(why, fix=f"{why.fix} (and so for each)") if differ else why
-        by_why.setdefault((doing, told), []).append(name)
+        reason = replace(why, fix=f"{why.fix} (and so for each)") if differ else why
+        by_why.setdefault((doing, reason), []).append(name)
     for (doing, why), names in by_why.items():
         yield f"cannot {doing} {', '.join(names)}", why
 
@@ -279,21 +284,20 @@ def _unavailable(device: DeviceState) -> dict[tuple[str, str], Unavailable]:
 
 
 def _draw_why(what: str, why: Unavailable, console: Console, style: str = "red") -> None:
-    _indent(Text.assemble((what, style), f": {why.reason}"), console)
+    indent(Text.assemble((what, style), f": {why.reason}"), console)
     if why.fix:
-        # Not wrapped: it is there to be pasted.
-        console.print(Text.assemble("    fix: ", (why.fix, "cyan")), soft_wrap=True)
+        print_fix(why.fix, console)
 
 
 def _blocks(table: Table) -> list[Table]:
-    """The first columns of a table, and under them the others beside what names a row.
+    """A table in two blocks: its first columns, and the others beside what names a row.
 
-    Rows of which the others have nothing to tell are not repeated.
+    Rows without a value in the others are not repeated.
     """
     columns = table.columns
     blocks = []
     for some in (columns[:_FIRST], [columns[0], *columns[_FIRST:]]):
-        block = _table(*(str(column.header) for column in some))
+        block = _table(*(str(column.header).replace(" ", "\n") for column in some))
         for row in zip(*(column.cells for column in some), strict=True):
             if any(str(cell) != "-" for cell in row[1:]):
                 block.add_row(*row)
@@ -302,7 +306,7 @@ def _blocks(table: Table) -> list[Table]:
 
 
 def _table(*headers: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = new_rich_table()
     for header in headers:
         table.add_column(header, overflow="fold", no_wrap=header != "now")
     return table

@@ -1,7 +1,4 @@
-"""Where tables are drawn: on a terminal, or into a file or a pipe, which have no width.
-
-How a result is laid out in a terminal, whatever it is of.
-"""
+"""How results are laid out in a terminal, a file or a pipe: lines, tables, warnings, commands."""
 
 from __future__ import annotations
 
@@ -16,14 +13,18 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from joulewise.formatting import fitting, wrap_text
-from joulewise.report.tables import Table, drawn
+from joulewise.data import RunWarning
+from joulewise.formatting import fitting, plain, wrap_text
+from joulewise.report.tables import Style, Table, drawn
+from joulewise.report.views.run import warned as warning_text
 
-_NO_WIDTH: Final = 10_000
+_NO_WIDTH: Final = 10_000  # columns of a pipe or a file: nothing is wrapped in it
+_INDENT: Final = 2  # columns (chosen); doubled, wide tables lose two more to the margin
+_WARNING: Final = "warning: "
 
 
 class Screen(Console):
-    """Wraps and pads for a terminal only."""
+    """A console that wraps and pads lines only if it is a terminal."""
 
     def __init__(self, stream: IO[str]) -> None:
         piped = not stream.isatty()
@@ -37,7 +38,7 @@ class Screen(Console):
 
 
 class _Unpadded:
-    """A stream whose lines end where their last word does."""
+    """A stream that drops the blanks at the end of lines."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
@@ -49,38 +50,63 @@ class _Unpadded:
         return getattr(self._stream, name)
 
 
-_INDENT = 2
-
-
 class Sheet:
-    """What a verb shows, from top to bottom: lines, tables, and commands to paste."""
+    """What a verb shows, from top to bottom: lines, tables, warnings, and commands to paste."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
 
     def line(self, text: str, style: str = "", indent: int = _INDENT) -> None:
+        """A paragraph, wrapped to the width of the terminal."""
         fitted = fitting(text, self.console.encoding)
         lines = wrap_text(fitted, self.console.width - indent)
         whole = Text("\n".join(lines), style=style)
         self.console.print(Padding(whole, (0, 0, 0, indent), expand=False))
 
     def paste(self, command: str, what: str) -> None:
-        """In one piece, however narrow the terminal: it is there to be copied."""
+        """A command with its purpose; never wrapped, so that it can be copied."""
         text = f"{' ' * _INDENT}{fitting(command, self.console.encoding)}"
         whole = f"{text}  # {fitting(what, self.console.encoding)}"
         text = whole if cell_len(whole) <= self.console.width else text
         self.console.print(Text(text, style="dim"), soft_wrap=True)
 
-    def table(self, what: Table) -> None:
-        self.console.print()
-        self.line(what.caption, "dim")
-        self.grids(drawn(what, self.console.encoding, self.console.width - _INDENT))
-        if what.note:
-            self.line(what.note, "dim")
+    def warnings(self, warnings: Iterable[RunWarning]) -> None:
+        """Each warning, with what to do about it in the next line."""
+        for warning in warnings:
+            self._hang(_WARNING, warning_text(warning), "yellow")
+            if warning.hint:
+                self._hang(" " * len(_WARNING), plain(warning.hint), "dim")
 
-    def grids(self, blocks: Iterable[RichTable]) -> None:
-        """The blocks of one table, one below the other."""
-        for number, block in enumerate(blocks):
+    def _hang(self, begin: str, text: str, style: str) -> None:
+        """A paragraph whose lines all start below the text that follows ``begin``."""
+        fitted = fitting(text, self.console.encoding)
+        lines = wrap_text(fitted, self.console.width - _INDENT - len(begin))
+        whole = begin + f"\n{' ' * len(begin)}".join(lines)
+        indent(Text(whole, style=style), self.console)
+
+    def table(self, table: Table) -> None:
+        """A table with its caption and its note, below an empty line."""
+        self.console.print()
+        self.line(table.caption, "dim")
+        self.blocks(table)
+        if table.note:
+            self.line(table.note, "dim")
+
+    def blocks(self, table: Table, style: Style | None = None, header_style: str = "bold") -> None:
+        """The cells of a table; blocks of one that is too wide are drawn one below the other."""
+        width = self.console.width - _INDENT
+        drawn_blocks = drawn(table, self.console.encoding, width, style, header_style)
+        for number, block in enumerate(drawn_blocks):
             if number:
                 self.console.print()
-            self.console.print(Padding(block, (0, 0, 0, _INDENT), expand=False))
+            indent(block, self.console)
+
+
+def indent(what: RichTable | Text, console: Console) -> None:
+    """Print a text or a table with the margin that all of a result has."""
+    console.print(Padding(what, (0, 0, 0, _INDENT), expand=False))
+
+
+def print_fix(fix: str, console: Console) -> None:
+    """Print a command that mends what the line above says; not wrapped, to be pasted."""
+    console.print(Text.assemble("    fix: ", (fix, "cyan")), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""What ``doctor`` and ``restore`` show of leases: what is set, by whom, and how it goes back."""
+"""Draws the leases for ``doctor`` and ``restore``: what is set, by whom, and what goes back."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -17,6 +16,8 @@ from joulewise.control.messages import user, who
 from joulewise.control.restore import Recovered
 from joulewise.control.status import Keeper, Standing
 from joulewise.data import Unavailable
+from joulewise.report.tables import new_rich_table
+from joulewise.report.terminal.layout import indent, print_fix
 from joulewise.report.views.leases import (
     Leases,
     at,
@@ -25,7 +26,7 @@ from joulewise.report.views.leases import (
     turned_to,
 )
 
-_NARROW = 70
+_NARROW = 70  # columns below which the start of a lease is left out (chosen: the table's width)
 _STYLES = {
     End.RESTORED: "green",
     End.ALREADY: "green",
@@ -34,21 +35,19 @@ _STYLES = {
 }
 
 
-def draw(found: Leases, console: Console, *, may_turn: bool = False) -> None:
-    """``may_turn``: whether a driver lets this process turn a knob, whoever it is of."""
+def draw(leases: Leases, console: Console, *, may_set: bool = False) -> None:
+    """Draw the leases; ``may_set``: whether a driver lets this process change a setting."""
     console.print(Text("leases", style="bold"))
-    if found.held:
-        _indent(_held_table(found.held, console), console)
-    for each, state in found.left:
-        _indent(Text.assemble(("left behind", "red"), f": {_left(each)}"), console)
-        # Not wrapped: it is there to be pasted.
-        fix = (restore_command(state), "cyan")
-        console.print(Text.assemble("    fix: ", fix), soft_wrap=True)
-    if isinstance(found.service, Unavailable):
-        _indent(Text.assemble(("guard service", "yellow"), f": {found.service.reason}"), console)
-        console.print(Text.assemble("    fix: ", (found.service.fix, "cyan")), soft_wrap=True)
-    for line in _lines(found, may_turn=may_turn):
-        _indent(Text(line), console)
+    if leases.held:
+        indent(_held_table(leases.held, console), console)
+    for lease, state in leases.left:
+        indent(Text.assemble(("left behind", "red"), f": {_left(lease)}"), console)
+        print_fix(restore_command(state), console)
+    if isinstance(leases.service, Unavailable):
+        indent(Text.assemble(("guard service", "yellow"), f": {leases.service.reason}"), console)
+        print_fix(leases.service.fix, console)
+    for line in _lines(leases, may_set=may_set):
+        indent(Text(line), console)
 
 
 def draw_restored(
@@ -57,68 +56,70 @@ def draw_restored(
     not_ours: Sequence[Standing],
     console: Console,
 ) -> None:
-    """``not_ours`` is what others have left, which we cannot undo."""
+    """Draw what ``restore`` did; ``not_ours`` is what others left, which we may not undo."""
     if recovered.undone:
         console.print(_undone_table(recovered))
     if recovered.rebooted:
         times = "a reboot" if recovered.rebooted == 1 else "reboots"
-        console.print(Text(f"What was left set before was undone by {times} already."))
+        console.print(Text(f"Settings that were left changed have been undone by {times}."))
     for path in recovered.unread:
-        what = f"{path} cannot be read whole: what else it told of may still be set."
+        what = f"{path} is damaged: settings that it lists may still be changed."
         console.print(Text(what, style="red"))
     for path in recovered.unclaimed:
-        console.print(Text(f"{path} is kept by another process, and not undone.", style="red"))
+        console.print(Text(f"{path} is held by another process, and was not undone.", style="red"))
     for warning in recovered.unremoved:
         console.print(Text(warning, style="yellow"))
-    for each in not_ours:
-        console.print(Text(f"{left(each)}.", style="red"))
+    for lease in not_ours:
+        console.print(Text(f"{left(lease)}.", style="red"))
     if recovered == Recovered() and not not_ours:
-        nothing = "Nothing was left behind. In use now:" if held else "Nothing is left set."
+        nothing = "Nothing was left changed. In use now:" if held else "Nothing is left changed."
         console.print(Text(nothing))
     if held:
         console.print(_held_table(held, console))
-        console.print(Text("What is held goes back by itself when its holder ends."))
-
-
-def _lines(found: Leases, *, may_turn: bool) -> Iterator[str]:
-    if not (found.held or found.left):
-        yield "nothing is set by joulewise now"
-    serves = isinstance(found.service, str)
-    if serves:
-        yield f"the guard service answers at {found.service}"
-    elif found.service is None:
-        yield f"no guard service here: {_without_service(may_turn=may_turn)}"
-    if found.scheduler and not (serves or found.epilog):
-        yield (
-            f"under {found.scheduler}, which ends our guardian with the job: knobs are turned only "
-            "through the guard service, or once `joulewise restore --epilog` is in the epilog"
+        console.print(
+            Text("A setting in use goes back by itself when the process that holds it ends.")
         )
-    elif found.scheduler:
+
+
+def _lines(leases: Leases, *, may_set: bool) -> Iterator[str]:
+    if not (leases.held or leases.left):
+        yield "joulewise holds no setting now"
+    serves = isinstance(leases.service, str)
+    if serves:
+        yield f"the guard service answers at {leases.service}"
+    elif leases.service is None:
+        yield f"no guard service here: {_without_service(may_set=may_set)}"
+    if leases.scheduler and not (serves or leases.epilog):
+        yield (
+            f"under {leases.scheduler}, which ends the guardian with the job: settings can only be "
+            "changed by the guard service, or once `joulewise restore --epilog` is in the epilog"
+        )
+    elif leases.scheduler:
         by = "the guard service" if serves else "the epilog"
-        yield f"under {found.scheduler}: {by} puts back what a job leaves"
+        yield f"under {leases.scheduler}: {by} restores the settings that a job leaves"
 
 
-def _without_service(*, may_turn: bool) -> str:
+def _without_service(*, may_set: bool) -> str:
     if os.geteuid() == 0:
-        return "root turns knobs without it"
-    return "you may turn knobs without it" if may_turn else "only root can turn knobs"
+        return "root can change settings without it"
+    return "you can change settings without it" if may_set else "only root can change settings"
 
 
-def _left(each: Standing) -> str:
-    change = each.change
+def _left(lease: Standing) -> str:
+    change = lease.change
     return (
         f"{change.key}'s {formatting.KNOBS[change.knob]} at {at(change.knob, change.value)}, "
-        f"before {at(change.knob, change.before)}, by {who(each.holder)}"
+        f"before {at(change.knob, change.before)}, by {who(lease.holder)}"
     )
 
 
 def _held_table(held: Sequence[Standing], console: Console) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = new_rich_table()
     for header in ("device", "setting", "held at", "back to", "by", "since"):
         table.add_column(header, overflow="fold", no_wrap=header != "by")
-    for each in held:
-        change, holder = each.change, each.holder
-        gone = ", which has ended" if each.keeper is Keeper.GUARDIAN else ""
+    for lease in held:
+        change, holder = lease.change, lease.holder
+        gone = ", which has ended" if lease.keeper is Keeper.GUARDIAN else ""
         table.add_row(
             change.key,
             formatting.KNOBS[change.knob],
@@ -133,15 +134,15 @@ def _held_table(held: Sequence[Standing], console: Console) -> Table:
 
 
 def _undone_table(recovered: Recovered) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = new_rich_table()
     for header in ("device", "setting", "from", "to", "outcome"):
         table.add_column(header, overflow="fold")
-    for each in recovered.undone:
-        outcome = each.outcome
+    for undone in recovered.undone:
+        outcome = undone.outcome
         table.add_row(
             outcome.key,
             formatting.KNOBS[outcome.knob],
-            at(outcome.knob, turned_to(each)),
+            at(outcome.knob, turned_to(undone)),
             "-" if outcome.end is End.FOREIGN else at(outcome.knob, outcome.value),
             Text(outcome.end.value, style=_STYLES[outcome.end]),
         )
@@ -152,7 +153,3 @@ def _since(since_s: float) -> str:
     then = datetime.fromtimestamp(since_s).astimezone()
     today = datetime.now(then.tzinfo).date() == then.date()
     return f"{then:%H:%M:%S}" if today else f"{then:%Y-%m-%d %H:%M}"
-
-
-def _indent(what: Table | Text, console: Console) -> None:
-    console.print(Padding(what, (0, 0, 0, 2), expand=False))

@@ -1,4 +1,4 @@
-"""A run in progress, on a terminal other than its own."""
+"""Draws a run in progress, in a terminal other than its own, until it ends."""
 
 from __future__ import annotations
 
@@ -20,31 +20,32 @@ from joulewise.formatting import fitting, one_line, plain
 from joulewise.process.linux import is_alive
 from joulewise.report.tables import drawn
 from joulewise.report.views.live import RunNow, RunWatch, device_table, foretold, standing, title
-from joulewise.report.views.run import run_view
+from joulewise.report.views.run import ending, run_view
 from joulewise.store.manifest import read_manifest
 from joulewise.store.runs import RECORDING
 
 REFRESH_S: Final = 1.0
-"""As often as a recorder writes; between two there is nothing new."""
+"""Time between two redraws, as often as a recorder writes what is new."""
 
 Pause = Callable[[float], None]
 
 
 def watch(run: Path, console: Console, program: str, pause: Pause = time.sleep) -> None:
-    """Until the run ends, which is then told; a pipe or a dumb terminal gets lines."""
+    """Show a run until it ends, then its result; in lines if it is not in a terminal."""
     watched = RunWatch(run)
     now = watched.look()
     if now.state != RECORDING:
-        console.print(Text(f"run {plain(now.id)} has ended ({now.state})", "bold"))
+        how = ending(now.state, None, ())
+        console.print(Text(f"run {plain(now.id)} has ended ({how})", "bold"))
     elif console.is_terminal and not console.is_dumb_terminal:
         _draw_until_end(watched, console, pause)
     else:
-        _tell_until_end(watched, console, pause)
-    _tell_end(_result(run, pause), console, program)
+        _print_until_end(watched, console, pause)
+    _draw_end(_result(run, pause), console, program)
 
 
 def screen(now: RunNow, console: Console) -> Group:
-    """All there is to see, cut to the height of the terminal."""
+    """The whole view, cut to the height of the terminal."""
     encoding, width, height = console.encoding, console.width, console.height
 
     def text(line: str, style: str = "") -> Text:
@@ -60,6 +61,7 @@ def screen(now: RunNow, console: Console) -> Group:
     table = device_table(now, width, encoding)
     blocks = drawn(table, encoding, width)
     room = height - wrapped - 3  # its heading, and a blank line on either side
+    # Blocks below the first are shown only if all of them fit, with a heading and a blank line.
     stacked = (len(blocks) - 1) * (len(table.rows) + 2) if room >= len(table.rows) else 0
     if stacked and room < len(table.rows) + stacked:
         titles = [column.title for column in table.columns[1:]]
@@ -69,10 +71,10 @@ def screen(now: RunNow, console: Console) -> Group:
     else:
         room -= stacked
     if room > len(table.rows):
-        below.append(text(one_line("Ctrl-C leaves this view, and the run alone", width), "dim"))
+        below.append(text(one_line("Ctrl-C closes this view; the run goes on", width), "dim"))
     elif room < len(table.rows):
         shown = max(room - 1, 1)
-        hidden = f"and {len(table.rows) - shown} more, for which there is no room"
+        hidden = f"and {len(table.rows) - shown} more devices, for which there is no room"
         below.insert(0, text(one_line(hidden, width), "dim"))
         blocks = drawn(replace(table, rows=table.rows[:shown]), encoding, width)[:1]
     apart = [part for block in blocks for part in (Text(), block)]
@@ -80,28 +82,29 @@ def screen(now: RunNow, console: Console) -> Group:
 
 
 def line(now: RunNow) -> str:
-    """The same in one line."""
+    """The state of the run in one line."""
     parts = [title(now), standing(now)]
-    parts += [f"{plain(each.key)} {each.power_w:.0f} W" for each in now.devices if each.power_w]
+    parts += [f"{plain(it.key)} {it.power_w:.0f} W" for it in now.devices if it.power_w]
     return " · ".join([*parts, *foretold(now)])
 
 
 def _draw_until_end(watched: RunWatch, console: Console, pause: Pause) -> None:
+    # In the alternate screen, so that the terminal is as before when the view is closed.
     with Live(console=console, auto_refresh=False, screen=True, redirect_stderr=False) as live:
-        for now in _looks(watched, pause):
+        for now in _polls(watched, pause):
             live.update(screen(now, console), refresh=True)
 
 
-def _tell_until_end(watched: RunWatch, console: Console, pause: Pause) -> None:
+def _print_until_end(watched: RunWatch, console: Console, pause: Pause) -> None:
     told_ns = -1
-    for now in _looks(watched, pause):
+    for now in _polls(watched, pause):
         if now.told_ns != told_ns:
             told_ns = now.told_ns
             console.print(Text(fitting(line(now), console.encoding)), soft_wrap=True)
             console.file.flush()
 
 
-def _looks(watched: RunWatch, pause: Pause) -> Iterator[RunNow]:
+def _polls(watched: RunWatch, pause: Pause) -> Iterator[RunNow]:
     with _interrupt_check() as check:
         while (now := watched.look()).state == RECORDING:
             yield now
@@ -111,7 +114,7 @@ def _looks(watched: RunWatch, pause: Pause) -> Iterator[RunNow]:
 
 @contextmanager
 def _interrupt_check() -> Iterator[Callable[[], None]]:
-    """A function that raises KeyboardInterrupt where one was raised before and lost.
+    """Yield a function that raises KeyboardInterrupt where one was raised before and lost.
 
     Python raises it wherever the main thread happens to be. In a destructor, or in a function
     that C calls, it is printed and dropped, and Ctrl-C would have no effect.
@@ -139,20 +142,20 @@ def _interrupt_check() -> Iterator[Callable[[], None]]:
 
 
 def _result(run: Path, pause: Pause) -> RunResult:
-    """Its recorder computes it: to do so beside it would only be slower."""
+    """The result, which the recorder computes; computed here if the recorder has died."""
     recorder = read_manifest(run).recorder
-    while (kept := read_result(run)) is None or kept.state == RECORDING:
+    while (stored := read_result(run)) is None or stored.state == RECORDING:
         if recorder is None or not is_alive(recorder.pid, recorder.started_ticks):
             return result_of(run)
         pause(REFRESH_S)
-    return kept
+    return stored
 
 
-def _tell_end(result: RunResult, console: Console, program: str) -> None:
+def _draw_end(result: RunResult, console: Console, program: str) -> None:
     shown = run_view(result, program=program)
     console.print(Text(fitting(shown.title, console.encoding), "bold"))
     for fact in shown.facts:
         console.print(Text(fitting(fact, console.encoding), "dim"))
     console.print(Text(fitting(shown.finding, console.encoding), "bold"))
     command = f"{program} show {plain(result.id)}"
-    console.print(Text.assemble("  ", (command, "cyan"), "  # all of it"), soft_wrap=True)
+    console.print(Text.assemble("  ", (command, "cyan"), "  # the whole result"), soft_wrap=True)

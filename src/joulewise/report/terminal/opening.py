@@ -1,4 +1,4 @@
-"""The one line before a command starts: what is measured, how, and under which name."""
+"""The line before a command starts: devices, rate and run. Loaded by the front process."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from joulewise.formatting import one_line
 from joulewise.session.request import Ready
 from joulewise.units import digits
 
+# Characters of the line (chosen: one line of most terminals; doubled, it wraps in them).
 _WIDTH: Final = 100
-# So much of a CPU's name, and of any other's: which GPU it is matters more.
+# Characters of a CPU's name and of other devices', tried in turn: a GPU's name matters more.
 _LONGEST: Final = ((80, 80), (30, 80), (20, 80), (20, 30), (20, 20))
 
 
 def opening(ready: Ready) -> str:
-    """Devices of one model and source as one, such as ``8 x Tesla V100 (measured)``."""
+    """``8 x Tesla V100 (measured), …; 10 Hz; run ID``: equal devices are counted."""
     joins = "joining run" if ready.joined else "run"
     rate = f"{float(digits(ready.rate_hz)):g} Hz"  # without the zeros at its end
     line = f"{_devices(ready.devices)}; {rate}; {joins} {ready.run.name}"
@@ -28,6 +29,7 @@ def _devices(devices: Sequence[tuple[str, str, str]]) -> str:
     for key, name, source in devices:
         alike[name, source].append(key)
     parts: list[str] = []
+    # The longest names that fit on the line; else as many devices as fit.
     for cpu, other in _LONGEST:
         parts = [
             _part(keys, one_line(name, cpu if keys[0].startswith("cpu") else other), source)
@@ -44,7 +46,7 @@ def _part(keys: Sequence[str], name: str, source: str) -> str:
 
 
 def _first(parts: Sequence[str]) -> str:
-    """As many as there is room for."""
+    """As many devices as fit, and how many more there are."""
     lines = (
         f"{', '.join(parts[:number])} and {len(parts) - number} more"
         for number in range(len(parts) - 1, 0, -1)

@@ -1,7 +1,4 @@
-"""A sweep while it goes on: how far it is, what runs now, and what is best so far.
-
-The bar of a sweep, in one line: how far it is, what runs, what is best so far, how long yet.
-"""
+"""The progress of a sweep: a bar on a terminal, else a line for each run."""
 
 from __future__ import annotations
 
@@ -35,27 +32,30 @@ from joulewise.metrics.trial_table import tabulate
 from joulewise.report.settings_text import runs_planned, runs_words, setting_words, settings_counted
 
 NOTHING: Final[dict[str, Any]] = {"settings": "", "runs": "", "best": "", "end_s": None}
-"""What a task has to tell, before there is anything: ``runs`` is longer than ``settings``."""
+"""The fields of the bar at the start; ``runs`` is a longer form of ``settings``."""
 
+# Columns (chosen): below the first the bar is short; with less than the second left, what runs now
+# is not shown, since a few letters say nothing.
 _NARROW: Final = 100
 _LEAST: Final = 12
 _MINUTE_S: Final = 60
 
 
 def bar(console: Console) -> Progress:
+    """The bar: how far the sweep is, what runs, the best so far, the time left."""
     width = 10 if console.width < _NARROW else 30
     return Progress(
         BarColumn(width),
         MofNCompleteColumn(table_column=Column(no_wrap=True)),
-        _Told(console, width),
+        _Status(console, width),
         console=console,
         transient=True,
         disable=not console.is_terminal,
     )
 
 
-class _Told(ProgressColumn):
-    """Two lines would make the bar jump: what has no room is said shorter, or not."""
+class _Status(ProgressColumn):
+    """The text beside the bar, shortened to one line: with two the bar would jump."""
 
     def __init__(self, console: Console, bar_width: int) -> None:
         super().__init__(Column(no_wrap=True))
@@ -65,13 +65,18 @@ class _Told(ProgressColumn):
     def render(self, task: Task) -> Text:
         counts = len(f"{task.completed:.0f}/{task.total or 0:.0f}")
         room = self._console.width - self._beside - counts - 1
-        told = task.fields
-        return line(told["settings"], told["runs"], told["best"], _left(told["end_s"]), room)
+        fields = task.fields
+        left = _time_left(fields["end_s"])
+        return line(fields["settings"], fields["runs"], fields["best"], left, room)
 
 
 def line(settings: str, runs: str, best: str, left: str, room: int) -> Text:
-    """The time left always, the best where there is room beside what runs, or its beginning."""
+    """What runs, the best so far and the time left, in ``room`` columns.
+
+    The time left is always shown, the others as far as there is room.
+    """
     others = [part for part in (best, left) if part]
+    # From the fullest form to the shortest.
     for now, rest in ((runs, others), (settings, others), (settings, [left] if left else [])):
         fitted = _fitted(now, rest, room)
         if fitted is not None:
@@ -84,15 +89,15 @@ def line(settings: str, runs: str, best: str, left: str, room: int) -> Text:
 
 
 def _fitted(now: str, others: list[str], room: int) -> str | None:
-    """As much of it as there is room for, None where that is next to nothing."""
+    """As much of ``now`` as fits beside the others; None where that is next to nothing."""
     most = room - sum(cell_len(part) + 1 for part in others)
     if cell_len(now) <= most:
         return now
     return one_line(now, most) if most >= _LEAST else None
 
 
-def _left(end_s: float | None) -> str:
-    """It counts down between the ends of runs."""
+def _time_left(end_s: float | None) -> str:
+    """The time until ``end_s``, which counts down between the ends of runs."""
     left_s = 0 if end_s is None else max(0, round(end_s - time.monotonic()))
     if not left_s:
         return ""
@@ -103,9 +108,10 @@ Say = Callable[[str], None]
 
 
 class SweepProgress:
-    """Told by whoever makes the runs; a bar on a terminal, else a line for each run.
+    """Shows the progress of a sweep; its methods are called by what makes the runs.
 
-    Runs in virtual time are too quick for lines.
+    A bar on a terminal, else a line for each run, except for runs in virtual time, which are too
+    quick for lines.
     """
 
     def __init__(self, console: Console, metric: Metric, say: Say) -> None:
@@ -132,29 +138,33 @@ class SweepProgress:
         self._bar.stop()
 
     def began(self, sweep: Sweep, left: int) -> None:
+        """The sweep starts, with ``left`` runs to make."""
         self._is_quick = bool(sweep.asked.get("simulated"))
         self._since_s = time.monotonic()
         known = sum(trial.state is not TrialState.FAILED for trial in sweep.trials)
         points = (sweep.reference, *sweep.settings)
         how = runs_planned(points, left, is_search=bool(sweep.asked.get("adaptive")))
         if known:
-            there = replace(RunCounts.of(sweep.trials), failed=0)
-            how = f"{runs_words(there)} made before, {how} left"
+            done = replace(RunCounts.of(sweep.trials), failed=0)
+            how = f"{runs_words(done)} are done, {how} left"
         if failed := len(sweep.trials) - known:
             how += f"; {failed} failed before and {'is' if failed == 1 else 'are'} tried again"
         self._say(f"sweep {sweep.id}: {settings_counted(sweep.settings, sweep.reference)}, {how}")
         self._task = self._bar.add_task("", total=known + left, completed=known, **NOTHING)
 
     def started(self, planned: Planned) -> None:
+        """A run starts."""
         self._running.append(planned)
         self._update_running()
 
     def ended(self, trial: Trial, sweep: Sweep, left: int) -> None:
+        """A run has ended, with ``left`` more to make."""
         self._done += 1
-        self._running = [each for each in self._running if each != trial.planned]
+        self._running = [planned for planned in self._running if planned != trial.planned]
         if trial.state is TrialState.FAILED:
             number = len(sweep.trials)
             self._say(f"{number}/{number + left} {_place(trial)} failed: {one_line(trial.reason)}")
+        # Failures are printed in any case; other runs only move the bar if there is one.
         elif not self._bar.disable:
             self._update(best=self._best(sweep), end_s=self._end_s(left))
         elif not self._is_quick:
@@ -169,28 +179,29 @@ class SweepProgress:
         )
 
     def said(self, line: str) -> None:
+        """Print a line of whoever makes the runs."""
         self._say(line)
 
     def _update(self, **fields: Any) -> None:
         if self._task is not None and not self._bar.disable:
-            for name, told in fields.items():
-                if isinstance(told, str):
-                    fields[name] = fitting(told, self._console.encoding)
+            for name, value in fields.items():
+                if isinstance(value, str):
+                    fields[name] = fitting(value, self._console.encoding)
             self._bar.update(self._task, **fields)
 
     def _end_s(self, left: int) -> float | None:
-        """When the last run will have ended, if the others take as long as those so far."""
+        """When the last run will end, if the others take as long as those so far on average."""
         now_s = time.monotonic()
         return now_s + left * (now_s - self._since_s) / self._done if left else None
 
     def _best(self, sweep: Sweep) -> str:
-        found, max_power_w = _means(sweep)
-        reference = found.get(sweep.reference)
+        means, max_power_w = _means(sweep)
+        reference = means.get(sweep.reference)
         if reference is None:
             return ""
         board = Reference(*reference, max_power_w)
         scores = {
-            setting: float(self._metric.score(*means, board)) for setting, means in found.items()
+            setting: float(self._metric.score(*mean, board)) for setting, mean in means.items()
         }
         best = min(scores, key=lambda setting: scores[setting])
         if not math.isfinite(scores[best]):
@@ -199,7 +210,7 @@ class SweepProgress:
 
 
 def _means(sweep: Sweep) -> tuple[dict[Setting, tuple[float, float]], float | None]:
-    """Time and energy of each setting so far, by what is counted; and the most that is drawn."""
+    """Mean time (s) and energy (J) of each setting so far; and the greatest power (W)."""
     asked = sweep.asked
     boundary = asked.get("boundary", GPU)
     table = tabulate(
@@ -225,7 +236,7 @@ def _line(trial: Trial, number: int, left: int) -> str:
     bound = trial.bounds.get(GPU) or next(iter(trial.bounds.values()), None)
     drew = "energy unavailable" if energy is None else joules(energy.value)
     if bound is not None and (energy is None or GPU in trial.bounds):
-        drew = f"at least {joules(bound.value)}, a device was not read to the end"
+        drew = f"at least {joules(bound.value)}, since a device was not read to the end"
     return f"{number}/{number + left} {_place(trial)}: {drew}{took}"
 
 

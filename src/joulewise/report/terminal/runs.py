@@ -1,4 +1,4 @@
-"""Draws a list of runs, a line each, the newest next to the prompt."""
+"""Draws the list of runs for ``ls``: one line each, the newest at the end."""
 
 from __future__ import annotations
 
@@ -14,24 +14,26 @@ from joulewise.report.views.run import ending, total_source
 from joulewise.store.index.run_entry import RunEntry
 from joulewise.store.runs import Skipped
 
+# From so many columns on there is room for the start and the error of a run too (chosen); an id
+# already begins with the start.
 _WIDE: Final = 110
-"""Columns of a terminal that has room for more than tells runs apart; an id tells its start."""
-
-_STYLE: Final = {"complete": "green", "recording": "cyan"}
+_STYLE: Final = {"finished": "green", "recording": "cyan"}
 _RIGHT: Final = {"time", "energy", "error"}
+# Widths in columns (all chosen): of a name at most; of the command at least, before others give way
+# and before it is left out, since a shorter one does not identify a program; and what the columns
+# that give way in a narrow terminal keep at least, as in ``killed (si…``.
 _LONGEST_NAME: Final = 24
 _LEAST_COMMAND: Final = 12
-_SHORTEST_COMMAND: Final = 8  # letters; of fewer nobody knows the program
-_PRESSED: Final = {"ended": 10, "name": 8}
-"""What gives way in a narrow terminal, and what is left of it at least, as in ``signal 15…``."""
-
+_SHORTEST_COMMAND: Final = 8
+_LEAST_WIDTHS: Final = {"ended": 10, "name": 8}
+# Lines on runs that cannot be read (chosen): there may be thousands, which would hide the others.
 _MOST_SKIPPED: Final = 20
-"""Lines on what cannot be read: there may be thousands, which would hide the runs."""
-
+# The order in which columns are left out where they do not fit.
 _LEFT_OUT: Final = ("command", "name", "time", "ended", "energy", "source")
 
 
 def draw(runs: Sequence[RunEntry], skipped: Sequence[Skipped], console: Console) -> None:
+    """Draw the runs, then why others cannot be read."""
     if runs:
         is_narrow = console.is_terminal and console.width < _WIDE
         _draw_table([_cells(run, is_narrow=is_narrow) for run in runs], console)
@@ -59,34 +61,36 @@ def _cells(run: RunEntry, *, is_narrow: bool) -> dict[str, str]:
 
 def _draw_table(rows: Sequence[dict[str, str]], console: Console) -> None:
     rows = [{key: fitting(cell, console.encoding) for key, cell in row.items()} for row in rows]
-    filled = [h for h in rows[0] if h == "command" or any(row[h] for row in rows)]
-    headers = filled
+    headers = filled = [h for h in rows[0] if h == "command" or any(row[h] for row in rows)]
     if console.is_terminal and console.width < _WIDE:
         headers = [header for header in headers if header not in {"started", "error"}]
     widths = {h: max(len(h), *(len(row[h]) for row in rows)) for h in headers}
     widths["command"] = 0
     if console.is_terminal:
-        _press(widths, console.width)
+        _narrow(widths, console.width)
     _draw_line({header: header for header in headers}, widths, console, "dim")
     for row in rows:
         _draw_line(row, widths, console)
     if missing := [header for header in filled if header not in widths]:
-        said = f"no room for: {', '.join(missing)}; a pipe gets them all, as in: ls | cat"
-        console.print(Text(fitting(said, console.encoding), style="dim"))
+        note = (
+            f"no room for: {', '.join(missing)}; all columns are shown in a pipe, as in: ls | cat"
+        )
+        console.print(Text(fitting(note, console.encoding), style="dim"))
 
 
-def _press(widths: dict[str, int], columns: int) -> None:
-    """Words make room for figures; what has none even so is left out: half a figure is wrong."""
+def _narrow(widths: dict[str, int], columns: int) -> None:
+    """Shorten texts in favour of figures, then leave out columns: a cut figure would be wrong."""
 
     def over(room: int) -> int:
         return max(0, sum(widths.values()) + 2 * (len(widths) - 1) + room - columns)
 
     if "name" in widths:
         widths["name"] = min(widths["name"], _LONGEST_NAME)
-    for header, least in _PRESSED.items():
+    for header, least in _LEAST_WIDTHS.items():
         if header in widths:
             least_here = min(widths[header], least)
             widths[header] = max(least_here, widths[header] - over(_LEAST_COMMAND))
+    # The command may go first: the id is enough to ask for it.
     for header in _LEFT_OUT:
         if header in widths and over(_SHORTEST_COMMAND if header == "command" else 0):
             del widths[header]
@@ -98,25 +102,25 @@ def _draw_line(
     line = Text(style=style)
     for header, width in widths.items():
         cell = row[header]
-        # The last one has no width of its own: it takes the room that a terminal leaves.
+        # The last column has no width of its own: it takes what is left of a terminal.
         room = width or (console.width - line.cell_len if console.is_terminal else 0)
         if room > 0:
             cell = fitting(one_line(cell, room), console.encoding)[:room]
-        told = cell.rjust(width) if header in _RIGHT else cell.ljust(width)
-        ended = header == "ended" and not style
-        line.append(told, style=_STYLE.get(cell, "yellow") if ended else "")
+        padded = cell.rjust(width) if header in _RIGHT else cell.ljust(width)
+        is_ending = header == "ended" and not style
+        line.append(padded, style=_STYLE.get(cell, "yellow") if is_ending else "")
         line.append("  ")
     line.rstrip()
     if console.is_terminal:
         console.print(line, no_wrap=True, overflow="crop")
-    else:  # a pipe has no width: whoever reads it gets all of a run on its line
+    else:  # a pipe has no width: all of a run is on its line
         console.print(line, soft_wrap=True)
 
 
 def _source(run: RunEntry, *, is_narrow: bool) -> str:
-    """Where the energy of a run with simulated devices comes from; of others nothing is said.
+    """Where the energy of a run with simulated devices comes from; empty of other runs.
 
-    In a narrow terminal it is only said that some of it is simulated.
+    In a narrow terminal only that some of it is simulated.
     """
     energy = told_energy(run.energy)
     if energy is None or not run.simulated:

@@ -1,4 +1,4 @@
-"""Draws what came of a sweep."""
+"""Draws the result of a sweep in the terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from rich.console import Console
 
-from joulewise.formatting import plain
 from joulewise.metrics.result import SweepResult
 from joulewise.report.tables import Table
 from joulewise.report.terminal.layout import Sheet
@@ -24,42 +23,39 @@ def draw(
     ahead: Iterable[str] = (),
     commands: Iterable[tuple[str, str]] = (),
 ) -> None:
-    """The choices; with ``points`` every setting, too, and ``also`` what somebody has beside them.
+    """Draw the best setting per objective; with ``points`` also every setting.
 
-    ``ahead`` is what they mean from here on, and it ends with ``commands`` to try next.
+    ``also`` are more tables, ``ahead`` sentences on what the choices lead to, and ``commands`` what
+    to run next, each with its purpose.
     """
     shown = sweep_view(result)
-    page = Sheet(console)
-    page.line(shown.title, "bold", 0)
+    sheet = Sheet(console)
+    sheet.line(shown.title, "bold", 0)
     for fact in shown.facts:
-        page.line(fact, "dim")
-    points_too = (shown.points,) if points or not result.best else ()
+        sheet.line(fact, "dim")
+    settings = (shown.points,) if points or not result.best else ()
     choices = (shown.choices, *also, shown.boundaries) if result.best else ()
-    for table in (*points_too, *choices):
+    for table in (*settings, *choices):
         if table.rows:
-            page.table(table)
+            sheet.table(table)
     console.print()
-    _draw_remarks(shown, how, page, fits=fits)
+    _draw_remarks(shown, how, sheet, fits=fits)
     for finding in shown.findings:
-        page.line(finding, "bold", 0)
-    for sentence in how.search if how else ():
-        page.line(sentence)
-    for sentence in ahead:
-        page.line(sentence)
+        sheet.line(finding, "bold", 0)
+    for sentence in (*(how.search if how else ()), *ahead):
+        sheet.line(sentence)
     for command, what in commands:
-        page.paste(command, what)
+        sheet.paste(command, what)
 
 
-def _draw_remarks(shown: SweepView, how: Went | None, page: Sheet, *, fits: bool) -> None:
-    said = [*(how.notes if how else ()), *(shown.fits if fits else ()), *shown.notes]
-    for note in said:
-        page.line(note)
-    for caution in shown.cautions:
-        page.line(f"warning: {plain(caution.message)}", "yellow")
-        page.line(plain(caution.hint), "dim", 11)
+def _draw_remarks(shown: SweepView, how: Went | None, sheet: Sheet, *, fits: bool) -> None:
+    notes = [*(how.notes if how else ()), *(shown.fits if fits else ()), *shown.notes]
+    for note in notes:
+        sheet.line(note)
+    sheet.warnings(shown.cautions)
     for problem, under in how.problems if how else ():
-        page.line(problem, "red")
+        sheet.line(problem, "red")
         for text in under:
-            page.line(text, "dim", 4)
-    if said or shown.cautions or (how and how.problems):
-        page.console.print()
+            sheet.line(text, "dim", 4)
+    if notes or shown.cautions or (how and how.problems):
+        sheet.console.print()

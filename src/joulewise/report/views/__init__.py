@@ -1,9 +1,13 @@
 """What to show of a result, computed once for the terminal, the page and JSON.
 
-- ``run``, ``run_tables``: one run or a group
-- ``sweep``, ``sweep_tables``, ``sweep_plan``, ``projection``: a sweep, before and after it was made
-- ``compare``, ``compare_tables``: two runs, groups or sweeps
-- ``listings``: the runs and sweeps of a store
-- ``checkup``, ``leases``: what ``doctor`` and ``restore`` show
-- ``live``: a run that goes on
+::
+
+    run.py, run_tables.py              one run or a group
+    sweep.py, sweep_tables.py          a sweep
+    sweep_plan.py                      a sweep before it is made
+    projection.py                      what a choice of a sweep leads to
+    compare.py, compare_tables.py      two runs, groups or sweeps
+    listings.py                        the runs and sweeps of a store
+    checkup.py, leases.py              what ``doctor`` and ``restore`` show
+    live.py                            a run in progress
 """

@@ -1,4 +1,4 @@
-"""What ``doctor`` has to show: every device with the state of its sensors and knobs."""
+"""What ``doctor`` shows: every device with the state of its sensors and settings."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from joulewise.record.sensor_profiles import KeptCard, kept_card
 from joulewise.report.views import leases
 from joulewise.report.views.leases import Leases
 
-_SERVED: Final = Unavailable("the guard service turns it, as far as its list goes")
+_SERVED: Final = Unavailable("the guard service sets it, within the limits of its configuration")
 
 
 @dataclass(frozen=True)
 class SensorState:
-    """A sensor that answered: what is known of it, and its value now."""
+    """A sensor that was read: what is known of it, and its value now."""
 
     info: SensorInfo
     value: float
@@ -36,9 +36,9 @@ class SensorState:
 
 @dataclass(frozen=True)
 class KnobState:
-    """A knob that the device has; ``value`` says why where it does not tell its setting.
+    """A control of a device; ``value`` is its setting, or why that cannot be read.
 
-    ``by_service`` is one that this process may not turn, and the guard service turns for it.
+    ``by_service``: this process may not set it, but the guard service does so for it.
     """
 
     info: KnobInfo
@@ -48,7 +48,7 @@ class KnobState:
 
 @dataclass(frozen=True)
 class DeviceState:
-    """``card`` is what calibrating it has found, or why the card that is there does not count."""
+    """A device; ``card`` is its calibration, or why the stored one cannot be used."""
 
     info: DeviceInfo
     sensors: Mapping[Quantity, SensorState | Unavailable]
@@ -56,26 +56,30 @@ class DeviceState:
     card: KeptCard | Unavailable | None = None
 
     def energy_source(self) -> tuple[Source, str] | Unavailable:
-        """What its joules would rest on, and by which sensor."""
+        """The source of its energy, and the kind of sensor."""
         for quantity, means in ((Quantity.ENERGY, "counter"), (Quantity.POWER, "power samples")):
             sensor = self.sensors.get(quantity)
             if isinstance(sensor, SensorState):
                 return sensor.info.source, means
-        told = [self.sensors.get(quantity) for quantity in (Quantity.ENERGY, Quantity.POWER)]
-        return next((why for why in told if isinstance(why, Unavailable)), Unavailable("no sensor"))
+        states = [self.sensors.get(quantity) for quantity in (Quantity.ENERGY, Quantity.POWER)]
+        reasons = (state for state in states if isinstance(state, Unavailable))
+        return next(reasons, Unavailable("no sensor"))
 
 
 @dataclass(frozen=True)
 class Checkup:
+    """All devices, the kinds of device that were not found with the reason, and the leases."""
+
     devices: tuple[DeviceState, ...]
     missing: Mapping[str, Unavailable]
     leases: Leases = field(default_factory=Leases)
 
 
 def examine(discovery: Discovery, environ: Mapping[str, str] = os.environ) -> Checkup:
-    """Read every sensor and knob once, all devices at a time: some readings take a while."""
+    """Read every sensor and control once, all devices in parallel, since some take a while."""
     held = leases.leases(environ)
     serves = isinstance(held.service, str)
+    # One thread for each device: a reading may block for as long as the driver averages.
     with ThreadPoolExecutor(max(1, len(discovery.devices))) as pool:
         states = pool.map(partial(_state, environ, serves=serves), discovery.devices)
         return Checkup(tuple(states), dict(discovery.missing), held)
@@ -157,7 +161,7 @@ def _knob_json(knob: KnobState | Unavailable) -> dict[str, Any]:
     if isinstance(knob, Unavailable):
         return {"value": None, **_why(knob)}
     info, value = knob.info, knob.value
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "value": None if isinstance(value, Unavailable) else value,
         "minimum": info.minimum,
         "maximum": info.maximum,
@@ -167,10 +171,10 @@ def _knob_json(knob: KnobState | Unavailable) -> dict[str, Any]:
         "writable": info.writable is True,
     }
     if isinstance(value, Unavailable) and info.readable:
-        told |= _why(value)
+        fields |= _why(value)
     if isinstance(info.writable, Unavailable):
-        told |= _why(_SERVED if knob.by_service else info.writable)
-    return told
+        fields |= _why(_SERVED if knob.by_service else info.writable)
+    return fields
 
 
 def _why(unavailable: Unavailable) -> dict[str, str]:

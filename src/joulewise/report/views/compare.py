@@ -1,9 +1,4 @@
-"""What there is to say of a comparison, apart from how it is drawn.
-
-A comparison as a whole: found, judged, and ready to be shown in any form.
-
-Conditions of a comparison, judged: why each failed or passed, in a sentence.
-"""
+"""What is shown of a comparison: facts, tables, the finding, and the verdicts on conditions."""
 
 from __future__ import annotations
 
@@ -16,16 +11,17 @@ from joulewise.compare.conditions import ConditionVerdict, FailCondition, judge
 from joulewise.compare.judgement import ComparedQuantity, CompareOutcome
 from joulewise.compare.quantities import ENERGY, RUN, TIME
 from joulewise.compare.result_json import judged_json, runs_json, sweeps_json
-from joulewise.compare.runs import CompareCaution, CompareWarning, Comparison, Side, compare_runs
+from joulewise.compare.runs import CompareCaution, Comparison, Side, compare_runs
 from joulewise.compare.sweeps import SweepsCompared, compare_sweeps, range_of
+from joulewise.data import RunWarning
 from joulewise.data.sweeps import Sweep
 from joulewise.errors import UsageError
 from joulewise.formatting import one_line
 from joulewise.metrics.boundary import GPU, View, boundary_read
 from joulewise.metrics.metric import parse
 from joulewise.metrics.result import Interval, SweepResult
-from joulewise.report.compare_sides import sides
-from joulewise.report.settings_text import COUNTED, counted, more_or_less, setting_words
+from joulewise.report.compare_sides import load_sides
+from joulewise.report.settings_text import boundary_words, counted, more_or_less, setting_words
 from joulewise.report.tables import Table
 from joulewise.report.views.compare_tables import (
     choices_table,
@@ -41,73 +37,76 @@ _UNSURE: Final = {
     CompareOutcome.NOISE: "within noise",
     CompareOutcome.UNKNOWN: "too few runs to be sure",
 }
+# Characters of a name, and ids or settings that are listed (chosen: the facts of a side fit on a
+# line of 120 columns).
 _NAME: Final = 60
 _IDS: Final = 3
 
 
 @dataclass(frozen=True)
 class CompareView:
-    """``finding`` is the answer in a sentence, the first of ``tables`` has it in figures."""
+    """A comparison; ``finding`` is the answer in a sentence, the first table has the figures."""
 
     title: str
     facts: tuple[str, ...]
     tables: tuple[Table, ...]
     finding: str
-    cautions: tuple[CompareWarning, ...]
+    cautions: tuple[RunWarning, ...]
 
 
-def view_of_runs(found: Comparison) -> CompareView:
-    differing = (differences_table(found),) if found.differences else ()
+def view_of_runs(comparison: Comparison) -> CompareView:
+    """What to show of a comparison of runs."""
+    differing = (differences_table(comparison),) if comparison.differences else ()
     return CompareView(
-        title=f"{one_line(found.b.name, _NAME)} against {one_line(found.a.name, _NAME)}",
-        facts=(_side("A", found.a), _side("B", found.b)),
-        tables=(quantities_table(found), *differing),
-        finding=_with_notes(_finding(found), found),
-        cautions=found.cautions,
+        title=f"{one_line(comparison.b.name, _NAME)} against {one_line(comparison.a.name, _NAME)}",
+        facts=(_side("A", comparison.a), _side("B", comparison.b)),
+        tables=(quantities_table(comparison), *differing),
+        finding=_with_notes(_finding(comparison), comparison),
+        cautions=comparison.cautions,
     )
 
 
-def view_of_sweeps(found: SweepsCompared) -> CompareView:
-    settings = (settings_table(found),) if found.settings else ()
+def view_of_sweeps(comparison: SweepsCompared) -> CompareView:
+    """What to show of a comparison of sweeps."""
+    settings = (settings_table(comparison),) if comparison.settings else ()
     return CompareView(
-        title=f"sweep {_sweep_name(found.b)} against sweep {_sweep_name(found.a)}",
-        facts=tuple(_sweep_facts(found)),
-        tables=(*settings, choices_table(found)),
-        finding=_with_notes(_sweeps_finding(found), found),
-        cautions=found.cautions,
+        title=f"sweep {_sweep_name(comparison.b)} against sweep {_sweep_name(comparison.a)}",
+        facts=tuple(_sweep_facts(comparison)),
+        tables=(*settings, choices_table(comparison)),
+        finding=_with_notes(_sweeps_finding(comparison), comparison),
+        cautions=comparison.cautions,
     )
 
 
-def _with_notes(finding: str, found: Comparison | SweepsCompared) -> str:
-    said = provenance(found)
-    notes = [said] if said else []
-    if any(it.code is CompareCaution.WORK_NOT_KNOWN for it in found.cautions):
-        notes.append("per run; whether both did the same work is not known")
+def _with_notes(finding: str, comparison: Comparison | SweepsCompared) -> str:
+    notes = list(filter(None, [provenance(comparison)]))
+    if any(it.code is CompareCaution.WORK_NOT_KNOWN for it in comparison.cautions):
+        notes.append("per run; it is not known whether both did the same work")
     return f"{finding} ({'; '.join(notes)})" if notes else finding
 
 
-def _finding(found: Comparison) -> str:
-    """Of the same work, where the sides did not do the same and spans tell how much they did."""
-    work = found.work.per
-    per = f"/{work}" if work != RUN and found.get(f"{TIME}/{work}") else ""
-    compared = [(found.get(f"{quantity}{per}"), quantity) for quantity in (ENERGY, TIME)]
+def _finding(comparison: Comparison) -> str:
+    """B against A in a sentence; per epoch, step or sample where the sides differ in work."""
+    work = comparison.work.per
+    per = f"/{work}" if work != RUN and comparison.get(f"{TIME}/{work}") else ""
+    compared = [(comparison.get(f"{quantity}{per}"), quantity) for quantity in (ENERGY, TIME)]
     is_noise = all(it and it.verdict is CompareOutcome.NOISE for it, _ in compared)
-    said = [_said(it, quantity, is_told=is_noise) for it, quantity in compared]
-    whole = more_or_less(said, "A")
+    ratios = [_ratio_with_note(it, quantity, is_noise=is_noise) for it, quantity in compared]
+    whole = more_or_less(ratios, "A")
     if not whole:
         return "nothing of B can be compared with A"
-    why = f"; {found.bounded}, and not compared" if found.bounded else ""
+    why = f"; {comparison.bounded} and is not compared" if comparison.bounded else ""
     unsure = "no difference beyond noise: " if is_noise else ""
     return f"{unsure}{f'per {work} ' if per else ''}B takes {whole}{why}"
 
 
-def _said(
-    it: ComparedQuantity | None, what: str, *, is_told: bool
+def _ratio_with_note(
+    compared: ComparedQuantity | None, what: str, *, is_noise: bool
 ) -> tuple[Interval | None, str, str]:
-    """A ratio, its quantity, and that it is unsure unless that ``is_told`` already."""
-    if it is None:
+    """A ratio, its quantity, and a note if it is unsure and the sentence does not say so."""
+    if compared is None:
         return None, what, ""
-    return it.ratio, what, "" if is_told else _UNSURE.get(it.verdict, "")
+    return compared.ratio, what, "" if is_noise else _UNSURE.get(compared.verdict, "")
 
 
 def _side(letter: str, side: Side) -> str:
@@ -120,67 +119,67 @@ def _sweep_name(result: SweepResult) -> str:
     return one_line(result.name or result.id, _NAME)
 
 
-def _sweep_facts(found: SweepsCompared) -> Iterator[str]:
-    for letter, result in (("A", found.a), ("B", found.b)):
+def _sweep_facts(comparison: SweepsCompared) -> Iterator[str]:
+    for letter, result in (("A", comparison.a), ("B", comparison.b)):
         runs = counted(sum(point.n for point in result.points), "run")
         words = filter(None, (result.id, one_line(result.name), result.gpu_name))
         reference = setting_words(result.reference.setting)
         yield f"{letter}: {' · '.join(words)}, {runs}; reference {reference}"
-    source = found.a.sources.get(found.a.boundary, "")
-    resting = f" ({source})" if source else ""
-    yield f"counted: {COUNTED[found.a.boundary]}{resting}, per {found.a.per}"
-    for letter, only in (("A", found.only_a), ("B", found.only_b)):
+    result = comparison.a
+    yield boundary_words(result.boundary, result.sources.get(result.boundary, ""), result.per)
+    for letter, only in (("A", comparison.only_a), ("B", comparison.only_b)):
         if only:
             yield f"only in {letter}: {_some([setting_words(it) for it in only])}"
 
 
-def _sweeps_finding(found: SweepsCompared) -> str:
+def _sweeps_finding(comparison: SweepsCompared) -> str:
     same: list[str] = []
     other: list[str] = []
-    for it in found.choices:
+    for it in comparison.choices:
         if it.a and it.b:
             (same if it.a.setting == it.b.setting else other).append(parse(it.metric).label)
-    said = []
-    if found.settings:
-        where = f"at the {counted(len(found.settings), 'setting')} that both have"
-        per = "" if found.a.per == RUN else f"per {found.a.per}, "
-        said = [f"{per}{where} B takes {_over(found)} than A"]
+    parts = []
+    if comparison.settings:
+        where = f"at the {counted(len(comparison.settings), 'setting')} that both have"
+        per = "" if comparison.a.per == RUN else f"per {comparison.a.per}, "
+        parts = [f"{per}{where}, B takes {_ranges(comparison)} than A"]
     if other:
-        said.append(f"another setting is chosen by {', '.join(other)}")
+        parts.append(f"the best setting differs for {', '.join(other)}")
     if same:
-        said.append(_same_choice(same, is_all=not other))
-    return "; ".join(said) or "nothing of B can be compared with A"
+        parts.append(_same_choice(same, is_all=not other))
+    return "; ".join(parts) or "nothing of B can be compared with A"
 
 
 def _same_choice(metrics: Sequence[str], *, is_all: bool) -> str:
     if not is_all:
-        return f"the same by {', '.join(metrics)}"
-    which = "every metric" if len(metrics) > 1 else metrics[0]
-    return f"{which} chooses the same setting in both"
+        return f"it is the same for {', '.join(metrics)}"
+    which = "every objective" if len(metrics) > 1 else metrics[0]
+    return f"the best setting is the same in both for {which}"
 
 
-def _over(found: SweepsCompared) -> str:
-    said = []
+def _ranges(comparison: SweepsCompared) -> str:
+    """The ranges of the ratios of energy and time over all settings."""
+    ranges = []
     for quantity in (ENERGY, TIME):
-        span = range_of(found, quantity)
+        span = range_of(comparison, quantity)
         if span is not None and span.low is not None and span.high is not None:
-            verdicts = [it.verdict for each in found.settings if (it := each.get(quantity))]
-            said.append(f"{_between(span.low, span.high)} {quantity}{_unsure_at(verdicts)}")
-    return " and ".join(said)
+            verdicts = [it.verdict for point in comparison.settings if (it := point.get(quantity))]
+            ranges.append(f"{_between(span.low, span.high)} {quantity}{_unsure_at(verdicts)}")
+    return " and ".join(ranges)
 
 
 def _unsure_at(verdicts: Sequence[CompareOutcome]) -> str:
-    """At how many settings the verdict is none, empty where at every one it is."""
-    said = [
+    """At how many settings there is no verdict; empty where there is one at all of them."""
+    unsure = [
         f"{outcome.value} at {'all' if number == len(verdicts) else number} of them"
         for outcome in (CompareOutcome.NOISE, CompareOutcome.UNKNOWN)
         if (number := verdicts.count(outcome))
     ]
-    return f" ({', '.join(said)})" if said else ""
+    return f" ({', '.join(unsure)})" if unsure else ""
 
 
 def _between(low: float, high: float) -> str:
-    """Ratios as what is more or less, from the least to the most."""
+    """A range of ratios: ``0.7 to 1.3 % less``, ``0.5 % less to 0.1 % more``."""
     least, most = (
         f"{100 * abs(it - 1):.1f} % {'less' if it < 1 else 'more'}" for it in (low, high)
     )
@@ -201,66 +200,68 @@ Sentence = tuple[ConditionVerdict, str]
 
 
 def judged_runs(
-    found: Comparison, conditions: Sequence[FailCondition], *, sure: bool
+    comparison: Comparison, conditions: Sequence[FailCondition], *, sure: bool
 ) -> list[Sentence]:
-    told = [(it, found.get(it.quantity)) for it in conditions]
-    results = [(judge(it, compared, sure=sure), compared) for it, compared in told]
+    """The verdict on each condition with a sentence; ``sure`` judges the whole interval."""
+    compared = [(it, comparison.get(it.quantity)) for it in conditions]
+    verdicts = [(judge(it, quantity, sure=sure), quantity) for it, quantity in compared]
     return [
-        (it, _sentence(it, compared.unit if compared else "", sure=sure))
-        for it, compared in results
+        (it, _sentence(it, quantity.unit if quantity else "", sure=sure))
+        for it, quantity in verdicts
     ]
 
 
 def judged_sweeps(
-    found: SweepsCompared, conditions: Sequence[FailCondition], *, sure: bool
+    comparison: SweepsCompared, conditions: Sequence[FailCondition], *, sure: bool
 ) -> list[Sentence]:
-    """Of the settings that both have, one at which it is the case is enough."""
-    return [_over_settings(found, condition, sure=sure) for condition in conditions]
+    """The same for two sweeps: it is enough that a condition holds at one common setting."""
+    return [_over_settings(comparison, condition, sure=sure) for condition in conditions]
 
 
-def _over_settings(found: SweepsCompared, condition: FailCondition, *, sure: bool) -> Sentence:
+def _over_settings(comparison: SweepsCompared, condition: FailCondition, *, sure: bool) -> Sentence:
     judged = [
         (judge(condition, it.get(condition.quantity), sure=sure), it.setting)
-        for it in found.settings
+        for it in comparison.settings
     ]
     if not judged:
         raise UsageError(
-            f"--fail-if {condition.text!r} cannot be judged: no setting was run in both",
+            f"--fail-if {condition.text!r} cannot be judged: the sweeps have no setting in common",
             "sweep the same settings",
         )
+    # The setting that is farthest beyond the limit speaks for all.
     sign = -1 if condition.operator.startswith("<") else 1
-    worst, setting = max(judged, key=lambda each: sign * each[0].found.mean)
+    worst, setting = max(judged, key=lambda pair: sign * pair[0].found.mean)
     number = sum(it.is_the_case for it, _ in judged)
     where = f"; so at {number} of {counted(len(judged), 'setting')}" if number else ""
-    unit = next(it.unit for it in found.settings[0].quantities if it.quantity == condition.quantity)
-    said = _sentence(worst, unit, sure=sure)
-    return worst, f"{said} at {setting_words(setting)}{where}"
+    unit = next(
+        it.unit for it in comparison.settings[0].quantities if it.quantity == condition.quantity
+    )
+    return worst, f"{_sentence(worst, unit, sure=sure)} at {setting_words(setting)}{where}"
 
 
-def _sentence(it: ConditionVerdict, unit: str, *, sure: bool) -> str:
-    outcome = "failed" if it.is_the_case else "passed"
-    is_case = "is the case" if it.is_the_case else "is not the case"
-    if sure:
-        is_case = is_case.replace("the case", "surely the case")
-    said = f"{outcome}: {it.condition.text.strip()} {is_case}: {_found(it, unit)}"
-    if it.within_noise and not sure:
-        return f"{said} (by the mean; within noise of the limit, more runs would tell)"
-    return said
+def _sentence(verdict: ConditionVerdict, unit: str, *, sure: bool) -> str:
+    outcome = "failed" if verdict.is_the_case else "passed"
+    certainty = "surely " if sure else ""
+    holds = f"is {certainty}true" if verdict.is_the_case else f"is not {certainty}true"
+    sentence = f"{outcome}: {verdict.condition.text.strip()} {holds}: {_value_found(verdict, unit)}"
+    if verdict.within_noise and not sure:
+        return f"{sentence} (by the mean; the limit is within noise: repeat the runs to be sure)"
+    return sentence
 
 
-def _found(it: ConditionVerdict, unit: str) -> str:
-    quantity, found = words_of(it.condition.quantity), it.found
-    if it.condition.is_share:
+def _value_found(verdict: ConditionVerdict, unit: str) -> str:
+    quantity, found = words_of(verdict.condition.quantity), verdict.found
+    if verdict.condition.is_share:
         return f"B has {more_or_less([(_ratio(found), quantity, '')], 'A')}"
     value = value_in(unit, abs(found.mean))
     bounds = _bounds(found, unit)
-    if it.condition.is_change:
+    if verdict.condition.is_change:
         return f"B has {value} {'less' if found.mean < 0 else 'more'} {quantity} than A{bounds}"
     return f"B's {quantity} is {value}{bounds}"
 
 
 def _bounds(found: Interval, unit: str) -> str:
-    """As they are: a difference made of a ratio lies on no middle of its interval."""
+    """The interval in brackets; not as ±, since that of a ratio is not symmetric."""
     if found.low is None or found.high is None:
         return ""
     low, high = (value_in(unit, it) for it in (found.low, found.high))
@@ -274,7 +275,10 @@ def _ratio(change: Interval) -> Interval:
 
 @dataclass(frozen=True)
 class CompareOptions:
-    """``conditions`` must not be the case; the rest is for sweeps, None as they were asked."""
+    """What to compare by: ``conditions`` that must not hold; the rest is for sweeps.
+
+    None takes the value that the sweeps were made with.
+    """
 
     conditions: tuple[FailCondition, ...] = ()
     sure: bool = False
@@ -289,7 +293,7 @@ NOTHING_ASKED: Final = CompareOptions()
 
 @dataclass(frozen=True)
 class ComparisonResult:
-    """``told`` is what ``--json`` writes."""
+    """A comparison with its view and the verdicts on conditions; ``told`` is its JSON."""
 
     found: Comparison | SweepsCompared
     view: CompareView
@@ -298,54 +302,57 @@ class ComparisonResult:
 
     @property
     def has_failed(self) -> bool:
+        """Whether any condition holds that must not."""
         return any(it.is_the_case for it, _ in self.judged)
 
 
 def compared(
     store: Path, a: str, b: str, asked: CompareOptions = NOTHING_ASKED
 ) -> ComparisonResult:
-    """What is meant by A and B, compared; a condition that cannot be judged is a UsageError."""
-    of_a, of_b = sides(store, a, b)
+    """Compare what two names refer to; a condition that cannot be judged is a UsageError."""
+    of_a, of_b = load_sides(store, a, b)
     if isinstance(of_a, Sweep) and isinstance(of_b, Sweep):
         return compared_sweeps(of_a, of_b, asked)
-    assert isinstance(of_a, Side) and isinstance(of_b, Side)  # noqa: S101, PT018  # by sides()
+    assert isinstance(of_a, Side) and isinstance(of_b, Side)  # noqa: S101, PT018  # by load_sides()
     return compared_runs(of_a, of_b, asked)
 
 
 def compared_runs(a: Side, b: Side, asked: CompareOptions = NOTHING_ASKED) -> ComparisonResult:
+    """Compare two sides of runs."""
     if asked.by or (asked.boundary, asked.overhead_w, asked.pue) != (None, None, None):
         raise UsageError(
             "--by, --boundary, --overhead-w and --pue are for sweeps, and these are runs",
-            "leave them out: of runs every device is compared, and the total",
+            "leave them out: for runs every device is compared, and the total",
         )
-    found = compare_runs(a, b)
-    judged = judged_runs(found, asked.conditions, sure=asked.sure)
-    return _made(found, view_of_runs(found), judged, runs_json(found))
+    comparison = compare_runs(a, b)
+    judged = judged_runs(comparison, asked.conditions, sure=asked.sure)
+    return _with_json(comparison, view_of_runs(comparison), judged, runs_json(comparison))
 
 
 def compared_sweeps(a: Sweep, b: Sweep, asked: CompareOptions = NOTHING_ASKED) -> ComparisonResult:
-    boundary = boundary_read(asked.boundary or _asked_of(a, b), a, b)
+    """Compare two sweeps, at the boundary that both were made for unless another is given."""
+    boundary = boundary_read(asked.boundary or _common_boundary(a, b), a, b)
     overhead_w, pue = (
         (a.asked.get(name) if given is None and a.asked.get(name) == b.asked.get(name) else given)
         for name, given in (("overhead_w", asked.overhead_w), ("pue", asked.pue))
     )
     metrics = [parse(text) for text in asked.by]
-    found = compare_sweeps(a, b, metrics, View(boundary, overhead_w=overhead_w, pue=pue))
-    judged = judged_sweeps(found, asked.conditions, sure=asked.sure)
-    return _made(found, view_of_sweeps(found), judged, sweeps_json(found))
+    comparison = compare_sweeps(a, b, metrics, View(boundary, overhead_w=overhead_w, pue=pue))
+    judged = judged_sweeps(comparison, asked.conditions, sure=asked.sure)
+    return _with_json(comparison, view_of_sweeps(comparison), judged, sweeps_json(comparison))
 
 
-def _asked_of(a: Sweep, b: Sweep) -> str:
-    """The boundary that both were asked at; where they differ, the one that both have."""
+def _common_boundary(a: Sweep, b: Sweep) -> str:
+    """The boundary of both sweeps; the GPUs, which both have, where they differ."""
     asked = {str(sweep.asked.get("boundary", GPU)) for sweep in (a, b)}
     return asked.pop() if len(asked) == 1 else GPU
 
 
-def _made(
-    found: Comparison | SweepsCompared,
+def _with_json(
+    comparison: Comparison | SweepsCompared,
     view: CompareView,
     judged: Sequence[Sentence],
     told: dict[str, Any],
 ) -> ComparisonResult:
     whole = {**told, "finding": view.finding, "conditions": judged_json(judged)}
-    return ComparisonResult(found, view, tuple(judged), whole)
+    return ComparisonResult(comparison, view, tuple(judged), whole)

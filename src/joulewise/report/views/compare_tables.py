@@ -1,8 +1,8 @@
-"""The tables of a comparison: each quantity, what differs, and of sweeps settings and choices."""
+"""The tables of a comparison: quantities, differences, and settings and choices of sweeps."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from joulewise.compare.judgement import ComparedQuantity
@@ -13,12 +13,13 @@ from joulewise.formatting import joules, one_line, seconds, watts
 from joulewise.metrics.metric import parse
 from joulewise.metrics.result import Choice, Interval
 from joulewise.report.settings_text import AXES, change, error_words, setting_words, value_words
-from joulewise.report.tables import Column, Table
+from joulewise.report.tables import Column, Table, number_columns, text_columns
 from joulewise.report.views.sweep_tables import bounds
 from joulewise.units import prefixed
 
 Record = Mapping[str, float | str | None]
-_LONGEST: Final = 60
+_LONGEST: Final = 60  # characters of a cell with free text (chosen: two fit in 120 columns)
+_FIELDS: Final = {ENERGY: "energy_j", TIME: "time_s", POWER: "power_w", EDP: "edp_js"}
 _FIGURES: Final = (
     Column("A", spare=2),
     Column("error A", spare=4),
@@ -29,66 +30,67 @@ _FIGURES: Final = (
 )
 
 
-def quantities_table(found: Comparison) -> Table:
-    """A device that is all of the total is not told twice."""
-    shown = [it for it in found.quantities if not _is_total(it, found)]
+def quantities_table(comparison: Comparison) -> Table:
+    """Every quantity; without a device that is the same as the total."""
+    shown = [it for it in comparison.quantities if not _is_total(it, comparison)]
     return Table(
         "B against A",
-        (Column("quantity", right=False), *_FIGURES, Column("by", right=False, spare=5)),
-        tuple((_name(it, found), *_figures(it), _by(it)) for it in shown),
+        (Column("quantity", right=False), *_FIGURES, Column("basis", right=False, spare=5)),
+        tuple((_name(it, comparison), *_figures(it), _by(it)) for it in shown),
         tuple(_record(it) for it in shown),
-        provenance=provenance(found),
+        provenance=provenance(comparison),
     )
 
 
-def differences_table(found: Comparison) -> Table:
+def differences_table(comparison: Comparison) -> Table:
+    """What is not the same on both sides."""
     return Table(
         "What differs",
         (Column("", right=False), Column("A", right=False), Column("B", right=False)),
         tuple(
-            (one_line(it.what, _LONGEST), _listed(it.a), _listed(it.b)) for it in found.differences
+            (one_line(it.what, _LONGEST), _listed(it.a), _listed(it.b))
+            for it in comparison.differences
         ),
         tuple(
             {"what": it.what, "a": ", ".join(it.a), "b": ", ".join(it.b)}
-            for it in found.differences
+            for it in comparison.differences
         ),
     )
 
 
-def settings_table(found: SweepsCompared) -> Table:
-    axes = [*found.a.reference.setting]
+def settings_table(comparison: SweepsCompared) -> Table:
+    """Every setting that both sweeps have."""
+    axes = [*comparison.a.reference.setting]
     names = [(name, *AXES.get(name, (name, ""))) for name in axes]
     return Table(
-        f"Setting by setting, B against A{_per(found)}",
+        f"Setting by setting, B against A{_per(comparison)}",
         (
             *(Column(one_line(label), unit) for _, label, unit in names),
             Column("runs", spare=4),
             Column("energy A", spare=2),
             Column("energy B", spare=2),
-            Column("energy B vs A"),
-            Column("time B vs A"),
+            *number_columns("energy B vs A", "time B vs A"),
             Column("EDP B vs A", spare=3),
             Column("verdict on energy", right=False, spare=1),
         ),
-        tuple(_setting_row(it) for it in found.settings),
-        tuple(_setting_record(it) for it in found.settings),
-        provenance=provenance(found),
+        tuple(_setting_row(it) for it in comparison.settings),
+        tuple(_setting_record(it) for it in comparison.settings),
+        provenance=provenance(comparison),
     )
 
 
-def choices_table(found: SweepsCompared) -> Table:
+def choices_table(comparison: SweepsCompared) -> Table:
+    """The best setting per objective in each sweep."""
     return Table(
-        f"What each metric prefers, and B's choice against A's{_per(found)}",
+        f"Best setting per objective, and B's choice against A's{_per(comparison)}",
         (
-            Column("metric", right=False),
-            Column("in A", right=False),
+            *text_columns("objective", "in A"),
             Column("energy A vs its ref.", spare=2),
             Column("time A vs its ref.", spare=3),
             Column("in B", right=False),
             Column("energy B vs its ref.", spare=2),
             Column("time B vs its ref.", spare=3),
-            Column("energy B vs A"),
-            Column("time B vs A"),
+            *number_columns("energy B vs A", "time B vs A"),
         ),
         tuple(
             (
@@ -98,29 +100,29 @@ def choices_table(found: SweepsCompared) -> Table:
                 _change(it.energy),
                 _change(it.time),
             )
-            for it in found.choices
+            for it in comparison.choices
         ),
-        tuple(_choice_record(it) for it in found.choices),
-        provenance=provenance(found),
+        tuple(_choice_record(it) for it in comparison.choices),
+        provenance=provenance(comparison),
     )
 
 
-def _per(found: SweepsCompared) -> str:
-    return "" if found.a.per == RUN else f", per {found.a.per}"
+def _per(comparison: SweepsCompared) -> str:
+    return "" if comparison.a.per == RUN else f", per {comparison.a.per}"
 
 
-def provenance(found: Comparison | SweepsCompared) -> str:
-    """What must be said of all figures of a comparison; empty where nothing is simulated."""
+def provenance(comparison: Comparison | SweepsCompared) -> str:
+    """Which side is simulated, for the captions of tables; empty where none is."""
     return {
         (True, True): "simulated",
         (True, False): "A simulated, B real",
         (False, True): "A real, B simulated",
         (False, False): "",
-    }[found.simulated]
+    }[comparison.simulated]
 
 
 def words_of(quantity: str) -> str:
-    """As it is said in a sentence: ``energy per epoch``, ``energy of gpu0``."""
+    """A quantity in a sentence: ``energy per epoch``, ``energy of gpu0``."""
     what, _, work = quantity.partition("/")
     if what not in UNITS:
         return f"energy of {one_line(quantity)}"
@@ -129,6 +131,7 @@ def words_of(quantity: str) -> str:
 
 
 def value_in(unit: str, value: float) -> str:
+    """A value with its unit and prefix, as the quantity of that unit is written."""
     if unit == "J":
         return joules(value)
     if unit == "s":
@@ -136,16 +139,21 @@ def value_in(unit: str, value: float) -> str:
     return watts(value) if unit == "W" else prefixed(value, unit)
 
 
-def _name(it: ComparedQuantity, found: Comparison) -> str:
-    """A device that the total leaves out on both sides says so."""
-    runs = (*found.a.runs, *found.b.runs)
-    is_device = all(it.quantity in run.result.run.devices for run in runs)
-    out = is_device and not any(it.quantity in run.result.counted for run in runs)
-    return f"{one_line(it.quantity)}, not in the total" if out else one_line(it.quantity)
+def _name(compared: ComparedQuantity, comparison: Comparison) -> str:
+    """The name of a quantity; of a device that the total leaves out, with that note."""
+    runs = (*comparison.a.runs, *comparison.b.runs)
+    is_device = all(compared.quantity in run.result.run.devices for run in runs)
+    is_left_out = is_device and not any(compared.quantity in run.result.counted for run in runs)
+    return one_line(compared.quantity) + (", not in the total" if is_left_out else "")
 
 
-def _figures(it: ComparedQuantity) -> tuple[str | None, ...]:
-    return (*_own(it.a, it.unit), *_own(it.b, it.unit), change(it.ratio), it.verdict.value)
+def _figures(compared: ComparedQuantity) -> tuple[str | None, ...]:
+    return (
+        *_own(compared.a, compared.unit),
+        *_own(compared.b, compared.unit),
+        change(compared.ratio),
+        compared.verdict.value,
+    )
 
 
 def _own(interval: Interval | None, unit: str) -> tuple[str | None, str | None]:
@@ -154,27 +162,27 @@ def _own(interval: Interval | None, unit: str) -> tuple[str | None, str | None]:
     return value_in(unit, interval.mean), error_words(interval)
 
 
-def _by(it: ComparedQuantity) -> str:
-    return it.basis.value if it.basis else it.reason
+def _by(compared: ComparedQuantity) -> str:
+    return compared.basis.value if compared.basis else compared.reason
 
 
-def _is_total(it: ComparedQuantity, found: Comparison) -> bool:
-    runs = (*found.a.runs, *found.b.runs)
-    return all(run.result.counted == (it.quantity,) for run in runs)
+def _is_total(compared: ComparedQuantity, comparison: Comparison) -> bool:
+    runs = (*comparison.a.runs, *comparison.b.runs)
+    return all(run.result.counted == (compared.quantity,) for run in runs)
 
 
-def _record(it: ComparedQuantity) -> Record:
+def _record(compared: ComparedQuantity) -> Record:
     return {
-        "quantity": it.quantity,
-        "unit": it.unit,
-        "runs_a": it.n[0],
-        "runs_b": it.n[1],
-        **bounds("a", it.a),
-        **bounds("b", it.b),
-        **bounds("ratio", it.ratio),
-        "verdict": it.verdict.value,
-        "basis": it.basis.value if it.basis else None,
-        "reason": it.reason or None,
+        "quantity": compared.quantity,
+        "unit": compared.unit,
+        "runs_a": compared.n[0],
+        "runs_b": compared.n[1],
+        **bounds("a", compared.a),
+        **bounds("b", compared.b),
+        **bounds("ratio", compared.ratio),
+        "verdict": compared.verdict.value,
+        "basis": compared.basis.value if compared.basis else None,
+        "reason": compared.reason or None,
     }
 
 
@@ -182,39 +190,33 @@ def _listed(values: tuple[str, ...]) -> str | None:
     return one_line(" | ".join(values), _LONGEST) if values else None
 
 
-def _setting_row(it: SettingCompared) -> tuple[str | None, ...]:
-    energy, time = it.get(ENERGY), it.get(TIME)
+def _setting_row(point: SettingCompared) -> tuple[str | None, ...]:
+    energy, time = point.get(ENERGY), point.get(TIME)
     n = time.n if time else (0, 0)
     return (
-        *(value_words(name, value) for name, value in it.setting.values),
+        *(value_words(name, value) for name, value in point.setting.values),
         f"{n[0]}" if n[0] == n[1] else f"{n[0]}, {n[1]}",
         *(_own(side, "J")[0] for side in ((energy.a, energy.b) if energy else (None, None))),
         _change(energy),
         _change(time),
-        _change(it.get(EDP)),
+        _change(point.get(EDP)),
         energy.verdict.value if energy else None,
     )
 
 
-def _change(it: ComparedQuantity | None) -> str | None:
-    return change(it.ratio) if it else None
+def _change(compared: ComparedQuantity | None) -> str | None:
+    return change(compared.ratio) if compared else None
 
 
-def _setting_record(it: SettingCompared) -> Record:
-    return dict(_setting_items(it))
-
-
-def _setting_items(it: SettingCompared) -> Iterator[tuple[str, float | str | None]]:
-    yield from it.setting.values
-    for each in it.quantities:
-        name = {"energy": "energy_j", "time": "time_s", "power": "power_w", "edp": "edp_js"}
-        key = name[each.quantity]
-        for side, interval in (("a", each.a), ("b", each.b)):
-            yield from bounds(f"{key}_{side}", interval).items()
-        yield from bounds(f"{each.quantity}_ratio", each.ratio).items()
-        yield f"{each.quantity}_verdict", each.verdict.value
-        yield "runs_a", each.n[0]
-        yield "runs_b", each.n[1]
+def _setting_record(point: SettingCompared) -> Record:
+    record: dict[str, float | str | None] = dict(point.setting.values)
+    for compared in point.quantities:
+        name, key = compared.quantity, _FIELDS[compared.quantity]
+        record |= {**bounds(f"{key}_a", compared.a), **bounds(f"{key}_b", compared.b)}
+        record |= {**bounds(f"{name}_ratio", compared.ratio)}
+        record |= {f"{name}_verdict": compared.verdict.value}
+        record |= {"runs_a": compared.n[0], "runs_b": compared.n[1]}
+    return record
 
 
 def _chosen(choice: Choice | None) -> tuple[str | None, str | None, str | None]:
@@ -223,16 +225,16 @@ def _chosen(choice: Choice | None) -> tuple[str | None, str | None, str | None]:
     return setting_words(choice.setting), change(choice.energy), change(choice.time)
 
 
-def _choice_record(it: ChoiceCompared) -> Record:
-    sides = {"a": it.a, "b": it.b}
+def _choice_record(pair: ChoiceCompared) -> Record:
+    sides = {"a": pair.a, "b": pair.b}
     return {
-        "metric": it.metric,
+        "metric": pair.metric,
         **{
             f"{name}_{side}": value
             for side, choice in sides.items()
             if choice is not None
             for name, value in choice.setting.values
         },
-        **bounds("energy_ratio", it.energy.ratio if it.energy else None),
-        **bounds("time_ratio", it.time.ratio if it.time else None),
+        **bounds("energy_ratio", pair.energy.ratio if pair.energy else None),
+        **bounds("time_ratio", pair.time.ratio if pair.time else None),
     }

@@ -1,4 +1,4 @@
-"""Knobs that were turned and how they went back, in words and in JSON."""
+"""The leases on settings, and how settings went back, as sentences and as JSON."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _VERB: Final = "joulewise restore"
 
 
 def restore_command(state: Path) -> str:
-    """What to paste: with the right that it takes, and where that right knows of the journal."""
+    """The command that restores what a journal lists; with sudo where root's right is needed."""
     if may_put_back(state):
         return _VERB
     where = "" if state == OF_ROOT else f"env JOULEWISE_STATE={shlex.quote(str(state))} "
@@ -32,7 +32,7 @@ def restore_command(state: Path) -> str:
 
 
 def sentence(undone: Undone, state: Path) -> str:
-    """One line on a knob that was left turned; empty where there was nothing to do."""
+    """One line on a setting that was left changed; empty where there was nothing to restore."""
     outcome, pid = undone.outcome, undone.holder.pid
     if outcome.end is End.ALREADY:
         return ""
@@ -41,18 +41,18 @@ def sentence(undone: Undone, state: Path) -> str:
     if outcome.end is End.FAILED:
         return f"{said(outcome)}; run: {restore_command(state)}"
     if undone.lives:
-        return f"{said(outcome)}: pid {pid} lives on, its guardian was killed"
+        return f"{said(outcome)}: pid {pid} is still running, but its guardian was killed"
     return f"{said(outcome)}: pid {pid} had left it at {valued(outcome.knob, turned_to(undone))}"
 
 
 def turned_to(undone: Undone) -> float:
-    """What it was at; where the device does not tell, what the journal knows."""
+    """The value that was found, or the journal's where the device does not report it."""
     found = undone.outcome.found
     return undone.turned_to if found is None else found
 
 
 def left(standing: Standing) -> str:
-    """On a leftover that is for somebody else to undo."""
+    """One line on a setting that somebody else left changed."""
     change = standing.change
     return (
         f"{named(change.key, change.knob)} was left at "
@@ -62,11 +62,12 @@ def left(standing: Standing) -> str:
 
 
 def at(knob: Knob, value: float | None) -> str:
-    """A clock has no value while nobody has locked it."""
+    """A value with its unit; a clock that is not locked has its default."""
     return "default" if value is None else formatting.setting(knob, value)
 
 
 def undone_json(undone: Undone) -> dict[str, Any]:
+    """A restored setting in JSON."""
     outcome: RestoreOutcome = undone.outcome
     return {
         "device": outcome.key,
@@ -80,6 +81,7 @@ def undone_json(undone: Undone) -> dict[str, Any]:
 
 
 def standing_json(standing: Standing) -> dict[str, Any]:
+    """A setting that is held or left changed, in JSON."""
     change = standing.change
     return {
         "device": change.key,
@@ -100,15 +102,16 @@ def _holder_json(holder: LeaseHolder) -> dict[str, Any]:
     }
 
 
-_PATIENCE_S = 1.0  # with the service
+_PATIENCE_S = 1.0  # for an answer of the guard service (chosen: it answers in milliseconds)
 
 
 @dataclass(frozen=True)
 class Leases:
-    """Knobs that are turned, each with the folder of its journal, and who turns knobs here.
+    """Settings that are changed now, each with the folder of its journal; and who may set them.
 
-    ``service`` is the guard service's socket, None where there is none, or why it is not for us;
-    ``scheduler`` is who would end a guardian together with its job.
+    ``service`` is the guard service's socket, None without one, or why it cannot be used.
+    ``scheduler`` is the batch system that would end a guardian together with its job; ``epilog``
+    whether its epilog restores what a job leaves.
     """
 
     knobs: tuple[tuple[Standing, Path], ...] = ()
@@ -118,36 +121,40 @@ class Leases:
 
     @property
     def held(self) -> list[Standing]:
-        return [each for each, _ in self.knobs if each.keeper in {Keeper.HOLDER, Keeper.GUARDIAN}]
+        """Settings that go back by themselves."""
+        return [lease for lease, _ in self.knobs if lease.keeper is not Keeper.NOBODY]
 
     @property
     def left(self) -> list[tuple[Standing, Path]]:
-        return [(each, state) for each, state in self.knobs if each.keeper is Keeper.NOBODY]
+        """Settings that nobody will restore, with the folder of their journal."""
+        return [(lease, state) for lease, state in self.knobs if lease.keeper is Keeper.NOBODY]
 
 
 def leases(environ: Mapping[str, str]) -> Leases:
+    """Read the journals and ask the guard service."""
     service, its_folders = _service(environ)
     folders = dict.fromkeys((*state_folders(environ), *its_folders))
     return Leases(
-        tuple((each, state) for state in folders for each in standing(state)),
+        tuple((lease, state) for state in folders for lease in standing(state)),
         service,
         scheduler(environ),
         epilog_is_installed(environ),
     )
 
 
-def as_json(found: Leases) -> dict[str, Any]:
+def as_json(leased: Leases) -> dict[str, Any]:
+    """The ``leases`` of ``doctor --json``."""
     return {
-        "knobs": [standing_json(each) for each, _ in found.knobs],
-        "fix": restore_command(found.left[0][1]) if found.left else "",
-        "service": _service_json(found.service),
-        "scheduler": found.scheduler,
-        "epilog": found.epilog,
+        "knobs": [standing_json(lease) for lease, _ in leased.knobs],
+        "fix": restore_command(leased.left[0][1]) if leased.left else "",
+        "service": _service_json(leased.service),
+        "scheduler": leased.scheduler,
+        "epilog": leased.epilog,
     }
 
 
 def _service(environ: Mapping[str, str]) -> tuple[str | Unavailable | None, list[Path]]:
-    """With the folder of its journal, which may be none of those that we would look into."""
+    """The guard service and the folder of its journal, which may be one of its own."""
     try:
         client = Client.of_the_service(environ, _PATIENCE_S)
     except JoulewiseError as error:
@@ -155,8 +162,8 @@ def _service(environ: Mapping[str, str]) -> tuple[str | Unavailable | None, list
     if client is None:
         return None, []
     client.close()
-    told = client.greeting.get("state")  # one that was started by an earlier version does not
-    return socket_path(environ), [Path(told)] if told else []
+    state = client.greeting.get("state")  # None of a service of an earlier version
+    return socket_path(environ), [Path(state)] if state else []
 
 
 def _service_json(service: str | Unavailable | None) -> dict[str, str | bool] | None:

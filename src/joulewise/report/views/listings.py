@@ -1,7 +1,4 @@
-"""What ``ls`` has to show: a page of the runs in a store, from the index.
-
-The sweeps of a store, a line each, the newest next to the prompt.
-"""
+"""The lists of runs (``ls``) and sweeps (``choose``) of a store, from its index."""
 
 from __future__ import annotations
 
@@ -36,10 +33,10 @@ _DAMAGED: Final = SqlCondition("is_damaged")
 
 @dataclass(frozen=True)
 class RunPage:
-    """``runs`` are those of one page, oldest first; page 1 has the newest.
+    """A page of runs, oldest first; page 1 has the newest.
 
-    ``total`` is how many meet the condition, ``stored`` how many there are, ``of_sweeps`` how many
-    of the total belong to sweeps.
+    ``total`` runs meet the condition, ``of_sweeps`` of them belong to sweeps; ``stored`` runs are
+    in the store.
     """
 
     runs: tuple[RunEntry, ...]
@@ -84,13 +81,14 @@ def list_runs(
 
 
 def listing(store: Path) -> Iterator[RunEntry | Skipped]:
-    """What cannot be read with the reason, then every run, oldest first."""
-    found = list_runs(store)
-    yield from found.skipped
-    yield from found.runs
+    """What cannot be read, with the reason; then every run, oldest first."""
+    page = list_runs(store)
+    yield from page.skipped
+    yield from page.runs
 
 
 def runs_as_json(run: RunEntry) -> dict[str, Any]:
+    """A run in ``ls --json``."""
     return {
         "id": run.id,
         "name": run.name,
@@ -107,10 +105,12 @@ def runs_as_json(run: RunEntry) -> dict[str, Any]:
     }
 
 
-_LONGEST = 32
+# Characters of a name, of the axes and of the workload (chosen: the table fits in 120 columns).
+_LONGEST: Final = 32
 
 
 def sweeps_as_json(sweep: SweepEntry) -> dict[str, Any]:
+    """A sweep in ``choose --json`` without a name."""
     return {
         "id": sweep.id,
         "name": sweep.name,
@@ -125,6 +125,7 @@ def sweeps_as_json(sweep: SweepEntry) -> dict[str, Any]:
 
 
 def draw(sweeps: Sequence[SweepEntry], console: Console) -> None:
+    """Draw the sweeps, a line each, the newest at the end."""
     named = any(sweep.name for sweep in sweeps)
     columns = (
         Column("sweep", right=False),
@@ -133,7 +134,7 @@ def draw(sweeps: Sequence[SweepEntry], console: Console) -> None:
         Column("state", right=False),
         Column("runs"),
         Column("settings", right=False),
-        Column("of", right=False, spare=4),
+        Column("workload", right=False, spare=4),
     )
     table = Table("", columns, tuple(_cells(sweep, named=named) for sweep in sweeps))
     for number, block in enumerate(drawn(table, console.encoding, console.width)):
@@ -156,4 +157,5 @@ def _cells(sweep: SweepEntry, *, named: bool) -> tuple[str, ...]:
 
 
 def label(axis: str) -> str:
+    """What an axis is called."""
     return AXES.get(axis, (axis, ""))[0]

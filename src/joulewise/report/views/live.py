@@ -1,9 +1,4 @@
-"""A run in progress, seen from outside: what its recorder has written so far, read as it grows.
-
-One device of a run in progress: its watts over the last minutes, and what it tells besides.
-
-What a run in progress has come to, in words: for the terminal and for the page.
-"""
+"""A run in progress, for the terminal and the page: followed from what its recorder writes."""
 
 from __future__ import annotations
 
@@ -24,7 +19,7 @@ from joulewise.data.contract import TOTAL, told_energy
 from joulewise.errors import UsageError
 from joulewise.formatting import between, energy, joules, plain, seconds, watts
 from joulewise.report.tables import Column, Table
-from joulewise.report.views.run import outlook, source_parts
+from joulewise.report.views.run import ending, outlook, total_source
 from joulewise.session.budget import Budget, parse_budget
 from joulewise.store.files import read_regular
 from joulewise.store.layout import LIVE, MANIFEST, STREAM, StreamKind, lane_path
@@ -37,9 +32,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 WINDOW_S: Final = 300
-"""So much of the past is kept."""
+"""How much of the past is kept."""
 
-_STALE_S: Final = 5
+_STALE_S: Final = 5  # a device that is silent for longer has no power now (chosen)
+# How much more of a file is read at first than the window should need, since a file need not have
+# grown evenly (chosen). Doubled, opening the view of a long run reads more than it shows.
 _SPARE: Final = 1.25
 
 
@@ -54,7 +51,7 @@ class Second(NamedTuple):
 
 @dataclass(frozen=True)
 class DeviceNow:
-    """None is what the device does not tell, or no longer does."""
+    """The latest readings of a device; None for what it does not report, or no longer does."""
 
     key: str
     name: str
@@ -67,7 +64,7 @@ class DeviceNow:
 
 
 class DeviceWatch:
-    """Follows a device's lanes. The driver's own samples are its course where there are any."""
+    """Follows a device's streams; its power is from the driver's own samples if there are any."""
 
     def __init__(self, run: Path, device: RecordedDevice, manifest: Manifest) -> None:
         self._run = run
@@ -75,11 +72,11 @@ class DeviceWatch:
         self._key = device.info.key
         self._start_ns = manifest.monotonic_start_ns
         self._started_s = manifest.wall_start_ns / NS_PER_S
-        self._lane = StreamKind.FAST
+        self._stream = StreamKind.FAST
         self._power = self._follow(StreamKind.FAST)
         self._others = self._follow(StreamKind.SLOW)
         self._course = RecentPower(self._start_ns)
-        self._told: dict[str, float] = {}
+        self._readings: dict[str, float] = {}
         self.last_ns = 0
 
     def poll(self) -> None:
@@ -88,11 +85,12 @@ class DeviceWatch:
             self._course.add(rows)
             self.last_ns = max(self.last_ns, int(rows["t_ns"][-1]))
         for rows in self._others.poll():
-            self._told = {name: float(values[-1]) for name, values in rows.items()}
+            self._readings = {name: float(values[-1]) for name, values in rows.items()}
 
     def now(self, last_ns: int) -> DeviceNow:
-        """As of ``last_ns``, when any device of the run was last heard of."""
+        """The state as of ``last_ns``, when any device of the run was last read."""
         course = self._course.seconds()
+        # The clock is that of the readings, so that a copied or paused run does not look stale.
         is_stale = last_ns - self.last_ns > _STALE_S * NS_PER_S
         limit_w = self._value(Quantity.ENFORCED_LIMIT)
         if limit_w is None:
@@ -110,27 +108,27 @@ class DeviceWatch:
 
     def _prefer_buffer(self) -> None:
         if (
-            self._lane is StreamKind.FAST
+            self._stream is StreamKind.FAST
             and lane_path(self._run, self._key, StreamKind.BUFFER, STREAM).exists()
         ):
-            self._lane = StreamKind.BUFFER
+            self._stream = StreamKind.BUFFER
             self._power = self._follow(StreamKind.BUFFER)
             self._course = RecentPower(self._start_ns)
 
-    def _follow(self, lane: StreamKind) -> LaneFollower:
-        """From where the window begins, by how fast the file has grown so far."""
-        path = lane_path(self._run, self._key, lane, STREAM)
+    def _follow(self, stream: StreamKind) -> LaneFollower:
+        """Read from where the window begins, as estimated from the growth of the file so far."""
+        path = lane_path(self._run, self._key, stream, STREAM)
         share = min(1.0, _SPARE * WINDOW_S / max(time.time() - self._started_s, 1.0))
         size_b = path.stat().st_size if path.exists() else 0
         return LaneFollower(path, math.ceil(share * size_b))
 
     def _value(self, *quantities: Quantity) -> float | None:
-        values = (self._told.get(quantity.value, math.nan) for quantity in quantities)
+        values = (self._readings.get(quantity.value, math.nan) for quantity in quantities)
         return next((value for value in values if not math.isnan(value)), None)
 
 
 class RecentPower:
-    """Power by the second, of which the last minutes are kept."""
+    """Mean, least and greatest power of each second, for the last ``WINDOW_S`` seconds."""
 
     def __init__(self, start_ns: int) -> None:
         self._start_ns = start_ns
@@ -145,12 +143,15 @@ class RecentPower:
         if not len(t_ns):
             return
         at_s = (t_ns - self._start_ns) // NS_PER_S
+        # Readings come in order of time: one pass over the first reading of every second.
         firsts = np.flatnonzero(np.diff(at_s, prepend=at_s[0] - 1))
         sums = np.add.reduceat(power_w, firsts)
         lows, highs = np.minimum.reduceat(power_w, firsts), np.maximum.reduceat(power_w, firsts)
         counts = np.diff(firsts, append=len(at_s))
-        for each in zip(at_s[firsts], sums, counts, lows, highs, strict=True):
-            self._add_second(int(each[0]), float(each[1]), int(each[2]), *map(float, each[3:]))
+        for at, total, count, low, high in zip(
+            at_s[firsts], sums, counts, lows, highs, strict=True
+        ):
+            self._add_second(int(at), float(total), int(count), float(low), float(high))
 
     def seconds(self) -> tuple[Second, ...]:
         return tuple(Second(at, total / n, low, high) for at, total, n, low, high in self._seconds)
@@ -163,10 +164,11 @@ class RecentPower:
         self._seconds.append((at_s, total, count, low, high))
 
     def _watts(self, rows: dict[str, NDArray[Any]]) -> NDArray[np.float64]:
-        """As read, or from one reading of the counter to the next."""
+        """Power as read, or from the differences between readings of the energy counter."""
         if Quantity.POWER.value in rows:
             return rows[Quantity.POWER.value].astype(float)
         t_ns, energy_j = rows["t_ns"], rows[Quantity.ENERGY.value]
+        # The first reading of a counter has no power: what it was before is not known.
         t_before, energy_before = self._counted or (t_ns[0], math.nan)
         self._counted = int(t_ns[-1]), float(energy_j[-1])
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -177,9 +179,10 @@ class RecentPower:
 
 @dataclass(frozen=True)
 class RunNow:
-    """``outlook`` and ``energies`` are as of ``told_ns``, when the recorder last told them.
+    """A run as it stands; ``outlook`` and ``energies`` are as of ``told_ns``.
 
-    ``simulated`` are those of ``counted`` that are not there.
+    That is when the recorder last wrote them, 0 before. ``simulated`` are those of ``counted``
+    that are simulated devices.
     """
 
     id: str
@@ -198,7 +201,7 @@ class RunNow:
 
 
 class RunWatch:
-    """Looks at a run again and again, at a cost that does not grow with it."""
+    """Polls a run in progress, at a cost that does not grow with the length of the run."""
 
     def __init__(self, run: Path) -> None:
         self.run = run
@@ -208,6 +211,7 @@ class RunWatch:
         self._live = _Live()
 
     def look(self) -> RunNow:
+        """Read what is new, and return the state of the run."""
         manifest = self._read_manifest()
         self._live = _read_live(self.run) or self._live
         for device in manifest.devices:
@@ -239,10 +243,10 @@ class RunWatch:
         )
 
     def _read_manifest(self) -> Manifest:
-        """Anew only where it was replaced."""
+        """The manifest, read again only if it was replaced."""
         try:
-            told = (self.run / MANIFEST).stat()
-            stamp: tuple[int, ...] = (told.st_ino, told.st_mtime_ns, told.st_size)
+            status = (self.run / MANIFEST).stat()
+            stamp: tuple[int, ...] = (status.st_ino, status.st_mtime_ns, status.st_size)
         except OSError:
             stamp = ()
         if self._manifest is None or stamp != self._stamp:
@@ -252,7 +256,7 @@ class RunWatch:
 
 @dataclass(frozen=True)
 class _Live:
-    """What the recorder tells of itself (see ``session.live``), and nothing before it does."""
+    """What the recorder writes of the run so far; empty before it first does."""
 
     t_ns: int = 0
     energies: Mapping[str, Energy | None] = field(default_factory=dict)
@@ -262,11 +266,11 @@ class _Live:
 
 def _read_live(run: Path) -> _Live | None:
     try:
-        told = json.loads(read_regular(run / LIVE))
-        energies = {key: told_energy(each) for key, each in told["energy_j"].items()}
-        counted = tuple(told.get("counted", ()))
-        outlook = {"at_s": told.get("time_s"), "epochs": told["epochs"], **told["outlook"]}
-        return _Live(int(told["t_ns"]), energies, counted, outlook)
+        live = json.loads(read_regular(run / LIVE))
+        energies = {key: told_energy(it) for key, it in live["energy_j"].items()}
+        counted = tuple(live.get("counted", ()))
+        outlook = {"at_s": live.get("time_s"), "epochs": live["epochs"], **live["outlook"]}
+        return _Live(int(live["t_ns"]), energies, counted, outlook)
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -275,7 +279,7 @@ def _budgets(options: Mapping[str, Any]) -> tuple[Budget, ...]:
     try:
         gco2_per_kwh = options.get("gco2_per_kwh")
         return tuple(parse_budget(text, gco2_per_kwh) for text in options.get("budgets", ()))
-    except (UsageError, TypeError):  # of a newer joulewise, or damaged
+    except (UsageError, TypeError):  # written by a newer joulewise, or damaged
         return ()
 
 
@@ -285,23 +289,27 @@ _LETTERS: Final = "_.-=+*%#"
 
 
 def title(now: RunNow) -> str:
+    """The id of the run, and its name."""
     return "  ".join(plain(part) for part in (f"run {now.id}", now.name) if part)
 
 
 def standing(now: RunNow) -> str:
-    """``recording · 42.0 s · 9.81 kJ ± 1.8 % (mixed)``."""
-    time = "its command has not begun" if now.time_s is None else seconds(now.time_s)
-    return f"{now.state} · {time} · {spent(now)}"
+    """``recording · 42.0 s · 9.81 kJ ± 1.8 % (measured, modelled)``."""
+    time = "its command has not started" if now.time_s is None else seconds(now.time_s)
+    return f"{ending(now.state, None, ())} · {time} · {spent(now)}"
 
 
 def spent(now: RunNow) -> str:
+    """The energy so far, and its sources."""
     if now.total is None:
-        return "no energy told yet" if not now.told_ns else "energy unavailable"
-    return f"{energy(now.total)} ({', '.join(source_parts(now.total, now.simulated))})"
+        return "no energy reported yet" if not now.told_ns else "energy unavailable"
+    energies = (now.energies.get(key) for key in now.counted)
+    sources = [it.source for it in energies if it is not None]
+    return f"{energy(now.total)} ({total_source(now.total, now.simulated, sources)})"
 
 
 def foretold(now: RunNow) -> Iterator[str]:
-    """What the total leaves out so far, the outlook, and each budget."""
+    """Sentences on what the total leaves out, the forecast, and each budget."""
     left_out = [
         device.key
         for device in now.devices
@@ -315,7 +323,8 @@ def foretold(now: RunNow) -> Iterator[str]:
 
 
 def device_table(now: RunNow, columns: int, encoding: str) -> Table:
-    """A row for each device, for a terminal of so many columns."""
+    """A row for each device, for a terminal with that many columns."""
+    # 64 columns are left for the others (chosen); the chart has at most a sign for every second.
     width = min(max(columns - 64, 12 if columns >= 44 else 10), MINUTE_S)
     signs = _BLOCKS if _has(encoding, _BLOCKS) else _LETTERS
     return Table(
@@ -354,12 +363,12 @@ def cells(device: DeviceNow) -> tuple[str, str, str]:
 
 
 def scale_w(device: DeviceNow) -> float:
-    """What the top of its figure stands for: the limit, or what it drew where that is more."""
+    """The top of a device's chart: its limit, or the greatest power where that is more."""
     return max([device.limit_w or 0.0, *(second.high_w for second in device.course), 1.0])
 
 
 def sparkline(device: DeviceNow, width: int, signs: str = _BLOCKS) -> str:
-    """The last minute in so many signs; a blank is a time without a reading."""
+    """The power of the last minute in ``width`` signs; a blank is a time without a reading."""
     if not device.course:
         return ""
     top, step_s = scale_w(device), MINUTE_S / width
@@ -383,11 +392,11 @@ def _budget(now: RunNow, budget: Budget) -> str:
     taken = now.time_s if of_time else None if now.total is None else now.total.value
     name = f"budget {budget.text}"
     if taken is None:
-        return f"{name}: nothing is known of it yet"
+        return f"{name}: use not known yet"
     is_bound = not of_time and now.total is not None and now.total.at_least
     used = f"{name}: {'at least ' if is_bound else ''}{_share(taken, budget)} used"
     if taken > budget.limit:
-        return f"{used}, which is more than all of it"
+        return f"{used}, exceeded"
     whole = (now.outlook or {}).get("time_s" if of_time else "energy_j")
     if not whole:
         return used
@@ -402,7 +411,7 @@ def _budget(now: RunNow, budget: Budget) -> str:
 def _verdict(low: float, high: float, limit: float) -> str:
     if low > limit:
         return "it will be exceeded"
-    return "it may be exceeded" if high > limit else "it will do"
+    return "it may be exceeded" if high > limit else "it will suffice"
 
 
 def _share(taken: float, budget: Budget) -> str:

@@ -1,4 +1,4 @@
-"""What a choice means from here on: the next run, a year of them, the command that applies it."""
+"""What a choice of a sweep leads to: the next run, a year of runs, the command that applies it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from joulewise.sweep.runners.child_run import knob_options
 from joulewise.sweep.stored_sweeps import is_over
 from joulewise.sweep.validate import render
 
-_TRAIN = ("python", "train.py")
+_TRAIN = ("python", "train.py")  # stands for the command of a sweep that has none
 
 
 @dataclass(frozen=True)
 class ChoiceProjection:
-    """Of what one metric recommends; ``year`` where it was said how many runs there are.
+    """What the recommendation of one metric leads to; ``year`` if the runs per year are known.
 
-    The reference saves nothing against itself, and takes no ``command``: it is how things are.
+    The reference has neither ``year`` nor ``command``: nothing changes.
     """
 
     metric: str
@@ -46,7 +46,9 @@ def outlook(
     price_per_kwh: float | None = None,
     gco2_per_kwh: float | None = None,
 ) -> tuple[ChoiceProjection, ...]:
-    def of(metric: str, setting: Setting) -> ChoiceProjection:
+    """A projection for the recommendation of each metric; prices are per kWh."""
+
+    def project(metric: str, setting: Setting) -> ChoiceProjection:
         is_reference = setting == result.reference.setting
         saved = None
         if runs_per_year is not None and not is_reference:
@@ -62,11 +64,11 @@ def outlook(
             metric, setting, next_run(sweep, setting, view), saved, command, is_reference
         )
 
-    return tuple(of(metric, choice.recommended) for metric, choice in result.best.items())
+    return tuple(project(metric, choice.recommended) for metric, choice in result.best.items())
 
 
 def applying(sweep: Sweep, setting: Setting) -> str:
-    """The command that runs with this setting; of a sweep without one, with a stand-in for it."""
+    """The shell command that runs with this setting; ``python train.py`` of a sweep without one."""
     asked, words = sweep.asked, setting.words
     knobs = knob_options(setting, asked.get("gpus", ()), force=bool(asked.get("force")))
     command = [render(word, words) for word in asked.get("command", ())]
@@ -90,18 +92,18 @@ def next_commands(
     points: bool = True,
     training: bool = True,
 ) -> Iterator[tuple[str, str]]:
-    """What to type next, each with what it is for: what applies a choice, what tells more.
+    """Commands to run next, each with its purpose: apply a choice, or show more.
 
-    Without any choice it is what makes the runs that are missing.
+    Without any choice it is the command that makes the missing runs.
     """
     commands: dict[str, list[str]] = {}
-    for each in outlooks:
-        if each.command is not None:
-            commands.setdefault(each.command, []).append(each.metric)
+    for projection in outlooks:
+        if projection.command is not None:
+            commands.setdefault(projection.command, []).append(projection.metric)
     for command, metrics in commands.items():
         yield command, f"by {', '.join(metrics)}"
     if not outlooks and (again := resume_command(sweep, program)):
-        yield again, "makes the runs that are missing"
+        yield again, "makes the missing runs"
     if not sweep.asked or not outlooks:
         return
     if points:
@@ -111,85 +113,91 @@ def next_commands(
 
 
 def resume_command(sweep: Sweep, program: str = "joulewise") -> str | None:
-    """What makes the runs that a sweep lacks; None where they are a table, or a file began it."""
+    """The command that makes the missing runs; None of a table or a sweep from a file."""
     if not sweep.asked or is_over(sweep):
         return None
     try:
         command, in_a_file = sweep_again(sweep.asked)
+    # Such a sweep can still be shown.
     except (TypeError, KeyError):  # of another version of joulewise
         return None
     return None if in_a_file else command.replace("joulewise", program, 1)
 
 
 def outlook_json(outlooks: tuple[ChoiceProjection, ...]) -> dict[str, Any]:
+    """The ``outlook`` of ``choose --json``, by metric."""
     return {
-        each.metric: {
-            "settings": each.setting.as_json(),
+        projection.metric: {
+            "settings": projection.setting.as_json(),
             "next_run": {
-                "time_s": interval_json(each.next_run.time_s),
-                "energy_j": interval_json(each.next_run.energy_j),
+                "time_s": interval_json(projection.next_run.time_s),
+                "energy_j": interval_json(projection.next_run.energy_j),
             },
-            "year": None if each.year is None else _year_json(each.year),
-            "command": each.command,
+            "year": None if projection.year is None else _year_json(projection.year),
+            "command": projection.command,
         }
-        for each in outlooks
+        for projection in outlooks
     }
 
 
 def outlook_lines(outlooks: tuple[ChoiceProjection, ...], per: str) -> Iterator[str]:
-    """A line on the next run where it is one of a full training, and one on the year."""
+    """A line on a full training, if figures are per training, and one on the year, if known."""
     labels: dict[str, list[str]] = {}
-    for each in outlooks:
-        label = parse(each.metric).label
+    for projection in outlooks:
+        label = parse(projection.metric).label
         if per == "training":
-            at = setting_words(each.setting)
-            said = f"a full training at {at} {_takes(each.next_run)}"
-            labels.setdefault(said, []).append(label)
-        if each.year is not None and not each.is_reference:
-            labels.setdefault(_saves(each.year), []).append(label)
-    for said, alike in labels.items():
-        yield f"{'; '.join(alike)}: {said}"
+            at = setting_words(projection.setting)
+            sentence = f"a full training at {at} {_takes(projection.next_run)}"
+            labels.setdefault(sentence, []).append(label)
+        if projection.year is not None and not projection.is_reference:
+            labels.setdefault(_saves(projection.year), []).append(label)
+    for sentence, alike in labels.items():
+        yield f"{'; '.join(alike)}: {sentence}"
 
 
-def _year_json(told: Year) -> dict[str, Any]:
+def _year_json(projected: Year) -> dict[str, Any]:
     return {
-        "runs": told.runs,
+        "runs": projected.runs,
         **{
-            name: interval_json(getattr(told, name))
+            name: interval_json(getattr(projected, name))
             for name in ("energy_kwh", "time_h", "money", "co2_kg")
         },
     }
 
 
-def _takes(told: NextRun) -> str:
-    energy = "an unknown energy" if told.energy_j is None else _range(told.energy_j, joules)
-    time = "an unknown time" if told.time_s is None else _range(told.time_s, seconds)
-    ranges = [it for it in (told.energy_j, told.time_s) if it is not None and it.low is not None]
-    return f"takes {energy} in {time}{' (95 of 100 would lie there)' if ranges else ''}"
+def _takes(run: NextRun) -> str:
+    energy = "an unknown energy" if run.energy_j is None else _range(run.energy_j, joules)
+    time = "an unknown time" if run.time_s is None else _range(run.time_s, seconds)
+    has_range = any(it is not None and it.low is not None for it in (run.energy_j, run.time_s))
+    return f"takes {energy} in {time}{' (95 % intervals)' if has_range else ''}"
 
 
-def _saves(told: Year) -> str:
-    if told.energy_kwh is None:
-        return f"what {told.runs:g} runs a year save is not known"
-    saves = told.energy_kwh.mean >= 0
-    amounts = (told.energy_kwh, " kWh"), (told.money, " of money"), (told.co2_kg, " kg of CO2")
+def _saves(year: Year) -> str:
+    if year.energy_kwh is None:
+        return f"it is not known what {year.runs:g} runs a year save"
+    saves = year.energy_kwh.mean >= 0
+    amounts = (
+        (year.energy_kwh, "kWh"),
+        (year.money, "in the currency of --price"),
+        (year.co2_kg, "kg CO2e"),
+    )
     parts = [
-        f"{_range(found if saves else _negative(found), amount)}{unit}"
-        for found, unit in amounts
-        if found is not None
+        f"{_range(interval if saves else _negative(interval), amount)} {unit}"
+        for interval, unit in amounts
+        if interval is not None
     ]
-    said = f"{told.runs:g} runs a year {'save' if saves else 'cost'} {', '.join(parts)}"
-    if told.time_h is None:
-        return said
-    if told.time_h.mean < 0:
-        return f"{said}, and take {_range(_negative(told.time_h), amount)} h less"
-    return f"{said}, and take {_range(told.time_h, amount)} h longer"
+    sentence = f"{year.runs:g} runs a year {'save' if saves else 'cost'} {', '.join(parts)}"
+    if year.time_h is None:
+        return sentence
+    if year.time_h.mean < 0:
+        return f"{sentence}, and take {_range(_negative(year.time_h), amount)} h less"
+    return f"{sentence}, and take {_range(year.time_h, amount)} h longer"
 
 
-def _negative(found: Interval) -> Interval:
-    if found.low is None or found.high is None:
-        return Interval(-found.mean)
-    return Interval(-found.mean, -found.high, -found.low)
+def _negative(interval: Interval) -> Interval:
+    if interval.low is None or interval.high is None:
+        return Interval(-interval.mean)
+    return Interval(-interval.mean, -interval.high, -interval.low)
 
 
 def _range(interval: Interval, words: Callable[[float], str]) -> str:

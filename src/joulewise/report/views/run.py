@@ -1,12 +1,12 @@
-"""What ``show`` tells of a run, in words and figures; ``run`` draws it.
+"""What is shown of a run or a group: facts, devices, spans, notes, warnings, the finding.
 
-What a run that goes on will take, in words.
+Computed once for the terminal, the page and the live view.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
 from typing import Any, Final
@@ -40,26 +40,32 @@ from joulewise.formatting import (
     watts,
     within,
 )
+from joulewise.store.runs import COMPLETE
 from joulewise.units import J_PER_KWH
 
 
-def outlook(told: Mapping[str, Any] | None) -> Iterator[str]:
-    """Epochs, time and energy in one line, costs in others; or why that cannot be told."""
-    if not told:
+def outlook(forecast: Mapping[str, Any] | None) -> Iterator[str]:
+    """Sentences on what a run in progress will take: time and energy in one, costs in others.
+
+    ``forecast`` is the ``outlook`` of a result; where it has none yet, the sentence says why.
+    """
+    if not forecast:
         return
-    done, of = told["epochs"]["done"], told["epochs"]["total"]
-    epochs = f"epoch {done} of {of} is done" if of is not None else f"{done} epochs are done"
-    training = told["epochs"].get("training", 0)
-    if training:  # nobody knows whether it is the last one
+    done, announced = forecast["epochs"]["done"], forecast["epochs"]["total"]
+    epochs = f"{done} epochs are done"
+    if announced is not None:
+        epochs = f"epoch {done} of {announced} is done"
+    training = forecast["epochs"].get("training", 0)
+    if training:  # it is not known whether it is the last one
         epochs = f"training {training + 1}, {epochs}"
-    at_s = told.get("at_s")
-    title = "outlook" if at_s is None else f"outlook at {seconds(at_s)}"
+    at_s = forecast.get("at_s")
+    title = "forecast" if at_s is None else f"forecast at {seconds(at_s)}"
     whole = "up to the end of this training the run" if training else "the whole run"
-    if "reason" in told:
-        fix = f" ({told['fix']})" if told["fix"] else ""
-        yield plain(f"{title}: {epochs}; none yet, {told['reason']}{fix}")
+    if "reason" in forecast:
+        fix = f" ({forecast['fix']})" if forecast["fix"] else ""
+        yield plain(f"{title}: {epochs}; none yet, {forecast['reason']}{fix}")
         return
-    time_s, energy_j = told["time_s"], told["energy_j"]
+    time_s, energy_j = forecast["time_s"], forecast["energy_j"]
     takes = f"{seconds(time_s['value'])} ({between(time_s['low'], time_s['high'], 's')})"
     is_bound = bool(energy_j and energy_j.get("at_least"))
     if is_bound:
@@ -68,31 +74,33 @@ def outlook(told: Mapping[str, Any] | None) -> Iterator[str]:
         within = between(energy_j["low"], energy_j["high"], "J")
         takes += f" and {joules(energy_j['value'])} ({within})"
     yield f"{title}: {epochs}; {whole} takes {takes}"
-    for name, label, unit in (("price", "cost", ""), ("gco2", "emitted", " g CO₂")):
-        if cost := told.get(name):
+    for name, label, unit in (("price", "cost", ""), ("gco2", "emissions", " g CO₂")):
+        if cost := forecast.get(name):
             value, low, high = (amount(cost[part]) for part in ("value", "low", "high"))
             if is_bound:
-                yield f"outlook: {label} at least {low}{unit}"
+                yield f"forecast: {label} at least {low}{unit}"
                 continue
-            yield f"outlook: {label} {value}{unit} ({low}-{high})"
+            yield f"forecast: {label} {value}{unit} ({low}-{high})"
 
 
 @dataclass(frozen=True)
 class PriceAndCarbon:
-    """What a kilowatt-hour costs and emits; None is what was said when the run was made."""
+    """What a kilowatt-hour costs and emits; None for what was given when the run was made."""
 
     price_per_kwh: float | None = None
     gco2_per_kwh: float | None = None
 
 
 NO_RATES: Final = PriceAndCarbon()
+# Characters of a command in the facts (chosen: one line of a wide terminal). Doubled, it wraps.
 _LONGEST_COMMAND: Final = 120
-_PARTS: Final = {"gpu": "GPU", "memory": "GPU memory"}
+_MODULE_PARTS: Final = {"gpu": "GPU", "memory": "GPU memory"}
+_STATE_WORDS: Final = {COMPLETE: "finished", "stopped": "interrupted"}
 
 
 @dataclass(frozen=True)
 class DeviceRow:
-    """One device, or the total; ``parts`` are its error's sampling and gain part."""
+    """One device, or the total; ``parts`` are the sampling and the calibration error."""
 
     device: str
     energy: str
@@ -105,7 +113,7 @@ class DeviceRow:
 
 @dataclass(frozen=True)
 class SpanRow:
-    """All spans of one name."""
+    """The spans of one name, with means and ranges."""
 
     name: str
     count: str
@@ -117,6 +125,8 @@ class SpanRow:
 
 @dataclass(frozen=True)
 class RunView:
+    """Everything that is shown of a run; ``provenance`` says what in it is simulated."""
+
     title: str
     facts: tuple[str, ...]
     rows: tuple[DeviceRow, ...]
@@ -132,17 +142,18 @@ class RunView:
 def run_view(
     result: RunResult, rates: PriceAndCarbon = NO_RATES, program: str = "joulewise"
 ) -> RunView:
+    """What to show of a result; ``program`` is how to call joulewise in commands to paste."""
     about = result.details.get("about", {})
     name = plain(about.get("name", ""))
-    what = "group" if "runs" in result.details else "run"
+    kind = "group" if "runs" in result.details else "run"
     return RunView(
-        title="  ".join(part for part in (f"{what} {plain(result.id)}", name) if part),
+        title="  ".join(part for part in (f"{kind} {plain(result.id)}", name) if part),
         facts=tuple(_facts(result, about)),
         rows=tuple(
             _row(key, use, result.time_s, result.power_scopes.get(key))
             for key, use in result.run.devices.items()
         ),
-        total=_total(result),
+        total=total_row(result),
         notes=tuple(_notes(result, rates)),
         spans=tuple(_spans(result.details.get("spans", {}))),
         # What is excluded stands among the notes.
@@ -156,69 +167,69 @@ def run_view(
 def ending(
     state: str, exit_code: int | None, codes: Collection[str], *, is_bound: bool = False
 ) -> str:
-    """How a run ended, in a word or two; ``codes`` are those of its warnings or notes.
+    """How a run ended, in a word or two: finished, failed, interrupted or killed.
 
-    ``is_bound``: its energy is a lower bound, so that the run is complete and its total is not.
+    ``codes`` are those of its warnings. ``is_bound``: its energy is only a lower bound.
     """
     if state == "stopped" and exit_code is not None and Caution.RECORDER_ENDED in codes:
         return f"{_exit(exit_code)}, recorder killed"
-    ended = _exit(exit_code) if state == "complete" and exit_code else state
-    return f"{ended}, energy in part" if state == "complete" and is_bound else ended
+    if state != COMPLETE:
+        return _STATE_WORDS.get(state, state)
+    return f"{_exit(exit_code or 0)}{', energy incomplete' if is_bound else ''}"
 
 
 def mean_power_w(result: RunResult) -> float | None:
-    """Of all that counts, over the time that was measured: of a group less than end to end."""
+    """The mean power of the total, over the time that was measured (in a group, not end to end)."""
     time_s = result.details.get("measured_s", result.time_s)
     return result.run.total.value / time_s if result.run.total and time_s > 0 else None
 
 
 def warned(warning: RunWarning) -> str:
-    """Where, and what."""
+    """A warning in one line, with the device that it is about."""
     return plain(f"{warning.device}: {warning.message}" if warning.device else warning.message)
 
 
 def _exit(code: int) -> str:
-    return f"signal {code - 128}" if code > 128 else f"exit {code}"
+    if not code:
+        return "finished"
+    return f"killed (signal {code - 128})" if code > 128 else f"failed (exit {code})"
 
 
 def _facts(result: RunResult, about: Mapping[str, Any]) -> Iterator[str]:
     if about.get("command"):
         yield one_line(about["command"], _LONGEST_COMMAND)
-    told = [
-        ending(
-            result.state,
-            result.exit_code,
-            [w.code for w in result.warnings],
-            is_bound=is_bound(result.run.total),
-        ),
+    codes = [warning.code for warning in result.warnings]
+    is_lower_bound = is_bound(result.run.total)
+    facts = [
+        ending(result.state, result.exit_code, codes, is_bound=is_lower_bound),
         seconds(result.time_s),
     ]
-    told += [plain(str(about[key])) for key in ("started", "host") if about.get(key)]
-    told += [f"group {plain(about['group'])}"] if about.get("group") else []
-    told += [f"tags {', '.join(map(plain, about['tags']))}"] if about.get("tags") else []
-    yield " · ".join([*told, *_set(about.get("settings", {}), result)])
+    facts += [plain(str(about[key])) for key in ("started", "host") if about.get(key)]
+    facts += [f"group {plain(about['group'])}"] if about.get("group") else []
+    facts += [f"tags {', '.join(map(plain, about['tags']))}"] if about.get("tags") else []
+    yield " · ".join([*facts, *_settings(about.get("settings", {}), result)])
 
 
-def _set(settings: Mapping[str, Mapping[str, float]], result: RunResult) -> Iterator[str]:
-    """As in "gpu0, gpu1 at 150 W, SM clock 1200 MHz": what was set for the run."""
+def _settings(settings: Mapping[str, Mapping[str, float]], result: RunResult) -> Iterator[str]:
+    """What was set for the run: ``gpu0, gpu1 at 150 W, SM clock 1200 MHz``."""
     alike: dict[str, list[str]] = {}
     devices = result.details.get("devices", {})
     for key, values in settings.items():
         scope = devices.get(key, {}).get("limit_scope")
-        told = (
+        texts = (
             ("" if knob is Knob.POWER_LIMIT else f"{formatting.KNOBS[knob]} ")
             + formatting.setting(knob, values[knob.value])
             + (f" ({formatting.LIMITED[scope]})" if knob is Knob.POWER_LIMIT and scope else "")
             for knob in Knob
             if knob.value in values
         )
-        alike.setdefault(", ".join(told), []).append(key)
-    for told_of, keys in alike.items():
-        yield f"{listed_keys(keys)} at {told_of}"
+        alike.setdefault(", ".join(texts), []).append(key)
+    for text, keys in alike.items():
+        yield f"{listed_keys(keys)} at {text}"
 
 
 def _row(key: str, use: Use, time_s: float, scope: PowerScope | None = None) -> DeviceRow:
-    """``time_s`` is the run's: of a part of it the mean says how long that is."""
+    """``time_s`` is that of the run: a device that was read for less says for how long."""
     if use.energy is None:
         return DeviceRow(plain(key), "unavailable", "", "-", "-", "-")
     read_s = time_s if use.read_s is None else use.read_s
@@ -226,7 +237,7 @@ def _row(key: str, use: Use, time_s: float, scope: PowerScope | None = None) -> 
     if use.energy.source.is_sensor:
         how.append("power samples" if use.counter_j is None else "counter")
     if _kind(key) == "cpu":
-        how.append("whole machine")  # of whoever ran on it
+        how.append("whole machine")  # a CPU's energy includes that of other programs
     if scope is PowerScope.MODULE:
         how.append("module")
     return DeviceRow(
@@ -239,7 +250,8 @@ def _row(key: str, use: Use, time_s: float, scope: PowerScope | None = None) -> 
     )
 
 
-def _total(result: RunResult) -> DeviceRow:
+def total_row(result: RunResult) -> DeviceRow:
+    """The row of the total."""
     total = result.run.total
     if total is None:
         return DeviceRow("total", "unavailable", "", "-", "", "-")
@@ -249,28 +261,33 @@ def _total(result: RunResult) -> DeviceRow:
         *figures(total),
         f"{bound}{watts(mean_power_w(result))}",
         "",
-        total_source(total, result.simulated_counted),
+        total_source(total, result.simulated_counted, _sources(result)),
         _parts(total),
     )
 
 
 def provenance(*results: RunResult) -> str:
-    """``GPU simulated``, or that it is but does not count; empty where all devices are there."""
+    """``GPU simulated``, also if it is not in the total; empty if all devices are real."""
     counted = [key for each in results for key in each.simulated_counted]
-    besides = formatting.simulated(key for each in results for key in each.simulated)
-    return formatting.simulated(counted) or (besides and f"{besides} but not counted")
+    others = formatting.simulated(key for each in results for key in each.simulated)
+    return formatting.simulated(counted) or (others and f"{others} but not counted")
 
 
-def total_source(total: Energy, simulated: Collection[str]) -> str:
-    """Where a sum comes from; ``mixed`` alone would hide that some of it is simulated."""
-    source, *some = source_parts(total, simulated)
-    return f"{source} ({some[0]})" if some else source
+def total_source(total: Energy, simulated: Collection[str], sources: Iterable[Source] = ()) -> str:
+    """Where a total comes from: ``measured``, or the sources of its devices, ``sources``.
+
+    Where only the total is known, as in a list of runs, at least what is simulated is named.
+    """
+    if total.source is not Source.MIXED:
+        return str(total.source.value)
+    named = ", ".join(dict.fromkeys(source.value for source in sources))
+    some = formatting.simulated(simulated)
+    return named or (f"in part {some}" if some else "several sources")
 
 
-def source_parts(total: Energy, simulated: Collection[str]) -> tuple[str, ...]:
-    """The source of a sum, and of a mixed one which devices of it are simulated, if any."""
-    some = formatting.simulated(simulated) if total.source is Source.MIXED else ""
-    return (total.source.value, some) if some else (total.source.value,)
+def _sources(result: RunResult) -> list[Source]:
+    energies = (result.run.devices[key].energy for key in result.counted)
+    return [energy.source for energy in energies if energy is not None]
 
 
 def _parts(value: Energy) -> tuple[str, str]:
@@ -278,12 +295,12 @@ def _parts(value: Energy) -> tuple[str, str]:
 
 
 def _epoch_notes(result: RunResult) -> Iterator[str]:
-    """What an epoch of this run is, where that is not the same in every program."""
+    """Whether an epoch includes its validation, which differs between programs."""
     place = place_validations(result)
     if place is ValidationPlace.WITHIN:
         yield "an epoch contains its validation"
     elif place is ValidationPlace.OUTSIDE:
-        yield "an epoch is without its validation, which is a span of its own"
+        yield "an epoch does not contain its validation, which is a span of its own"
     elif place is ValidationPlace.BOTH:
         yield "some validations lie within epochs, others outside"
 
@@ -297,45 +314,45 @@ def _notes(result: RunResult, rates: PriceAndCarbon) -> Iterator[str]:
         yield f"not in the total: {plain(listed_keys(devices))}, {plain(reason)}"
     if result.missing:
         which = plain(listed_keys(result.missing))
-        yield f"missing from the total, which is a lower bound: {which}, could not be read"
+        yield f"missing from the total, which is a lower bound: {which} could not be read"
     yield from _modules(result)
     yield from _epoch_notes(result)
     yield from _net(result)
     if more := result.details.get("more_names"):
-        yield f"{more} more names of spans are not told here: joulewise export has them all"
-    total, told = result.run.total, result.details.get("rates", {})
-    price = told.get("price_per_kwh") if rates.price_per_kwh is None else rates.price_per_kwh
-    grams = told.get("gco2_per_kwh") if rates.gco2_per_kwh is None else rates.gco2_per_kwh
+        yield f"{more} more names of spans are not shown here; joulewise export has them all"
+    total, given = result.run.total, result.details.get("rates", {})
+    price = given.get("price_per_kwh") if rates.price_per_kwh is None else rates.price_per_kwh
+    grams = given.get("gco2_per_kwh") if rates.gco2_per_kwh is None else rates.gco2_per_kwh
     if total and price is not None:
         yield f"cost: {_scaled(total, price)} at {price:g} per kWh"
     if total and grams is not None:
-        yield f"emitted: {_scaled(total, grams)} g CO₂ at {grams:g} g per kWh"
+        yield f"emissions: {_scaled(total, grams)} g CO₂ at {grams:g} g per kWh"
 
 
 def _modules(result: RunResult) -> Iterator[str]:
-    """Of each superchip, which parts of its module's energy were measured."""
+    """The energy of each superchip's module, and of the parts of it that were measured."""
     for key, scope in result.power_scopes.items():
         use = result.run.devices.get(key)
         if scope is PowerScope.MODULE and use and use.energy:
-            told = {name: told_energy(part) for name, part in _parts_of(result, key).items()}
-            inside = [f"{_PARTS.get(name, name)} {energy(it)}" for name, it in told.items() if it]
+            parts = result.details.get("parts", {}).get(key, {})
+            inside = [
+                f"{_MODULE_PARTS.get(name, name)} {energy(part)}"
+                for name, it in parts.items()
+                if (part := told_energy(it))
+            ]
             of_which = f", of which {', '.join(inside)} ({use.energy.source.value})"
-            module = f"module of {plain(key)}: {energy(use.energy)}, CPU and memory included"
+            module = f"module of {plain(key)}: {energy(use.energy)}, including CPU and memory"
             yield module + (of_which if inside else "")
 
 
-def _parts_of(result: RunResult, key: str) -> Mapping[str, Mapping[str, Any]]:
-    parts: Mapping[str, Mapping[str, Any]] = result.details.get("parts", {}).get(key, {})
-    return parts
-
-
 def _net(result: RunResult) -> Iterator[str]:
-    """Above idle: of each GPU, and of all; of a group only that, or why it cannot be told."""
+    """Energy above idle of each GPU and of all; of a group only of all, or why it is unknown."""
     is_group = "runs" in result.details
     baselines = result.details.get("baseline", {})
     nets = [(key, result.run.devices[key].net) for key in result.counted]
     known = {key: net for key, net in nets if net is not None}
     for key, baseline in baselines.items():
+        # A group has too many GPUs for a line each.
         if key in known and not is_group:
             idle = f"{watts(baseline.get('power_w'))}, {baseline.get('kind')}"
             yield f"net of idle ({idle}): {plain(key)} {energy(known[key])}"
@@ -351,6 +368,7 @@ def _scaled(value: Energy, per_kwh: float) -> str:
     if value.at_least:
         read_j = max(value.value, 0.0)
         return f"at least {amount(read_j / J_PER_KWH * per_kwh)} {within(value.error, read_j)}"
+    # The error exceeds the value: only an upper bound can be stated.
     if not is_resolved(value):
         return f"below {amount((value.value + value.error) / J_PER_KWH * per_kwh)}"
     share = within(value.error, value.value)
@@ -360,63 +378,63 @@ def _scaled(value: Energy, per_kwh: float) -> str:
 def _spans(kinds: Mapping[str, Mapping[str, Any]]) -> Iterator[SpanRow]:
     for name, kind in kinds.items():
         announced = kind.get("announced")
-        of = f" of {announced}" if announced and announced != kind["count"] else ""
+        planned = f" of {announced}" if announced and announced != kind["count"] else ""
         unfinished = f", {cut_off} unfinished" if (cut_off := kind.get("unfinished")) else ""
         yield SpanRow(
             plain(name),
-            f"{kind['count']}{of}{unfinished}",
+            f"{kind['count']}{planned}{unfinished}",
             *_mean_and_range(kind["time_s"], "s"),
             *_mean_and_range(kind["energy_j"], "J"),
         )
 
 
-def _mean_and_range(told: Mapping[str, float | None] | None, unit: str) -> tuple[str, str]:
-    mean = told.get("mean") if told else None
-    if told is None or mean is None:
+def _mean_and_range(summary: Mapping[str, float | None] | None, unit: str) -> tuple[str, str]:
+    mean = summary.get("mean") if summary else None
+    if summary is None or mean is None:
         return "-", "-"
     figure = seconds(mean) if unit == "s" else joules(mean)
-    return figure, between(told.get("min"), told.get("max"), unit)
+    return figure, between(summary.get("min"), summary.get("max"), unit)
 
 
 def _finding(result: RunResult) -> str:
-    total = result.run.total
+    """The energy and time of the run in a sentence, and the share of each kind of device."""
+    total, simulated = result.run.total, provenance(result)
+    time = f"{seconds(result.time_s)}{simulated and f', {simulated}'}"
     if total is None:
-        simulated = provenance(result)
-        lasted = f"{seconds(result.time_s)}{simulated and f', {simulated}'}"
-        return f"No device's energy could be read in these {lasted}."
+        return f"No device's energy could be read in these {time}."
     hours = f" ({watt_hours(total.value)})" if is_resolved(total) else ""
-    simulated = provenance(result)
-    said = f"{energy(total)}{hours} in {seconds(result.time_s)}{simulated and f', {simulated}'}"
+    finding = f"{energy(total)}{hours} in {time}"
     if total.at_least:
-        return f"{capitalised(said)}{_unread(result)}."
+        return f"{capitalised(finding)}{_unread(result)}."
     parts = {key: result.run.devices[key].energy for key in result.counted}
     if len(parts) > 1 and is_resolved(total):
         shares = _shares({key: part.value for key, part in parts.items() if part})
         percents = _percents([value / total.value for _, value in shares])
-        listed = (f"{of} % {kind}" for of, (kind, _) in zip(percents, shares, strict=True))
-        said += f": {', '.join(listed)}"
-    return said + "."
+        listed = (f"{share} % {kind}" for share, (kind, _) in zip(percents, shares, strict=True))
+        finding += f": {', '.join(listed)}"
+    return finding + "."
 
 
 def _unread(result: RunResult) -> str:
-    """Why a total is a lower bound: which devices were not read, or not to the end."""
+    """Why a total is a lower bound: devices that were not read, or only for a part of the run."""
     uses = result.run.devices
     damaged = {it.device for it in result.warnings if it.code is Caution.DAMAGED}
     bounds = [key for key in result.counted if key in uses and is_bound(uses[key].energy)]
-    hurt = [key for key in bounds if key in damaged]
+    damaged_keys = [key for key in bounds if key in damaged]
     partly = [key for key in bounds if key not in damaged]
     why = [f"{plain(listed_keys(result.missing))} could not be read"] if result.missing else []
-    why += [f"{plain(listed_keys(partly))} was read in a part of it only"] if partly else []
-    why += [f"the trace of {plain(listed_keys(hurt))} is damaged"] if hurt else []
+    why += [f"{plain(listed_keys(partly))} was read for only a part of it"] if partly else []
+    why += [f"the trace of {plain(listed_keys(damaged_keys))} is damaged"] if damaged_keys else []
     return f": {' and '.join(why)}" if why else ""
 
 
 def is_bound(value: Energy | None) -> bool:
+    """Whether an energy is only a lower bound."""
     return value is not None and value.at_least
 
 
 def _shares(parts: Mapping[str, float]) -> Sequence[tuple[str, float]]:
-    """By kind of device, largest first: ``GPU``, ``CPU``."""
+    """Energy by kind of device (``GPU``, ``CPU``), largest first."""
     kinds: dict[str, float] = {}
     for key, value in parts.items():
         kind = _kind(key)
@@ -427,8 +445,9 @@ def _shares(parts: Mapping[str, float]) -> Sequence[tuple[str, float]]:
 
 
 def _percents(shares: Sequence[float]) -> list[int]:
-    """Shares that make up a whole as percents that add up to 100: largest remainder method."""
+    """Shares as whole percents that add up to 100, by the largest remainder method (Hamilton)."""
     percents = [math.floor(100 * share) for share in shares]
+    # The shares that lost most by rounding down are rounded up until the sum is 100.
     by_remainder = sorted(range(len(shares)), key=lambda i: percents[i] - 100 * shares[i])
     for i in by_remainder[: max(0, 100 - sum(percents))]:
         percents[i] += 1
@@ -444,8 +463,8 @@ def _commands(result: RunResult, program: str) -> Iterator[tuple[str, str]]:
     if has_energy:
         yield f"{program} show {quote(plain(result.id))} --errors", "where the error comes from"
     runs = result.details.get("runs", (result.id,))
-    run, of = plain(runs[0]), f", of one of {len(runs)} runs" if len(runs) > 1 else ""
+    run, which = plain(runs[0]), f", of one of {len(runs)} runs" if len(runs) > 1 else ""
     if result.details.get("spans"):
-        yield f"{program} export {run} --what spans -o spans.csv", f"every span{of}"
+        yield f"{program} export {run} --what spans -o spans.csv", f"every span{which}"
     if has_energy:
-        yield f"{program} export {run} -o trace.csv", f"power over time{of}"
+        yield f"{program} export {run} -o trace.csv", f"power over time{which}"

@@ -1,7 +1,4 @@
-"""The tables of a run: its devices, its spans, and the runs of a group.
-
-The tables of a run's sensors: what they read, in which states, and how often it was new.
-"""
+"""The tables of a run: devices, spans, the runs of a group, and what the sensors read."""
 
 from __future__ import annotations
 
@@ -10,8 +7,8 @@ from typing import Any, Final
 
 from joulewise.data import Energy, Quantity, RunResult, Use
 from joulewise.data.contract import energy_json
-from joulewise.formatting import SENSORS, figure, figures, plain, seconds
-from joulewise.report.tables import Column, Table
+from joulewise.formatting import SENSORS, figure, plain, seconds
+from joulewise.report.tables import Column, Table, number_columns, text_columns
 from joulewise.report.views.run import (
     DeviceRow,
     RunView,
@@ -19,7 +16,7 @@ from joulewise.report.views.run import (
     is_bound,
     mean_power_w,
     provenance,
-    total_source,
+    total_row,
 )
 from joulewise.units import digits
 
@@ -27,17 +24,14 @@ _Record = Mapping[str, float | str | None]
 
 
 def total_table(result: RunResult, shown: RunView) -> Table:
-    """The run as one row: its time, and what all devices that count took together."""
+    """The run as one row: its time and its total energy."""
     row = shown.total
     mean_w = mean_power_w(result)
     return Table(
         "Time and energy of the run",
         (
             Column("run", right=False),
-            Column("time"),
-            Column("energy"),
-            Column("error (95 %)"),
-            Column("mean power"),
+            *number_columns("time", "energy", "error (95 %)", "mean power"),
             Column("source", right=False),
         ),
         ((plain(result.id), seconds(result.time_s), row.energy, row.error, row.mean, row.source),),
@@ -56,15 +50,14 @@ def total_table(result: RunResult, shown: RunView) -> Table:
 
 
 def devices_table(result: RunResult, shown: RunView) -> Table:
-    """Every device, with both parts of each error, and the source; for people their total, too."""
+    """Every device with both parts of its error, and a row for the total."""
     return Table(
         "Energy by device",
         (
             Column("device", right=False),
-            Column("energy"),
-            Column("error (95 %)"),
-            Column("of it sampling", spare=3),
-            Column("of it gain", spare=3),
+            *number_columns("energy", "error (95 %)"),
+            Column("of which sampling", spare=3),
+            Column("of which calibration", spare=3),
             Column("mean power", spare=1),
             Column("peak power", spare=2),
             Column("source", right=False),
@@ -76,15 +69,12 @@ def devices_table(result: RunResult, shown: RunView) -> Table:
 
 
 def spans_table(result: RunResult, shown: RunView) -> Table:
+    """Mean and range of time and energy for the spans of each name."""
     return Table(
         "Time and energy of spans",
         (
             Column("span", right=False),
-            Column("count"),
-            Column("mean time"),
-            Column("least to most time"),
-            Column("mean energy"),
-            Column("least to most energy"),
+            *number_columns("count", "mean time", "min-max time", "mean energy", "min-max energy"),
         ),
         tuple(
             (row.name, row.count, row.time, row.times, row.energy, row.energies)
@@ -108,33 +98,29 @@ def members_table(members: Sequence[RunResult]) -> Table:
     return Table(
         "Runs of the group",
         (
-            Column("run", right=False),
-            Column("host", right=False),
-            Column("ended", right=False),
-            Column("time"),
-            Column("energy"),
-            Column("error (95 %)"),
+            *text_columns("run", "host", "ended"),
+            *number_columns("time", "energy", "error (95 %)"),
             Column("source", right=False),
         ),
-        tuple(_member_cells(each) for each in members),
+        tuple(map(_member_cells, members)),
         tuple(
             {
-                "run": each.id,
-                "host": each.details.get("about", {}).get("host", ""),
-                "state": each.state,
-                "exit_code": each.exit_code,
-                "time_s": each.time_s,
-                **_energy_record(each.run.total),
+                "run": member.id,
+                "host": member.details.get("about", {}).get("host", ""),
+                "state": member.state,
+                "exit_code": member.exit_code,
+                "time_s": member.time_s,
+                **_energy_record(member.run.total),
             }
-            for each in members
+            for member in members
         ),
         provenance=provenance(*members),
     )
 
 
 def _cells(row: DeviceRow) -> tuple[str | None, ...]:
-    figures_ = (row.energy, row.error, *row.parts, row.mean, row.peak)
-    return (row.device, *(None if cell in {"", "-"} else cell for cell in figures_), row.source)
+    numbers = (row.energy, row.error, *row.parts, row.mean, row.peak)
+    return (row.device, *(None if cell in {"", "-"} else cell for cell in numbers), row.source)
 
 
 def _device_record(key: str, use: Use, result: RunResult) -> _Record:
@@ -149,31 +135,29 @@ def _device_record(key: str, use: Use, result: RunResult) -> _Record:
 
 
 def _energy_record(energy: Energy | None) -> _Record:
-    told = energy_json(energy) or {}
+    fields = energy_json(energy) or {}
     return {
-        "energy_j": told.get("value"),
-        **{f"{part}_j": told.get(part) for part in ("error", "error_sampling", "error_gain")},
-        "source": told.get("source"),
+        "energy_j": fields.get("value"),
+        **{f"{part}_j": fields.get(part) for part in ("error", "error_sampling", "error_gain")},
+        "source": fields.get("source"),
         "at_least": int(energy.at_least) if energy else None,
     }
 
 
-def _statistics(what: str, unit: str, told: Mapping[str, Any] | None) -> _Record:
-    return {f"{what}_{name}_{unit}": (told or {}).get(name) for name in ("mean", "min", "max")}
+def _statistics(what: str, unit: str, summary: Mapping[str, Any] | None) -> _Record:
+    return {f"{what}_{name}_{unit}": (summary or {}).get(name) for name in _FIGURES}
 
 
-def _member_cells(each: RunResult) -> tuple[str | None, ...]:
-    total = each.run.total
-    energy, error = (None, None) if total is None else figures(total)
-    codes = [warning.code for warning in each.warnings]
+def _member_cells(member: RunResult) -> tuple[str | None, ...]:
+    total = total_row(member)
+    cells = (total.energy, total.error or None, total.source)
+    codes = [warning.code for warning in member.warnings]
     return (
-        plain(each.id),
-        plain(each.details.get("about", {}).get("host", "")),
-        ending(each.state, each.exit_code, codes, is_bound=is_bound(total)),
-        seconds(each.time_s),
-        energy,
-        error or None,
-        None if total is None else total_source(total, each.simulated_counted),
+        plain(member.id),
+        plain(member.details.get("about", {}).get("host", "")),
+        ending(member.state, member.exit_code, codes, is_bound=is_bound(member.run.total)),
+        seconds(member.time_s),
+        *(cells if member.run.total else (None, None, None)),
     )
 
 
@@ -195,13 +179,13 @@ _WHEN: Final = ("run", "idle", "load")
 
 
 def sensor_tables(runs: Mapping[str, RunResult]) -> tuple[Table, ...]:
-    """Of runs by what stands before their devices' names: nothing, or a group's node."""
+    """The tables of sensors; ``runs`` are by the prefix of their devices, such as ``node7/``."""
     return (readings_table(runs), states_table(runs), span_table(runs), rates_table(runs))
 
 
 def readings_table(runs: Mapping[str, RunResult]) -> Table:
-    """Mean, least and most of everything that was recorded of any device beside its power."""
-    told = [
+    """Mean and range of everything that was recorded of the devices."""
+    readings = [
         (device, quantity, figures)
         for device, sensors in _devices(runs)
         for quantity, figures in _known(sensors["run"])
@@ -210,31 +194,28 @@ def readings_table(runs: Mapping[str, RunResult]) -> Table:
     return Table(
         "Sensors over the run",
         (
-            Column("device", right=False),
-            Column("sensor", right=False),
-            Column("mean"),
-            Column("least"),
-            Column("most"),
+            *text_columns("device", "sensor"),
+            *number_columns("mean", "min", "max"),
         ),
         tuple(
-            (device, SENSORS[quantity], *(_cell(quantity, figures, of) for of in _FIGURES))
-            for device, quantity, figures in told
+            (device, SENSORS[quantity], *(_cell(quantity, figures, name) for name in _FIGURES))
+            for device, quantity, figures in readings
         ),
         tuple(
             {
                 "device": device,
                 "quantity": quantity.value,
-                **{of: (figures or {}).get(of) for of in _FIGURES},
+                **{name: (figures or {}).get(name) for name in _FIGURES},
             }
-            for device, quantity, figures in told
+            for device, quantity, figures in readings
         ),
         provenance=provenance(*runs.values()),
     )
 
 
 def states_table(runs: Mapping[str, RunResult]) -> Table:
-    """The share of the readings in each performance state, and of each reason for lower clocks."""
-    told = [
+    """The share of the readings in each performance state and with each throttle reason."""
+    shares = [
         (device, quantity, state, share)
         for device, sensors in _devices(runs)
         for quantity, figures in _known(sensors["run"])
@@ -244,51 +225,48 @@ def states_table(runs: Mapping[str, RunResult]) -> Table:
     return Table(
         "Share of the time in each state",
         (
-            Column("device", right=False),
-            Column("sensor", right=False),
-            Column("state", right=False),
+            *text_columns("device", "sensor", "state"),
             Column("share", "%"),
         ),
         tuple(
             (device, SENSORS[quantity], plain(state), digits(100 * share))
-            for device, quantity, state, share in told
+            for device, quantity, state, share in shares
         ),
         tuple(
             {"device": device, "quantity": quantity.value, "state": state, "share": share}
-            for device, quantity, state, share in told
+            for device, quantity, state, share in shares
         ),
         provenance=provenance(*runs.values()),
     )
 
 
 def span_table(runs: Mapping[str, RunResult]) -> Table:
-    """Means over the spans of each name; a name in which nothing was read has no row."""
-    told = [
+    """Mean readings over the spans of each name; without rows and columns that have none."""
+    rows = [
         (device, plain(name), {q.value: _mean(summary, q) for q in _OF_SPANS})
         for device, sensors in _devices(runs)
         for name, summary in sensors["spans"].items()
     ]
-    told = [each for each in told if any(value is not None for value in each[2].values())]
-    there = [q for q in _OF_SPANS if any(means[q.value] is not None for _, _, means in told)]
+    rows = [row for row in rows if any(value is not None for value in row[2].values())]
+    present = [q for q in _OF_SPANS if any(means[q.value] is not None for _, _, means in rows)]
     return Table(
         "Sensors by span, means",
         (
-            Column("span", right=False),
-            Column("device", right=False),
-            *(Column(SENSORS[quantity]) for quantity in there),
+            *text_columns("span", "device"),
+            *(Column(SENSORS[quantity]) for quantity in present),
         ),
         tuple(
-            (name, device, *(_figure(quantity, means[quantity.value]) for quantity in there))
-            for device, name, means in told
+            (name, device, *(_figure(quantity, means[quantity.value]) for quantity in present))
+            for device, name, means in rows
         ),
-        tuple({"span": name, "device": device, **means} for device, name, means in told),
+        tuple({"span": name, "device": device, **means} for device, name, means in rows),
         provenance=provenance(*runs.values()),
     )
 
 
 def rates_table(runs: Mapping[str, RunResult]) -> Table:
     """How often each sensor was read and had a new value: in the run, idle, and under load."""
-    told = [
+    rows = [
         (f"{before}{key}", quantity, _stream(key, stream), rates)
         for before, result in runs.items()
         for key, quantities in result.details.get("sensor_rates", {}).items()
@@ -296,11 +274,9 @@ def rates_table(runs: Mapping[str, RunResult]) -> Table:
         for stream, rates in quantities.get(quantity.value, {}).items()
     ]
     return Table(
-        "New values a second, of readings a second",
+        "New values per second, of readings per second",
         (
-            Column("device", right=False),
-            Column("sensor", right=False),
-            Column("read as", right=False),
+            *text_columns("device", "sensor", "read as"),
             Column("in the run", "Hz"),
             Column("idle", "Hz"),
             Column("under load", "Hz"),
@@ -312,7 +288,7 @@ def rates_table(runs: Mapping[str, RunResult]) -> Table:
                 stream,
                 *(_new_of_read(rates.get(when)) for when in _WHEN),
             )
-            for device, quantity, stream, rates in told
+            for device, quantity, stream, rates in rows
         ),
         tuple(
             {
@@ -325,10 +301,10 @@ def rates_table(runs: Mapping[str, RunResult]) -> Table:
                     for name in ("time_s", "read_hz", "new_hz")
                 },
             }
-            for device, quantity, stream, rates in told
+            for device, quantity, stream, rates in rows
         ),
         provenance=provenance(*runs.values()),
-        note="A sensor that is read more often than it updates repeats itself.",
+        note="A sensor that is read more often than it updates repeats its last value.",
         keys=3,
     )
 
@@ -340,7 +316,7 @@ def _devices(runs: Mapping[str, RunResult]) -> Iterator[tuple[str, Mapping[str, 
 
 
 def _known(summary: Mapping[str, Any]) -> Iterable[tuple[Quantity, Mapping[str, float] | None]]:
-    """A newer joulewise may have more."""
+    """The sensors that this version knows: a result of a newer one may have more."""
     names = {quantity.value: quantity for quantity in SENSORS}
     return [(names[name], figures) for name, figures in summary.items() if name in names]
 
@@ -350,8 +326,8 @@ def _mean(summary: Mapping[str, Any], quantity: Quantity) -> float | None:
     return figures["mean"] if figures else None
 
 
-def _cell(quantity: Quantity, figures: Mapping[str, float] | None, of: str) -> str | None:
-    return _figure(quantity, figures.get(of) if figures else None)
+def _cell(quantity: Quantity, figures: Mapping[str, float] | None, name: str) -> str | None:
+    return _figure(quantity, figures.get(name) if figures else None)
 
 
 def _figure(quantity: Quantity, value: float | None) -> str | None:

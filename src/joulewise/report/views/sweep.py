@@ -1,7 +1,4 @@
-"""What there is to say of a sweep, apart from how it is drawn.
-
-How a sweep went: what failed and why, what was left out, and what a search says of itself.
-"""
+"""What is shown of a sweep: its result, what failed and why, and how sure a search is."""
 
 from __future__ import annotations
 
@@ -25,6 +22,7 @@ from joulewise.metrics.result import (
 )
 from joulewise.report.settings_text import (
     COUNTED,
+    boundary_words,
     counted,
     fit_worth,
     more_or_less,
@@ -41,7 +39,7 @@ from joulewise.sweep.trial import log_name
 
 @dataclass(frozen=True)
 class SweepView:
-    """``findings`` are the answer in a sentence for each metric; tables have the figures."""
+    """A sweep's result: ``findings`` are a sentence for each objective, tables the figures."""
 
     title: str
     facts: tuple[str, ...]
@@ -71,7 +69,7 @@ def sweep_view(result: SweepResult) -> SweepView:
 
 
 def result_json(result: SweepResult) -> dict[str, Any]:
-    """The result as JSON, with what it says of each metric in words."""
+    """The result as JSON, with the finding by each metric as a sentence."""
     findings = {metric: _finding(choice, result) for metric, choice in result.best.items()}
     return {**as_json(result), "findings": findings}
 
@@ -84,14 +82,12 @@ def _facts(result: SweepResult) -> Iterator[str]:
         settings = f"{len(tried)} of {settings}"
     reference = f"reference {setting_words(result.reference.setting)}"
     if not tried:
-        yield f"{settings}, no run that counts; {reference}"
+        yield f"{settings}, no run that finished; {reference}"
         return
     least, most = min(tried), max(tried)
-    each = f"{least}" if least == most else f"{least} to {most}"
-    yield f"{settings}, {counted(sum(tried), 'run')} ({each} of each); {reference}"
-    source = result.sources.get(result.boundary, "")
-    resting = f" ({source})" if source else ""
-    yield f"counted: {COUNTED[result.boundary]}{resting}, per {result.per}"
+    repeats = f"{least}" if least == most else f"{least} to {most}"
+    yield f"{settings}, {counted(sum(tried), 'run')} ({repeats} of each); {reference}"
+    yield boundary_words(result.boundary, result.sources.get(result.boundary, ""), result.per)
 
 
 def _findings(result: SweepResult) -> Iterator[str]:
@@ -101,11 +97,12 @@ def _findings(result: SweepResult) -> Iterator[str]:
         lacks = f"energy per {result.per}" if result.reference.n else "run to compare with"
         by = f" by {', '.join(missing)}" if result.best else ""
         yield f"no recommendation{by}: the reference, {reference}, has no {lacks}"
-    unasked = result.metrics == _by_default()
+    is_default = result.metrics == _default_metric_names()
+    # Metrics that choose the same with the same figures share a sentence.
     labels: dict[str, list[str]] = {}
     for choice in result.best.values():
-        # That a lower limit makes nothing faster is no news to who did not ask for time.
-        if not (unasked and choice.metric == "time" and choice.verdict is Verdict.REFERENCE):
+        # That a lower limit makes nothing faster is only worth a sentence if time was asked for.
+        if not (is_default and choice.metric == "time" and choice.verdict is Verdict.REFERENCE):
             labels.setdefault(_finding(choice, result), []).append(parse(choice.metric).label)
     simulated = simulated_words(result.simulated)
     for finding, alike in labels.items():
@@ -113,7 +110,7 @@ def _findings(result: SweepResult) -> Iterator[str]:
 
 
 @cache
-def _by_default() -> tuple[str, ...]:
+def _default_metric_names() -> tuple[str, ...]:
     return tuple(metric.name for metric in default_metrics())
 
 
@@ -123,8 +120,8 @@ def _finding(choice: Choice, result: SweepResult) -> str:
         return f"nothing beats the reference, {setting}"
     if choice.is_same_load and not choice.is_contradictory:
         return (
-            f"keep the reference, {reference}: neither its limit nor {setting} held the clocks "
-            "down, so what differs between them is noise"
+            f"keep the reference, {reference}: neither its limit nor {setting} lowered the clocks, "
+            "so the difference between them is noise"
         )
     ratios = ((choice.energy, "energy", ""), (choice.time, "time", ""))
     differences = more_or_less(ratios, reference) or f"no figures against {reference}"
@@ -132,41 +129,40 @@ def _finding(choice: Choice, result: SweepResult) -> str:
     if choice.verdict is Verdict.UNKNOWN:
         return f"{takes} (too few runs to be sure)"
     if choice.verdict is Verdict.BETTER and choice.is_dismissed:
-        return f"keep the reference, {reference}: {takes}, but neither limit held the clocks down"
+        return f"keep the reference, {reference}: {takes}, but neither limit lowered the clocks"
     if choice.verdict is Verdict.BETTER:
         return takes
     label = parse(choice.metric).label
     if choice.verdict is Verdict.NOISE:
-        differs = f"does not differ from it beyond noise ({differences})"
+        differs = f"does not differ from it by more than noise ({differences})"
     else:
         differs = f"is worse ({differences})"
     return f"keep the reference, {reference}: by {label}, {setting} {differs}"
 
 
 def _fits(fits: Sequence[ParabolaFit]) -> Iterator[str]:
+    """A line for each quadratic fit against the power limit, and one for each reason against it."""
     problems: dict[tuple[str, str], list[str]] = {}
     has_several = len({fit.where for fit in fits}) > 1
     for fit in fits:
         if fit.problem:
-            worth = fit_worth(fit)
-            label = f"{parse(fit.quantity).label}{worth and f' ({worth})'}"
+            quality = fit_worth(fit)
+            label = f"{parse(fit.quantity).label}{quality and f' ({quality})'}"
             where = setting_words(fit.where) if has_several else ""
             problems.setdefault((where, fit.problem), []).append(label)
         elif fit.r2 is not None:
             where = setting_words(fit.where)
             label = parse(fit.quantity).label
-            least = "" if fit.minimum_w is None else f", least at {fit.minimum_w:.0f} W"
-            yield (
-                f"parabola of {label} against the limit{where and f' at {where}'}: "
-                f"{fit_worth(fit)}, adjusted {fit.adjusted_r2:.4f}, "
-                f"{fit.dof} degrees of freedom{least}"
-            )
+            minimum = "" if fit.minimum_w is None else f": minimum at {fit.minimum_w:.0f} W"
+            at = f" at {where}" if where else ""
+            yield f"Quadratic fit of {label} to the limit{at} ({fit_worth(fit)}){minimum}"
+    # Problems that are the same in several places share a line.
     alike: dict[tuple[str, str], list[str]] = {}
     for (where, problem), quantities in problems.items():
         alike.setdefault((", ".join(dict.fromkeys(quantities)), problem), []).append(where)
     for (which, problem), places in alike.items():
         at = f" at {'; '.join(places)}" if has_several else ""
-        yield f"no parabola of {which} against the limit{at}: {problem}"
+        yield f"No quadratic fit of {which} to the limit{at}: {problem}"
 
 
 def _notes(result: SweepResult) -> Iterator[str]:
@@ -174,18 +170,23 @@ def _notes(result: SweepResult) -> Iterator[str]:
         node, wall = (result.sources.get(boundary, "") for boundary in (NODE, WALL))
         if NODE in result.assumed and node:
             wall = wall.replace(node, "that of the node", 1)
-        told = {NODE: node, WALL: wall}
-        listed = [f"{COUNTED[boundary]}: {told[boundary]}" for boundary in result.assumed]
-        yield f"{'; '.join(listed)}; give your own with --overhead-w and --pue"
+        sources = {NODE: node, WALL: wall}
+        listed = "; ".join(f"{COUNTED[it]}: {sources[it]}" for it in result.assumed)
+        yield f"System boundaries beyond the GPU: {listed}; give yours with --overhead-w and --pue"
 
 
+# So many settings or kinds of failure are listed, and lines of a log (chosen: an overview that
+# stays on one screen). Doubled, the finding scrolls off a small terminal if much has failed.
 _SHOWN: Final = 5
 _TAIL: Final = 3
 
 
 @dataclass(frozen=True)
 class Went:
-    """``problems`` are each a line and what belongs under it; ``search`` are sentences."""
+    """How a sweep went; ``problems`` are each a line and the lines that belong under it.
+
+    ``search`` are sentences on how sure the search is of its choices.
+    """
 
     notes: tuple[str, ...]
     problems: tuple[tuple[str, tuple[str, ...]], ...]
@@ -193,15 +194,19 @@ class Went:
 
 
 def went(sweep: Sweep, folder: Path | None = None, metrics: Sequence[str] = ()) -> Went:
-    """``folder`` is the sweep's, where its logs are; ``metrics`` are those that are shown."""
+    """Describe how a sweep went.
+
+    ``folder`` is that of the sweep, with its logs; ``metrics`` are those that are shown.
+    """
     return Went(
-        notes=(*_sweep_went_notes(sweep), *_unsearched(sweep, metrics)),
+        notes=(*_course_notes(sweep), *_other_metrics_note(sweep, metrics)),
         problems=tuple(_problems(sweep, folder)),
         search=tuple(_search(sweep)),
     )
 
 
 def search_as_json(sweep: Sweep, folder: Path | None = None) -> dict[str, Any]:
+    """The state of a sweep in JSON: what failed, what was skipped or stopped, and its search."""
     return {
         "state": sweep.state,
         "resume_command": resume_command(sweep),
@@ -232,20 +237,20 @@ def _of(sweep: Sweep, state: TrialState) -> list[Trial]:
 
 
 def unfinished(sweep: Sweep) -> str:
-    """How far a sweep is that has not come to its end; empty where it has."""
+    """How far an unfinished sweep is; empty where it is finished."""
     if sweep.state == FINISHED:
         return ""
-    on = "" if sweep.state == RUNNING else "; the command that began it goes on with it"
+    resume = "" if sweep.state == RUNNING else "; run the same command again to resume it"
     if sweep.asked.get("adaptive"):
         how_far = f"{runs_words(RunCounts.of(sweep.trials))} of a search"
     else:
-        made = sum(trial.block != WARM_UP for trial in sweep.trials)
+        done = sum(trial.block != WARM_UP for trial in sweep.trials)
         points = len({*sweep.settings, sweep.reference})
-        how_far = f"{made} of {points * sweep.asked.get('repeat', 1)} runs"
-    return f"{sweep.state}: {how_far}{on}"
+        how_far = f"{done} of {points * sweep.asked.get('repeat', 1)} runs"
+    return f"{sweep.state}: {how_far}{resume}"
 
 
-def _sweep_went_notes(sweep: Sweep) -> Iterator[str]:
+def _course_notes(sweep: Sweep) -> Iterator[str]:
     if note := unfinished(sweep):
         yield note
     for verb, state in (("skipped", TrialState.SKIPPED), ("stopped early", TrialState.STOPPED)):
@@ -254,18 +259,18 @@ def _sweep_went_notes(sweep: Sweep) -> Iterator[str]:
             yield f"{verb}: {_settings(trials, sweep)}, {_reasons(trials)}"
     if looks := RunCounts.of(sweep.trials).looks:
         yield (
-            f"besides, {counted(looks, 'short look')} that only led the search: "
-            "no figure here is from them"
+            f"in addition, {counted(looks, 'short trial')} that only guided the search; they are "
+            "not in these figures"
         )
 
 
-def _unsearched(sweep: Sweep, metrics: Sequence[str]) -> Iterator[str]:
+def _other_metrics_note(sweep: Sweep, metrics: Sequence[str]) -> Iterator[str]:
     searched = sweep.sure.get("metrics", {})
     others = [name for name in metrics if name not in searched]
     if searched and others:
         yield (
-            f"the search was for {', '.join(searched)}: by {', '.join(others)} only what it "
-            "happened to try is compared"
+            f"the search optimised {', '.join(searched)}: for {', '.join(others)} only the "
+            "settings that it happened to try are compared"
         )
 
 
@@ -280,28 +285,28 @@ def _problems(sweep: Sweep, folder: Path | None) -> Iterator[tuple[str, tuple[st
             (*(f"| {line}" for line in tail), *((f"log: {log}",) if log else ())),
         )
     if len(groups) > _SHOWN:
-        yield f"failed: {len(groups) - _SHOWN} more, each otherwise", ()
+        yield f"failed: {len(groups) - _SHOWN} more, each for another reason", ()
 
 
 def _by_reason(trials: Iterable[Trial]) -> Iterator[tuple[str, list[Trial]]]:
-    found: dict[str, list[Trial]] = {}
+    by_reason: dict[str, list[Trial]] = {}
     for trial in trials:
-        found.setdefault(trial.reason, []).append(trial)
-    yield from found.items()
+        by_reason.setdefault(trial.reason, []).append(trial)
+    yield from by_reason.items()
 
 
 def _settings(trials: Sequence[Trial], sweep: Sweep) -> str:
-    """In the order of the grid, and how many runs those are."""
-    those = {trial.setting for trial in trials}
-    which = [it for it in dict.fromkeys((*sweep.settings, *those)) if it in those]
-    more = f" and {len(which) - _SHOWN} more" if len(which) > _SHOWN else ""
-    named = " | ".join(map(setting_words, which[:_SHOWN]))
-    return f"{named}{more} ({counted(len(trials), 'run')})"
+    """The settings of some trials in the order of the grid, and the number of trials."""
+    wanted = {trial.setting for trial in trials}
+    settings = [it for it in dict.fromkeys((*sweep.settings, *wanted)) if it in wanted]
+    more = f" and {len(settings) - _SHOWN} more" if len(settings) > _SHOWN else ""
+    listed = " | ".join(map(setting_words, settings[:_SHOWN]))
+    return f"{listed}{more} ({counted(len(trials), 'run')})"
 
 
 def _reasons(trials: Sequence[Trial]) -> str:
     reasons = list(dict.fromkeys(trial.reason for trial in trials))
-    return f"{'such as' if len(reasons) > 1 else 'since'}: {one_line(reasons[0])}"
+    return f"{'for example' if len(reasons) > 1 else 'because'}: {one_line(reasons[0])}"
 
 
 def _log(trial: Trial, folder: Path | None) -> str | None:
@@ -310,27 +315,30 @@ def _log(trial: Trial, folder: Path | None) -> str | None:
 
 
 def _search(sweep: Sweep) -> Iterator[str]:
-    told = sweep.sure
-    if not told:
+    """Sentences on how sure a search is; none of a sweep over a grid."""
+    search = sweep.sure
+    if not search:
         return
     counts = RunCounts.of(sweep.trials)
     after = f" after {runs_words(counts)}" if counts.begun else ""
-    if told.get("reason"):
-        yield f"not sure{after}: {one_line(str(told['reason']))}"
-    for name, verdict in told.get("metrics", {}).items():
-        yield _verdict(verdict, parse(name).label, after)
+    if search.get("reason"):
+        yield f"not sure{after}: {one_line(str(search['reason']))}"
+    for name, verdict in search.get("metrics", {}).items():
+        yield _search_verdict(verdict, parse(name).label, after)
 
 
-def _verdict(told: Mapping[str, Any], label: str, after: str) -> str:
-    setting = setting_words(Setting.of(told["settings"]))
-    chosen = f"the reference, {setting}," if told.get("is_reference") else setting
-    tolerance = told.get("tolerance")
+def _search_verdict(verdict: Mapping[str, Any], label: str, after: str) -> str:
+    setting = setting_words(Setting.of(verdict["settings"]))
+    chosen = f"the reference, {setting}," if verdict.get("is_reference") else setting
+    tolerance = verdict.get("tolerance")
     near = "" if tolerance is None else f"within {100 * tolerance:.2g} %"
-    if told.get("sure"):
-        pairs = (told.get("saving") or {}).get("pairs")
-        fresh = f"; what it saves is from {pairs} fresh pairs with the reference" if pairs else ""
-        return f"sure{near and f', {near}'}: {chosen} by {label}{after}{fresh}"
-    probability = told.get("probability")
-    odds = "" if probability is None else f", at {100 * probability:.0f} %"
+    if verdict.get("sure"):
+        pairs = (verdict.get("saving") or {}).get("pairs")
+        fresh = (
+            f"; the saving is from {pairs} new pairs of runs with the reference" if pairs else ""
+        )
+        return f"sure{near and f', {near} of the best'}: {chosen} by {label}{after}{fresh}"
+    probability = verdict.get("probability")
+    odds = "" if probability is None else f" (probability {100 * probability:.0f} %)"
     aim = f"that it is {near} of the best{odds}" if near else "that it is the best"
-    return f"not sure {aim}: {chosen} by {label}{after}; --tolerance allows for more"
+    return f"not sure {aim}: {chosen} by {label}{after}; --tolerance accepts a larger difference"

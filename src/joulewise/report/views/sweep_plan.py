@@ -1,4 +1,4 @@
-"""What a sweep will do, and take, before it starts."""
+"""What a sweep will do, and what it will take, before it starts (``sweep --dry-run``)."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from pathlib import Path
 from typing import Any, Final
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from joulewise.data.sweeps import Setting
 from joulewise.formatting import amount, fitting, joules, seconds
 from joulewise.report.settings_text import runs_planned, setting_words, settings_counted
+from joulewise.report.terminal.layout import indent
 from joulewise.sweep.estimate import SweepEstimate, estimate
 from joulewise.sweep.grid import order
 from joulewise.sweep.lifecycle import Prepared, strategy
 
-_SHOWN: Final = 8
+_SHOWN: Final = 8  # settings of a repetition that are listed (chosen: one or two lines)
 
 
 @dataclass(frozen=True)
 class PlanView:
-    """``blocks`` are the runs of each repetition in their order; empty where a search decides."""
+    """The plan; ``blocks`` are the runs of each repetition in order, empty of a search."""
 
     name: str
     reference: Setting
@@ -34,6 +34,7 @@ class PlanView:
 
 
 def plan_view(prepared: Prepared, store: Path, price_per_kwh: float | None = None) -> PlanView:
+    """The plan of a prepared sweep, with its estimate."""
     asked, space = prepared.asked, prepared.space
     repetitions = 0 if asked.adaptive else asked.repeat
     lanes = prepared.lanes
@@ -49,6 +50,7 @@ def plan_view(prepared: Prepared, store: Path, price_per_kwh: float | None = Non
 
 
 def as_json(shown: PlanView) -> dict[str, Any]:
+    """The plan in JSON."""
     expected = shown.estimate
     return {
         "name": shown.name,
@@ -68,9 +70,9 @@ def as_json(shown: PlanView) -> dict[str, Any]:
 
 
 def draw(shown: PlanView, console: Console) -> None:
+    """Draw the plan in the terminal."""
     for text in _lines(shown):
-        fitted = Text(fitting(text, console.encoding))
-        console.print(Padding(fitted, (0, 0, 0, 2), expand=False))
+        indent(Text(fitting(text, console.encoding)), console)
 
 
 def _lines(shown: PlanView) -> Iterator[str]:
@@ -88,23 +90,23 @@ def _lines(shown: PlanView) -> Iterator[str]:
         rest = f" | … {len(block) - _SHOWN} more" if len(block) > _SHOWN else ""
         yield f"repetition {number}: {first}{rest}"
     if shown.is_simulated:
-        yield f"the trainings would take {_all(expected)} ({expected.basis.source})"
+        yield f"the trainings would take {_totals(expected)} ({expected.basis.source})"
         yield "simulated, they take seconds"
     else:
         yield f"{_taking(expected)} ({expected.basis.source})"
     if expected.left_out:
-        yield f"not in it: {expected.left_out}"
+        yield f"not included: {expected.left_out}"
 
 
 def _taking(expected: SweepEstimate) -> str:
     if expected.time_s is None:
         if expected.most_s is None:
-            return "how long it takes is not known"
-        return f"it takes {seconds(expected.most_s)} at most"
-    return f"it takes about {_all(expected)}"
+            return "it is not known how long it takes"
+        return f"it takes at most {seconds(expected.most_s)}"
+    return f"it takes about {_totals(expected)}"
 
 
-def _all(expected: SweepEstimate) -> str:
+def _totals(expected: SweepEstimate) -> str:
     """Time, energy and price, as far as they are known."""
     parts = (
         None if expected.time_s is None else seconds(expected.time_s),

@@ -1,4 +1,4 @@
-"""The tables of a sweep: what each metric prefers, what that is elsewhere, and every setting."""
+"""The tables of a sweep: the best setting per objective, by boundary, and every setting."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from joulewise.report.settings_text import (
     simulated_words,
     value_words,
 )
-from joulewise.report.tables import Column, Table
+from joulewise.report.tables import Column, Table, number_columns, text_columns
 
 Record = Mapping[str, float | str | None]
 _FIGURES = (
@@ -27,25 +27,30 @@ _FIGURES = (
     Column("energy ±", spare=6),
     Column("time", spare=2),
     Column("time ±", spare=6),
-    Column("energy vs ref."),
-    Column("time vs ref."),
+    *number_columns("energy vs ref.", "time vs ref."),
 )
-_NOTHING = (None, None, None)
+_NO_RATIOS = (None, None, None)  # of the reference, which is not compared with itself
 
 
 def choices_table(result: SweepResult) -> Table:
+    """The best setting by each metric, beside the reference."""
     best = [(parse(name).label, choice) for name, choice in result.best.items()]
     return Table(
-        "What each metric prefers",
+        "Best setting per objective",
         (
-            Column("metric", right=False),
-            Column("verdict", right=False),
+            *text_columns("objective", "verdict"),
             *_axis_columns(result),
             *_FIGURES,
             Column("beats ref. at", spare=4),
         ),
         (
-            ("reference", "", *_values(result.reference), *_figures(result.reference), *_NOTHING),
+            (
+                "reference",
+                "",
+                *_values(result.reference),
+                *_figures(result.reference),
+                *_NO_RATIOS,
+            ),
             *(
                 (
                     label,
@@ -68,30 +73,33 @@ def choices_table(result: SweepResult) -> Table:
 
 
 def boundaries_table(result: SweepResult) -> Table:
-    """Of what is not the reference everywhere; where all was tried, what is best there, too."""
+    """What each choice saves at every system boundary, and what would be best there.
+
+    Without metrics that choose the reference everywhere. What is best at another boundary is only
+    known where every setting was tried.
+    """
     is_whole = all(point.n for point in result.points)
     ratios = [choice.at for choice in result.best.values()]
     known = [it for it in BOUNDARIES if any(at.get(it) for at in ratios)] or list(BOUNDARIES)
-    asked = result.boundary
-    others = [it for it in known if it != asked and is_whole]
+    evaluated = result.boundary
+    others = [it for it in known if it != evaluated and is_whole]
+    # A metric that prefers the reference at every boundary has nothing to say here.
     rows = [
         (
             parse(name).label,
             setting_words(choice.setting),
             *(change(choice.at.get(boundary)) for boundary in known),
-            *(_chosen(result, boundary, name) for boundary in others),
+            *(_best_there(result, boundary, name) for boundary in others),
         )
         for name, choice in result.best.items()
-        if any(_is_other(result, boundary, name) for boundary in BOUNDARIES)
+        if any(_is_not_reference(result, boundary, name) for boundary in BOUNDARIES)
     ]
     return Table(
-        "The same choice for what else is counted"
-        + (", and what would be chosen there" if others else ""),
+        f"Savings by system boundary ({', '.join(COUNTED[boundary] for boundary in known)})",
         (
-            Column("metric", right=False),
-            Column("chosen", right=False),
+            *text_columns("objective", "best setting"),
             *(
-                Column(f"energy {COUNTED[boundary]}", spare=at if boundary != asked else 0)
+                Column(f"energy, {COUNTED[boundary]}", spare=at if boundary != evaluated else 0)
                 for at, boundary in enumerate(known, 1)
             ),
             *(
@@ -106,7 +114,7 @@ def boundaries_table(result: SweepResult) -> Table:
                 **choice.setting.as_json(),
                 "boundary": boundary,
                 **bounds("energy_ratio", choice.at.get(boundary)),
-                **_elsewhere(result, boundary, choice.metric),
+                **_best_there_record(result, boundary, choice.metric),
             }
             for choice in result.best.values()
             for boundary in BOUNDARIES
@@ -117,10 +125,11 @@ def boundaries_table(result: SweepResult) -> Table:
 
 
 def points_table(result: SweepResult) -> Table:
+    """Every setting that was tried, with its scores against the reference."""
     names = [name for name in result.metrics if name not in {"energy", "time"}]
     tried = [point for point in result.points if point.n]
     return Table(
-        "All settings" if len(tried) == len(result.points) else "All settings that were tried",
+        "All settings" if len(tried) == len(result.points) else "Settings that were tried",
         (
             *_axis_columns(result),
             Column("Pareto", right=False),
@@ -159,46 +168,46 @@ def points_table(result: SweepResult) -> Table:
 
 
 def _error_note(result: SweepResult) -> str:
-    """What ± is here, and what it leaves out, where there is any."""
+    """What ± means, and which error it leaves out; empty where there is no interval."""
     points = [it for it in result.points if it.energy_j and half_width(it.energy_j) is not None]
     if not points:
         return ""
-    said = "± is half of the 95 % interval of the mean over repeated runs"
+    note = "± is the half-width of the 95 % confidence interval of the mean"
     gains = [it.gain_j / it.energy_j.mean for it in points if it.gain_j and it.energy_j]
     if not gains:
-        return said
+        return note
     return (
-        f"{said}; all energies share one unknown factor of the board's sensor "
-        f"({within(max(gains), 1.0)}), which cancels in ratios"
+        f"{note}; it leaves out the calibration error of the sensor ({within(max(gains), 1.0)}), "
+        "which is the same for all settings and cancels in ratios"
     )
 
 
 def _best_of_many_note(result: SweepResult) -> str:
-    """Why a setting has another interval here than in the table of all settings."""
+    """Why an interval is wider here than in the table of all settings; empty if none is."""
+    # The winner of many is too good on average (winner's curse): metrics.winner corrects for it.
     chosen = [it for it in result.best.values() if it.verdict is not Verdict.REFERENCE]
     if all(it.energy == result.point(it.setting).energy_ratio for it in chosen):
         return ""
     return (
-        "intervals against the reference allow for each choice being the best of several settings, "
-        "so that they may be wider than in the table of all settings"
+        "intervals against the reference are widened for having chosen the best of several settings"
     )
 
 
 def verdict_words(choice: Choice) -> str:
-    """``EDP within noise``: beside it, the energy and the time may well differ."""
-    of = f"{parse(choice.metric).label} " if choice.verdict is Verdict.NOISE else ""
-    return f"{of}{choice.verdict.value}"
+    """The verdict; ``EDP within noise`` names the metric, since time and energy may differ."""
+    metric = f"{parse(choice.metric).label} " if choice.verdict is Verdict.NOISE else ""
+    return f"{metric}{choice.verdict.value}"
 
 
 def bounds(name: str, interval: Interval | None) -> Record:
-    """A mean and its interval as three figures of a record."""
+    """A mean and its interval as three fields of a record."""
     if interval is None:
         return {name: None, f"{name}_low": None, f"{name}_high": None}
     return {name: interval.mean, f"{name}_low": interval.low, f"{name}_high": interval.high}
 
 
 def has_bounds(table: Table, name: str) -> bool:
-    """Whether anything in it was run often enough for an interval."""
+    """Whether any record of a table has an interval of that quantity."""
     return any(record[f"{name}_low"] is not None for record in table.records)
 
 
@@ -228,7 +237,7 @@ def _choice_record(result: SweepResult, choice: Choice) -> Record:
     }
 
 
-def _elsewhere(result: SweepResult, boundary: str, metric: str) -> Record:
+def _best_there_record(result: SweepResult, boundary: str, metric: str) -> Record:
     choice = result.choices[boundary].get(metric)
     chosen = {} if choice is None else choice.setting.as_json()
     return {f"best_{name}": value for name, value in chosen.items()}
@@ -268,18 +277,18 @@ def _against(choice: Choice) -> tuple[str | None, str | None]:
 
 
 def _band(choice: Choice) -> str | None:
-    """None, too, where the choice does not beat the reference beyond noise: its verdict says so."""
+    """The range of an axis that beats the reference, ``150-250 W``; None within noise."""
     if choice.band is None or choice.verdict is Verdict.NOISE:
         return None
     low, high, unit = choice.band.low, choice.band.high, AXES.get(choice.band.axis, ("", ""))[1]
     return f"{low:g} {unit}" if low == high else f"{low:g}-{high:g} {unit}"
 
 
-def _chosen(result: SweepResult, boundary: str, name: str) -> str | None:
-    choice = result.choices[boundary].get(name)
+def _best_there(result: SweepResult, boundary: str, metric: str) -> str | None:
+    choice = result.choices[boundary].get(metric)
     return None if choice is None else setting_words(choice.setting)
 
 
-def _is_other(result: SweepResult, boundary: str, name: str) -> bool:
-    choice = result.choices[boundary].get(name)
+def _is_not_reference(result: SweepResult, boundary: str, metric: str) -> bool:
+    choice = result.choices[boundary].get(metric)
     return choice is not None and choice.setting != result.reference.setting
