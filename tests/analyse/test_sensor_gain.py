@@ -95,7 +95,7 @@ def test_a_node_with_other_work_is_refused():
     t_s, true_w, (gain,) = boards(draw, 1)
     _, others, _ = boards(draw, 4)
     why = fit_gains(metered(draw, t_s, others), [drawn(t_s, true_w[0], gain)], SUPPLY)
-    assert "follows the GPU by only" in why.reason
+    assert "the GPU explains only" in why.reason
 
 
 def test_loads_shorter_than_the_meter_sees_are_refused():

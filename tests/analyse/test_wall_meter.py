@@ -54,10 +54,10 @@ def test_times_and_power_are_found(tmp_path, lines, header):
     [
         ([], "readings, too few"),
         (["1,2"] * 5, "5 readings, too few"),
-        ([*rows(lambda i: i), "9,much"], "line 32: it tells no power: 'much'"),
-        ([*rows(lambda i: i), "noon,3"], "line 32: it tells no time: 'noon'"),
+        ([*rows(lambda i: i), "9,much"], "line 32: it has no power: 'much'"),
+        ([*rows(lambda i: i), "noon,3"], "line 32: it has no time: 'noon'"),
         ([*rows(lambda i: i), "9"], "line 32: it has too few columns"),
-        ([*rows(lambda i: i), "9,nan"], "line 32: it tells no power"),
+        ([*rows(lambda i: i), "9,nan"], "line 32: it has no power"),
     ],
 )
 def test_what_is_wrong_is_said_in_a_line(tmp_path, lines, said):

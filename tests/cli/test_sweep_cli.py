@@ -30,7 +30,7 @@ LIMITS = ("--power-limit", "150,200,300", "--repeat", "2")
         ((*SIM, "--set", "batch_size"), "has no NAME="),
         ((*SIM, "--set", "batch_size=0"), "a batch_size of 0"),
         ((*SIM, "--set", "width=3"), "a simulated workload has no width"),
-        ((*SIM, *LIMITS, "--reference", "lr=1"), "which is no axis"),
+        ((*SIM, *LIMITS, "--reference", "lr=1"), "which is not an axis"),
         ((*SIM, *LIMITS, "--repeat", "0"), "--repeat"),
         ((*SIM, *LIMITS, "--cool-down", "cold"), "cold"),
         ((*SIM, *LIMITS, "--by", "enrgy"), "did you mean energy"),

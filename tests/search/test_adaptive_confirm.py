@@ -12,7 +12,8 @@ from joulewise.data.devices import Source
 from joulewise.data.energy import Energy
 from joulewise.data.sweeps import CONFIRMING, POWER_LIMIT, Setting, Trial, TrialState
 from joulewise.metrics.boundary import View
-from joulewise.search.confirmation import confirmed
+from joulewise.search.confirmation import confirm
+from joulewise.search.objective import trial_key
 
 CHOSEN, OTHER, REFERENCE = (Setting.of({POWER_LIMIT: limit_w}) for limit_w in (150.0, 200.0, 300.0))
 LEVELS = {CHOSEN: 0.8, OTHER: 0.9, REFERENCE: 1.0}
@@ -32,8 +33,7 @@ def made(setting, block, off=0.0, *, gpu="0", look_s=None):
 
 
 def stated(*trials):
-    told = {(it.setting, it.block, it.look_s): it for it in trials}
-    return confirmed(CHOSEN, REFERENCE, told, View())
+    return confirm(CHOSEN, REFERENCE, {trial_key(trial): trial for trial in trials}, View())
 
 
 def searched(draw_off):

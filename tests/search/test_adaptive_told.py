@@ -10,20 +10,20 @@ from hypothesis import strategies as st
 
 from joulewise.data.sweeps import CONFIRMING, WARM_UP, Planned, TrialState
 from joulewise.metrics.metric import parse
-from joulewise.search.one_axis.adaptive import BUDGET, PAIRS, Adaptive
-from tests.helpers.searches import Board, go_on, searched
+from joulewise.search.one_axis.adaptive import BUDGET, PAIRS, OneAxisSearch
+from tests.helpers.searches import Board, finish_search, run_search
 
 
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 10**6), noise=st.sampled_from([0.005, 0.03]), share=st.floats(0, 1))
 def test_cut_off_anywhere_it_goes_on_as_if_it_had_not_been(seed, noise, share):
     board = Board(noise=noise)
-    whole, trials = searched(board, "eds:2.0", seed=seed)
+    whole, trials = run_search(board, "eds:2.0", seed=seed)
     told = trials[: round(share * len(trials))]
     random.Random(seed).shuffle(told)
     points = board.settings
-    resumed = Adaptive(points, points[-1], [parse("eds:2.0")], seed=seed)
-    again = go_on(resumed, board, told)
+    resumed = make_search(points, "eds:2.0", seed=seed)
+    again = finish_search(resumed, board, told)
     assert {(it.setting, it.block) for it in again} == {(it.setting, it.block) for it in trials}
     assert again[len(told) :] == trials[len(told) :]
     assert resumed.sure == whole.sure
@@ -34,7 +34,7 @@ def test_cut_off_anywhere_it_goes_on_as_if_it_had_not_been(seed, noise, share):
 def test_several_lanes_work_at_once(lanes, seed):
     board, draw = Board(), random.Random(seed)
     points = board.settings
-    strategy = Adaptive(points, points[-1], [parse("edp")], lanes=lanes, seed=seed)
+    strategy = make_search(points, "edp", slots=lanes, seed=seed)
     busy, made = [], []
     while True:
         while len(busy) < lanes and (planned := strategy.ask(busy)):
@@ -55,7 +55,7 @@ def test_several_lanes_work_at_once(lanes, seed):
 def test_nothing_is_confirmed_while_the_choice_may_still_change():
     board = Board()
     points = board.settings
-    strategy = Adaptive(points, points[-1], [parse("energy")], lanes=2)
+    strategy = make_search(points, "energy", slots=2)
     while (planned := strategy.ask(())).block < CONFIRMING:
         strategy.tell(board.run(planned))
     assert strategy.ask([Planned(points[3], 1, lane=1)]) is None
@@ -64,7 +64,7 @@ def test_nothing_is_confirmed_while_the_choice_may_still_change():
 
 def test_lanes_do_not_all_run_the_same():
     board = Board()
-    strategy = Adaptive(board.settings, board.settings[-1], [parse("edp")], lanes=4)
+    strategy = make_search(board.settings, "edp", slots=4)
     for _ in range(8):
         strategy.tell(board.run(strategy.ask(())))
     busy = []
@@ -79,7 +79,7 @@ def test_lanes_do_not_all_run_the_same():
 def test_runs_that_fail_do_not_stop_it(seed, share):
     board, draw = Board(), random.Random(seed)
     points = board.settings
-    strategy = Adaptive(points, points[-1], [parse("energy")], seed=seed)
+    strategy = make_search(points, "energy", seed=seed)
     asked = []
     while planned := strategy.ask(()):
         asked.append((planned.setting, planned.block))
@@ -96,8 +96,8 @@ def test_runs_that_fail_do_not_stop_it(seed, share):
 def test_a_setting_that_failed_is_neither_run_again_nor_chosen():
     board = Board(noise=0.005)
     points = board.settings
-    best = searched(board, "energy")[0].sure["metrics"]["energy"]["settings"]
-    strategy = Adaptive(points, points[-1], [parse("energy")])
+    best = run_search(board, "energy")[0].sure["metrics"]["energy"]["settings"]
+    strategy = make_search(points, "energy")
     failed = []
     while planned := strategy.ask(()):
         trial = board.run(planned)
@@ -112,7 +112,7 @@ def test_a_setting_that_failed_is_neither_run_again_nor_chosen():
 def test_what_was_skipped_as_too_slow_is_not_chosen_nor_anything_slower():
     board = Board(noise=0.005)
     points = board.settings
-    strategy = Adaptive(points, points[-1], [parse("energy")])
+    strategy = make_search(points, "energy")
     while planned := strategy.ask(()):
         trial = board.run(planned)
         if points.index(planned.setting) < 8:
@@ -126,7 +126,7 @@ def test_what_was_skipped_as_too_slow_is_not_chosen_nor_anything_slower():
 def test_a_pair_that_was_lost_is_made_anew():
     board = Board()
     points = board.settings
-    strategy = Adaptive(points, points[-1], [parse("energy")])
+    strategy = make_search(points, "energy")
     lost = None
     while planned := strategy.ask(()):
         trial = board.run(planned)
@@ -139,7 +139,7 @@ def test_a_pair_that_was_lost_is_made_anew():
 
 def test_every_lane_warms_up_first():
     board = Board()
-    strategy = Adaptive(board.settings, board.settings[-1], [parse("edp")], lanes=2, warm_up=1)
+    strategy = make_search(board.settings, "edp", lanes=2, warm_up=1)
     first = strategy.ask(())
     second = strategy.ask([first])
     assert {first.lane, second.lane} == {0, 1}
@@ -152,7 +152,7 @@ def test_every_lane_warms_up_first():
 
 def test_without_any_energy_it_ends_and_says_so():
     board = Board()
-    strategy = Adaptive(board.settings, board.settings[-1], [parse("energy")])
+    strategy = make_search(board.settings, "energy")
     made = 0
     while planned := strategy.ask(()):
         strategy.tell(replace(board.run(planned), energy={}))

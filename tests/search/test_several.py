@@ -6,9 +6,10 @@ from joulewise.data.sweeps import CONFIRMING, POWER_LIMIT, Planned, Setting, Tri
 from joulewise.errors import JoulewiseError, UsageError
 from joulewise.metrics.boundary import View
 from joulewise.metrics.metric import parse
-from joulewise.search.confirmation import confirmed
+from joulewise.search.confirmation import confirm
 from joulewise.search.many_axes import bayesian
 from joulewise.search.many_axes.bayesian import ManyAxesSearch
+from joulewise.search.objective import Objective
 from tests.helpers.search_surfaces import (
     BEST,
     REFERENCE,
@@ -27,8 +28,8 @@ NEVER = 1e-6
 """A tolerance that nothing is sure within: such a search goes on to the end of its budget."""
 
 
-def several(settings=SETTINGS, reference=REFERENCE, metrics=(EDP,), **more):
-    return ManyAxesSearch(settings, reference, metrics, **more)
+def several(settings=SETTINGS, reference=REFERENCE, metrics=(EDP,), tolerance=None, **more):
+    return ManyAxesSearch(settings, reference, Objective(metrics, tolerance), **more)
 
 
 @pytest.fixture(scope="module")
@@ -161,7 +162,7 @@ def test_no_pair_from_before_the_choice_confirms_it():
     chosen = setting(200.0, 1000.0)
     planned = [Planned(it, block) for it in (chosen, REFERENCE) for block in (0, CONFIRMING)]
     told = {(it.setting, it.block, None): made(it) for it in planned}
-    assert confirmed(chosen, REFERENCE, told, View())["saving"]["pairs"] == 1
+    assert confirm(chosen, REFERENCE, told, View())["saving"]["pairs"] == 1
 
 
 def test_without_a_reference_there_is_nothing_to_say():
@@ -188,7 +189,7 @@ def test_a_time_that_is_ruled_out_is_not_chosen():
 
 
 def test_lanes_are_all_given_something_and_never_the_same():
-    strategy = several(lanes=3)
+    strategy = several(slots=3)
     busy = []
     for _ in range(3):
         busy.append(strategy.ask(busy))

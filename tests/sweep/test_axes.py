@@ -71,22 +71,22 @@ def test_full_of_a_package_ends_at_the_limit_that_it_has():
         ("150,", "an empty value"),
         ("150:300:0", "a step of 0"),
         ("150:300:-5", "a step of -5"),
-        ("300:150:5", "goes down"),
-        ("150:300", "no range"),
-        ("150:300:5:5", "no range"),
-        ("50%:100%:5", "no range"),
-        ("150::5", "'' is no power limit"),
-        ("nan", "'nan' is no power limit"),
-        ("inf", "'inf' is no power limit"),
-        ("150:nan:5", "'nan' is no power limit"),
-        ("150 MHz", "no power limit"),
-        ("much", "no power limit"),
-        ("\N{FULLWIDTH DIGIT ONE}50", "no power limit"),
+        ("300:150:5", "ends below its start"),
+        ("150:300", "not a range"),
+        ("150:300:5:5", "not a range"),
+        ("50%:100%:5", "not a range"),
+        ("150::5", "'' is not a valid power limit"),
+        ("nan", "'nan' is not a valid power limit"),
+        ("inf", "'inf' is not a valid power limit"),
+        ("150:nan:5", "'nan' is not a valid power limit"),
+        ("150 MHz", "not a valid power limit"),
+        ("much", "not a valid power limit"),
+        ("\N{FULLWIDTH DIGIT ONE}50", "not a valid power limit"),
         ("150:300:0.001", "more than 100,000 values"),
         ("150:300:1e-15", "more than 100,000 values"),
-        ("150:300:1e-99", "nothing takes"),
-        ("1e300", "nothing takes"),
-        ("9" * 5000, "nothing takes"),
+        ("150:300:1e-99", "too large or small"),
+        ("1e300", "too large or small"),
+        ("9" * 5000, "too large or small"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(text, says):
@@ -107,9 +107,9 @@ def test_a_limit_out_of_range_is_refused_with_the_range():
 
 def test_a_board_that_cannot_be_limited_or_locked_says_so():
     bare = TargetBoard("gpu0", "GPU-0", "bare")
-    with pytest.raises(NotSupportedError, match="gpu0 has no power limit to set"):
+    with pytest.raises(NotSupportedError, match="the power limit of gpu0 cannot be set"):
         watts("150", bare)
-    with pytest.raises(NotSupportedError, match="gpu0 cannot lock its memory clock"):
+    with pytest.raises(NotSupportedError, match="the memory clock of gpu0 cannot be locked"):
         clocks(MEM_CLOCK, "877", V100)
 
 
@@ -119,7 +119,7 @@ def test_clocks_go_to_the_nearest_that_the_board_takes_once_each_and_say_so():
     assert axis.notes == (
         "SM clock 1201 MHz becomes 1200 MHz, the nearest that gpu0 takes",
         "SM clock 1206 MHz becomes 1207 MHz, the nearest that gpu0 takes",
-        "SM clock: 1 of 4 values stood twice",
+        "SM clock: 1 of 4 values were given twice",
     )
 
 
@@ -144,9 +144,9 @@ def test_clocks_may_be_unlocked_and_full_is_some_of_many_with_both_ends():
     [
         ("100", "gpu0's SM clock cannot be 100 MHz"),
         ("1531", "gpu0's SM clock cannot be 1531 MHz"),
-        ("80%", "'80%' is no SM clock"),
-        ("1200 W", "'1200 W' is no SM clock"),
-        ("locked", "'locked' is no SM clock"),
+        ("80%", "'80%' is not a valid SM clock"),
+        ("1200 W", "'1200 W' is not a valid SM clock"),
+        ("locked", "'locked' is not a valid SM clock"),
     ],
 )
 def test_a_clock_that_is_none_is_refused(text, says):

@@ -22,7 +22,7 @@ def test_a_time_or_a_temperature(text, meant):
 
 @pytest.mark.parametrize("text", ["60", "hot", "-5s", "50F", "s"])
 def test_anything_else_is_refused(text):
-    with pytest.raises(UsageError, match="is no cool-down"):
+    with pytest.raises(UsageError, match="is not a cool-down"):
         parse_cool_down(text)
 
 
@@ -45,7 +45,7 @@ def test_a_time_is_waited_for_without_a_look():
 
 
 def test_without_a_thermometer_it_says_so_and_goes_on():
-    assert "no GPU tells" in CoolDown(below_c=50).wait(lambda: None, Slept())
+    assert "no GPU reports" in CoolDown(below_c=50).wait(lambda: None, Slept())
 
 
 def test_who_is_stopped_waits_no_more():

@@ -25,7 +25,7 @@ from joulewise.store.runs import new_run
 from joulewise.sweep.boards import simulated
 from joulewise.sweep.estimate import estimate
 from joulewise.sweep.grid import Grid
-from joulewise.sweep.runners.virtual import Virtual
+from joulewise.sweep.runners.virtual import VirtualRunner
 from joulewise.sweep.space import resolve
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
 from tests.helpers.processes import JOULEWISE
@@ -73,13 +73,13 @@ def test_epochs_of_a_simulated_workload_count():
 def test_a_workload_like_a_runs_takes_about_what_that_run_took(tmp_path):
     asked = SweepSpec(axes={POWER_LIMIT: "300"}, simulated=SimulationSpec("v100", "resnet50"))
     space = resolve(asked, V100)
-    made = Virtual(asked, space, tmp_path, "once").run(Planned(space.reference, 0))
+    made = VirtualRunner(asked, space, tmp_path, "once").run(Planned(space.reference, 0))
     like = replace(asked, simulated=SimulationSpec("v100", like=made.run))
     told = estimate(like, resolve(like, V100), tmp_path)
     assert told.time_s == pytest.approx(5 * made.time_s, rel=0.03)
     assert told.energy_j == pytest.approx(5 * made.energy["gpu"].value, rel=0.1)
     other = replace(like, axes={"batch_size": "64"})
-    with pytest.raises(UsageError, match="tells nothing of other batch sizes"):
+    with pytest.raises(UsageError, match="cannot predict other batch sizes"):
         estimate(other, resolve(other, V100), tmp_path)
 
 

@@ -13,7 +13,8 @@ import pytest
 from joulewise.data import Source
 from joulewise.data.sweeps import WARM_UP, Planned, TrialState
 from joulewise.errors import JoulewiseError
-from joulewise.sweep.execute import execute, identity
+from joulewise.search.objective import trial_key
+from joulewise.sweep.execute import execute
 from joulewise.sweep.grid import Grid
 from joulewise.sweep.stored_sweeps import FILE, create, load
 from tests.helpers.fake_runs import FakeRunner, Watched, asked, failed, go_on, setting, space, trial
@@ -117,7 +118,7 @@ class TestLanes:
             at_work[planned.lane] -= 1
             return trial(planned)
 
-        sweep = go_on(begun(tmp_path), FakeRunner(made, lanes=2))
+        sweep = go_on(begun(tmp_path), FakeRunner(made, slots=2))
         assert pairs(sweep.trials) == Counter(ALL)
         assert {each.block: each.lane for each in sweep.trials} == {0: 0, 1: 1}
 
@@ -142,14 +143,14 @@ class TestLanes:
             def tell(self, trial):
                 pass
 
-        sweep = execute(begun(tmp_path), OneLane(), FakeRunner(lanes=3), OneAtATime())
+        sweep = execute(begun(tmp_path), OneLane(), FakeRunner(slots=3), OneAtATime())
         assert len(sweep.trials) == 5
 
     def test_a_failure_in_one_does_not_stop_the_other(self, tmp_path):
         def made(planned):
             return failed(planned) if planned.lane else trial(planned)
 
-        sweep = go_on(begun(tmp_path), FakeRunner(made, lanes=2))
+        sweep = go_on(begun(tmp_path), FakeRunner(made, slots=2))
         assert Counter(each.state for each in sweep.trials) == {
             TrialState.DONE: 3,
             TrialState.FAILED: 3,
@@ -174,7 +175,7 @@ def test_what_must_be_too_slow_is_recorded_and_never_made(tmp_path):
     assert {each.setting for each in skipped} == {setting(100.0)}
     assert {each.block for each in skipped} >= {1, 2}
     assert "no faster than 150 W, which took 1.3 times" in skipped[-1].reason
-    assert not {identity(each) for each in skipped} & {identity(each) for each in runner.made}
+    assert not {trial_key(each) for each in skipped} & {trial_key(each) for each in runner.made}
     assert watch.left[-1] == 0
     # Of settings that are past it one at least is repeated: on its mean the others' lot depends.
     assert sum(limit(planned) == 150 for planned in runner.made) == 3
@@ -263,10 +264,10 @@ class TestAgain:
                 self.told = []
 
             def ask(self, busy):
-                known = {identity(each) for each in (*self.told, *busy)}
+                known = {trial_key(each) for each in (*self.told, *busy)}
                 free = set(range(lanes)) - {each.lane for each in busy}
                 for lane, block in ((lane, lane + lanes * k) for k in range(3) for lane in free):
-                    if identity(planned := Planned(setting(150.0), block, lane)) not in known:
+                    if trial_key(planned := Planned(setting(150.0), block, lane)) not in known:
                         return planned
                 return None
 
@@ -276,16 +277,16 @@ class TestAgain:
         folder = begun(tmp_path)
         other = Planned(setting(250.0), 7, lane=lanes + 1)  # of a time with more lanes
         go = FakeRunner(failed)
-        go.lanes = lanes + 2
+        go.slots = lanes + 2
 
         class Once(Asking):
             def ask(self, busy):
                 return None if busy or self.told else other
 
         execute(folder, Once(), go, Watched())
-        strategy, runner = Asking(), FakeRunner(lanes=lanes)
+        strategy, runner = Asking(), FakeRunner(slots=lanes)
         sweep = execute(folder, strategy, runner, Watched())
-        assert identity(other) in {identity(each) for each in runner.made[:lanes]}
+        assert trial_key(other) in {trial_key(each) for each in runner.made[:lanes]}
         assert len(runner.made) == 1 + 3 * lanes
         assert {each.state for each in sweep.trials} == {TrialState.DONE}
 
@@ -381,13 +382,13 @@ class TestFullDisk:
         assert counts == [(1, 1), (2, 1), (3, 1), (4, 1), (5, 5), (6, 6)]
         assert load(folder) == sweep
         (line,) = watch.lines
-        assert "cannot be written: No space left on device" in line
+        assert "sweep.json: No space left on device" in line
 
     def test_to_the_end_is_a_failure_of_ours(self, tmp_path, disk):
         folder, runner = begun(tmp_path), FakeRunner()
         disk.add("full")
         watch = Watched()
-        with pytest.raises(JoulewiseError, match="cannot be written") as caught:
+        with pytest.raises(JoulewiseError, match="cannot write") as caught:
             go_on(folder, runner, watch)
         assert caught.value.exit_status == 125
         assert len(runner.made) == 6

@@ -81,7 +81,7 @@ def test_with_a_slowdown_to_keep_to_the_reference_comes_first_in_the_first_block
 
 
 def test_blocks_stay_on_their_lane_and_lanes_work_at_the_same_time():
-    grid = Grid(SPACE, ASKED, lanes=2)
+    grid = Grid(SPACE, ASKED, slots=2)
     busy = [grid.ask(()), None]
     busy[1] = grid.ask(busy[:1])
     assert [run.lane for run in busy] == [0, 1]
@@ -96,7 +96,7 @@ def test_blocks_stay_on_their_lane_and_lanes_work_at_the_same_time():
 
 def test_a_lane_warms_up_before_its_first_run_if_it_has_any():
     asked = replace(ASKED, warm_up=2, repeat=2)
-    grid = Grid(SPACE, asked, lanes=3)
+    grid = Grid(SPACE, asked, slots=3)
     assert grid.left == 2 * 4 + 2 * 2
     runs = drained(grid)
     for lane in (0, 1):

@@ -63,7 +63,7 @@ def test_one_knob_alone_has_a_search_of_its_own():
         (), {"power_limit_w": "full"}, adaptive=True, by=("edp",), simulated=SIMULATED
     )
     prepared = prepare(asked)
-    assert type(strategy(asked, prepared.space)).__name__ == "Adaptive"
+    assert type(strategy(asked, prepared.space)).__name__ == "OneAxisSearch"
 
 
 def test_a_training_that_is_beaten_is_stopped_here(tmp_path):

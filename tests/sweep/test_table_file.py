@@ -67,9 +67,9 @@ def test_the_reference_may_be_named(table):
     [
         ("", {}, "has no rows"),
         ("lr,time_s,energy_j\n", {}, "has no rows"),
-        ("lr,energy_j\n1,1\n", {}, "is no table of runs"),
-        ("lr,time_s\n1,1\n", {}, "is no table of runs"),
-        ("time_s,energy_j\n1,1\n", {}, "is no table of runs"),
+        ("lr,energy_j\n1,1\n", {}, "is not a table of runs"),
+        ("lr,time_s\n1,1\n", {}, "is not a table of runs"),
+        ("time_s,energy_j\n1,1\n", {}, "is not a table of runs"),
         (
             "lr,time_s,energy_j\n1,0,1\n",
             {},
@@ -114,7 +114,7 @@ def test_what_is_no_table_is_refused_with_the_place(table, text, reference, said
 def test_what_cannot_be_read_is_refused(tmp_path):
     (tmp_path / "other.csv").write_bytes(b"\xff\xfe\x00")
     for name in ("none.csv", "other.csv"):
-        with pytest.raises(UsageError, match=r"cannot read|is no CSV"):
+        with pytest.raises(UsageError, match=r"cannot read|is not a CSV"):
             read_table(tmp_path / name)
 
 

@@ -20,7 +20,7 @@ from joulewise.store.manifest import read_manifest
 from joulewise.store.spans import read_spans
 from joulewise.store.trace import open_lane
 from joulewise.sweep.boards import boards
-from joulewise.sweep.runners.virtual import Virtual
+from joulewise.sweep.runners.virtual import VirtualRunner
 from joulewise.sweep.space import resolve
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
 
@@ -33,7 +33,7 @@ ASKED = SweepSpec(
 
 def virtual(store, asked=ASKED, **changes):
     asked = replace(asked, **changes)
-    return Virtual(asked, resolve(asked, boards(asked, {})), store, "20260101-000000-abcd")
+    return VirtualRunner(asked, resolve(asked, boards(asked, {})), store, "20260101-000000-abcd")
 
 
 def limit(watts):
@@ -127,8 +127,8 @@ def test_the_commands_own_axes_are_batch_size_and_epochs(tmp_path):
     ("axes", "message"),
     [
         ({"lr": "1,2"}, "has no lr"),
-        ({"epochs": "0,1"}, "epochs of 0"),
-        ({"batch_size": "a"}, "of a"),
+        ({"epochs": "0,1"}, "epochs is 0"),
+        ({"batch_size": "a"}, "batch_size is a"),
     ],
 )
 def test_what_a_workload_has_not_is_refused_before_the_first_run(tmp_path, axes, message):
@@ -152,7 +152,7 @@ def test_a_run_over_its_time_has_failed(tmp_path):
     trial = virtual(tmp_path, timeout_s=30).run(Planned(limit(150), 0))
     assert trial.state is TrialState.FAILED
     assert trial.time_s == pytest.approx(30)
-    assert trial.reason == "it took longer than it may: 30 s"
+    assert trial.reason == "it exceeded the time limit: 30 s"
 
 
 def test_a_look_sees_so_many_seconds_of_steady_steps(tmp_path):

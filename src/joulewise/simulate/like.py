@@ -109,7 +109,12 @@ def workload_like(
 
 def fit_profile(seen: Sequence[RecordedSteps], board: Board) -> Profile:
     """The load that explains the runs, and is usual in what they leave open."""
-    from scipy.optimize import least_squares
+    try:
+        from scipy.optimize import least_squares
+    except ModuleNotFoundError:
+        raise JoulewiseError(
+            "a workload like a run needs scipy", "pip install 'joulewise[search]'"
+        ) from None
 
     usual = _usual(board)
     centre = usual.centre

@@ -65,10 +65,13 @@ def default_store(environ: Mapping[str, str] | None = None) -> Path:
     return Path(named) if named else Path(FOLDER)
 
 
-def new_run(store: Path, now_s: float | None = None) -> Path:
-    """Make a run's directory, with what is known of it before anything is."""
+def new_run(store: Path, now_s: float | None = None, run_id: str = "") -> Path:
+    """Make a run's directory, with what is known of it before anything is.
+
+    Its name is ``run_id``, or a new id where that is empty. A directory of that name is an error.
+    """
     try:
-        run = new_directory(store, now_s)
+        run = _make_directory(store, run_id) if run_id else new_directory(store, now_s)
         try:
             write_manifest(run, _first_manifest(run))
             (run / TRACE).mkdir()
@@ -86,15 +89,24 @@ def not_made(what: str, store: Path, error: OSError) -> JoulewiseError:
     return JoulewiseError(f"cannot make a {what} in {store}: {error.strerror}", f"{do}{ELSEWHERE}")
 
 
+def new_id(now_s: float | None = None) -> str:
+    """Make the id of a run or sweep: the time in UTC, and four random hexadecimal digits."""
+    return f"{time.strftime(_STAMP, time.gmtime(now_s))}-{secrets.token_hex(2)}"
+
+
 def new_directory(store: Path, now_s: float | None = None) -> Path:
     """An empty one for a run, named by the time (UTC) as no other is."""
-    stamp = time.strftime(_STAMP, time.gmtime(now_s))
-    store.mkdir(parents=True, exist_ok=True)
     while True:
-        run = store / f"{stamp}-{secrets.token_hex(2)}"
         with suppress(FileExistsError):
-            run.mkdir()
-            return run
+            return _make_directory(store, new_id(now_s))
+
+
+def _make_directory(store: Path, run_id: str) -> Path:
+    if not _ID.fullmatch(run_id):
+        raise UsageError(f"{run_id!r} is not the id of a run", "unset JOULEWISE_RUN_ID")
+    store.mkdir(parents=True, exist_ok=True)
+    (store / run_id).mkdir()
+    return store / run_id
 
 
 def _first_manifest(run: Path) -> Manifest:
