@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from joulewise.data.sweeps import CONFIRMING, WARM_UP, Planned, TrialState
-from joulewise.metrics.metric import parse
-from joulewise.search.one_axis.adaptive import BUDGET, PAIRS, OneAxisSearch
-from tests.helpers.searches import Board, finish_search, run_search
+from joulewise.search.one_axis.adaptive import BUDGET, PAIRS
+from tests.helpers.searches import Board, finish_search, make_search, run_search
 
 
 @settings(max_examples=12, deadline=None)

@@ -169,7 +169,7 @@ from joulewise.sweep.boards import find_boards
 from joulewise.sweep.runners.runner import make_slots
 from joulewise.sweep.space import Space
 asked = SweepSpec(each_gpu=True)
-space = Space((), Setting(()), boards((), os.environ))
+space = Space((), Setting(()), find_boards((), os.environ))
 second = make_slots(asked, space)[1]
 trial = runner_of("train.py", "4", slot=second).run(planned(power_limit_w=170.0))
 print(json.dumps([json.loads(as_line(trial)), space.boards[1].uid]))

@@ -7,7 +7,7 @@ import pytest
 
 from joulewise.data.sweeps import Planned, TrialState
 from joulewise.sweep.runners import on_ray as on_ray_module
-from joulewise.sweep.runners.on_ray import TaskResult, RayRunner, measure
+from joulewise.sweep.runners.on_ray import RayRunner, TaskResult, measure
 from joulewise.sweep.trial import log_name
 from tests.helpers.fake_runs import LIMITS_W, asked, setting, trial
 

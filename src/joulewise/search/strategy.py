@@ -6,7 +6,6 @@ import random
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from importlib.util import find_spec
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from joulewise.data.sweeps import (
@@ -58,8 +57,12 @@ class Strategy(Protocol):
 
 def require_scipy() -> None:
     """Raise an error that says how to install scipy, where it is missing."""
-    if find_spec("scipy") is None:
-        raise JoulewiseError("an adaptive search needs scipy", "pip install 'joulewise[search]'")
+    try:
+        import scipy  # noqa: F401
+    except ModuleNotFoundError:
+        raise JoulewiseError(
+            "an adaptive search needs scipy", "pip install 'joulewise[search]'"
+        ) from None
 
 
 class SearchState(Protocol):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
+from joulewise.errors import JoulewiseError
 from joulewise.simulate.model import Board, Knobs, Load, Workload
 from joulewise.simulate.physics import steady_state
 from joulewise.simulate.workloads import (

@@ -165,7 +165,9 @@ def _quantity(name: str, text: str, units: str) -> tuple[Decimal, str]:
     unit = (match[2] or "") if match else ""
     if match is None or unit.lower() not in units.lower():
         what = "watts, or percent of the default" if "%" in units else "MHz"
-        raise UsageError(f"{text!r} is not a valid {LABELS[name]}", f"give {what}, as numbers, or {FULL}")
+        raise UsageError(
+            f"{text!r} is not a valid {LABELS[name]}", f"give {what}, as numbers, or {FULL}"
+        )
     return _parse_decimal(match[1], text), unit
 
 
