@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from joulewise.calibrate.gain import Drawn, fit_gains
+from joulewise.calibrate.gain import ReportedEnergy, fit_gains
 from joulewise.calibrate.wall_meter import Meter
 from joulewise.data import Unavailable
 from joulewise.record.sensor_profiles import CalibratedValue
@@ -33,7 +33,7 @@ def metered(draw, t_s, true_w, *, ahead_s=0.0, average_s=1.0, noise_w=1.0):
 
 
 def drawn(t_s, power_w, gain):
-    return Drawn(t_s, np.cumsum(power_w * gain) * (t_s[1] - t_s[0]))
+    return ReportedEnergy(t_s, np.cumsum(power_w * gain) * (t_s[1] - t_s[0]))
 
 
 def test_the_gain_lies_within_its_error():

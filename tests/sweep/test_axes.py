@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 
 from joulewise.data.sweeps import CPU_LIMIT, MEM_CLOCK, POWER_LIMIT, SM_CLOCK
 from joulewise.errors import NotSupportedError, OutOfRangeError, UsageError
-from joulewise.sweep.axes import MOST, clocks, limits, nearest, words, written
+from joulewise.sweep.axes import (
+    MOST,
+    format_values,
+    nearest,
+    parse_clocks,
+    parse_limits,
+    parse_words,
+)
 from joulewise.sweep.boards import TargetBoard, simulated
 
 (V100,) = simulated("v100")
@@ -20,7 +27,7 @@ PACKAGE = TargetBoard("cpu0", "package-0", "a CPU", lowest_w=20, default_w=65, h
 
 
 def watts(text, board=V100):
-    return list(limits(POWER_LIMIT, text, board).values)
+    return list(parse_limits(POWER_LIMIT, text, board).values)
 
 
 @pytest.mark.parametrize(
@@ -58,8 +65,8 @@ def test_full_is_the_boards_range_in_steps_of_5_w_with_both_ends():
 
 
 def test_full_of_a_package_ends_at_the_limit_that_it_has():
-    assert limits(CPU_LIMIT, "full", PACKAGE).values == (*range(20, 65, 5), 65)
-    assert limits(CPU_LIMIT, "50%,100", PACKAGE).values == (32.5, 100)
+    assert parse_limits(CPU_LIMIT, "full", PACKAGE).values == (*range(20, 65, 5), 65)
+    assert parse_limits(CPU_LIMIT, "50%,100", PACKAGE).values == (32.5, 100)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +96,7 @@ def test_full_of_a_package_ends_at_the_limit_that_it_has():
         ("9" * 5000, "too large or small"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(text, says):
+def test_invalid_limits_are_refused(text, says):
     with pytest.raises(UsageError, match=re.escape(says)) as refused:
         watts(text)
     assert refused.value.hint
@@ -105,16 +112,16 @@ def test_a_limit_out_of_range_is_refused_with_the_range():
         watts("-150")
 
 
-def test_a_board_that_cannot_be_limited_or_locked_says_so():
+def test_board_without_controls_is_refused():
     bare = TargetBoard("gpu0", "GPU-0", "bare")
     with pytest.raises(NotSupportedError, match="the power limit of gpu0 cannot be set"):
         watts("150", bare)
     with pytest.raises(NotSupportedError, match="the memory clock of gpu0 cannot be locked"):
-        clocks(MEM_CLOCK, "877", V100)
+        parse_clocks(MEM_CLOCK, "877", V100)
 
 
-def test_clocks_go_to_the_nearest_that_the_board_takes_once_each_and_say_so():
-    axis = clocks(SM_CLOCK, "1200, 1201 MHz, 1206,1530", V100)
+def test_clocks_are_rounded_with_a_note():
+    axis = parse_clocks(SM_CLOCK, "1200, 1201 MHz, 1206,1530", V100)
     assert axis.values == (1200, 1207, 1530)
     assert axis.notes == (
         "SM clock 1201 MHz becomes 1200 MHz, the nearest that gpu0 takes",
@@ -123,12 +130,12 @@ def test_clocks_go_to_the_nearest_that_the_board_takes_once_each_and_say_so():
     )
 
 
-def test_a_clock_as_near_to_two_goes_to_the_lower():
+def test_clock_between_two_is_rounded_down():
     assert nearest(15, [10, 20]) == 10
 
 
 def test_clocks_may_be_unlocked_and_full_is_some_of_many_with_both_ends():
-    axis = clocks(SM_CLOCK, "full,unlocked", V100)
+    axis = parse_clocks(SM_CLOCK, "full,unlocked", V100)
     *locked, unlocked = axis.values
     assert unlocked is None
     assert len(locked) == 16
@@ -136,7 +143,7 @@ def test_clocks_may_be_unlocked_and_full_is_some_of_many_with_both_ends():
     assert set(locked) <= set(V100.sm_clocks_mhz)
     gaps = [high - low for low, high in pairwise(locked)]
     assert max(gaps) - min(gaps) <= 15
-    assert clocks(MEM_CLOCK, "full", A100).values == (1215,)
+    assert parse_clocks(MEM_CLOCK, "full", A100).values == (1215,)
 
 
 @pytest.mark.parametrize(
@@ -149,9 +156,9 @@ def test_clocks_may_be_unlocked_and_full_is_some_of_many_with_both_ends():
         ("locked", "'locked' is not a valid SM clock"),
     ],
 )
-def test_a_clock_that_is_none_is_refused(text, says):
+def test_invalid_clocks_are_refused(text, says):
     with pytest.raises(UsageError, match=says):
-        clocks(SM_CLOCK, text, V100)
+        parse_clocks(SM_CLOCK, text, V100)
 
 
 @pytest.mark.parametrize(
@@ -178,26 +185,26 @@ def test_a_clock_that_is_none_is_refused(text, says):
     ],
 )
 def test_words_stay_as_written_and_numbers_may_be_ranges(text, values):
-    assert words("x", text).values == values
+    assert parse_words("x", text).values == values
 
 
 @pytest.mark.parametrize("text", ["", ",", "32,,64", "32, ,64", '"a"b', '"a,b', "1:5:0", "5:1:1"])
-def test_words_that_cannot_be_meant_are_refused(text):
+def test_invalid_words_are_refused(text):
     with pytest.raises(UsageError):
-        words("x", text)
+        parse_words("x", text)
 
 
 def test_an_axis_ends_at_so_many_values():
-    assert len(words("x", f"1:{MOST}:1").values) == MOST
+    assert len(parse_words("x", f"1:{MOST}:1").values) == MOST
     with pytest.raises(UsageError, match="more than"):
-        words("x", f"1:{MOST}:1,0")
+        parse_words("x", f"1:{MOST}:1,0")
     with pytest.raises(UsageError, match="more than"):
-        words("x", f"0:{10 * MOST}:1")
+        parse_words("x", f"0:{10 * MOST}:1")
 
 
 @given(st.lists(st.text(), min_size=1))
-def test_what_is_written_down_reads_as_it_was(values):
-    assert words("x", written(values)).values == tuple(dict.fromkeys(values))
+def test_formatted_values_parse_to_the_same(values):
+    assert parse_words("x", format_values(values)).values == tuple(dict.fromkeys(values))
 
 
 NUMBERS = st.decimals(-1000, 1000, allow_nan=False, places=3)
@@ -206,7 +213,7 @@ NUMBERS = st.decimals(-1000, 1000, allow_nan=False, places=3)
 @given(NUMBERS, NUMBERS, st.decimals("0.5", 500, places=2))
 def test_a_range_has_both_ends_and_even_steps(one, other, step):
     first, last = sorted((one, other))
-    values = [Decimal(word) for word in words("x", f"{first}:{last}:{step}").values]
+    values = [Decimal(word) for word in parse_words("x", f"{first}:{last}:{step}").values]
     assert values[0] == first
     assert values[-1] == last
     gaps = [high - low for low, high in pairwise(values)]

@@ -51,7 +51,7 @@ def on_ray(tmp_path):
     return make
 
 
-def test_a_task_that_puts_its_knobs_back_is_interrupted_once(on_ray):
+def test_task_that_restores_controls_is_interrupted_once(on_ray):
     tasks = Tasks(TaskResult(trial(PLANNED), b"", b""), looks=5)
     runner = on_ray(tasks)
     tasks.stop = runner.stop
@@ -116,7 +116,7 @@ class TestWithoutFiltersOfTarfile:
         assert (tmp_path / "here" / "run" / "trace" / "file").read_text() == "whole"
 
     @pytest.mark.parametrize("name", ["../out", "/tmp/out", "run/../../out", "link"])
-    def test_what_leads_elsewhere_is_refused(self, tmp_path, name):
+    def test_archive_with_paths_outside_is_refused(self, tmp_path, name):
         member = tarfile.TarInfo(name)
         if name == "link":
             member.type, member.linkname = tarfile.SYMTYPE, "/etc"

@@ -78,7 +78,7 @@ class TestTooSlow:
         more = {"time_s": 13, **more}
         assert not is_skipped(at(150.0), ran(REFERENCE, 10), ran(at(200.0), **more))
 
-    def test_a_look_and_a_warm_up_are_never_skipped(self):
+    def test_probes_and_warm_up_runs_are_never_skipped(self):
         assert not is_skipped(at(150.0, 1200.0), *self.SLOW, look_s=5.0)
         warm_up = Planned(at(150.0, 1200.0), WARM_UP)
         assert not reason_to_skip(warm_up, sweep_of(*self.SLOW), 1.2)

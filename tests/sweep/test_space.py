@@ -165,7 +165,7 @@ def test_boards_that_take_other_values_must_be_told_apart():
         ({"on": "ray", "each_gpu": True}, "--gpu and --each-gpu are for this machine"),
     ],
 )
-def test_what_is_wrong_is_told_before_the_first_run(change, says):
+def test_invalid_specs_are_refused_before_the_first_run(change, says):
     good = asked({POWER_LIMIT: "150,200"})
     assert len(resolve(good, V100).points) == 3
     with pytest.raises(UsageError, match=says) as refused:
@@ -234,7 +234,7 @@ def test_a_program_is_looked_for_where_it_runs(tmp_path):
         (SIM, {"batch_size": "many"}, "batch_size is many"),
     ],
 )
-def test_what_cannot_be_simulated_is_refused(sim, axes, says):
+def test_invalid_simulations_are_refused(sim, axes, says):
     given = SweepSpec(axes={POWER_LIMIT: "full", **axes}, simulated=sim)
     with pytest.raises(UsageError, match=says):
         resolve(given, V100)

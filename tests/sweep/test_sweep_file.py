@@ -7,7 +7,7 @@ import pytest
 
 from joulewise.data.sweeps import CPU_LIMIT, MEM_CLOCK, POWER_LIMIT, SM_CLOCK
 from joulewise.errors import UsageError
-from joulewise.sweep.axes import words
+from joulewise.sweep.axes import parse_words
 from joulewise.sweep.boards import simulated
 from joulewise.sweep.space import resolve
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
@@ -138,7 +138,7 @@ def test_a_list_is_taken_as_it_is_and_text_as_on_the_command_line(file):
     set = { a = ["1:3:1", "x,y", "", 1e-4], b = "1:3:1", c = 'x,"y,z"', d = 5 }
     """
     (asked,) = read(file(told))
-    values = {name: words(name, text).values for name, text in asked.axes.items()}
+    values = {name: parse_words(name, text).values for name, text in asked.axes.items()}
     assert values == {
         "a": ("1:3:1", "x,y", "", "0.0001"),
         "b": ("1", "2", "3"),
@@ -181,7 +181,7 @@ def test_a_list_is_taken_as_it_is_and_text_as_on_the_command_line(file):
         ("[[benchmark]]\nname = 'a'\n[[benchmark]]\nname = 'a'", "two benchmarks are named a"),
     ],
 )
-def test_what_a_file_cannot_mean_is_said_with_its_name_and_the_key(file, text, says):
+def test_invalid_file_is_refused_with_its_name_and_key(file, text, says):
     path = file(text)
     with pytest.raises(UsageError, match=re.escape(says)) as refused:
         read(path)

@@ -137,7 +137,7 @@ def test_what_a_workload_has_not_is_refused_before_the_first_run(tmp_path, axes,
     assert not list(tmp_path.iterdir())
 
 
-def test_a_hopeless_run_is_ended_at_the_first_look_that_finds_it_so(tmp_path):
+def test_hopeless_run_is_ended_at_the_first_check(tmp_path):
     runner, planned = virtual(tmp_path), Planned(limit(150), 0)
     whole = runner.run(planned)
     half_j = whole.energy["gpu"].value / 2
@@ -155,7 +155,7 @@ def test_a_run_over_its_time_has_failed(tmp_path):
     assert trial.reason == "it exceeded the time limit: 30 s"
 
 
-def test_a_look_sees_so_many_seconds_of_steady_steps(tmp_path):
+def test_probe_has_the_given_seconds_of_steady_steps(tmp_path):
     runner = virtual(tmp_path)
     whole, look = (runner.run(Planned(limit(200), 0, look_s=look_s)) for look_s in (None, 10.0))
     assert look.state is TrialState.DONE
@@ -166,7 +166,7 @@ def test_a_look_sees_so_many_seconds_of_steady_steps(tmp_path):
     assert steps.energy["gpu"].error_sampling < 0.005 * steps.energy["gpu"].value
 
 
-def test_what_was_simulated_and_never_told_is_found_again(tmp_path):
+def test_simulated_run_that_was_not_written_down_is_adopted(tmp_path):
     planned = Planned(limit(200), 0)
     made = virtual(tmp_path).run(planned)
     later = virtual(tmp_path)
@@ -174,7 +174,7 @@ def test_what_was_simulated_and_never_told_is_found_again(tmp_path):
     assert later.adopt(Planned(limit(200), 1)) is None
 
 
-def test_without_room_it_says_so_and_leaves_no_half_run(tmp_path, monkeypatch):
+def test_full_disk_leaves_no_partial_run(tmp_path, monkeypatch):
     def full(*_):
         raise OSError(errno.ENOSPC, "No space left on device", "somewhere")
 
@@ -185,7 +185,7 @@ def test_without_room_it_says_so_and_leaves_no_half_run(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("epochs", [1, 30])
-def test_only_lanes_of_many_rows_are_packed_and_all_are_read_back(tmp_path, epochs, monkeypatch):
+def test_only_long_streams_are_packed(tmp_path, epochs, monkeypatch):
     analysed = []
 
     def spy(*args, **options):

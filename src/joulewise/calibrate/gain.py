@@ -61,7 +61,7 @@ _AVERAGES: Final = (0.1, 0.3, 0.6, 1.0, 1.5, 2.0, 3.0, 5.0)
 
 
 @dataclass(frozen=True)
-class Drawn:
+class ReportedEnergy:
     """The energy that a board reports to have drawn up to each time."""
 
     t_s: Array
@@ -83,7 +83,7 @@ class Gains:
 
 
 def fit_gains(
-    meter: Meter, boards: Sequence[Drawn], efficiency: CalibratedValue
+    meter: Meter, boards: Sequence[ReportedEnergy], efficiency: CalibratedValue
 ) -> Gains | Unavailable:
     """Fit the gains of all boards of a node at once, so that each is separated from the others."""
     interval_s = float(np.median(np.diff(meter.t_s)))
@@ -172,7 +172,10 @@ class _GainLine:
 
 
 def _align(
-    meter: Meter, boards: Sequence[Drawn], ahead_s: Array, averages_s: Sequence[float] | Array
+    meter: Meter,
+    boards: Sequence[ReportedEnergy],
+    ahead_s: Array,
+    averages_s: Sequence[float] | Array,
 ) -> _GainLine | None:
     """The model with the highest likelihood, which favours clocks that use more of the log."""
     best, highest = None, 0.0
@@ -188,7 +191,7 @@ def _align(
 
 
 def _make_line(
-    meter: Meter, boards: Sequence[Drawn], ahead_s: float, average_s: float
+    meter: Meter, boards: Sequence[ReportedEnergy], ahead_s: float, average_s: float
 ) -> _GainLine | None:
     end_s = meter.t_s - ahead_s
     start_s = end_s - average_s
@@ -202,7 +205,9 @@ def _make_line(
     return _GainLine(ahead_s, average_s, end_s, meter.power_w[known], columns)
 
 
-def _is_steady(line: _GainLine, boards: Sequence[Drawn], margin_s: float) -> NDArray[np.bool_]:
+def _is_steady(
+    line: _GainLine, boards: Sequence[ReportedEnergy], margin_s: float
+) -> NDArray[np.bool_]:
     """Where no board's load changed around a reading: there the exact clock does not matter."""
     start_s = line.end_s - line.average_s
     is_steady = np.ones(line.end_s.size, bool)
@@ -263,7 +268,7 @@ def gains_from_run(run: Path, meter: WallMeter) -> dict[DeviceInfo, Gain]:
     return dict(zip(drawn, _fit(meter, ahead_s, list(drawn.values())), strict=True))
 
 
-def _fit(meter: WallMeter, wall_ahead_s: float, boards: list[Drawn]) -> list[Gain]:
+def _fit(meter: WallMeter, wall_ahead_s: float, boards: list[ReportedEnergy]) -> list[Gain]:
     log = read_meter(meter.path, wall_ahead_s)
     fitted = fit_gains(log, boards, meter.efficiency)
     if isinstance(fitted, Unavailable):
@@ -286,7 +291,7 @@ def _check_useful(gain: CalibratedValue | Unavailable) -> CalibratedValue | Unav
     )
 
 
-def _read_run(run: Path, key: str) -> Drawn | None:
+def _read_run(run: Path, key: str) -> ReportedEnergy | None:
     stream = open_lane(run, key, StreamKind.FAST)
     if stream is None or Quantity.POWER.value not in stream.columns:
         return None
@@ -298,17 +303,17 @@ def _read_run(run: Path, key: str) -> Drawn | None:
     return _integrate(t_s, column[Quantity.POWER.value], column.get(Quantity.ENERGY.value))
 
 
-def _integrate(t_s: Array, power_w: Array, energy_j: Array | None) -> Drawn:
+def _integrate(t_s: Array, power_w: Array, energy_j: Array | None) -> ReportedEnergy:
     """The energy by the counter, else by holding each power reading until the next."""
     if energy_j is not None and np.isfinite(energy_j).any():
         is_known = np.isfinite(energy_j)
         t_s, energy_j = t_s[is_known], energy_j[is_known]
         # Between two of its updates the counter stands still, and the board does not.
         stepped = np.diff(energy_j, prepend=energy_j[0] - 1.0) != 0
-        return Drawn(t_s[stepped], energy_j[stepped])
+        return ReportedEnergy(t_s[stepped], energy_j[stepped])
     is_known = np.isfinite(power_w)
     t_s, power_w = t_s[is_known], power_w[is_known]
-    return Drawn(t_s, np.concatenate([[0.0], np.cumsum(power_w[:-1] * np.diff(t_s))]))
+    return ReportedEnergy(t_s, np.concatenate([[0.0], np.cumsum(power_w[:-1] * np.diff(t_s))]))
 
 
 def _wall_ahead_s() -> float:

@@ -42,7 +42,7 @@ class Axis:
     notes: tuple[str, ...] = ()
 
 
-def limits(name: str, text: str, board: TargetBoard) -> Axis:
+def parse_limits(name: str, text: str, board: TargetBoard) -> Axis:
     """Parse power limits in W: ``150:300:5``, ``150,200``, ``50%`` of the default, ``full``."""
     if board.default_w is None:
         raise NotSupportedError(
@@ -68,7 +68,7 @@ def limits(name: str, text: str, board: TargetBoard) -> Axis:
     return _axis(name, values, [])
 
 
-def clocks(name: str, text: str, board: TargetBoard) -> Axis:
+def parse_clocks(name: str, text: str, board: TargetBoard) -> Axis:
     """Parse clocks in MHz; each becomes the nearest that can be locked.
 
     ``full`` are up to 16 of these. ``unlocked`` (None) leaves the clock to the driver.
@@ -100,7 +100,7 @@ def clocks(name: str, text: str, board: TargetBoard) -> Axis:
     return _axis(name, values, notes)
 
 
-def words(name: str, text: str) -> Axis:
+def parse_words(name: str, text: str) -> Axis:
     """Parse values of a parameter of the command: words and ``from:to:step``, between commas.
 
     In quotes, a comma is a part of the word, and a range stays a word.
@@ -116,8 +116,8 @@ def words(name: str, text: str) -> Axis:
     return _axis(name, values, [])
 
 
-def written(values: Iterable[object]) -> str:
-    """Write values as on the command line, for :func:`words` to parse."""
+def format_values(values: Iterable[object]) -> str:
+    """Write values as on the command line, for :func:`parse_words` to parse."""
     return ",".join(_quote(str(value)) for value in values)
 
 

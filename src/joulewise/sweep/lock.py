@@ -1,7 +1,7 @@
 """Exclusion and interruption of sweeps.
 
 - :func:`running`, :func:`is_running`: one process at a time runs a sweep
-- :func:`having`: one sweep at a time has a GPU
+- :func:`reserve_gpus`: one sweep at a time has a GPU
 - :func:`queue_signals`, :func:`raised_signals`: signals that end a sweep before its last run
 """
 
@@ -108,7 +108,7 @@ def is_running(folder: Path) -> bool:
 
 
 @contextmanager
-def having(gpus: Iterable[TargetBoard]) -> Iterator[None]:
+def reserve_gpus(gpus: Iterable[TargetBoard]) -> Iterator[None]:
     """Reserve GPUs for the sweeps of this process, also between two runs.
 
     Where the lock files cannot be written nothing is reserved: then only leases keep runs apart.

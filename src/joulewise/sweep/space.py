@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from joulewise.data.sweeps import CPU_LIMIT, KNOBS, MEM_CLOCK, POWER_LIMIT, SM_CLOCK, Setting, Value
 from joulewise.errors import NotSupportedError, UsageError, did_you_mean
-from joulewise.sweep.axes import LABELS, MOST, Axis, clocks, limits, words
+from joulewise.sweep.axes import LABELS, MOST, Axis, parse_clocks, parse_limits, parse_words
 from joulewise.sweep.boards import TargetBoard, require_alike
 from joulewise.sweep.spec import SweepSpec
 from joulewise.sweep.validate import check, check_command, check_metrics
@@ -206,7 +206,7 @@ def resolve(
 
 def _axis(name: str, text: str, boards: Sequence[TargetBoard]) -> Axis:
     if name not in KNOBS:
-        return words(name, text)
+        return parse_words(name, text)
     label = LABELS[name]
     if name == CPU_LIMIT:
         packages = [board for board in boards if not board.is_gpu]
@@ -214,13 +214,17 @@ def _axis(name: str, text: str, boards: Sequence[TargetBoard]) -> Axis:
             raise NotSupportedError(
                 "no CPU reports the range of its power limit", "run `joulewise doctor`"
             )
-        return limits(name, text, require_alike(packages, label, lambda board: board.limits_w))
+        return parse_limits(
+            name, text, require_alike(packages, label, lambda board: board.limits_w)
+        )
     gpus = [board for board in boards if board.is_gpu]
     if not gpus:
         raise UsageError(f"there is no GPU to set the {label} of", "run `joulewise doctor`")
     if name == POWER_LIMIT:
-        return limits(name, text, require_alike(gpus, label, lambda board: board.limits_w))
-    return clocks(name, text, require_alike(gpus, label, lambda board: board.clocks_mhz(name)))
+        return parse_limits(name, text, require_alike(gpus, label, lambda board: board.limits_w))
+    return parse_clocks(
+        name, text, require_alike(gpus, label, lambda board: board.clocks_mhz(name))
+    )
 
 
 def _grid(

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from joulewise.data.sweeps import KNOB_KEYS
 from joulewise.errors import UsageError, did_you_mean
-from joulewise.sweep.axes import written
+from joulewise.sweep.axes import format_values
 from joulewise.sweep.spec import SimulationSpec, SweepSpec
 
 if sys.version_info >= (3, 11):
@@ -175,7 +175,7 @@ def _own_axis(name: str, value: Any) -> tuple[str, str]:
         raise ValueError(
             f"for limits and clocks: write {KNOB_KEYS[name]} = … beside it, not {name} in it"
         )
-    return name, written(map(_word, value)) if isinstance(value, list) else _word(value)
+    return name, format_values(map(_word, value)) if isinstance(value, list) else _word(value)
 
 
 def _knob_axis(knob: str) -> Callable[[Any], dict[str, str]]:

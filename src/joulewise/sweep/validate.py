@@ -193,21 +193,21 @@ def _check_texts(texts: Iterable[str], variables: Iterable[str]) -> None:
 
 def _check_numbers(spec: SweepSpec) -> None:
     for value, least, what in (
-        (spec.repeat, 1, "repetitions"),
-        (spec.warm_up, 0, "warm-up runs"),
-        (spec.max_slowdown, 1, "times the reference's time at most"),
-        (spec.pue, 1, "as PUE"),
-        (spec.overhead_w, 0, "W of overhead"),
+        (spec.repeat, 1, "number of repetitions"),
+        (spec.warm_up, 0, "number of warm-up runs"),
+        (spec.max_slowdown, 1, "maximum slowdown"),
+        (spec.pue, 1, "PUE"),
+        (spec.overhead_w, 0, "overhead in W"),
     ):
         if value is not None and not (math.isfinite(value) and value >= least):
-            raise UsageError(f"{value:g} {what}", f"give {least} or more")
+            raise UsageError(f"the {what} is {value:g}", f"it must be {least} or more")
     for positive, what in (
-        (spec.timeout_s, "s of timeout"),
-        (spec.tolerance, "as tolerance"),
-        (spec.rate_hz, "Hz"),
+        (spec.timeout_s, "timeout in s"),
+        (spec.tolerance, "tolerance"),
+        (spec.rate_hz, "rate in Hz"),
     ):
         if positive is not None and not (math.isfinite(positive) and positive > 0):
-            raise UsageError(f"{positive:g} {what}", "give more than 0")
+            raise UsageError(f"the {what} is {positive:g}", "it must be more than 0")
 
 
 def _check_counts(words: Iterable[tuple[str, str]]) -> None:

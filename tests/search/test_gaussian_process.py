@@ -27,7 +27,7 @@ def ratio(runs, one, other):
     return expected[0] / expected[1]
 
 
-def test_drift_from_block_to_block_is_evened_out_by_what_they_share():
+def test_drift_between_blocks_is_corrected():
     slower = [1.0, 1.02, 0.985, 1.015]
     runs = [
         seen(at, factor, block)
@@ -37,18 +37,18 @@ def test_drift_from_block_to_block_is_evened_out_by_what_they_share():
     assert ratio(runs, 4, 2) == pytest.approx(time_s(4) / time_s(2), rel=0.005)
 
 
-def test_a_board_that_is_slower_makes_no_setting_slower():
+def test_slower_board_is_not_mistaken_for_a_slower_setting():
     runs = [seen(at, block=at) for at in (0, 3, 7)]
     runs += [seen(at, 1.1, block=at + 10, board="slow") for at in (2, 5, 7)]
     assert ratio(runs, 2, 0) == pytest.approx(time_s(2) / time_s(0), rel=0.01)
 
 
-def test_looks_tell_of_whole_runs_though_these_have_more_in_them():
+def test_probes_predict_the_ratios_of_whole_runs():
     runs = [seen(7), *(seen(at, 0.8, is_probe=True) for at in (0, 2, 4, 6, 7))]
     assert ratio(runs, 2, 7) == pytest.approx(time_s(2) / time_s(7), rel=0.01)
 
 
-def test_where_nothing_was_tried_less_is_known():
+def test_posterior_is_wider_away_from_observations():
     samples = GaussianProcessPosterior.fit([seen(at) for at in (0, 1, 2)], WHERE, (0,)).sample(
         WHERE, 0
     )
@@ -57,7 +57,7 @@ def test_where_nothing_was_tried_less_is_known():
     assert samples.log_time.shape == samples.log_power.shape == (200, 8)
 
 
-def test_grid_of_a_grid_and_a_reference_beside_it():
+def test_search_grid_contains_the_reference_and_variant_bases():
     grid = SearchGrid.of(SETTINGS, REFERENCE)
     assert [axis.name for axis in grid.axes] == [*REFERENCE]
     assert grid.axes[1].values[-1] is None  # an unlocked clock is the highest
@@ -71,14 +71,14 @@ def test_grid_of_a_grid_and_a_reference_beside_it():
     }
 
 
-def test_the_nearest_that_is_allowed():
+def test_nearest_allowed_point():
     grid = SearchGrid.of(SETTINGS, REFERENCE)
     wanted = grid.steps[grid.reference] - (1, 0, 0)
     at = grid.nearest(wanted.tolist(), range(len(SETTINGS)))
     assert grid.points[at] == setting(275.0, 1500.0)
 
 
-def test_words_are_as_far_apart_as_any_other_two():
+def test_unordered_values_are_equally_far_apart():
     settings = [Setting.of({POWER_LIMIT: 200.0, "kind": word}) for word in ("a", "b", "c")]
     grid = SearchGrid.of(settings, settings[0])
     assert [axis.name for axis in grid.axes] == ["kind"]
@@ -100,7 +100,7 @@ def folded(grid):
     return 100 * (0.4 + 0.6 / clocks), 60 + 200 * clocks**2.5
 
 
-def test_limit_and_lock_are_one_axis_to_a_posterior():
+def test_clock_model_predicts_limit_and_lock_together():
     """Looks at either alone tell what both come to together, where nobody looked."""
     points = [setting(p, c) for p in range(150, 301, 10) for c in range(900, 1501, 50)]
     grid = SearchGrid.of(points, REFERENCE)
@@ -122,7 +122,7 @@ def test_limit_and_lock_are_one_axis_to_a_posterior():
     assert off(None) > 0.04
 
 
-def test_there_is_no_such_axis_without_both():
+def test_clock_model_needs_both_axes():
     limits = [Setting.of({POWER_LIMIT: p, "batch_size": "32"}) for p in (150.0, 200.0, 300.0)]
     assert ClockModel.of(SearchGrid.of(limits, limits[-1])) is None
     batches = ClockModel.of(SearchGrid.of(SETTINGS, REFERENCE))

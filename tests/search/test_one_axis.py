@@ -17,7 +17,7 @@ from tests.helpers.searches import LIMITS_W, Board, make_search, objective, run_
 
 
 @pytest.mark.parametrize("metric", ["energy", "edp", "eds:2.0"])
-def test_it_finds_what_is_best_and_says_so(metric):
+def test_search_finds_the_best_setting_and_is_sure(metric):
     board = Board(noise=0.005)
     strategy, trials = run_search(board, metric)
     said = strategy.sure["metrics"][parse(metric).name]
@@ -28,7 +28,7 @@ def test_it_finds_what_is_best_and_says_so(metric):
     assert strategy.left == 0
 
 
-def test_nothing_is_faster_than_the_reference_and_nothing_needs_confirming_then():
+def test_choosing_the_reference_needs_no_confirming_runs():
     strategy, trials = run_search(Board(), "time")
     said = strategy.sure["metrics"]["time"]
     assert said["is_reference"]
@@ -37,7 +37,7 @@ def test_nothing_is_faster_than_the_reference_and_nothing_needs_confirming_then(
     assert all(trial.block < CONFIRMING for trial in trials)
 
 
-def test_a_slowdown_that_is_too_much_is_not_chosen():
+def test_choice_respects_the_maximum_slowdown():
     board = Board(noise=0.005)
     said = run_search(board, "slowdown:1.1")[0].sure["metrics"]["slowdown:1.1"]
     slowdown = board.truth(said["settings"][POWER_LIMIT])[0] / board.truth(LIMITS_W[-1])[0]
@@ -46,7 +46,7 @@ def test_a_slowdown_that_is_too_much_is_not_chosen():
     assert least < 0.9 * free
 
 
-def test_cost_needs_the_highest_limit_and_says_so_before_the_first_run():
+def test_cost_metric_without_a_power_limit_is_refused():
     with pytest.raises(UsageError, match="highest power limit"):
         run_search(Board(), "cost:0.5")
     board = Board(noise=0.005)
@@ -65,7 +65,7 @@ def test_several_metrics_share_their_runs():
         assert said["saving"]["pairs"] == PAIRS
 
 
-def test_the_saving_is_that_of_fresh_pairs_alone():
+def test_saving_is_computed_from_confirming_pairs_only():
     board = Board(noise=0.02)
     strategy, trials = run_search(board, "energy")
     said = strategy.sure["metrics"]["energy"]
@@ -82,7 +82,7 @@ def test_the_saving_is_that_of_fresh_pairs_alone():
     assert said["slowdown"]["mean"] == pytest.approx(slower - 1, abs=0.002)
 
 
-def test_with_too_much_noise_it_ends_and_says_that_it_is_not_sure():
+def test_noisy_search_ends_without_being_sure():
     strategy, trials = run_search(Board(noise=0.15), "edp", tolerance=0.01)
     assert len(trials) <= BUDGET
     said = strategy.sure["metrics"]["edp"]
@@ -90,12 +90,12 @@ def test_with_too_much_noise_it_ends_and_says_that_it_is_not_sure():
     assert said["probability"] < 0.95
 
 
-def test_it_runs_for_as_long_as_it_is_unsure():
+def test_number_of_runs_grows_with_uncertainty():
     assert len(run_search(Board(noise=0.002), "energy")[1]) == 7 + 2 * PAIRS
     assert len(run_search(Board(noise=0.15), "edp", tolerance=0.01)[1]) == BUDGET
 
 
-def test_it_chooses_what_is_likeliest_within_rather_than_what_is_best_on_the_mean():
+def test_choice_is_the_most_probable_not_the_best_mean():
     worlds = np.array([[0.0, 0.009, 0.5]] * 97 + [[0.03, 0.0, 0.5]] * 3)
     quiet = np.full(len(worlds), 0.01)
     samples = PosteriorSamples(np.zeros(worlds.shape), np.log1p(worlds), quiet, quiet)
@@ -103,18 +103,18 @@ def test_it_chooses_what_is_likeliest_within_rather_than_what_is_best_on_the_mea
     assert (judged.chosen, judged.probability) == (1, 1.0)
 
 
-def test_it_keeps_to_its_budget():
+def test_search_keeps_to_its_budget():
     _, trials = run_search(Board(noise=0.03), "edp", tolerance=0.01, budget=13)
     assert len(trials) == 13
 
 
-def test_the_tolerance_is_as_asked_or_what_the_noise_allows():
+def test_tolerance_is_given_or_follows_from_the_noise():
     assert run_search(Board(noise=0.05), "edp")[0].sure["metrics"]["edp"]["tolerance"] > 0.01
     strategy, _ = run_search(Board(noise=0.05), "edp", tolerance=0.03)
     assert strategy.sure["metrics"]["edp"]["tolerance"] == 0.03
 
 
-def test_the_rest_of_the_node_makes_slowness_dear():
+def test_power_of_the_node_favours_faster_settings():
     board = Board(noise=0.005)
     at = {}
     for boundary in ("gpu", "node"):
@@ -167,13 +167,13 @@ def test_a_fine_grid_is_thinned():
         ([{"batch_size": "32"}, {"batch_size": "64"}], "one axis"),
     ],
 )
-def test_other_axes_are_not_for_it(settings, about):
+def test_other_axes_are_refused(settings, about):
     points = [Setting.of(it) for it in settings]
     with pytest.raises(UsageError, match=about):
         OneAxisSearch(points, points[0], objective("edp"))
 
 
-def test_what_cannot_be_asked_is_said_at_once():
+def test_invalid_arguments_are_refused():
     points = Board().settings
     with pytest.raises(UsageError, match="too few"):
         make_search(points, "edp", budget=8)

@@ -90,7 +90,7 @@ print(as_line(runner.run(planned(power_limit_w=200.0), hopeless)))
     assert trial["energy"]["gpu"]["value"] > 100
 
 
-def test_a_look_ends_when_it_has_seen_enough(tmp_path):
+def test_probe_ends_after_enough_steps(tmp_path):
     trial = run(
         tmp_path,
         """
@@ -105,7 +105,7 @@ print(as_line(runner.run(planned(look_s=2.0, power_limit_w=150.0))))
     assert 100 < trial["energy"]["gpu"]["value"] / trial["time_s"] < 155
 
 
-def test_a_look_follows_its_own_run_and_not_an_earlier_one_of_the_same_plan(tmp_path):
+def test_probe_follows_its_own_run_not_an_earlier_one(tmp_path):
     trials = run(
         tmp_path,
         """
@@ -142,7 +142,7 @@ print(json.dumps([stored["state"], stored["exit_code"], adopted and adopted.run]
     assert told == ["complete", 0, None]
 
 
-def test_who_stops_ends_the_run_and_the_limit_is_back(tmp_path):
+def test_stopping_ends_the_run_and_restores_the_limit(tmp_path):
     limits = run(
         tmp_path,
         """
@@ -161,7 +161,7 @@ print(json.dumps(subprocess.check_output(query, text=True).split()))
     assert limits == ["300.00", "300.00"]
 
 
-def test_a_lane_shows_its_gpu_alone(tmp_path):
+def test_slot_shows_only_its_gpu(tmp_path):
     trial, shown = run(
         tmp_path,
         """
@@ -179,7 +179,7 @@ print(json.dumps([json.loads(as_line(trial)), space.boards[1].uid]))
     assert trial["gpu"] == shown
 
 
-def test_a_finished_run_of_which_nobody_was_told_is_adopted(tmp_path):
+def test_finished_run_that_was_not_written_down_is_adopted(tmp_path):
     adopted = run(
         tmp_path,
         """

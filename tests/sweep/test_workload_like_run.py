@@ -80,7 +80,7 @@ def test_of_a_board_that_cannot_be_simulated_watts_are_scaled(tmp_path, recorded
     assert forward.core_w < 0.5 * its.core_w
 
 
-def test_what_it_cannot_tell_is_refused(tmp_path, recorded):
+def test_unpredictable_batch_size_is_refused(tmp_path, recorded):
     run = recorded.run(at(300)).run
     asked = SweepSpec(axes={"batch_size": "32,64"}, simulated=SimulationSpec("v100", like=run))
     with pytest.raises(UsageError, match="cannot predict other batch sizes"):

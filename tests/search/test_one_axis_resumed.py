@@ -15,7 +15,7 @@ from tests.helpers.searches import Board, finish_search, make_search, run_search
 
 @settings(max_examples=12, deadline=None)
 @given(seed=st.integers(0, 10**6), noise=st.sampled_from([0.005, 0.03]), share=st.floats(0, 1))
-def test_cut_off_anywhere_it_goes_on_as_if_it_had_not_been(seed, noise, share):
+def test_resumed_search_continues_as_if_uninterrupted(seed, noise, share):
     board = Board(noise=noise)
     whole, trials = run_search(board, "eds:2.0", seed=seed)
     told = trials[: round(share * len(trials))]
@@ -30,7 +30,7 @@ def test_cut_off_anywhere_it_goes_on_as_if_it_had_not_been(seed, noise, share):
 
 @settings(max_examples=8, deadline=None)
 @given(lanes=st.integers(2, 4), seed=st.integers(0, 10**6))
-def test_several_lanes_work_at_once(lanes, seed):
+def test_several_slots_work_at_once(lanes, seed):
     board, draw = Board(), random.Random(seed)
     points = board.settings
     strategy = make_search(points, "edp", slots=lanes, seed=seed)
@@ -61,7 +61,7 @@ def test_nothing_is_confirmed_while_the_choice_may_still_change():
     assert strategy.ask([replace(planned, lane=1)]).block >= CONFIRMING
 
 
-def test_lanes_do_not_all_run_the_same():
+def test_slots_do_not_all_run_one_setting():
     board = Board()
     strategy = make_search(board.settings, "edp", slots=4)
     for _ in range(8):
@@ -75,7 +75,7 @@ def test_lanes_do_not_all_run_the_same():
 
 @settings(max_examples=10, deadline=None)
 @given(seed=st.integers(0, 10**6), share=st.sampled_from([0.1, 0.5, 1.0]))
-def test_runs_that_fail_do_not_stop_it(seed, share):
+def test_failed_runs_do_not_stop_the_search(seed, share):
     board, draw = Board(), random.Random(seed)
     points = board.settings
     strategy = make_search(points, "energy", seed=seed)
@@ -108,7 +108,7 @@ def test_a_setting_that_failed_is_neither_run_again_nor_chosen():
     assert strategy.sure["metrics"]["energy"]["settings"] != best
 
 
-def test_what_was_skipped_as_too_slow_is_not_chosen_nor_anything_slower():
+def test_skipped_settings_and_slower_ones_are_not_chosen():
     board = Board(noise=0.005)
     points = board.settings
     strategy = make_search(points, "energy")
@@ -122,7 +122,7 @@ def test_what_was_skipped_as_too_slow_is_not_chosen_nor_anything_slower():
     assert points.index(next(it for it in points if it.as_json() == said)) >= 8
 
 
-def test_a_pair_that_was_lost_is_made_anew():
+def test_failed_pair_is_repeated():
     board = Board()
     points = board.settings
     strategy = make_search(points, "energy")
@@ -136,7 +136,7 @@ def test_a_pair_that_was_lost_is_made_anew():
     assert strategy.sure["metrics"]["energy"]["saving"]["pairs"] == PAIRS
 
 
-def test_every_lane_warms_up_first():
+def test_every_slot_warms_up_first():
     board = Board()
     strategy = make_search(board.settings, "edp", lanes=2, warm_up=1)
     first = strategy.ask(())
@@ -149,7 +149,7 @@ def test_every_lane_warms_up_first():
     assert strategy.sure["runs"] == 0
 
 
-def test_without_any_energy_it_ends_and_says_so():
+def test_search_without_energy_ends_with_a_reason():
     board = Board()
     strategy = make_search(board.settings, "energy")
     made = 0
