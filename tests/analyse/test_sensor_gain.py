@@ -68,7 +68,7 @@ def test_boards_that_only_move_together_are_not():
     t_s, (true_w,), _ = boards(draw, 1)
     same = drawn(t_s, true_w, 1.0)
     found = fit_gains(metered(draw, t_s, [true_w, true_w]), [same, same], SUPPLY)
-    assert all("only together" in gain.reason for gain in found.gains)
+    assert all("only along with" in gain.reason for gain in found.gains)
 
 
 def test_an_efficiency_that_nobody_knows_widens_the_error():

@@ -70,7 +70,7 @@ def test_files_that_are_no_logs(tmp_path):
         read_meter(tmp_path / "nowhere.csv", AHEAD_S)
     for content, said in (
         (b"", "is empty"),
-        (b"\xff\xfe\x00", "no text"),
+        (b"\xff\xfe\x00", "not a text file"),
         (b"power\n1\n", "one col"),
     ):
         path = tmp_path / "log.csv"

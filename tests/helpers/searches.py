@@ -77,11 +77,17 @@ def make_search(
     *metrics: str,
     budget: int | None = None,
     slots: int = 1,
+    warm_up: int = 0,
     **options,
 ) -> OneAxisSearch:
     """A search with the highest setting as its reference; ``options`` are the objective's."""
     return OneAxisSearch(
-        settings, settings[-1], objective(*metrics, **options), budget=budget, slots=slots
+        settings,
+        settings[-1],
+        objective(*metrics, **options),
+        budget=budget,
+        slots=slots,
+        warm_up=warm_up,
     )
 
 

@@ -1,4 +1,4 @@
-"""Whatever the search is told, in whatever order, by however many lanes: it goes on, and ends."""
+"""Resumed searches, several slots and failed runs: the search continues, and ends."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def test_resumed_search_continues_as_if_uninterrupted(seed, noise, share):
 
 
 @settings(max_examples=8, deadline=None)
-@given(lanes=st.integers(2, 4), seed=st.integers(0, 10**6))
-def test_several_slots_work_at_once(lanes, seed):
+@given(slots=st.integers(2, 4), seed=st.integers(0, 10**6))
+def test_several_slots_work_at_once(slots, seed):
     board, draw = Board(), random.Random(seed)
     points = board.settings
-    strategy = make_search(points, "edp", slots=lanes, seed=seed)
+    strategy = make_search(points, "edp", slots=slots, seed=seed)
     busy, made = [], []
     while True:
-        while len(busy) < lanes and (planned := strategy.ask(busy)):
+        while len(busy) < slots and (planned := strategy.ask(busy)):
             assert planned.lane not in {it.lane for it in busy}
             busy.append(planned)
         if not busy:
@@ -138,7 +138,7 @@ def test_failed_pair_is_repeated():
 
 def test_every_slot_warms_up_first():
     board = Board()
-    strategy = make_search(board.settings, "edp", lanes=2, warm_up=1)
+    strategy = make_search(board.settings, "edp", slots=2, warm_up=1)
     first = strategy.ask(())
     second = strategy.ask([first])
     assert {first.lane, second.lane} == {0, 1}
