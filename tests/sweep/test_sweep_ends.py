@@ -73,7 +73,7 @@ def test_a_signal_ends_it_as_that_signal_does(tmp_path, number):
     kept = len(load(folder).trials)
     assert kept in {2, 3}  # the third, where its pipe was faster than the signal
     assert f"ended by {number.name}; its {kept} finished runs are kept" in said
-    assert "the same command goes on" in said
+    assert "repeat the command" in said
     watch = Watched()
     sweep = go_on(folder, StoredRunner(folder), watch)
     assert Counter((each.setting, each.block) for each in sweep.trials) == ALL
