@@ -64,3 +64,25 @@ time.sleep(600)
         (pid,) = eventually(lambda: pids.exists() and pids.read_text().split())
         run.end(grace_s=5.0 if how == "asked" else 0.5)
         assert gone(int(pid))
+
+
+def test_run_has_the_id_that_was_handed_to_it(tmp_path):
+    shown = tmp_path / "shown"
+    command = [sys.executable, "-c", f"import os; open({str(shown)!r}, 'w').write(str(os.environ))"]
+    with begun(tmp_path, command, tmp_path / "one.log") as run:
+        assert run.wait() == 0
+        assert run.result().id == run.run.name
+    assert (run.run / "run.json").is_file()
+    assert "JOULEWISE_RUN_ID" not in shown.read_text()  # runs of the command itself are others
+
+
+@pytest.mark.parametrize("run_id", ["20260101-000000-abcd", "../elsewhere"])
+def test_id_that_is_taken_or_invalid_is_refused(tmp_path, monkeypatch, run_id):
+    (tmp_path / "runs" / "20260101-000000-abcd").mkdir(parents=True)
+    monkeypatch.setattr("joulewise.sweep.runners.child_run.new_id", lambda: run_id)
+    with begun(tmp_path, ["true"], tmp_path / "one.log") as run:
+        run.wait()
+        with pytest.raises(JoulewiseError):
+            run.result()
+    assert not list((tmp_path / "runs" / "20260101-000000-abcd").iterdir())
+    assert not (tmp_path / "elsewhere").exists()
