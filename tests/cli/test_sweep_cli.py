@@ -28,7 +28,7 @@ LIMITS = ("--power-limit", "150,200,300", "--repeat", "2")
         ((*SIM, "--power-limit", "many"), "many"),
         ((*SIM, "--set", "power_limit_w=150,200"), "--power-limit 150,200"),
         ((*SIM, "--set", "batch_size"), "has no NAME="),
-        ((*SIM, "--set", "batch_size=0"), "a batch_size of 0"),
+        ((*SIM, "--set", "batch_size=0"), "batch_size is 0"),
         ((*SIM, "--set", "width=3"), "a simulated workload has no width"),
         ((*SIM, *LIMITS, "--reference", "lr=1"), "which is not an axis"),
         ((*SIM, *LIMITS, "--repeat", "0"), "--repeat"),
